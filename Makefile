@@ -1,0 +1,61 @@
+# HBox. `make run` and `make test` are all that a newcomer needs; each target installs what it uses.
+PYTHON ?= python3
+UV     := .uv/bin/uv
+BIN    := .venv/bin
+PACKAGES := libs/common libs/sandbox libs/cli services/topology-collector services/scheduler-core services/quota-ledger services/health-monitor services/binder services/job-controller
+SOURCES := libs services tests
+export UV_LINK_MODE ?= copy
+export UV_PYTHON_DOWNLOADS ?= never
+
+.DEFAULT_GOAL := help
+.PHONY: help install run test check bench format lock docs clean
+
+help: ## what the targets do
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(UV):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "HBox needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@echo "==> uv, into .uv/"
+	@$(PYTHON) -m venv .uv || { echo "Could not make a virtual environment. On Debian: apt-get install python3-venv"; rm -rf .uv; exit 1; }
+	@.uv/bin/pip install --quiet --disable-pip-version-check 'uv>=0.9,<1'
+
+.venv/.installed: $(UV) requirements.lock pyproject.toml $(addsuffix /pyproject.toml,$(PACKAGES))
+	@echo "==> environment, into .venv/"
+	@test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv
+	@$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements.lock
+	@$(UV) pip install --quiet --python $(BIN)/python --no-deps $(addprefix --editable ,$(PACKAGES))
+	@touch $@
+
+install: .venv/.installed ## the environment, with .venv/bin/hbox in it
+
+run: install ## the main job: the whole platform on an emulated cluster, a trace replayed, report and audit
+	@$(BIN)/hbox replay --state .hbox
+
+test: install ## every test that needs no special machine
+	@$(BIN)/python -m pytest
+
+check: install ## format, lint, types, import contracts, generated documents
+	@$(BIN)/ruff format --check $(SOURCES)
+	@$(BIN)/ruff check $(SOURCES)
+	@$(BIN)/mypy libs services tests
+	@$(BIN)/lint-imports
+	@$(BIN)/python -m hbox_common.events.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
+
+bench: install ## speed and memory, with the limit beside each figure
+	@$(BIN)/python -m tests.bench
+
+format: install ## rewrite the sources in our format
+	@$(BIN)/ruff format $(SOURCES)
+	@$(BIN)/ruff check --fix $(SOURCES)
+
+docs: install ## the generated documents
+	@$(BIN)/python -m hbox_common.events.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md
+
+lock: $(UV) ## requirements.lock anew, from all pyproject.toml files
+	@$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet --python-version 3.11 --group dev \
+	  --no-emit-package hbox-common --no-emit-package hbox-sandbox --no-emit-package hbox-cli --no-emit-package hbox-topology \
+	  --no-emit-package hbox-scheduler --no-emit-package hbox-ledger --no-emit-package hbox-health --no-emit-package hbox-binder \
+	  --no-emit-package hbox-jobs $(addsuffix /pyproject.toml,$(PACKAGES)) pyproject.toml --output-file requirements.lock
+
+clean: ## all that the targets made, but not the tools
+	@rm -rf .venv .hbox .mypy_cache .ruff_cache .pytest_cache .hypothesis

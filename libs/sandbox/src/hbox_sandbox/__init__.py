@@ -1,0 +1,1 @@
+"""The emulated world: a Kubernetes API server, kubelets, traces."""

@@ -1,0 +1,1 @@
+"""Applies decisions to Kubernetes."""

@@ -1,0 +1,1 @@
+"""Signals become verdicts and remediation."""

@@ -1,0 +1,1 @@
+"""Kubernetes workloads become job events, and back."""

@@ -1,0 +1,1 @@
+"""Queues, quota and claims: the only arbiter."""

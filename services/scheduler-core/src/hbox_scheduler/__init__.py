@@ -1,0 +1,1 @@
+"""Pending jobs and node state become placement plans."""

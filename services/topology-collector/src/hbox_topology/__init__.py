@@ -1,0 +1,1 @@
+"""Node inventory and fabric become node state."""
