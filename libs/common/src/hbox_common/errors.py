@@ -37,7 +37,9 @@ class Unavailable(HBoxError):
     `outcome_unknown` is true when the request may have taken effect all the same; `retry_after_s` is the other party's wish, if it named one.
     """
 
-    def __init__(self, message: str, *, hint: str = "", retry_after_s: float | None = None, outcome_unknown: bool = False) -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", retry_after_s: float | None = None, outcome_unknown: bool = False
+    ) -> None:
         super().__init__(message, hint=hint)
         self.retry_after_s = retry_after_s
         self.outcome_unknown = outcome_unknown

@@ -1,0 +1,32 @@
+"""Messages of the bus: their types, subjects and bytes."""
+
+from .base import REGISTRY, About, Event, Stream, token_of
+from .codec import CONTENT_TYPE, MESSAGE_ID, TRACEPARENT, decode, encode, headers
+from .decisions import (
+    Bind,
+    BindDecided,
+    BindOutcome,
+    Evict,
+    EvictDecided,
+    EvictKind,
+    NodeAction,
+    NodeDecided,
+    NodeObserved,
+    NodeOutcome,
+    Outcome,
+    OutcomesObserved,
+)
+from .jobs import JobsPending, JobsWaiting, JobsWithdrawn, PodsObserved
+from .jobs import Verdict as JobVerdict
+from .plans import ClaimsChanged, Placement, Plan, PlanAnswer, PlansAnswered, PlansProposed
+from .public import DeadLetter, HealthChanged, JobPhase, JobPhaseChanged, QueueRefused
+from .rpc import ClaimsAsked, ClaimsPage, JobsAsked, JobsPage
+from .state import HealthVerdict, NodeStateChanged, QueueStateChanged
+
+__all__ = [
+    "CONTENT_TYPE", "MESSAGE_ID", "REGISTRY", "TRACEPARENT", "About", "Bind", "BindDecided", "BindOutcome", "ClaimsAsked", "ClaimsChanged",
+    "ClaimsPage", "DeadLetter", "Event", "Evict", "EvictDecided", "EvictKind", "HealthChanged", "HealthVerdict", "JobPhase", "JobPhaseChanged",
+    "JobVerdict", "JobsAsked", "JobsPage", "JobsPending", "JobsWaiting", "JobsWithdrawn", "NodeAction", "NodeDecided", "NodeObserved",
+    "NodeOutcome", "NodeStateChanged", "Outcome", "OutcomesObserved", "Placement", "Plan", "PlanAnswer", "PlansAnswered", "PlansProposed",
+    "PodsObserved", "QueueRefused", "QueueStateChanged", "Stream", "decode", "encode", "headers", "token_of",
+]  # fmt: skip

@@ -1,0 +1,88 @@
+"""What every message on the bus is, and the registry of its types.
+
+A message is a frozen pydantic model whose fields are the model's own nouns: pydantic validates their dataclasses on every consume, so that
+what a core is handed is well-formed. Fields may be added, with a default; whatever breaks a reader is a new type under a new version
+(`extra` is ignored, so that old readers stand new writers).
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Stream(StrEnum):
+    """JetStream streams; their limits are in `hbox_common.bus.streams`."""
+
+    STATE = "HBOX_STATE"
+    JOBS = "HBOX_JOBS"
+    PLANS = "HBOX_PLANS"
+    DECISIONS = "HBOX_DECISIONS"
+    OUTCOMES = "HBOX_OUTCOMES"
+    EVENTS = "HBOX_EVENTS"
+    DEAD = "HBOX_DLQ"
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Facts of a message type that stand in the bus reference.
+
+    `subject` is the subject's template: `hbox.v1.<domain>.<event>` and then one `{key}` per key token. `stream` is None for request and reply.
+    """
+
+    subject: str
+    stream: Stream | None
+    writers: tuple[str, ...]
+    readers: tuple[str, ...]
+    max_bytes: int = 256 * 1024
+
+
+class Event(BaseModel):
+    """Base of all messages. Each concrete class names its `about`; its CloudEvents type is `io.hbox.v1.<domain>.<event>`."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, str_max_length=65_536)
+
+    about: ClassVar[About]
+
+    @classmethod
+    def ce_type(cls) -> str:
+        return "io." + ".".join(token for token in cls.about.subject.split(".") if not token.startswith("{"))
+
+    @classmethod
+    def subject(cls, *keys: str) -> str:
+        """The subject of one message: the template with its keys in place, each escaped to one token.
+
+        Raises ValueError when the number of keys is not the template's.
+        """
+        fixed = [token for token in cls.about.subject.split(".") if not token.startswith("{")]
+        if len(fixed) + len(keys) != cls.about.subject.count(".") + 1:
+            raise ValueError(f"{cls.__name__} takes {cls.about.subject}, not {len(keys)} keys")
+        return ".".join(fixed + [token_of(key) for key in keys])
+
+    @classmethod
+    def filter(cls) -> str:
+        """The subject with a wildcard for every key: what a consumer filters on."""
+        return ".".join("*" if token.startswith("{") else token for token in cls.about.subject.split("."))
+
+
+E = TypeVar("E", bound=type[Event])
+
+REGISTRY: dict[str, type[Event]] = {}
+
+
+def register(event: E) -> E:
+    """Class decorator: makes a message type known to codec, bus and documents."""
+    name = event.ce_type()
+    if name in REGISTRY:
+        raise ValueError(f"two message types are called {name}")
+    REGISTRY[name] = event
+    return event
+
+
+def token_of(text: str) -> str:
+    """User text as one subject token: lower-case letters, digits and '-' as they are, every other character as `_` and its hexadecimal code.
+
+    Injective, so that two names never share a subject; the empty text is `_`.
+    """
+    return "".join(c if (c.isascii() and (c.islower() or c.isdigit())) or c == "-" else f"_{ord(c):x}_" for c in text) or "_"

@@ -1,0 +1,129 @@
+"""HBOX_DECISIONS and HBOX_OUTCOMES: what the binder is to do, and what became of it."""
+
+from enum import StrEnum
+from typing import ClassVar
+
+from hbox_common.model import CardSlice, ClaimId, DecisionId, Epoch, JobId, NodeName, PlanId, PodUid, QueueName
+
+from .base import About, Event, Stream, register
+
+
+class Bind(Event):
+    """Bind one pod. `generation` counts the decisions on this claim; `deadline` is absolute: not begun by then, it is not begun at all."""
+
+    id: DecisionId
+    claim: ClaimId
+    generation: int
+    plan: PlanId
+    job: JobId
+    queue: QueueName
+    namespace: str
+    pod: str
+    pod_uid: PodUid
+    resource_version: str
+    node: NodeName
+    slices: tuple[CardSlice, ...] = ()
+    deadline: float = 0.0  #: seconds since the epoch; 0 = none
+    traceparent: str = ""
+
+
+@register
+class BindDecided(Event):
+    about: ClassVar = About("hbox.v1.decision.bind.{shard}", Stream.DECISIONS, ("quota-ledger",), ("binder",), 8 * 2**20)
+    epoch: Epoch
+    binds: tuple[Bind, ...]
+
+
+class EvictKind(StrEnum):
+    EVICT = "evict"  #: a running or bound pod has to go, by the Eviction API
+    REVOKE = "revoke"  #: a binding that may be in flight must not happen any more: fenced on the pod itself
+
+
+class Evict(Event):
+    id: DecisionId
+    kind: EvictKind
+    claim: ClaimId
+    generation: int
+    job: JobId
+    namespace: str
+    pod: str
+    pod_uid: PodUid
+    reason: str
+    beneficiary: PlanId = PlanId("")
+    traceparent: str = ""
+
+
+@register
+class EvictDecided(Event):
+    about: ClassVar = About("hbox.v1.decision.evict.{shard}", Stream.DECISIONS, ("quota-ledger",), ("binder",), 2 * 2**20)
+    epoch: Epoch
+    evictions: tuple[Evict, ...]
+
+
+class NodeAction(StrEnum):
+    CORDON = "cordon"
+    UNCORDON = "uncordon"
+
+
+@register
+class NodeDecided(Event):
+    """Cordon a node, or take back a cordon of one's own."""
+
+    about: ClassVar = About("hbox.v1.decision.node.{node}", Stream.DECISIONS, ("health-monitor",), ("binder",))
+    id: DecisionId
+    node: NodeName
+    action: NodeAction
+    owner: str
+    reason: str
+
+
+class BindOutcome(StrEnum):
+    """What became of a bind, an eviction or a revocation. UNKNOWN keeps the claim: the binder looks again."""
+
+    BOUND = "bound"
+    CONFLICT = "conflict"  #: the pod is bound elsewhere
+    GONE = "gone"  #: the uid is absent or being deleted
+    REJECTED = "rejected"  #: the API server will never accept it
+    EXPIRED = "expired"  #: the deadline passed; the pod is unbound, and fenced against this decision
+    REVOKED = "revoked"  #: the pod is unbound, and fenced against this claim's bindings
+    EVICTED = "evicted"  #: the eviction was accepted; gone only when the uid is absent
+    UNKNOWN = "unknown"
+
+
+class Outcome(Event):
+    decision: DecisionId
+    claim: ClaimId
+    generation: int
+    job: JobId
+    pod_uid: PodUid
+    outcome: BindOutcome
+    node: NodeName = NodeName("")  #: where the pod is, if it is bound
+    message: str = ""
+    at: float = 0.0  #: seconds since the epoch
+    traceparent: str = ""
+
+
+@register
+class OutcomesObserved(Event):
+    about: ClassVar = About(
+        "hbox.v1.binding.result.{shard}", Stream.OUTCOMES, ("binder",), ("quota-ledger", "job-controller"), 2 * 2**20
+    )
+    epoch: Epoch
+    outcomes: tuple[Outcome, ...]
+
+
+class NodeOutcome(StrEnum):
+    DONE = "done"
+    NOT_OURS = "not-ours"  #: somebody else cordoned it
+    GONE = "gone"
+    REJECTED = "rejected"
+
+
+@register
+class NodeObserved(Event):
+    about: ClassVar = About("hbox.v1.node.result.{node}", Stream.OUTCOMES, ("binder",), ("health-monitor",))
+    decision: DecisionId
+    node: NodeName
+    action: NodeAction
+    outcome: NodeOutcome
+    message: str = ""

@@ -1,0 +1,49 @@
+"""HBOX_JOBS: what wants to run, what Kubernetes says runs, and why something does not. Batches; the truth is Kubernetes."""
+
+from typing import ClassVar
+
+from hbox_common.model import Job, JobId, PodFact
+
+from .base import About, Event, Stream, register
+
+
+@register
+class JobsPending(Event):
+    """Jobs with pods to place, whole and as they are now. Of one job the highest `revision` counts."""
+
+    about: ClassVar = About("hbox.v1.job.pending.{shard}", Stream.JOBS, ("job-controller",), ("scheduler-core",), 8 * 2**20)
+    jobs: tuple[Job, ...]
+
+
+@register
+class JobsWithdrawn(Event):
+    """Jobs with nothing left to place: deleted, finished, or all of their pods have nodes. `revisions` pairs up with `jobs`."""
+
+    about: ClassVar = About("hbox.v1.job.withdrawn.{shard}", Stream.JOBS, ("job-controller",), ("scheduler-core",), 2**20)
+    jobs: tuple[JobId, ...]
+    revisions: tuple[int, ...]
+
+
+@register
+class PodsObserved(Event):
+    """Changes of pods that have, or had, a node: the ledger's evidence for posting and voiding claims."""
+
+    about: ClassVar = About("hbox.v1.pod.observed.{shard}", Stream.JOBS, ("job-controller",), ("quota-ledger",), 4 * 2**20)
+    pods: tuple[PodFact, ...]
+
+
+class Verdict(Event):
+    """Why one job waits: `reasons` counts nodes by label and sums to `nodes` (0 nodes: the reason is not about nodes)."""
+
+    job: JobId
+    message: str
+    nodes: int = 0
+    reasons: dict[str, int] = {}
+
+
+@register
+class JobsWaiting(Event):
+    """The scheduler's verdicts on jobs that it could not place, sent when they change."""
+
+    about: ClassVar = About("hbox.v1.job.waiting.{shard}", Stream.JOBS, ("scheduler-core",), ("job-controller",), 2**20)
+    verdicts: tuple[Verdict, ...]

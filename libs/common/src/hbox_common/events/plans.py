@@ -1,0 +1,93 @@
+"""HBOX_PLANS: proposals of scheduler-core, answers of quota-ledger, and the feed of claims that keeps views current."""
+
+from typing import ClassVar
+
+from hbox_common.model import (
+    CardSlice,
+    Claim,
+    Epoch,
+    Generation,
+    Index,
+    JobId,
+    NodeName,
+    PlanId,
+    PodUid,
+    QueueName,
+    RefusalReason,
+    Resources,
+    SchedulerId,
+)
+
+from .base import About, Event, Stream, register
+
+
+class Placement(Event):
+    """One pod on one node. `generation` is the node state that the scheduler saw."""
+
+    pod_uid: PodUid
+    pod: str
+    resource_version: str
+    node: NodeName
+    generation: Generation
+    slices: tuple[CardSlice, ...] = ()
+    requests: int = 0  #: which of the plan's `requests`
+
+
+class Plan(Event):
+    """All of `placements` or nothing. `bound` of the gang's members had a node or a live claim already; with this plan they reach `min_member`."""
+
+    id: PlanId
+    job: JobId
+    namespace: str
+    name: str
+    queue: QueueName
+    priority: int
+    min_member: int
+    bound: int
+    requests: tuple[Resources, ...]  #: of one pod; equal pods share one
+    placements: tuple[Placement, ...]
+    deadline_s: float = 60.0  #: from commit: what is not bound whole by then is unwound
+    traceparent: str = ""
+
+
+@register
+class PlansProposed(Event):
+    """Plans made on a view of the books as new as `seen`, in the epoch named."""
+
+    about: ClassVar = About(
+        "hbox.v1.plan.proposed.{scheduler}", Stream.PLANS, ("scheduler-core",), ("quota-ledger",), 8 * 2**20
+    )
+    scheduler: SchedulerId
+    epoch: Epoch
+    seen: Index
+    plans: tuple[Plan, ...]
+
+
+class PlanAnswer(Event):
+    """The one answer to a plan, the same at every repetition. A refusal names the book index that shows why: plan again on a view as new."""
+
+    plan: PlanId
+    job: JobId
+    committed: bool
+    reason: RefusalReason | None = None
+    message: str = ""
+    refresh: Index = Index(0)
+
+
+@register
+class PlansAnswered(Event):
+    about: ClassVar = About("hbox.v1.plan.result.{scheduler}", Stream.PLANS, ("quota-ledger",), ("scheduler-core",), 2 * 2**20)
+    epoch: Epoch
+    index: Index
+    answers: tuple[PlanAnswer, ...]
+
+
+@register
+class ClaimsChanged(Event):
+    """Claims made, posted and voided in the transactions after `previous`, up to `index`. A reader whose view is not at `previous` asks for a snapshot."""
+
+    about: ClassVar = About("hbox.v1.claim.changed.{shard}", Stream.PLANS, ("quota-ledger",), ("scheduler-core",), 8 * 2**20)
+    epoch: Epoch
+    previous: Index
+    index: Index
+    claims: tuple[Claim, ...]

@@ -1,0 +1,53 @@
+"""Requests that are answered with pages: how a newcomer gets a whole state at one moment."""
+
+from typing import ClassVar
+
+from hbox_common.model import Claim, Epoch, Index, Job, PodFact, Queue, Resources
+
+from .base import About, Event, register
+from .jobs import Verdict
+
+
+@register
+class ClaimsAsked(Event):
+    """All live claims, please."""
+
+    about: ClassVar = About("hbox.v1.rpc.ledger.claims", None, ("scheduler-core", "cli"), ("quota-ledger",))
+    asker: str
+
+
+@register
+class ClaimsPage(Event):
+    """A page of the live claims as they were at `index`; the books may be `frozen` (no plan is accepted while they are)."""
+
+    about: ClassVar = About("hbox.v1.rpc.ledger.claims-page", None, ("quota-ledger",), ("scheduler-core", "cli"), 4 * 2**20)
+    epoch: Epoch
+    index: Index
+    frozen: bool
+    claims: tuple[Claim, ...]
+    queues: tuple[Queue, ...] = ()  #: on the first page
+    used: dict[str, Resources] = {}  #: by queue, on the first page
+
+
+@register
+class JobsAsked(Event):
+    """All jobs with a live pod, and all pods that have a node, please. `pods` and `verdicts` only where asked for."""
+
+    about: ClassVar = About("hbox.v1.rpc.jobs.list", None, ("scheduler-core", "quota-ledger", "cli"), ("job-controller",))
+    asker: str
+    jobs: bool = True
+    pods: bool = False
+    verdicts: bool = False
+
+
+@register
+class JobsPage(Event):
+    """A page of what job-controller's caches hold; `complete` says that they were filled from the API before."""
+
+    about: ClassVar = About(
+        "hbox.v1.rpc.jobs.page", None, ("job-controller",), ("scheduler-core", "quota-ledger", "cli"), 4 * 2**20
+    )
+    complete: bool
+    jobs: tuple[Job, ...] = ()
+    pods: tuple[PodFact, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()

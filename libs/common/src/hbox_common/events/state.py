@@ -1,0 +1,42 @@
+"""HBOX_STATE: the last value of every node, verdict and queue. A newcomer replays the last message of each subject and is up to date."""
+
+from typing import ClassVar
+
+from hbox_common.model import Epoch, Index, NodeState, Queue, Resources, Verdict
+
+from .base import About, Event, Stream, register
+
+
+@register
+class NodeStateChanged(Event):
+    """A node's inventory as it is now; `node.gone` closes its subject."""
+
+    about: ClassVar = About(
+        "hbox.v1.node.state.{node}",
+        Stream.STATE,
+        ("topology-collector",),
+        ("scheduler-core", "quota-ledger", "health-monitor", "cli"),
+    )
+    node: NodeState
+
+
+@register
+class HealthVerdict(Event):
+    """What may be used of a node, from now on."""
+
+    about: ClassVar = About(
+        "hbox.v1.health.verdict.{node}", Stream.STATE, ("health-monitor",), ("scheduler-core", "quota-ledger", "cli")
+    )
+    verdict: Verdict
+
+
+@register
+class QueueStateChanged(Event):
+    """A queue's rules and what its live claims add up to. `gone`: the queue was deleted."""
+
+    about: ClassVar = About("hbox.v1.queue.state.{queue}", Stream.STATE, ("quota-ledger",), ("scheduler-core", "cli"))
+    queue: Queue
+    used: Resources
+    epoch: Epoch
+    index: Index
+    gone: bool = False

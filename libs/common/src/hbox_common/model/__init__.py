@@ -1,0 +1,43 @@
+"""The nouns of HBox: pure values, shared by every service, with no I/O and no library behind them."""
+
+from .claim import CardBooks, Claim, ClaimState, NodeBooks, Refusal, RefusalReason, validate_claim
+from .devices import Card, CardRequest, CardSlice, format_slices, parse_slices
+from .ids import (
+    DEFAULT_QUEUE,
+    SCHEDULER_NAME,
+    ClaimId,
+    DecisionId,
+    Epoch,
+    Generation,
+    Index,
+    JobId,
+    NodeName,
+    PlanId,
+    PodUid,
+    QueueName,
+    SchedulerId,
+)
+from .job import (
+    Job,
+    Match,
+    MatchOperator,
+    NodeTerm,
+    PodFact,
+    PodPhase,
+    PodRef,
+    PreferredTerm,
+    TaskSpec,
+    Toleration,
+    TolerationOperator,
+)
+from .node import NodeState, Taint, TaintEffect, Verdict
+from .queue import Queue, QueuePhase
+from .resources import Resources, capacity_units, parse_quantity, request_units
+
+__all__ = [
+    "DEFAULT_QUEUE", "SCHEDULER_NAME", "Card", "CardBooks", "CardRequest", "CardSlice", "Claim", "ClaimId", "ClaimState", "DecisionId",
+    "Epoch", "Generation", "Index", "Job", "JobId", "Match", "MatchOperator", "NodeBooks", "NodeName", "NodeState", "NodeTerm", "PlanId",
+    "PodFact", "PodPhase", "PodRef", "PodUid", "PreferredTerm", "Queue", "QueueName", "QueuePhase", "Refusal", "RefusalReason", "Resources",
+    "SchedulerId", "Taint", "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator", "Verdict", "capacity_units", "format_slices",
+    "parse_quantity", "parse_slices", "request_units", "validate_claim",
+]  # fmt: skip

@@ -1,0 +1,137 @@
+"""Claims on devices, the books of a node, and the one rule by which scheduler-core and quota-ledger judge whether a claim fits.
+
+Proposer and arbiter share this code: where they used different feasibility rules, other schedulers looped for ever
+(Nomad #9506, #13017; reference reliability §1).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from .devices import ALL_CORES, CardSlice
+from .ids import ClaimId, JobId, NodeName, PlanId, PodUid, QueueName
+from .node import NodeState, Verdict
+from .resources import Resources, add, shortfall
+
+
+class ClaimState(StrEnum):
+    """PENDING -> POSTED | VOID, POSTED -> VOID; never back (S12)."""
+
+    PENDING = "pending"
+    POSTED = "posted"
+    VOID = "void"
+
+    @property
+    def live(self) -> bool:
+        return self is not ClaimState.VOID
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one pod holds of one node, or will. Live claims of a card never exceed the card."""
+
+    id: ClaimId
+    pod_uid: PodUid
+    namespace: str
+    pod: str
+    job: JobId
+    plan: PlanId  #: empty for pods that were found bound
+    queue: QueueName
+    priority: int
+    node: NodeName
+    requests: Resources
+    slices: tuple[CardSlice, ...] = ()
+    state: ClaimState = ClaimState.PENDING
+    reason: str = ""  #: why it is void
+
+
+@dataclass(slots=True)
+class CardBooks:
+    """What is given away of one card."""
+
+    cores: int = 0  #: percent
+    memory_mib: int = 0
+    pods: int = 0
+
+
+@dataclass(slots=True)
+class NodeBooks:
+    """What is given away of one node: the sum of its live claims. May exceed the node where reality does (force-accounted pods)."""
+
+    used: Resources = field(default_factory=dict)
+    cards: dict[int, CardBooks] = field(default_factory=dict)
+
+    def book(self, requests: Resources, slices: Sequence[CardSlice], times: int = 1) -> None:
+        """Add a claim (`times=1`) or take it back (`times=-1`)."""
+        add(self.used, requests, times)
+        for s in slices:
+            card = self.cards.setdefault(s.index, CardBooks())
+            card.cores += times * s.cores
+            card.memory_mib += times * s.memory_mib
+            card.pods += times
+
+
+class RefusalReason(StrEnum):
+    """Why a claim or a plan is refused. Labels people see are in `hbox_scheduler.core.explain`."""
+
+    NODE_UNKNOWN = "NodeUnknown"
+    NODE_NOT_READY = "NodeNotReady"
+    NODE_UNHEALTHY = "NodeUnhealthy"
+    NODE_RESOURCES = "NodeResourcesInsufficient"
+    CARD_UNKNOWN = "CardUnknown"
+    CARD_UNHEALTHY = "CardUnhealthy"
+    CARD_TAKEN = "CardTaken"
+    QUEUE_UNKNOWN = "QueueNotFound"
+    QUEUE_CLOSED = "QueueClosed"
+    QUEUE_CAPABILITY = "QueueCapabilityExceeded"
+    GANG_INCOMPLETE = "GangIncomplete"
+    POD_CLAIMED = "PodAlreadyClaimed"
+    STALE_EPOCH = "StaleEpoch"
+    FROZEN = "LedgerReconciling"
+    MALFORMED = "PlanMalformed"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    reason: RefusalReason
+    message: str
+
+
+def validate_claim(
+    node: NodeState | None, verdict: Verdict | None, books: NodeBooks, requests: Resources, slices: Sequence[CardSlice]
+) -> Refusal | None:
+    """Whether a claim of `requests` and `slices` fits the node beside what `books` holds already; None = it fits.
+
+    Selectors, taints and affinity are the scheduler's business: they are wishes of the pod, not rights of others.
+    """
+    if node is None or node.gone:
+        return Refusal(RefusalReason.NODE_UNKNOWN, "the node is not in the inventory")
+    if not node.ready or node.unschedulable:
+        return Refusal(RefusalReason.NODE_NOT_READY, f"{node.name} is {'cordoned' if node.ready else 'not ready'}")
+    if verdict is not None and not verdict.healthy:
+        return Refusal(RefusalReason.NODE_UNHEALTHY, f"{node.name}: {verdict.reason}")
+    if short := shortfall(requests, books.used, node.allocatable):
+        return Refusal(RefusalReason.NODE_RESOURCES, f"{node.name} has too little {', '.join(short)}")
+    seen: set[int] = set()
+    by_index = {card.index: card for card in node.cards} if slices else {}
+    for s in slices:
+        card = by_index.get(s.index)
+        if card is None or s.index in seen:
+            return Refusal(RefusalReason.CARD_UNKNOWN, f"{node.name} has no card {s.index}, or it is asked for twice")
+        seen.add(s.index)
+        if not card.healthy or (verdict is not None and s.index in verdict.bad_cards):
+            return Refusal(RefusalReason.CARD_UNHEALTHY, f"{node.name} card {s.index} is unhealthy")
+        held = books.cards.get(s.index)
+        if held is None or held.pods == 0:
+            if s.cores > ALL_CORES or s.memory_mib > card.memory_mib:
+                return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {s.index} is smaller than {s.memory_mib} MiB")
+            continue
+        if (
+            s.whole
+            or held.cores + s.cores > ALL_CORES
+            or held.cores >= ALL_CORES
+            or held.memory_mib + s.memory_mib > card.memory_mib
+            or held.pods >= card.shares
+        ):
+            return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {s.index} has too little left")
+    return None

@@ -1,0 +1,75 @@
+"""Cards, and what a pod asks of them.
+
+The vocabulary is HAMi's: `nvidia.com/gpu` cards per container, and per card `nvidia.com/gpucores` (percent of its compute), `nvidia.com/gpumem`
+(MiB) or `nvidia.com/gpumem-percentage`. A pod that names cards alone takes them whole.
+"""
+
+from dataclasses import dataclass
+
+GPU = "nvidia.com/gpu"
+GPU_CORES = "nvidia.com/gpucores"
+GPU_MEMORY = "nvidia.com/gpumem"
+GPU_MEMORY_PERCENT = "nvidia.com/gpumem-percentage"
+
+#: The whole of a card's compute, in percent.
+ALL_CORES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One accelerator of a node."""
+
+    index: int
+    uuid: str
+    model: str
+    memory_mib: int  #: 0 = unknown: the card can then only be taken whole
+    shares: int = 1  #: pods that may use it at once; HAMi's deviceSplitCount
+    numa: int = -1
+    healthy: bool = True  #: as the node reports it; health.verdict may say otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class CardRequest:
+    """What each pod of a task asks for: `count` cards of one node, the same of each."""
+
+    count: int
+    cores: int = ALL_CORES  #: percent of each card's compute; 0 = no share promised
+    memory_mib: int = 0  #: of each card; 0 = `memory_percent` counts
+    memory_percent: int = 100  #: of each card's memory, where `memory_mib` is 0
+    models: tuple[str, ...] = ()  #: the models allowed; empty = any
+
+    @property
+    def whole(self) -> bool:
+        """Whether the cards are taken whole, with nobody beside."""
+        return self.cores >= ALL_CORES or (self.memory_mib == 0 and self.memory_percent >= 100)
+
+    def memory_on(self, card_memory_mib: int) -> int:
+        """MiB that one card of this size has to give."""
+        if self.whole:
+            return card_memory_mib
+        return self.memory_mib or -(-card_memory_mib * self.memory_percent // 100)
+
+
+@dataclass(frozen=True, slots=True)
+class CardSlice:
+    """A part of one card of a node, given to one pod. cores = 100 is the whole card, with nobody beside."""
+
+    index: int
+    cores: int
+    memory_mib: int
+
+    @property
+    def whole(self) -> bool:
+        return self.cores >= ALL_CORES
+
+
+def format_slices(slices: tuple[CardSlice, ...]) -> str:
+    """The value of the annotation `hbox.io/cards`: `index:cores:memory_mib`, joined by commas."""
+    return ",".join(f"{s.index}:{s.cores}:{s.memory_mib}" for s in slices)
+
+
+def parse_slices(text: str) -> tuple[CardSlice, ...]:
+    """The reverse of `format_slices`. Raises ValueError for anything else."""
+    if not text:
+        return ()
+    return tuple(CardSlice(*(int(n) for n in part.split(":", 2))) for part in text.split(","))

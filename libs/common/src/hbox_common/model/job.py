@@ -1,0 +1,133 @@
+"""Jobs: the gangs that start whole or not at all, and the pods that they are made of."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from .devices import CardRequest, CardSlice
+from .ids import ClaimId, JobId, NodeName, PodUid, QueueName
+from .resources import Resources
+
+
+class TolerationOperator(StrEnum):
+    EQUAL = "Equal"
+    EXISTS = "Exists"
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """As in Kubernetes: an empty key with Exists tolerates everything, an empty effect every effect."""
+
+    key: str = ""
+    operator: TolerationOperator = TolerationOperator.EQUAL
+    value: str = ""
+    effect: str = ""
+
+
+class MatchOperator(StrEnum):
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    key: str
+    operator: MatchOperator
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTerm:
+    """One nodeSelectorTerm: all of its expressions (labels) and fields (metadata.name) hold. An empty term matches nothing."""
+
+    expressions: tuple[Match, ...] = ()
+    fields: tuple[Match, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PreferredTerm:
+    weight: int
+    term: NodeTerm
+
+
+@dataclass(frozen=True, slots=True)
+class PodRef:
+    """A pod still to be placed. `resource_version` fences its binding."""
+
+    uid: PodUid
+    name: str
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSpec:
+    """Pods of one job that ask for the same: one placement problem."""
+
+    name: str
+    requests: Resources  #: base units, of one pod; holds `pods: 1`, and `nvidia.com/gpu` where cards are asked for
+    pods: tuple[PodRef, ...]
+    cards: CardRequest | None = None
+    node_selector: dict[str, str] = field(default_factory=dict)
+    affinity: tuple[NodeTerm, ...] | None = None  #: required: one of the terms; None = no such rule
+    preferred: tuple[PreferredTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A gang as job-controller sees it now: the whole specification, published whenever it changes, with a higher `revision`.
+
+    `members` counts its live pods, of which `bound` have a node; `tasks` holds the pods that have none. A gang may start when the pods
+    bound and placed reach `min_member`.
+    """
+
+    id: JobId
+    namespace: str
+    name: str
+    queue: QueueName
+    priority: int
+    min_member: int
+    members: int
+    bound: int
+    created_at: float  #: seconds since the epoch
+    revision: int
+    tasks: tuple[TaskSpec, ...]
+    gang: bool = False  #: False: a bare pod, a gang of one
+    problem: str = ""  #: why it cannot be scheduled as written (bad annotation, unknown PodGroup); empty = fine
+    traceparent: str = ""  #: W3C trace context of its whole way
+
+
+class PodPhase(StrEnum):
+    BOUND = "bound"  #: has a node, does not run yet
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    GONE = "gone"  #: its uid is absent from the API
+
+    @property
+    def holds(self) -> bool:
+        """Whether a pod in this phase holds its node's resources."""
+        return self in (PodPhase.BOUND, PodPhase.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class PodFact:
+    """What Kubernetes says of one pod that has, or had, a node. The ledger's evidence."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    phase: PodPhase
+    node: NodeName
+    job: JobId
+    queue: QueueName
+    priority: int
+    requests: Resources
+    cards: int = 0  #: nvidia.com/gpu that it asks for
+    slices: tuple[CardSlice, ...] = ()  #: from its annotation; empty for pods that HBox did not place
+    claim: ClaimId = ClaimId("")  #: from its annotation
+    ours: bool = False  #: schedulerName is hbox
+    resource_version: str = ""

@@ -1,0 +1,52 @@
+"""A node as scheduling sees it, and the verdict on its health."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from .devices import Card
+from .ids import Generation, NodeName
+from .resources import Resources
+
+
+class TaintEffect(StrEnum):
+    NO_SCHEDULE = "NoSchedule"
+    PREFER_NO_SCHEDULE = "PreferNoSchedule"
+    NO_EXECUTE = "NoExecute"
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    key: str
+    value: str
+    effect: TaintEffect
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """What topology-collector knows of one node. `generation` rises whenever anything here changes, also over restarts."""
+
+    name: NodeName
+    uid: str
+    generation: Generation
+    ready: bool
+    unschedulable: bool = False
+    labels: dict[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    conditions: dict[str, str] = field(default_factory=dict)  #: type -> True | False | Unknown
+    allocatable: Resources = field(default_factory=dict)
+    cards: tuple[Card, ...] = ()
+    cordoned_by: str = ""  #: who set `unschedulable`, where that is written on the node
+    cordon_reason: str = ""
+    gone: bool = False  #: the node was deleted; the last word on it
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What health-monitor says of one node: whether new work may go there, and which cards may not be used."""
+
+    node: NodeName
+    generation: Generation
+    healthy: bool
+    bad_cards: tuple[int, ...] = ()
+    reason: str = ""
+    since: float = 0.0  #: seconds since the epoch

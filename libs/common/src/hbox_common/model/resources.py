@@ -1,0 +1,66 @@
+"""Amounts of resources: integers in base units, by Kubernetes' resource names.
+
+Base units: `cpu` in thousandths of a core, `memory` and `ephemeral-storage` in MiB, all else as counted. Requests are rounded up and
+capacities down, so that rounding can never over-book a node.
+"""
+
+import re
+from collections.abc import Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+from typing import TypeAlias
+
+from hbox_common.errors import InvalidRequest
+
+Resources: TypeAlias = dict[str, int]
+
+CPU = "cpu"
+MEMORY = "memory"
+EPHEMERAL = "ephemeral-storage"
+PODS = "pods"
+
+_MIB = Decimal(2**20)
+_SCALE: Mapping[str, Decimal] = {CPU: Decimal(1000), MEMORY: 1 / _MIB, EPHEMERAL: 1 / _MIB}
+_SUFFIX: Mapping[str, Decimal] = {
+    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
+    "k": Decimal("1e3"), "M": Decimal("1e6"), "G": Decimal("1e9"), "T": Decimal("1e12"), "P": Decimal("1e15"), "E": Decimal("1e18"),
+    "Ki": Decimal(2**10), "Mi": Decimal(2**20), "Gi": Decimal(2**30), "Ti": Decimal(2**40), "Pi": Decimal(2**50), "Ei": Decimal(2**60),
+}  # fmt: skip
+
+_QUANTITY = re.compile(
+    r"(?P<number>[+-]?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:[eE][+-]?\d{1,2})?)(?P<suffix>[KMGTPE]i|[numkMGTPE]?)"
+)
+
+
+def parse_quantity(text: str | float) -> Decimal:
+    """A Kubernetes quantity ("1500m", "2Gi", "1e3", 4) as a number.
+
+    Raises InvalidRequest for what Kubernetes would not accept.
+    """
+    found = _QUANTITY.fullmatch(str(text).strip())
+    if found is None:
+        raise InvalidRequest(f"{text!r} is not a quantity", hint="write it like 500m, 4, 2Gi or 1e3")
+    return Decimal(found["number"]) * _SUFFIX[found["suffix"]]
+
+
+def request_units(name: str, quantity: str | float) -> int:
+    """What is asked for, in base units, rounded up. Raises InvalidRequest; negative amounts are refused."""
+    value = parse_quantity(quantity) * _SCALE.get(name, Decimal(1))
+    if value < 0:
+        raise InvalidRequest(f"{name}: {quantity} is negative")
+    return int(value.to_integral_value(ROUND_CEILING))
+
+
+def capacity_units(name: str, quantity: str | float) -> int:
+    """What is there, in base units, rounded down. Raises InvalidRequest."""
+    return int((parse_quantity(quantity) * _SCALE.get(name, Decimal(1))).to_integral_value(ROUND_FLOOR))
+
+
+def add(into: Resources, amount: Mapping[str, int], times: int = 1) -> None:
+    """`into += times * amount`, in place."""
+    for name, units in amount.items():
+        into[name] = into.get(name, 0) + times * units
+
+
+def shortfall(request: Mapping[str, int], used: Mapping[str, int], limit: Mapping[str, int]) -> list[str]:
+    """The resources of `request` that `limit` names nothing of, or too little of beside `used`; in the request's order."""
+    return [name for name, units in request.items() if units > 0 and used.get(name, 0) + units > limit.get(name, 0)]
