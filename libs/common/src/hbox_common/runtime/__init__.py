@@ -1,0 +1,7 @@
+"""How a service process is set up, watched and stopped."""
+
+from .health import Condition, Health, HealthServer
+from .run import main
+from .settings import Settings, load
+
+__all__ = ["Condition", "Health", "HealthServer", "Settings", "load", "main"]

@@ -1,0 +1,100 @@
+"""Settings of a service: environment over file over default, each value checked, each error in one clear line.
+
+`HBOX_<FIELD>` sets a field; `HBOX_CONFIG` names a YAML file whose top level holds fields of every service and, under a service's name, fields
+of that service alone:
+
+    nats_url: nats://nats:4222
+    binder:
+      binds_per_s: 500
+"""
+
+import difflib
+import os
+import socket
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import yaml
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.telemetry.logs import LogFormat
+
+S = TypeVar("S", bound="Settings")
+
+SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor")
+
+
+class Settings(BaseSettings):
+    """What every service can be told. Subclasses add their own fields, each with a description and a default that works."""
+
+    model_config = SettingsConfigDict(env_prefix="HBOX_", extra="forbid", frozen=True, env_ignore_empty=True)
+
+    service: ClassVar[str] = ""
+
+    nats_url: str = Field("nats://127.0.0.1:4222", description="the broker; several addresses are joined by commas")
+    kubeconfig: str | None = Field(None, description="path of a kubeconfig; without one, the pod's service account")
+    health_host: str = Field("127.0.0.1", description="where /healthz, /readyz and /metrics are served")
+    health_port: int = Field(0, ge=0, le=65535, description="its port; 0 picks a free one and logs it")
+    log_level: str = Field("info", description="debug, info, warning or error")
+    log_format: LogFormat = Field(LogFormat.JSON, description="json for machines, text for people")
+    instance: str = Field(f"{socket.gethostname()}-{os.getpid()}", description="the name of this process among its like")
+
+    @field_validator("log_level")
+    @classmethod
+    def _known_level(cls, value: str) -> str:
+        if value.lower() not in ("debug", "info", "warning", "error"):
+            raise ValueError("must be debug, info, warning or error")
+        return value.lower()
+
+    @field_validator("nats_url")
+    @classmethod
+    def _nats_address(cls, value: str) -> str:
+        if not all(part.strip().startswith(("nats://", "tls://")) for part in value.split(",")):
+            raise ValueError("must begin with nats:// or tls://")
+        return value
+
+
+def load(settings: type[S], service: str, environ: dict[str, str] | None = None) -> S:
+    """The settings of `service`. Raises InvalidRequest that names the setting, where it came from, and what is allowed."""
+    env = dict(os.environ if environ is None else environ)
+    path = env.get("HBOX_CONFIG", "")
+    from_file = _read(Path(path), settings, service) if path else {}
+    given = {name for name in settings.model_fields if env.get(f"HBOX_{name.upper()}")}
+    try:
+        # Init arguments outrank the environment in pydantic-settings, so the file's values are handed in only where it is silent.
+        return settings(**{name: value for name, value in from_file.items() if name not in given})
+    except ValidationError as e:
+        first = e.errors(include_url=False)[0]
+        name = str(first["loc"][0]) if first["loc"] else "settings"
+        where = f"HBOX_{name.upper()}" if name in given else f"{path}: {name}"
+        allowed = settings.model_fields[name].description if name in settings.model_fields else ""
+        raise InvalidRequest(
+            f"{where} = {first.get('input')!r}: {first['msg']}", hint=allowed or "see the service's README"
+        ) from e
+
+
+def _read(path: Path, settings: type[Settings], service: str) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except OSError as e:
+        raise InvalidRequest(f"HBOX_CONFIG: cannot read {path}: {e.strerror}") from e
+    except yaml.YAMLError as e:
+        mark = getattr(e, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark else ""
+        raise InvalidRequest(f"{path}{line}: not valid YAML: {getattr(e, 'problem', e)}") from e
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise InvalidRequest(f"{path}: the top level has to be a map of settings")
+    own = content.get(service) or {}
+    if not isinstance(own, dict):
+        raise InvalidRequest(f"{path}: {service}: has to be a map of settings")
+    shared = {key: value for key, value in content.items() if key not in SERVICES}
+    common = Settings.model_fields
+    for where, key, known in [("", k, common) for k in shared] + [(f"{service}: ", k, settings.model_fields) for k in own]:
+        if key not in known:
+            near = difflib.get_close_matches(str(key), list(known), 1)
+            raise InvalidRequest(f"{path}: {where}{key}: no such setting", hint=f"did you mean {near[0]}?" if near else "")
+    return {**shared, **own}

@@ -1,0 +1,68 @@
+"""Settings: environment over file over default, and one clear line for each mistake."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import Field
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.runtime import Settings, load
+
+
+class BinderSettings(Settings):
+    binds_per_s: float = Field(2000.0, gt=0, description="bindings a second, more than 0")
+
+
+def test_the_environment_outranks_the_file_and_the_file_the_default(tmp_path: Path) -> None:
+    path = tmp_path / "hbox.yaml"
+    path.write_text("log_level: debug\nnats_url: nats://file:1\nbinder:\n  binds_per_s: 5\n")
+    got = load(BinderSettings, "binder", {"HBOX_CONFIG": str(path)})
+    assert (got.log_level, got.nats_url, got.binds_per_s) == ("debug", "nats://file:1", 5.0)
+
+
+def test_a_variable_outranks_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "hbox.yaml"
+    path.write_text("nats_url: nats://file:1\n")
+    monkeypatch.setenv("HBOX_CONFIG", str(path))
+    monkeypatch.setenv("HBOX_NATS_URL", "nats://env:2")
+    assert load(BinderSettings, "binder").nats_url == "nats://env:2"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("binder:\n  binds_per_s: -1\n", "binds_per_s"),
+        ("bindr:\n  binds_per_s: 1\n", "bindr: no such setting"),
+        ("binder:\n  binds_per_second: 1\n", "did you mean binds_per_s?"),
+        ("nats_url: http://x\n", "must begin with nats:// or tls://"),
+        ("nats_url: [\n", "line 2: not valid YAML"),
+        ("- a\n", "the top level has to be a map"),
+        ("binder: 3\n", "binder: has to be a map"),
+        ("log_level: loud\n", "debug, info, warning or error"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named_with_its_place(tmp_path: Path, text: str, says: str) -> None:
+    path = tmp_path / "hbox.yaml"
+    path.write_text(text)
+    with pytest.raises(InvalidRequest) as error:
+        load(BinderSettings, "binder", {"HBOX_CONFIG": str(path)})
+    assert says in str(error.value)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_a_wrong_variable_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HBOX_BINDS_PER_S", "many")
+    with pytest.raises(InvalidRequest, match=r"HBOX_BINDS_PER_S = 'many'.*bindings a second"):
+        load(BinderSettings, "binder")
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    with pytest.raises(InvalidRequest, match="cannot read /nowhere"):
+        load(BinderSettings, "binder", {"HBOX_CONFIG": "/nowhere/hbox.yaml"})
+
+
+def test_the_section_of_another_service_is_not_our_business(tmp_path: Path) -> None:
+    path = tmp_path / "hbox.yaml"
+    path.write_text("scheduler-core:\n  policy: fgd\n")
+    assert load(BinderSettings, "binder", {"HBOX_CONFIG": str(path)}).binds_per_s == 2000.0
