@@ -1,0 +1,28 @@
+"""`make bench` runs every benchmark; `python -m tests.bench scheduler ledger platform` the ones named.
+
+Figures depend on the machine and on what else it does: compare ratios within one run. The budgets are those of the design (§8).
+"""
+
+import importlib
+import os
+import platform as machine
+import sys
+import time
+
+BENCHES = ("scheduler", "ledger", "platform")
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in BENCHES]
+    if unknown:
+        print(f"no benchmark called {unknown[0]}; there are {', '.join(BENCHES)}", file=sys.stderr)
+        return 2
+    print(f"{os.cpu_count()} cores, Python {machine.python_version()}, {machine.machine()}, {time.strftime('%Y-%m-%d')}")
+    for name in names or BENCHES:
+        print(f"\n== {name}", flush=True)
+        importlib.import_module(f"tests.bench.{name}").main()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
