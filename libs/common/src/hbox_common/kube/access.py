@@ -1,0 +1,100 @@
+"""Where the API server is and how to be let in: kubeconfig or service account, TLS, tokens, exec plugins, proxies.
+
+All of it is the official client's business; this is the only module that imports it, and only when a connection is wanted (0.3 s).
+Its requests and models are not used: they cost 10-50 times as much, and some raise on success (reference ecosystem §1).
+"""
+
+import ssl
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
+
+Authorize = Callable[[dict[str, str]], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    base: str  #: scheme, host, port and perhaps a path, without a slash at the end
+    tls: ssl.SSLContext | None
+    server_name: str | None  #: to be expected in the certificate instead of the host
+    proxy: str | None
+    authorize: Authorize | None  #: adds what is needed to the headers of each request; None where nothing is
+
+
+async def find_access(kubeconfig: str | None) -> Access:
+    """From the file, or without one from the service account of the pod we run in.
+
+    Raises InvalidRequest, naming the file and what to do, when there is none or it cannot be used.
+    """
+    from kubernetes.aio import client, config  # noqa: PLC0415  # late on purpose: see above
+
+    settings = client.Configuration()
+    try:
+        if kubeconfig is None:
+            config.load_incluster_config(client_configuration=settings)  # type: ignore[no-untyped-call]
+        else:
+            # Without persist_config=False the library writes to the user's file.
+            await config.load_kube_config(  # type: ignore[no-untyped-call]
+                config_file=_existing(kubeconfig), client_configuration=settings, persist_config=False
+            )
+        # The API client reads certificates at once: a broken file shows here and not at the first request.
+        library = client.ApiClient(settings)
+    except HBoxError:
+        raise
+    except Exception as e:  # the loader lets TypeError, KeyError, YAMLError, SSLError and its own through
+        said = str(e).splitlines()[0] if str(e) else type(e).__name__
+        if kubeconfig is None:
+            raise InvalidRequest(
+                f"no kubeconfig was named, and this is no pod with a service account: {said}",
+                hint="name a kubeconfig file, or run inside the cluster",
+            ) from e
+        raise InvalidRequest(
+            f"kubeconfig {kubeconfig}: {said}", hint=f"`kubectl --kubeconfig {kubeconfig} version` should work"
+        ) from e
+
+    base = str(settings.host).rstrip("/")
+    return Access(
+        base=base,
+        tls=library.rest_client.ssl_context if base.startswith("https:") else None,
+        server_name=settings.tls_server_name or None,
+        proxy=settings.proxy or _proxy_from_environment(base),
+        authorize=_authorizer(library, settings),
+    )
+
+
+def _existing(kubeconfig: str) -> str:
+    """The library takes a missing file for an empty one; its message about that helps nobody."""
+    path = Path(kubeconfig).expanduser()
+    try:
+        empty = path.stat().st_size == 0
+    except OSError as e:
+        raise InvalidRequest(f"kubeconfig {path}: {e.strerror}", hint="name a kubeconfig that exists and may be read") from e
+    if empty:
+        raise InvalidRequest(f"kubeconfig {path} is empty", hint="name a kubeconfig that has a cluster in it")
+    return str(path)
+
+
+def _proxy_from_environment(base: str) -> str | None:
+    """Looked up once: per request it would cost as much as the request's own bookkeeping."""
+    url = urlsplit(base)
+    if not url.hostname or proxy_bypass(url.hostname):
+        return None
+    return getproxies().get(url.scheme)
+
+
+def _authorizer(library: Any, settings: Any) -> Authorize | None:
+    if not settings.api_key and settings.refresh_api_key_hook is None:
+        return None
+
+    async def authorize(headers: dict[str, str]) -> None:
+        try:
+            await library.update_params_for_auth(headers, [], ["BearerToken"], "", "", None)
+        except Exception as e:  # exec plugins and token files fail in their own ways
+            raise Unavailable(f"no credentials for the Kubernetes API: {e}", hint="run the kubeconfig's login again") from e
+
+    return authorize

@@ -1,0 +1,233 @@
+"""Binding a pod, and making sure that a binding under way can no longer happen.
+
+The fence (reference reliability §3): a Binding names the pod's uid and resourceVersion, and the API server itself refuses it once the
+pod has changed. `fence` changes the pod on purpose. Node and annotations are written by the server in one step.
+
+Outcomes are evidence, not guesses. Whatever leaves room for doubt ends in a consistent read; a claim may be freed on CONFLICT, GONE and
+REJECTED, never on UNKNOWN.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from hbox_common.errors import InvalidRequest, NotFound, Unavailable
+from hbox_common.model.annotations import CLAIM
+
+from .objects import Pod
+from .resources import PODS
+from .status import read_status, retry_after_s
+from .transport import MERGE_PATCH, KubeClient
+
+
+class BindOutcome(StrEnum):
+    BOUND = "bound"  #: to our node, under our claim
+    CONFLICT = "conflict"  #: not bound by us and it will not be: bound elsewhere, or changed meanwhile
+    GONE = "gone"  #: no such pod any more: absent, another uid, or being deleted unbound
+    REJECTED = "rejected"  #: refused for good: forbidden or invalid
+    UNKNOWN = "unknown"  #: it may have happened or may still happen: keep the claim and call again
+
+
+@dataclass(frozen=True, slots=True)
+class BindResult:
+    outcome: BindOutcome
+    message: str = ""
+    resource_version: str = ""  #: the pod's, where a read told it; the answer to a binding does not
+    node: str = ""  #: where the pod is, where that is known
+    retry_after_s: float | None = None  #: the server's wish, with UNKNOWN
+
+
+def _never(_pod: Pod) -> bool:
+    return False
+
+
+async def bind(
+    client: KubeClient,
+    *,
+    namespace: str,
+    name: str,
+    uid: str,
+    resource_version: str,
+    node: str,
+    annotations: Mapping[str, str],
+    may_retry: Callable[[Pod], bool] = _never,
+) -> BindResult:
+    """Binds the pod to `node`; calling it again with the same arguments is safe.
+
+    `annotations` should hold `hbox.io/claim`, by which an unclear outcome is recognised as ours. `may_retry`: asked once, with the
+    pod as it is now, when it is found unbound; on True the binding is sent again, fenced by the pod's new resourceVersion.
+    Raises nothing but Bug: every failure is an outcome.
+    """
+    wanted = _Wanted(namespace, name, uid, node, annotations)
+    sent = await _post(client, wanted, resource_version)
+    if isinstance(sent, BindResult):
+        return sent
+    pod = await _look(client, wanted)
+    if isinstance(pod, BindResult):
+        return pod
+    now = pod.metadata.resource_version
+    # Unbound and changed: no binding for the older version can succeed any more, not even one that is still on its way.
+    in_flight = sent.in_flight and now == resource_version
+    if may_retry(pod):
+        again = await _post(client, wanted, now)
+        if isinstance(again, BindResult):
+            refused = again.outcome is BindOutcome.REJECTED
+            return replace(again, outcome=BindOutcome.UNKNOWN) if refused and in_flight else again
+        sent_for, sent = now, again
+        pod = await _look(client, wanted)
+        if isinstance(pod, BindResult):
+            return pod
+        now = pod.metadata.resource_version
+        in_flight = (in_flight or sent.in_flight) and now == sent_for
+    if in_flight:
+        return BindResult(BindOutcome.UNKNOWN, f"{sent.message}; the pod is still unbound", now)
+    return BindResult(BindOutcome.CONFLICT, sent.message, now)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Doubt:
+    """A binding whose effect only the pod can tell. `in_flight`: the server may still be about to do it."""
+
+    message: str
+    in_flight: bool
+
+
+async def _post(client: KubeClient, wanted: _Wanted, resource_version: str) -> BindResult | _Doubt:
+    body = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {
+            "name": wanted.name,
+            "namespace": wanted.namespace,
+            "uid": wanted.uid,
+            "resourceVersion": resource_version,
+            "annotations": wanted.annotations,
+        },
+        "target": {"apiVersion": "v1", "kind": "Node", "name": wanted.node},
+    }
+    try:
+        # Raw, and the answer unread: it is a Status, on which the official client's typed call raises although it is a success.
+        answer = await client.request("POST", PODS.path(wanted.namespace, wanted.name, "binding"), body=body)
+    except Unavailable as e:
+        return _Doubt(str(e), in_flight=True) if e.outcome_unknown else _unknown(e)
+    if answer.status in (200, 201, 202):
+        return BindResult(BindOutcome.BOUND, node=wanted.node)
+    status = read_status(answer.body)
+    message = f"{status.message or 'no reason given'} (HTTP {answer.status})"
+    if answer.status == 404 and status.reason == "NotFound":
+        return BindResult(BindOutcome.GONE, message)
+    if answer.status in (401, 429):
+        # Refused before it was looked at; reading now would only add to what the server has too much of.
+        wait_s = retry_after_s(answer.headers.get("Retry-After"), status)
+        return BindResult(BindOutcome.UNKNOWN, message, retry_after_s=wait_s)
+    if answer.status in (404, 408, 409) or answer.status >= 500:
+        return _Doubt(message, in_flight=answer.status != 409)
+    return BindResult(BindOutcome.REJECTED, message)
+
+
+async def _look(client: KubeClient, wanted: _Wanted) -> BindResult | Pod:
+    """What a consistent read says; the pod itself when it is there, ours, and unbound."""
+    try:
+        pod = await read_pod(client, namespace=wanted.namespace, name=wanted.name)
+    except NotFound as e:
+        return BindResult(BindOutcome.GONE, str(e))
+    except Unavailable as e:
+        return _unknown(e)
+    except InvalidRequest as e:
+        return BindResult(BindOutcome.UNKNOWN, str(e))
+    meta = pod.metadata
+    if meta.uid != wanted.uid:
+        return BindResult(BindOutcome.GONE, f"the pod of this name is another one (uid {meta.uid})")
+    where = pod.spec.node_name
+    if not where:
+        if meta.deletion_timestamp is not None:
+            return BindResult(BindOutcome.GONE, "the pod is being deleted", meta.resource_version)
+        return pod
+    if where == wanted.node and _bears(pod, wanted.annotations):
+        return BindResult(BindOutcome.BOUND, "", meta.resource_version, where)
+    return BindResult(
+        BindOutcome.CONFLICT,
+        f"the pod is bound to {where} under claim {meta.annotations.get(CLAIM, 'none')}",
+        meta.resource_version,
+        where,
+    )
+
+
+def _bears(pod: Pod, annotations: Mapping[str, str]) -> bool:
+    """Whether it is this binding that the pod shows: by its claim, or without one by all that the binding wrote."""
+    names = (CLAIM,) if CLAIM in annotations else tuple(annotations)
+    return all(pod.metadata.annotations.get(name) == annotations[name] for name in names)
+
+
+def _unknown(e: Unavailable) -> BindResult:
+    return BindResult(BindOutcome.UNKNOWN, str(e), retry_after_s=e.retry_after_s)
+
+
+async def read_pod(client: KubeClient, *, namespace: str, name: str) -> Pod:
+    """The pod as it is now, from a consistent read (no resourceVersion). Raises NotFound, InvalidRequest, Unavailable."""
+    return (await client.expected("GET", PODS.path(namespace, name))).decode(Pod)
+
+
+class FenceOutcome(StrEnum):
+    UNBOUND = "unbound"  #: and bindings sent before cannot succeed any more
+    BOUND = "bound"  #: too late: it is bound, see `node` and `claim`
+    GONE = "gone"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"  #: call again with the same annotations
+
+
+@dataclass(frozen=True, slots=True)
+class FenceResult:
+    outcome: FenceOutcome
+    message: str = ""
+    resource_version: str = ""
+    node: str = ""
+    claim: str = ""  #: the pod's `hbox.io/claim`
+
+
+async def fence(client: KubeClient, *, namespace: str, name: str, uid: str, annotations: Mapping[str, str]) -> FenceResult:
+    """Moves the pod's resourceVersion, so that every Binding made before gets 409, and says where the pod stands.
+
+    `annotations`, usually `hbox.io/claim-gen`, must have a value that the pod never had: writing what is there already moves nothing.
+    Raises nothing but Bug.
+    """
+    patch = {"metadata": {"uid": uid, "annotations": annotations}}
+    try:
+        answer = await client.request("PATCH", PODS.path(namespace, name), body=patch, content_type=MERGE_PATCH)
+        if answer.status == 200:
+            return _standing(answer.decode(Pod), uid)
+        status = read_status(answer.body)
+        message = f"{status.message or 'no reason given'} (HTTP {answer.status})"
+        if answer.status == 404 and status.reason == "NotFound":
+            return FenceResult(FenceOutcome.GONE, message)
+        if answer.status in (409, 422):
+            # A uid that differs is answered with either; only the pod can tell it from other reasons.
+            pod = await read_pod(client, namespace=namespace, name=name)
+            if pod.metadata.uid != uid:
+                return FenceResult(FenceOutcome.GONE, f"the pod of this name is another one (uid {pod.metadata.uid})")
+            return FenceResult(FenceOutcome.UNKNOWN if answer.status == 409 else FenceOutcome.REJECTED, message)
+    except NotFound as e:
+        return FenceResult(FenceOutcome.GONE, str(e))
+    except (Unavailable, InvalidRequest) as e:
+        return FenceResult(FenceOutcome.UNKNOWN, str(e))
+    if answer.status in (400, 403):
+        return FenceResult(FenceOutcome.REJECTED, message)
+    return FenceResult(FenceOutcome.UNKNOWN, message)
+
+
+def _standing(pod: Pod, uid: str) -> FenceResult:
+    meta = pod.metadata
+    if meta.uid != uid:
+        return FenceResult(FenceOutcome.GONE, f"the pod of this name is another one (uid {meta.uid})")
+    node = pod.spec.node_name
+    outcome = FenceOutcome.BOUND if node else FenceOutcome.UNBOUND
+    return FenceResult(outcome, "", meta.resource_version, node, meta.annotations.get(CLAIM, ""))

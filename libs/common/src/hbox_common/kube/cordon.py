@@ -1,0 +1,86 @@
+"""Closing a node for new pods, and opening again only what we closed ourselves."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hbox_common.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from hbox_common.model.annotations import CORDON_REASON, CORDONED_BY
+
+from .objects import Node
+from .resources import NODES
+from .transport import MERGE_PATCH, KubeClient
+
+_TRIES = 4  #: kubelets write node status all the time, which moves the resourceVersion under us
+
+
+class CordonOutcome(StrEnum):
+    DONE = "done"  #: the node is as asked for
+    NOT_OURS = "not-ours"  #: somebody else cordoned it: left as it is
+    GONE = "gone"
+    REJECTED = "rejected"
+    UNKNOWN = "unknown"  #: call again
+
+
+@dataclass(frozen=True, slots=True)
+class CordonResult:
+    outcome: CordonOutcome
+    message: str = ""
+
+
+async def cordon(client: KubeClient, *, node: str, reason: str, owner: str) -> CordonResult:
+    """Sets `spec.unschedulable` and writes who did it and why; renews the reason where `owner` did it before.
+
+    Raises nothing but Bug.
+    """
+    return await _change(client, node, owner, reason=reason)
+
+
+async def uncordon(client: KubeClient, *, node: str, owner: str) -> CordonResult:
+    """Takes back what `owner` cordoned. Raises nothing but Bug."""
+    return await _change(client, node, owner, reason=None)
+
+
+async def _change(client: KubeClient, name: str, owner: str, *, reason: str | None) -> CordonResult:
+    path = NODES.path(name=name)
+    said = ""
+    try:
+        for _ in range(_TRIES):
+            node = (await client.expected("GET", path)).decode(Node)
+            patch = _patch(node, owner, reason)
+            if isinstance(patch, CordonResult):
+                return patch
+            try:
+                await client.expected("PATCH", path, body=patch, content_type=MERGE_PATCH)
+            except Conflict as e:
+                said = str(e)
+                continue
+            return CordonResult(CordonOutcome.DONE)
+    except NotFound as e:
+        return CordonResult(CordonOutcome.GONE, str(e))
+    except Unavailable as e:
+        return CordonResult(CordonOutcome.UNKNOWN, str(e))
+    except InvalidRequest as e:
+        return CordonResult(CordonOutcome.REJECTED, str(e))
+    return CordonResult(CordonOutcome.UNKNOWN, said)
+
+
+def _patch(node: Node, owner: str, reason: str | None) -> dict[str, object] | CordonResult:
+    """The merge patch, bound to the node as it was read, or what there is to say without one."""
+    closed = node.spec.unschedulable
+    by = node.metadata.annotations.get(CORDONED_BY, "")
+    if closed and by != owner:
+        return CordonResult(CordonOutcome.NOT_OURS, f"cordoned by {by or 'hand'}")
+    if reason is None:
+        if not closed and by != owner:
+            return CordonResult(CordonOutcome.DONE)
+        spec, marks = {"unschedulable": None}, {CORDONED_BY: None, CORDON_REASON: None}
+        return {"metadata": {"resourceVersion": node.metadata.resource_version, "annotations": marks}, "spec": spec}
+    if closed and node.metadata.annotations.get(CORDON_REASON) == reason:
+        return CordonResult(CordonOutcome.DONE)
+    return {
+        "metadata": {
+            "resourceVersion": node.metadata.resource_version,
+            "annotations": {CORDONED_BY: owner, CORDON_REASON: reason},
+        },
+        "spec": {"unschedulable": True},
+    }

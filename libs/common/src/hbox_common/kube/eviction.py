@@ -1,0 +1,76 @@
+"""Evicting a pod by the Eviction API, which asks its disruption budget, and never its namesake."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hbox_common.errors import InvalidRequest, NotFound, Unavailable
+
+from .binding import read_pod
+from .resources import PODS
+from .status import read_status, retry_after_s
+from .transport import KubeClient
+
+
+class EvictOutcome(StrEnum):
+    ACCEPTED = "accepted"  #: it is being deleted; gone only when its uid is
+    GONE = "gone"  #: absent, or the name belongs to another uid
+    BLOCKED = "blocked"  #: 429: a disruption budget is used up, or the server is busy
+    REJECTED = "rejected"  #: refused for good
+    UNKNOWN = "unknown"  #: call again
+
+
+@dataclass(frozen=True, slots=True)
+class EvictResult:
+    outcome: EvictOutcome
+    message: str = ""
+    retry_after_s: float | None = None  #: with BLOCKED and UNKNOWN, where the server named it
+
+
+async def evict(client: KubeClient, *, namespace: str, name: str, uid: str, grace_s: int | None = None) -> EvictResult:
+    """Asks for the pod's eviction. `grace_s`: instead of the pod's own grace period, in whole seconds.
+
+    Calling it again is safe: an evicted pod stays evicted. Raises nothing but Bug.
+    """
+    options: dict[str, object] = {"preconditions": {"uid": uid}}
+    if grace_s is not None:
+        options["gracePeriodSeconds"] = grace_s
+    body = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": options,
+    }
+    wait_s: float | None = None
+    try:
+        answer = await client.request("POST", PODS.path(namespace, name, "eviction"), body=body)
+    except Unavailable as e:
+        if not e.outcome_unknown:
+            return EvictResult(EvictOutcome.UNKNOWN, str(e), e.retry_after_s)
+        message = str(e)
+    else:
+        if answer.status in (200, 201, 202):
+            return EvictResult(EvictOutcome.ACCEPTED)
+        status = read_status(answer.body)
+        message = f"{status.message or 'no reason given'} (HTTP {answer.status})"
+        wait_s = retry_after_s(answer.headers.get("Retry-After"), status)
+        if answer.status == 404 and status.reason == "NotFound":
+            return EvictResult(EvictOutcome.GONE, message)
+        if answer.status == 429:
+            return EvictResult(EvictOutcome.BLOCKED, message, wait_s)
+        if answer.status not in (401, 404, 408, 409) and answer.status < 500:
+            return EvictResult(EvictOutcome.REJECTED, message)
+    return await _look(client, namespace=namespace, name=name, uid=uid, message=message, wait_s=wait_s)
+
+
+async def _look(client: KubeClient, *, namespace: str, name: str, uid: str, message: str, wait_s: float | None) -> EvictResult:
+    try:
+        pod = await read_pod(client, namespace=namespace, name=name)
+    except NotFound as e:
+        return EvictResult(EvictOutcome.GONE, str(e))
+    except (Unavailable, InvalidRequest):
+        return EvictResult(EvictOutcome.UNKNOWN, message, wait_s)
+    if pod.metadata.uid != uid:
+        return EvictResult(EvictOutcome.GONE, f"the pod of this name is another one (uid {pod.metadata.uid})")
+    if pod.metadata.deletion_timestamp is not None:
+        return EvictResult(EvictOutcome.ACCEPTED, message)
+    return EvictResult(EvictOutcome.UNKNOWN, message, wait_s)

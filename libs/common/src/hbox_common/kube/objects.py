@@ -1,0 +1,278 @@
+"""Slim views of Kubernetes objects: what scheduling needs of them, decoded straight from bytes.
+
+Fields that are not declared (managedFields above all) are skipped while decoding, so they cost neither memory nor garbage collection:
+10,000 pods decode in 0.05 s, against 5.5 s for the official client's models (measured; reference ecosystem §1). Field names are Kubernetes',
+in snake case. Quantities stay as they came (`hbox_common.model.resources` reads them), times stay RFC 3339 (`times.epoch_s`).
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+Quantities: TypeAlias = dict[str, str | int | float]
+
+
+class _Slim(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    pass
+
+
+class OwnerReference(_Slim, frozen=True, gc=False):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class Metadata(_Slim, frozen=True, gc=False):
+    name: str
+    uid: str
+    namespace: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+
+class KubeObject(_Slim, frozen=True, gc=False):
+    """What every kind has, and all that a DELETED line is read for."""
+
+    metadata: Metadata
+
+
+class Condition(_Slim, frozen=True, gc=False):
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+# --- pods
+
+
+class ContainerPort(_Slim, frozen=True, gc=False):
+    container_port: int = 0
+    host_port: int = 0
+    host_ip: str = msgspec.field(default="", name="hostIP")
+    protocol: str = "TCP"
+
+
+class Needs(_Slim, frozen=True, gc=False):
+    requests: Quantities = {}
+    limits: Quantities = {}
+
+
+class Container(_Slim, frozen=True, gc=False):
+    name: str = ""
+    resources: Needs = Needs()
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str = ""  #: "Always" makes an init container a sidecar, which keeps its request
+
+
+class Requirement(_Slim, frozen=True, gc=False):
+    """`operator`: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class NodeSelectorTerm(_Slim, frozen=True, gc=False):
+    match_expressions: tuple[Requirement, ...] = ()
+    match_fields: tuple[Requirement, ...] = ()
+
+
+class NodeSelector(_Slim, frozen=True, gc=False):
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
+
+
+class PreferredTerm(_Slim, frozen=True, gc=False):
+    weight: int
+    preference: NodeSelectorTerm
+
+
+class NodeAffinity(_Slim, frozen=True, gc=False):
+    required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[PreferredTerm, ...] = msgspec.field(default=(), name="preferredDuringSchedulingIgnoredDuringExecution")
+
+
+class Affinity(_Slim, frozen=True, gc=False):
+    node_affinity: NodeAffinity | None = None
+
+
+class Toleration(_Slim, frozen=True, gc=False):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class SchedulingGate(_Slim, frozen=True, gc=False):
+    name: str
+
+
+class PodSpec(_Slim, frozen=True, gc=False):
+    node_name: str = ""
+    scheduler_name: str = ""
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str = ""
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    resources: Needs | None = None
+    overhead: Quantities = {}
+    termination_grace_period_seconds: int | None = None
+
+
+class PodStatus(_Slim, frozen=True, gc=False):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    start_time: str | None = None
+    nominated_node_name: str = ""
+
+
+class Pod(KubeObject, frozen=True, gc=False):
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+# --- nodes
+
+
+class Taint(_Slim, frozen=True, gc=False):
+    key: str
+    effect: str
+    value: str = ""
+
+
+class NodeSpec(_Slim, frozen=True, gc=False):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeStatus(_Slim, frozen=True, gc=False):
+    capacity: Quantities = {}
+    allocatable: Quantities = {}
+    conditions: tuple[Condition, ...] = ()
+
+
+class Node(KubeObject, frozen=True, gc=False):
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+# --- Volcano's scheduling.volcano.sh/v1beta1
+
+
+class PodGroupSpec(_Slim, frozen=True, gc=False):
+    min_member: int = 0
+    min_task_member: dict[str, int] = {}
+    queue: str = ""
+    priority_class_name: str = ""
+    min_resources: Quantities = {}
+
+
+class PodGroupStatus(_Slim, frozen=True, gc=False):
+    phase: str = ""
+    conditions: tuple[Condition, ...] = ()
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+class PodGroup(KubeObject, frozen=True, gc=False):
+    spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
+
+
+class Guarantee(_Slim, frozen=True, gc=False):
+    resource: Quantities = {}
+
+
+class QueueSpec(_Slim, frozen=True, gc=False):
+    weight: int = 1
+    capability: Quantities = {}
+    deserved: Quantities = {}
+    guarantee: Guarantee = Guarantee()
+    reclaimable: bool = True
+    priority: int = 0
+    parent: str = ""
+
+
+class QueueStatus(_Slim, frozen=True, gc=False):
+    state: str = ""
+
+
+class Queue(KubeObject, frozen=True, gc=False):
+    spec: QueueSpec = QueueSpec()
+    status: QueueStatus = QueueStatus()
+
+
+# --- the rest
+
+
+class PriorityClass(KubeObject, frozen=True, gc=False):
+    value: int = 0
+    global_default: bool = False
+    preemption_policy: str = ""
+
+
+class LeaseSpec(_Slim, frozen=True, gc=False):
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class LeaseRecord(KubeObject, frozen=True, gc=False):
+    """The API object; `lease.Lease` is the election that writes it."""
+
+    spec: LeaseSpec = LeaseSpec()
+
+
+class ObjectReference(_Slim, frozen=True, gc=False):
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Event(KubeObject, frozen=True, gc=False):
+    involved_object: ObjectReference = ObjectReference()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int | None = None
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    event_time: str | None = None
+    reporting_component: str = ""
+
+
+class Namespace(KubeObject, frozen=True, gc=False):
+    pass
+
+
+class ConfigMap(KubeObject, frozen=True, gc=False):
+    data: dict[str, str] = {}
+
+
+class DefinitionStatus(_Slim, frozen=True, gc=False):
+    conditions: tuple[Condition, ...] = ()
+
+
+class CustomResourceDefinition(KubeObject, frozen=True, gc=False):
+    status: DefinitionStatus = DefinitionStatus()

@@ -1,0 +1,387 @@
+"""The pure half of an informer: keeps a copy of one kind by list and watch, and never does I/O itself.
+
+Theory of operation. `start` and `step(event)` return what the shell has to do, in order: deltas to hand on (`Emit`), then exactly
+one of `List`, `Watch` or `Sleep`, or nothing while a watch goes on. The shell does it and reports back with an event.
+
+    List --Page--> List(continue) ... --Page--> Watch --Lines--> (more lines) --StreamEnd--> Watch from the last resourceVersion
+    any --Failed--> Sleep --Tick--> what failed, again            any --Expired--> List, consistent this time
+
+Rules:
+ 1. The first list may come from the server's cache (resourceVersion=0); a later one must not, or it could go back in time.
+ 2. A watch that ends is no reason to list: the API server ends watches of clients that lag (reference performance §4.2).
+ 3. What a complete list no longer has was deleted meanwhile: synthetic DELETED, by uid.
+ 4. One object that cannot be read is counted and skipped; its resourceVersion still counts, and it is not taken for deleted.
+ 5. A line that is not JSON means a broken stream: go back to the last resourceVersion, for events may be lost in it.
+ 6. Waits grow until a watch makes progress; a successful list alone does not prove that the next watch will work.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from .backoff import Backoff
+from .objects import KubeObject, Metadata
+from .status import Status, retry_after_s
+
+T = TypeVar("T", bound=KubeObject)
+
+REFUSALS_BEFORE_RELIST = 5  #: a server restored from a backup refuses resourceVersions from its future for ever
+QUIET_WATCH_S = 1.0  #: a watch that lasted this long without an event was a quiet one, not a failure
+
+
+class DeltaKind(StrEnum):
+    ADDED = "added"
+    MODIFIED = "modified"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Delta(Generic[T]):
+    """One change of the copy. ADDED has `new`, DELETED has `old` (as last seen), MODIFIED both."""
+
+    kind: DeltaKind
+    old: T | None
+    new: T | None
+
+
+# --- events
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """The answer to `List`."""
+
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Some complete lines of the watch."""
+
+    lines: Sequence[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEnd:
+    """The watch is over, for whatever reason but a refusal. `lasted_s`: seconds since it was opened."""
+
+    lasted_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """410 to a list or a watch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The list or the watch did not come about. `refused`: the server says no, rather than nothing or "later"."""
+
+    reason: str
+    refused: bool = False
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The sleep is over."""
+
+
+Event = Page | Lines | StreamEnd | Expired | Failed | Tick
+
+# --- effects
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    resource_version: str  #: "" for a consistent read, "0" for the server's cache
+    continue_token: str = ""  #: when set, the resourceVersion is in it
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Emit(Generic[T]):
+    deltas: Sequence[Delta[T]]
+    synced: bool = False  #: with these, the copy is complete
+
+
+Effect = List | Watch | Sleep | Emit[T]
+
+# --- what comes over the wire
+
+
+class _ListMeta(msgspec.Struct, gc=False, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(msgspec.Struct, Generic[T]):
+    metadata: _ListMeta
+    items: list[T] | None = None
+
+
+class _RawPage(msgspec.Struct):
+    metadata: _ListMeta
+    items: list[msgspec.Raw] | None = None
+
+
+class _Added(msgspec.Struct, Generic[T], tag_field="type", tag="ADDED"):
+    object: T
+
+
+class _Modified(msgspec.Struct, Generic[T], tag_field="type", tag="MODIFIED"):
+    object: T
+
+
+class _Deleted(msgspec.Struct, tag_field="type", tag="DELETED"):
+    object: KubeObject
+
+
+class _BookmarkMeta(msgspec.Struct, rename="camel"):
+    resource_version: str
+
+
+class _BookmarkObject(msgspec.Struct):
+    metadata: _BookmarkMeta
+
+
+class _Bookmark(msgspec.Struct, tag_field="type", tag="BOOKMARK"):
+    object: _BookmarkObject
+
+
+class _Error(msgspec.Struct, tag_field="type", tag="ERROR"):
+    object: Status
+
+
+class _Unreadable(msgspec.Struct):
+    """What can still be said of a line whose object does not fit its type."""
+
+    object: KubeObject
+
+
+_UNREADABLE = msgspec.json.Decoder(_Unreadable)
+_ONLY_METADATA = msgspec.json.Decoder(KubeObject)
+_RAW_PAGE = msgspec.json.Decoder(_RawPage)
+
+
+class Reflector(Generic[T]):
+    """The state: the copy, where in history it stands, and what is being waited for."""
+
+    def __init__(self, type_: type[T], rng: Random) -> None:
+        self.store: dict[str, T] = {}  #: by uid
+        self.resource_version = ""  #: up to which the copy is complete; "" before the first list
+        self.relists = 0  #: lists begun anew, after the first
+        self.watches = 0  #: watches begun
+        self.decode_errors = 0
+        self.last_error = ""  #: of the last failure, cleared by progress
+        self._type = type_
+        self._page: msgspec.json.Decoder[_Page[T]] = msgspec.json.Decoder(_Page[type_])  # type: ignore[valid-type]
+        self._object: msgspec.json.Decoder[T] = msgspec.json.Decoder(type_)
+        self._line: msgspec.json.Decoder[Any] = msgspec.json.Decoder(
+            _Added[type_] | _Modified[type_] | _Deleted | _Bookmark | _Error  # type: ignore[valid-type]
+        )
+        self._names: dict[tuple[str, str], str] = {}  # (namespace, name) -> uid
+        self._seen: set[str] = set()  # uids of the list that is under way
+        self._list_version = ""
+        self._synced = False
+        self._backoff = Backoff(rng)
+        self._refusals = 0
+        self._watch_from = ""
+        self._doing: List | Watch = List("0")  # what to do again after a sleep
+
+    def start(self) -> list[Effect[T]]:
+        return [self._doing]
+
+    def step(self, event: Event) -> list[Effect[T]]:
+        """What follows from `event`."""
+        match event:
+            case Page(body):
+                return self._on_page(body)
+            case Lines(lines):
+                return self._on_lines(lines)
+            case StreamEnd(lasted_s):
+                return self._on_stream_end(lasted_s)
+            case Expired():
+                self.last_error = "the server has forgotten our resourceVersion (410)"
+                return self._list_anew()
+            case Failed():
+                return self._on_failed(event)
+            case Tick():
+                return [self._begin(self._doing)]
+
+    # --- listing
+
+    def _list_anew(self) -> list[Effect[T]]:
+        self.relists += 1
+        self._seen.clear()
+        self._refusals = 0
+        self._doing = List("")
+        if self._backoff.failures == 0:
+            self._backoff.failures = 1
+            return [self._doing]
+        return [Sleep(self._backoff.next_s())]
+
+    def _on_page(self, body: bytes) -> list[Effect[T]]:
+        assert isinstance(self._doing, List)
+        deltas: list[Delta[T]] = []
+        try:
+            meta = self._take_page(body, deltas)
+        except msgspec.DecodeError as e:
+            return self._on_failed(Failed(f"a list that cannot be read: {e}", refused=True))
+        if not self._doing.continue_token:
+            self._list_version = meta.resource_version
+        if meta.continue_:
+            self._doing = List("", meta.continue_)
+            return [Emit(deltas), self._doing]
+        for uid in [uid for uid in self.store if uid not in self._seen]:
+            self._remove(uid, deltas)
+        self._seen.clear()
+        self._refusals = 0
+        self._synced = True
+        # The first page's version: watching from there repeats nothing but what later pages may already have had.
+        self.resource_version = self._list_version
+        return [Emit(deltas, synced=True), self._begin(Watch(self.resource_version))]
+
+    def _take_page(self, body: bytes, deltas: list[Delta[T]]) -> _ListMeta:
+        try:
+            page = self._page.decode(body)
+        except msgspec.ValidationError:
+            return self._take_page_one_by_one(body, deltas)
+        for item in page.items or ():
+            self._seen.add(item.metadata.uid)
+            self._upsert(item, deltas)
+        return page.metadata
+
+    def _take_page_one_by_one(self, body: bytes, deltas: list[Delta[T]]) -> _ListMeta:
+        page = _RAW_PAGE.decode(body)
+        for raw in page.items or ():
+            try:
+                item = self._object.decode(raw)
+            except msgspec.ValidationError as e:
+                self._skip(e)
+                try:
+                    self._seen.add(_ONLY_METADATA.decode(raw).metadata.uid)
+                except msgspec.ValidationError:
+                    continue
+            else:
+                self._seen.add(item.metadata.uid)
+                self._upsert(item, deltas)
+        return page.metadata
+
+    # --- watching
+
+    def _begin(self, effect: List | Watch) -> List | Watch:
+        self._doing = effect
+        if isinstance(effect, Watch):
+            self.watches += 1
+            self._watch_from = effect.resource_version
+        return effect
+
+    def _on_lines(self, lines: Sequence[bytes]) -> list[Effect[T]]:
+        deltas: list[Delta[T]] = []
+        then: list[Effect[T]] = []
+        for line in lines:
+            try:
+                event = self._line.decode(line)
+            except msgspec.ValidationError as e:
+                self._skip_line(line, e)
+                continue
+            except msgspec.DecodeError as e:
+                then = self._on_failed(Failed(f"a watch line that is not JSON: {e}", refused=True))
+                break
+            if isinstance(event, _Added | _Modified):
+                self.resource_version = event.object.metadata.resource_version
+                self._upsert(event.object, deltas)
+            elif isinstance(event, _Deleted):
+                self.resource_version = event.object.metadata.resource_version
+                self._remove(event.object.metadata.uid, deltas)
+            elif isinstance(event, _Bookmark):
+                self.resource_version = event.object.metadata.resource_version
+            else:
+                then = self._on_error_line(event.object)
+                break
+        if not then and self.resource_version != self._watch_from:
+            self._progress()
+        return [Emit(deltas), *then] if deltas else then
+
+    def _on_error_line(self, status: Status) -> list[Effect[T]]:
+        if status.expired:
+            return self.step(Expired())
+        reason = status.message or status.reason or "the watch failed"
+        return self._on_failed(Failed(reason, refused=status.code != 429, retry_after_s=retry_after_s(None, status)))
+
+    def _on_stream_end(self, lasted_s: float) -> list[Effect[T]]:
+        again = Watch(self.resource_version)
+        if self.resource_version != self._watch_from or lasted_s >= QUIET_WATCH_S:
+            self._progress()
+            return [self._begin(again)]
+        self._doing = again
+        return [Sleep(self._backoff.next_s())]
+
+    def _progress(self) -> None:
+        self._backoff.reset()
+        self._refusals = 0
+        self.last_error = ""
+
+    def _on_failed(self, event: Failed) -> list[Effect[T]]:
+        self.last_error = event.reason
+        self._refusals += event.refused
+        if isinstance(self._doing, Watch):
+            if self._refusals >= REFUSALS_BEFORE_RELIST:
+                return self._list_anew()
+            self._doing = Watch(self.resource_version)
+        return [Sleep(self._backoff.next_s(at_least_s=event.retry_after_s))]
+
+    # --- the copy
+
+    def _upsert(self, new: T, deltas: list[Delta[T]]) -> None:
+        meta = new.metadata
+        old = self.store.get(meta.uid)
+        if old is not None:
+            if old.metadata.resource_version == meta.resource_version:
+                return
+            self.store[meta.uid] = new
+            deltas.append(Delta(DeltaKind.MODIFIED, old, new))
+            return
+        # A namesake that took the place of an object while we were not looking: consumers that think in names need the end of
+        # the old one first, although a list tells it only by what it lacks.
+        namesake = self._names.get((meta.namespace, meta.name))
+        if namesake is not None:
+            self._remove(namesake, deltas)
+        self.store[meta.uid] = new
+        self._names[meta.namespace, meta.name] = meta.uid
+        deltas.append(Delta(DeltaKind.ADDED, None, new))
+
+    def _remove(self, uid: str, deltas: list[Delta[T]]) -> None:
+        old = self.store.pop(uid, None)
+        if old is None:
+            return
+        meta: Metadata = old.metadata
+        del self._names[meta.namespace, meta.name]
+        deltas.append(Delta(DeltaKind.DELETED, old, None))
+
+    # --- what cannot be read
+
+    def _skip_line(self, line: bytes, error: msgspec.ValidationError) -> None:
+        self._skip(error)
+        try:
+            self.resource_version = _UNREADABLE.decode(line).object.metadata.resource_version or self.resource_version
+        except msgspec.DecodeError:
+            return
+
+    def _skip(self, error: msgspec.ValidationError) -> None:
+        self.decode_errors += 1
+        self.last_error = f"an object that is no {self._type.__name__} was skipped: {error}"

@@ -1,0 +1,98 @@
+"""What the API server says when it does not do what was asked, as errors of the house."""
+
+import msgspec
+
+from hbox_common.errors import Conflict, HBoxError, InvalidRequest, NotFound, Unavailable
+
+
+class Expired(Conflict):
+    """The resourceVersion or continue token is older than what the server remembers (410): list anew."""
+
+
+class Busy(Unavailable):
+    """The server answered, but not now: 401, 408, 429 or 5xx."""
+
+    def __init__(
+        self, message: str, *, http_status: int, hint: str = "", retry_after_s: float | None = None, outcome_unknown: bool
+    ) -> None:
+        super().__init__(message, hint=hint, retry_after_s=retry_after_s, outcome_unknown=outcome_unknown)
+        self.http_status = http_status
+
+
+class Cause(msgspec.Struct, frozen=True, gc=False):
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class Details(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    name: str = ""
+    kind: str = ""
+    causes: tuple[Cause, ...] = ()
+    retry_after_seconds: int = 0
+
+
+class Status(msgspec.Struct, frozen=True, gc=False):
+    """The `Status` object that every error of the API carries."""
+
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: Details | None = None
+
+    @property
+    def expired(self) -> bool:
+        return self.code == 410 or self.reason in {"Expired", "Gone"}
+
+
+_STATUS = msgspec.json.Decoder(Status)
+
+
+def read_status(body: bytes) -> Status:
+    """The Status in an answer's body; where there is none (a proxy's page), the body's beginning is its message."""
+    try:
+        return _STATUS.decode(body)
+    except msgspec.DecodeError:
+        return Status(message=body[:200].decode("utf-8", "replace").strip())
+
+
+def retry_after_s(header: str | None, status: Status) -> float | None:
+    """Seconds that the server wants us to wait: the Retry-After header, else `details.retryAfterSeconds`."""
+    if header is not None and header.isdecimal():
+        return float(header)
+    if status.details is not None and status.details.retry_after_seconds > 0:
+        return float(status.details.retry_after_seconds)
+    return None
+
+
+_HINTS = {
+    401: "the credentials are missing or expired: check the kubeconfig or the service account's token",
+    403: "grant it to this user or service account (RBAC)",
+    404: "check the name; for a custom resource, that its definition is installed",
+    415: "this kind does not take this sort of patch",
+    422: "change the object",
+}
+
+
+def error_of(code: int, body: bytes, *, what: str, retry_after: str | None = None) -> HBoxError:
+    """The error for an HTTP status outside of what was expected; `what` names the request, as "GET /api/v1/pods"."""
+    status = read_status(body)
+    said = status.message or status.reason or "no reason given"
+    message = f"Kubernetes API, {what}: {said} (HTTP {code}{', ' + status.reason if status.reason else ''})"
+    if code == 404:
+        return NotFound(message, hint=_HINTS[404])
+    if code == 409:
+        return Conflict(message)
+    if code == 410:
+        return Expired(message)
+    if code == 401:
+        # Tokens rotate and are read again: worth another try, unlike a refusal of what was asked for.
+        return Busy(message, http_status=401, hint=_HINTS[401], outcome_unknown=False)
+    if code in (408, 429) or code >= 500:
+        return Busy(
+            message,
+            http_status=code,
+            retry_after_s=retry_after_s(retry_after, status),
+            outcome_unknown=code != 429 and not what.startswith("GET "),
+        )
+    return InvalidRequest(message, hint=_HINTS.get(code, ""))

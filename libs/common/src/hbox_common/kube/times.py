@@ -1,0 +1,19 @@
+"""Kubernetes' two spellings of time."""
+
+from datetime import UTC, datetime
+
+from hbox_common.errors import InvalidRequest
+
+
+def epoch_s(text: str) -> float:
+    """RFC 3339 ("2026-11-21T13:00:00Z", with or without a fraction) as seconds since the epoch. Raises InvalidRequest."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as e:
+        raise InvalidRequest(f"{text!r} is not a time in RFC 3339") from e
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def micro_time(seconds: float) -> str:
+    """Seconds since the epoch as Kubernetes' MicroTime, which Leases want: always UTC, always six digits."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

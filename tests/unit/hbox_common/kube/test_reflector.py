@@ -1,0 +1,335 @@
+import json
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hbox_common.kube.objects import Pod
+from hbox_common.kube.reflector import (
+    REFUSALS_BEFORE_RELIST,
+    DeltaKind,
+    Emit,
+    Expired,
+    Failed,
+    Lines,
+    List,
+    Page,
+    Reflector,
+    Sleep,
+    StreamEnd,
+    Tick,
+    Watch,
+)
+
+
+def pod(name, rv, *, uid=None, node="", **metadata):
+    return {
+        "metadata": {"name": name, "namespace": "ml", "uid": uid or f"uid-{name}", "resourceVersion": str(rv), **metadata},
+        "spec": {"nodeName": node} if node else {},
+    }
+
+
+def page(*pods, rv, more=""):
+    meta = {"resourceVersion": str(rv)} | ({"continue": more} if more else {})
+    return Page(json.dumps({"kind": "PodList", "metadata": meta, "items": pods}).encode())
+
+
+def line(kind, obj):
+    return json.dumps({"type": kind, "object": obj}).encode()
+
+
+def bookmark(rv):
+    return line("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": str(rv)}})
+
+
+def changes(effects):
+    return [
+        (d.kind.value, (d.new or d.old).metadata.uid) for effect in effects if isinstance(effect, Emit) for d in effect.deltas
+    ]
+
+
+def names(reflector):
+    return sorted(p.metadata.name for p in reflector.store.values())
+
+
+@pytest.fixture
+def reflector():
+    return Reflector(Pod, Random(1))
+
+
+@pytest.fixture
+def watching(reflector):
+    """A reflector that has listed a (5) and b (6) at 10 and watches from there."""
+    reflector.start()
+    assert reflector.step(page(pod("a", 5), pod("b", 6), rv=10))[-1] == Watch("10")
+    return reflector
+
+
+def test_the_first_list_is_read_from_the_cache_and_followed_page_by_page(reflector):
+    assert reflector.start() == [List("0")]
+    first = reflector.step(page(pod("a", 5), rv=10, more="next"))
+    assert changes(first) == [("added", "uid-a")]
+    assert not first[0].synced
+    assert first[-1] == List("", "next")
+    last = reflector.step(page(pod("b", 6), rv=10))
+    assert changes(last) == [("added", "uid-b")]
+    assert last[0].synced
+    assert last[-1] == Watch("10")
+    assert reflector.relists == 0
+
+
+def test_an_empty_cluster_is_synced_too(reflector):
+    reflector.start()
+    emit, watch = reflector.step(Page(b'{"metadata":{"resourceVersion":"3"},"items":null}'))
+    assert emit == Emit([], synced=True)
+    assert watch == Watch("3")
+
+
+def test_changes_carry_old_and_new(watching):
+    (emit,) = watching.step(Lines([line("MODIFIED", pod("a", 11, node="n1")), line("DELETED", pod("b", 12))]))
+    modified, deleted = emit.deltas
+    assert (modified.kind, modified.old.spec.node_name, modified.new.spec.node_name) == (DeltaKind.MODIFIED, "", "n1")
+    assert (deleted.kind, deleted.old.metadata.resource_version, deleted.new) == (DeltaKind.DELETED, "6", None)
+    assert names(watching) == ["a"]
+    assert watching.resource_version == "12"
+
+
+def test_a_watch_ended_by_the_server_goes_on_from_the_last_version_without_a_list(watching):
+    watching.step(Lines([line("ADDED", pod("c", 17))]))
+    assert watching.step(StreamEnd(0.01)) == [Watch("17")]
+    assert watching.relists == 0
+    assert watching.watches == 2
+
+
+def test_a_quiet_watch_that_ends_in_time_is_no_failure(watching):
+    assert watching.step(StreamEnd(240.0)) == [Watch("10")]
+
+
+def test_watches_that_end_at_once_are_paced(watching):
+    (sleep,) = watching.step(StreamEnd(0.01))
+    assert isinstance(sleep, Sleep)
+    assert watching.step(Tick()) == [Watch("10")]
+
+
+def test_a_bookmark_moves_the_version_and_nothing_else(watching):
+    assert watching.step(Lines([bookmark(99)])) == []
+    assert watching.resource_version == "99"
+    assert watching.step(StreamEnd(0.01)) == [Watch("99")]
+
+
+def test_410_as_http_status_lists_anew_and_deletes_what_is_no_more(watching):
+    assert watching.step(Expired()) == [List("")]
+    effects = watching.step(page(pod("a", 5), pod("c", 20), rv=30))
+    assert changes(effects) == [("added", "uid-c"), ("deleted", "uid-b")]
+    assert effects[-1] == Watch("30")
+    assert watching.relists == 1
+
+
+def test_410_in_the_stream_lists_anew_after_handing_on_what_came_before(watching):
+    gone = line("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"})
+    effects = watching.step(Lines([line("ADDED", pod("c", 11)), gone, line("ADDED", pod("d", 12))]))
+    assert changes(effects) == [("added", "uid-c")]
+    assert effects[-1] == List("")
+
+
+def test_an_expired_continue_token_lists_from_the_start_without_losing_or_inventing_anything(reflector):
+    reflector.start()
+    reflector.step(page(pod("a", 5), pod("b", 6), rv=10, more="next"))
+    assert reflector.step(Expired()) == [List("")]
+    effects = reflector.step(page(pod("b", 6), pod("c", 7), rv=12))
+    assert changes(effects) == [("added", "uid-c"), ("deleted", "uid-a")]
+    assert names(reflector) == ["b", "c"]
+
+
+def test_a_server_that_always_answers_410_is_not_asked_in_a_hot_loop(watching):
+    assert watching.step(Expired()) == [List("")]
+    assert watching.step(page(rv=30))[-1] == Watch("30")
+    (sleep,) = watching.step(Expired())
+    assert isinstance(sleep, Sleep)
+    assert watching.step(Tick()) == [List("")]
+
+
+def test_a_failed_page_is_asked_for_again_with_its_token(reflector):
+    reflector.start()
+    reflector.step(page(pod("a", 5), rv=10, more="next"))
+    (sleep,) = reflector.step(Failed("connection refused"))
+    assert isinstance(sleep, Sleep)
+    assert reflector.step(Tick()) == [List("", "next")]
+
+
+def test_waits_grow_to_thirty_seconds_with_full_jitter_and_reset_on_progress(watching):
+    waits = []
+    for _ in range(200):
+        (sleep,) = watching.step(Failed("connection refused"))
+        waits.append(sleep.seconds)
+        watching.step(Tick())
+    assert waits[0] <= 0.8
+    assert 25 < max(waits) <= 30
+    assert min(waits[10:]) < 5
+    watching.step(Lines([bookmark(50)]))
+    (sleep,) = watching.step(Failed("connection refused"))
+    assert sleep.seconds <= 0.8
+    assert watching.last_error == "connection refused"
+
+
+def test_the_servers_wish_to_wait_is_honoured(watching):
+    (sleep,) = watching.step(Failed("too many requests", retry_after_s=17.0))
+    assert sleep.seconds == 17.0
+
+
+def test_unreachable_servers_never_cause_a_list_but_repeated_refusals_do(watching):
+    for _ in range(50):
+        watching.step(Failed("connection refused"))
+        assert watching.step(Tick()) == [Watch("10")]
+    for _ in range(REFUSALS_BEFORE_RELIST - 1):
+        watching.step(Failed("Too large resource version", refused=True))
+        assert watching.step(Tick()) == [Watch("10")]
+    watching.step(Failed("Too large resource version", refused=True))
+    assert watching.step(Tick()) == [List("")]
+
+
+def test_another_error_in_the_stream_watches_again_from_the_last_version(watching):
+    error = line("ERROR", {"kind": "Status", "code": 500, "message": "etcd is sorry"})
+    (sleep,) = watching.step(Lines([error]))
+    assert isinstance(sleep, Sleep)
+    assert watching.last_error == "etcd is sorry"
+    assert watching.step(Tick()) == [Watch("10")]
+
+
+def test_an_object_that_cannot_be_read_is_skipped_counted_and_its_version_kept(watching):
+    broken = pod("a", 11)
+    broken["spec"]["nodeName"] = 7
+    (emit,) = watching.step(Lines([line("MODIFIED", broken), line("ADDED", pod("c", 12))]))
+    assert [d.new.metadata.name for d in emit.deltas] == ["c"]
+    assert watching.decode_errors == 1
+    watching.step(Lines([line("MODIFIED", {**broken, "metadata": {**broken["metadata"], "resourceVersion": "13"}})]))
+    assert watching.resource_version == "13"
+    assert watching.store["uid-a"].metadata.resource_version == "5"
+
+
+def test_a_deletion_is_understood_even_when_its_object_cannot_be_read(watching):
+    broken = pod("a", 11)
+    broken["spec"]["nodeName"] = 7
+    assert changes(watching.step(Lines([line("DELETED", broken)]))) == [("deleted", "uid-a")]
+    assert watching.decode_errors == 0
+
+
+def test_an_unreadable_object_in_a_list_is_skipped_and_not_taken_for_deleted(watching):
+    broken = pod("a", 11)
+    broken["spec"]["tolerations"] = "none"
+    watching.step(Expired())
+    assert changes(watching.step(page(broken, pod("b", 6), pod("c", 12), rv=20))) == [("added", "uid-c")]
+    assert names(watching) == ["a", "b", "c"]
+    assert watching.decode_errors == 1
+
+
+def test_an_unknown_kind_of_line_is_skipped(watching):
+    assert watching.step(Lines([line("SURPRISE", pod("c", 11))])) == []
+    assert watching.decode_errors == 1
+
+
+def test_a_line_that_is_not_json_means_a_broken_stream(watching):
+    effects = watching.step(Lines([line("ADDED", pod("c", 11)), b'{"type":"ADDED","obj', line("ADDED", pod("d", 13))]))
+    assert changes(effects) == [("added", "uid-c")]
+    assert isinstance(effects[-1], Sleep)
+    assert watching.step(Tick()) == [Watch("11")]
+
+
+def test_a_list_that_cannot_be_read_is_asked_for_again(reflector):
+    reflector.start()
+    (sleep,) = reflector.step(Page(b"<html>bad gateway</html>"))
+    assert isinstance(sleep, Sleep)
+    assert reflector.step(Tick()) == [List("0")]
+
+
+def test_a_namesake_ends_the_old_object_before_it_begins(watching):
+    watching.step(Expired())
+    effects = watching.step(page(pod("a", 40, uid="uid-a2"), pod("b", 6), rv=50))
+    assert changes(effects) == [("deleted", "uid-a"), ("added", "uid-a2")]
+
+
+def test_repeated_events_are_not_handed_on_twice(watching):
+    watching.step(Lines([line("ADDED", pod("c", 11))]))
+    assert watching.step(Lines([line("ADDED", pod("c", 11)), line("DELETED", pod("z", 12))])) == []
+
+
+# --- against a model of the server
+
+
+ACTIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.integers(0, 5)),
+        st.tuples(st.just("delete"), st.integers(0, 5)),
+        st.tuples(st.sampled_from(["read", "end", "expire", "fail", "bookmark"]), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+@given(actions=ACTIONS, page_size=st.integers(1, 3))
+@settings(max_examples=200, deadline=None)
+def test_whatever_the_network_does_the_copy_and_the_deltas_end_equal_to_the_server(actions, page_size):
+    server, history, version, births = {}, [], 0, 0
+    reflector, told = Reflector(Pod, Random(0)), {}
+    offset = 0  # how much of history the open watch has delivered
+
+    def obey(effects):
+        """Does what is asked at once: lists from the live server, sleeps no time."""
+        nonlocal offset
+        while effects:
+            for effect in effects:
+                if isinstance(effect, Emit):
+                    for d in effect.deltas:
+                        assert (d.old is None) == (d.kind is DeltaKind.ADDED)
+                        if d.old is not None:
+                            assert told.pop(d.old.metadata.uid) == d.old
+                        if d.new is not None:
+                            told[d.new.metadata.uid] = d.new
+            last = effects[-1]
+            if isinstance(last, Sleep):
+                effects = reflector.step(Tick())
+            elif isinstance(last, List):
+                start = int(last.continue_token or 0)
+                live = sorted(server.values(), key=lambda p: p["metadata"]["name"])
+                more = str(start + page_size) if start + page_size < len(live) else ""
+                effects = reflector.step(page(*live[start : start + page_size], rv=version, more=more))
+            elif isinstance(last, Watch):
+                offset = next((i for i, (rv, _) in enumerate(history) if rv > int(last.resource_version)), len(history))
+                return
+            else:
+                return
+
+    def read():
+        nonlocal offset
+        lines, offset = [text for _, text in history[offset:]], len(history)
+        obey(reflector.step(Lines(lines)))
+
+    obey(reflector.start())
+    for action, n in actions:
+        name = f"p{n}"
+        if action == "put":
+            version += 1
+            births += name not in server
+            uid = server[name]["metadata"]["uid"] if name in server else f"u{births}"
+            kind = "MODIFIED" if name in server else "ADDED"
+            server[name] = pod(name, version, uid=uid)
+            history.append((version, line(kind, server[name])))
+        elif action == "delete" and name in server:
+            version += 1
+            last = server.pop(name)
+            history.append((version, line("DELETED", pod(name, version, uid=last["metadata"]["uid"]))))
+        elif action == "read":
+            read()
+        elif action == "end":
+            obey(reflector.step(StreamEnd(0.0)))
+        elif action == "expire":
+            obey(reflector.step(Expired()))
+        elif action == "fail":
+            obey(reflector.step(Failed("reset")))
+        elif action == "bookmark" and offset == len(history):
+            obey(reflector.step(Lines([bookmark(version)])))
+    read()
+    want = {p["metadata"]["uid"]: p["metadata"]["resourceVersion"] for p in server.values()}
+    assert {uid: p.metadata.resource_version for uid, p in reflector.store.items()} == want
+    assert told == reflector.store
