@@ -1,0 +1,78 @@
+"""`python -m hbox_sandbox`: the emulated Kubernetes API and its kubelets as a program of their own."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import signal
+import sys
+from pathlib import Path
+
+import uvloop
+
+from hbox_common.errors import HBoxError
+
+from .api import ApiServer
+from .kubelet import Kubelets
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m hbox_sandbox", description="A Kubernetes API emulator with kubelets, in memory."
+    )
+    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 takes a free one (default)")
+    parser.add_argument("--kubeconfig-out", type=Path, metavar="PATH", help="write a kubeconfig for this server")
+    parser.add_argument(
+        "--time-scale", type=float, default=1.0, metavar="X", help="emulated seconds per real second for hbox.io/run-seconds"
+    )
+    parser.add_argument("--faults", type=Path, metavar="FILE", help="fault plan in force from the start (JSON)")
+    parser.add_argument("--kubelets", choices=("on", "off"), default="on", help="run pods (default: on)")
+    parser.add_argument(
+        "--history", type=int, default=20_000, metavar="N", help="events remembered per resource before a watch gets 410"
+    )
+    parser.add_argument(
+        "--bookmark-seconds", type=float, default=10.0, metavar="S", help="interval of bookmarks on quiet watches"
+    )
+    parser.add_argument("--seed", type=int, default=None, help="of uids and generated names")
+    arguments = parser.parse_args()
+    if arguments.time_scale <= 0:
+        parser.error("--time-scale must be above 0")
+    return arguments
+
+
+async def _serve(arguments: argparse.Namespace) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(name, stop.set)
+    api = ApiServer(port=arguments.port, seed=arguments.seed, history=arguments.history, bookmark_s=arguments.bookmark_seconds)
+    if arguments.faults is not None:
+        api.faults.load(arguments.faults.read_bytes())
+    async with api, asyncio.TaskGroup() as tasks:
+        running = []
+        if arguments.kubelets == "on":
+            running.append(tasks.create_task(Kubelets(api.cluster, time_scale=arguments.time_scale).run(), name="kubelets"))
+        if arguments.kubeconfig_out is not None:
+            api.kubeconfig(arguments.kubeconfig_out)
+        sys.stdout.write(f"ready {api.url}\n")
+        sys.stdout.flush()
+        await stop.wait()
+        for task in running:
+            task.cancel()
+
+
+def main() -> int:
+    arguments = _arguments()
+    # Objects are kept as bytes, so there is little for the collector to find, and full passes over the rest would be felt as stalls.
+    gc.set_threshold(50_000, 20, 50)
+    try:
+        uvloop.run(_serve(arguments))
+    except (HBoxError, OSError) as error:
+        sys.stderr.write(f"hbox_sandbox: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

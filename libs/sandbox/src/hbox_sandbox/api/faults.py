@@ -1,0 +1,106 @@
+"""Faults on purpose: a seeded list of rules says which requests fail, and how.
+
+    {"seed": 7, "rules": [{"verb": "create", "resource": "pods/binding", "probability": 0.1, "applied_status": 504},
+                          {"verb": "watch", "resource": "pods", "watch_end_s": 2.0}]}
+
+A rule takes a request by verb (get, list, watch, create, update, patch, delete, deletecollection; "*" all) and resource (plural, with
+"/subresource" where there is one; "*" all), then fires with `probability`, on each `every`-th match, at most `limit` times. All that it names
+happens; where several rules fire, each adds what the ones before have left open.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+from .errors import ApiError, bad_request
+
+_TEXTS = {
+    409: ("Conflict", "Operation cannot be fulfilled: injected conflict"),
+    429: ("TooManyRequests", "Too many requests, please try again later."),
+    500: ("InternalError", "Internal error occurred: injected"),
+    503: ("ServiceUnavailable", "the server is currently unable to handle the request"),
+    504: ("Timeout", "Timeout: request did not complete within the allotted timeout"),
+}
+
+
+class Rule(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """One fault. `applied_status`: the write is done, and the answer is this error all the same; `watch_gone`: "http" or "stream"."""
+
+    verb: str = "*"
+    resource: str = "*"
+    probability: float = 1.0
+    every: int = 1
+    limit: int = 0
+    status: int = 0
+    retry_after_s: int | None = None
+    latency_s: float = 0.0
+    reset: bool = False
+    applied_status: int = 0
+    applied_reset: bool = False
+    watch_end_s: float = 0.0
+    watch_gone: str = ""
+    watch_stall_s: float = 0.0
+    watch_chunk: int = 0
+
+    def takes(self, verb: str, resource: str) -> bool:
+        return self.verb in ("*", verb) and self.resource in ("*", resource)
+
+
+class Plan(msgspec.Struct, forbid_unknown_fields=True):
+    """What `PUT /_sandbox/faults` takes."""
+
+    seed: int = 0
+    rules: list[Rule] = []
+
+
+class Faults:
+    """The plan in force and its counters."""
+
+    def __init__(self) -> None:
+        self.install(Plan())
+
+    def install(self, plan: Plan) -> None:
+        self.plan = plan
+        self._random = Random(plan.seed)
+        self._matched = [0] * len(plan.rules)
+        self.fired = [0] * len(plan.rules)
+
+    def load(self, text: bytes) -> None:
+        """Install a plan given as JSON; 400 where it is none."""
+        try:
+            plan = msgspec.json.decode(text, type=Plan)
+        except msgspec.MsgspecError as error:
+            raise bad_request(f"the fault plan is not valid: {error}") from error
+        for rule in plan.rules:
+            if rule.every < 1 or not 0 <= rule.probability <= 1 or rule.watch_gone not in ("", "http", "stream"):
+                raise bad_request(f"the fault plan is not valid: {rule}")
+        self.install(plan)
+
+    def report(self) -> bytes:
+        return msgspec.json.encode({"seed": self.plan.seed, "rules": self.plan.rules, "fired": self.fired})
+
+    def draw(self, verb: str, resource: str) -> Rule | None:
+        """What happens to this request: the rules that fire, as one; None for nothing."""
+        drawn: Rule | None = None
+        for at, rule in enumerate(self.plan.rules):
+            if not rule.takes(verb, resource):
+                continue
+            self._matched[at] += 1
+            if self._matched[at] % rule.every or (rule.limit and self.fired[at] >= rule.limit):
+                continue
+            if rule.probability < 1 and self._random.random() >= rule.probability:
+                continue
+            self.fired[at] += 1
+            drawn = rule if drawn is None else _joined(drawn, rule)
+        return drawn
+
+
+def _joined(first: Rule, second: Rule) -> Rule:
+    return Rule(**{name: getattr(first, name) or getattr(second, name) for name in Rule.__struct_fields__})
+
+
+def refusal(code: int, retry_after_s: int | None) -> ApiError:
+    reason, text = _TEXTS.get(code, ("InternalError", f"injected status {code}"))
+    return ApiError(code, reason, text, retry_after_s=retry_after_s)

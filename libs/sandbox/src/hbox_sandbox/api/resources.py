@@ -1,0 +1,284 @@
+"""Which resources exist: the built-in ones as a table, those of CustomResourceDefinitions as they are created.
+
+A `ResourceType` is one served group/version/plural. Two types may share one `collection` (core and events.k8s.io events): the one that is not
+the storage form carries a pair of views, from and to the stored form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from enum import StrEnum
+from typing import TypeAlias
+
+from .errors import Json
+
+
+class NameRule(StrEnum):
+    SUBDOMAIN = "subdomain"
+    LABEL = "label"
+    LABEL_1035 = "label1035"
+
+
+View: TypeAlias = Callable[[Json], Json]
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceType:
+    """One served resource. `generation`: None, the object has none; else the top-level fields whose change does not raise it."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    singular: str = ""
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: tuple[str, ...] = ()
+    has_generation: bool = False
+    has_status: bool = False
+    keeps_status_on_create: bool = False
+    needs_version_to_update: bool = False
+    creates_on_update: bool = False
+    returns_deleted: bool = False
+    name_rule: NameRule = NameRule.SUBDOMAIN
+    schema: Json | None = dataclass_field(default=None, compare=False)
+    custom: bool = False
+    collection: str = ""
+    to_stored: View | None = dataclass_field(default=None, compare=False)
+    from_stored: View | None = dataclass_field(default=None, compare=False)
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def storage(self) -> str:
+        """Name of the collection that holds the objects: `plural.group`."""
+        return self.collection or f"{self.plural}.{self.group}"
+
+
+def _event_to_stored(event: Json) -> Json:
+    return _renamed(event, _EVENT_FIELDS, "v1")
+
+
+def _event_from_stored(event: Json) -> Json:
+    return _renamed(event, {core: new for new, core in _EVENT_FIELDS.items()}, "events.k8s.io/v1")
+
+
+def _renamed(obj: Json, names: Mapping[str, str], api_version: str) -> Json:
+    renamed = {names.get(key, key): value for key, value in obj.items()}
+    return renamed | {"apiVersion": api_version}
+
+
+# events.k8s.io/v1 field -> core/v1 field (k8s.io/kubernetes pkg/apis/events/v1/conversion.go).
+_EVENT_FIELDS = {
+    "note": "message",
+    "regarding": "involvedObject",
+    "reportingController": "reportingComponent",
+    "deprecatedSource": "source",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedCount": "count",
+}
+
+PODS = ResourceType(
+    group="",
+    version="v1",
+    plural="pods",
+    kind="Pod",
+    short_names=("po",),
+    categories=("all",),
+    subresources=("status", "binding", "eviction"),
+    has_generation=True,
+    has_status=True,
+    returns_deleted=True,
+)
+NODES = ResourceType(
+    group="",
+    version="v1",
+    plural="nodes",
+    kind="Node",
+    namespaced=False,
+    short_names=("no",),
+    subresources=("status",),
+    has_status=True,
+    keeps_status_on_create=True,
+)
+NAMESPACES = ResourceType(
+    group="",
+    version="v1",
+    plural="namespaces",
+    kind="Namespace",
+    namespaced=False,
+    short_names=("ns",),
+    subresources=("status", "finalize"),
+    has_status=True,
+    returns_deleted=True,
+    name_rule=NameRule.LABEL,
+)
+PDBS = ResourceType(
+    group="policy",
+    version="v1",
+    plural="poddisruptionbudgets",
+    kind="PodDisruptionBudget",
+    short_names=("pdb",),
+    subresources=("status",),
+    has_generation=True,
+    has_status=True,
+    needs_version_to_update=True,
+)
+CRDS = ResourceType(
+    group="apiextensions.k8s.io",
+    version="v1",
+    plural="customresourcedefinitions",
+    kind="CustomResourceDefinition",
+    namespaced=False,
+    short_names=("crd", "crds"),
+    categories=("api-extensions",),
+    subresources=("status",),
+    has_generation=True,
+    has_status=True,
+    needs_version_to_update=True,
+)
+PRIORITY_CLASSES = ResourceType(
+    group="scheduling.k8s.io",
+    version="v1",
+    plural="priorityclasses",
+    kind="PriorityClass",
+    namespaced=False,
+    short_names=("pc",),
+    has_generation=True,
+)
+EVENTS = ResourceType(group="", version="v1", plural="events", kind="Event", short_names=("ev",), creates_on_update=True)
+BUILT_IN = (
+    PODS,
+    NODES,
+    NAMESPACES,
+    EVENTS,
+    ResourceType(group="", version="v1", plural="configmaps", kind="ConfigMap", short_names=("cm",)),
+    ResourceType(group="", version="v1", plural="secrets", kind="Secret"),
+    ResourceType(
+        group="",
+        version="v1",
+        plural="services",
+        kind="Service",
+        short_names=("svc",),
+        categories=("all",),
+        subresources=("status",),
+        has_status=True,
+        name_rule=NameRule.LABEL_1035,
+        returns_deleted=True,
+    ),
+    ResourceType(
+        group="",
+        version="v1",
+        plural="resourcequotas",
+        kind="ResourceQuota",
+        short_names=("quota",),
+        subresources=("status",),
+        has_status=True,
+        returns_deleted=True,
+    ),
+    ResourceType(
+        group="", version="v1", plural="serviceaccounts", kind="ServiceAccount", short_names=("sa",), returns_deleted=True
+    ),
+    ResourceType(
+        group="coordination.k8s.io",
+        version="v1",
+        plural="leases",
+        kind="Lease",
+        needs_version_to_update=True,
+        creates_on_update=True,
+    ),
+    PRIORITY_CLASSES,
+    PDBS,
+    ResourceType(
+        group="events.k8s.io",
+        version="v1",
+        plural="events",
+        kind="Event",
+        short_names=("ev",),
+        creates_on_update=True,
+        collection=EVENTS.storage,
+        to_stored=_event_to_stored,
+        from_stored=_event_from_stored,
+    ),
+    CRDS,
+)
+
+
+class Registry:
+    """The served types, by group, version and plural."""
+
+    def __init__(self) -> None:
+        self._types: dict[tuple[str, str, str], ResourceType] = {}
+        for resource in BUILT_IN:
+            self.add(resource)
+
+    def __iter__(self) -> Iterator[ResourceType]:
+        return iter(self._types.values())
+
+    def add(self, resource: ResourceType) -> None:
+        self._types[resource.group, resource.version, resource.plural] = resource
+
+    def drop(self, *, group: str, plural: str) -> None:
+        """Stop serving every version of a custom resource."""
+        self._types = {key: each for key, each in self._types.items() if not (key[0] == group and key[2] == plural)}
+
+    def find(self, group: str, version: str, plural: str) -> ResourceType | None:
+        return self._types.get((group, version, plural))
+
+    def stored_as(self, storage: str) -> ResourceType | None:
+        """The type in whose form a collection is stored."""
+        return next((each for each in self if each.storage == storage and each.from_stored is None), None)
+
+    def group_versions(self) -> dict[str, list[str]]:
+        """Versions by group, the core group ("") included, in order of registration."""
+        found: dict[str, list[str]] = {}
+        for resource in self:
+            versions = found.setdefault(resource.group, [])
+            if resource.version not in versions:
+                versions.append(resource.version)
+        return found
+
+
+def custom_types(crd: Json) -> list[ResourceType]:
+    """The types that a CustomResourceDefinition declares: one for each served version; all share the stored form of the storage version."""
+    spec = crd["spec"]
+    group, names = spec["group"], spec["names"]
+    storage_version = next(each["name"] for each in spec["versions"] if each.get("storage"))
+    types: list[ResourceType] = []
+    for version in spec["versions"]:
+        if not version.get("served"):
+            continue
+        subresources = version.get("subresources") or {}
+        is_stored = version["name"] == storage_version
+        types.append(
+            ResourceType(
+                group=group,
+                version=version["name"],
+                plural=names["plural"],
+                kind=names["kind"],
+                singular=names.get("singular") or names["kind"].lower(),
+                namespaced=spec["scope"] == "Namespaced",
+                short_names=tuple(names.get("shortNames") or ()),
+                categories=tuple(names.get("categories") or ()),
+                subresources=("status",) if "status" in subresources else (),
+                has_generation=True,
+                has_status="status" in subresources,
+                needs_version_to_update=True,
+                schema=(version.get("schema") or {}).get("openAPIV3Schema"),
+                custom=True,
+                to_stored=None if is_stored else _with_api_version(f"{group}/{storage_version}"),
+                from_stored=None if is_stored else _with_api_version(f"{group}/{version['name']}"),
+            )
+        )
+    return types
+
+
+def _with_api_version(api_version: str) -> View:
+    """Conversion strategy None: only the apiVersion changes."""
+    return lambda obj: obj | {"apiVersion": api_version}

@@ -1,0 +1,188 @@
+"""The HTTP server around the emulated cluster.
+
+async with ApiServer() as api:
+    api.kubeconfig(path)        # for kubectl and client libraries
+    ...                         # api.url, api.cluster, api.faults
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Self
+
+import msgspec
+from aiohttp import web
+
+from .cluster import Cluster
+from .controllers import Controllers
+from .discovery import discover
+from .errors import ApiError, bad_request, method_not_allowed, unknown_path
+from .faults import Faults, Rule, refusal
+from .handlers import Answer, Call, perform, route, too_large_body
+from .store import Store
+from .streams import WRITE_TIMEOUT_S, serve_watch
+
+_BODY_LIMIT = 3 * 1024 * 1024
+_READ_TIMEOUT_S = 30.0
+_HEALTH = ("/healthz", "/readyz", "/livez")
+
+
+class ApiServer:
+    """Serves on 127.0.0.1 while its context is open; `port` 0 takes a free one.
+
+    `seed`: of uids and generated names; `history`: events remembered per resource; `bookmark_s`: interval of bookmarks on quiet watches.
+    """
+
+    def __init__(self, *, port: int = 0, seed: int | None = None, history: int = 20_000, bookmark_s: float = 10.0) -> None:
+        self.cluster = Cluster(clock=time.time, random=Random(seed), store=Store(history=history))
+        self.faults = Faults()
+        self.port = port
+        self._bookmark_s = bookmark_s
+        self._controllers = Controllers(self.cluster)
+        self._runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=1.0)
+        self._tasks = asyncio.TaskGroup()
+        self._running: list[asyncio.Task[None]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        self._running.append(self._tasks.create_task(self._controllers.run(), name="controllers"))
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", self.port, backlog=1024)
+        await site.start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._running:
+            task.cancel()
+        await self._runner.cleanup()
+        await self._tasks.__aexit__(kind, error, trace)
+
+    def kubeconfig(self, path: Path) -> Path:
+        """Write a kubeconfig for this server (JSON, which is YAML); returns `path`."""
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "hbox-sandbox", "cluster": {"server": self.url}}],
+            "users": [{"name": "hbox-sandbox", "user": {}}],
+            "contexts": [
+                {"name": "hbox-sandbox", "context": {"cluster": "hbox-sandbox", "user": "hbox-sandbox", "namespace": "default"}}
+            ],
+            "current-context": "hbox-sandbox",
+        }
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n")
+        return path
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            async with asyncio.timeout(_READ_TIMEOUT_S):
+                body = await self._body(request)
+            if request.path.startswith("/_sandbox/"):
+                return self._control(request.method, request.path, body)
+            if request.method == "GET" and (known := self._well_known(request.path)) is not None:
+                return known
+            params = request.query
+            call = route(self.cluster, request.method, request.path, params)
+            fault = self.faults.draw(call.verb, call.subject) if self.faults.plan.rules else None
+            if fault is not None:
+                await self._before(request, fault)
+            if call.verb == "watch":
+                return await serve_watch(self.cluster, request, call.target, params, fault=fault, bookmark_s=self._bookmark_s)
+            answer = self._perform(request, call, params, body)
+            if fault is not None:
+                self._after(request, fault)
+            return await self._reply(request, answer)
+        except ApiError as error:
+            return _refusal(error)
+        except (ConnectionError, TimeoutError):
+            _abort(request)
+            return web.Response(status=503)  # nobody is there to read it
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # The emulator knows no schema of built-in kinds: an object of the wrong shape surfaces where a rule first reads it.
+            return _refusal(bad_request(f"the object cannot be decoded: {type(error).__name__}: {error}"))
+
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        if not request.can_read_body:
+            return b""
+        chunks, size = [], 0
+        async for chunk in request.content.iter_any():
+            size += len(chunk)
+            if size > _BODY_LIMIT:
+                raise too_large_body(_BODY_LIMIT)
+            chunks.append(chunk)
+        return b"".join(chunks)
+
+    def _perform(self, request: web.BaseRequest, call: Call, params: Mapping[str, str], body: bytes) -> Answer:
+        agent = request.headers.get("User-Agent", "unknown")
+        content_type = request.headers.get("Content-Type", "").partition(";")[0].strip()
+        return perform(self.cluster, call, params, content_type=content_type, body=body, agent=agent)
+
+    async def _reply(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
+        if isinstance(answer.pieces, list):
+            return web.Response(status=answer.code, body=answer.pieces[0], content_type="application/json")
+        response = web.StreamResponse(status=answer.code, headers={"Content-Type": "application/json"})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        for piece in answer.pieces:
+            async with asyncio.timeout(WRITE_TIMEOUT_S):
+                await response.write(piece)
+            await asyncio.sleep(0)
+        return response
+
+    async def _before(self, request: web.BaseRequest, fault: Rule) -> None:
+        if fault.latency_s:
+            await asyncio.sleep(fault.latency_s)
+        if fault.reset:
+            _abort(request)
+            raise ConnectionResetError
+        if fault.status:
+            raise refusal(fault.status, fault.retry_after_s)
+
+    def _after(self, request: web.BaseRequest, fault: Rule) -> None:
+        if fault.applied_reset:
+            _abort(request)
+            raise ConnectionResetError
+        if fault.applied_status:
+            raise refusal(fault.applied_status, fault.retry_after_s)
+
+    def _well_known(self, path: str) -> web.Response | None:
+        if path in _HEALTH:
+            return web.Response(text="ok")
+        document = discover(self.cluster.registry, path.rstrip("/"))
+        return None if document is None else web.Response(body=msgspec.json.encode(document), content_type="application/json")
+
+    def _control(self, method: str, path: str, body: bytes) -> web.Response:
+        """The sandbox's own switches: faults (GET, PUT), compact (POST: forget the history that watches and tokens reach back to)."""
+        if path == "/_sandbox/faults":
+            if method == "PUT":
+                self.faults.load(body)
+            elif method != "GET":
+                raise method_not_allowed()
+            return web.Response(body=self.faults.report(), content_type="application/json")
+        if path == "/_sandbox/compact" and method == "POST":
+            self.cluster.store.compact()
+            return web.Response(status=204)
+        raise unknown_path()
+
+
+def _refusal(error: ApiError) -> web.Response:
+    headers = {} if error.retry_after_s is None else {"Retry-After": str(error.retry_after_s)}
+    return web.Response(
+        status=error.code, body=msgspec.json.encode(error.status()), content_type="application/json", headers=headers
+    )
+
+
+def _abort(request: web.BaseRequest) -> None:
+    if request.transport is not None:
+        request.transport.abort()

@@ -1,0 +1,101 @@
+"""One watch as a chunked HTTP response: initial lines, events as they come, bookmarks, the end; and the faults that watches can have."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from .cluster import Cluster
+from .errors import too_old
+from .faults import Rule
+from .reads import bookmark, error_line, event_line, open_watch, query_from
+from .store import Subscription
+from .writes import Target
+
+_DEFAULT_TIMEOUT_S = 1800.0
+_BATCH_BYTES = 256 * 1024
+WRITE_TIMEOUT_S = 30.0
+
+
+async def serve_watch(
+    cluster: Cluster,
+    request: web.BaseRequest,
+    target: Target,
+    params: Mapping[str, str],
+    *,
+    fault: Rule | None,
+    bookmark_s: float,
+) -> web.StreamResponse:
+    """Runs until `timeoutSeconds`, a fault, overflow, or the client ends it. Errors before the first byte are raised as `ApiError`."""
+    query = query_from(target.resource, target.namespace, target.name, params)
+    fault = fault or Rule()
+    if fault.watch_gone == "http":
+        raise too_old(int(query.revision or 0), cluster.store.revision)
+    loop = asyncio.get_running_loop()
+    woken = asyncio.Event()
+    subscription = Subscription(match=query.match, wake=woken.set)
+    first = open_watch(cluster, target.resource, query, subscription)
+    try:
+        response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        writer = _Writer(response, chunk=fault.watch_chunk)
+        if fault.watch_gone == "stream":
+            await writer.write(error_line(too_old(int(query.revision or 0), cluster.store.revision)))
+            return response
+        await writer.write_all(first)
+        if fault.watch_stall_s:
+            await asyncio.sleep(fault.watch_stall_s)
+        ends_at = loop.time() + min(query.timeout_s or _DEFAULT_TIMEOUT_S, fault.watch_end_s or _DEFAULT_TIMEOUT_S)
+        bookmark_at = loop.time() + bookmark_s
+        while not subscription.overflowed and loop.time() < ends_at:
+            if subscription.events:
+                woken.clear()
+                lines = [event_line(target.resource, event) for event in subscription.events]
+                subscription.events.clear()
+                await writer.write_all(lines)
+                continue
+            if query.bookmarks and loop.time() >= bookmark_at:
+                await writer.write(bookmark(target.resource, cluster.store.revision))
+                bookmark_at = loop.time() + bookmark_s
+            wait_until = min(ends_at, bookmark_at) if query.bookmarks else ends_at
+            try:
+                async with asyncio.timeout_at(wait_until):
+                    await woken.wait()
+            except TimeoutError:
+                continue
+            woken.clear()
+        if query.bookmarks and not (subscription.overflowed or subscription.events or fault.watch_end_s):
+            await writer.write(bookmark(target.resource, cluster.store.revision))
+        return response
+    finally:
+        cluster.store.unsubscribe(target.resource.storage, subscription)
+
+
+class _Writer:
+    """Writes lines in batches; with `chunk`, in pieces of that many bytes, so that lines are cut in the middle."""
+
+    def __init__(self, response: web.StreamResponse, *, chunk: int) -> None:
+        self._response = response
+        self._chunk = chunk
+
+    async def write_all(self, lines: list[bytes]) -> None:
+        start = size = 0
+        for at, line in enumerate(lines):
+            size += len(line)
+            if size > _BATCH_BYTES:
+                await self.write(b"".join(lines[start : at + 1]))
+                start, size = at + 1, 0
+        if start < len(lines):
+            await self.write(b"".join(lines[start:]))
+
+    async def write(self, data: bytes) -> None:
+        async with asyncio.timeout(WRITE_TIMEOUT_S):
+            if not self._chunk:
+                await self._response.write(data)
+                return
+            for at in range(0, len(data), self._chunk):
+                await self._response.write(data[at : at + self._chunk])
+                await asyncio.sleep(0)

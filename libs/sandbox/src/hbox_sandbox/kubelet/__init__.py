@@ -1,0 +1,5 @@
+"""Emulated kubelets."""
+
+from .kubelet import RUN_SECONDS, Kubelets
+
+__all__ = ["RUN_SECONDS", "Kubelets"]
