@@ -1,0 +1,1 @@
+"""Between Kubernetes' objects, the bus, and the core's values."""

@@ -1,0 +1,68 @@
+"""Node states to the bus: the newest of each node, many nodes at once, one node's in order.
+
+Each node has a subject of its own, so states cannot share a message; what changes again before its turn is said once.
+"""
+
+import asyncio
+import logging
+
+from hbox_common.bus import Bus
+
+from hbox_common.clock import monotonic_s
+from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.events import NodeStateChanged
+from hbox_common.model import NodeState
+
+from .. import metrics
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 64
+RETRY_S = 0.5
+
+
+class Publisher:
+    """A node's next state is taken only when its last one has been stored, so that the stream never ends with an older one."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._waiting: dict[str, NodeState] = {}
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        """Nodes whose newest state is not published yet."""
+        return len(self._waiting)
+
+    def put(self, state: NodeState) -> None:
+        self._waiting[state.name] = state
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            self._wake.clear()
+            if not self._waiting:
+                await self._wake.wait()
+            started = monotonic_s()
+            states = [self._waiting.pop(name) for name in list(self._waiting)[:AT_ONCE]]
+            async with asyncio.TaskGroup() as group:
+                for state in states:
+                    group.create_task(self._say(state))
+            metrics.PUBLISH.observe(monotonic_s() - started)
+
+    async def _say(self, state: NodeState) -> None:
+        while True:
+            try:
+                await self._bus.publish(
+                    NodeStateChanged(node=state), state.name, message_id=f"node.{state.uid}.{state.generation}"
+                )
+            except Unavailable as e:
+                log.warning("the state of %s is not said yet, trying again: %s", state.name, e)
+                await asyncio.sleep(RETRY_S)
+                if state.name in self._waiting:
+                    return  # a newer one goes first
+                continue
+            except InvalidRequest as e:
+                log.error("the state of %s cannot be said: %s", state.name, e)
+            metrics.STATES.inc()
+            return

@@ -1,0 +1,128 @@
+"""topology-collector, wired: the watch of nodes in, their states out.
+
+At start the last state of every node is read back from the stream, so that a restart publishes differences only, and tombstones for nodes
+that were deleted meanwhile.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from hbox_common.bus import Bus, Delivery, Start
+
+from hbox_common import kube
+from hbox_common.clock import monotonic_s, wall_s
+from hbox_common.events import NodeStateChanged
+from hbox_common.kube import NODES, Delta, Informer, KubeClient
+from hbox_common.runtime import Condition, Health
+
+from . import metrics
+from .adapters.objects import node_facts
+from .adapters.publisher import Publisher
+from .core.inventory import Inventory
+from .settings import TopologySettings
+
+log = logging.getLogger(__name__)
+
+HEALTH_S = 1.0
+#: A watch brings bookmarks about once a minute; one that was silent for longer than two is stale.
+STALE_S = 150.0
+
+
+async def run(settings: TopologySettings, health: Health) -> None:
+    """The service, until cancelled."""
+    async with (
+        KubeClient.connect(settings.kubeconfig, user_agent="hbox-topology-collector") as client,
+        Bus.connect(settings.nats_url, name="topology-collector", instance=settings.instance) as bus,
+    ):
+        await TopologyCollector(health, client, bus).run()
+
+
+class TopologyCollector:
+    """All tasks of the service run on one loop, and the core is only touched between awaits: it needs no lock."""
+
+    def __init__(self, health: Health, client: KubeClient, bus: Bus) -> None:
+        self._health, self._bus = health, bus
+        self.inventory = Inventory()
+        self._nodes = Informer(client, NODES, kube.Node)
+        self._publisher = Publisher(bus)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch_health())
+            # From before the reading back, so that no loss of the stream goes unseen.
+            group.create_task(self._bus.follow([NodeStateChanged], self._ignore, start=Start.NEW, on_gap=self._stream_lost))
+            await self._read_back()
+            group.create_task(self._nodes.run(self._on_nodes))
+            group.create_task(self._publisher.run())
+            await self._nodes.synced.wait()
+            present = {node.metadata.name for node in self._nodes.store.values()}
+            for gone in self.inventory.vanished(present, now=wall_s()):
+                self._publisher.put(gone)
+            log.info("synced", extra={"nodes": len(self.inventory)})
+
+    async def _read_back(self) -> None:
+        ready = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            reading = group.create_task(
+                self._bus.follow([NodeStateChanged], self._on_heard, start=Start.LAST_PER_SUBJECT, on_ready=ready.set)
+            )
+            await ready.wait()
+            reading.cancel()
+        log.info("read back", extra={"nodes": len(self.inventory)})
+
+    async def _on_heard(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            assert isinstance(delivery.event, NodeStateChanged)
+            self.inventory.heard(delivery.event.node)
+
+    async def _ignore(self, deliveries: Sequence[Delivery]) -> None:
+        """Our own states come back; only the loss of the stream is of interest."""
+
+    async def _stream_lost(self) -> None:
+        log.warning("the stream of node states was lost or made anew: saying everything again")
+        for state in self.inventory.states():
+            self._publisher.put(state)
+
+    async def _on_nodes(self, deltas: Sequence[Delta[kube.Node]]) -> None:
+        now = wall_s()
+        for delta in deltas:
+            if delta.new is not None:
+                observed = self.inventory.observe(node_facts(delta.new), now=now)
+                for warning in observed.warnings:
+                    log.warning("node %s: %s", delta.new.metadata.name, warning, extra={"node": delta.new.metadata.name})
+                changed = observed.changed
+            else:
+                assert delta.old is not None
+                changed = self.inventory.removed(delta.old.metadata.name, uid=delta.old.metadata.uid, now=now)
+            if changed is not None:
+                self._publisher.put(changed)
+            else:
+                metrics.QUIET.inc()
+
+    async def _watch_health(self) -> None:
+        names = ("kube", "bus", "synced")
+        on_kube, on_bus, on_synced = (self._health.condition(name) for name in names)
+        while True:
+            silent_s = monotonic_s() - self._nodes.last_event_at
+            stale = f"the watch of nodes is silent for {silent_s:.0f} s" if silent_s > STALE_S else ""
+            _set(on_kube, self._nodes.last_error or stale)
+            _set(on_bus, "" if self._bus.connected else "NATS cannot be reached")
+            behind = f"{len(self._publisher)} states are not published yet" if len(self._publisher) else ""
+            _set(on_synced, behind if self._nodes.synced.is_set() else "nodes are not listed yet")
+            self._count()
+            await asyncio.sleep(HEALTH_S)
+
+    def _count(self) -> None:
+        cards = [card.healthy for state in self.inventory.states() for card in state.cards]
+        metrics.NODES.set(len(self.inventory))
+        metrics.CARDS.labels("true").set(sum(cards))
+        metrics.CARDS.labels("false").set(len(cards) - sum(cards))
+        metrics.WARNINGS.set(self.inventory.warnings())
+
+
+def _set(condition: Condition, trouble: str) -> None:
+    if trouble:
+        condition.bad(trouble)
+    else:
+        condition.ok()

@@ -1,0 +1,1 @@
+"""Pure: node objects become node states."""

@@ -1,0 +1,81 @@
+"""All nodes, and which of their changes others have to hear of.
+
+A generation rises with every published change of its node and over restarts: previous + 1, at least the wall clock in milliseconds, so
+that it rises even where the last value was lost with its stream. Kubelets touch their node every few seconds; what changes nothing here
+is published to nobody.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from hbox_common.model import Generation, NodeState
+
+from .facts import NodeFacts
+from .node import read_node
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """`changed` is the state to publish, None where nothing changed; `warnings` are new ones, to be logged."""
+
+    changed: NodeState | None
+    warnings: tuple[str, ...] = ()
+
+
+class Inventory:
+    """The last state said of every node, by name. One writer; time comes in as seconds since the epoch."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, NodeState] = {}
+        self._warned: dict[str, tuple[str, ...]] = {}
+
+    def __len__(self) -> int:
+        return sum(not state.gone for state in self._said.values())
+
+    def states(self) -> Iterator[NodeState]:
+        """The last state of every node that is there."""
+        return (state for state in self._said.values() if not state.gone)
+
+    def warnings(self) -> int:
+        """How many nodes have something in their object that could not be read."""
+        return len(self._warned)
+
+    def heard(self, state: NodeState) -> None:
+        """A state read back from the stream: what an earlier process said. The newest generation of a node counts."""
+        known = self._said.get(state.name)
+        if known is None or state.generation > known.generation:
+            self._said[state.name] = state
+
+    def observe(self, facts: NodeFacts, *, now: float) -> Observed:
+        """A node object was listed, added or modified."""
+        known = self._said.get(facts.name)
+        reading = read_node(facts, known.generation if known else Generation(0))
+        warnings = reading.warnings if reading.warnings != self._warned.get(facts.name, ()) else ()
+        if reading.warnings:
+            self._warned[facts.name] = reading.warnings
+        else:
+            self._warned.pop(facts.name, None)
+        if reading.state == known:
+            return Observed(None, warnings)
+        return Observed(self._say(reading.state, known, now), warnings)
+
+    def removed(self, name: str, *, uid: str = "", now: float) -> NodeState | None:
+        """A node object was deleted: its tombstone. None where it is gone already, or where `uid` names an earlier node of that name."""
+        known = self._said.get(name)
+        self._warned.pop(name, None)
+        if known is None or known.gone or (uid and uid != known.uid):
+            return None
+        return self._say(
+            NodeState(name=known.name, uid=known.uid, generation=Generation(0), ready=False, gone=True), known, now
+        )
+
+    def vanished(self, present: Collection[str], *, now: float) -> list[NodeState]:
+        """Tombstones of the nodes that were deleted while nobody watched; `present` names those that the API has."""
+        missing = [state.name for state in self.states() if state.name not in present]
+        return [gone for name in missing if (gone := self.removed(name, now=now)) is not None]
+
+    def _say(self, state: NodeState, known: NodeState | None, now: float) -> NodeState:
+        previous = known.generation if known else 0
+        said = replace(state, generation=Generation(max(previous + 1, int(now * 1000))))
+        self._said[said.name] = said
+        return said

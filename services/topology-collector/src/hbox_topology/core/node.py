@@ -1,0 +1,99 @@
+"""One node object as scheduling sees it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import Card, Generation, NodeName, NodeState, Resources, Taint, TaintEffect, capacity_units
+from hbox_common.model.annotations import CORDON_REASON, CORDONED_BY, HAMI_REGISTER
+from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT
+
+from .cards import counted_cards, registered_cards
+from .facts import NodeFacts
+
+#: The condition that stands on a node state whose object could not be read whole; its value is True.
+INVENTORY_WARNING = "hbox.io/InventoryProblem"
+
+#: More cards than any machine has: such a count is a broken plugin's.
+MAX_CARDS = 1024
+
+_CARD_DIMENSIONS = frozenset({GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT})
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A node's state and what was wrong in its object, in words."""
+
+    state: NodeState
+    warnings: tuple[str, ...] = ()
+
+
+def read_node(facts: NodeFacts, generation: Generation) -> Reading:
+    """The state of a node. Never raises: what cannot be understood is left out, so that nothing is promised there, and named in a warning.
+
+    - `nvidia.com/gpu` in `allocatable` becomes the number of cards: HAMi reports slots there, ten to a card, not cards (reference hami §2.1).
+    - Where the plugin says only how many cards are allocatable, fewer than its capacity, nobody knows which are bad: the allocatable count stands.
+    """
+    warnings: list[str] = []
+    allocatable = _amounts(facts.allocatable, warnings)
+    cards = _cards(facts, allocatable.get(GPU, 0), warnings)
+    if cards:
+        allocatable[GPU] = len(cards)
+    else:
+        allocatable.pop(GPU, None)
+    conditions = dict(facts.conditions)
+    if warnings:
+        conditions[INVENTORY_WARNING] = "True"
+    state = NodeState(
+        name=NodeName(facts.name),
+        uid=facts.uid,
+        generation=generation,
+        ready=facts.conditions.get("Ready") == "True",
+        unschedulable=facts.unschedulable,
+        labels=dict(facts.labels),
+        taints=_taints(facts, warnings),
+        conditions=conditions,
+        allocatable=allocatable,
+        cards=cards,
+        cordoned_by=facts.annotations.get(CORDONED_BY, ""),
+        cordon_reason=facts.annotations.get(CORDON_REASON, ""),
+    )
+    return Reading(state, tuple(warnings))
+
+
+def _amounts(quantities: Mapping[str, str | float], warnings: list[str]) -> Resources:
+    amounts: Resources = {}
+    for name, quantity in quantities.items():
+        if name in _CARD_DIMENSIONS:
+            continue  # per card, from the register; HAMi's mock plugin repeats their sums here
+        try:
+            amounts[name] = max(0, capacity_units(name, quantity))
+        except InvalidRequest as e:
+            warnings.append(f"allocatable {name}: {e.message}")
+    return amounts
+
+
+def _cards(facts: NodeFacts, count: int, warnings: list[str]) -> tuple[Card, ...]:
+    register = facts.annotations.get(HAMI_REGISTER)
+    if register is not None:
+        try:
+            return registered_cards(register)
+        except InvalidRequest as e:
+            warnings.append(f"annotation {HAMI_REGISTER}: {e.message}")
+            return ()
+    if count > MAX_CARDS:
+        warnings.append(f"allocatable {GPU}: {count} cards on one node")
+        return ()
+    return counted_cards(facts.name, count, facts.labels)
+
+
+def _taints(facts: NodeFacts, warnings: list[str]) -> tuple[Taint, ...]:
+    taints = []
+    for key, value, effect in facts.taints:
+        try:
+            taints.append(Taint(key, value, TaintEffect(effect)))
+        except ValueError:
+            # An effect of a newer Kubernetes: keeping new work away is the safe reading of it.
+            warnings.append(f"taint {key}: unknown effect {effect!r}")
+            taints.append(Taint(key, value, TaintEffect.NO_SCHEDULE))
+    return tuple(taints)
