@@ -1,0 +1,106 @@
+"""The `hbox` command: names and one-line helps of all commands are here; a command's module is imported when it is run.
+
+`hbox --help` has to answer within 150 ms, so nothing here imports more than click.
+"""
+
+import difflib
+import importlib
+import sys
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from .context import Context, group_options, merged
+from .exits import Exit, leaf, status_of, tell
+
+#: name -> (module below hbox_cli.commands, what it does)
+COMMANDS = {
+    "up": ("up", "Run the platform: broker, services, and an emulated cluster or yours."),
+    "replay": ("replay", "Replay a trace through the platform; report and audit."),
+    "check": ("check", "Is everything reachable, and if not, what to do."),
+    "audit": ("audit", "Prove from outside that no card is over-booked and no gang partial."),
+    "jobs": ("jobs", "Jobs with their state and the reason why they wait."),
+    "why": ("why", "Why a job does not start."),
+    "nodes": ("nodes", "Nodes with their free cards, health and reasons."),
+    "queue": ("queue", "Queues: what they may use, and what they use."),
+    "events": ("events", "What happens: jobs, health, refusals."),
+}
+
+EPILOG = """\b
+exit statuses:
+  0 done   1 failed, or a fault was found   2 usage   3 not found   4 not allowed
+  5 invalid or conflicting   6 somebody does not answer   124 timed out   130 interrupted
+"""
+
+
+class Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002
+        if name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f".commands.{COMMANDS[name][0]}", __package__).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            near = difflib.get_close_matches(args[0], list(COMMANDS), 1)
+            raise click.UsageError(f"no such command: {args[0]}." + (f" Did you mean {near[0]}?" if near else ""), ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="hbox-cli", prog_name="hbox")
+@group_options
+@click.pass_context
+def cli(
+    ctx: click.Context, *, state: Path | None, form: str | None, no_headers: bool | None, color: str | None, debug: bool | None
+) -> None:
+    """HBox: scheduling for large accelerator clusters.
+
+    \b
+    hbox replay                        a day of a real cluster on an emulated one, with report and audit
+    hbox up                            the platform alone, for kubectl --kubeconfig .hbox/kubeconfig
+    hbox up --kubeconfig PATH          the platform against your cluster
+    """
+    ctx.obj = merged(Context(), state=state, form=form, no_headers=no_headers, color=color, debug=debug)
+
+
+def main() -> NoReturn:
+    """Never ends with a traceback, but under --debug."""
+    words = [word for word in sys.argv[1:] if not word.startswith("-")]
+    name = next((word for word in words if word in COMMANDS), "")
+    command = f"hbox {name}".rstrip()
+    try:
+        answer: Any = cli.main(prog_name="hbox", standalone_mode=False)
+    except click.exceptions.Exit as e:
+        sys.exit(e.exit_code)
+    except click.ClickException as e:
+        usage = e.ctx.command_path if isinstance(e, click.UsageError) and e.ctx else command
+        print(f"{usage} did not run (usage, exit status {int(Exit.USAGE)})", file=sys.stderr)
+        print(f"  why   {e.format_message()}\n  next  {usage} --help", file=sys.stderr)
+        sys.exit(Exit.USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        print(f"{command}: interrupted", file=sys.stderr)
+        sys.exit(Exit.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader has seen enough (`hbox jobs | head`); Python would complain again when it flushes.
+        sys.stdout = None
+        sys.exit(Exit.OK)
+    except (Exception, BaseExceptionGroup) as e:  # the last handler of the process
+        error = leaf(e)
+        if "--debug" in sys.argv:
+            raise
+        print(tell(command, error), file=sys.stderr)
+        sys.exit(status_of(error))
+    sys.exit(answer if isinstance(answer, int) else Exit.OK)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""The checks, over one reading of cluster and ledger. Each is counted, each fault is named.
+
+On the cluster alone: no card given away beyond what it is, whole cards shared with nobody, no node beyond its allocatable, every pod on the
+cards that it asked for, no gang started in part. Between cluster and ledger: each bound pod has exactly one posted claim, on the same node and
+cards, each posted claim has its pod, and no claim is left half-done.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hbox_common.model import Claim, ClaimState, Resources
+from hbox_common.model.devices import ALL_CORES, GPU
+
+from .cluster import AuditGang, AuditNode, AuditPod
+
+
+@dataclass(slots=True)
+class Audit:
+    """The result. `faults` are sentences."""
+
+    checks: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    def check(self, good: bool, fault: str) -> None:
+        self.checks += 1
+        if not good:
+            self.faults.append(fault)
+
+
+def audit(nodes: Iterable[AuditNode], pods: Iterable[AuditPod], gangs: Iterable[AuditGang], claims: Sequence[Claim]) -> Audit:
+    """All checks. `claims`: the ledger's live ones."""
+    result = Audit()
+    by_name = {node.name: node for node in nodes}
+    everyone = list(pods)
+    holding = [pod for pod in everyone if pod.node and pod.holds]
+    _nodes(result, by_name, holding)
+    _cards(result, by_name, holding)
+    _wishes(result, by_name, holding)
+    _gangs(result, gangs, everyone)
+    _ledger(result, holding, claims)
+    return result
+
+
+def _nodes(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[AuditPod]) -> None:
+    used: dict[str, Counter[str]] = defaultdict(Counter)
+    for pod in holding:
+        result.check(pod.node in nodes, f"pod {pod.name} is bound to {pod.node}, which is no node")
+        used[pod.node].update(pod.requests)
+    for name, amounts in used.items():
+        if name not in nodes:
+            continue
+        limits: Resources = nodes[name].allocatable
+        for resource, amount in amounts.items():
+            result.check(
+                amount <= limits.get(resource, 0),
+                f"node {name}: {amount} of {resource} given away, {limits.get(resource, 0)} are there (base units)",
+            )
+
+
+def _cards(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[AuditPod]) -> None:
+    cores: Counter[tuple[str, int]] = Counter()
+    memory: Counter[tuple[str, int]] = Counter()
+    users: Counter[tuple[str, int]] = Counter()
+    whole: Counter[tuple[str, int]] = Counter()
+    strangers: Counter[str] = Counter()
+    for pod in holding:
+        if not pod.ours:
+            strangers[pod.node] += pod.cards
+        for piece in pod.slices or ():
+            card = (pod.node, piece.index)
+            cores[card] += piece.cores
+            memory[card] += piece.memory_mib
+            users[card] += 1
+            whole[card] += piece.whole
+    for (name, index), pods in users.items():
+        card = (name, index)
+        known = nodes[name].cards.get(index) if name in nodes else None
+        result.check(known is not None, f"node {name} has no card {index}, which {pods} pods hold")
+        result.check(cores[card] <= ALL_CORES, f"node {name} card {index}: {cores[card]} % of its compute given away")
+        result.check(not whole[card] or pods == 1, f"node {name} card {index} is held whole, and by {pods} pods")
+        if known is not None:
+            result.check(
+                known.memory_mib == 0 or memory[card] <= known.memory_mib,
+                f"node {name} card {index}: {memory[card]} MiB given away of {known.memory_mib}",
+            )
+            result.check(
+                not known.shares or pods <= known.shares, f"node {name} card {index}: {pods} pods, {known.shares} may share it"
+            )
+    taken = Counter(name for name, _ in users)
+    for name, cards in strangers.items():
+        if cards and name in nodes:
+            # Which cards the pods of others run on is not known: there have to be enough beside ours.
+            room = max(len(nodes[name].cards), nodes[name].allocatable.get(GPU, 0))
+            result.check(
+                cards + taken[name] <= room, f"node {name}: {cards} cards of others' pods and {taken[name]} of ours, of {room}"
+            )
+
+
+def _wishes(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[AuditPod]) -> None:
+    for pod in holding:
+        if not pod.ours:
+            continue
+        result.check(pod.slices is not None, f"pod {pod.name}: its cards' annotation cannot be read")
+        pieces = pod.slices or ()
+        result.check(
+            len({piece.index for piece in pieces}) == pod.cards == len(pieces),
+            f"pod {pod.name} asked for {pod.cards} cards and holds {len(pieces)}",
+        )
+        for piece in pieces:
+            card = nodes[pod.node].cards.get(piece.index) if pod.node in nodes else None
+            size = card.memory_mib if card else 0
+            wanted = pod.memory_mib or -(-size * pod.memory_percent // 100)
+            result.check(
+                piece.cores >= pod.cores and (size == 0 or piece.memory_mib >= min(wanted, size)),
+                f"pod {pod.name} holds {piece.cores} % and {piece.memory_mib} MiB of card {piece.index}: less than it asked for",
+            )
+            if card and pod.models:
+                fits = any(model.lower() in card.model.lower() for model in pod.models)
+                result.check(fits, f"pod {pod.name} runs on a {card.model}, and asked for {' or '.join(pod.models)}")
+
+
+def _gangs(result: Audit, gangs: Iterable[AuditGang], pods: Sequence[AuditPod]) -> None:
+    started = Counter(pod.gang for pod in pods if pod.gang and pod.node)
+    for gang in gangs:
+        bound = started[gang.name]
+        result.check(
+            bound == 0 or bound >= gang.min_member,
+            f"gang {gang.name} started in part: {bound} pods of at least {gang.min_member}",
+        )
+
+
+def _ledger(result: Audit, holding: Sequence[AuditPod], claims: Sequence[Claim]) -> None:
+    by_pod: dict[str, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        by_pod[claim.pod_uid].append(claim)
+        result.check(
+            claim.state is ClaimState.POSTED, f"claim {claim.id} of pod {claim.namespace}/{claim.pod} is {claim.state} still"
+        )
+    for pod in holding:
+        own = by_pod.get(pod.uid, [])
+        result.check(len(own) == 1, f"pod {pod.name} is bound and has {len(own)} claims")
+        for claim in own:
+            result.check(claim.node == pod.node, f"pod {pod.name} is on {pod.node}, its claim on {claim.node}")
+            if not pod.ours:
+                continue
+            result.check(
+                sorted((s.index, s.cores, s.memory_mib) for s in claim.slices)
+                == sorted((s.index, s.cores, s.memory_mib) for s in pod.slices or ()),
+                f"pod {pod.name} and its claim {claim.id} name different cards",
+            )
+            result.check(
+                not pod.claim or pod.claim == claim.id, f"pod {pod.name} carries claim {pod.claim}, the ledger has {claim.id}"
+            )
+    alive = {pod.uid for pod in holding}
+    for claim in claims:
+        if claim.state is ClaimState.POSTED:
+            result.check(
+                claim.pod_uid in alive, f"claim {claim.id} is posted, and its pod {claim.namespace}/{claim.pod} is not there"
+            )

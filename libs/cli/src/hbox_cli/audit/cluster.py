@@ -1,0 +1,153 @@
+"""What the audit reads off Kubernetes' own objects."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import SCHEDULER_NAME, CardSlice, Resources, capacity_units, parse_slices, request_units
+from hbox_common.model import annotations as names
+from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT
+
+#: Asked per card, and so not among a node's own resources.
+PER_CARD = (GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditCard:
+    memory_mib: int  #: 0 = not known
+    shares: int
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
+class AuditNode:
+    name: str
+    allocatable: Resources
+    cards: Mapping[int, AuditCard]
+
+
+@dataclass(frozen=True, slots=True)
+class AuditPod:
+    uid: str
+    name: str  #: namespace/name
+    node: str
+    holds: bool  #: whether it holds its node's resources: neither succeeded nor failed
+    ours: bool
+    gang: str  #: namespace/name of its PodGroup
+    claim: str
+    requests: Resources  #: without those asked per card
+    cards: int
+    cores: int  #: percent of each card; 100 for whole ones
+    memory_mib: int  #: of each card; 0: see `memory_percent`
+    memory_percent: int
+    models: tuple[str, ...]
+    slices: tuple[CardSlice, ...] | None  #: None: the annotation cannot be read
+
+
+@dataclass(frozen=True, slots=True)
+class AuditGang:
+    name: str  #: namespace/name
+    min_member: int
+
+
+def read_node(raw: Mapping[str, Any]) -> AuditNode:
+    meta = raw["metadata"]
+    status = raw.get("status") or {}
+    allocatable = {name: capacity_units(name, amount) for name, amount in (status.get("allocatable") or {}).items()}
+    return AuditNode(meta["name"], allocatable, _cards(meta, allocatable))
+
+
+def _cards(meta: Mapping[str, Any], allocatable: Resources) -> dict[int, AuditCard]:
+    registered = (meta.get("annotations") or {}).get(names.HAMI_REGISTER, "")
+    if registered.lstrip().startswith("["):
+        return {
+            int(card.get("index", i)): AuditCard(int(card["devmem"]), int(card["count"]), str(card["type"]))
+            for i, card in enumerate(json.loads(registered))
+        }
+    if registered:
+        rows = [part.split(",") for part in registered.split(":") if part]
+        return {i: AuditCard(int(row[2]), int(row[1]), row[4]) for i, row in enumerate(rows)}
+    labels = meta.get("labels") or {}
+    memory = re.fullmatch(r"\d+", labels.get(names.GPU_MEMORY_LABEL, ""))
+    card = AuditCard(int(memory[0]) if memory else 0, 0, labels.get(names.GPU_MODEL_LABEL, ""))
+    return dict.fromkeys(range(allocatable.get(GPU, 0)), card)
+
+
+def read_gang(raw: Mapping[str, Any]) -> AuditGang:
+    meta = raw["metadata"]
+    return AuditGang(f"{meta['namespace']}/{meta['name']}", int((raw.get("spec") or {}).get("minMember") or 1))
+
+
+def read_pod(raw: Mapping[str, Any]) -> AuditPod:
+    meta, spec = raw["metadata"], raw["spec"]
+    notes = meta.get("annotations") or {}
+    asked = _requests(spec)
+    cards = asked.get(GPU, 0)
+    percent = asked.get(GPU_MEMORY_PERCENT, 0)
+    memory = asked.get(GPU_MEMORY, 0)
+    # Cards with neither compute nor memory named are whole ones; so is what asks for all of either (hami.md §2.1).
+    cores = asked.get(GPU_CORES, 0 if percent or memory else 100)
+    try:
+        slices: tuple[CardSlice, ...] | None = parse_slices(notes.get(names.CARDS, ""))
+    except ValueError:
+        slices = None
+    group = notes.get(names.GROUP_NAME, "")
+    return AuditPod(
+        uid=meta["uid"],
+        name=f"{meta['namespace']}/{meta['name']}",
+        node=spec.get("nodeName") or "",
+        holds=(raw.get("status") or {}).get("phase") not in ("Succeeded", "Failed"),
+        ours=spec.get("schedulerName") == SCHEDULER_NAME,
+        gang=f"{meta['namespace']}/{group}" if group else "",
+        claim=notes.get(names.CLAIM, ""),
+        requests={name: units for name, units in asked.items() if name not in PER_CARD} | {"pods": 1},
+        cards=cards,
+        cores=cores,
+        memory_mib=memory,
+        memory_percent=percent or (0 if memory else 100),
+        models=tuple(part for part in notes.get(names.USE_GPU_TYPE, "").split(",") if part),
+        slices=slices,
+    )
+
+
+def _requests(spec: Mapping[str, Any]) -> Resources:
+    """As Kubernetes counts a pod: the larger of its running containers and its most demanding start, and the overhead."""
+    running = _sum(spec.get("containers") or ())
+    started: Resources = {}
+    peak: Resources = {}
+    for container in spec.get("initContainers") or ():
+        own = _asked(container)
+        if container.get("restartPolicy") == "Always":
+            started = _plus(started, own)
+            peak = _most(peak, started)
+        else:
+            peak = _most(peak, _plus(started, own))
+    total = _most(_plus(running, started), peak)
+    return _plus(total, {name: request_units(name, amount) for name, amount in (spec.get("overhead") or {}).items()})
+
+
+def _asked(container: Mapping[str, Any]) -> Resources:
+    resources = container.get("resources") or {}
+    both = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    try:
+        return {name: request_units(name, amount) for name, amount in both.items()}
+    except InvalidRequest:
+        return {}
+
+
+def _sum(containers: Sequence[Mapping[str, Any]]) -> Resources:
+    total: Resources = {}
+    for container in containers:
+        total = _plus(total, _asked(container))
+    return total
+
+
+def _plus(a: Resources, b: Resources) -> Resources:
+    return {name: a.get(name, 0) + b.get(name, 0) for name in a.keys() | b.keys()}
+
+
+def _most(a: Resources, b: Resources) -> Resources:
+    return {name: max(a.get(name, 0), b.get(name, 0)) for name in a.keys() | b.keys()}

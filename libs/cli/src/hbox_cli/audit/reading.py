@@ -1,0 +1,73 @@
+"""Reads cluster and ledger at one moment, as far as two systems have one: the ledger before and after the cluster, until it did not move."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from hbox_common.bus import Bus
+from hbox_common.errors import NotFound
+from hbox_common.events import ClaimsAsked, ClaimsPage
+from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient, Resource
+from hbox_common.model import Claim, ClaimState
+
+from .checks import Audit, audit
+from .cluster import AuditGang, AuditNode, AuditPod, read_gang, read_node, read_pod
+
+#: Objects of one list page.
+PAGE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    nodes: list[AuditNode]
+    pods: list[AuditPod]
+    gangs: list[AuditGang]
+
+
+async def read_cluster(client: KubeClient) -> Cluster:
+    """All nodes, pods and PodGroups, read from the API server itself (not from its caches)."""
+    pods = [read_pod(raw) for raw in await list_all(client, PODS)]
+    nodes = [read_node(raw) for raw in await list_all(client, NODES)]
+    try:
+        gangs = [read_gang(raw) for raw in await list_all(client, PODGROUPS)]
+    except NotFound:
+        gangs = []
+    return Cluster(nodes, pods, gangs)
+
+
+async def list_all(client: KubeClient, resource: Resource) -> list[dict[str, Any]]:
+    """Every object of a kind, in all namespaces."""
+    items: list[dict[str, Any]] = []
+    params = {"limit": str(PAGE)}
+    while True:
+        page = await client.json("GET", resource.path(), params=params, timeout_s=30)
+        items += page.get("items") or []
+        more = page["metadata"].get("continue")
+        if not more:
+            return items
+        params = {"limit": str(PAGE), "continue": more}
+
+
+async def read_claims(bus: Bus) -> tuple[tuple[int, int], list[Claim]]:
+    """The ledger's live claims, and the (epoch, index) that they are as new as."""
+    pages = await bus.ask(ClaimsAsked(asker="audit"), ClaimsPage, timeout_s=20)
+    return (pages[0].epoch, pages[0].index), [claim for page in pages for claim in page.claims]
+
+
+async def audit_platform(client: KubeClient, bus: Bus, *, patience_s: float = 15.0) -> tuple[Audit, Cluster]:
+    """The audit of a platform at rest.
+
+    While the ledger moves, has claims that are pending, or disagrees with the cluster, it is read again, for `patience_s` at most: evidence
+    is on its way for that long after the last binding. What is wrong then stays wrong.
+    """
+    loop = asyncio.get_running_loop()
+    until = loop.time() + patience_s
+    while True:
+        before, _ = await read_claims(bus)
+        cluster = await read_cluster(client)
+        after, claims = await read_claims(bus)
+        result = audit(cluster.nodes, cluster.pods, cluster.gangs, claims)
+        at_rest = before == after and all(claim.state is ClaimState.POSTED for claim in claims)
+        if (at_rest and not result.faults) or loop.time() > until:
+            return result, cluster
+        await asyncio.sleep(0.5)

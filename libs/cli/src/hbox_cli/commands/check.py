@@ -1,0 +1,112 @@
+"""`hbox check`."""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from hbox_common.errors import HBoxError, Unavailable
+
+from ..aio import run
+from ..context import Context, command_options
+from ..exits import leaf
+from ..platform import probe
+from ..platform.layout import Layout, Running
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    name: str
+    good: bool
+    message: str
+    fix: str = ""
+
+
+@click.command("check")
+@command_options
+def command(ctx: Context) -> None:
+    """Is everything reachable, and if not, what to do: broker, streams, Kubernetes API, definitions, database, every service.
+
+    Exit status 0 where all is well, else 6.
+    """
+    layout = Layout(ctx.state)
+    running = layout.running()
+    findings = run(lambda: _findings(layout, running))
+    if ctx.output.machine:
+        checks = [{"name": f.name, "good": f.good, "message": f.message, "fix": f.fix} for f in findings]
+        ctx.output.document("Check", {"good": all(f.good for f in findings), "checks": checks})
+    else:
+        for f in findings:
+            mark = ctx.output.coloured("ok  ", "32") if f.good else ctx.output.coloured("BAD ", "31")
+            print(f"{mark} {f.name:20} {f.message}" + (f"\n     {'':20} fix: {f.fix}" if f.fix and not f.good else ""))
+    bad = [f.name for f in findings if not f.good]
+    if bad:
+        raise Unavailable(f"not well: {', '.join(bad)}", hint="the fixes are listed above")
+
+
+async def _findings(layout: Layout, running: Running) -> list[Finding]:
+    checks = [
+        _tried("broker", lambda: _broker(running), f"see {layout.log('nats-server')}"),
+        _tried("kubernetes", lambda: _kubernetes(running), f"check the kubeconfig {running.kubeconfig}"),
+        _tried("database", lambda: _database(running.database_url), "see the quota-ledger's log"),
+        *(_service(name, url, layout) for name, url in running.health.items()),
+    ]
+    return list(await asyncio.gather(*checks))
+
+
+async def _tried(name: str, check: Callable[[], Awaitable[str]], fix: str) -> Finding:
+    try:
+        return Finding(name, True, await check())
+    except (HBoxError, BaseExceptionGroup, OSError) as e:
+        error = leaf(e)
+        if not isinstance(error, HBoxError | OSError):
+            raise
+        return Finding(
+            name, False, error.message if isinstance(error, HBoxError) else str(error), getattr(error, "hint", "") or fix
+        )
+
+
+async def _broker(running: Running) -> str:
+    from hbox_common.events import NodeStateChanged  # noqa: PLC0415  so that `hbox check --help` is quick
+
+    from ..session import bus_of, last_values  # noqa: PLC0415
+
+    async with bus_of(running) as bus:
+        nodes = await last_values(bus, [NodeStateChanged])
+    return f"{running.nats_url}, the stream of states answers: {len(nodes)} nodes"
+
+
+async def _kubernetes(running: Running) -> str:
+    from hbox_common.kube import PODGROUPS, QUEUES, KubeClient  # noqa: PLC0415
+
+    async with KubeClient.connect(running.kubeconfig, user_agent="hbox", timeout_s=5) as client:
+        version = await client.json("GET", "/version")
+        for resource in (QUEUES, PODGROUPS):
+            await client.json("GET", resource.path(), params={"limit": "1"})
+    return f"{client.base}, {version.get('gitVersion', '?')}, the definitions of Queue and PodGroup are there"
+
+
+async def _database(url: str) -> str:
+    if not url.startswith("sqlite:///"):
+        return f"{url.rsplit('@', maxsplit=1)[-1]}: asked through the quota-ledger below"
+
+    def look() -> str:
+        path = Path(url.removeprefix("sqlite:///"))
+        with sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5) as db:
+            (verdict,) = db.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise OSError(f"{path}: {verdict}")
+        return f"{path}, {path.stat().st_size // 1024} KiB, no damage"
+
+    try:
+        return await asyncio.to_thread(look)
+    except sqlite3.Error as e:
+        raise OSError(f"{url}: {e}") from e
+
+
+async def _service(name: str, url: str, layout: Layout) -> Finding:
+    state = await probe.readiness(int(url.rsplit(":", 1)[1]))
+    return Finding(name, state.ready, str(state), f"see {layout.log(name)}; the platform starts a dead service again by itself")

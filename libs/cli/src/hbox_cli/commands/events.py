@@ -1,0 +1,83 @@
+"""`hbox events`."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from datetime import datetime
+
+import click
+
+from hbox_common.bus import Delivery, Start
+from hbox_common.events import Event, HealthChanged, JobPhaseChanged, QueueRefused
+
+from ..aio import run
+from ..context import Context, command_options
+from ..output import say
+from ..platform.layout import Layout
+from ..session import bus_of
+
+TYPES = (JobPhaseChanged, HealthChanged, QueueRefused)
+
+#: Without -f: the past is over when nothing more comes for so long.
+_QUIET_S = 1.0
+
+
+@click.command("events")
+@click.option("-f", "--follow", is_flag=True, help="Go on as they happen, until Ctrl-C.")
+@command_options
+def command(ctx: Context, follow: bool) -> None:
+    """What happened: phases of jobs, health of nodes, refusals of the ledger. With -o json one object a line.
+
+    \b
+    hbox events -f
+    hbox events -o json | jq 'select(.phase == "waiting")'
+    """
+    run(lambda: _read(ctx, follow))
+
+
+async def _read(ctx: Context, follow: bool) -> None:
+    arrived = asyncio.Event()
+
+    async def show(deliveries: Sequence[Delivery]) -> None:
+        arrived.set()
+        for delivery in deliveries:
+            if ctx.output.machine:
+                print(json.dumps({"type": delivery.event.ce_type(), **delivery.event.model_dump(mode="json")}))
+            else:
+                print(line(delivery.event), flush=follow)
+
+    async def gap() -> None:
+        say("some events were lost: the broker's stream began anew")
+
+    async with bus_of(Layout(ctx.state).running()) as bus, asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(bus.follow(TYPES, show, start=Start.NEW if follow else Start.ALL, on_gap=gap))
+        if follow:
+            await reading
+        else:
+            try:
+                while True:
+                    await asyncio.wait_for(arrived.wait(), _QUIET_S)
+                    arrived.clear()
+            except TimeoutError:
+                reading.cancel()
+
+
+def line(event: Event) -> str:
+    match event:
+        case JobPhaseChanged():
+            text = (
+                f"job    {event.namespace}/{event.name}  {event.phase}  {event.bound}/{event.members} pods  queue {event.queue}"
+            )
+            return f"{_time(event.at)}  {text}  {event.message}".rstrip()
+        case HealthChanged():
+            state = "healthy" if event.healthy else "unhealthy"
+            cards = f" cards {list(event.bad_cards)}" if event.bad_cards else ""
+            return f"{_time(event.at)}  node   {event.node}  {state}{cards}  {event.reason}"
+        case QueueRefused():
+            return f"{_time(event.at)}  queue  {event.queue}  refused {event.job}  {event.reason}: {event.message}"
+        case _:
+            return event.ce_type()
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at).astimezone().strftime("%H:%M:%S")

@@ -1,0 +1,55 @@
+"""`hbox jobs`."""
+
+import time
+
+import click
+
+from ..aio import run
+from ..context import Context, command_options
+from ..output import Column, duration
+from ..platform.layout import Layout
+from ..session import bus_of, jobs_of
+from ..views import Item, job_items
+
+COLUMNS = (
+    Column("NAME", lambda j: j["name"]),
+    Column("QUEUE", lambda j: j["queue"]),
+    Column("PRI", lambda j: j["priority"]),
+    Column("ST", lambda j: j["state"]),
+    Column("PODS", lambda j: f"{j['pods']['bound']}/{j['pods']['members']}"),
+    Column("CARDS", lambda j: j["cards"]),
+    Column("AGE", lambda j: duration(j["ageSeconds"])),
+    Column("MIN", lambda j: j["pods"]["min"], wide=True),
+    Column("ID", lambda j: j["id"], wide=True),
+    Column("REASON", lambda j: j["reason"]),
+)
+
+STATES = ("PENDING", "WAITING", "INVALID", "GROWING", "BOUND", "RUNNING")
+
+
+@click.command("jobs")
+@click.option("-n", "--namespace", help="Of this namespace alone.")
+@click.option("-q", "--queue", help="Of this queue alone.")
+@click.option("--state-is", "states", type=click.Choice(STATES, case_sensitive=False), multiple=True, help="In this state.")
+@click.option("--limit", type=click.IntRange(1), help="At most so many, the oldest first.")
+@command_options
+def command(ctx: Context, namespace: str | None, queue: str | None, states: tuple[str, ...], limit: int | None) -> None:
+    """Jobs, oldest first: gangs (PodGroups) and bare pods with schedulerName hbox.
+
+    \b
+    hbox jobs --state-is waiting
+    hbox jobs -q research -o json
+    """
+    items = [
+        item
+        for item in run(lambda: read(ctx))
+        if (namespace is None or item["name"].startswith(f"{namespace}/"))
+        and (queue is None or item["queue"] == queue)
+        and (not states or item["state"] in {state.upper() for state in states})
+    ]
+    ctx.output.rows("Job", items[:limit], COLUMNS)
+
+
+async def read(ctx: Context) -> list[Item]:
+    async with bus_of(Layout(ctx.state).running()) as bus:
+        return job_items(*await jobs_of(bus), now=time.time())

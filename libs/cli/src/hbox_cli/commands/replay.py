@@ -1,0 +1,200 @@
+"""`hbox replay`: a trace through the running platform, or through one of its own."""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hbox_common.errors import InvalidRequest
+from hbox_sandbox.profile import PROFILES, generate
+from hbox_sandbox.trace import Trace, read_alibaba2023
+
+from ..aio import run
+from ..context import Context, command_options
+from ..exits import Exit, Faulty
+from ..output import say
+from ..platform import Layout, Plan, Platform, Running
+from .up import POLICIES
+
+NODES_KNOWN_S = 60.0
+
+
+@click.command("replay")
+@click.option("--trace", "pods", type=click.Path(path_type=Path), help="Pod list, CSV or gzipped (Alibaba 2023).")
+@click.option("--nodes", type=click.Path(path_type=Path), help="Node list that goes with --trace.")
+@click.option("--profile", type=click.Choice(list(PROFILES)), help=f"A built-in day of work [{next(iter(PROFILES))}].")
+@click.option("--seed", type=int, default=42, show_default=True, help="Of the order in which pods come.")
+@click.option("--limit", type=click.IntRange(1), help="Only so many pods.")
+@click.option("--limit-nodes", type=click.IntRange(1), help="Only so many nodes, of all kinds.")
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Pods per second [as fast as the API takes them].")
+@click.option("--policy", type=click.Choice(POLICIES), default="fgd", show_default=True, help="Of a platform of our own.")
+@click.option(
+    "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Cluster of a platform of our own [emulated]."
+)
+@click.option("--namespace", default="replay", show_default=True, help="Where its pods go.")
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.FloatRange(1),
+    default=120.0,
+    show_default=True,
+    help="Seconds without a change until it is given up.",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Where the report goes as JSON [report.json in the state folder].",
+)
+@command_options
+def command(
+    ctx: Context,
+    *,
+    pods: Path | None,
+    nodes: Path | None,
+    profile: str | None,
+    seed: int,
+    limit: int | None,
+    limit_nodes: int | None,
+    rate: float | None,
+    policy: str,
+    kubeconfig: Path | None,
+    namespace: str,
+    wait_s: float,
+    report: Path | None,
+) -> int:
+    """Replay a trace; print report and audit.
+
+    \b
+    hbox replay
+    hbox replay --limit-nodes 40 --limit 300
+    hbox replay --trace openb_pod_list_default.csv.gz --nodes openb_node_list_gpu_node.csv.gz
+
+    Where a platform runs in the state folder it is used, and what was submitted stays there to be looked at; otherwise one is brought up
+    for the replay and stopped after it. Exit status 1 where the audit finds a fault, 124 where pods were left without node and verdict.
+    """
+    trace = _trace(pods, nodes, profile, seed)
+    cut = trace.limited(pods=limit, nodes=limit_nodes)
+    layout = Layout(ctx.state.absolute())
+    platform: list[Platform] = []
+
+    def hurry() -> None:
+        for one in platform:
+            one.kill()
+        os._exit(Exit.INTERRUPTED)
+
+    async def work() -> dict[str, Any]:
+        async with _platform(layout, Plan(ctx.state, kubeconfig, policy=policy), platform) as (running, used_policy):
+            return await _replay(
+                running,
+                cut,
+                used_policy,
+                namespace=namespace,
+                rate=rate or 0.0,
+                wait_s=wait_s,
+                whole=limit is None and limit_nodes is None,
+            )
+
+    content = run(work, hurry=hurry)
+    target = report or layout.report
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(content, indent=2) + "\n")
+    except OSError as e:
+        raise InvalidRequest(
+            f"the report cannot be written to {target}: {e.strerror}", hint="choose another place with --report"
+        ) from e
+    _show(ctx, content, target)
+    if content["audit"]["faults"]:
+        raise Faulty(f"the audit found {content['audit']['faults']} faults", hint=f"they are listed in {target}")
+    if content["pods"]["without_verdict"]:
+        raise TimeoutError(f"{content['pods']['without_verdict']} pods have neither a node nor a verdict")
+    return Exit.OK
+
+
+def _trace(pods: Path | None, nodes: Path | None, profile: str | None, seed: int) -> Trace:
+    if (pods is None) != (nodes is None):
+        raise click.UsageError("--trace and --nodes go together")
+    if pods is not None and nodes is not None:
+        if profile is not None:
+            raise click.UsageError("--trace and --profile exclude each other")
+        return read_alibaba2023(pods, nodes).shuffled(seed)
+    return generate(profile or next(iter(PROFILES)), seed=seed)
+
+
+@asynccontextmanager
+async def _platform(layout: Layout, plan: Plan, kept: list[Platform]) -> AsyncIterator[tuple[Running, str]]:
+    """The platform that runs in the folder, else one of our own; and its policy."""
+    if layout.busy:
+        running = layout.running()
+        if plan.kubeconfig is not None:
+            say(f"a platform runs in {layout.folder} already: --kubeconfig and --policy are its own")
+        yield running, running.policy
+        return
+    began = time.monotonic()
+    async with Platform.run(plan, say) as platform:
+        kept.append(platform)
+        say(f"platform ready in {time.monotonic() - began:.1f} s")
+        yield platform.running, plan.policy
+        say("stopping the platform")
+
+
+async def _replay(
+    running: Running, trace: Trace, policy: str, *, namespace: str, rate: float, wait_s: float, whole: bool
+) -> dict[str, Any]:
+    # Half a second of imports that `hbox replay --help` does not need.
+    from hbox_common.bus import Delivery, Start  # noqa: PLC0415
+    from hbox_common.events import Event, JobsAsked, JobsPage, NodeStateChanged  # noqa: PLC0415
+    from hbox_common.kube import KubeClient  # noqa: PLC0415
+    from hbox_sandbox.replay import Options, Replay  # noqa: PLC0415
+
+    from .. import progress, report  # noqa: PLC0415
+    from ..audit.reading import audit_platform  # noqa: PLC0415
+    from ..session import ASK_S, bus_of  # noqa: PLC0415
+
+    async with bus_of(running) as bus, KubeClient.connect(running.kubeconfig, user_agent="hbox-replay", timeout_s=30) as client:
+
+        async def verdicts() -> Mapping[str, str]:
+            pages = await bus.ask(JobsAsked(asker="replay", jobs=False, verdicts=True), JobsPage, timeout_s=ASK_S)
+            return {verdict.job: verdict.message for page in pages for verdict in page.verdicts}
+
+        async def nodes_known(names: set[str]) -> None:
+            missing = set(names)
+            done = asyncio.Event()
+
+            async def take(deliveries: Sequence[Delivery]) -> None:
+                for delivery in deliveries:
+                    event: Event = delivery.event
+                    if isinstance(event, NodeStateChanged) and not event.node.gone:
+                        missing.discard(event.node.name)
+                if not missing:
+                    done.set()
+
+            async with asyncio.TaskGroup() as tasks:
+                following = tasks.create_task(bus.follow([NodeStateChanged], take, start=Start.LAST_PER_SUBJECT))
+                try:
+                    await asyncio.wait_for(done.wait(), NODES_KNOWN_S)
+                except TimeoutError:
+                    say(f"{len(missing)} nodes are not known to the platform after {NODES_KNOWN_S:g} s; going on without")
+                following.cancel()
+
+        options = Options(namespace=namespace, prefix=f"r{int(time.time()) % 0xFFFFFF:06x}-", rate=rate, wait_s=wait_s)
+        with progress.shown() as shown:
+            measured = await Replay(client, trace, options, verdicts=verdicts, nodes_known=nodes_known, progress=shown).run()
+        audited, cluster = await audit_platform(client, bus)
+        return report.make(trace, measured, audited, nodes=cluster.nodes, pods=cluster.pods, policy=policy, whole=whole)
+
+
+def _show(ctx: Context, content: dict[str, Any], target: Path) -> None:
+    from .. import report  # noqa: PLC0415
+
+    if ctx.output.machine:
+        ctx.output.document("ReplayReport", content)
+    else:
+        print(report.text(content))
+    say(f"report: {target}")

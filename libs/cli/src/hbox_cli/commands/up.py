@@ -1,0 +1,81 @@
+"""`hbox up`: the platform, until it is told to stop."""
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import click
+
+from ..aio import Interrupted, run
+from ..context import Context, command_options
+from ..exits import Exit
+from ..output import say
+from ..platform import Plan, Platform
+
+POLICIES = ("binpack", "fgd")
+
+
+@click.command("up")
+@click.option(
+    "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Schedule on this cluster [an emulated one]."
+)
+@click.option("--policy", type=click.Choice(POLICIES), default=POLICIES[0], show_default=True, help="How nodes are chosen.")
+@click.option("--database", metavar="URL", help="The ledger's database [SQLite in the state folder].")
+@click.option("--nats-url", metavar="URL", help="A NATS server with JetStream [one of our own].")
+@click.option(
+    "--time-scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Emulated pods run so many times faster."
+)
+@click.option(
+    "--ready-timeout", "ready_s", type=click.FloatRange(1), default=60.0, help="Seconds until every service is ready."
+)
+@command_options
+def command(
+    ctx: Context,
+    *,
+    kubeconfig: Path | None,
+    policy: str,
+    database: str | None,
+    nats_url: str | None,
+    time_scale: float,
+    ready_s: float,
+) -> int:
+    """Run the platform until Ctrl-C.
+
+    \b
+    hbox up                                      an emulated cluster; then: kubectl --kubeconfig .hbox/kubeconfig get nodes
+    hbox up --kubeconfig ~/.kube/config          your cluster; pods with schedulerName: hbox are scheduled
+
+    A line that begins with `ready` on standard output says that every service is. All that the platform keeps is in the state folder:
+    pids.json (process ids), platform.json (addresses), logs/, and ledger.db. What it does is told on standard error. A service that dies is
+    started again. Books and messages of a former emulated cluster are dropped at the start, those of a real one are kept.
+    """
+    plan = Plan(ctx.state, kubeconfig, nats_url, database, policy, time_scale, ready_s)
+    platform: Platform | None = None
+    began = time.monotonic()
+
+    async def serve() -> None:
+        nonlocal platform
+        async with Platform.run(plan, _tell) as platform:
+            running = platform.running
+            print(
+                f"ready in {time.monotonic() - began:.1f} s: kubeconfig {running.kubeconfig}, broker {running.nats_url}, "
+                f"state {platform.layout.folder}",
+                flush=True,
+            )
+            await asyncio.Event().wait()
+
+    def hurry() -> None:
+        if platform is not None:
+            platform.kill()
+        os._exit(Exit.INTERRUPTED)
+
+    try:
+        run(serve, hurry=hurry)
+    except Interrupted:
+        say("stopped")
+    return Exit.OK
+
+
+def _tell(message: str) -> None:
+    say(f"{time.strftime('%H:%M:%S')} {message}")

@@ -1,0 +1,65 @@
+"""`hbox why JOB`."""
+
+import difflib
+from typing import Any
+
+import click
+
+from hbox_common.errors import NotFound
+
+from ..aio import run
+from ..context import Context, command_options
+from ..output import duration
+from . import jobs
+
+
+@click.command("why")
+@click.argument("job")
+@command_options
+def command(ctx: Context, job: str) -> None:
+    """Why JOB waits. JOB is a name, namespace/name, or a uid.
+
+    \b
+    hbox why train-7
+    hbox why ml/train-7 -o json
+    """
+    found = find(run(lambda: jobs.read(ctx)), job)
+    if ctx.output.machine:
+        ctx.output.document("JobExplanation", found)
+        return
+    pods = found["pods"]
+    print(
+        f"{found['name']}  {found['state']}  queue {found['queue']}  priority {found['priority']}  "
+        f"{pods['bound']}/{pods['members']} pods bound, {pods['min']} needed  {found['cards']} cards  {duration(found['ageSeconds'])} old"
+    )
+    print(f"  {explain(found)}")
+
+
+def find(items: list[dict[str, Any]], job: str) -> dict[str, Any]:
+    """The job meant. Raises NotFound, with the nearest names, also when several have the name."""
+    matches = [item for item in items if job in (item["id"], item["name"]) or item["name"].partition("/")[2] == job]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise NotFound(
+            f"{len(matches)} jobs are called {job}", hint="name one of " + ", ".join(item["name"] for item in matches[:5])
+        )
+    near = difflib.get_close_matches(job, [n for item in items for n in (item["name"], item["name"].partition("/")[2])], 3)
+    raise NotFound(
+        f"there is no job {job} with a live pod",
+        hint=f"did you mean {' or '.join(near)}?" if near else "`hbox jobs` lists them",
+    )
+
+
+def explain(item: dict[str, Any]) -> str:
+    match item["state"]:
+        case "INVALID":
+            return f"change: it cannot be scheduled as written: {item['reason']}"
+        case "WAITING":
+            return f"waits: {item['reason']}"
+        case "PENDING":
+            return "pending: the scheduler has not spoken on it yet"
+        case "GROWING":
+            return f"started; more of its pods wait: {item['reason'] or 'the scheduler has not spoken on them yet'}"
+        case _:
+            return "placed: all of its pods have nodes"

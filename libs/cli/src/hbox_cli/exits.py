@@ -1,0 +1,75 @@
+"""Exit statuses of every command, and how a failure is told: three lines that say what failed, why, and what to do next."""
+
+from enum import IntEnum
+
+from hbox_common.errors import Bug, Conflict, HBoxError, InvalidRequest, NotFound, Unavailable
+
+
+class Exit(IntEnum):
+    """As `hbox --help` and docs/guides/cli.md list them."""
+
+    OK = 0
+    FAILED = 1  #: an internal error; a fault that an audit or a check found
+    USAGE = 2
+    NOT_FOUND = 3
+    NOT_ALLOWED = 4
+    INVALID = 5  #: what was given is wrong, or contradicts what is there
+    UNAVAILABLE = 6  #: somebody does not answer; trying again may help
+    TIMED_OUT = 124
+    INTERRUPTED = 130
+
+
+class Faulty(HBoxError):
+    """The command did its work, and what it looked at is not right."""
+
+
+def status_of(error: BaseException) -> Exit:
+    match error:
+        case NotFound():
+            return Exit.NOT_FOUND
+        case InvalidRequest() if "HTTP 403" in error.message or "HTTP 401" in error.message:
+            return Exit.NOT_ALLOWED
+        case InvalidRequest() | Conflict():
+            return Exit.INVALID
+        case Unavailable():
+            return Exit.UNAVAILABLE
+        case TimeoutError():
+            return Exit.TIMED_OUT
+        case KeyboardInterrupt():
+            return Exit.INTERRUPTED
+        case _:
+            return Exit.FAILED
+
+
+_NEXT = {
+    Exit.USAGE: "hbox --help",
+    Exit.NOT_ALLOWED: "use a kubeconfig whose user may do this",
+    Exit.INVALID: "correct what was given, and try again",
+    Exit.UNAVAILABLE: "hbox check",
+    Exit.TIMED_OUT: "hbox check",
+    Exit.NOT_FOUND: "hbox --help",
+    Exit.FAILED: "run it again with --debug, and send us what it prints",
+}
+
+
+def tell(command: str, error: BaseException) -> str:
+    """The three lines. `command`: as typed, for example `hbox nodes`."""
+    status = status_of(error)
+    message = error.message if isinstance(error, HBoxError) else f"{type(error).__name__}: {error}"
+    hint = error.hint if isinstance(error, HBoxError) else ""
+    kind = "a bug in HBox" if isinstance(error, Bug) else status.name.lower().replace("_", " ")
+    lines = [f"{command} did not succeed ({kind}, exit status {int(status)})", f"  why   {_one_line(message)}"]
+    lines.append(f"  next  {_one_line(hint or _NEXT.get(status, 'hbox check'))}")
+    return "\n".join(lines)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def leaf(error: BaseException) -> BaseException:
+    """Of a group of errors the first that HBox raised on purpose, else the first."""
+    while isinstance(error, BaseExceptionGroup):
+        known = error.subgroup(HBoxError)
+        error = (known or error).exceptions[0]
+    return error

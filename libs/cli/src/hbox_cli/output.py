@@ -1,0 +1,104 @@
+"""What commands print: data on standard output in the form asked for, messages on standard error."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+API_VERSION = "hbox.io/v1"
+
+
+class Form(StrEnum):
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+
+
+class Colour(StrEnum):
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`cell` reads one item; `wide` columns are shown by -o wide alone."""
+
+    title: str
+    cell: Callable[[Mapping[str, Any]], object]
+    wide: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    form: Form = Form.TABLE
+    headers: bool = True
+    colour: Colour = Colour.AUTO
+
+    def rows(self, kind: str, items: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> None:
+        """A list of objects of one kind, each with a `name`."""
+        match self.form:
+            case Form.JSON | Form.YAML:
+                self.document(f"{kind}List", {"items": list(items)})
+            case Form.NAME:
+                for item in items:
+                    print(f"{kind.lower()}/{item['name']}")
+            case _:
+                shown = [c for c in columns if self.form is Form.WIDE or not c.wide]
+                lines = [[c.title for c in shown]] if self.headers else []
+                lines += [[_text(c.cell(item)) for c in shown] for item in items]
+                widths = [max(map(len, column)) for column in zip(*lines, strict=True)] if lines else []
+                for line in lines:
+                    print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+    def document(self, kind: str, content: Mapping[str, Any]) -> None:
+        """One object, as JSON or YAML."""
+        body = {"apiVersion": API_VERSION, "kind": kind, **content}
+        if self.form is Form.YAML:
+            import yaml  # noqa: PLC0415  a third of a cold start, for those who ask for it
+
+            print(yaml.safe_dump(json.loads(json.dumps(body)), sort_keys=False, allow_unicode=True), end="")
+        else:
+            print(json.dumps(body, indent=2, ensure_ascii=False))
+
+    @property
+    def machine(self) -> bool:
+        return self.form in (Form.JSON, Form.YAML)
+
+    def coloured(self, text: str, code: str) -> str:
+        """`text` in an ANSI colour, where standard output is a terminal that wants it. A word or glyph has to say the same."""
+        wanted = self.colour is Colour.ALWAYS or (
+            self.colour is Colour.AUTO
+            and sys.stdout.isatty()
+            and not os.environ.get("NO_COLOR")
+            and os.environ.get("TERM") != "dumb"
+        )
+        return f"\x1b[{code}m{text}\x1b[0m" if wanted else text
+
+
+def say(message: str) -> None:
+    """A message to the person at the terminal: never data."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def _text(value: object) -> str:
+    if value is None or value == "":
+        return "-"
+    return str(value)
+
+
+def duration(seconds: float) -> str:
+    """`42s`, `7m`, `3h12m`, `5d`."""
+    s = max(0, int(seconds))
+    if s < 120:
+        return f"{s}s"
+    if s < 7200:
+        return f"{s // 60}m"
+    if s < 172_800:
+        return f"{s // 3600}h{s % 3600 // 60:02d}m"
+    return f"{s // 86_400}d"

@@ -1,0 +1,126 @@
+"""The state folder of one platform: what is where in it, who runs in it, and what other commands may know of that."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hbox_common.errors import Conflict, InvalidRequest, NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What `DIR/platform.json` says: how to reach the platform that runs in DIR."""
+
+    pid: int  #: of the supervisor
+    nats_url: str
+    kubeconfig: str
+    database_url: str
+    emulated: bool  #: the cluster is the sandbox's
+    policy: str
+    health: Mapping[str, str] = field(default_factory=dict)  #: service -> http://host:port
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    folder: Path
+
+    @property
+    def nats(self) -> Path:
+        return self.folder / "nats"
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.folder / "kubeconfig"
+
+    @property
+    def database(self) -> Path:
+        return self.folder / "ledger.db"
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.json"
+
+    def log(self, name: str) -> Path:
+        return self.logs / f"{name}.log"
+
+    def prepare(self) -> None:
+        """Makes the folders. Raises InvalidRequest where they cannot be made or written."""
+        try:
+            for folder in (self.folder, self.nats, self.logs):
+                folder.mkdir(parents=True, exist_ok=True)
+            probe = self.folder / ".write"
+            probe.write_text("")
+            probe.unlink()
+        except OSError as e:
+            raise InvalidRequest(
+                f"the state folder {self.folder} cannot be written: {e.strerror}", hint="choose another with --state"
+            ) from e
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the folder for one supervisor; the lock goes with the process, however it ends. Raises Conflict when another has it."""
+        with (self.folder / "lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as e:
+                file.seek(0)
+                pid = file.read().strip() or "?"
+                raise Conflict(
+                    f"a platform runs in {self.folder} already (process {pid})",
+                    hint=f"stop it with Ctrl-C or `kill {pid}`, or choose another folder with --state",
+                ) from e
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            yield
+
+    @property
+    def busy(self) -> bool:
+        """Whether a supervisor holds the folder now."""
+        try:
+            with (self.folder / "lock").open("a+") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return False
+
+    def write_running(self, running: Running) -> None:
+        _replace(self.folder / "platform.json", asdict(running))
+
+    def write_pids(self, pids: Mapping[str, int]) -> None:
+        _replace(self.folder / "pids.json", dict(pids))
+
+    def forget(self) -> None:
+        """Takes back what `write_running` and `write_pids` wrote: nothing runs here any more."""
+        for name in ("platform.json", "pids.json"):
+            (self.folder / name).unlink(missing_ok=True)
+
+    def running(self) -> Running:
+        """The platform that runs here. Raises NotFound where none does, InvalidRequest where its file cannot be read."""
+        none = NotFound(f"no platform runs in {self.folder}", hint="start one with `hbox up`, or name its folder with --state")
+        if not self.busy:
+            raise none
+        try:
+            return Running(**json.loads((self.folder / "platform.json").read_text()))
+        except FileNotFoundError as e:
+            raise none from e
+        except (OSError, ValueError, TypeError) as e:
+            raise InvalidRequest(f"{self.folder / 'platform.json'} cannot be read: {e}", hint="restart the platform") from e
+
+
+def _replace(path: Path, content: Mapping[str, Any]) -> None:
+    """Readers see the old file or the new one, never half of it."""
+    draft = path.with_suffix(".tmp")
+    draft.write_text(json.dumps(content, indent=2) + "\n")
+    draft.replace(path)

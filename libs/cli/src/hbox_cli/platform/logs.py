@@ -1,0 +1,74 @@
+"""The services' log files, followed: warnings and errors become short lines for the person at the terminal."""
+
+import asyncio
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+_POLL_S = 0.3
+
+#: The same complaint of the same service is told again after so long.
+_REPEAT_S = 10.0
+
+_LOUD = ("warning", "error", "critical")
+
+
+async def follow(logs: Mapping[str, Path], say: Callable[[str], None]) -> None:
+    """Runs until cancelled. What the files hold already is skipped."""
+    loop = asyncio.get_running_loop()
+    offsets = {name: _size(path) for name, path in logs.items()}
+    told: dict[tuple[str, str], float] = {}
+    while True:
+        await asyncio.sleep(_POLL_S)
+        for name, path in logs.items():
+            text, offsets[name] = _read(path, offsets[name])
+            for line in text.splitlines():
+                level, message = parse(line)
+                if level not in _LOUD:
+                    continue
+                # Digits differ from one repetition to the next; the sentence is what repeats.
+                key = (name, "".join(c for c in message if not c.isdigit()))
+                if loop.time() - told.get(key, float("-inf")) >= _REPEAT_S:
+                    told[key] = loop.time()
+                    say(f"{name}: {level}: {message}")
+
+
+def last_words(path: Path, since: int) -> str:
+    """Why a process ended, by its log from byte `since` on: its last error, else its last line; empty for none."""
+    text, _ = _read(path, since)
+    parsed = [parse(line) for line in text.splitlines() if line.strip()]
+    for level in ("critical", "error"):
+        for found, message in reversed(parsed):
+            if found == level:
+                return message
+    return parsed[-1][1] if parsed else ""
+
+
+def parse(line: str) -> tuple[str, str]:
+    """Level and message of one line; what is no JSON record has the level ``."""
+    if line.startswith("{"):
+        try:
+            record = json.loads(line)
+            return str(record["level"]), str(record["message"])
+        except (ValueError, KeyError):
+            pass
+    return "", line.strip()
+
+
+def _read(path: Path, offset: int) -> tuple[str, int]:
+    """Whole lines from `offset` on, and where they end. At most a MiB a time: a flood of logs must not hold up the supervisor."""
+    try:
+        with path.open("rb") as file:
+            file.seek(offset)
+            raw = file.read(2**20)
+    except OSError:
+        return "", offset
+    end = raw.rfind(b"\n") + 1
+    return raw[:end].decode("utf-8", "replace"), offset + end
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

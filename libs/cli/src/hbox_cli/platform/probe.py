@@ -1,0 +1,66 @@
+"""Small questions to a local process: does it greet, is it ready. No HTTP library: `hbox up` starts before one is imported."""
+
+import asyncio
+import json
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    ready: bool
+    waits_for: Mapping[str, str] = field(default_factory=dict)  #: condition -> message, of those that are not good
+
+    def __str__(self) -> str:
+        return "ready" if self.ready else ", ".join(f"{name}: {text}" for name, text in self.waits_for.items()) or "no answer"
+
+
+async def readiness(port: int, *, host: str = "127.0.0.1") -> Readiness:
+    """What /readyz of a service says; not ready where it does not answer."""
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(f"GET /readyz HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+                answer = await reader.read(65_536)
+                while more := await reader.read(65_536):
+                    answer += more
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return Readiness(False)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    try:
+        conditions = json.loads(body)["conditions"]
+        waits = {name: str(c["message"]) for name, c in conditions.items() if not c["good"]}
+    except (ValueError, KeyError, TypeError):
+        waits = {}
+    return Readiness(b" 200 " in head.split(b"\r\n")[0], waits)
+
+
+async def greets(port: int, *, host: str = "127.0.0.1") -> bool:
+    """Whether a nats-server answers there."""
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                return (await reader.readline()).startswith(b"INFO ")
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return False
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that nobody holds now, all different."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for s in sockets:
+            s.bind(("127.0.0.1", 0))
+        return [s.getsockname()[1] for s in sockets]
+    finally:
+        for s in sockets:
+            s.close()

@@ -1,0 +1,296 @@
+"""Runs the platform's processes, and keeps them running as a kubelet would.
+
+Order: broker and cluster at once; then the definitions that the cluster needs; then all services at once, which wait for what they need by
+themselves. A service that dies is started again, at once and then with growing pauses; so is the broker, on its port and its files. The
+emulated cluster lives in the memory of its process alone: when it dies there is nothing left to schedule on, and the platform stops with
+an error. Stop: services first, so that they drain, then cluster and broker.
+"""
+
+import asyncio
+import os
+import shutil
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
+
+from ..exits import leaf
+from . import child, logs, probe
+from .layout import Layout, Running
+
+#: Name -> module whose `python -m` is the service.
+SERVICES = {
+    "topology-collector": "hbox_topology",
+    "job-controller": "hbox_jobs",
+    "quota-ledger": "hbox_ledger",
+    "scheduler-core": "hbox_scheduler",
+    "binder": "hbox_binder",
+    "health-monitor": "hbox_health",
+}
+BROKER = "nats-server"
+CLUSTER = "kube-api"
+
+#: A service's own drain takes 10 s at most (hbox_common.runtime).
+GRACE_S = 12.0
+
+#: One that ran for so long was well: the next start is without a pause.
+WELL_S = 10.0
+PAUSES_S = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0)
+
+#: One that ends so often before the platform was ever ready will not come up by itself.
+TRIES = 3
+
+#: Exit status for wrong settings (hbox_common.runtime): no restart mends them.
+WRONG_SETTINGS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to run. None: of our own."""
+
+    state: Path
+    kubeconfig: Path | None = None
+    nats_url: str | None = None
+    database_url: str | None = None
+    policy: str = "binpack"
+    time_scale: float = 1.0
+    ready_s: float = 60.0  #: to wait for the services
+
+
+@dataclass(slots=True)
+class Kept:
+    """One process that is kept running."""
+
+    name: str
+    argv: list[str]
+    env: dict[str, str]
+    log: Path
+    port: int
+    restart: bool = True
+    process: asyncio.subprocess.Process | None = None
+    starts: int = 0
+    started_at: float = 0.0
+    log_from: int = 0  #: where the log of this start begins
+
+
+@dataclass(slots=True)
+class Platform:
+    """A running platform; made by `run`."""
+
+    layout: Layout
+    plan: Plan
+    say: Callable[[str], None]
+    running: Running
+    _kept: dict[str, Kept] = field(default_factory=dict)
+    _ready: bool = False
+    _stopping: bool = False
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+
+    @classmethod
+    @asynccontextmanager
+    async def run(cls, plan: Plan, say: Callable[[str], None]) -> AsyncIterator["Platform"]:
+        """The platform, from ready to stopped.
+
+        Raises Conflict when the folder is taken, InvalidRequest for wrong settings, Unavailable when broker, cluster or a service does not
+        come up, and HBoxError when the emulated cluster dies; all with the process' own last words.
+        """
+        layout = Layout(plan.state.absolute())
+        layout.prepare()
+        with layout.locked():
+            platform = cls(layout, plan, say, _address(layout, plan))
+            layout.forget()
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    try:
+                        await platform._start(tasks)
+                        yield platform
+                    finally:
+                        await platform._stop()
+                        layout.forget()
+                    for task in platform._tasks:
+                        task.cancel()
+            except BaseExceptionGroup as group:
+                # One cause is told; that the others were cancelled by it is not news.
+                raise leaf(group) from None
+
+    def pids(self) -> dict[str, int]:
+        return {name: kept.process.pid for name, kept in self._kept.items() if kept.process is not None}
+
+    def kill(self) -> None:
+        """Ends all children at once, without drain: for a second Ctrl-C."""
+        self._stopping = True
+        for kept in self._kept.values():
+            if kept.process is not None and kept.process.returncode is None:
+                kept.process.kill()
+
+    async def _start(self, tasks: asyncio.TaskGroup) -> None:
+        plan, layout = self.plan, self.layout
+        self._tasks.append(tasks.create_task(logs.follow({name: layout.log(name) for name in SERVICES}, self.say)))
+        if plan.kubeconfig is None:
+            _empty(layout, keep_broker=plan.nats_url is not None)
+        if plan.nats_url is None:
+            await self._keep(tasks, self._broker())
+        if plan.kubeconfig is None:
+            await self._keep(tasks, self._cluster())
+            await self._until(CLUSTER, self._cluster_ready)
+        await self._bring_definitions()
+        if plan.nats_url is None:
+            await self._until(BROKER, self._broker_ready)
+        for kept in self._services():
+            await self._keep(tasks, kept)
+        await self._until_services_are_ready()
+        self._ready = True
+        layout.write_running(self.running)
+
+    async def _stop(self) -> None:
+        self._stopping = True
+        for names in (tuple(SERVICES), (CLUSTER,), (BROKER,)):
+            kept = [self._kept[name] for name in names if name in self._kept]
+            async with asyncio.TaskGroup() as stops:
+                for one in kept:
+                    if one.process is not None:
+                        stops.create_task(child.stop(one.process, grace_s=GRACE_S))
+
+    # --- processes
+
+    async def _keep(self, tasks: asyncio.TaskGroup, kept: Kept) -> None:
+        self._kept[kept.name] = kept
+        await self._spawn(kept)
+        self._tasks.append(tasks.create_task(self._watch(kept), name=kept.name))
+
+    async def _spawn(self, kept: Kept) -> None:
+        kept.log_from = kept.log.stat().st_size if kept.log.exists() else 0
+        kept.process = await child.spawn(kept.argv, env=kept.env, log=kept.log)
+        kept.starts += 1
+        kept.started_at = time.monotonic()
+        self.layout.write_pids(self.pids())
+
+    async def _watch(self, kept: Kept) -> None:
+        """Restarts the process whenever it ends. Raises HBoxError where that cannot help."""
+        short_lives = 0
+        while True:
+            assert kept.process is not None
+            returncode = await kept.process.wait()
+            if self._stopping:
+                return
+            how = child.ended(returncode)
+            why = logs.last_words(kept.log, kept.log_from) if returncode >= 0 else ""
+            if not kept.restart:
+                raise HBoxError(
+                    f"{kept.name}, the emulated cluster, ended ({how}){': ' + why if why else ''}; its nodes and pods lived in its memory",
+                    hint=f"start again; its log is {kept.log}",
+                )
+            short_lives = 0 if time.monotonic() - kept.started_at >= WELL_S else short_lives + 1
+            if not self._ready and (returncode == WRONG_SETTINGS or short_lives >= TRIES):
+                self._give_up(kept, returncode, how, why)
+            pause_s = PAUSES_S[min(max(0, short_lives - 1), len(PAUSES_S) - 1)]
+            await asyncio.sleep(pause_s)
+            await self._spawn(kept)
+            self.say(f"{kept.name} ended ({how}){': ' + why if why else ''}; started again as process {kept.process.pid}")
+
+    def _give_up(self, kept: Kept, returncode: int, how: str, why: str) -> None:
+        said = why.removeprefix(f"{kept.name}: ") or how
+        # Process' exit statuses are the house's: 2 wrong settings, 6 somebody is not reachable.
+        kind = {WRONG_SETTINGS: InvalidRequest, 6: Unavailable}.get(returncode, HBoxError)
+        raise kind(f"{kept.name} does not start: {said}", hint=f"its log is {kept.log}")
+
+    def _broker(self) -> Kept:
+        port = int(self.running.nats_url.rsplit(":", 1)[1])
+        from hbox_common.bus.server import config_text, find_nats_server  # noqa: PLC0415
+
+        config = self.layout.nats / "nats.conf"
+        config.write_text(config_text(port=port, store=self.layout.nats / "store"))
+        return Kept(BROKER, [str(find_nats_server()), "--config", str(config)], dict(os.environ), self.layout.log(BROKER), port)
+
+    def _cluster(self) -> Kept:
+        port = probe.free_ports(1)[0]
+        argv = [sys.executable, "-m", "hbox_sandbox", "--port", str(port), "--kubeconfig-out", str(self.layout.kubeconfig)]
+        argv += ["--time-scale", str(self.plan.time_scale)]
+        self.layout.kubeconfig.unlink(missing_ok=True)
+        return Kept(CLUSTER, argv, dict(os.environ), self.layout.log(CLUSTER), port, restart=False)
+
+    def _services(self) -> list[Kept]:
+        kept = []
+        for name, module in SERVICES.items():
+            port = int(self.running.health[name].rsplit(":", 1)[1])
+            env = dict(os.environ) | {
+                "HBOX_NATS_URL": self.running.nats_url,
+                "HBOX_KUBECONFIG": self.running.kubeconfig,
+                "HBOX_DATABASE_URL": self.running.database_url,
+                "HBOX_POLICY": self.plan.policy,
+                "HBOX_HEALTH_HOST": "127.0.0.1",
+                "HBOX_HEALTH_PORT": str(port),
+                "HBOX_LOG_FORMAT": "json",
+            }
+            kept.append(Kept(name, [sys.executable, "-m", module], env, self.layout.log(name), port))
+        return kept
+
+    # --- readiness
+
+    async def _broker_ready(self) -> bool:
+        return await probe.greets(self._kept[BROKER].port)
+
+    async def _cluster_ready(self) -> bool:
+        kept = self._kept[CLUSTER]
+        text = kept.log.read_bytes()[kept.log_from :]
+        return any(line.startswith(b"ready ") for line in text.splitlines()) and self.layout.kubeconfig.exists()
+
+    async def _until(self, name: str, good: Callable[[], Awaitable[bool]]) -> None:
+        until = time.monotonic() + self.plan.ready_s
+        while not await good():
+            if time.monotonic() > until:
+                raise Unavailable(
+                    f"{name} is not ready after {self.plan.ready_s:g} s", hint=f"its log is {self.layout.log(name)}"
+                )
+            await asyncio.sleep(0.03)
+
+    async def _bring_definitions(self) -> None:
+        from hbox_common.kube import KubeClient  # noqa: PLC0415  half a second, while the broker starts
+
+        from . import crds  # noqa: PLC0415
+
+        async with KubeClient.connect(self.running.kubeconfig, user_agent="hbox") as client:
+            await crds.bring(client, self.say)
+
+    async def _until_services_are_ready(self) -> None:
+        until = time.monotonic() + self.plan.ready_s
+        waiting = dict.fromkeys(SERVICES, probe.Readiness(False))
+        while waiting:
+            for name in list(waiting):
+                waiting[name] = await probe.readiness(self._kept[name].port)
+                if waiting[name].ready:
+                    del waiting[name]
+                    self.say(f"{name} is ready (process {self.pids()[name]})")
+            if waiting and time.monotonic() > until:
+                name, state = next(iter(waiting.items()))
+                raise Unavailable(
+                    f"{name} is not ready after {self.plan.ready_s:g} s ({state})", hint=f"its log is {self.layout.log(name)}"
+                )
+            if waiting:
+                await asyncio.sleep(0.05)
+
+
+def _address(layout: Layout, plan: Plan) -> Running:
+    ports = probe.free_ports(len(SERVICES) + 1)
+    return Running(
+        pid=os.getpid(),
+        nats_url=plan.nats_url or f"nats://127.0.0.1:{ports[-1]}",
+        kubeconfig=str(plan.kubeconfig.absolute() if plan.kubeconfig else layout.kubeconfig),
+        database_url=plan.database_url or f"sqlite:///{layout.database}",
+        emulated=plan.kubeconfig is None,
+        policy=plan.policy,
+        health={name: f"http://127.0.0.1:{port}" for name, port in zip(SERVICES, ports, strict=False)},
+    )
+
+
+def _empty(layout: Layout, *, keep_broker: bool) -> None:
+    """A new emulated cluster has nothing of a former one: books and messages about that would only be in the way."""
+    if not keep_broker:
+        shutil.rmtree(layout.nats, ignore_errors=True)
+        layout.nats.mkdir()
+    for file in layout.folder.glob(f"{layout.database.name}*"):
+        file.unlink()

@@ -1,0 +1,62 @@
+"""Connections of a command to the platform that runs in its state folder."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from hbox_common.bus import Bus, Delivery, Start
+from hbox_common.errors import Unavailable
+from hbox_common.events import ClaimsAsked, ClaimsPage, Event, JobsAsked, JobsPage
+from hbox_common.model import Job, JobId, PodFact
+
+from .platform.layout import Running
+
+CONNECT_S = 5.0
+ASK_S = 10.0
+
+
+@asynccontextmanager
+async def bus_of(running: Running) -> AsyncIterator[Bus]:
+    """A connection to its broker. Raises Unavailable after 5 s."""
+    async with Bus.connect(running.nats_url, name="hbox-cli", instance=f"cli-{os.getpid()}", ensure=False) as bus:
+        try:
+            await asyncio.wait_for(bus.connected.wait(), CONNECT_S)
+        except TimeoutError as e:
+            raise Unavailable(
+                f"the broker at {running.nats_url} does not answer", hint="`hbox check` says more; its log is nats-server.log"
+            ) from e
+        yield bus
+
+
+async def last_values(bus: Bus, types: Sequence[type[Event]]) -> list[Event]:
+    """The last message of every subject of these types."""
+    found: dict[str, Event] = {}
+    ready = asyncio.Event()
+
+    async def take(deliveries: Sequence[Delivery]) -> None:
+        found.update((delivery.subject, delivery.event) for delivery in deliveries)
+
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(bus.follow(types, take, start=Start.LAST_PER_SUBJECT, on_ready=ready.set))
+        try:
+            await asyncio.wait_for(ready.wait(), ASK_S)
+        except TimeoutError as e:
+            raise Unavailable(f"the broker did not hand out the state within {ASK_S:g} s", hint="hbox check") from e
+        reading.cancel()
+    return list(found.values())
+
+
+async def jobs_of(bus: Bus) -> tuple[list[Job], list[PodFact], dict[JobId, str]]:
+    """Jobs, pods with nodes, and why jobs wait, from job-controller."""
+    pages = await bus.ask(JobsAsked(asker="cli", jobs=True, pods=True, verdicts=True), JobsPage, timeout_s=ASK_S)
+    return (
+        [job for page in pages for job in page.jobs],
+        [pod for page in pages for pod in page.pods],
+        {verdict.job: verdict.message for page in pages for verdict in page.verdicts},
+    )
+
+
+async def claims_of(bus: Bus) -> list[ClaimsPage]:
+    """The ledger's live claims, in pages; the first has the queues."""
+    return await bus.ask(ClaimsAsked(asker="cli"), ClaimsPage, timeout_s=ASK_S)

@@ -1,0 +1,115 @@
+"""What jobs, nodes and queues look like to people: plain dictionaries, made from the platform's messages. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from hbox_common.model import Claim, Job, JobId, NodeState, PodFact, PodPhase, Queue, Resources, Verdict
+from hbox_common.model.devices import ALL_CORES, GPU
+
+Item = dict[str, Any]
+
+
+def job_items(jobs: Iterable[Job], pods: Iterable[PodFact], verdicts: Mapping[JobId, str], *, now: float) -> list[Item]:
+    """One item a job, oldest first. `now`: seconds since the epoch."""
+    placed: dict[JobId, list[PodFact]] = defaultdict(list)
+    for pod in pods:
+        if pod.phase.holds:
+            placed[pod.job].append(pod)
+    items = []
+    for job in sorted(jobs, key=lambda job: (job.created_at, job.name)):
+        own = placed[job.id]
+        waiting = sum(len(task.pods) for task in job.tasks)
+        asked = sum(len(task.pods) * (task.cards.count if task.cards else 0) for task in job.tasks)
+        items.append(
+            {
+                "name": f"{job.namespace}/{job.name}",
+                "id": job.id,
+                "queue": job.queue,
+                "priority": job.priority,
+                "state": _job_state(job, own, waiting, verdicts),
+                "pods": {"bound": job.bound, "members": job.members, "min": job.min_member},
+                "cards": sum(pod.cards for pod in own) + asked,
+                "ageSeconds": round(max(0.0, now - job.created_at), 1),
+                "reason": job.problem or (verdicts.get(job.id, "") if waiting else ""),
+            }
+        )
+    return items
+
+
+def _job_state(job: Job, own: Sequence[PodFact], waiting: int, verdicts: Mapping[JobId, str]) -> str:
+    if job.problem:
+        return "INVALID"
+    if waiting and job.bound < job.min_member:
+        return "WAITING" if job.id in verdicts else "PENDING"
+    if waiting:
+        return "GROWING"
+    return "RUNNING" if own and all(pod.phase is PodPhase.RUNNING for pod in own) else "BOUND"
+
+
+def node_items(nodes: Iterable[NodeState], verdicts: Mapping[str, Verdict], claims: Iterable[Claim]) -> list[Item]:
+    """One item a node, by name."""
+    held: dict[str, list[Claim]] = defaultdict(list)
+    for claim in claims:
+        held[claim.node].append(claim)
+    items = []
+    for node in sorted(nodes, key=lambda node: node.name):
+        if node.gone:
+            continue
+        own = held[node.name]
+        cores: Counter[int] = Counter()
+        for claim in own:
+            for piece in claim.slices:
+                cores[piece.index] += piece.cores
+        verdict = verdicts.get(node.name)
+        free = [max(0, ALL_CORES - cores[card.index]) for card in node.cards]
+        items.append(
+            {
+                "name": node.name,
+                "state": _node_state(node),
+                "model": ",".join(sorted({card.model for card in node.cards})),
+                "cards": {"free": sum(f == ALL_CORES for f in free), "total": len(node.cards), "freePercent": free},
+                "healthy": verdict is None or (verdict.healthy and not verdict.bad_cards),
+                "badCards": list(verdict.bad_cards) if verdict else [],
+                "pods": len(own),
+                "used": _sum(claim.requests for claim in own),
+                "allocatable": node.allocatable,
+                "reason": (verdict.reason if verdict else "") or node.cordon_reason,
+            }
+        )
+    return items
+
+
+def _node_state(node: NodeState) -> str:
+    if not node.ready:
+        return "NOT-READY"
+    return "CORDONED" if node.unschedulable else "READY"
+
+
+def queue_items(queues: Iterable[Queue], used: Mapping[str, Resources], jobs: Iterable[Job]) -> list[Item]:
+    """One item a queue, by name."""
+    pending: Counter[str] = Counter()
+    for job in jobs:
+        pending[job.queue] += any(task.pods for task in job.tasks)
+    return [
+        {
+            "name": queue.name,
+            "state": queue.phase.value,
+            "weight": queue.weight,
+            "capability": queue.capability,
+            "used": used.get(queue.name, {}),
+            "pendingJobs": pending[queue.name],
+        }
+        for queue in sorted(queues, key=lambda queue: queue.name)
+    ]
+
+
+def cards_of(amounts: Mapping[str, int]) -> int | None:
+    return amounts.get(GPU)
+
+
+def _sum(amounts: Iterable[Resources]) -> Resources:
+    total: Counter[str] = Counter()
+    for amount in amounts:
+        total.update(amount)
+    return dict(total)
