@@ -1,13 +1,14 @@
 import subprocess
 import sys
 from random import Random
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbox_common.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from hbox_common.errors import Conflict, HBoxError, InvalidRequest, NotFound, Unavailable
 from hbox_common.kube import LEASES, NODES, PODGROUPS, PODS, QUEUES, Pod, Queue, epoch_s, micro_time
 from hbox_common.kube.backoff import Backoff
 from hbox_common.kube.election import Create, Seen, Take, Wait, decide, is_ours, observe
@@ -18,7 +19,7 @@ from hbox_common.kube.status import Busy, Expired, error_of
 
 
 @given(lines=st.lists(st.binary(min_size=1).filter(lambda b: b"\n" not in b)), cuts=st.lists(st.integers(1, 40)))
-def test_lines_come_out_whole_wherever_the_chunks_are_cut(lines, cuts):
+def test_lines_come_out_whole_wherever_the_chunks_are_cut(lines: list[bytes], cuts: list[int]) -> None:
     rest = b"".join(line + b"\n" for line in lines)
     splitter, out = LineSplitter(), []
     for cut in cuts:
@@ -31,14 +32,14 @@ def test_lines_come_out_whole_wherever_the_chunks_are_cut(lines, cuts):
     assert out == lines
 
 
-def test_an_unfinished_line_is_kept_back():
+def test_an_unfinished_line_is_kept_back() -> None:
     splitter = LineSplitter()
     assert splitter.feed(b"one\ntw") == [b"one"]
     assert splitter.feed(b"o") == []
     assert splitter.feed(b"\n\n") == [b"two"]
 
 
-def test_a_line_without_an_end_is_refused():
+def test_a_line_without_an_end_is_refused() -> None:
     splitter = LineSplitter()
     splitter.feed(b"x" * MAX_LINE_BYTES)
     with pytest.raises(Unavailable, match="longer than"):
@@ -60,11 +61,11 @@ def test_a_line_without_an_end_is_refused():
         (LEASES.path("hbox"), "/apis/coordination.k8s.io/v1/namespaces/hbox/leases"),
     ],
 )
-def test_paths(path, expected):
+def test_paths(path: str, expected: str) -> None:
     assert path == expected
 
 
-def test_importing_kube_does_not_import_the_official_client():
+def test_importing_kube_does_not_import_the_official_client() -> None:
     code = "import sys, hbox_common.kube; sys.exit('kubernetes' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
@@ -72,7 +73,7 @@ def test_importing_kube_does_not_import_the_official_client():
 # --- objects
 
 
-def test_a_pod_is_read_with_all_that_scheduling_needs():
+def test_a_pod_is_read_with_all_that_scheduling_needs() -> None:
     raw = b"""{"kind":"Pod","metadata":{"name":"p","namespace":"ml","uid":"u","resourceVersion":"7","managedFields":[{"x":1}],
       "ownerReferences":[{"kind":"Job","name":"j","uid":"ju","controller":true}],"creationTimestamp":"2026-11-21T13:00:00Z"},
       "spec":{"schedulerName":"hbox","priority":100,"schedulingGates":[{"name":"wait"}],"overhead":{"cpu":"250m"},
@@ -92,13 +93,16 @@ def test_a_pod_is_read_with_all_that_scheduling_needs():
     assert pod.spec.init_containers[0].restart_policy == "Always"
     assert pod.spec.scheduling_gates[0].name == "wait"
     assert pod.spec.tolerations[0].operator == "Exists"
+    assert pod.spec.affinity is not None
     affinity = pod.spec.affinity.node_affinity
+    assert affinity is not None
+    assert affinity.required is not None
     assert affinity.required.node_selector_terms[0].match_expressions[0].values == ("a",)
     assert affinity.preferred[0].weight == 5
     assert pod.status.conditions[0].reason == "Unschedulable"
 
 
-def test_quantities_of_custom_resources_may_be_numbers():
+def test_quantities_of_custom_resources_may_be_numbers() -> None:
     raw = b'{"metadata":{"name":"q","uid":"u"},"spec":{"weight":2,"capability":{"cpu":4,"memory":"2Gi"},"guarantee":{"resource":{"cpu":1}}}}'
     queue = msgspec.json.decode(raw, type=Queue)
     assert queue.spec.capability == {"cpu": 4, "memory": "2Gi"}
@@ -106,7 +110,7 @@ def test_quantities_of_custom_resources_may_be_numbers():
     assert queue.spec.reclaimable
 
 
-def test_times_are_read_in_any_zone_and_written_in_utc():
+def test_times_are_read_in_any_zone_and_written_in_utc() -> None:
     assert epoch_s("2026-11-21T13:00:00Z") == epoch_s("2026-11-21T14:00:00.000000+01:00") == 1795266000.0
     assert micro_time(1795266000.25) == "2026-11-21T13:00:00.250000Z"
     with pytest.raises(InvalidRequest, match="yesterday"):
@@ -131,7 +135,7 @@ def test_times_are_read_in_any_zone_and_written_in_utc():
         (504, Busy),
     ],
 )
-def test_each_status_has_its_error_with_the_servers_message(code, kind):
+def test_each_status_has_its_error_with_the_servers_message(code: int, kind: type[HBoxError]) -> None:
     body = msgspec.json.encode({"kind": "Status", "message": "that will not do", "reason": "Because", "code": code})
     error = error_of(code, body, what="POST /api/v1/pods")
     assert type(error) is kind
@@ -139,26 +143,32 @@ def test_each_status_has_its_error_with_the_servers_message(code, kind):
     assert "POST /api/v1/pods" in str(error)
 
 
-def test_only_writes_that_may_have_happened_are_of_unknown_outcome():
-    assert error_of(504, b"{}", what="POST /x").outcome_unknown
-    assert not error_of(504, b"{}", what="GET /x").outcome_unknown
-    assert not error_of(429, b"{}", what="POST /x").outcome_unknown
+def busy(code: int, body: bytes, *, what: str, retry_after: str | None = None) -> Busy:
+    error = error_of(code, body, what=what, retry_after=retry_after)
+    assert isinstance(error, Busy)
+    return error
 
 
-def test_the_servers_wish_to_wait_is_read_from_header_or_status():
-    assert error_of(429, b"{}", what="GET /x", retry_after="3").retry_after_s == 3.0
-    assert error_of(429, b'{"details":{"retryAfterSeconds":10}}', what="GET /x").retry_after_s == 10.0
-    assert error_of(503, b"<html>", what="GET /x", retry_after="Wed, 21 Oct 2026 07:28:00 GMT").retry_after_s is None
+def test_only_writes_that_may_have_happened_are_of_unknown_outcome() -> None:
+    assert busy(504, b"{}", what="POST /x").outcome_unknown
+    assert not busy(504, b"{}", what="GET /x").outcome_unknown
+    assert not busy(429, b"{}", what="POST /x").outcome_unknown
 
 
-def test_a_proxys_page_becomes_the_message():
+def test_the_servers_wish_to_wait_is_read_from_header_or_status() -> None:
+    assert busy(429, b"{}", what="GET /x", retry_after="3").retry_after_s == 3.0
+    assert busy(429, b'{"details":{"retryAfterSeconds":10}}', what="GET /x").retry_after_s == 10.0
+    assert busy(503, b"<html>", what="GET /x", retry_after="Wed, 21 Oct 2026 07:28:00 GMT").retry_after_s is None
+
+
+def test_a_proxys_page_becomes_the_message() -> None:
     assert "Bad Gateway" in str(error_of(502, b"<h1>Bad Gateway</h1>", what="GET /x"))
 
 
 # --- waiting
 
 
-def test_the_same_seed_waits_the_same():
+def test_the_same_seed_waits_the_same() -> None:
     one, two = Backoff(Random(7)), Backoff(Random(7))
     assert [one.next_s() for _ in range(9)] == [two.next_s() for _ in range(9)]
 
@@ -166,29 +176,29 @@ def test_the_same_seed_waits_the_same():
 # --- election
 
 
-def seen(rv="1", holder="other", duration_s=15.0, transitions=4, at=100.0):
+def seen(rv: str = "1", holder: Any = "other", duration_s: Any = 15.0, transitions: Any = 4, at: Any = 100.0) -> Any:
     return Seen(rv, holder, duration_s, transitions, at)
 
 
-def test_a_missing_lease_is_created_and_a_released_one_taken_at_once():
+def test_a_missing_lease_is_created_and_a_released_one_taken_at_once() -> None:
     assert decide(None, now=0.0, retry_s=2.0) == Create(1)
     assert decide(seen(holder=""), now=100.0, retry_s=2.0) == Take("1", 5)
 
 
-def test_a_holder_is_waited_for_until_its_lease_has_stood_still_for_its_whole_duration():
+def test_a_holder_is_waited_for_until_its_lease_has_stood_still_for_its_whole_duration() -> None:
     assert decide(seen(), now=101.0, retry_s=2.0) == Wait(2.0)
     assert decide(seen(), now=114.5, retry_s=2.0) == Wait(0.5)
     assert decide(seen(), now=115.0, retry_s=2.0) == Take("1", 5)
 
 
-def test_a_renewal_starts_the_wait_again_and_an_unchanged_lease_does_not():
+def test_a_renewal_starts_the_wait_again_and_an_unchanged_lease_does_not() -> None:
     renewed = observe(seen(), seen(rv="2", at=114.0))
     assert decide(renewed, now=115.0, retry_s=2.0) == Wait(2.0)
     unchanged = observe(seen(), seen(at=114.0))
     assert decide(unchanged, now=115.0, retry_s=2.0) == Take("1", 5)
 
 
-def test_a_grant_is_told_from_another_of_the_same_identity_by_its_token():
+def test_a_grant_is_told_from_another_of_the_same_identity_by_its_token() -> None:
     assert is_ours(seen(holder="me", transitions=4), identity="me", token=4)
     assert not is_ours(seen(holder="me", transitions=5), identity="me", token=4)
     assert not is_ours(seen(holder="other", transitions=4), identity="me", token=4)

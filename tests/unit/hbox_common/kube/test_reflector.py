@@ -1,5 +1,6 @@
 import json
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from hbox_common.kube.objects import Pod
 from hbox_common.kube.reflector import (
     REFUSALS_BEFORE_RELIST,
+    Delta,
     DeltaKind,
     Emit,
     Expired,
@@ -23,102 +25,117 @@ from hbox_common.kube.reflector import (
 )
 
 
-def pod(name, rv, *, uid=None, node="", **metadata):
+def pod(name: str, rv: int, *, uid: str | None = None, node: str = "", **metadata: Any) -> Any:
     return {
         "metadata": {"name": name, "namespace": "ml", "uid": uid or f"uid-{name}", "resourceVersion": str(rv), **metadata},
         "spec": {"nodeName": node} if node else {},
     }
 
 
-def page(*pods, rv, more=""):
+def page(*pods: Any, rv: int, more: str = "") -> Page:
     meta = {"resourceVersion": str(rv)} | ({"continue": more} if more else {})
     return Page(json.dumps({"kind": "PodList", "metadata": meta, "items": pods}).encode())
 
 
-def line(kind, obj):
+def line(kind: str, obj: Any) -> bytes:
     return json.dumps({"type": kind, "object": obj}).encode()
 
 
-def bookmark(rv):
+def bookmark(rv: int) -> bytes:
     return line("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": str(rv)}})
 
 
-def changes(effects):
-    return [
-        (d.kind.value, (d.new or d.old).metadata.uid) for effect in effects if isinstance(effect, Emit) for d in effect.deltas
-    ]
+def emitted(effects: list[Any]) -> list[Delta[Pod]]:
+    return [delta for effect in effects if isinstance(effect, Emit) for delta in effect.deltas]
 
 
-def names(reflector):
+def changes(effects: list[Any]) -> list[tuple[str, str]]:
+    return [(delta.kind.value, subject(delta).metadata.uid) for delta in emitted(effects)]
+
+
+def subject(delta: Delta[Pod]) -> Pod:
+    pod = delta.new or delta.old
+    assert pod is not None
+    return pod
+
+
+def slept(effects: list[Any]) -> float:
+    """Seconds that the only effect, a sleep, asks for."""
+    (sleep,) = effects
+    assert isinstance(sleep, Sleep)
+    return sleep.seconds
+
+
+def names(reflector: Reflector[Pod]) -> Any:
     return sorted(p.metadata.name for p in reflector.store.values())
 
 
 @pytest.fixture
-def reflector():
+def reflector() -> Reflector[Pod]:
     return Reflector(Pod, Random(1))
 
 
 @pytest.fixture
-def watching(reflector):
+def watching(reflector: Reflector[Pod]) -> Reflector[Pod]:
     """A reflector that has listed a (5) and b (6) at 10 and watches from there."""
     reflector.start()
     assert reflector.step(page(pod("a", 5), pod("b", 6), rv=10))[-1] == Watch("10")
     return reflector
 
 
-def test_the_first_list_is_read_from_the_cache_and_followed_page_by_page(reflector):
+def test_the_first_list_is_read_from_the_cache_and_followed_page_by_page(reflector: Reflector[Pod]) -> None:
     assert reflector.start() == [List("0")]
     first = reflector.step(page(pod("a", 5), rv=10, more="next"))
     assert changes(first) == [("added", "uid-a")]
-    assert not first[0].synced
+    assert not any(isinstance(effect, Emit) and effect.synced for effect in first)
     assert first[-1] == List("", "next")
     last = reflector.step(page(pod("b", 6), rv=10))
     assert changes(last) == [("added", "uid-b")]
-    assert last[0].synced
+    assert any(isinstance(effect, Emit) and effect.synced for effect in last)
     assert last[-1] == Watch("10")
     assert reflector.relists == 0
 
 
-def test_an_empty_cluster_is_synced_too(reflector):
+def test_an_empty_cluster_is_synced_too(reflector: Reflector[Pod]) -> None:
     reflector.start()
     emit, watch = reflector.step(Page(b'{"metadata":{"resourceVersion":"3"},"items":null}'))
     assert emit == Emit([], synced=True)
     assert watch == Watch("3")
 
 
-def test_changes_carry_old_and_new(watching):
-    (emit,) = watching.step(Lines([line("MODIFIED", pod("a", 11, node="n1")), line("DELETED", pod("b", 12))]))
-    modified, deleted = emit.deltas
-    assert (modified.kind, modified.old.spec.node_name, modified.new.spec.node_name) == (DeltaKind.MODIFIED, "", "n1")
-    assert (deleted.kind, deleted.old.metadata.resource_version, deleted.new) == (DeltaKind.DELETED, "6", None)
+def test_changes_carry_old_and_new(watching: Reflector[Pod]) -> None:
+    a, b = watching.store["uid-a"], watching.store["uid-b"]
+    effects = watching.step(Lines([line("MODIFIED", pod("a", 11, node="n1")), line("DELETED", pod("b", 12))]))
+    moved = watching.store["uid-a"]
+    assert moved.spec.node_name == "n1"
+    assert emitted(effects) == [Delta(DeltaKind.MODIFIED, a, moved), Delta(DeltaKind.DELETED, b, None)]
     assert names(watching) == ["a"]
     assert watching.resource_version == "12"
 
 
-def test_a_watch_ended_by_the_server_goes_on_from_the_last_version_without_a_list(watching):
+def test_a_watch_ended_by_the_server_goes_on_from_the_last_version_without_a_list(watching: Reflector[Pod]) -> None:
     watching.step(Lines([line("ADDED", pod("c", 17))]))
     assert watching.step(StreamEnd(0.01)) == [Watch("17")]
     assert watching.relists == 0
     assert watching.watches == 2
 
 
-def test_a_quiet_watch_that_ends_in_time_is_no_failure(watching):
+def test_a_quiet_watch_that_ends_in_time_is_no_failure(watching: Reflector[Pod]) -> None:
     assert watching.step(StreamEnd(240.0)) == [Watch("10")]
 
 
-def test_watches_that_end_at_once_are_paced(watching):
-    (sleep,) = watching.step(StreamEnd(0.01))
-    assert isinstance(sleep, Sleep)
+def test_watches_that_end_at_once_are_paced(watching: Reflector[Pod]) -> None:
+    slept(watching.step(StreamEnd(0.01)))
     assert watching.step(Tick()) == [Watch("10")]
 
 
-def test_a_bookmark_moves_the_version_and_nothing_else(watching):
+def test_a_bookmark_moves_the_version_and_nothing_else(watching: Reflector[Pod]) -> None:
     assert watching.step(Lines([bookmark(99)])) == []
     assert watching.resource_version == "99"
     assert watching.step(StreamEnd(0.01)) == [Watch("99")]
 
 
-def test_410_as_http_status_lists_anew_and_deletes_what_is_no_more(watching):
+def test_410_as_http_status_lists_anew_and_deletes_what_is_no_more(watching: Reflector[Pod]) -> None:
     assert watching.step(Expired()) == [List("")]
     effects = watching.step(page(pod("a", 5), pod("c", 20), rv=30))
     assert changes(effects) == [("added", "uid-c"), ("deleted", "uid-b")]
@@ -126,14 +143,14 @@ def test_410_as_http_status_lists_anew_and_deletes_what_is_no_more(watching):
     assert watching.relists == 1
 
 
-def test_410_in_the_stream_lists_anew_after_handing_on_what_came_before(watching):
+def test_410_in_the_stream_lists_anew_after_handing_on_what_came_before(watching: Reflector[Pod]) -> None:
     gone = line("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"})
     effects = watching.step(Lines([line("ADDED", pod("c", 11)), gone, line("ADDED", pod("d", 12))]))
     assert changes(effects) == [("added", "uid-c")]
     assert effects[-1] == List("")
 
 
-def test_an_expired_continue_token_lists_from_the_start_without_losing_or_inventing_anything(reflector):
+def test_an_expired_continue_token_lists_from_the_start_without_losing_or_inventing_anything(reflector: Reflector[Pod]) -> None:
     reflector.start()
     reflector.step(page(pod("a", 5), pod("b", 6), rv=10, more="next"))
     assert reflector.step(Expired()) == [List("")]
@@ -142,43 +159,38 @@ def test_an_expired_continue_token_lists_from_the_start_without_losing_or_invent
     assert names(reflector) == ["b", "c"]
 
 
-def test_a_server_that_always_answers_410_is_not_asked_in_a_hot_loop(watching):
+def test_a_server_that_always_answers_410_is_not_asked_in_a_hot_loop(watching: Reflector[Pod]) -> None:
     assert watching.step(Expired()) == [List("")]
     assert watching.step(page(rv=30))[-1] == Watch("30")
-    (sleep,) = watching.step(Expired())
-    assert isinstance(sleep, Sleep)
+    slept(watching.step(Expired()))
     assert watching.step(Tick()) == [List("")]
 
 
-def test_a_failed_page_is_asked_for_again_with_its_token(reflector):
+def test_a_failed_page_is_asked_for_again_with_its_token(reflector: Reflector[Pod]) -> None:
     reflector.start()
     reflector.step(page(pod("a", 5), rv=10, more="next"))
-    (sleep,) = reflector.step(Failed("connection refused"))
-    assert isinstance(sleep, Sleep)
+    slept(reflector.step(Failed("connection refused")))
     assert reflector.step(Tick()) == [List("", "next")]
 
 
-def test_waits_grow_to_thirty_seconds_with_full_jitter_and_reset_on_progress(watching):
+def test_waits_grow_to_thirty_seconds_with_full_jitter_and_reset_on_progress(watching: Reflector[Pod]) -> None:
     waits = []
     for _ in range(200):
-        (sleep,) = watching.step(Failed("connection refused"))
-        waits.append(sleep.seconds)
+        waits.append(slept(watching.step(Failed("connection refused"))))
         watching.step(Tick())
     assert waits[0] <= 0.8
     assert 25 < max(waits) <= 30
     assert min(waits[10:]) < 5
     watching.step(Lines([bookmark(50)]))
-    (sleep,) = watching.step(Failed("connection refused"))
-    assert sleep.seconds <= 0.8
+    assert slept(watching.step(Failed("connection refused"))) <= 0.8
     assert watching.last_error == "connection refused"
 
 
-def test_the_servers_wish_to_wait_is_honoured(watching):
-    (sleep,) = watching.step(Failed("too many requests", retry_after_s=17.0))
-    assert sleep.seconds == 17.0
+def test_the_servers_wish_to_wait_is_honoured(watching: Reflector[Pod]) -> None:
+    assert slept(watching.step(Failed("too many requests", retry_after_s=17.0))) == 17.0
 
 
-def test_unreachable_servers_never_cause_a_list_but_repeated_refusals_do(watching):
+def test_unreachable_servers_never_cause_a_list_but_repeated_refusals_do(watching: Reflector[Pod]) -> None:
     for _ in range(50):
         watching.step(Failed("connection refused"))
         assert watching.step(Tick()) == [Watch("10")]
@@ -189,33 +201,32 @@ def test_unreachable_servers_never_cause_a_list_but_repeated_refusals_do(watchin
     assert watching.step(Tick()) == [List("")]
 
 
-def test_another_error_in_the_stream_watches_again_from_the_last_version(watching):
+def test_another_error_in_the_stream_watches_again_from_the_last_version(watching: Reflector[Pod]) -> None:
     error = line("ERROR", {"kind": "Status", "code": 500, "message": "etcd is sorry"})
-    (sleep,) = watching.step(Lines([error]))
-    assert isinstance(sleep, Sleep)
+    slept(watching.step(Lines([error])))
     assert watching.last_error == "etcd is sorry"
     assert watching.step(Tick()) == [Watch("10")]
 
 
-def test_an_object_that_cannot_be_read_is_skipped_counted_and_its_version_kept(watching):
+def test_an_object_that_cannot_be_read_is_skipped_counted_and_its_version_kept(watching: Reflector[Pod]) -> None:
     broken = pod("a", 11)
     broken["spec"]["nodeName"] = 7
-    (emit,) = watching.step(Lines([line("MODIFIED", broken), line("ADDED", pod("c", 12))]))
-    assert [d.new.metadata.name for d in emit.deltas] == ["c"]
+    effects = watching.step(Lines([line("MODIFIED", broken), line("ADDED", pod("c", 12))]))
+    assert changes(effects) == [("added", "uid-c")]
     assert watching.decode_errors == 1
     watching.step(Lines([line("MODIFIED", {**broken, "metadata": {**broken["metadata"], "resourceVersion": "13"}})]))
     assert watching.resource_version == "13"
     assert watching.store["uid-a"].metadata.resource_version == "5"
 
 
-def test_a_deletion_is_understood_even_when_its_object_cannot_be_read(watching):
+def test_a_deletion_is_understood_even_when_its_object_cannot_be_read(watching: Reflector[Pod]) -> None:
     broken = pod("a", 11)
     broken["spec"]["nodeName"] = 7
     assert changes(watching.step(Lines([line("DELETED", broken)]))) == [("deleted", "uid-a")]
     assert watching.decode_errors == 0
 
 
-def test_an_unreadable_object_in_a_list_is_skipped_and_not_taken_for_deleted(watching):
+def test_an_unreadable_object_in_a_list_is_skipped_and_not_taken_for_deleted(watching: Reflector[Pod]) -> None:
     broken = pod("a", 11)
     broken["spec"]["tolerations"] = "none"
     watching.step(Expired())
@@ -224,32 +235,31 @@ def test_an_unreadable_object_in_a_list_is_skipped_and_not_taken_for_deleted(wat
     assert watching.decode_errors == 1
 
 
-def test_an_unknown_kind_of_line_is_skipped(watching):
+def test_an_unknown_kind_of_line_is_skipped(watching: Reflector[Pod]) -> None:
     assert watching.step(Lines([line("SURPRISE", pod("c", 11))])) == []
     assert watching.decode_errors == 1
 
 
-def test_a_line_that_is_not_json_means_a_broken_stream(watching):
+def test_a_line_that_is_not_json_means_a_broken_stream(watching: Reflector[Pod]) -> None:
     effects = watching.step(Lines([line("ADDED", pod("c", 11)), b'{"type":"ADDED","obj', line("ADDED", pod("d", 13))]))
     assert changes(effects) == [("added", "uid-c")]
     assert isinstance(effects[-1], Sleep)
     assert watching.step(Tick()) == [Watch("11")]
 
 
-def test_a_list_that_cannot_be_read_is_asked_for_again(reflector):
+def test_a_list_that_cannot_be_read_is_asked_for_again(reflector: Reflector[Pod]) -> None:
     reflector.start()
-    (sleep,) = reflector.step(Page(b"<html>bad gateway</html>"))
-    assert isinstance(sleep, Sleep)
+    slept(reflector.step(Page(b"<html>bad gateway</html>")))
     assert reflector.step(Tick()) == [List("0")]
 
 
-def test_a_namesake_ends_the_old_object_before_it_begins(watching):
+def test_a_namesake_ends_the_old_object_before_it_begins(watching: Reflector[Pod]) -> None:
     watching.step(Expired())
     effects = watching.step(page(pod("a", 40, uid="uid-a2"), pod("b", 6), rv=50))
     assert changes(effects) == [("deleted", "uid-a"), ("added", "uid-a2")]
 
 
-def test_repeated_events_are_not_handed_on_twice(watching):
+def test_repeated_events_are_not_handed_on_twice(watching: Reflector[Pod]) -> None:
     watching.step(Lines([line("ADDED", pod("c", 11))]))
     assert watching.step(Lines([line("ADDED", pod("c", 11)), line("DELETED", pod("z", 12))])) == []
 
@@ -269,12 +279,15 @@ ACTIONS = st.lists(
 
 @given(actions=ACTIONS, page_size=st.integers(1, 3))
 @settings(max_examples=200, deadline=None)
-def test_whatever_the_network_does_the_copy_and_the_deltas_end_equal_to_the_server(actions, page_size):
-    server, history, version, births = {}, [], 0, 0
-    reflector, told = Reflector(Pod, Random(0)), {}
+def test_whatever_the_network_does_the_copy_and_the_deltas_end_equal_to_the_server(actions: Any, page_size: int) -> None:
+    server: dict[str, Any] = {}
+    history: list[tuple[int, bytes]] = []
+    version = births = 0
+    reflector = Reflector(Pod, Random(0))
+    told: dict[str, Pod] = {}  # what a consumer that knows only the deltas has
     offset = 0  # how much of history the open watch has delivered
 
-    def obey(effects):
+    def obey(effects: list[Any]) -> None:
         """Does what is asked at once: lists from the live server, sleeps no time."""
         nonlocal offset
         while effects:
@@ -300,7 +313,7 @@ def test_whatever_the_network_does_the_copy_and_the_deltas_end_equal_to_the_serv
             else:
                 return
 
-    def read():
+    def read() -> None:
         nonlocal offset
         lines, offset = [text for _, text in history[offset:]], len(history)
         obey(reflector.step(Lines(lines)))

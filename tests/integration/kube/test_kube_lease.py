@@ -1,0 +1,204 @@
+"""Elections against a lease kept as the API server keeps it: every write under its resourceVersion."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from hbox_common.errors import Conflict, InvalidRequest
+from hbox_common.kube import LEASES, KubeClient, Lease
+
+ONE = LEASES.path("hbox", "ledger")
+
+
+class LeaseBook:
+    """One lease with compare-and-swap. `deaf`: writes are done but answered with 504; `down`: nothing is done."""
+
+    def __init__(self, api: Any) -> None:
+        self.record: dict[str, Any] | None = None
+        self.version = 0
+        self.deaf = False
+        self.down = False
+        self.grants: list[tuple[int, str]] = []
+        for method, path in (("GET", ONE), ("PUT", ONE), ("POST", LEASES.path("hbox"))):
+            api.script[method, path].append(self.answer)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        if self.down:
+            return self.status(503, "ServiceUnavailable")
+        if request.method == "GET":
+            return web.json_response(self.record) if self.record else self.status(404, "NotFound")
+        body = json.loads(await request.read())
+        if request.method == "POST":
+            if self.record is not None:
+                return self.status(409, "AlreadyExists")
+        elif self.record is None:
+            return self.status(404, "NotFound")
+        elif body["metadata"]["resourceVersion"] != self.record["metadata"]["resourceVersion"]:
+            return self.status(409, "Conflict")
+        self.write(body)
+        return self.status(504, "Timeout") if self.deaf else web.json_response(self.record, status=200)
+
+    def write(self, body: dict[str, Any]) -> None:
+        self.version += 1
+        body["metadata"] |= {"uid": "lu", "resourceVersion": str(self.version)}
+        grant = (body["spec"]["leaseTransitions"], body["spec"]["holderIdentity"])
+        if not self.grants or self.grants[-1] != grant:
+            self.grants.append(grant)
+        self.record = body
+
+    @staticmethod
+    def status(code: int, reason: str) -> web.Response:
+        return web.json_response({"kind": "Status", "code": code, "reason": reason, "message": reason}, status=code)
+
+
+@pytest.fixture
+def book(api: Any) -> LeaseBook:
+    return LeaseBook(api)
+
+
+def lease(client: KubeClient, identity: str) -> Lease:
+    return Lease(client, "hbox", "ledger", identity, duration_s=1)
+
+
+async def test_it_is_created_renewed_and_released(client: KubeClient, book: LeaseBook, eventually: Any) -> None:
+    async with lease(client, "a").hold() as term:
+        assert term.held
+        assert term.token == 1
+        assert book.record is not None
+        assert book.record["spec"]["renewTime"].endswith("Z")
+        await eventually(lambda: book.version >= 3)
+        assert term.held
+    assert book.record["spec"]["holderIdentity"] == ""
+    assert book.record["spec"]["leaseTransitions"] == 1
+
+
+async def test_a_successor_takes_a_released_lease_at_once_under_a_higher_token(client: KubeClient, book: LeaseBook) -> None:
+    async with lease(client, "a").hold() as first:
+        pass
+    async with asyncio.timeout(0.5), lease(client, "b").hold() as second:
+        assert second.token == first.token + 1
+
+
+async def test_a_lease_whose_holder_died_is_taken_after_its_duration_and_not_before(
+    client: KubeClient, book: LeaseBook
+) -> None:
+    book.write(
+        {"metadata": {"name": "ledger"}, "spec": {"holderIdentity": "dead", "leaseDurationSeconds": 1, "leaseTransitions": 6}}
+    )
+    began = asyncio.get_running_loop().time()
+    async with lease(client, "b").hold() as term:
+        assert asyncio.get_running_loop().time() - began >= 1.0
+        assert term.token == 7
+
+
+async def test_of_many_candidates_one_holds_it_at_a_time(client: KubeClient, book: LeaseBook) -> None:
+    holding, tokens = 0, []
+
+    async def candidate(identity: str) -> None:
+        nonlocal holding
+        async with lease(client, identity).hold() as term:
+            assert holding == 0
+            holding += 1
+            tokens.append(term.token)
+            await asyncio.sleep(0)
+            holding -= 1
+
+    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+        for n in range(6):
+            tasks.create_task(candidate(f"c{n}"))
+    assert tokens == [1, 2, 3, 4, 5, 6]
+
+
+async def test_a_holder_that_cannot_renew_stops_before_another_may_begin(client: KubeClient, book: LeaseBook) -> None:
+    async with lease(client, "a").hold() as term:
+        began = asyncio.get_running_loop().time()
+        book.down = True
+        await asyncio.wait_for(term.lost.wait(), 5)
+        assert asyncio.get_running_loop().time() - began < 1.0
+        assert not term.held
+        book.down = False
+        async with lease(client, "b").hold() as successor:
+            assert successor.token == 2
+    assert book.record is not None
+    assert book.grants == [(1, "a"), (2, "b"), (2, "")]  # the loser released nothing of its successor's
+
+
+async def test_a_taken_lease_is_lost_at_the_next_renewal(client: KubeClient, book: LeaseBook) -> None:
+    async with lease(client, "a").hold() as term:
+        book.write(
+            {"metadata": {"name": "ledger"}, "spec": {"holderIdentity": "b", "leaseDurationSeconds": 1, "leaseTransitions": 2}}
+        )
+        await asyncio.wait_for(term.lost.wait(), 5)
+    assert book.grants[-1] == (2, "b")
+
+
+async def test_a_deleted_lease_is_lost(client: KubeClient, book: LeaseBook) -> None:
+    async with lease(client, "a").hold() as term:
+        book.record = None
+        await asyncio.wait_for(term.lost.wait(), 5)
+
+
+async def test_renewals_done_but_not_heard_of_do_not_lose_the_lease(
+    client: KubeClient, book: LeaseBook, eventually: Any
+) -> None:
+    async with lease(client, "a").hold() as term:
+        deadline, version = term.deadline, book.version
+        book.deaf = True
+        await eventually(lambda: book.version > version)
+        book.deaf = False
+        await eventually(lambda: term.deadline > deadline)
+        assert term.held
+    assert {token for token, _ in book.grants} == {1}
+
+
+async def test_a_grant_done_but_not_heard_of_is_taken_again_under_a_new_token(
+    client: KubeClient, book: LeaseBook, eventually: Any
+) -> None:
+    book.deaf = True
+    tokens = []
+
+    async def hold() -> None:
+        async with lease(client, "a").hold() as term:
+            tokens.append(term.token)
+
+    async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
+        tasks.create_task(hold())
+        await eventually(lambda: book.version == 1)
+        book.deaf = False
+    (token,) = tokens
+    assert token > 1
+    assert book.grants == [(1, "a"), (token, "a"), (token, "")]
+
+
+async def test_an_api_that_refuses_is_an_error_and_not_a_wait(api: Any, client: KubeClient) -> None:
+    api.refuse("GET", ONE, 403, "Forbidden", "leases is forbidden")
+    with pytest.raises(InvalidRequest, match="leases is forbidden"):
+        async with lease(client, "a").hold():
+            pass
+
+
+async def test_what_the_body_raises_comes_out_as_it_is_and_the_lease_is_released(client: KubeClient, book: LeaseBook) -> None:
+    with pytest.raises(Conflict, match="mine"):
+        async with lease(client, "a").hold():
+            raise Conflict("mine")
+    assert book.grants[-1] == (1, "")
+
+
+async def test_a_cancelled_holder_releases(client: KubeClient, book: LeaseBook, eventually: Any) -> None:
+    async def hold() -> None:
+        async with lease(client, "a").hold():
+            await asyncio.Event().wait()
+
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(hold())
+        await eventually(lambda: book.version >= 1)
+        task.cancel()
+    assert book.grants[-1] == (1, "")
+
+
+async def test_a_lease_too_short_to_keep_is_refused(client: KubeClient) -> None:
+    with pytest.raises(InvalidRequest, match="too short"):
+        Lease(client, "hbox", "ledger", "a", duration_s=0.2)
