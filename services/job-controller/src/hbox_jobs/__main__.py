@@ -1,0 +1,9 @@
+"""`python -m hbox_jobs`: the service."""
+
+from hbox_common.runtime import main
+
+from .app import run
+from .settings import JobControllerSettings
+
+if __name__ == "__main__":
+    main("job-controller", JobControllerSettings, run)

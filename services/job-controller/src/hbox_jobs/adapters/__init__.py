@@ -1,0 +1,1 @@
+"""Between Kubernetes' objects and the core's values."""

@@ -1,0 +1,133 @@
+"""What the core has to say, said on the bus: the first change at once, then what came within a window together.
+
+The core remembers what differs, not this shell: while the broker is away one batch is being said, again and again under the same message
+ids, and everything else gathers, coalesced, in the core.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+from hbox_common.bus import Bus
+
+from hbox_common.clock import monotonic_s, new_id, wall_s
+from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.events import Event, JobsAsked, JobsPage, JobsPending, JobsWithdrawn, PodsObserved
+from hbox_common.model import Job, JobId, PodFact
+
+from .. import metrics
+from ..core.feedback import Feedback
+from ..core.jobs import MAX_ITEMS, Batch, Jobs
+
+log = logging.getLogger(__name__)
+
+SHARD = "0"
+WINDOW_S = 0.010
+WINDOW_UNDER_BACKLOG_S = 0.025
+RETRY_S = 0.5
+
+PAGE_ITEMS = 500
+PAGE_PODS = 10_000
+
+T = TypeVar("T")
+
+
+class Announcer:
+    """`wake` is set by whoever changes the jobs; `behind` is set when there may be something for Kubernetes."""
+
+    def __init__(self, jobs: Jobs, feedback: Feedback, bus: Bus, *, wake: asyncio.Event, behind: asyncio.Event) -> None:
+        self._jobs, self._feedback, self._bus = jobs, feedback, bus
+        self._wake, self._behind = wake, behind
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._something_due()
+            started = monotonic_s()
+            batch = self._jobs.take(started, wall_s())
+            for record in batch.settled:
+                self._feedback.settled(record, started)
+            self._behind.set()
+            await self._say(batch)
+            metrics.PUBLISH.observe(monotonic_s() - started)
+            backlog = len(batch.pending) >= MAX_ITEMS or len(batch.facts) >= MAX_ITEMS
+            await asyncio.sleep(started + (WINDOW_UNDER_BACKLOG_S if backlog else WINDOW_S) - monotonic_s())
+
+    async def _something_due(self) -> None:
+        while True:
+            self._wake.clear()
+            due = self._jobs.next_due()
+            if due is not None and due <= monotonic_s():
+                return
+            try:
+                async with asyncio.timeout(None if due is None else due - monotonic_s()):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass  # the lazy ones are due
+
+    async def _say(self, batch: Batch) -> None:
+        async with asyncio.TaskGroup() as group:
+            if batch.facts:
+                group.create_task(self._facts(batch.facts))
+            if batch.withdrawn:
+                group.create_task(self._withdrawn(batch.withdrawn))
+            if batch.pending:
+                group.create_task(self._pending(batch.pending))
+
+    async def _facts(self, facts: Sequence[PodFact]) -> None:
+        await self._publish(PodsObserved(pods=tuple(facts)))
+        metrics.FACTS.inc(len(facts))
+
+    async def _withdrawn(self, withdrawn: Sequence[tuple[JobId, int]]) -> None:
+        await self._publish(JobsWithdrawn(jobs=tuple(job for job, _ in withdrawn), revisions=tuple(r for _, r in withdrawn)))
+        metrics.WITHDRAWN.inc(len(withdrawn))
+
+    async def _pending(self, jobs: Sequence[Job]) -> None:
+        try:
+            await self._publish(JobsPending(jobs=tuple(jobs)))
+            metrics.ANNOUNCED.inc(len(jobs))
+        except InvalidRequest as e:
+            if len(jobs) == 1:
+                log.error("job %s/%s cannot be announced: %s", jobs[0].namespace, jobs[0].name, e)
+                return
+            half = len(jobs) // 2
+            await self._pending(jobs[:half])
+            await self._pending(jobs[half:])
+
+    async def _publish(self, event: Event) -> None:
+        message_id = new_id()
+        while True:
+            try:
+                return await self._bus.publish(event, SHARD, message_id=message_id)
+            except Unavailable as e:
+                log.warning("%s not said yet, trying again: %s", type(event).__name__, e)
+                await asyncio.sleep(RETRY_S)
+
+
+def pages(asked: JobsAsked, jobs: Jobs, *, complete: bool) -> Iterator[JobsPage]:
+    """The answer to `asked`: one page at least. What is read is read before the first page is given out."""
+    wanted_jobs = (
+        _chunks(list(jobs.jobs()), [max(1, j.members - j.bound) for j in jobs.jobs()]) if asked.jobs and complete else []
+    )
+    facts = list(jobs.facts()) if asked.pods and complete else []
+    verdicts = list(jobs.verdicts()) if asked.verdicts and complete else []
+    wanted = [JobsPage(complete=complete, jobs=tuple(chunk)) for chunk in wanted_jobs]
+    wanted += [JobsPage(complete=complete, pods=tuple(facts[i : i + PAGE_ITEMS])) for i in range(0, len(facts), PAGE_ITEMS)]
+    wanted += [
+        JobsPage(complete=complete, verdicts=tuple(verdicts[i : i + PAGE_ITEMS])) for i in range(0, len(verdicts), PAGE_ITEMS)
+    ]
+    return iter(wanted or [JobsPage(complete=complete)])
+
+
+def _chunks(items: Sequence[T], weights: Sequence[int]) -> list[list[T]]:
+    """Items in order, at most PAGE_ITEMS and, unless one alone has more, PAGE_PODS of weight together."""
+    chunks: list[list[T]] = []
+    weight = 0
+    for item, own in zip(items, weights, strict=True):
+        if not chunks or len(chunks[-1]) >= PAGE_ITEMS or weight + own > PAGE_PODS:
+            chunks.append([])
+            weight = 0
+        chunks[-1].append(item)
+        weight += own
+    return chunks

@@ -1,0 +1,217 @@
+"""Kubernetes objects as the core's values.
+
+What a pod asks for is worked out once for all pods that write the same: a job's thousand pods share one `Shape`.
+"""
+
+import logging
+from collections import OrderedDict
+from hashlib import sha256
+
+import msgspec
+
+from hbox_common import kube
+from hbox_common.errors import InvalidRequest
+from hbox_common.kube.times import epoch_s
+from hbox_common.model import (
+    SCHEDULER_NAME,
+    CardSlice,
+    ClaimId,
+    Match,
+    MatchOperator,
+    NodeName,
+    NodeTerm,
+    PodUid,
+    PreferredTerm,
+    QueueName,
+    Toleration,
+    TolerationOperator,
+    parse_slices,
+)
+from hbox_common.model.annotations import CARDS, CLAIM, GROUP_NAME, QUEUE_NAME, USE_GPU_TYPE
+
+from ..core.requests import Container
+from ..core.spec import UNSUPPORTED_WISHES, PodSpec, Shape, shape_of
+from ..core.views import GroupCondition, GroupPhase, GroupStatus, GroupView, PodStatus, PodView
+
+log = logging.getLogger(__name__)
+
+#: The same as GROUP_NAME under Volcano's own group: newer releases write both.
+VOLCANO_GROUP_NAME = "scheduling.volcano.sh/group-name"
+#: The role of a pod in its Volcano Job.
+TASK_SPEC = "volcano.sh/task-spec"
+
+#: Distinct shapes kept; a cluster's day has a few hundred.
+MAX_SHAPES = 10_000
+
+
+class PodReader:
+    """Pods into `PodView`s."""
+
+    def __init__(self) -> None:
+        self._shapes: OrderedDict[bytes, Shape] = OrderedDict()
+        self.malformed = 0  #: annotations of ours that could not be read
+
+    def view(self, pod: kube.Pod, old: PodView | None = None) -> PodView:
+        """The core's value of this version; `old` is that of the version before, so that a complaint is logged once. Never raises."""
+        meta, spec, status = pod.metadata, pod.spec, pod.status
+        notes = meta.annotations
+        unscheduled = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "False"), None)
+        return PodView(
+            uid=PodUid(meta.uid),
+            namespace=meta.namespace,
+            name=meta.name,
+            resource_version=meta.resource_version,
+            created_at=_seconds(meta.creation_timestamp),
+            shape=self._shape(pod),
+            node=NodeName(spec.node_name),
+            status=_STATUS.get(status.phase, PodStatus.PENDING),
+            deleting=meta.deletion_timestamp is not None,
+            gated=bool(spec.scheduling_gates),
+            ours=spec.scheduler_name == SCHEDULER_NAME,
+            group=notes.get(GROUP_NAME) or notes.get(VOLCANO_GROUP_NAME, ""),
+            role=notes.get(TASK_SPEC, ""),
+            queue=QueueName(notes.get(QUEUE_NAME) or meta.labels.get(QUEUE_NAME, "")),
+            priority=spec.priority or 0,
+            told=unscheduled.message if unscheduled is not None else None,
+            slices=self._slices(pod, old),
+            claim=ClaimId(notes.get(CLAIM, "")),
+        )
+
+    def _slices(self, pod: kube.Pod, old: PodView | None) -> tuple[CardSlice, ...]:
+        text = pod.metadata.annotations.get(CARDS, "")
+        if not text:
+            return ()
+        try:
+            return parse_slices(text)
+        except (ValueError, TypeError):
+            if old is None or old.node != pod.spec.node_name:
+                self.malformed += 1
+                log.warning(
+                    "pod %s/%s: annotation %s is malformed and ignored: %.100r",
+                    pod.metadata.namespace,
+                    pod.metadata.name,
+                    CARDS,
+                    text,
+                )
+            return ()
+
+    def _shape(self, pod: kube.Pod) -> Shape:
+        spec, notes = pod.spec, pod.metadata.annotations
+        wishes = [name for name in UNSUPPORTED_WISHES if notes.get(name)]
+        # Names of containers stay in: they stand in the text of a problem.
+        written = _ENCODER.encode(
+            (
+                [(c.name, c.resources) for c in spec.containers],
+                [(c.name, c.resources, c.restart_policy) for c in spec.init_containers],
+                spec.resources,
+                spec.overhead,
+                spec.node_selector,
+                spec.affinity,
+                spec.tolerations,
+                notes.get(USE_GPU_TYPE, ""),
+                wishes,
+            )
+        )
+        shape = self._shapes.get(written)
+        if shape is None:
+            shape = _read_shape(sha256(written).hexdigest()[:16], pod, frozenset(wishes))
+            self._shapes[written] = shape
+            if len(self._shapes) > MAX_SHAPES:
+                self._shapes.popitem(last=False)
+        return shape
+
+
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+_STATUS = {
+    "Pending": PodStatus.PENDING,
+    "Running": PodStatus.RUNNING,
+    "Unknown": PodStatus.RUNNING,
+    "Succeeded": PodStatus.SUCCEEDED,
+    "Failed": PodStatus.FAILED,
+}
+
+
+def _read_shape(key: str, pod: kube.Pod, wishes: frozenset[str]) -> Shape:
+    spec = pod.spec
+    problem = ""
+    affinity: tuple[NodeTerm, ...] | None = None
+    preferred: tuple[PreferredTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    try:
+        affinity, preferred = _affinity(spec.affinity)
+        tolerations = tuple(
+            Toleration(t.key, TolerationOperator(t.operator or "Equal"), t.value, t.effect) for t in spec.tolerations
+        )
+    except ValueError as e:
+        problem = f"{e}: not supported by HBox"
+    return shape_of(
+        key,
+        PodSpec(
+            containers=tuple(_container(c) for c in spec.containers),
+            init_containers=tuple(_container(c) for c in spec.init_containers),
+            overhead=spec.overhead,
+            pod_requests={**spec.resources.limits, **spec.resources.requests} if spec.resources else {},
+            node_selector=spec.node_selector,
+            affinity=affinity,
+            preferred=preferred,
+            tolerations=tolerations,
+            gpu_types=pod.metadata.annotations.get(USE_GPU_TYPE, ""),
+            wishes=wishes,
+        ),
+        problem=problem,
+    )
+
+
+def _container(c: kube.Container) -> Container:
+    return Container(c.name, c.resources.requests, c.resources.limits, sidecar=c.restart_policy == "Always")
+
+
+def _affinity(affinity: kube.Affinity | None) -> tuple[tuple[NodeTerm, ...] | None, tuple[PreferredTerm, ...]]:
+    node = affinity.node_affinity if affinity is not None else None
+    if node is None:
+        return None, ()
+    required = tuple(_term(t) for t in node.required.node_selector_terms) if node.required is not None else None
+    return required, tuple(PreferredTerm(p.weight, _term(p.preference)) for p in node.preferred)
+
+
+def _term(term: kube.NodeSelectorTerm) -> NodeTerm:
+    return NodeTerm(
+        tuple(Match(r.key, MatchOperator(r.operator), r.values) for r in term.match_expressions),
+        tuple(Match(r.key, MatchOperator(r.operator), r.values) for r in term.match_fields),
+    )
+
+
+def group_view(group: kube.PodGroup) -> GroupView:
+    """A PodGroup as the core's value."""
+    meta, spec, status = group.metadata, group.spec, group.status
+    try:
+        phase = GroupPhase(status.phase)
+    except ValueError:
+        phase = GroupPhase.NEW
+    return GroupView(
+        uid=meta.uid,
+        namespace=meta.namespace,
+        name=meta.name,
+        created_at=_seconds(meta.creation_timestamp),
+        min_member=spec.min_member,
+        queue=QueueName(spec.queue),
+        priority_class=spec.priority_class_name,
+        status=GroupStatus(
+            phase,
+            status.running,
+            status.succeeded,
+            status.failed,
+            tuple(
+                GroupCondition(c.type, c.status, c.reason, c.message, c.last_transition_time or "") for c in status.conditions
+            ),
+        ),
+    )
+
+
+def _seconds(timestamp: str | None) -> float:
+    if not timestamp:
+        return 0.0
+    try:
+        return epoch_s(timestamp)
+    except InvalidRequest:
+        return 0.0

@@ -1,0 +1,68 @@
+"""Work behind the hot path: taken from a queue of the core as fast as a token bucket allows, some of it at once."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from hbox_common.clock import monotonic_s
+from hbox_common.errors import HBoxError, Unavailable
+
+from .. import metrics
+from ..core.queues import TokenBucket
+
+W = TypeVar("W")
+
+log = logging.getLogger(__name__)
+
+#: Requests in flight, of each kind.
+AT_ONCE = 8
+
+
+async def paced(
+    kind: str,
+    *,
+    take: Callable[[float, int], list[W]],
+    next_due: Callable[[], float | None],
+    write: Callable[[W], Awaitable[None]],
+    again: Callable[[W, float], None],
+    wake: asyncio.Event,
+    rate_per_s: float,
+) -> None:
+    """Do what `take(now, limit)` gives, until cancelled. `wake` is set when `next_due` may have moved forward.
+
+    A write that raises Unavailable is put back with `again(write, due)`; one that raises another HBoxError is logged and given up.
+    """
+    bucket = TokenBucket(rate_per_s, AT_ONCE)
+
+    async def do(work: W) -> None:
+        result = "done"
+        try:
+            await write(work)
+        except Unavailable as e:
+            result = "again"
+            again(work, monotonic_s() + (e.retry_after_s or 1.0))
+        except HBoxError as e:
+            result = "given up"
+            log.warning("%s: %s", kind, e)
+        metrics.WRITES.labels(kind, result).inc()
+
+    while True:
+        now = monotonic_s()
+        if (limit := bucket.available(now)) == 0:
+            await asyncio.sleep(bucket.wait_s())
+            continue
+        works = take(now, limit)
+        bucket.spend(len(works))
+        async with asyncio.TaskGroup() as group:
+            for work in works:
+                group.create_task(do(work))
+        if works:
+            continue
+        wake.clear()
+        due = next_due()
+        try:
+            async with asyncio.timeout(None if due is None else max(0.0, due - monotonic_s())):
+                await wake.wait()
+        except TimeoutError:
+            pass  # something is due

@@ -1,0 +1,251 @@
+"""job-controller, wired: watches in, jobs and facts out, verdicts back to Kubernetes."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from hbox_common.bus import Bus, Delivery, Start
+
+from hbox_common import kube
+from hbox_common.clock import monotonic_s, wall_s
+from hbox_common.errors import Unavailable
+from hbox_common.events import BindOutcome, Event, JobPhaseChanged, JobsAsked, JobsWaiting, OutcomesObserved
+from hbox_common.kube import PODGROUPS, PODS, PRIORITYCLASSES, Delta, DeltaKind, Informer, KubeClient
+from hbox_common.model import PodUid
+from hbox_common.runtime import Condition, Health
+
+from . import metrics
+from .adapters.announcer import RETRY_S, Announcer, pages
+from .adapters.objects import PodReader, group_view
+from .adapters.paced import paced
+from .adapters.writes import KubeWriter, rfc3339
+from .core.feedback import Feedback
+from .core.jobs import Jobs
+from .core.queues import TokenBucket
+from .settings import JobControllerSettings
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=kube.KubeObject)
+
+HEALTH_S = 1.0
+#: A watch brings bookmarks about once a minute; one that was silent for longer than two is stale.
+STALE_S = 150.0
+
+#: Outcomes that say: whoever planned this had an old view of the job.
+_OLD_VIEW = frozenset({BindOutcome.GONE, BindOutcome.CONFLICT, BindOutcome.REJECTED})
+
+
+async def run(settings: JobControllerSettings, health: Health) -> None:
+    """The service, until cancelled."""
+    async with (
+        KubeClient.connect(settings.kubeconfig, user_agent="hbox-job-controller") as client,
+        Bus.connect(settings.nats_url, name="job-controller", instance=settings.instance) as bus,
+    ):
+        await JobController(settings, health, client, bus).run()
+
+
+class JobController:
+    """All tasks of the service run on one loop, and the core is only touched between awaits: it needs no lock."""
+
+    def __init__(self, settings: JobControllerSettings, health: Health, client: KubeClient, bus: Bus) -> None:
+        self._settings, self._health, self._bus = settings, health, bus
+        self.jobs = Jobs()
+        self.feedback = Feedback(self.jobs)
+        self._reader = PodReader()
+        self._writer = KubeWriter(client, component="hbox", instance=settings.instance)
+        self._pods = Informer(client, PODS, kube.Pod)
+        self._groups = Informer(client, PODGROUPS, kube.PodGroup)
+        self._classes = Informer(client, PRIORITYCLASSES, kube.PriorityClass)
+        self._wake, self._behind = asyncio.Event(), asyncio.Event()
+        self._announcer = Announcer(self.jobs, self.feedback, bus, wake=self._wake, behind=self._behind)
+
+    @property
+    def synced(self) -> bool:
+        """Whether the caches were filled from the API: nothing is said before, since half a gang would be a wrong one."""
+        return all(i.synced.is_set() for i in (self._pods, self._groups, self._classes))
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._classes.run(self._on_classes))
+            group.create_task(self._groups.run(self._on_groups))
+            group.create_task(self._pods.run(self._on_pods))
+            group.create_task(self._watch_health())
+            group.create_task(self._bus.serve(JobsAsked, self._answer))
+            await self._pods.synced.wait()
+            await self._groups.synced.wait()
+            await self._classes.synced.wait()
+            log.info("synced", extra=dict(self.jobs.counts()))
+            group.create_task(self._announcer.run())
+            group.create_task(self._bus.follow([JobsWaiting], self._on_waiting, start=Start.NEW, on_gap=self._streams_lost))
+            group.create_task(self._bus.follow([OutcomesObserved], self._on_outcomes, start=Start.NEW))
+            group.create_task(self._phases())
+            for task in self._feedback_tasks():
+                group.create_task(task)
+
+    # --- Kubernetes in
+
+    async def _on_pods(self, deltas: Sequence[Delta[kube.Pod]]) -> None:
+        now = monotonic_s()
+        for delta in deltas:
+            if delta.new is None:
+                assert delta.old is not None
+                self.jobs.pod_gone(PodUid(delta.old.metadata.uid), now)
+                continue
+            old = self.jobs.view(PodUid(delta.new.metadata.uid))
+            new = self._reader.view(delta.new, old)
+            self.jobs.pod(new, now)
+            if new.ours:
+                self.feedback.pod(old, new, now)
+        self._wake.set()
+        self._behind.set()
+
+    async def _on_groups(self, deltas: Sequence[Delta[kube.PodGroup]]) -> None:
+        now = monotonic_s()
+        for delta in deltas:
+            if delta.new is not None:
+                self.jobs.group(group_view(delta.new), now)
+            elif delta.old is not None:
+                gone = group_view(delta.old)
+                self.jobs.group_gone(gone.key, gone.uid, now)
+        self._wake.set()
+
+    async def _on_classes(self, deltas: Sequence[Delta[kube.PriorityClass]]) -> None:
+        now = monotonic_s()
+        for delta in deltas:
+            thing = delta.new or delta.old
+            assert thing is not None
+            value = delta.new.value if delta.new is not None and delta.kind is not DeltaKind.DELETED else None
+            self.jobs.priority_class(thing.metadata.name, value, now)
+        self._wake.set()
+
+    # --- the bus in
+
+    async def _on_waiting(self, deliveries: Sequence[Delivery]) -> None:
+        now = monotonic_s()
+        for delivery in deliveries:
+            assert isinstance(delivery.event, JobsWaiting)
+            for verdict in delivery.event.verdicts:
+                record = self.jobs.verdict(verdict, now, delay_s=self._settings.condition_delay_s)
+                if record is not None:
+                    self.feedback.settled(record, now)
+        self._wake.set()
+        self._behind.set()
+
+    async def _on_outcomes(self, deliveries: Sequence[Delivery]) -> None:
+        now, wall = monotonic_s(), wall_s()
+        for delivery in deliveries:
+            assert isinstance(delivery.event, OutcomesObserved)
+            for outcome in delivery.event.outcomes:
+                if outcome.outcome is BindOutcome.EVICTED:
+                    self.jobs.evicted(outcome.job, outcome.message, wall)
+                elif outcome.outcome in _OLD_VIEW:
+                    self.jobs.repeat(outcome.job, now)
+        self._wake.set()
+        self._behind.set()
+
+    async def _streams_lost(self) -> None:
+        log.warning("the stream of jobs was lost or made anew: saying everything again")
+        self.jobs.repeat_all(monotonic_s())
+        self._wake.set()
+
+    async def _answer(self, asked: JobsAsked) -> AsyncIterator[Event]:
+        for page in pages(asked, self.jobs, complete=self.synced):
+            yield page
+
+    # --- behind the hot path
+
+    def _feedback_tasks(self) -> list[Coroutine[Any, Any, None]]:
+        settings, feedback, writer, behind = self._settings, self.feedback, self._writer, self._behind
+        return [
+            paced(
+                "condition",
+                take=feedback.conditions,
+                next_due=feedback.next_condition,
+                write=writer.condition,
+                again=feedback.again_condition,
+                wake=behind,
+                rate_per_s=settings.conditions_per_s,
+            ),
+            paced(
+                "status",
+                take=lambda now, limit: feedback.statuses(now, limit, rfc3339(wall_s())),
+                next_due=feedback.next_status,
+                write=writer.status,
+                again=feedback.again_status,
+                wake=behind,
+                rate_per_s=settings.conditions_per_s,
+            ),
+            paced(
+                "event",
+                take=feedback.events,
+                next_due=feedback.next_event,
+                write=writer.event,
+                again=feedback.again_event,
+                wake=behind,
+                rate_per_s=settings.events_per_s,
+            ),
+        ]
+
+    async def _phases(self) -> None:
+        """Phases in the order in which they were entered; each is said until the broker has it."""
+        bucket = TokenBucket(self._settings.phases_per_s, 50)
+        while True:
+            while not self.jobs.phases:
+                self._behind.clear()
+                await self._behind.wait()
+            if bucket.available(monotonic_s()) == 0:
+                await asyncio.sleep(bucket.wait_s())
+                continue
+            bucket.spend(1)
+            await self._say_phase(self.jobs.phases.popleft())
+
+    async def _say_phase(self, phase: JobPhaseChanged) -> None:
+        while True:
+            try:
+                await self._bus.publish(
+                    phase,
+                    phase.phase.value,
+                    phase.queue,
+                    phase.job,
+                    message_id=f"{phase.job}.{phase.phase.value}.{phase.at:.6f}",
+                )
+            except Unavailable:
+                await asyncio.sleep(RETRY_S)
+                continue
+            metrics.PHASES.labels(phase.phase.value).inc()
+            return
+
+    async def _watch_health(self) -> None:
+        conditions = {name: self._health.condition(name) for name in ("kube", "bus", "synced")}
+        informers: dict[str, Informer[kube.Pod] | Informer[kube.PodGroup] | Informer[kube.PriorityClass]] = {
+            "pods": self._pods,
+            "podgroups": self._groups,
+            "priorityclasses": self._classes,
+        }
+        while True:
+            wrong = [f"{name}: {_complaint(i)}" for name, i in informers.items() if _complaint(i)]
+            _set(conditions["kube"], good=not wrong, message="; ".join(wrong))
+            _set(conditions["bus"], good=self._bus.connected, message="NATS cannot be reached")
+            missing = [name for name, i in informers.items() if not i.synced.is_set()]
+            _set(conditions["synced"], good=not missing, message=f"not listed yet: {', '.join(missing)}")
+            counts = self.jobs.counts()
+            metrics.JOBS.set(counts["jobs"])
+            metrics.PODS.set(counts["pods"])
+            metrics.BACKLOG.set(self.feedback.waiting() + len(self.jobs.phases))
+            await asyncio.sleep(HEALTH_S)
+
+
+def _complaint(informer: Informer[T]) -> str:
+    if informer.last_error:
+        return informer.last_error
+    silent_s = monotonic_s() - informer.last_event_at
+    return f"silent for {silent_s:.0f} s" if silent_s > STALE_S else ""
+
+
+def _set(condition: Condition, *, good: bool, message: str) -> None:
+    if good:
+        condition.ok()
+    else:
+        condition.bad(message)

@@ -1,0 +1,1 @@
+"""Pure: pods, PodGroups and PriorityClasses become jobs; verdicts become what Kubernetes is told."""

@@ -1,0 +1,191 @@
+"""What Kubernetes is told of jobs: conditions of waiting pods, statuses of PodGroups, Events.
+
+Everything here is behind the hot path: queued by object, so that only the newest text is written, worked out when its turn comes, so that
+what is not true any more is not written at all, and written only where the object does not say it already (which it may, from before a
+restart). A condition moves its pod's resourceVersion, which fences bindings: a job has to wait a while before its pods are touched.
+A success is not written on pods: the Binding itself sets PodScheduled.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hbox_common.model import PodUid
+
+from .job import Record
+from .jobs import Jobs
+from .phases import group_status
+from .queues import DueQueue
+from .views import GroupStatus, PodView
+
+FAILED_SCHEDULING = "FailedScheduling"
+SCHEDULED = "Scheduled"
+
+#: The API server refuses longer notes.
+MAX_NOTE = 1024
+MAX_CONDITION_MESSAGE = 32_768
+
+
+class Kind(StrEnum):
+    POD = "Pod"
+    POD_GROUP = "PodGroup"
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionWrite:
+    """PodScheduled=False with this message, on exactly this version of the pod. `fresh`: it had no such condition before."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    resource_version: str
+    message: str
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StatusWrite:
+    key: str
+    uid: str
+    namespace: str
+    name: str
+    status: GroupStatus
+
+
+@dataclass(frozen=True, slots=True)
+class EventWrite:
+    """One Event object for each object and reason; writing it again counts it up."""
+
+    kind: Kind
+    uid: str
+    namespace: str
+    name: str
+    reason: str
+    message: str
+
+    @property
+    def warning(self) -> bool:
+        return self.reason == FAILED_SCHEDULING
+
+
+class Feedback:
+    """Queues over `jobs`, which stays the truth. `now` is monotonic seconds."""
+
+    def __init__(self, jobs: Jobs) -> None:
+        self._jobs = jobs
+        self._conditions: DueQueue[PodUid, PodUid] = DueQueue()
+        self._statuses: DueQueue[str, str] = DueQueue()
+        self._failures: DueQueue[str, str] = DueQueue()
+        self._successes: DueQueue[str, EventWrite] = DueQueue()
+        self._started: dict[str, bool] = {}
+        self._noted: dict[str, str] = {}  #: by job key, the last FailedScheduling text
+
+    # --- what changed
+
+    def pod(self, old: PodView | None, new: PodView, now: float) -> None:
+        """A pod of ours was seen in a new version."""
+        if old is not None and not old.node and new.node and not new.group:
+            note = f"Successfully assigned {new.namespace}/{new.name} to {new.node}"
+            self._successes.put(new.uid, EventWrite(Kind.POD, new.uid, new.namespace, new.name, SCHEDULED, note), now)
+        if new.placeable and (record := self._jobs.record(new.key)) is not None and record.reason and new.told != record.reason:
+            self._conditions.put(new.uid, new.uid, max(now, record.told_from))
+
+    def settled(self, record: Record, now: float) -> None:
+        """A job was worked out anew, or why it waits changed."""
+        key = record.key
+        if not record.pods and record.group is None:
+            self._started.pop(key, None)
+            self._noted.pop(key, None)
+            return
+        if record.job is not None and record.job.tasks and record.reason:
+            due = max(now, record.told_from)
+            for pod in record.pods.values():
+                if pod.placeable and pod.told != record.reason:
+                    self._conditions.put(pod.uid, pod.uid, due)
+            if self._noted.get(key) != record.reason:
+                self._failures.put(key, key, due)
+        if record.group is None:
+            return
+        self._statuses.put(key, key, now)
+        tally = record.tally()
+        started = tally.bound + tally.succeeded >= record.min_member
+        if started and self._started.get(key) is False:
+            self._noted.pop(key, None)
+            note = f"{tally.bound + tally.succeeded} of {tally.live + tally.succeeded} pods have nodes, {record.min_member} were needed"
+            group = record.group
+            self._successes.put(key, EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, SCHEDULED, note), now)
+        self._started[key] = started
+
+    # --- what to write now
+
+    def next_condition(self) -> float | None:
+        return self._conditions.next_due()
+
+    def next_status(self) -> float | None:
+        return self._statuses.next_due()
+
+    def next_event(self) -> float | None:
+        dues = [due for due in (self._failures.next_due(), self._successes.next_due()) if due is not None]
+        return min(dues, default=None)
+
+    def waiting(self) -> int:
+        """Writes that wait for their turn."""
+        return len(self._conditions) + len(self._statuses) + len(self._failures) + len(self._successes)
+
+    def conditions(self, now: float, limit: int) -> list[ConditionWrite]:
+        writes = []
+        for uid in self._conditions.take(now, limit):
+            pod = self._jobs.view(uid)
+            record = self._jobs.record(pod.key) if pod is not None else None
+            if pod is None or record is None or not pod.placeable or not record.reason:
+                continue
+            message = record.reason[:MAX_CONDITION_MESSAGE]
+            if pod.told != message:
+                writes.append(
+                    ConditionWrite(uid, pod.namespace, pod.name, pod.resource_version, message, fresh=pod.told is None)
+                )
+        return writes
+
+    def statuses(self, now: float, limit: int, wall: str) -> list[StatusWrite]:
+        """`wall`: the time as RFC 3339, for conditions that change."""
+        writes = []
+        for key in self._statuses.take(now, limit):
+            record = self._jobs.record(key)
+            if record is None or record.group is None:
+                continue
+            group, say_why = record.group, now >= record.told_from
+            status = group_status(record, record.tally(), now=wall, say_why=say_why)
+            if record.reason and not say_why:
+                self._statuses.put(key, key, record.told_from)
+            if status != group.status:
+                writes.append(StatusWrite(key, group.uid, group.namespace, group.name, status))
+        return writes
+
+    def events(self, now: float, limit: int) -> list[EventWrite]:
+        writes = self._successes.take(now, limit)
+        for key in self._failures.take(now, limit - len(writes)):
+            record = self._jobs.record(key)
+            if record is not None and (write := self._failure(record)) is not None:
+                self._noted[key] = record.reason
+                writes.append(write)
+        return writes
+
+    def again_condition(self, write: ConditionWrite, now: float) -> None:
+        """The write failed and may succeed later."""
+        self._conditions.put(write.uid, write.uid, now)
+
+    def again_status(self, write: StatusWrite, now: float) -> None:
+        self._statuses.put(write.key, write.key, now)
+
+    def again_event(self, write: EventWrite, now: float) -> None:
+        self._successes.put(f"{write.uid}/{write.reason}", write, now)
+
+    def _failure(self, record: Record) -> EventWrite | None:
+        if not record.reason or record.job is None or not record.job.tasks:
+            return None
+        note = record.reason[:MAX_NOTE]
+        if (group := record.group) is not None:
+            return EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, FAILED_SCHEDULING, note)
+        pod = record.pods.get(record.job.tasks[0].pods[0].uid)
+        if pod is None:
+            return None
+        return EventWrite(Kind.POD, pod.uid, pod.namespace, pod.name, FAILED_SCHEDULING, note)

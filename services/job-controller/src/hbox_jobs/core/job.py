@@ -1,0 +1,153 @@
+"""One job: a PodGroup with its pods, or a bare pod; and the value that others are told of it.
+
+Rules that stand nowhere else:
+
+- **Succeeded pods count for their gang, failed ones do not** (Volcano: ready = allocated + succeeded). They hold no claim any more, so the published
+  `min_member` is what is still missing: `max(1, minMember - succeeded)`. A failed or deleted member is replaced by its controller, and the
+  replacement has to be placed with as many others as keep the gang whole.
+- Pods that are leaving or held back by scheduling gates are no members: a gang too small without them waits for more.
+- Priority is that of the PodGroup's priority class where it names one, else the highest of its pods.
+- Until the PodGroup that pods name exists, they form one job with a problem, so that the user is told.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from hbox_common.events import JobPhase, JobVerdict
+from hbox_common.model import DEFAULT_QUEUE, Job, JobId, PodRef, PodUid, QueueName, TaskSpec
+
+from .views import GroupView, PodStatus, PodView
+
+
+@dataclass(slots=True)
+class Tally:
+    """A job's pods by what they do. `live` = `bound` + placeable ones; `running` of the bound."""
+
+    live: int = 0
+    bound: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+@dataclass(slots=True)
+class Record:
+    """What is known of one job. `job` is the last value worked out of it (revision and all), `announced` whether the bus last heard it pending."""
+
+    key: str
+    namespace: str
+    name: str
+    gang: bool
+    group: GroupView | None = None
+    pods: dict[PodUid, PodView] = field(default_factory=dict)
+    job: Job | None = None
+    announced: bool = False
+    phase: JobPhase | None = None
+    verdict: JobVerdict | None = None
+    told_from: float = 0.0  #: monotonic; Kubernetes is told why the job waits from then on
+
+    @property
+    def id(self) -> JobId:
+        if self.group is not None:
+            return JobId(self.group.uid)
+        return JobId(f"podgroup:{self.key}" if self.gang else self.key)
+
+    @property
+    def queue(self) -> QueueName:
+        if self.group is not None:
+            return self.group.queue or DEFAULT_QUEUE
+        return next((pod.queue for pod in self.pods.values() if pod.queue), DEFAULT_QUEUE)
+
+    @property
+    def min_member(self) -> int:
+        return max(1, self.group.min_member) if self.group is not None else 1
+
+    @property
+    def reason(self) -> str:
+        """Why it waits, in words; empty where nobody said so."""
+        if self.job is not None and self.job.problem:
+            return self.job.problem
+        return self.verdict.message if self.verdict is not None else ""
+
+    def tally(self) -> Tally:
+        t = Tally()
+        for pod in self.pods.values():
+            if pod.live:
+                t.live += 1
+                if pod.node:
+                    t.bound += 1
+                    t.running += pod.status is PodStatus.RUNNING
+            elif pod.status is PodStatus.SUCCEEDED:
+                t.succeeded += 1
+            elif pod.status is PodStatus.FAILED:
+                t.failed += 1
+        return t
+
+
+def job_of(record: Record, tally: Tally, classes: Mapping[str, int]) -> Job:
+    """The job as it is now, with revision 0. `classes`: values of the PriorityClasses, by name."""
+    group = record.group
+    priority, problem = _priority(record, classes)
+    if record.gang and group is None:
+        problem = f"PodGroup {record.key} not found: create it, or remove the annotation scheduling.k8s.io/group-name"
+    tasks = _tasks(record)
+    created = group.created_at if group else min((pod.created_at for pod in record.pods.values()), default=0.0)
+    return Job(
+        id=record.id,
+        namespace=record.namespace,
+        name=record.name,
+        queue=record.queue,
+        priority=priority,
+        min_member=max(1, record.min_member - tally.succeeded),
+        members=tally.live,
+        bound=tally.bound,
+        created_at=created,
+        revision=0,
+        tasks=tasks,
+        gang=record.gang,
+        problem=problem or _pod_problem(record),
+        traceparent=traceparent_of(record.id),
+    )
+
+
+def traceparent_of(job: JobId) -> str:
+    """The context of the job's trace: made from its id, so that it is the same after a restart of this service."""
+    digest = sha256(job.encode()).hexdigest()
+    return f"00-{digest[:32]}-{digest[32:48]}-01"
+
+
+def _priority(record: Record, classes: Mapping[str, int]) -> tuple[int, str]:
+    named = record.group.priority_class if record.group else ""
+    if named in classes:
+        return classes[named], ""
+    highest = max((pod.priority for pod in record.pods.values() if pod.live), default=0)
+    if named:
+        return highest, f"PodGroup {record.key}: PriorityClass {named} not found: create it, or name another one"
+    return highest, ""
+
+
+def _pod_problem(record: Record) -> str:
+    return next(
+        (f"pod {pod.name}: {pod.shape.problem}" for pod in record.pods.values() if pod.placeable and pod.shape.problem), ""
+    )
+
+
+def _tasks(record: Record) -> tuple[TaskSpec, ...]:
+    """Pods to be placed, equal ones together, in order of creation and name."""
+    alike: dict[str, list[PodView]] = {}
+    for pod in sorted((p for p in record.pods.values() if p.placeable), key=lambda p: (p.created_at, len(p.name), p.name)):
+        alike.setdefault(pod.shape.key, []).append(pod)
+    return tuple(
+        TaskSpec(
+            name=pods[0].role or pods[0].name,
+            requests=pods[0].shape.requests,
+            pods=tuple(PodRef(pod.uid, pod.name, pod.resource_version) for pod in pods),
+            cards=pods[0].shape.cards,
+            node_selector=pods[0].shape.node_selector,
+            affinity=pods[0].shape.affinity,
+            preferred=pods[0].shape.preferred,
+            tolerations=pods[0].shape.tolerations,
+        )
+        for pods in alike.values()
+    )

@@ -1,0 +1,371 @@
+"""All jobs, and what the bus has yet to hear of them.
+
+Theory of operation. Every change of a pod, PodGroup or PriorityClass marks its job; `take` works marked jobs out and returns what differs
+from what was said before: nothing is queued, so a job that changes ten times before the bus takes it is said once, and an outage of the
+bus costs no memory. Marks are of two kinds. Urgent: a pod that can be placed is new, changed or gone, and its gang is complete. Lazy, said
+within LAZY_S: a gang still growing, pods that got their node (the scheduler has it from the ledger already), resource versions that moved
+(they fence bindings, and the binder looks again). So a gang of a thousand, created or bound pod by pod, is said a few times, not a
+thousand. Facts about pods with a node are never delayed: the ledger waits for them.
+
+Revisions rise over all jobs and over restarts: previous + 1, at least the wall clock in microseconds.
+"""
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from hbox_common.events import JobPhase, JobPhaseChanged, JobVerdict
+from hbox_common.model import Job, JobId, PodFact, PodPhase, PodUid, QueueName
+from hbox_common.model.devices import GPU
+
+from .job import Record, Tally, job_of
+from .phases import phase_of
+from .views import GroupView, PodStatus, PodView
+
+LAZY_S = 0.25
+MAX_ITEMS = 512
+#: A PodRef takes about 110 bytes of a message that may have 8 MiB.
+MAX_PODS = 20_000
+#: Phases that wait for the bus. Older ones are dropped, and counted, before a long outage fills the memory.
+MAX_PHASES = 100_000
+
+_FACT_PHASE = {
+    PodStatus.PENDING: PodPhase.BOUND,
+    PodStatus.RUNNING: PodPhase.RUNNING,
+    PodStatus.SUCCEEDED: PodPhase.SUCCEEDED,
+    PodStatus.FAILED: PodPhase.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What the bus is to hear now. `settled` are the jobs looked at: what Kubernetes is told of them may have changed."""
+
+    pending: tuple[Job, ...] = ()
+    withdrawn: tuple[tuple[JobId, int], ...] = ()  #: with revisions
+    facts: tuple[PodFact, ...] = ()
+    settled: tuple[Record, ...] = ()
+
+
+class Jobs:
+    """One writer. `now` is monotonic seconds everywhere; `wall` seconds since the epoch."""
+
+    def __init__(self, *, lazy_s: float = LAZY_S) -> None:
+        self._lazy_s = lazy_s
+        self._pods: dict[PodUid, PodView] = {}
+        self._records: dict[str, Record] = {}
+        self._by_id: dict[JobId, str] = {}  #: of settled jobs
+        self._classes: dict[str, int] = {}
+        self._urgent: dict[str, None] = {}
+        self._lazy: dict[str, float] = {}  #: in order of their due times, since the delay is always the same
+        self._facts: dict[PodUid, PodFact] = {}
+        self._disowned: dict[JobId, None] = {}
+        self._revision = 0
+        self.phases: deque[JobPhaseChanged] = deque(maxlen=MAX_PHASES)
+
+    # --- what Kubernetes says
+
+    def pod(self, new: PodView, now: float) -> None:
+        """A pod was listed, added or modified."""
+        old = self._pods.get(new.uid)
+        self._pods[new.uid] = new
+        if old is not None and old.key != new.key:
+            self._leave(old, now)
+        record = self._join(new) if new.ours else None
+        if new.node and (old is None or old.evidence != new.evidence):
+            self._facts[new.uid] = self._fact(new, _FACT_PHASE[new.status])
+        if record is not None:
+            self._mark_for(record, old, new, now)
+
+    def pod_gone(self, uid: PodUid, now: float) -> PodView | None:
+        """A pod's uid is absent from the API. Returns its last version, None where it was not known.
+
+        Its fact is GONE, also where no node was seen: it may have been bound a moment before.
+        """
+        old = self._pods.pop(uid, None)
+        if old is None:
+            return None
+        if old.ours or old.node:
+            self._facts[uid] = self._fact(old, PodPhase.GONE)
+        self._leave(old, now)
+        return old
+
+    def group(self, new: GroupView, now: float) -> None:
+        """A PodGroup was listed, added or modified."""
+        record = self._record(new.key, new.namespace, new.name, gang=True)
+        old, record.group = record.group, new
+        if old is None or replace(old, status=new.status) != new:
+            self._mark(record.key, now, urgent=True)
+        elif old.status != new.status:
+            self._mark(record.key, now, urgent=False)
+
+    def group_gone(self, key: str, uid: str, now: float) -> None:
+        """The PodGroup of that uid was deleted."""
+        record = self._records.get(key)
+        if record is not None and record.group is not None and record.group.uid == uid:
+            record.group = None
+            self._mark(key, now, urgent=True)
+
+    def priority_class(self, name: str, value: int | None, now: float) -> None:
+        """A PriorityClass has this value; None = it was deleted."""
+        if self._classes.get(name) == value:
+            return
+        if value is None:
+            del self._classes[name]
+        else:
+            self._classes[name] = value
+        for record in self._records.values():
+            if record.group is not None and record.group.priority_class == name:
+                self._mark(record.key, now, urgent=True)
+
+    # --- what the bus says
+
+    def verdict(self, verdict: JobVerdict, now: float, *, delay_s: float) -> Record | None:
+        """Why the scheduler cannot place a job; Kubernetes is told after `delay_s`, if it still waits then.
+
+        A job that is not known is disowned. Returns the job whose reason changed, else None.
+        """
+        record = self.known(verdict.job)
+        if record is None:
+            self.disown(verdict.job)
+            return None
+        if record.job is None or not record.job.tasks or record.verdict == verdict:
+            return None
+        if not record.reason:
+            record.told_from = now + delay_s
+        before = record.reason
+        record.verdict = verdict
+        if record.reason == before:
+            return None
+        self._mark(record.key, now, urgent=False)
+        return record
+
+    def disown(self, job: JobId) -> None:
+        """Someone plans for a job that does not exist (it was deleted while this service was down): have it withdrawn."""
+        self._disowned[job] = None
+
+    def repeat(self, job: JobId, now: float) -> None:
+        """Someone acted on an old view of this job: say it again, with a new revision, or withdraw it."""
+        record = self.known(job)
+        if record is None:
+            self.disown(job)
+        else:
+            record.announced = False
+            self._mark(record.key, now, urgent=False)
+
+    def evicted(self, job: JobId, message: str, wall: float) -> None:
+        """Pods of this job were evicted: a phase of its own, before the one that follows from it."""
+        record = self.known(job)
+        if record is not None and record.phase is not JobPhase.EVICTED:
+            self._enter(record, JobPhase.EVICTED, record.tally(), message, wall)
+
+    def repeat_all(self, now: float) -> None:
+        """The streams were lost: say everything again."""
+        for record in self._records.values():
+            record.announced = False
+            self._mark(record.key, now, urgent=True)
+        self._facts.update((fact.uid, fact) for fact in self.facts())
+
+    # --- what is read
+
+    def known(self, job: JobId) -> Record | None:
+        """The job of that id."""
+        key = self._by_id.get(job)
+        return self._records.get(key) if key is not None else None
+
+    def record(self, key: str) -> Record | None:
+        return self._records.get(key)
+
+    def view(self, uid: PodUid) -> PodView | None:
+        """The newest version of a pod."""
+        return self._pods.get(uid)
+
+    def jobs(self) -> Iterator[Job]:
+        """All jobs with a live pod, as they were last worked out: marked ones are said right after."""
+        return (r.job for r in self._records.values() if r.job is not None and r.job.members > 0)
+
+    def facts(self) -> Iterator[PodFact]:
+        """All pods that have a node."""
+        return (self._fact(pod, _FACT_PHASE[pod.status]) for pod in self._pods.values() if pod.node)
+
+    def verdicts(self) -> Iterator[JobVerdict]:
+        """Why jobs wait, by the scheduler or by their own problem."""
+        for record in self._records.values():
+            if record.job is None or not record.job.tasks:
+                continue
+            if record.job.problem:
+                yield JobVerdict(job=record.job.id, message=record.job.problem)
+            elif record.verdict is not None:
+                yield record.verdict
+
+    def counts(self) -> Mapping[str, int]:
+        return {"jobs": len(self._records), "pods": len(self._pods), "marked": len(self._urgent) + len(self._lazy)}
+
+    # --- what is said
+
+    def next_due(self) -> float | None:
+        """When `take` has something: minus infinity for at once, None where nothing is marked."""
+        if self._urgent or self._facts or self._disowned:
+            return float("-inf")
+        return next(iter(self._lazy.values()), None)
+
+    def take(self, now: float, wall: float) -> Batch:
+        """What is to be said, at most MAX_ITEMS of each kind. The caller says it, for as long as it takes."""
+        pending: list[Job] = []
+        withdrawn: list[tuple[JobId, int]] = [(job, self._next_revision(wall)) for job in self._disowned]
+        self._disowned.clear()
+        settled: list[Record] = []
+        pods = 0
+        while len(settled) < MAX_ITEMS and pods < MAX_PODS and (key := self._next_key(now)) is not None:
+            record = self._records.get(key)
+            if record is None:
+                continue
+            settled.append(record)
+            job = self._settle(record, withdrawn, wall, now)
+            if job is not None:
+                pending.append(job)
+                pods += sum(len(task.pods) for task in job.tasks)
+        facts = [self._facts.pop(uid) for uid in list(self._facts)[:MAX_ITEMS]]
+        return Batch(tuple(pending), tuple(withdrawn), tuple(facts), tuple(settled))
+
+    def _settle(self, record: Record, withdrawn: list[tuple[JobId, int]], wall: float, now: float) -> Job | None:
+        """Work a job out. Returns it where it has to be announced; withdraws what was announced and is no more."""
+        old, tally = record.job, record.tally()
+        if not record.pods and record.group is None:
+            del self._records[record.key]
+            if old is not None:
+                self._by_id.pop(old.id, None)
+                if record.announced:
+                    withdrawn.append((old.id, self._next_revision(wall)))
+                self._enter(record, JobPhase.DELETED, tally, "", wall)
+            return None
+        new = job_of(record, tally, self._classes)
+        if old is not None and old.id != new.id:
+            self._by_id.pop(old.id, None)
+            if record.announced:
+                withdrawn.append((old.id, self._next_revision(wall)))
+            record.announced, record.verdict, old = False, None, None
+        self._by_id[new.id] = record.key
+        if not new.tasks:
+            record.verdict = None
+        if new.problem and (old is None or not old.problem):
+            record.told_from = now
+        said = old is not None and replace(old, revision=0) == new
+        if said:
+            assert old is not None
+            new = old
+        else:
+            new = replace(new, revision=self._next_revision(wall))
+        record.job = new
+        phase = phase_of(record, tally)
+        if phase is not record.phase:
+            self._enter(record, phase, tally, record.reason if phase is JobPhase.WAITING else "", wall)
+        if new.tasks and not (said and record.announced):
+            if said:
+                record.job = new = replace(new, revision=self._next_revision(wall))
+            record.announced = True
+            return new
+        if not new.tasks and record.announced:
+            record.announced = False
+            withdrawn.append((new.id, self._next_revision(wall)))
+        return None
+
+    def _enter(self, record: Record, phase: JobPhase, tally: Tally, message: str, wall: float) -> None:
+        assert record.job is not None
+        record.phase = phase
+        self.phases.append(
+            JobPhaseChanged(
+                job=record.job.id,
+                namespace=record.namespace,
+                name=record.name,
+                queue=record.job.queue,
+                phase=phase,
+                members=tally.live,
+                bound=tally.bound,
+                message=message,
+                at=wall,
+            )
+        )
+
+    def _next_key(self, now: float) -> str | None:
+        if self._urgent:
+            key = next(iter(self._urgent))
+            del self._urgent[key]
+            return key
+        key, due = next(iter(self._lazy.items()), ("", now + 1))
+        if due > now:
+            return None
+        del self._lazy[key]
+        return key
+
+    def _next_revision(self, wall: float) -> int:
+        self._revision = max(self._revision + 1, int(wall * 1e6))
+        return self._revision
+
+    # --- membership and marks
+
+    def _record(self, key: str, namespace: str, name: str, *, gang: bool) -> Record:
+        record = self._records.get(key)
+        if record is None:
+            record = self._records[key] = Record(key=key, namespace=namespace, name=name, gang=gang)
+        return record
+
+    def _join(self, pod: PodView) -> Record:
+        record = self._record(pod.key, pod.namespace, pod.group or pod.name, gang=bool(pod.group))
+        record.pods[pod.uid] = pod
+        return record
+
+    def _leave(self, pod: PodView, now: float) -> None:
+        record = self._records.get(pod.key)
+        if record is not None and record.pods.pop(pod.uid, None) is not None:
+            self._mark(record.key, now, urgent=not pod.node or not record.gang)
+
+    def _mark_for(self, record: Record, old: PodView | None, new: PodView, now: float) -> None:
+        if old is not None and replace(old, resource_version=new.resource_version, told=new.told) == new:
+            if new.placeable:
+                self._mark(record.key, now, urgent=False)
+            return
+        matters = (new.placeable or (old is not None and old.placeable)) and not new.node
+        self._mark(record.key, now, urgent=matters and (not record.gang or self._complete(record)))
+
+    @staticmethod
+    def _complete(record: Record) -> bool:
+        # A count of pods bounds the count of live ones from above; exact counting for each pod of a gang would cost its square.
+        return record.group is None or len(record.pods) >= record.min_member
+
+    def _mark(self, key: str, now: float, *, urgent: bool) -> None:
+        if urgent:
+            self._urgent[key] = None
+            self._lazy.pop(key, None)
+        elif key not in self._urgent and key not in self._lazy:
+            self._lazy[key] = now + self._lazy_s
+
+    def _fact(self, pod: PodView, phase: PodPhase) -> PodFact:
+        record = self._records.get(pod.key) if pod.ours else None
+        return PodFact(
+            uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            phase=phase,
+            node=pod.node,
+            job=record.id if record is not None else JobId(pod.uid),
+            queue=record.queue if record is not None else QueueName(""),
+            priority=pod.priority,
+            requests=pod.shape.requests,
+            cards=pod.shape.requests.get(GPU, 0),
+            slices=pod.slices,
+            claim=pod.claim,
+            ours=pod.ours,
+            resource_version=pod.resource_version,
+        )
+
+    def validate(self) -> None:
+        """Assert the invariants; for tests."""
+        for key, record in self._records.items():
+            assert record.key == key
+            assert all(pod.key == key and pod.ours and self._pods.get(uid) is pod for uid, pod in record.pods.items())
+            assert record.pods or record.group or key in self._urgent or key in self._lazy, f"{key} is empty and not marked"
+            if record.job is not None:
+                assert self._by_id.get(record.job.id) == key
+        assert list(self._lazy.values()) == sorted(self._lazy.values())
+        assert not self._urgent.keys() & self._lazy.keys()

@@ -1,0 +1,71 @@
+"""Where a job stands, for integrators (`JobPhase`) and for its PodGroup's status (Volcano's phases)."""
+
+from dataclasses import replace
+
+from hbox_common.events import JobPhase
+
+from .job import Record, Tally
+from .views import GroupCondition, GroupPhase, GroupStatus
+
+UNSCHEDULABLE = "Unschedulable"
+SCHEDULED = "Scheduled"
+
+#: Volcano's reasons for the two conditions above.
+_NOT_ENOUGH = "NotEnoughResources"
+_READY = "tasks in gang are ready to be scheduled"
+
+
+def phase_of(record: Record, tally: Tally) -> JobPhase:
+    """The phase of a job that exists."""
+    if tally.live == 0 and tally.failed:
+        return JobPhase.FAILED
+    if tally.live == 0 and tally.succeeded:
+        return JobPhase.SUCCEEDED
+    if tally.running and tally.running + tally.succeeded >= record.min_member:
+        return JobPhase.RUNNING
+    if tally.bound and tally.bound == tally.live and tally.bound + tally.succeeded >= record.min_member:
+        return JobPhase.BOUND
+    return JobPhase.WAITING if record.reason else JobPhase.PENDING
+
+
+def group_status(record: Record, tally: Tally, *, now: str, say_why: bool = True) -> GroupStatus:
+    """What the status of the job's PodGroup should say; `now` is RFC 3339. Without `say_why` its waiting is not mentioned yet.
+
+    HBox admits a PodGroup when it sees it (Inqueue), since quota is decided for whole plans and not at the door; Volcano's Job controller
+    creates pods only then. One with a problem stays Pending. Conditions of other writers are kept.
+    """
+    assert record.group is not None
+    old = record.group.status
+    started = tally.bound + tally.succeeded >= record.min_member
+    if tally.live == 0 and tally.succeeded + tally.failed > 0:
+        phase = GroupPhase.COMPLETED
+    elif started:
+        phase = GroupPhase.RUNNING
+    elif old.phase in (GroupPhase.RUNNING, GroupPhase.UNKNOWN) and tally.bound:
+        phase = GroupPhase.UNKNOWN
+    elif record.job is not None and record.job.problem:
+        phase = GroupPhase.PENDING
+    else:
+        phase = GroupPhase.INQUEUE
+    conditions = old.conditions
+    if started:
+        conditions = _with(conditions, GroupCondition(SCHEDULED, "True", _READY, "", now))
+        if any(c.type == UNSCHEDULABLE and c.status == "True" for c in conditions):
+            conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "False", SCHEDULED, "", now))
+    elif say_why and record.reason and tally.live > tally.bound:
+        conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "True", _NOT_ENOUGH, record.reason, now))
+        if any(c.type == SCHEDULED and c.status == "True" for c in conditions):
+            conditions = _with(conditions, GroupCondition(SCHEDULED, "False", UNSCHEDULABLE, "", now))
+    return GroupStatus(phase, tally.running, tally.succeeded, tally.failed, conditions)
+
+
+def _with(conditions: tuple[GroupCondition, ...], wanted: GroupCondition) -> tuple[GroupCondition, ...]:
+    """The conditions with the one of `wanted`'s type replaced, or it added; its time moves only with its status."""
+    out, found = [], False
+    for condition in conditions:
+        if condition.type != wanted.type:
+            out.append(condition)
+            continue
+        found = True
+        out.append(replace(wanted, since=condition.since) if condition.status == wanted.status else wanted)
+    return tuple(out) if found else (*conditions, wanted)

@@ -1,0 +1,81 @@
+"""Work that waits its turn: keyed, so that a newer piece replaces an older one of its key, and paced, so that the API server is spared."""
+
+import heapq
+from typing import Generic, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class DueQueue(Generic[K, V]):
+    """One value a key, each with the time from which it may be done.
+
+    A value put again under its key replaces the older one and keeps the earlier due time: what changes all the time is done all the same.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[K, tuple[float, V]] = {}
+        self._order: list[tuple[float, int, K]] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._values
+
+    def put(self, key: K, value: V, due: float) -> None:
+        known = self._values.get(key)
+        if known is not None and known[0] <= due:
+            self._values[key] = (known[0], value)
+            return
+        self._values[key] = (due, value)
+        self._count += 1
+        heapq.heappush(self._order, (due, self._count, key))
+
+    def drop(self, key: K) -> None:
+        self._values.pop(key, None)
+
+    def take(self, now: float, limit: int) -> list[V]:
+        """At most `limit` values that are due, earliest first."""
+        taken: list[V] = []
+        while self._order and len(taken) < limit and self._order[0][0] <= now:
+            due, _, key = heapq.heappop(self._order)
+            known = self._values.get(key)
+            if known is not None and known[0] == due:  # else dropped, or put anew with another due time
+                del self._values[key]
+                taken.append(known[1])
+        return taken
+
+    def next_due(self) -> float | None:
+        """When the earliest value is due; None where nothing waits."""
+        while self._order:
+            due, _, key = self._order[0]
+            known = self._values.get(key)
+            if known is not None and known[0] == due:
+                return due
+            heapq.heappop(self._order)
+        return None
+
+
+class TokenBucket:
+    """At most `rate_per_s` on average, `burst` at once."""
+
+    def __init__(self, rate_per_s: float, burst: int) -> None:
+        self._rate, self._burst = rate_per_s, max(1, burst)
+        self._tokens = float(self._burst)
+        self._at: float | None = None
+
+    def available(self, now: float) -> int:
+        """Whole tokens at `now` (monotonic seconds)."""
+        if self._at is not None and now > self._at:
+            self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
+        self._at = now if self._at is None else max(self._at, now)
+        return int(self._tokens)
+
+    def spend(self, count: int) -> None:
+        self._tokens -= count
+
+    def wait_s(self) -> float:
+        """Seconds until the next whole token."""
+        return max(0.0, (1.0 - self._tokens) / self._rate)

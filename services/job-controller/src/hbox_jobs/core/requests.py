@@ -1,0 +1,73 @@
+"""How much a pod takes of its node: Kubernetes' own sum.
+
+The rule is the API server's (KEP-753 sidecars, KEP-2837 pod-level resources): containers run together, beside all sidecars; an init
+container runs alone but for the sidecars started before it; the pod takes the larger of the two, by resource; what the pod itself names
+replaces that; the runtime's overhead comes on top. A container that names a limit and no request asks for the limit.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import Resources, request_units
+from hbox_common.model.devices import GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT
+from hbox_common.model.resources import PODS, add
+
+#: Said of each card, not of the pod: they have columns of their own (`CardRequest`).
+CARD_DIMENSIONS = frozenset({GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT})
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """`sidecar`: an init container with restartPolicy Always, which goes on running beside the others."""
+
+    name: str
+    requests: Mapping[str, str | float] = field(default_factory=dict)
+    limits: Mapping[str, str | float] = field(default_factory=dict)
+    sidecar: bool = False
+
+    def asked(self, name: str) -> str | float | None:
+        """The quantity asked for of one resource; None where it is not named."""
+        return self.requests.get(name, self.limits.get(name))
+
+
+def pod_requests(
+    containers: Sequence[Container],
+    init_containers: Sequence[Container] = (),
+    *,
+    overhead: Mapping[str, str | float] | None = None,
+    pod_level: Mapping[str, str | float] | None = None,
+) -> Resources:
+    """What the pod takes, in base units; `pods: 1` is in it, zeros are not. Raises InvalidRequest for a quantity that is none, or negative."""
+    sidecars: Resources = {}
+    peak: Resources = {}
+    for container in init_containers:
+        own = _units(container)
+        add(own, sidecars)
+        if container.sidecar:
+            sidecars = own
+        _raise_to(peak, own)
+    together: Resources = dict(sidecars)
+    for container in containers:
+        add(together, _units(container))
+    _raise_to(together, peak)
+    together.update(_read("pod", pod_level or {}))
+    add(together, _read("overhead", overhead or {}))
+    together[PODS] = 1
+    return {name: units for name, units in together.items() if units > 0}
+
+
+def _units(container: Container) -> Resources:
+    return _read(f"container {container.name}", {**container.limits, **container.requests})
+
+
+def _read(where: str, quantities: Mapping[str, str | float]) -> Resources:
+    try:
+        return {name: request_units(name, quantity) for name, quantity in quantities.items() if name not in CARD_DIMENSIONS}
+    except InvalidRequest as e:
+        raise InvalidRequest(f"{where}: {e.message}", hint=e.hint) from e
+
+
+def _raise_to(into: Resources, other: Mapping[str, int]) -> None:
+    for name, units in other.items():
+        into[name] = max(into.get(name, 0), units)

@@ -1,0 +1,71 @@
+"""What pods ask for, as written, and as placement reads it.
+
+A `Shape` is worked out once for all pods that ask for the same: their `key`s are equal then.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import CardRequest, NodeTerm, PreferredTerm, Resources, Toleration
+
+from .cards import card_request
+from .requests import Container, pod_requests
+
+#: HAMi's wishes for or against cards that HBox cannot honour: placing such a pod all the same would break them.
+UNSUPPORTED_WISHES = ("nvidia.com/nouse-gputype", "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid")
+
+
+@dataclass(frozen=True, slots=True)
+class PodSpec:
+    """The part of a pod that decides where it may run and what it takes there. Quantities are as Kubernetes writes them."""
+
+    containers: tuple[Container, ...]
+    init_containers: tuple[Container, ...] = ()
+    overhead: Mapping[str, str | float] = field(default_factory=dict)
+    pod_requests: Mapping[str, str | float] = field(default_factory=dict)  #: spec.resources: for the whole pod, where named
+    node_selector: Mapping[str, str] = field(default_factory=dict)
+    affinity: tuple[NodeTerm, ...] | None = None
+    preferred: tuple[PreferredTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    gpu_types: str = ""  #: annotation nvidia.com/use-gputype
+    wishes: frozenset[str] = frozenset()  #: which of UNSUPPORTED_WISHES are written on it
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one pod asks for, in base units. `problem` says why it can never be placed as written; empty = fine."""
+
+    key: str
+    requests: Resources = field(compare=False)
+    cards: CardRequest | None = field(default=None, compare=False)
+    node_selector: dict[str, str] = field(default_factory=dict, compare=False)
+    affinity: tuple[NodeTerm, ...] | None = field(default=None, compare=False)
+    preferred: tuple[PreferredTerm, ...] = field(default=(), compare=False)
+    tolerations: tuple[Toleration, ...] = field(default=(), compare=False)
+    problem: str = field(default="", compare=False)
+
+
+def shape_of(key: str, spec: PodSpec, *, problem: str = "") -> Shape:
+    """The shape of `spec`, to be known by `key`. Never raises: what is wrong becomes its `problem`, after one handed in."""
+    requests: Resources = {"pods": 1}
+    cards: CardRequest | None = None
+    try:
+        requests = pod_requests(spec.containers, spec.init_containers, overhead=spec.overhead, pod_level=spec.pod_requests)
+        cards = card_request(spec.containers + spec.init_containers, spec.gpu_types)
+        if cards is not None and spec.wishes:
+            raise InvalidRequest(
+                f"annotation {min(spec.wishes)} is not supported yet: remove it, or choose by nvidia.com/use-gputype"
+            )
+    except InvalidRequest as e:
+        problem = problem or str(e)
+    return Shape(
+        key=key,
+        requests=requests,
+        cards=cards,
+        node_selector=dict(spec.node_selector),
+        affinity=spec.affinity,
+        preferred=spec.preferred,
+        tolerations=spec.tolerations,
+        problem=problem,
+    )

@@ -1,0 +1,115 @@
+"""Pods and PodGroups as this service keeps them: plain values, one for every version that the API shows."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hbox_common.model import CardSlice, ClaimId, NodeName, PodUid, QueueName
+
+from .spec import Shape
+
+
+class PodStatus(StrEnum):
+    """Kubernetes' pod phases. Unknown (its kubelet is silent) counts as running: it may hold its devices."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def terminal(self) -> bool:
+        return self in (PodStatus.SUCCEEDED, PodStatus.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """One version of one pod."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    resource_version: str
+    created_at: float  #: seconds since the epoch
+    shape: Shape
+    node: NodeName = NodeName("")
+    status: PodStatus = PodStatus.PENDING
+    deleting: bool = False
+    gated: bool = False  #: it has scheduling gates: nobody may place it yet
+    ours: bool = False
+    group: str = ""  #: the PodGroup that it names, of its own namespace
+    role: str = ""  #: what Volcano's Job controller calls its task
+    queue: QueueName = QueueName("")  #: as named on the pod; counts for bare pods only
+    priority: int = 0
+    told: str | None = None  #: the message of its condition PodScheduled=False; None where there is no such condition
+    slices: tuple[CardSlice, ...] = ()
+    claim: ClaimId = ClaimId("")
+
+    @property
+    def key(self) -> str:
+        """The job that it belongs to: its PodGroup by namespace and name, or itself."""
+        return f"{self.namespace}/{self.group}" if self.group else self.uid
+
+    @property
+    def live(self) -> bool:
+        """A member of its job: neither finished, nor leaving, nor held back."""
+        return not (self.status.terminal or self.deleting or self.gated)
+
+    @property
+    def placeable(self) -> bool:
+        return self.live and not self.node
+
+    @property
+    def evidence(self) -> tuple[object, ...]:
+        """What others want to hear of a pod with a node: they are told whenever this changes."""
+        return (self.node, self.status, self.claim, self.slices, self.shape.key)
+
+
+class GroupPhase(StrEnum):
+    """Volcano's PodGroup phases (reference volcano §5)."""
+
+    NEW = ""
+    PENDING = "Pending"
+    INQUEUE = "Inqueue"
+    RUNNING = "Running"
+    UNKNOWN = "Unknown"
+    COMPLETED = "Completed"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCondition:
+    """One condition of a PodGroup; `since` is RFC 3339."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    since: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """The part of a PodGroup's status that HBox writes."""
+
+    phase: GroupPhase = GroupPhase.NEW
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    conditions: tuple[GroupCondition, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupView:
+    """One version of one PodGroup. `min_member` below 1 counts as 1."""
+
+    uid: str
+    namespace: str
+    name: str
+    created_at: float
+    min_member: int = 1
+    queue: QueueName = QueueName("")
+    priority_class: str = ""
+    status: GroupStatus = GroupStatus()
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}"

@@ -1,0 +1,13 @@
+"""What job-controller counts."""
+
+from hbox_common.telemetry import counter, gauge, histogram
+
+JOBS = gauge("jobs_known", "Jobs with a PodGroup or a pod")
+PODS = gauge("jobs_pods", "Pods in the cache, those of other schedulers too")
+ANNOUNCED = counter("jobs_announced", "Jobs said to be pending, repetitions after changes included")
+WITHDRAWN = counter("jobs_withdrawn", "Jobs withdrawn")
+FACTS = counter("jobs_pod_facts", "Facts about pods with a node")
+PUBLISH = histogram("jobs_publish_seconds", "From taking a batch of changes to the broker's acknowledgement of all of it")
+WRITES = counter("jobs_kube_writes", "Conditions, statuses and Events written", ["kind", "result"])
+BACKLOG = gauge("jobs_feedback_backlog", "Writes to Kubernetes and phases that wait for their turn")
+PHASES = counter("jobs_phases", "Phase messages for integrators", ["phase"])

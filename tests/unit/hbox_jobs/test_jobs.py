@@ -1,0 +1,363 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hbox_common.events import JobPhase, JobVerdict
+from hbox_common.model import PodFact, PodPhase, PodRef
+from hbox_jobs.core.jobs import MAX_ITEMS, Jobs
+from hbox_jobs.core.views import GroupStatus
+
+from .job_world import BROKEN, CARD, group, pod
+
+WALL = 1_800_000_000.0
+LATER = 1000.0  #: everything lazy is due
+
+
+def settle(jobs, now=LATER):
+    jobs.validate()
+    batch = jobs.take(now, WALL)
+    jobs.validate()
+    return batch
+
+
+def phases(jobs):
+    out = [p.phase for p in jobs.phases]
+    jobs.phases.clear()
+    return out
+
+
+def test_a_bare_pod_is_a_gang_of_one_in_the_default_queue():
+    jobs = Jobs()
+    jobs.pod(pod("a", priority=7, shape=CARD), 0.0)
+    (job,) = jobs.take(0.0, WALL).pending
+    assert (job.id, job.namespace, job.name, job.queue, job.priority) == ("uid-a", "ml", "a", "default", 7)
+    assert (job.gang, job.min_member, job.members, job.bound, job.created_at) == (False, 1, 1, 0, 100.0)
+    assert job.tasks[0].pods == (PodRef("uid-a", "a", "1"),)
+    assert job.tasks[0].cards.count == 1
+    assert job.tasks[0].requests == {"nvidia.com/gpu": 1, "pods": 1}
+
+
+def test_a_bare_pod_names_its_queue_itself():
+    jobs = Jobs()
+    jobs.pod(pod("a", queue="research"), 0.0)
+    assert settle(jobs).pending[0].queue == "research"
+
+
+def test_pods_of_a_group_are_one_job_with_equal_pods_in_one_task():
+    jobs = Jobs()
+    jobs.group(group(min_member=3, queue="research"), 0.0)
+    for name, shape in [("w-10", CARD), ("w-2", CARD), ("ps-0", None)]:
+        jobs.pod(pod(name, group="g", **({"shape": shape} if shape else {})), 0.0)
+    (job,) = jobs.take(0.0, WALL).pending
+    assert (job.id, job.name, job.queue, job.gang, job.min_member, job.members) == ("uid-g", "g", "research", True, 3, 3)
+    assert [[p.name for p in task.pods] for task in job.tasks] == [["w-2", "w-10"], ["ps-0"]]
+    assert job.created_at == 90.0
+
+
+@pytest.mark.parametrize("min_member", [0, -1, 1])
+def test_a_group_without_a_minimum_needs_one_pod(min_member):
+    jobs = Jobs()
+    jobs.group(group(min_member=min_member), 0.0)
+    jobs.pod(pod("a", group="g"), 0.0)
+    assert settle(jobs).pending[0].min_member == 1
+
+
+def test_a_group_that_does_not_exist_is_a_problem_until_it_appears():
+    jobs = Jobs()
+    jobs.pod(pod("a", group="g"), 0.0)
+    (job,) = settle(jobs).pending
+    assert "PodGroup ml/g not found" in job.problem
+    jobs.group(group(min_member=1), 0.0)
+    batch = settle(jobs)
+    assert [j for j, _ in batch.withdrawn] == [job.id]
+    assert (batch.pending[0].id, batch.pending[0].problem) == ("uid-g", "")
+
+
+def test_a_pod_that_asks_for_the_impossible_is_published_with_the_problem():
+    jobs = Jobs()
+    jobs.pod(pod("a", shape=BROKEN), 0.0)
+    (job,) = settle(jobs).pending
+    assert job.problem.startswith("pod a: container main: nvidia.com/gpumem given without nvidia.com/gpu")
+    assert [v.message for v in jobs.verdicts()] == [job.problem]
+    assert phases(jobs) == [JobPhase.WAITING]
+
+
+def test_the_groups_priority_class_counts_before_its_pods():
+    jobs = Jobs()
+    jobs.group(group(min_member=1, priority_class="high"), 0.0)
+    jobs.pod(pod("a", group="g", priority=3), 0.0)
+    assert "PriorityClass high not found" in settle(jobs).pending[0].problem
+    jobs.priority_class("high", 1000, 0.0)
+    (job,) = settle(jobs).pending
+    assert (job.priority, job.problem) == (1000, "")
+    jobs.priority_class("high", None, 0.0)
+    assert settle(jobs).pending[0].priority == 3
+
+
+def test_pods_held_back_by_gates_or_leaving_are_no_members():
+    jobs = Jobs()
+    jobs.pod(pod("gated", gated=True), 0.0)
+    jobs.pod(pod("leaving", deleting=True), 0.0)
+    assert settle(jobs).pending == ()
+    jobs.pod(pod("gated", rv="2"), 0.0)
+    assert [j.name for j in settle(jobs).pending] == ["gated"]
+
+
+def test_a_job_is_said_again_only_when_it_changed_and_with_a_higher_revision():
+    jobs = Jobs()
+    jobs.pod(pod("a"), 0.0)
+    (first,) = settle(jobs).pending
+    jobs.pod(pod("a"), 0.0)
+    assert settle(jobs).pending == ()
+    jobs.pod(pod("a", rv="2"), 0.0)
+    (second,) = settle(jobs).pending
+    assert second.revision > first.revision >= int(WALL * 1e6)
+    assert second.tasks[0].pods[0].resource_version == "2"
+
+
+def test_a_moved_resource_version_is_said_lazily_and_a_new_pod_at_once():
+    jobs = Jobs(lazy_s=0.25)
+    jobs.pod(pod("a"), 0.0)
+    assert jobs.take(0.0, WALL).pending
+    jobs.pod(pod("a", rv="2"), 1.0)
+    assert jobs.next_due() == 1.25
+    assert not jobs.take(1.0, WALL).pending
+    assert jobs.take(1.25, WALL).pending
+
+
+def test_a_growing_gang_is_said_lazily_and_at_once_when_it_is_complete():
+    jobs = Jobs()
+    jobs.group(group(min_member=2), 0.0)
+    settle(jobs)
+    jobs.pod(pod("a", group="g"), 1.0)
+    assert not jobs.take(1.0, WALL).pending
+    jobs.pod(pod("b", group="g"), 1.1)
+    assert jobs.take(1.1, WALL).pending[0].members == 2
+
+
+def test_when_all_pods_have_nodes_the_job_is_withdrawn_and_facts_are_told():
+    jobs = Jobs()
+    jobs.pod(pod("a", shape=CARD, priority=5), 0.0)
+    (job,) = settle(jobs).pending
+    jobs.pod(pod("a", rv="2", shape=CARD, priority=5, node="n1", claim="c1"), 0.0)
+    batch = settle(jobs)
+    assert batch.withdrawn[0][0] == job.id
+    assert batch.withdrawn[0][1] > job.revision
+    assert batch.facts == (
+        PodFact(
+            uid="uid-a", namespace="ml", name="a", phase=PodPhase.BOUND, node="n1", job="uid-a", queue="default", priority=5,
+            requests={"nvidia.com/gpu": 1, "pods": 1}, cards=1, claim="c1", ours=True, resource_version="2",
+        ),
+    )  # fmt: skip
+    assert [j.members for j in jobs.jobs()] == [1]
+
+
+def test_facts_follow_a_pod_from_its_node_to_its_end_and_heartbeats_are_no_facts():
+    jobs = Jobs()
+    for n, (status, expected) in enumerate(
+        [("Pending", PodPhase.BOUND), ("Running", PodPhase.RUNNING), ("Running", None), ("Succeeded", PodPhase.SUCCEEDED)]
+    ):
+        jobs.pod(pod("a", rv=str(n), node="n1", status=status), 0.0)
+        assert [f.phase for f in settle(jobs).facts] == ([expected] if expected else [])
+    jobs.pod_gone("uid-a", 0.0)
+    assert [f.phase for f in settle(jobs).facts] == [PodPhase.GONE]
+    assert list(jobs.facts()) == []
+
+
+def test_facts_that_wait_for_the_bus_are_told_as_the_newest_only():
+    jobs = Jobs()
+    jobs.pod(pod("a", node="n1"), 0.0)
+    jobs.pod(pod("a", node="n1", status="Running"), 0.0)
+    jobs.pod_gone("uid-a", 0.0)
+    assert [f.phase for f in settle(jobs).facts] == [PodPhase.GONE]
+
+
+def test_pods_of_other_schedulers_are_facts_and_no_jobs():
+    jobs = Jobs()
+    jobs.pod(pod("foreign", ours=False, shape=CARD), 0.0)
+    jobs.pod(pod("bound", ours=False, shape=CARD, node="n1", queue="q"), 0.0)
+    batch = settle(jobs)
+    assert batch.pending == ()
+    assert [(f.name, f.ours, f.queue, f.cards) for f in batch.facts] == [("bound", False, "", 1)]
+    jobs.pod_gone("uid-foreign", 0.0)
+    jobs.pod_gone("uid-bound", 0.0)
+    assert [(f.name, f.phase) for f in settle(jobs).facts] == [("bound", PodPhase.GONE)]
+
+
+def test_a_pod_of_ours_that_goes_before_its_node_was_seen_is_evidence_all_the_same():
+    jobs = Jobs()
+    jobs.pod(pod("a"), 0.0)
+    settle(jobs)
+    jobs.pod_gone("uid-a", 0.0)
+    batch = settle(jobs)
+    assert [(f.uid, f.phase, f.node) for f in batch.facts] == [("uid-a", PodPhase.GONE, "")]
+    assert [j for j, _ in batch.withdrawn] == ["uid-a"]
+    assert list(jobs.jobs()) == []
+
+
+def test_succeeded_members_count_for_the_gang_and_failed_ones_do_not():
+    jobs = Jobs()
+    jobs.group(group(min_member=3), 0.0)
+    jobs.pod(pod("done", group="g", node="n1", status="Succeeded"), 0.0)
+    jobs.pod(pod("broken", group="g", node="n1", status="Failed"), 0.0)
+    jobs.pod(pod("running", group="g", node="n1", status="Running"), 0.0)
+    jobs.pod(pod("again", group="g"), 0.0)
+    (job,) = settle(jobs).pending
+    assert (job.min_member, job.members, job.bound) == (2, 2, 1)
+    assert [p.name for t in job.tasks for p in t.pods] == ["again"]
+
+
+def test_phases_are_told_in_order_and_once():
+    jobs = Jobs()
+    jobs.pod(pod("a"), 0.0)
+    settle(jobs)
+    jobs.verdict(JobVerdict(job="uid-a", message="0/3 nodes"), 0.0, delay_s=1.0)
+    settle(jobs)
+    jobs.pod(pod("a", node="n1"), 0.0)
+    settle(jobs)
+    jobs.pod(pod("a", node="n1", status="Running"), 0.0)
+    settle(jobs)
+    jobs.pod(pod("a", node="n1", status="Succeeded"), 0.0)
+    settle(jobs)
+    jobs.pod_gone("uid-a", 0.0)
+    settle(jobs)
+    assert phases(jobs) == [
+        JobPhase.PENDING, JobPhase.WAITING, JobPhase.BOUND, JobPhase.RUNNING, JobPhase.SUCCEEDED, JobPhase.DELETED,
+    ]  # fmt: skip
+
+
+def test_an_eviction_is_a_phase_between():
+    jobs = Jobs()
+    jobs.pod(pod("a", node="n1", status="Running"), 0.0)
+    settle(jobs)
+    jobs.evicted("uid-a", "reclaimed", WALL)
+    jobs.pod(pod("a", node="n1", status="Running", deleting=True), 0.0)
+    jobs.pod_gone("uid-a", 0.0)
+    settle(jobs)
+    assert phases(jobs) == [JobPhase.RUNNING, JobPhase.EVICTED, JobPhase.DELETED]
+
+
+def test_a_verdict_about_an_unknown_job_has_it_withdrawn():
+    jobs = Jobs()
+    jobs.verdict(JobVerdict(job="deleted-long-ago", message="no"), 0.0, delay_s=1.0)
+    assert jobs.next_due() == float("-inf")
+    assert [j for j, _ in settle(jobs).withdrawn] == ["deleted-long-ago"]
+
+
+def test_a_job_that_someone_saw_too_old_is_said_again():
+    jobs = Jobs()
+    jobs.pod(pod("a"), 0.0)
+    (first,) = settle(jobs).pending
+    jobs.repeat("uid-a", 0.0)
+    (second,) = settle(jobs).pending
+    assert second == replace(first, revision=second.revision)
+    assert second.revision > first.revision
+
+
+def test_after_the_streams_were_lost_everything_is_said_again():
+    jobs = Jobs()
+    jobs.pod(pod("a"), 0.0)
+    jobs.pod(pod("b", node="n1"), 0.0)
+    settle(jobs)
+    jobs.repeat_all(0.0)
+    batch = settle(jobs)
+    assert [j.name for j in batch.pending] == ["a"]
+    assert [f.name for f in batch.facts] == ["b"]
+
+
+def test_a_change_of_the_groups_status_alone_says_nothing():
+    jobs = Jobs()
+    jobs.group(group(min_member=1), 0.0)
+    jobs.pod(pod("a", group="g"), 0.0)
+    settle(jobs)
+    jobs.group(group(min_member=1, status=GroupStatus(running=3)), 0.0)
+    assert settle(jobs).pending == ()
+
+
+def test_a_group_made_anew_under_its_name_is_another_job():
+    jobs = Jobs()
+    jobs.group(group(uid="old", min_member=1), 0.0)
+    jobs.pod(pod("a", group="g"), 0.0)
+    settle(jobs)
+    jobs.group_gone("ml/g", "old", 0.0)
+    jobs.group(group(uid="new", min_member=1), 0.0)
+    batch = settle(jobs)
+    assert [j for j, _ in batch.withdrawn] == ["old"]
+    assert [j.id for j in batch.pending] == ["new"]
+    jobs.group_gone("ml/g", "old", 0.0)
+    assert settle(jobs).pending == ()
+
+
+def test_a_burst_is_taken_in_messages_of_limited_size():
+    jobs = Jobs()
+    for n in range(MAX_ITEMS + 1):
+        jobs.pod(pod(f"p{n}"), 0.0)
+    assert len(settle(jobs).pending) == MAX_ITEMS
+    assert len(settle(jobs).pending) == 1
+    assert jobs.next_due() is None
+
+
+_steps = st.lists(
+    st.tuples(
+        st.sampled_from(["pod", "gone", "group", "group gone", "take", "verdict", "all"]),
+        st.integers(0, 3),
+        st.booleans(),
+        st.sampled_from(["Pending", "Running", "Succeeded", "Failed"]),
+        st.sampled_from(["", "n1"]),
+        st.booleans(),
+    ),
+    max_size=40,
+)
+
+
+@settings(deadline=None)
+@given(_steps)
+def test_a_reader_who_heard_everything_knows_what_can_be_placed(steps):
+    jobs = Jobs()
+    heard, revisions = {}, {}
+
+    def take(now):
+        batch = settle(jobs, now)
+        for job in batch.pending:
+            if job.revision > revisions.get(job.id, 0):
+                heard[job.id], revisions[job.id] = job, job.revision
+        for job_id, revision in batch.withdrawn:
+            if revision > revisions.get(job_id, 0):
+                heard.pop(job_id, None)
+                revisions[job_id] = revision
+
+    for n, (what, which, grouped, status, node, flag) in enumerate(steps):
+        now = float(n)
+        match what:
+            case "pod":
+                jobs.pod(
+                    pod(
+                        f"p{which}",
+                        rv=str(n),
+                        group=f"g{which % 2}" if grouped else "",
+                        status=status,
+                        node=node,
+                        deleting=flag,
+                    ),
+                    now,
+                )
+            case "gone":
+                jobs.pod_gone(f"uid-p{which}", now)
+            case "group":
+                jobs.group(group(f"g{which % 2}", min_member=which, uid=f"u{which}"), now)
+            case "group gone":
+                jobs.group_gone(f"ml/g{which % 2}", f"u{which}", now)
+            case "verdict":
+                jobs.verdict(JobVerdict(job=f"uid-p{which}", message="no"), now, delay_s=1.0)
+            case "all":
+                jobs.repeat_all(now)
+            case _:
+                take(now)
+    take(1e6)
+    assert jobs.next_due() is None
+    assert {p.uid for job in heard.values() for t in job.tasks for p in t.pods} == {
+        f"uid-p{n}" for n in range(4) if (view := jobs.view(f"uid-p{n}")) is not None and view.placeable
+    }
+    assert {j.id: j for j in jobs.jobs() if j.tasks} == heard

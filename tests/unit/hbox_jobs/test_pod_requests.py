@@ -1,0 +1,75 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbox_common.errors import InvalidRequest
+from hbox_jobs.core.requests import Container, pod_requests
+
+
+def c(requests=None, *, limits=None, sidecar=False, name="main"):
+    return Container(name, requests or {}, limits or {}, sidecar=sidecar)
+
+
+@pytest.mark.parametrize(
+    ("containers", "init", "requests"),
+    [
+        ([c({"cpu": "500m", "memory": "1Gi"})], [], {"cpu": 500, "memory": 1024}),
+        ([c({"cpu": "1"}), c({"cpu": 2})], [], {"cpu": 3000}),
+        ([c({"cpu": "1"})], [c({"cpu": "4"}), c({"cpu": "3"})], {"cpu": 4000}),
+        ([c({"cpu": "1"})], [c({"cpu": "1"}, sidecar=True)], {"cpu": 2000}),
+        ([c({"cpu": "1"})], [c({"cpu": "1"}, sidecar=True), c({"cpu": "3"})], {"cpu": 4000}),
+        ([c({"cpu": "1"})], [c({"cpu": "3"}), c({"cpu": "1"}, sidecar=True)], {"cpu": 3000}),
+        ([c({"cpu": "1"})], [c({"memory": "1Gi"})], {"cpu": 1000, "memory": 1024}),
+        ([c({"cpu": "1"}, limits={"cpu": "4", "nvidia.com/gpu": 2})], [], {"cpu": 1000, "nvidia.com/gpu": 2}),
+        ([c({"cpu": "0", "nvidia.com/gpu": "0"})], [], {}),
+        ([c()], [], {}),
+    ],
+)
+def test_a_pod_takes_what_kubernetes_computes(containers, init, requests):
+    assert pod_requests(containers, init) == {**requests, "pods": 1}
+
+
+def test_overhead_comes_on_top_and_pod_level_requests_replace_the_containers():
+    taken = pod_requests([c({"cpu": "1", "memory": "1Gi"})], overhead={"cpu": "250m"}, pod_level={"memory": "4Gi"})
+    assert taken == {"cpu": 1250, "memory": 4096, "pods": 1}
+
+
+def test_parts_of_cards_are_not_left_in_the_requests():
+    taken = pod_requests([c(limits={"nvidia.com/gpu": 1, "nvidia.com/gpucores": 30, "nvidia.com/gpumem": 1000})])
+    assert taken == {"nvidia.com/gpu": 1, "pods": 1}
+
+
+@pytest.mark.parametrize("quantity", ["-1", "much"])
+def test_a_quantity_that_is_none_is_refused_with_the_containers_name(quantity):
+    with pytest.raises(InvalidRequest, match="container main"):
+        pod_requests([c({"cpu": quantity})])
+
+
+_amounts = st.dictionaries(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), st.integers(0, 64).map(str), max_size=3)
+_containers = st.lists(st.builds(Container, st.just("c"), _amounts, _amounts), max_size=4)
+_inits = st.lists(st.builds(Container, st.just("i"), _amounts, _amounts, sidecar=st.booleans()), max_size=4)
+
+
+@given(_containers, _inits, _amounts)
+def test_a_pod_never_takes_less_than_what_runs_together_at_any_moment(containers, inits, overhead):
+    taken = pod_requests(containers, inits, overhead=overhead)
+    extra = pod_requests([], overhead=overhead)
+    sidecars = [i for i in inits if i.sidecar]
+    moments = [[*containers, *sidecars]]
+    moments += [[i, *[s for s in inits[:n] if s.sidecar]] for n, i in enumerate(inits)]
+    peak = {}
+    for running in moments:
+        for name, units in pod_requests(running).items():
+            if name != "pods":
+                peak[name] = max(peak.get(name, 0), units)
+    for name in {*peak, *extra} - {"pods"}:
+        assert taken.get(name, 0) == peak.get(name, 0) + extra.get(name, 0)
+    assert taken["pods"] == 1
+    assert all(units > 0 for units in taken.values())
+
+
+@given(_containers, _inits, _amounts)
+def test_one_more_container_never_makes_a_pod_smaller(containers, inits, more):
+    before = pod_requests(containers, inits)
+    after = pod_requests([*containers, Container("more", more)], inits)
+    assert all(after.get(name, 0) >= units for name, units in before.items())
