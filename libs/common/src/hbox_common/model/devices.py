@@ -72,4 +72,8 @@ def parse_slices(text: str) -> tuple[CardSlice, ...]:
     """The reverse of `format_slices`. Raises ValueError for anything else."""
     if not text:
         return ()
-    return tuple(CardSlice(*(int(n) for n in part.split(":", 2))) for part in text.split(","))
+    slices = []
+    for part in text.split(","):
+        index, cores, memory_mib = (int(number) for number in part.split(":"))
+        slices.append(CardSlice(index, cores, memory_mib))
+    return tuple(slices)
