@@ -1,0 +1,197 @@
+from dataclasses import replace
+
+import pytest
+
+from hbox_common.events import JobVerdict
+from hbox_jobs.core.feedback import Feedback, Kind
+from hbox_jobs.core.jobs import Jobs
+from hbox_jobs.core.views import GroupCondition, GroupPhase, GroupStatus
+
+from .job_world import BROKEN, group, pod
+
+DELAY_S = 1.0
+NEW = GroupStatus()
+WHY = "0/3 nodes are available: 3 Insufficient cpu."
+
+
+class World:
+    """The core as its shell drives it."""
+
+    def __init__(self) -> None:
+        self.jobs = Jobs()
+        self.feedback = Feedback(self.jobs)
+
+    def pod(self, new, now=0.0):
+        old = self.jobs.view(new.uid)
+        self.jobs.pod(new, now)
+        self.feedback.pod(old, new, now)
+
+    def settle(self, now=0.0):
+        for record in self.jobs.take(now + 10, 1e9).settled:
+            self.feedback.settled(record, now)
+
+    def verdict(self, job, message=WHY, now=0.0):
+        record = self.jobs.verdict(JobVerdict(job=job, message=message), now, delay_s=DELAY_S)
+        if record is not None:
+            self.feedback.settled(record, now)
+
+    def conditions(self, now):
+        return [(w.name, w.message) for w in self.feedback.conditions(now, 100)]
+
+    def events(self, now):
+        return [(w.kind, w.name, w.reason, w.message) for w in self.feedback.events(now, 100)]
+
+    def status(self, now):
+        return [w.status for w in self.feedback.statuses(now, 100, "now")]
+
+
+@pytest.fixture
+def world():
+    return World()
+
+
+@pytest.fixture
+def waiting_pod(world):
+    world.pod(pod("a"))
+    world.settle()
+    world.verdict("uid-a")
+    return world
+
+
+def test_a_pod_is_told_why_it_waits_only_after_it_waited_a_while(waiting_pod):
+    assert waiting_pod.conditions(DELAY_S - 0.1) == []
+    assert waiting_pod.conditions(DELAY_S) == [("a", WHY)]
+    assert waiting_pod.events(DELAY_S) == [(Kind.POD, "a", "FailedScheduling", WHY)]
+
+
+def test_a_pod_that_got_its_node_meanwhile_is_told_nothing_but_its_success(waiting_pod):
+    waiting_pod.pod(pod("a", node="n1"))
+    waiting_pod.settle()
+    assert waiting_pod.conditions(9.0) == []
+    assert waiting_pod.events(9.0) == [(Kind.POD, "a", "Scheduled", "Successfully assigned ml/a to n1")]
+
+
+def test_a_pod_that_says_it_already_is_not_written_again_also_after_a_restart(waiting_pod):
+    waiting_pod.pod(pod("a", rv="2", told=WHY))
+    assert waiting_pod.conditions(9.0) == []
+
+
+def test_only_the_newest_text_is_written_and_only_when_it_changed(waiting_pod):
+    waiting_pod.verdict("uid-a", "other", now=0.5)
+    assert waiting_pod.conditions(DELAY_S) == [("a", "other")]
+    waiting_pod.pod(pod("a", rv="2", told="other"))
+    waiting_pod.verdict("uid-a", "other", now=2.0)
+    assert waiting_pod.conditions(9.0) == []
+    waiting_pod.verdict("uid-a", "third", now=9.0)
+    (write,) = waiting_pod.feedback.conditions(9.0, 9)
+    assert (write.message, write.fresh, write.resource_version) == ("third", False, "2")
+
+
+def test_a_write_that_a_change_of_the_pod_overtook_is_made_again_on_the_new_version(waiting_pod):
+    assert waiting_pod.feedback.conditions(DELAY_S, 9)[0].resource_version == "1"
+    waiting_pod.pod(pod("a", rv="2"), 2.0)
+    assert waiting_pod.feedback.conditions(2.0, 9)[0].resource_version == "2"
+
+
+def test_a_write_that_failed_is_made_again_with_the_truth_of_then(waiting_pod):
+    (write,) = waiting_pod.feedback.conditions(DELAY_S, 9)
+    waiting_pod.feedback.again_condition(write, 3.0)
+    waiting_pod.verdict("uid-a", "newer", now=2.5)
+    assert waiting_pod.conditions(3.0) == [("a", "newer")]
+
+
+def test_a_problem_of_the_job_is_told_without_any_verdict(world):
+    world.pod(pod("a", shape=BROKEN))
+    world.settle()
+    ((name, message),) = world.conditions(20.0)
+    assert name == "a"
+    assert "nvidia.com/gpumem given without nvidia.com/gpu" in message
+
+
+def test_a_gang_has_one_event_on_its_group_and_a_condition_on_each_pod(world):
+    world.jobs.group(group(min_member=2), 0.0)
+    world.pod(pod("a", group="g"))
+    world.pod(pod("b", group="g"))
+    world.settle()
+    world.verdict("uid-g")
+    assert world.conditions(9.0) == [("a", WHY), ("b", WHY)]
+    assert world.events(9.0) == [(Kind.POD_GROUP, "g", "FailedScheduling", WHY)]
+    world.verdict("uid-g", now=9.0)
+    assert world.events(10.0) == []
+    world.pod(pod("a", group="g", node="n1"))
+    world.settle(10.0)
+    assert world.events(10.0) == []
+    world.pod(pod("b", group="g", node="n1"))
+    world.settle(10.0)
+    assert world.events(10.0) == [(Kind.POD_GROUP, "g", "Scheduled", "2 of 2 pods have nodes, 2 were needed")]
+
+
+def test_pods_found_bound_at_the_start_are_no_news(world):
+    world.jobs.group(group(min_member=1), 0.0)
+    world.pod(pod("a", group="g", node="n1"))
+    world.pod(pod("b", node="n1"))
+    world.settle()
+    assert world.events(9.0) == []
+
+
+def gang(world, *states, status=NEW, min_member=2):
+    world.jobs.group(group(min_member=min_member, status=status), 0.0)
+    for n, (node, phase) in enumerate(states):
+        world.pod(pod(f"p{n}", group="g", node=node, status=phase))
+    world.settle()
+
+
+@pytest.mark.parametrize(
+    ("states", "before", "phase"),
+    [
+        ([], "", "Inqueue"),
+        ([("", "Pending")], "Pending", "Inqueue"),
+        ([("n1", "Running"), ("", "Pending")], "Inqueue", "Inqueue"),
+        ([("n1", "Pending"), ("n1", "Running")], "Inqueue", "Running"),
+        ([("n1", "Succeeded"), ("n1", "Running")], "Running", "Running"),
+        ([("n1", "Running"), ("", "Pending")], "Running", "Unknown"),
+        ([("", "Pending"), ("", "Pending")], "Running", "Inqueue"),
+        ([("n1", "Succeeded"), ("n1", "Failed")], "Running", "Completed"),
+    ],
+)
+def test_a_podgroup_goes_through_volcanos_phases(world, states, before, phase):
+    gang(world, *states, status=GroupStatus(GroupPhase(before)))
+    (status,) = world.status(0.0) or [world.jobs.record("ml/g").group.status]
+    assert status.phase == phase
+
+
+def test_a_podgroups_status_counts_its_pods(world):
+    gang(world, ("n1", "Running"), ("n1", "Succeeded"), ("n1", "Failed"), ("", "Pending"))
+    (status,) = world.status(0.0)
+    assert (status.running, status.succeeded, status.failed) == (1, 1, 1)
+
+
+def test_a_podgroup_that_says_it_already_is_not_written(world):
+    gang(world, ("n1", "Running"), ("n1", "Running"))
+    (status,) = world.status(0.0)
+    world.jobs.group(group(min_member=2, status=status), 0.0)
+    world.settle()
+    assert world.status(0.0) == []
+
+
+def test_a_waiting_podgroup_gets_its_condition_after_a_while_and_loses_it_when_it_starts(world):
+    others = GroupCondition("Theirs", "True", "r", "m", "then")
+    gang(world, ("", "Pending"), ("", "Pending"), status=GroupStatus(GroupPhase.INQUEUE, conditions=(others,)))
+    world.verdict("uid-g")
+    assert world.status(0.0) == []
+    (status,) = world.status(DELAY_S)
+    assert status.conditions == (others, GroupCondition("Unschedulable", "True", "NotEnoughResources", WHY, "now"))
+    world.jobs.group(group(min_member=2, status=status), 2.0)
+    world.pod(pod("p0", group="g", node="n1"))
+    world.pod(pod("p1", group="g", node="n1"))
+    world.settle(2.0)
+    (started,) = world.status(2.0)
+    assert {c.type: c.status for c in started.conditions} == {"Theirs": "True", "Unschedulable": "False", "Scheduled": "True"}
+
+
+def test_the_time_of_a_condition_moves_only_with_its_status(world):
+    old = GroupCondition("Unschedulable", "True", "NotEnoughResources", "older text", "then")
+    gang(world, ("", "Pending"), status=GroupStatus(GroupPhase.INQUEUE, conditions=(old,)))
+    world.verdict("uid-g")
+    (status,) = world.status(DELAY_S)
+    assert status.conditions == (replace(old, message=WHY),)

@@ -1,0 +1,51 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hbox_jobs.core.queues import DueQueue, TokenBucket
+
+
+def test_a_newer_value_replaces_an_older_one_and_keeps_its_turn():
+    queue = DueQueue()
+    queue.put("a", "old", 1.0)
+    queue.put("b", "b", 2.0)
+    queue.put("a", "new", 5.0)
+    assert queue.next_due() == 1.0
+    assert queue.take(0.9, 10) == []
+    assert queue.take(2.0, 1) == ["new"]
+    assert queue.take(2.0, 1) == ["b"]
+    assert len(queue) == 0
+
+
+def test_what_is_dropped_is_not_taken_and_can_be_put_again():
+    queue = DueQueue()
+    queue.put("a", 1, 1.0)
+    queue.drop("a")
+    assert queue.next_due() is None
+    queue.put("a", 2, 3.0)
+    assert queue.take(2.0, 10) == []
+    assert queue.take(3.0, 10) == [2]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.booleans())))
+def test_every_key_is_taken_with_its_newest_value_when_it_is_due(steps):
+    queue, model = DueQueue(), {}
+    for n, (key, due, take) in enumerate(steps):
+        if take:
+            got = queue.take(due, 100)
+            assert sorted(got) == sorted(v for d, v in model.values() if d <= due)
+            model = {k: (d, v) for k, (d, v) in model.items() if d > due}
+        else:
+            queue.put(key, n, due)
+            model[key] = (min(due, model[key][0]) if key in model else due, n)
+        assert len(queue) == len(model)
+        assert queue.next_due() == min((d for d, _ in model.values()), default=None)
+
+
+def test_a_bucket_lets_a_burst_through_and_then_its_rate():
+    bucket = TokenBucket(10.0, 3)
+    assert bucket.available(0.0) == 3
+    bucket.spend(3)
+    assert bucket.available(0.05) == 0
+    assert bucket.wait_s() == 0.05
+    assert bucket.available(0.1) == 1
+    assert bucket.available(100.0) == 3

@@ -1,0 +1,158 @@
+import json
+import re
+
+import msgspec
+import pytest
+
+from hbox_common import kube
+from hbox_common.model import CardSlice, Match, MatchOperator, NodeTerm, PreferredTerm, Toleration, TolerationOperator
+from hbox_jobs.adapters.objects import PodReader, group_view
+
+
+def read(reader=None, *, meta=None, spec=None, status=None):
+    body = {
+        "metadata": {
+            "name": "a",
+            "namespace": "ml",
+            "uid": "u",
+            "resourceVersion": "5",
+            "creationTimestamp": "2026-11-21T13:00:00Z",
+            **(meta or {}),
+        },
+        "spec": {
+            "schedulerName": "hbox",
+            "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}],
+            **(spec or {}),
+        },
+        "status": {"phase": "Pending", **(status or {})},
+    }
+    return (reader or PodReader()).view(msgspec.json.decode(json.dumps(body), type=kube.Pod))
+
+
+def test_a_pod_object_is_read_with_all_that_scheduling_needs():
+    view = read(
+        meta={
+            "annotations": {
+                "scheduling.k8s.io/group-name": "g",
+                "hbox.io/cards": "0:30:1000,3:30:1000",
+                "hbox.io/claim": "c1",
+                "volcano.sh/task-spec": "worker",
+            },
+            "labels": {"scheduling.volcano.sh/queue-name": "q"},
+        },
+        spec={"nodeName": "n1", "priority": 9},
+        status={"phase": "Running"},
+    )
+    assert (view.uid, view.namespace, view.name, view.resource_version, view.created_at) == ("u", "ml", "a", "5", 1795266000.0)
+    assert (view.ours, view.group, view.queue, view.priority, view.node, view.role) == (True, "g", "q", 9, "n1", "worker")
+    assert (view.slices, view.claim, view.key) == ((CardSlice(0, 30, 1000), CardSlice(3, 30, 1000)), "c1", "ml/g")
+    assert view.shape.requests == {"cpu": 1000, "pods": 1}
+
+
+@pytest.mark.parametrize("name", ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"])
+def test_both_spellings_of_the_group_annotation_count(name):
+    assert read(meta={"annotations": {name: "g"}}).group == "g"
+
+
+@pytest.mark.parametrize(
+    ("phase", "status"), [("", "Pending"), ("Unknown", "Running"), ("Running", "Running"), ("Failed", "Failed")]
+)
+def test_phases_are_read_and_an_unknown_one_holds_its_node(phase, status):
+    assert read(status={"phase": phase}).status == status
+
+
+def test_gates_deletion_and_conditions_are_seen():
+    view = read(
+        meta={"deletionTimestamp": "2026-11-21T13:00:00Z"},
+        spec={"schedulingGates": [{"name": "wait"}]},
+        status={"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}]},
+    )
+    assert (view.deleting, view.gated, view.told, view.live) == (True, True, "0/3 nodes", False)
+    assert read(status={"conditions": [{"type": "PodScheduled", "status": "True"}]}).told is None
+
+
+def test_a_malformed_card_annotation_is_ignored_and_logged_once(caplog):
+    reader = PodReader()
+    for text in ("zero", "0:1", "0:a:b"):
+        caplog.clear()
+        body = {
+            "metadata": {"name": "a", "namespace": "ml", "uid": "u", "annotations": {"hbox.io/cards": text}},
+            "spec": {"nodeName": "n"},
+        }
+        pod = msgspec.json.decode(json.dumps(body), type=kube.Pod)
+        first = reader.view(pod)
+        assert first.slices == ()
+        reader.view(pod, first)
+        assert len(caplog.records) == 1
+    assert reader.malformed == 3
+
+
+def test_affinity_selector_and_tolerations_become_the_models_own():
+    shape = read(
+        spec={
+            "nodeSelector": {"zone": "a"},
+            "tolerations": [{"key": "gpu", "operator": "Exists", "effect": "NoSchedule"}, {"key": "k", "value": "v"}],
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [
+                            {"matchExpressions": [{"key": "t", "operator": "In", "values": ["x", "y"]}]},
+                            {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]},
+                        ]
+                    },
+                    "preferredDuringSchedulingIgnoredDuringExecution": [
+                        {"weight": 5, "preference": {"matchExpressions": [{"key": "s", "operator": "Exists"}]}}
+                    ],
+                }
+            },
+        }
+    ).shape
+    assert shape.node_selector == {"zone": "a"}
+    assert shape.tolerations == (
+        Toleration("gpu", TolerationOperator.EXISTS, "", "NoSchedule"),
+        Toleration("k", TolerationOperator.EQUAL, "v", ""),
+    )
+    assert shape.affinity == (
+        NodeTerm((Match("t", MatchOperator.IN, ("x", "y")),)),
+        NodeTerm((), (Match("metadata.name", MatchOperator.IN, ("n1",)),)),
+    )
+    assert shape.preferred == (PreferredTerm(5, NodeTerm((Match("s", MatchOperator.EXISTS),))),)
+    assert shape.problem == ""
+
+
+@pytest.mark.parametrize(
+    ("meta", "spec", "problem"),
+    [
+        ({}, {"tolerations": [{"key": "k", "operator": "Near"}]}, "'Near'.*not supported"),
+        (
+            {},
+            {"containers": [{"name": "m", "resources": {"limits": {"nvidia.com/gpumem": 10}}}]},
+            "given without nvidia.com/gpu",
+        ),
+        (
+            {"annotations": {"nvidia.com/nouse-gputype": "T4"}},
+            {"containers": [{"name": "m", "resources": {"limits": {"nvidia.com/gpu": 1}}}]},
+            "nouse-gputype is not supported yet",
+        ),
+    ],
+)
+def test_what_cannot_be_honoured_is_a_problem_of_the_pod(meta, spec, problem):
+    shape = read(meta=meta, spec=spec).shape
+    assert re.search(problem, shape.problem), shape.problem
+
+
+def test_pods_that_write_the_same_share_one_shape():
+    reader = PodReader()
+    assert read(reader).shape is read(reader, meta={"name": "b", "uid": "v"}).shape
+    assert read(reader).shape is not read(reader, spec={"nodeSelector": {"zone": "a"}}).shape
+
+
+def test_a_podgroup_object_is_read_and_an_unknown_phase_counts_as_new():
+    body = {
+        "metadata": {"name": "g", "namespace": "ml", "uid": "u", "creationTimestamp": "nonsense"},
+        "spec": {"minMember": 4, "queue": "q", "priorityClassName": "high"},
+        "status": {"phase": "Odd", "running": 2, "conditions": [{"type": "T", "status": "True", "transitionID": "x"}]},
+    }
+    view = group_view(msgspec.json.decode(json.dumps(body), type=kube.PodGroup))
+    assert (view.key, view.min_member, view.queue, view.priority_class, view.created_at) == ("ml/g", 4, "q", "high", 0.0)
+    assert (view.status.phase, view.status.running, view.status.conditions[0].type) == ("", 2, "T")
