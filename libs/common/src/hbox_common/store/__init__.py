@@ -1,0 +1,7 @@
+"""A service's own database: SQLAlchemy Core, one writer thread, group commit; SQLite by default, PostgreSQL by URL."""
+
+from .inbox import Inbox
+from .outbox import Letter, Outbox
+from .writer import Store
+
+__all__ = ["Inbox", "Letter", "Outbox", "Store"]

@@ -1,0 +1,44 @@
+"""The inbox: which messages have had their effect, written in the transaction of that effect, so that a duplicate has none."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import Column, Connection, Double, Index, LargeBinary, MetaData, Table, Text, and_, delete, insert, select
+
+
+class Inbox:
+    """The table `inbox` of `metadata` and the statements on it. Times are seconds since the epoch."""
+
+    def __init__(self, metadata: MetaData) -> None:
+        self.table = Table(
+            "inbox",
+            metadata,
+            Column("consumer", Text, primary_key=True),
+            Column("message", Text, primary_key=True),
+            Column("at", Double, nullable=False),
+            Column("result", LargeBinary, nullable=False),
+        )
+        Index("inbox_at", self.table.c.at)
+
+    def results(self, connection: Connection, consumer: str, messages: Sequence[str]) -> dict[str, bytes]:
+        """The stored results of those of `messages` that `consumer` has handled."""
+        t = self.table
+        found = connection.execute(select(t.c.message, t.c.result).where(t.c.consumer == consumer, t.c.message.in_(messages)))
+        return {row.message: row.result for row in found}
+
+    def add(self, connection: Connection, consumer: str, messages: Sequence[str], *, at: float, result: bytes = b"") -> None:
+        """Note `messages` as handled. A message that is noted already breaks the primary key: the caller looks first."""
+        if messages:
+            rows = [{"consumer": consumer, "message": m, "at": at, "result": result} for m in messages]
+            connection.execute(insert(self.table), rows)
+
+    def once(self, connection: Connection, consumer: str, message: str, *, at: float, result: bytes = b"") -> bytes | None:
+        """Note one message, or return the result stored for it, in which case the caller must have no effect."""
+        stored = self.results(connection, consumer, [message]).get(message)
+        if stored is None:
+            self.add(connection, consumer, [message], at=at, result=result)
+        return stored
+
+    def forget(self, connection: Connection, *, before: float) -> int:
+        """Drop what is older than the broker can repeat. Returns how many."""
+        t = self.table
+        return connection.execute(delete(t).where(and_(t.c.at < before))).rowcount

@@ -1,0 +1,84 @@
+"""The outbox: messages written in the transaction whose effects they tell, published afterwards in the order of their ids.
+
+An id is a pair (epoch, number), made by the owner: an epoch that rises with every start makes ids, and so the broker's message ids, unique
+for ever without asking the database for a sequence. A letter leaves the table when the broker has stored it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    and_,
+    bindparam,
+    delete,
+    insert,
+    select,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One message to be published: its CloudEvents type, subject keys, body (msgpack) and trace context."""
+
+    epoch: int
+    number: int
+    type: str
+    keys: tuple[str, ...]
+    body: bytes
+    traceparent: str = ""
+
+    @property
+    def id(self) -> str:
+        """What the broker de-duplicates by."""
+        return f"{self.epoch}-{self.number}"
+
+
+class Outbox:
+    """The table `outbox` of `metadata` and the statements on it."""
+
+    def __init__(self, metadata: MetaData) -> None:
+        self.table = Table(
+            "outbox",
+            metadata,
+            Column("epoch", BigInteger, primary_key=True),
+            Column("number", BigInteger, primary_key=True),
+            Column("type", Text, nullable=False),
+            Column("keys", Text, nullable=False),
+            Column("body", LargeBinary, nullable=False),
+            Column("traceparent", Text, nullable=False),
+        )
+        t = self.table
+        self._insert = insert(t)
+        self._delete = delete(t).where(and_(t.c.epoch == bindparam("e"), t.c.number == bindparam("n")))
+
+    def add(self, connection: Connection, letters: Sequence[Letter]) -> None:
+        """Write `letters`, in the caller's transaction. Keys must not hold line feeds (subject tokens never do)."""
+        if letters:
+            connection.execute(
+                self._insert,
+                [
+                    {"epoch": m.epoch, "number": m.number, "type": m.type, "keys": "\n".join(m.keys), "body": m.body,
+                     "traceparent": m.traceparent}
+                    for m in letters
+                ],
+            )  # fmt: skip
+
+    def unsent(self, connection: Connection) -> list[Letter]:
+        """What has not been published, or not been known to be, in order."""
+        t = self.table
+        rows = connection.execute(select(t).order_by(t.c.epoch, t.c.number))
+        return [
+            Letter(r.epoch, r.number, r.type, tuple(r.keys.split("\n")) if r.keys else (), r.body, r.traceparent) for r in rows
+        ]
+
+    def sent(self, connection: Connection, letters: Sequence[Letter]) -> None:
+        """Take out what the broker has stored."""
+        if letters:
+            connection.execute(self._delete, [{"e": m.epoch, "n": m.number} for m in letters])

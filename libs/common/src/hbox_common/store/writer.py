@@ -1,0 +1,189 @@
+"""The store: one thread that owns the only connection, and commits what waits for it together.
+
+Theory of operation. `write(fn)` puts fn into a queue and waits. The thread takes what is there, up to GROUP functions, runs them in one
+transaction and commits once: one fsync for all. If one of them raises, the transaction is rolled back and each is run again in a transaction
+of its own, so that one cannot fail the others; therefore a function must do nothing but statements on its connection, and may run twice.
+A connection that broke is opened anew (and its writer's lock taken anew) by the next call; calls that were on it get Unavailable with
+`outcome_unknown`, since a commit may have reached the disk.
+"""
+
+import asyncio
+import queue
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from sqlalchemy import Connection, MetaData
+from sqlalchemy.exc import SQLAlchemyError
+
+from hbox_common.errors import Bug, HBoxError, InvalidRequest, Unavailable
+
+from .engine import FileLock, engine, mapped, parse, take_advisory_lock
+from .schema import migrate
+
+T = TypeVar("T")
+
+GROUP = 64
+WAITING = 1024
+OPEN_TIMEOUT_S = 60.0
+
+
+@dataclass(slots=True)
+class _Call:
+    fn: Callable[[Connection], Any]
+    done: asyncio.Future[Any]
+    alone: bool  #: must not see what others have not committed
+
+
+class Store:
+    """One database, for one process that writes to it."""
+
+    def __init__(self, url: str, metadata: MetaData, versions: Path | None) -> None:
+        self._url, self._metadata, self._versions = parse(url), metadata, versions
+        self._engine = engine(self._url)
+        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._room = asyncio.BoundedSemaphore(WAITING)
+        self._loop = asyncio.get_running_loop()
+        self._connection: Connection | None = None
+        self._thread = threading.Thread(target=self._work, name="store", daemon=True)
+
+    @property
+    def kind(self) -> str:
+        """`sqlite` or `postgresql`."""
+        return self._url.get_backend_name()
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str, *, metadata: MetaData, versions: Path | None) -> AsyncIterator["Store"]:
+        """Open the database at `url` (sqlite:///path, postgresql+psycopg://...), migrated to the newest of `versions`.
+
+        Raises InvalidRequest (address, folder, not a database, unknown schema) or Unavailable (unreachable, another writer).
+        """
+        store = cls(url, metadata, versions)
+        with ExitStack() as held:
+            if store.kind == "sqlite":
+                held.enter_context(FileLock(Path(cast(str, store._url.database))))
+            store._thread.start()
+            try:
+                async with asyncio.timeout(OPEN_TIMEOUT_S):
+                    await store._submit(store._prepare, alone=True)
+                yield store
+            finally:
+                store._calls.put(None)
+                await asyncio.to_thread(store._thread.join, OPEN_TIMEOUT_S)
+
+    async def write(self, fn: Callable[[Connection], T]) -> T:
+        """Run `fn` in a transaction and return its result once that is on disk. `fn` may run twice, and runs in the writer's thread.
+
+        Raises what `fn` raises, Unavailable (database gone; the outcome may be unknown) and Bug (a constraint forbids it).
+        """
+        return cast(T, await self._submit(fn, alone=False))
+
+    async def read(self, fn: Callable[[Connection], T]) -> T:
+        """Run `fn`, which only reads, on what is committed."""
+        return cast(T, await self._submit(fn, alone=True))
+
+    async def _submit(self, fn: Callable[[Connection], Any], *, alone: bool) -> Any:
+        async with self._room:
+            call = _Call(fn, self._loop.create_future(), alone)
+            self._calls.put(call)
+            return await call.done
+
+    def _prepare(self, connection: Connection) -> None:
+        """Nothing to do: that the thread could hand over a connection is the result."""
+
+    def _work(self) -> None:
+        held: _Call | None = None
+        while True:
+            call = held or self._calls.get()
+            held = None
+            if call is None:
+                break
+            group = [call]
+            while not call.alone and len(group) < GROUP:
+                try:
+                    following = self._calls.get_nowait()
+                except queue.Empty:
+                    break
+                if following is None or following.alone:
+                    if following is None:
+                        self._calls.put(None)
+                    held = following
+                    break
+                group.append(following)
+            self._run(group)
+        if self._connection is not None:
+            with suppress(SQLAlchemyError):
+                self._connection.close()
+        self._engine.dispose()
+
+    def _run(self, group: list[_Call]) -> None:
+        try:
+            results = self._transaction([call.fn for call in group])
+        except Exception as error:  # noqa: BLE001  whatever it is belongs to the callers
+            if len(group) == 1 or isinstance(error, Unavailable):
+                for call in group:
+                    self._answer(call, None, error)
+                return
+            for call in group:
+                self._run([call])
+            return
+        for call, result in zip(group, results, strict=True):
+            self._answer(call, result, None)
+
+    def _transaction(self, functions: list[Callable[[Connection], Any]]) -> list[Any]:
+        connection = self._connected()
+        try:
+            with connection.begin():
+                return [fn(connection) for fn in functions]
+        except SQLAlchemyError as e:
+            if connection.invalidated or self.kind != "sqlite":
+                self._drop()
+            raise mapped(e, "database") from e
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            connection: Connection | None = None
+            try:
+                connection = self._engine.connect()
+                if self.kind == "postgresql":
+                    take_advisory_lock(connection)
+                migrate(connection, self._metadata, self._versions)
+            except (SQLAlchemyError, HBoxError) as e:
+                if connection is not None:
+                    connection.close()
+                if isinstance(e, HBoxError):
+                    raise
+                raise self._unopened(e) from e
+            self._connection = connection
+        return self._connection
+
+    def _unopened(self, error: SQLAlchemyError) -> HBoxError:
+        where = self._url.render_as_string(hide_password=True)
+        found = mapped(error, f"database {where}")
+        if self.kind == "sqlite":
+            return InvalidRequest(found.message, hint="is it a database of this service, and may this user write to it?")
+        if isinstance(found, Bug):
+            return found
+        return Unavailable(found.message, hint="is the address right, and is the server running?")
+
+    def _drop(self) -> None:
+        if self._connection is not None:
+            with suppress(SQLAlchemyError):
+                self._connection.close()
+            self._connection = None
+
+    def _answer(self, call: _Call, result: Any, error: Exception | None) -> None:
+        def settle() -> None:
+            if call.done.done():
+                return
+            if error is None:
+                call.done.set_result(result)
+            else:
+                call.done.set_exception(error)
+
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(settle)

@@ -1,0 +1,1 @@
+"""The ledger's tables, and its books written to and read from them."""

@@ -1,0 +1,249 @@
+"""Writing a step to the database, in one transaction with all that others are told of it.
+
+Runs in the store's writer thread. Rows go in bulk, a statement a table, in an order in which no constraint is broken on the way: accounts and
+claims are freed before others are made. The journal holds the heads of the two append-only chains; after a failed commit `load` reads them
+anew together with the books.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import Connection, and_, bindparam, delete, insert, update
+
+from hbox_common.errors import Conflict
+from hbox_common.model import Claim, Epoch, Index, Queue, Resources, format_slices
+from hbox_common.store import Letter
+
+from ..core.holding import Holding
+from ..core.step import Bucket, CardKey, Step
+from . import tables as t
+
+GENESIS = b"\0" * 32
+
+_SLOT_FREED = update(t.card_slots).where(t.card_slots.c.claim == bindparam("c")).values(live=False)
+_CLAIM_CHANGED = update(t.claims).where(t.claims.c.id == bindparam("c"))
+_ACCOUNT_MOVED = (
+    update(t.accounts)
+    .where(and_(t.accounts.c.queue == bindparam("q"), t.accounts.c.resource == bindparam("r")))
+    .values(pending=t.accounts.c.pending + bindparam("d_pending"), posted=t.accounts.c.posted + bindparam("d_posted"))
+)
+_card = t.card_accounts.c
+_CARD_MOVED = (
+    update(t.card_accounts)
+    .where(and_(_card.node == bindparam("n"), _card.card == bindparam("i")))
+    .values({name: _card[name] + bindparam(f"d_{name}") for name in ("cores", "memory_mib", "pods", "whole", "forced")})
+)
+_CARD_SIZED = _CARD_MOVED.values(size_mib=bindparam("s_mib"), shares=bindparam("s_shares"))
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of the audit: what changed how, by whose word and why. `at`: seconds since the epoch."""
+
+    epoch: Epoch
+    at: float
+    actor: str
+    subject: str
+    change: str
+    cause: str
+
+
+@dataclass(slots=True)
+class Head:
+    """Where the append-only chains end, and which accounts a transaction opened."""
+
+    audit_seq: int = 0
+    audit_hash: bytes = GENESIS
+    transfer_seq: int = 0
+    accounts: list[tuple[str, str]] = field(default_factory=list)
+    cards: list[CardKey] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Journal:
+    """The ledger's hand on the database. Writing leaves it as it is, since a transaction may run twice; `adopt` follows the commit."""
+
+    head: Head = field(default_factory=Head)
+    known_accounts: set[tuple[str, str]] = field(default_factory=set)
+    known_cards: set[CardKey] = field(default_factory=set)
+
+    def adopt(self, head: Head) -> None:
+        """Go on from what was committed."""
+        self.known_accounts.update(head.accounts)
+        self.known_cards.update(head.cards)
+        self.head = Head(head.audit_seq, head.audit_hash, head.transfer_seq)
+
+    def write(
+        self,
+        connection: Connection,
+        step: Step,
+        *,
+        epoch: Epoch,
+        index: Index,
+        letters: Sequence[Letter],
+        notes: Sequence[Record] = (),
+    ) -> Head:
+        """Write `step`, which takes the books from its first index to `index`. Raises Conflict when another epoch has begun."""
+        head = Head(self.head.audit_seq, self.head.audit_hash, self.head.transfer_seq)
+        fence(connection, epoch, step.first, index)
+        self._claims(connection, step)
+        self._cards(connection, step, head)
+        self._accounts(connection, step, head, epoch, index)
+        self._gangs(connection, step)
+        if step.stored:
+            connection.execute(insert(t.plan_answers), [_answer_row(s.scheduler, s.answer, step.now) for s in step.stored])
+        records = [
+            Record(epoch, step.now, c.actor, c.claim.id, f"{c.before or 'none'}->{c.claim.state}", c.cause)
+            for c in step.changes
+        ]
+        if rows := [_chain(head, record) for record in (*records, *notes)]:
+            connection.execute(insert(t.audit), rows)
+        t.outbox.add(connection, letters)
+        return head
+
+    def queue(self, connection: Connection, queue: Queue, *, gone: bool) -> None:
+        """Remember a queue's rules, or that it is gone."""
+        row = {
+            "name": queue.name, "phase": queue.phase, "capability": json.dumps(queue.capability), "weight": queue.weight,
+            "priority": queue.priority, "gone": gone,
+        }  # fmt: skip
+        connection.execute(delete(t.queues).where(t.queues.c.name == queue.name))
+        connection.execute(insert(t.queues), [row])
+
+    def _claims(self, connection: Connection, step: Step) -> None:
+        if freed := [{"c": id} for id, h in step.freed.items() if h.claim.slices]:
+            connection.execute(_SLOT_FREED, freed)
+        if step.touched:
+            connection.execute(_CLAIM_CHANGED, [{"c": id, **_state(h)} for id, h in step.touched.items()])
+        if step.made:
+            connection.execute(insert(t.claims), _claim_rows(step.made.values()))
+            slots = [
+                {"claim": id, "node": h.claim.node, "card": s.index, "slot": slot, "live": h.claim.state.live}
+                for id, h in step.made.items()
+                for s, slot in zip(h.claim.slices, h.slots, strict=True)
+            ]
+            if slots:
+                connection.execute(insert(t.card_slots), slots)
+
+    def _cards(self, connection: Connection, step: Step, head: Head) -> None:
+        if new := [key for key in step.cards if key not in self.known_cards]:
+            zeros = dict.fromkeys(("cores", "memory_mib", "pods", "whole", "forced", "size_mib"), 0)
+            connection.execute(insert(t.card_accounts), [{"node": k.node, "card": k.card, "shares": 1, **zeros} for k in new])
+            head.cards.extend(new)
+        moved: list[dict[str, Any]] = []
+        sized: list[dict[str, Any]] = []
+        for key, d in step.cards.items():
+            row = {
+                "n": key.node, "i": key.card, "d_cores": d.cores, "d_memory_mib": d.memory_mib, "d_pods": d.pods, "d_whole": d.whole,
+                "d_forced": d.forced,
+            }  # fmt: skip
+            if d.size is None:
+                moved.append(row)
+            else:
+                sized.append({**row, "s_mib": d.size[0], "s_shares": max(1, d.size[1])})
+        if moved:
+            connection.execute(_CARD_MOVED, moved)
+        if sized:
+            connection.execute(_CARD_SIZED, sized)
+
+    def _accounts(self, connection: Connection, step: Step, head: Head, epoch: Epoch, index: Index) -> None:
+        if not step.moves:
+            return
+        balance: dict[tuple[str, str], dict[Bucket, int]] = {}
+        rows = []
+        for move, amount in step.moves.items():
+            head.transfer_seq += 1
+            rows.append(
+                {"seq": head.transfer_seq, "epoch": epoch, "idx": index, "at": step.now, **move._asdict(), "amount": amount}
+            )
+            sums = balance.setdefault((move.queue, move.resource), dict.fromkeys(Bucket, 0))
+            sums[move.debit] -= amount
+            sums[move.credit] += amount
+        if new := [key for key in balance if key not in self.known_accounts]:
+            connection.execute(insert(t.accounts), [{"queue": q, "resource": r, "pending": 0, "posted": 0} for q, r in new])
+            head.accounts.extend(new)
+        connection.execute(insert(t.transfers), rows)
+        connection.execute(
+            _ACCOUNT_MOVED,
+            [{"q": q, "r": r, "d_pending": s[Bucket.PENDING], "d_posted": s[Bucket.POSTED]} for (q, r), s in balance.items()],
+        )
+
+    def _gangs(self, connection: Connection, step: Step) -> None:
+        if not step.gangs:
+            return
+        connection.execute(delete(t.gangs).where(t.gangs.c.job == bindparam("j")), [{"j": job} for job in step.gangs])
+        rows = [
+            {"job": g.job, "min_member": g.min_member, "deadline": g.deadline, "unwinding": g.unwinding, "finished": g.finished}
+            for g in step.gangs.values()
+            if g is not None
+        ]
+        if rows:
+            connection.execute(insert(t.gangs), rows)
+
+
+def _chain(head: Head, record: Record) -> dict[str, Any]:
+    head.audit_seq += 1
+    head.audit_hash = chained(head.audit_hash, head.audit_seq, record)
+    return {
+        "seq": head.audit_seq, "epoch": record.epoch, "at": record.at, "actor": record.actor, "subject": record.subject,
+        "change": record.change, "cause": record.cause, "hash": head.audit_hash,
+    }  # fmt: skip
+
+
+def chained(previous: bytes, seq: int, r: Record) -> bytes:
+    """The hash of an audit record: SHA-256 over the hash before it and all its fields."""
+    return sha256(
+        previous + "\0".join((str(seq), str(r.epoch), repr(r.at), r.actor, r.subject, r.change, r.cause)).encode()
+    ).digest()
+
+
+def fence(connection: Connection, epoch: Epoch, first: Index, index: Index) -> None:
+    """Go from `first` to `index` within `epoch`. Raises Conflict when the database is elsewhere: another ledger has begun an epoch."""
+    row = t.ledger.c
+    moved = connection.execute(update(t.ledger).where(and_(row.epoch == epoch, row.idx == first)).values(idx=index))
+    if moved.rowcount != 1:
+        raise Conflict(f"another quota-ledger has taken over from epoch {epoch}", hint="only one may run on a database")
+
+
+def _answer_row(scheduler: str, answer: Any, at: float) -> dict[str, Any]:
+    return {
+        "plan": answer.plan, "scheduler": scheduler, "job": answer.job, "committed": answer.committed, "reason": answer.reason,
+        "message": answer.message, "refresh": answer.refresh, "at": at,
+    }  # fmt: skip
+
+
+def _state(holding: Holding) -> dict[str, Any]:
+    claim = holding.claim
+    return {
+        "state": claim.state, "reason": claim.reason, "generation": holding.generation, "intent": holding.intent,
+        "intent_reason": holding.reason, "changed_at": holding.changed_at,
+    }  # fmt: skip
+
+
+def _claim_rows(holdings: Iterable[Holding]) -> list[dict[str, Any]]:
+    written: dict[int, str] = {}  # equal pods share one requests object; alive as long as their claims are
+
+    def requests(amounts: Resources) -> str:
+        text = written.get(id(amounts))
+        if text is None:
+            text = written[id(amounts)] = json.dumps(amounts, sort_keys=True)
+        return text
+
+    return [{**_identity(h.claim), "requests": requests(h.claim.requests), **_terms(h), **_state(h)} for h in holdings]
+
+
+def _identity(claim: Claim) -> dict[str, Any]:
+    return {
+        "id": claim.id, "pod_uid": claim.pod_uid, "namespace": claim.namespace, "pod": claim.pod, "job": claim.job, "plan": claim.plan,
+        "queue": claim.queue, "priority": claim.priority, "node": claim.node, "slices": format_slices(claim.slices),
+    }  # fmt: skip
+
+
+def _terms(holding: Holding) -> dict[str, Any]:
+    return {
+        "slots": ",".join(map(str, holding.slots)), "resource_version": holding.resource_version, "deadline": holding.deadline,
+        "forced": holding.forced, "traceparent": holding.traceparent,
+    }  # fmt: skip

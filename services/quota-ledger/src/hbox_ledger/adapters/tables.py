@@ -1,0 +1,182 @@
+"""The ledger's tables. What may never happen, the database forbids by itself:
+
+two live claims of one pod (claims_pod), two on one slot of a card (card_slots_slot), more than a card has, or anybody beside a whole card
+(card_accounts), less than nothing in an account (accounts), and rewriting history (triggers on transfers and audit; see the migration).
+
+Claims of pods that were found bound (`forced`) must be representable even where they over-book: they take slot -1, which is outside of the
+unique index, and a card is excused from its CHECK while one of them is on it. Arbitration gives nothing new to such a card unless it fits.
+Amounts are integers in base units; times are seconds since the epoch.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    text,
+)
+
+from hbox_common.store import Inbox, Outbox
+
+metadata = MetaData()
+
+inbox = Inbox(metadata)
+outbox = Outbox(metadata)
+
+#: One row: the epoch, and how many changes of claims it has seen.
+ledger = Table(
+    "ledger",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("idx", BigInteger, nullable=False),
+    CheckConstraint("id = 1", name="ledger_one"),
+)
+
+claims = Table(
+    "claims",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("pod_uid", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("pod", Text, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("plan", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("priority", BigInteger, nullable=False),
+    Column("node", Text, nullable=False),
+    Column("requests", Text, nullable=False),  # JSON
+    Column("slices", Text, nullable=False),
+    Column("slots", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("intent", Text, nullable=False),
+    Column("intent_reason", Text, nullable=False),
+    Column("resource_version", Text, nullable=False),
+    Column("deadline", Double, nullable=False),
+    Column("forced", Boolean, nullable=False),
+    Column("traceparent", Text, nullable=False),
+    Column("changed_at", Double, nullable=False),
+    CheckConstraint("state IN ('pending', 'posted', 'void')", name="claims_state"),
+    Index("claims_pod", "pod_uid", unique=True, sqlite_where=text("state <> 'void'"), postgresql_where=text("state <> 'void'")),
+    Index("claims_void", "changed_at", sqlite_where=text("state = 'void'"), postgresql_where=text("state = 'void'")),
+)
+
+card_slots = Table(
+    "card_slots",
+    metadata,
+    Column("claim", Text, ForeignKey("claims.id", ondelete="CASCADE"), primary_key=True),
+    Column("card", Integer, primary_key=True),
+    Column("node", Text, nullable=False),
+    Column("slot", Integer, nullable=False),
+    Column("live", Boolean, nullable=False),
+    Index(
+        "card_slots_slot", "node", "card", "slot", unique=True,
+        sqlite_where=text("live AND slot >= 0"), postgresql_where=text("live AND slot >= 0"),
+    ),
+)  # fmt: skip
+
+card_accounts = Table(
+    "card_accounts",
+    metadata,
+    Column("node", Text, primary_key=True),
+    Column("card", Integer, primary_key=True),
+    Column("cores", BigInteger, nullable=False),  # percent
+    Column("memory_mib", BigInteger, nullable=False),
+    Column("pods", BigInteger, nullable=False),
+    Column("whole", BigInteger, nullable=False),  # of these pods, those that take all of it
+    Column("forced", BigInteger, nullable=False),
+    Column("size_mib", BigInteger, nullable=False),
+    Column("shares", BigInteger, nullable=False),
+    CheckConstraint("cores >= 0 AND memory_mib >= 0 AND pods >= 0 AND whole >= 0 AND forced >= 0", name="card_accounts_none_below_zero"),
+    CheckConstraint(
+        "forced > 0 OR pods = 0 OR (cores <= 100 AND memory_mib <= size_mib AND pods <= shares AND (whole = 0 OR pods = 1))",
+        name="card_accounts_not_overbooked",
+    ),
+)  # fmt: skip
+
+#: A queue's balances: a cache of `transfers`, which a replay must reproduce.
+accounts = Table(
+    "accounts",
+    metadata,
+    Column("queue", Text, primary_key=True),
+    Column("resource", Text, primary_key=True),
+    Column("pending", BigInteger, nullable=False),
+    Column("posted", BigInteger, nullable=False),
+    CheckConstraint("pending >= 0 AND posted >= 0", name="accounts_not_negative"),
+)
+
+#: Double entry: each row takes from `debit` what it gives to `credit`. One a turn of the ledger, queue, resource and pair; append-only.
+transfers = Table(
+    "transfers",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("idx", BigInteger, nullable=False),  # of the last change of the turn
+    Column("at", Double, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("resource", Text, nullable=False),
+    Column("debit", Text, nullable=False),
+    Column("credit", Text, nullable=False),
+    Column("amount", BigInteger, nullable=False),
+    CheckConstraint("amount > 0 AND debit <> credit", name="transfers_move_something"),
+)
+
+plan_answers = Table(
+    "plan_answers",
+    metadata,
+    Column("plan", Text, primary_key=True),
+    Column("scheduler", Text, nullable=False),
+    Column("job", Text, nullable=False),
+    Column("committed", Boolean, nullable=False),
+    Column("reason", Text, nullable=True),
+    Column("message", Text, nullable=False),
+    Column("refresh", BigInteger, nullable=False),
+    Column("at", Double, nullable=False),
+    Index("plan_answers_at", "at"),
+)
+
+gangs = Table(
+    "gangs",
+    metadata,
+    Column("job", Text, primary_key=True),
+    Column("min_member", Integer, nullable=False),
+    Column("deadline", Double, nullable=False),
+    Column("unwinding", Boolean, nullable=False),
+    Column("finished", Integer, nullable=False),
+)
+
+#: Queues as last read from Kubernetes. A deleted one stays, as `gone`, so that its end is told after any crash.
+queues = Table(
+    "queues",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("phase", Text, nullable=False),
+    Column("capability", Text, nullable=False),  # JSON
+    Column("weight", BigInteger, nullable=False),
+    Column("priority", BigInteger, nullable=False),
+    Column("gone", Boolean, nullable=False),
+)
+
+#: One record a change of state, each with the hash of the one before: a chain that cannot be edited in the middle.
+audit = Table(
+    "audit",
+    metadata,
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("change", Text, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("hash", LargeBinary, nullable=False),
+)

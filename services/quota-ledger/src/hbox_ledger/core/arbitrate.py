@@ -1,0 +1,252 @@
+"""Judging plans: all of a plan becomes claims, or none of it does.
+
+Checks, in this order, and the first that fails is the answer: epoch and freeze (transient: the plan may be asked again), form, pods without a
+claim, queue, gang, then every placement against its node with the same `validate_claim` that the proposer used, each beside the ones before
+it. A committed plan is in the books when `arbitrate` returns; of a refused one nothing is left there.
+
+The gang rule does not trust the plan's `bound`: it counts the job's live claims. A plan of a gang that has not started may come in parts, as
+long as each leaves at least `min_member` live claims; a gang that is being unwound takes nothing until it is empty.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hbox_common.events import Bind, Placement, Plan, PlanAnswer, PlansProposed, QueueRefused
+from hbox_common.model import (
+    DEFAULT_QUEUE,
+    Claim,
+    Epoch,
+    Index,
+    PlanId,
+    PodUid,
+    Queue,
+    QueueName,
+    QueuePhase,
+    Refusal,
+    RefusalReason,
+    Resources,
+    validate_claim,
+)
+from hbox_common.model.devices import GPU
+from hbox_common.model.resources import add
+
+from .books import Books
+from .holding import Gang, Holding, Intent
+from .identity import BIND, claim_id, decision_id
+from .step import Step, StoredAnswer
+
+_IMPLICIT = Queue(DEFAULT_QUEUE)
+
+#: A plan's deadline is a promise to unwind; one far away would keep a partial gang's cards for as long.
+MAX_DEADLINE_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    holdings: tuple[Holding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    refusal: Refusal
+    refresh: Index  #: a view of the books that is as new shows why
+
+
+def propose(books: Books, step: Step, proposed: PlansProposed, answered: Mapping[PlanId, PlanAnswer]) -> None:
+    """Answer every plan of one message, into `step`. `answered` holds what was answered before: it is said again, the same."""
+    for plan in proposed.plans:
+        before = answered.get(plan.id) or step.answers.get(proposed.scheduler, {}).get(plan.id)
+        if before is not None and before.reason not in (RefusalReason.STALE_EPOCH, RefusalReason.FROZEN):
+            step.answer(proposed.scheduler, before)
+            continue
+        verdict = _closed(books, proposed.epoch) or arbitrate(books, step, plan)
+        answer = _answer(plan, verdict)
+        step.answer(proposed.scheduler, answer)
+        if answer.reason in (RefusalReason.STALE_EPOCH, RefusalReason.FROZEN):
+            continue
+        step.stored.append(StoredAnswer(proposed.scheduler, answer))
+        if isinstance(verdict, Refused):
+            step.refused.append(
+                QueueRefused(
+                    queue=plan.queue, job=plan.job, reason=verdict.refusal.reason, message=verdict.refusal.message, at=step.now
+                )
+            )
+
+
+def _closed(books: Books, epoch: Epoch) -> Refused | None:
+    if epoch != books.epoch:
+        said = f"the plan was made in epoch {epoch}, the ledger is in {books.epoch}"
+        return Refused(Refusal(RefusalReason.STALE_EPOCH, said), books.index)
+    if books.frozen:
+        return Refused(Refusal(RefusalReason.FROZEN, "the ledger is reading what runs; ask again"), books.index)
+    return None
+
+
+def _answer(plan: Plan, verdict: Committed | Refused) -> PlanAnswer:
+    if isinstance(verdict, Committed):
+        return PlanAnswer(plan=plan.id, job=plan.job, committed=True)
+    refusal = verdict.refusal
+    return PlanAnswer(
+        plan=plan.id, job=plan.job, committed=False, reason=refusal.reason, message=refusal.message, refresh=verdict.refresh
+    )
+
+
+def arbitrate(books: Books, step: Step, plan: Plan) -> Committed | Refused:
+    """Enter the plan's claims into the books and its binds into `step`, or say why not."""
+    refusal = _malformed(plan) or _claimed(books, plan) or _queue(books, plan) or _gang(books, plan) or _nodes(books, plan)
+    if refusal is not None:
+        return Refused(refusal, books.index)
+    deadline = step.now + min(plan.deadline_s, MAX_DEADLINE_S)
+    holdings = tuple(_holding(plan, placement, deadline, step.now) for placement in plan.placements)
+    for holding, placement in zip(holdings, plan.placements, strict=True):
+        books.enter(step, holding, actor="scheduler-core", cause=f"plan {plan.id}", booked=True)
+        step.binds.append(bind_of(holding, pod=placement.pod))
+    _begin_gang(books, step, plan, deadline)
+    return Committed(holdings)
+
+
+def bind_of(holding: Holding, *, pod: str) -> Bind:
+    """The decision to bind this claim's pod, the same at every sending."""
+    claim = holding.claim
+    return Bind(
+        id=decision_id(claim.id, holding.generation, BIND),
+        claim=claim.id,
+        generation=holding.generation,
+        plan=claim.plan,
+        job=claim.job,
+        queue=claim.queue,
+        namespace=claim.namespace,
+        pod=pod,
+        pod_uid=claim.pod_uid,
+        resource_version=holding.resource_version,
+        node=claim.node,
+        slices=claim.slices,
+        deadline=holding.deadline,
+        traceparent=holding.traceparent,
+    )
+
+
+def _holding(plan: Plan, placement: Placement, deadline: float, now: float) -> Holding:
+    claim = Claim(
+        id=claim_id(plan.id, placement.pod_uid),
+        pod_uid=placement.pod_uid,
+        namespace=plan.namespace,
+        pod=placement.pod,
+        job=plan.job,
+        plan=plan.id,
+        queue=plan.queue,
+        priority=plan.priority,
+        node=placement.node,
+        requests=plan.requests[placement.requests],
+        slices=placement.slices,
+    )
+    return Holding(
+        claim=claim,
+        resource_version=placement.resource_version,
+        deadline=deadline,
+        changed_at=now,
+        intent=Intent.BIND,
+        traceparent=plan.traceparent,
+        sent_at=now,
+        sendings=1,
+    )
+
+
+def _malformed(plan: Plan) -> Refusal | None:
+    def wrong(what: str) -> Refusal:
+        return Refusal(RefusalReason.MALFORMED, what)
+
+    if not plan.placements:
+        return wrong("the plan places nothing")
+    if plan.min_member < 1 or plan.deadline_s <= 0 or not plan.queue:
+        return wrong("a plan needs a queue, a min_member of at least 1 and a deadline in the future")
+    if any(amount < 0 for requests in plan.requests for amount in requests.values()):
+        return wrong("a request is negative")
+    pods: set[PodUid] = set()
+    for placement in plan.placements:
+        if not 0 <= placement.requests < len(plan.requests):
+            return wrong(f"pod {placement.pod} points at requests that the plan does not have")
+        if placement.pod_uid in pods:
+            return wrong(f"pod {placement.pod} is placed twice")
+        pods.add(placement.pod_uid)
+        if len(placement.slices) != plan.requests[placement.requests].get(GPU, 0):
+            return wrong(f"pod {placement.pod} asks for other cards than it is given")
+        if any(s.cores < 0 or s.memory_mib < 0 for s in placement.slices):
+            return wrong(f"pod {placement.pod} is given less than nothing of a card")
+    return None
+
+
+def _claimed(books: Books, plan: Plan) -> Refusal | None:
+    for placement in plan.placements:
+        if placement.pod_uid in books.by_pod:
+            return Refusal(RefusalReason.POD_CLAIMED, f"pod {placement.pod} has a live claim already")
+        if placement.pod_uid in books.gone:
+            return Refusal(RefusalReason.POD_CLAIMED, f"pod {placement.pod} is gone")
+    return None
+
+
+def _queue(books: Books, plan: Plan) -> Refusal | None:
+    queue = books.queues.get(plan.queue) or (_IMPLICIT if plan.queue == DEFAULT_QUEUE else None)
+    if queue is None:
+        return Refusal(RefusalReason.QUEUE_UNKNOWN, f"there is no queue {plan.queue}")
+    if queue.phase is not QueuePhase.OPEN:
+        return Refusal(RefusalReason.QUEUE_CLOSED, f"queue {plan.queue} is closed")
+    if not queue.capability:
+        return None
+    asked: Resources = {}
+    for placement in plan.placements:
+        add(asked, plan.requests[placement.requests])
+    used = books.used.get(plan.queue, {})
+    over = [
+        f"{name} ({used.get(name, 0)} used + {asked[name]} asked > {limit})"
+        for name, limit in sorted(queue.capability.items())
+        if asked.get(name, 0) > 0 and used.get(name, 0) + asked[name] > limit
+    ]
+    return Refusal(RefusalReason.QUEUE_CAPABILITY, f"queue {plan.queue} has too little {', '.join(over)}") if over else None
+
+
+def _gang(books: Books, plan: Plan) -> Refusal | None:
+    gang, job = books.gangs.get(plan.job), books.jobs.get(plan.job)
+    if gang is not None and gang.unwinding:
+        return Refusal(
+            RefusalReason.GANG_INCOMPLETE, f"{plan.name} did not start whole in time; its members are being taken back"
+        )
+    live = (len(job.live) if job is not None else 0) + (gang.finished if gang is not None else 0)
+    if live + len(plan.placements) < plan.min_member:
+        said = (
+            f"{plan.name} has {live} members with a claim and places {len(plan.placements)}; it starts with {plan.min_member}"
+        )
+        return Refusal(RefusalReason.GANG_INCOMPLETE, said)
+    return None
+
+
+def _nodes(books: Books, plan: Plan) -> Refusal | None:
+    """Validate every placement beside those before it, and book it. Nothing stays booked where one is refused."""
+    for done, placement in enumerate(plan.placements):
+        requests, node = plan.requests[placement.requests], books.node(placement.node)
+        refusal = validate_claim(
+            books.nodes.get(placement.node), books.verdicts.get(placement.node), node, requests, placement.slices
+        )
+        if refusal is not None:
+            for earlier in plan.placements[:done]:
+                books.node(earlier.node).book(plan.requests[earlier.requests], earlier.slices, -1)
+            return refusal
+        node.book(requests, placement.slices)
+    return None
+
+
+def _begin_gang(books: Books, step: Step, plan: Plan, deadline: float) -> None:
+    if plan.min_member <= 1 or books.jobs[plan.job].posted >= plan.min_member:
+        return
+    if (
+        gang := books.gangs.get(plan.job)
+    ) is not None:  # its deadline stands: a gang that is filled up again and again must end
+        gang.min_member = plan.min_member
+        step.gangs[plan.job] = gang
+        return
+    books.gangs[plan.job] = step.gangs[plan.job] = Gang(plan.job, plan.min_member, deadline)
+
+
+def usage(books: Books) -> dict[QueueName, Resources]:
+    """What the live claims of each queue add up to, without zeros."""
+    return {name: {r: n for r, n in used.items() if n} for name, used in books.used.items()}

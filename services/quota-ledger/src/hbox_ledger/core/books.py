@@ -1,0 +1,218 @@
+"""The books: the database's live claims in memory, with the sums that arbitration needs.
+
+The books are a cache. Every change goes through `enter`, `post`, `void`, which write the same into the step that is being made; the shell
+commits that step to the database, and where the commit fails it throws the books away and reads them anew. `validate` recounts everything.
+
+Invariants (reference reliability §6): S1 and S2 by arbitration plus the database's constraints, S3 by arbitration over `used`, S5 by
+construction (a move has both its ends), S12 since the only writers of a claim's state are the three functions here.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from hbox_common.model import (
+    Claim,
+    ClaimId,
+    ClaimState,
+    Epoch,
+    Index,
+    JobId,
+    NodeBooks,
+    NodeName,
+    NodeState,
+    PodUid,
+    Queue,
+    QueueName,
+    Resources,
+    Verdict,
+)
+from hbox_common.model.resources import add
+
+from .holding import Gang, Holding, Intent
+from .step import Bucket, CardDelta, CardKey, Change, Step
+
+#: Pods that are gone and of which late news may still come. A uid never comes back, so that forgetting one only costs a diff.
+TOMBSTONES = 100_000
+
+_BUCKET = {ClaimState.PENDING: Bucket.PENDING, ClaimState.POSTED: Bucket.POSTED}
+
+
+@dataclass(slots=True)
+class JobBooks:
+    """The live claims of one job, and how many of them are posted."""
+
+    live: dict[ClaimId, None] = field(default_factory=dict)
+    posted: int = 0
+
+
+@dataclass(slots=True)
+class Books:
+    epoch: Epoch
+    index: Index = Index(0)
+    frozen: bool = True  #: no plan is accepted until the books agree with Kubernetes
+    nodes: dict[NodeName, NodeState] = field(default_factory=dict)
+    verdicts: dict[NodeName, Verdict] = field(default_factory=dict)
+    queues: dict[QueueName, Queue] = field(default_factory=dict)
+    live: dict[ClaimId, Holding] = field(default_factory=dict)
+    open: dict[ClaimId, Holding] = field(default_factory=dict)  #: of `live`: with a decision that has no result yet
+    by_pod: dict[PodUid, ClaimId] = field(default_factory=dict)
+    by_node: dict[NodeName, NodeBooks] = field(default_factory=dict)
+    jobs: dict[JobId, JobBooks] = field(default_factory=dict)
+    used: dict[QueueName, Resources] = field(default_factory=dict)  #: pending and posted
+    gangs: dict[JobId, Gang] = field(default_factory=dict)
+    slots: dict[CardKey, set[int]] = field(default_factory=dict)
+    gone: dict[PodUid, None] = field(default_factory=dict)  #: in order of going
+    suspects: set[ClaimId] = field(default_factory=set)  #: posted, but absent from the last list of pods
+
+    def step(self, now: float) -> Step:
+        """An empty step at the books' present index."""
+        return Step(now, self.index)
+
+    def node(self, name: NodeName) -> NodeBooks:
+        return self.by_node.setdefault(name, NodeBooks())
+
+    def load(self, holdings: Iterable[Holding], gangs: Iterable[Gang]) -> None:
+        """Fill empty books with what the database holds."""
+        for holding in holdings:
+            self._index(holding, book_node=True)
+        self.gangs = {gang.job: gang for gang in gangs}
+
+    def enter(self, step: Step, holding: Holding, *, actor: str, cause: str, booked: bool = False) -> None:
+        """Add a new live claim. `booked`: the node's books hold it already, as after validation."""
+        claim = holding.claim
+        assert claim.id not in self.live
+        assert claim.pod_uid not in self.by_pod
+        if holding.forced:
+            holding.slots = (-1,) * len(claim.slices)
+        else:
+            holding.slots = tuple(self._slot(CardKey(claim.node, s.index)) for s in claim.slices)
+        self._index(holding, book_node=not booked)
+        step.made[claim.id] = holding
+        self._on_cards(step, holding, 1)
+        self._move(step, claim, Bucket.FREE, _BUCKET[claim.state])
+        self._changed(step, claim, None, actor, cause)
+
+    def post(self, step: Step, holding: Holding, *, actor: str, cause: str) -> None:
+        """PENDING -> POSTED: its pod is bound where the claim says."""
+        assert holding.claim.state is ClaimState.PENDING
+        holding.claim = replace(holding.claim, state=ClaimState.POSTED)
+        self.jobs[holding.claim.job].posted += 1
+        self.intend(step, holding, Intent.NONE)
+        self._move(step, holding.claim, Bucket.PENDING, Bucket.POSTED)
+        self._changed(step, holding.claim, ClaimState.PENDING, actor, cause)
+
+    def void(self, step: Step, holding: Holding, *, actor: str, cause: str) -> None:
+        """PENDING or POSTED -> VOID: on evidence that its pod holds nothing there and never will."""
+        claim, before = holding.claim, holding.claim.state
+        self._unindex(holding)
+        holding.intent = Intent.NONE
+        holding.claim = replace(claim, state=ClaimState.VOID, reason=cause)
+        if claim.id not in step.made:
+            step.touched[claim.id] = step.freed[claim.id] = holding
+        holding.changed_at = step.now
+        self._on_cards(step, holding, -1)
+        self._move(step, claim, _BUCKET[before], Bucket.FREE)
+        self._changed(step, holding.claim, before, actor, cause)
+
+    def intend(self, step: Step, holding: Holding, intent: Intent) -> None:
+        """Note which decision on a live claim is open now."""
+        holding.intent, holding.changed_at = intent, step.now
+        if intent is Intent.NONE:
+            self.open.pop(holding.claim.id, None)
+        else:
+            self.open[holding.claim.id] = holding
+        if holding.claim.id not in step.made:
+            step.touched[holding.claim.id] = holding
+
+    def bury(self, pod: PodUid) -> None:
+        """Remember that this pod holds nothing any more, whatever older news may say."""
+        self.gone[pod] = None
+        while len(self.gone) > TOMBSTONES:
+            del self.gone[next(iter(self.gone))]
+
+    def _slot(self, card: CardKey) -> int:
+        taken = self.slots.get(card, ())
+        return next(n for n in range(len(taken) + 1) if n not in taken)
+
+    def _index(self, holding: Holding, *, book_node: bool) -> None:
+        claim = holding.claim
+        self.live[claim.id] = holding
+        self.by_pod[claim.pod_uid] = claim.id
+        if holding.intent is not Intent.NONE:
+            self.open[claim.id] = holding
+        job = self.jobs.setdefault(claim.job, JobBooks())
+        job.live[claim.id] = None
+        job.posted += claim.state is ClaimState.POSTED
+        if book_node:
+            self.node(claim.node).book(claim.requests, claim.slices)
+        for slot, s in zip(holding.slots, claim.slices, strict=True):
+            if slot >= 0:
+                self.slots.setdefault(CardKey(claim.node, s.index), set()).add(slot)
+        if claim.queue:
+            add(self.used.setdefault(claim.queue, {}), claim.requests)
+
+    def _unindex(self, holding: Holding) -> None:
+        claim = holding.claim
+        del self.live[claim.id], self.by_pod[claim.pod_uid]
+        self.open.pop(claim.id, None)
+        self.suspects.discard(claim.id)
+        job = self.jobs[claim.job]
+        del job.live[claim.id]
+        job.posted -= claim.state is ClaimState.POSTED
+        if not job.live:
+            del self.jobs[claim.job]
+        self.by_node[claim.node].book(claim.requests, claim.slices, -1)
+        for slot, s in zip(holding.slots, claim.slices, strict=True):
+            self.slots.get(CardKey(claim.node, s.index), set()).discard(slot)
+        if claim.queue:
+            add(self.used[claim.queue], claim.requests, -1)
+
+    def _on_cards(self, step: Step, holding: Holding, times: int) -> None:
+        claim = holding.claim
+        if not claim.slices:
+            return
+        node = self.nodes.get(claim.node)
+        sizes = {card.index: (card.memory_mib, card.shares) for card in node.cards} if node is not None else {}
+        for s in claim.slices:
+            delta = step.cards.setdefault(CardKey(claim.node, s.index), CardDelta())
+            delta.cores += times * s.cores
+            delta.memory_mib += times * s.memory_mib
+            delta.pods += times
+            delta.whole += times * s.whole
+            delta.forced += times * holding.forced
+            if times > 0 and not holding.forced:
+                delta.size = sizes[s.index]
+
+    def _move(self, step: Step, claim: Claim, debit: Bucket, credit: Bucket) -> None:
+        if not claim.queue:
+            return  # pods that HBox does not schedule use nobody's quota
+        step.queues.add(claim.queue)
+        for resource, amount in claim.requests.items():
+            step.move(claim.queue, resource, debit, credit, amount)
+
+    def _changed(self, step: Step, claim: Claim, before: ClaimState | None, actor: str, cause: str) -> None:
+        self.index = Index(self.index + 1)
+        step.changes.append(Change(self.index, claim, before, actor, cause))
+
+    def validate(self) -> None:
+        """Recount everything from the live claims. Raises AssertionError where a sum, an index or an invariant is wrong."""
+        fresh = Books(self.epoch)
+        fresh.load(self.live.values(), ())
+        assert fresh.by_pod == self.by_pod
+        assert fresh.jobs == self.jobs
+        assert fresh.open == self.open
+        assert _solid(fresh.used) == _solid(self.used)
+        assert {k: v for k, v in fresh.slots.items() if v} == {k: v for k, v in self.slots.items() if v}
+        for name, books in self.by_node.items():
+            counted = fresh.node(name)
+            assert _solid({name: books.used}) == _solid({name: counted.used})
+            cards = {i: c for i, c in books.cards.items() if c.pods or c.cores or c.memory_mib}
+            assert cards == counted.cards
+        for holding in self.live.values():
+            assert holding.claim.state.live
+            assert (holding.claim.state is ClaimState.PENDING) <= (holding.intent in (Intent.BIND, Intent.REVOKE))
+
+
+def _solid(sums: Mapping[QueueName, Resources] | Mapping[NodeName, Resources]) -> dict[str, Resources]:
+    clean = {str(k): {r: n for r, n in v.items() if n} for k, v in sums.items()}
+    return {k: v for k, v in clean.items() if v}

@@ -1,0 +1,44 @@
+"""What the ledger keeps of a live claim, and of a gang that has not started whole yet."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hbox_common.model import Claim, JobId
+
+
+class Intent(StrEnum):
+    """The decision on a claim that has no result yet. It is sent again until it has one."""
+
+    NONE = "none"
+    BIND = "bind"
+    REVOKE = "revoke"
+    EVICT = "evict"
+
+
+@dataclass(slots=True)
+class Holding:
+    """A live claim and what was decided on it. Times are seconds since the epoch."""
+
+    claim: Claim
+    resource_version: str  #: of the pod when it was planned: fences the binding
+    deadline: float  #: until when its binding may begin; 0 = none
+    changed_at: float
+    generation: int = 1  #: counts the decisions on this claim
+    intent: Intent = Intent.NONE
+    reason: str = ""  #: of an eviction or revocation
+    forced: bool = False  #: found bound: counts even where it over-books
+    traceparent: str = ""
+    slots: tuple[int, ...] = ()  #: one a slice; -1 for forced claims
+    sent_at: float = 0.0  #: when the open decision was last sent
+    sendings: int = 0
+
+
+@dataclass(slots=True)
+class Gang:
+    """A job on its way from nothing bound to `min_member` bound. It ends with either, at `deadline` at the latest."""
+
+    job: JobId
+    min_member: int
+    deadline: float
+    unwinding: bool = False
+    finished: int = 0  #: members that succeeded meanwhile

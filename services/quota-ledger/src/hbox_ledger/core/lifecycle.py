@@ -1,0 +1,199 @@
+"""The life of a claim after its plan was committed: what each piece of evidence does to it.
+
+    claim     open decision   evidence                                                    becomes
+    --------  --------------  ----------------------------------------------------------  -----------------------------------------
+    PENDING   bind            outcome BOUND on its node; pod seen there with its claim     POSTED
+    PENDING   bind, revoke    outcome CONFLICT, EXPIRED, REVOKED, GONE                     VOID
+    PENDING   bind, revoke    outcome GONE that names its node (bound, and being deleted)  POSTED
+    PENDING   bind            outcome REJECTED of the bind                                 VOID
+    PENDING   bind            deadline passed                                              same, revoke
+    PENDING   revoke          outcome BOUND                                                POSTED; evict if its gang is unwound
+    PENDING   any             pod seen elsewhere, or there without its claim               VOID, and a claim as found
+    POSTED    evict           outcome EVICTED                                              same, no decision open (its going is evidence)
+    POSTED    evict           outcome GONE                                                 VOID
+    POSTED    any             outcome of its bind                                          same (late news)
+    live      any             pod seen terminal or gone                                    VOID
+    live      any             outcome UNKNOWN, REJECTED of a revoke or an eviction         same; the decision is sent again
+    VOID      -               anything                                                     VOID (S12)
+    none      -               pod seen bound or running                                    POSTED as found, even over-booked
+
+A clock frees nothing (S13): a deadline makes a revocation or an eviction, and their result frees. A bind's GONE leaves a posted claim alone,
+since a pod that is being deleted still holds its node; that its uid is absent is told by the eviction or by the watch of pods.
+
+A gang of two and more is on its way (`Gang`) from its first claims until `min_member` are posted or have succeeded. At its deadline it is
+unwound whole: bound members are evicted, the others revoked. It ends when it has started, or when nothing of it is left.
+"""
+
+from hbox_common.events import BindOutcome, Evict, EvictKind, Outcome
+from hbox_common.model import Claim, ClaimState, JobId, PlanId, PodFact, PodPhase, QueueName
+
+from .arbitrate import bind_of
+from .books import Books
+from .find import slices_of
+from .holding import Gang, Holding, Intent
+from .identity import decision_id, found_claim_id
+from .step import Step
+
+#: An open decision without a result is sent again after so long, then after twice as long, up to the second figure.
+RESEND_S, RESEND_MAX_S = 15.0, 120.0
+
+_VOIDS = (BindOutcome.CONFLICT, BindOutcome.EXPIRED, BindOutcome.REVOKED, BindOutcome.GONE)
+
+_KIND = {Intent.EVICT: EvictKind.EVICT, Intent.REVOKE: EvictKind.REVOKE}
+
+
+def outcome(books: Books, step: Step, result: Outcome) -> None:
+    """Take in what became of a decision."""
+    holding = books.live.get(result.claim)
+    if holding is None or result.outcome is BindOutcome.UNKNOWN:
+        return
+    claim, of_bind = holding.claim, result.generation <= 1
+    cause = f"{result.outcome}: {result.message}" if result.message else str(result.outcome)
+    if claim.state is ClaimState.PENDING:
+        bound = result.outcome is BindOutcome.BOUND
+        if (result.node == claim.node and (bound or result.outcome is BindOutcome.GONE)) or (bound and not result.node):
+            _posted(books, step, holding, actor="binder", cause=cause)
+        elif result.outcome in (*_VOIDS, BindOutcome.BOUND) or (of_bind and result.outcome is BindOutcome.REJECTED):
+            _void(books, step, holding, actor="binder", cause=cause)
+        return
+    if of_bind or result.generation != holding.generation:
+        return
+    if result.outcome is BindOutcome.GONE:
+        books.bury(claim.pod_uid)
+        _void(books, step, holding, actor="binder", cause=cause)
+    elif result.outcome is BindOutcome.EVICTED and holding.intent is Intent.EVICT:
+        books.intend(step, holding, Intent.NONE)
+
+
+def observed(books: Books, step: Step, fact: PodFact, *, actor: str = "job-controller") -> None:
+    """Take in what Kubernetes says of a pod that has, or had, a node."""
+    known = books.by_pod.get(fact.uid)
+    holding = books.live[known] if known is not None else None
+    if not fact.phase.holds:
+        books.bury(fact.uid)
+        if holding is not None:
+            finished = fact.phase is PodPhase.SUCCEEDED
+            _void(books, step, holding, actor=actor, cause=f"its pod is {fact.phase}", finished=finished)
+        return
+    if fact.uid in books.gone:
+        return  # older news than what is known
+    if holding is not None:
+        claim = holding.claim
+        books.suspects.discard(claim.id)
+        if claim.node == fact.node and (claim.state is ClaimState.POSTED or fact.claim == claim.id):
+            if claim.state is ClaimState.PENDING:
+                _posted(books, step, holding, actor=actor, cause=f"its pod is {fact.phase}")
+            return
+        _void(books, step, holding, actor=actor, cause=f"its pod was bound by another, to {fact.node}")
+    _force(books, step, fact, actor)
+
+
+def tick(books: Books, step: Step) -> None:
+    """Make what time asks for: unwind gangs, revoke binds that are overdue, send again what has no result."""
+    for gang in list(books.gangs.values()):
+        if not gang.unwinding and gang.deadline <= step.now:
+            gang.unwinding = True
+            step.gangs[gang.job] = gang
+            reason = f"its gang of {gang.min_member} did not start whole in time"
+            for claim in list(books.jobs[gang.job].live):
+                _take_back(books, step, books.live[claim], reason)
+    for holding in list(books.open.values()):
+        if holding.intent is Intent.BIND and 0 < holding.deadline <= step.now:
+            _take_back(books, step, holding, "its deadline passed")
+        elif step.now - holding.sent_at >= min(RESEND_S * 2 ** max(0, holding.sendings - 1), RESEND_MAX_S):
+            send(step, holding)
+
+
+def send_open(books: Books, step: Step) -> None:
+    """Send every open decision again, as at the start of an epoch: the binder drops those of older ones."""
+    for holding in list(books.open.values()):
+        send(step, holding)
+
+
+def send(step: Step, holding: Holding) -> None:
+    """Send the open decision of a live claim."""
+    claim = holding.claim
+    holding.sent_at, holding.sendings = step.now, holding.sendings + 1
+    if holding.intent is Intent.BIND:
+        step.binds.append(bind_of(holding, pod=claim.pod))
+        return
+    kind = _KIND[holding.intent]
+    step.evictions.append(
+        Evict(
+            id=decision_id(claim.id, holding.generation, kind),
+            kind=kind,
+            claim=claim.id,
+            generation=holding.generation,
+            job=claim.job,
+            namespace=claim.namespace,
+            pod=claim.pod,
+            pod_uid=claim.pod_uid,
+            reason=holding.reason,
+            traceparent=holding.traceparent,
+        )
+    )
+
+
+def _take_back(books: Books, step: Step, holding: Holding, reason: str) -> None:
+    """Decide that this claim has to end: evict its pod if it is bound, else make sure that it will not be."""
+    intent = Intent.EVICT if holding.claim.state is ClaimState.POSTED else Intent.REVOKE
+    if holding.intent is intent:
+        return
+    holding.generation, holding.reason, holding.sendings = holding.generation + 1, reason, 0
+    books.intend(step, holding, intent)
+    send(step, holding)
+
+
+def _posted(books: Books, step: Step, holding: Holding, *, actor: str, cause: str) -> None:
+    books.post(step, holding, actor=actor, cause=cause)
+    gang = books.gangs.get(holding.claim.job)
+    if gang is None:
+        return
+    if gang.unwinding:
+        _take_back(books, step, holding, f"its gang of {gang.min_member} did not start whole in time")
+    elif books.jobs[gang.job].posted + gang.finished >= gang.min_member:
+        _end(books, step, gang)
+
+
+def _void(books: Books, step: Step, holding: Holding, *, actor: str, cause: str, finished: bool = False) -> None:
+    job = holding.claim.job
+    books.void(step, holding, actor=actor, cause=cause)
+    gang = books.gangs.get(job)
+    if gang is None:
+        return
+    if finished:
+        gang.finished += 1
+        step.gangs[job] = gang
+    left = books.jobs.get(job)
+    if left is None or (not gang.unwinding and left.posted + gang.finished >= gang.min_member):
+        _end(books, step, gang)
+
+
+def _end(books: Books, step: Step, gang: Gang) -> None:
+    del books.gangs[gang.job]
+    step.gangs[gang.job] = None
+
+
+def _force(books: Books, step: Step, fact: PodFact, actor: str) -> None:
+    """Account for a pod that runs without a live claim: reality is not refused, even where it over-books."""
+    claim = Claim(
+        id=found_claim_id(fact.uid, books.epoch, books.index),
+        pod_uid=fact.uid,
+        namespace=fact.namespace,
+        pod=fact.name,
+        job=fact.job or JobId(fact.uid),
+        plan=PlanId(""),
+        queue=fact.queue if fact.ours else QueueName(""),
+        priority=fact.priority,
+        node=fact.node,
+        requests={name: amount for name, amount in fact.requests.items() if amount > 0},
+        slices=slices_of(books, fact),
+        state=ClaimState.POSTED,
+    )
+    holding = Holding(claim, fact.resource_version, deadline=0.0, changed_at=step.now, forced=True)
+    books.enter(step, holding, actor=actor, cause="found bound without a live claim")
+
+
+def absent(books: Books, step: Step, holding: Holding) -> None:
+    """Free a claim whose pod is in no list any more. It is not buried: should the lists have been wrong, it is found again."""
+    _void(books, step, holding, actor="reconciler", cause="its pod is in no list of pods with a node")

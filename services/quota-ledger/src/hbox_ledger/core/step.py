@@ -1,0 +1,96 @@
+"""What one turn of the ledger changes, as data: the journal writes it in one transaction, the relay sends what it tells others."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple
+
+from hbox_common.events import Bind, Evict, PlanAnswer, QueueRefused
+from hbox_common.model import Claim, ClaimId, ClaimState, Index, JobId, NodeName, PlanId, QueueName, SchedulerId
+
+from .holding import Gang, Holding
+
+
+class Bucket(StrEnum):
+    """Where a queue's units are: with everybody, promised, or in use."""
+
+    FREE = "free"
+    PENDING = "pending"
+    POSTED = "posted"
+
+
+class Move(NamedTuple):
+    """Units of one resource of one queue that go from `debit` to `credit`: both entries of the book in one row."""
+
+    queue: QueueName
+    resource: str
+    debit: Bucket
+    credit: Bucket
+
+
+class CardKey(NamedTuple):
+    node: NodeName
+    card: int
+
+
+@dataclass(slots=True)
+class CardDelta:
+    """What a turn adds to one card's account. `size` is (MiB, shares) of the card, set where a claim was validated against it."""
+
+    cores: int = 0
+    memory_mib: int = 0
+    pods: int = 0
+    whole: int = 0
+    forced: int = 0
+    size: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of one claim, numbered by the index: the unit of the feed and of the audit."""
+
+    index: Index
+    claim: Claim
+    before: ClaimState | None
+    actor: str
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAnswer:
+    scheduler: SchedulerId
+    answer: PlanAnswer
+
+
+@dataclass(slots=True)
+class Step:
+    """The effects of one turn. `now` is its time, in seconds since the epoch; everything else is in the order of happening."""
+
+    now: float
+    first: Index  #: the books' index before it
+    changes: list[Change] = field(default_factory=list)
+    made: dict[ClaimId, Holding] = field(default_factory=dict)
+    touched: dict[ClaimId, Holding] = field(default_factory=dict)  #: changed in it, made before
+    freed: dict[ClaimId, Holding] = field(default_factory=dict)  #: of `touched`: voided in it
+    moves: dict[Move, int] = field(default_factory=dict)
+    cards: dict[CardKey, CardDelta] = field(default_factory=dict)
+    gangs: dict[JobId, Gang | None] = field(default_factory=dict)
+    queues: set[QueueName] = field(default_factory=set)  #: whose use changed
+    stored: list[StoredAnswer] = field(default_factory=list)
+    answers: dict[SchedulerId, dict[PlanId, PlanAnswer]] = field(default_factory=dict)
+    refused: list[QueueRefused] = field(default_factory=list)
+    binds: list[Bind] = field(default_factory=list)
+    evictions: list[Evict] = field(default_factory=list)
+    announce: bool = False  #: tell of the epoch and index even where no claim changed
+
+    @property
+    def durable(self) -> bool:
+        """Whether anything of it has to be on disk."""
+        return bool(self.changes or self.touched or self.gangs or self.stored or self.binds or self.evictions or self.announce)
+
+    def move(self, queue: QueueName, resource: str, debit: Bucket, credit: Bucket, amount: int) -> None:
+        if amount:
+            key = Move(queue, resource, debit, credit)
+            self.moves[key] = self.moves.get(key, 0) + amount
+
+    def answer(self, scheduler: SchedulerId, answer: PlanAnswer) -> None:
+        self.answers.setdefault(scheduler, {})[answer.plan] = answer
