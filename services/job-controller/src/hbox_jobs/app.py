@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=kube.KubeObject)
 
 HEALTH_S = 1.0
+STARTING_S = 0.05
 #: A watch brings bookmarks about once a minute; one that was silent for longer than two is stale.
 STALE_S = 150.0
 
@@ -234,7 +235,7 @@ class JobController:
             metrics.JOBS.set(counts["jobs"])
             metrics.PODS.set(counts["pods"])
             metrics.BACKLOG.set(self.feedback.waiting() + len(self.jobs.phases))
-            await asyncio.sleep(HEALTH_S)
+            await asyncio.sleep(HEALTH_S if self._health.ready else STARTING_S)
 
 
 def _complaint(informer: Informer[T]) -> str:

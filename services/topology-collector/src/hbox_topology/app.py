@@ -25,6 +25,7 @@ from .settings import TopologySettings
 log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
+STARTING_S = 0.05
 #: A watch brings bookmarks about once a minute; one that was silent for longer than two is stale.
 STALE_S = 150.0
 
@@ -111,7 +112,7 @@ class TopologyCollector:
             behind = f"{len(self._publisher)} states are not published yet" if len(self._publisher) else ""
             _set(on_synced, behind if self._nodes.synced.is_set() else "nodes are not listed yet")
             self._count()
-            await asyncio.sleep(HEALTH_S)
+            await asyncio.sleep(HEALTH_S if self._health.ready else STARTING_S)
 
     def _count(self) -> None:
         cards = [card.healthy for state in self.inventory.states() for card in state.cards]
