@@ -1,0 +1,92 @@
+"""The platform in processes of its own, started as a user starts it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+HBOX = [sys.executable, "-m", "hbox_cli"]
+READY_S = 60.0
+STOP_S = 40.0
+
+
+def until(condition: Callable[[], Any], *, timeout_s: float, what: str) -> Any:
+    """What `condition` returns as soon as that is true."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        if found := condition():
+            return found
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s:g} s"
+        time.sleep(0.05)
+
+
+def hbox(*words: str, timeout_s: float = 60, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*HBOX, *words], capture_output=True, text=True, timeout=timeout_s, check=False, env=os.environ | (env or {})
+    )
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Command lines of the processes that know `folder`, by their arguments or their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes()
+            known = words + (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if words and os.fsencode(folder) in known:
+            found.append(f"{entry.name} {words.replace(bytes(1), b' ').decode(errors='replace')}")
+    return found
+
+
+class Up:
+    """A running `hbox up`."""
+
+    def __init__(self, state: Path, *words: str) -> None:
+        self.state = state
+        self.out, self.err = state.with_suffix(".out"), state.with_suffix(".err")
+        with self.out.open("wb") as out, self.err.open("wb") as err:
+            self.process = subprocess.Popen(
+                [*HBOX, "up", "--state", str(state), *words], stdout=out, stderr=err, stdin=subprocess.DEVNULL
+            )
+        until(self._ready, timeout_s=READY_S, what="hbox up")
+
+    def _ready(self) -> bool:
+        assert self.process.poll() is None, self.err.read_text()
+        return any(line.startswith("ready") for line in self.out.read_text().splitlines())
+
+    def pids(self) -> dict[str, int]:
+        pids: dict[str, int] = json.loads((self.state / "pids.json").read_text())
+        return pids
+
+    def json(self, *words: str) -> Any:
+        done = hbox("--state", str(self.state), "-o", "json", *words)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def stop(self, sig: int = signal.SIGINT) -> int:
+        self.process.send_signal(sig)
+        return self.process.wait(STOP_S)
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(STOP_S)
+
+
+@contextmanager
+def up(state: Path, *words: str) -> Iterator[Up]:
+    platform = Up(state, *words)
+    try:
+        yield platform
+    finally:
+        platform.kill()

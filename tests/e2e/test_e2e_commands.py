@@ -1,0 +1,115 @@
+"""The commands on a running platform, and the platform's own start and stop."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from .platform_world import Up, hbox, processes_of, until, up
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(scope="module")
+def used(platform: Up) -> Up:
+    """With more pods than its nodes can hold."""
+    done = hbox("replay", "--state", str(platform.state), "--limit-nodes", "6", "--limit", "120", timeout_s=100)
+    assert done.returncode == 0, done.stderr
+    return platform
+
+
+def test_jobs_and_why_tell_the_reasons_of_what_waits(used: Up) -> None:
+    jobs = used.json("jobs")["items"]
+    waiting = [job for job in jobs if job["state"] == "WAITING"]
+    assert len(jobs) > 60
+    assert waiting
+    assert all("nodes are available" in job["reason"] for job in waiting), waiting[0]
+    assert used.json("why", waiting[0]["name"])["reason"] == waiting[0]["reason"]
+    shown = hbox("--state", str(used.state), "jobs", "--state-is", "waiting")
+    assert len(shown.stdout.splitlines()) == len(waiting) + 1
+
+
+def test_an_unknown_job_is_told_with_the_nearest_name(used: Up) -> None:
+    name = used.json("jobs")["items"][0]["name"].partition("/")[2]
+    done = hbox("--state", str(used.state), "why", name[:-1] + "x")
+    assert done.returncode == 3
+    assert "did you mean" in done.stderr
+
+
+def test_nodes_and_queues_add_up_to_the_claims(used: Up) -> None:
+    nodes = used.json("nodes")["items"]
+    assert len(nodes) == 6
+    assert all(node["state"] == "READY" and node["healthy"] for node in nodes)
+    (queue,) = [q for q in used.json("queue", "ls")["items"] if q["name"] == "default"]
+    assert queue["used"]["pods"] == sum(node["pods"] for node in nodes)
+    assert queue["pendingJobs"] > 0
+
+
+def test_a_queue_is_created_and_seen(used: Up) -> None:
+    done = hbox("--state", str(used.state), "queue", "create", "research", "--capability", "nvidia.com/gpu=8")
+    assert done.returncode == 0, done.stderr
+
+    def seen() -> bool:
+        return any(
+            q["name"] == "research" and q["capability"] == {"nvidia.com/gpu": 8} for q in used.json("queue", "ls")["items"]
+        )
+
+    until(seen, timeout_s=15, what="the queue")
+
+
+def test_events_tell_of_bound_jobs(used: Up) -> None:
+    def bound() -> bool:
+        done = hbox("--state", str(used.state), "-o", "json", "events")
+        assert done.returncode == 0, done.stderr
+        return any(json.loads(line).get("phase") in ("bound", "running") for line in done.stdout.splitlines())
+
+    until(bound, timeout_s=30, what="an event")
+
+
+def test_check_finds_all_well_and_says_what_is_not(used: Up) -> None:
+    check = used.json("check")
+    assert check["good"]
+    assert {"broker", "kubernetes", "database", "binder", "scheduler-core"} <= {c["name"] for c in check["checks"]}
+    # Stopped, so that the supervisor does not start it again meanwhile.
+    os.kill(used.pids()["health-monitor"], signal.SIGSTOP)
+    try:
+        done = hbox("--state", str(used.state), "check")
+    finally:
+        os.kill(used.pids()["health-monitor"], signal.SIGCONT)
+    assert done.returncode == 6
+    assert "BAD  health-monitor" in done.stdout
+    assert "fix:" in done.stdout
+
+
+def test_the_audit_is_clean(used: Up) -> None:
+    audit = used.json("audit")
+    assert audit["faults"] == []
+    assert audit["checks"] > 100
+
+
+def test_a_second_platform_in_the_folder_is_refused(used: Up) -> None:
+    done = hbox("up", "--state", str(used.state))
+    assert done.returncode == 5
+    assert f"process {used.process.pid}" in done.stderr
+    assert used.pids(), "the first one's files are left alone"
+
+
+def test_ctrl_c_stops_in_order_and_leaves_nothing(tmp_path: Path) -> None:
+    with up(tmp_path / "state") as running:
+        assert set(running.pids()) == {
+            "topology-collector", "job-controller", "quota-ledger", "scheduler-core", "binder", "health-monitor", "nats-server", "kube-api",
+        }  # fmt: skip
+        assert running.stop(signal.SIGINT) == 0
+        assert processes_of(running.state) == []
+        assert not (running.state / "pids.json").exists()
+        assert "Traceback" not in running.err.read_text()
+
+
+def test_a_killed_supervisor_takes_its_children_along_and_the_folder_can_be_used_again(tmp_path: Path) -> None:
+    with up(tmp_path / "state") as running:
+        running.kill()
+        until(lambda: not processes_of(running.state), timeout_s=10, what="the children's end")
+    with up(tmp_path / "state") as again:
+        assert again.stop(signal.SIGTERM) == 0

@@ -1,0 +1,178 @@
+"""The audit finds each kind of fault, and none where there is none."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hbox_cli.audit import Audit, AuditGang, AuditNode, AuditPod, audit, read_gang, read_node, read_pod
+from hbox_common.model import CardSlice, Claim, ClaimId, ClaimState, JobId, NodeName, PlanId, PodUid, QueueName
+
+CARDS = [{"id": f"u{i}", "index": i, "count": 2, "devmem": 10_000, "type": "NVIDIA-T4"} for i in range(2)]
+
+
+def node(name: str = "n", cpu: str = "16") -> AuditNode:
+    return read_node(
+        {
+            "metadata": {"name": name, "annotations": {"hami.io/node-nvidia-register": json.dumps(CARDS)}},
+            "status": {"allocatable": {"cpu": cpu, "memory": "64Gi", "pods": "10", "nvidia.com/gpu": "4"}},
+        }
+    )
+
+
+def pod(
+    name: str,
+    cards: str = "",
+    *,
+    on: str = "n",
+    gang: str = "",
+    ours: bool = True,
+    notes: dict[str, str] | None = None,
+    **asked: str,
+) -> AuditPod:
+    annotations = {"hbox.io/claim": f"c-{name}", "hbox.io/cards": cards, **(notes or {})}
+    if gang:
+        annotations["scheduling.k8s.io/group-name"] = gang
+    wanted = {key.replace("gpu", "nvidia.com/gpu", 1).replace("_", "-"): amount for key, amount in asked.items()}
+    spec: dict[str, Any] = {"schedulerName": "hbox" if ours else "other", "containers": [{"resources": {"limits": wanted}}]}
+    if on:
+        spec["nodeName"] = on
+    return read_pod(
+        {
+            "metadata": {"uid": f"u-{name}", "name": name, "namespace": "x", "annotations": annotations if ours else {}},
+            "spec": spec,
+        }
+    )
+
+
+def claim(of: AuditPod, **other: Any) -> Claim:
+    fields: dict[str, Any] = {
+        "id": ClaimId(of.claim),
+        "pod_uid": PodUid(of.uid),
+        "namespace": "x",
+        "pod": of.name.split("/")[1],
+        "job": JobId("j"),
+        "plan": PlanId("p"),
+        "queue": QueueName("default"),
+        "priority": 0,
+        "node": NodeName(of.node),
+        "requests": of.requests,
+        "slices": of.slices or (),
+        "state": ClaimState.POSTED,
+    }
+    return Claim(**{**fields, **other})
+
+
+def faults(
+    pods: list[AuditPod],
+    claims: list[Claim] | None = None,
+    *,
+    gangs: list[AuditGang] | None = None,
+    nodes: list[AuditNode] | None = None,
+) -> list[str]:
+    held = [claim(p) for p in pods if p.node] if claims is None else claims
+    result: Audit = audit(nodes or [node()], pods, gangs or [], held)
+    assert result.checks > 0
+    return result.faults
+
+
+WHOLE = pod("whole", "0:100:10000", gpu="1", cpu="4")
+HALF = pod("half", "1:50:5000", gpu="1", gpucores="50", gpumem_percentage="50", cpu="4")
+HALF_2 = pod("half2", "1:50:5000", gpu="1", gpucores="50", gpumem_percentage="50", cpu="4")
+
+
+def test_a_sound_cluster_has_no_fault() -> None:
+    assert faults([WHOLE, HALF, HALF_2, pod("waits", on="", gpu="1")]) == []
+
+
+@pytest.mark.parametrize(
+    ("pods", "said"),
+    [
+        ([HALF, pod("more", "1:60:5000", gpu="1", gpucores="60", gpumem="5000")], "110 % of its compute"),
+        ([HALF, pod("more", "1:10:6000", gpu="1", gpucores="10", gpumem="6000")], "11000 MiB given away of 10000"),
+        ([WHOLE, pod("beside", "0:0:0", gpu="1", gpucores="0", gpumem="0")], "is held whole, and by 2 pods"),
+        (
+            [HALF, pod("b", "1:1:1", gpu="1", gpucores="1", gpumem="1"), pod("c", "1:1:1", gpu="1", gpucores="1", gpumem="1")],
+            "3 pods, 2 may share it",
+        ),
+        ([pod("far", "7:100:10000", gpu="1")], "has no card 7"),
+        ([pod("big", cpu="17")], "17000 of cpu given away, 16000 are there"),
+        ([pod("lost", on="nowhere", cpu="1")], "is bound to nowhere, which is no node"),
+        ([pod("odd", "0:100", gpu="1")], "annotation cannot be read"),
+        ([pod("none", "", gpu="1")], "asked for 1 cards and holds 0"),
+        ([pod("twice", "0:100:10000,0:100:10000", gpu="2")], "asked for 2 cards and holds 2"),
+        ([pod("less", "0:30:5000", gpu="1", gpucores="50", gpumem_percentage="50")], "less than it asked for"),
+        (
+            [pod("model", "0:100:10000", gpu="1", notes={"nvidia.com/use-gputype": "A100"})],
+            "runs on a NVIDIA-T4, and asked for A100",
+        ),
+        ([WHOLE, pod("stranger", ours=False, gpu="4")], "4 cards of others' pods and 1 of ours, of 4"),
+    ],
+)
+def test_what_the_cluster_shows_is_found(pods: list[AuditPod], said: str) -> None:
+    assert any(said in fault for fault in faults(pods)), faults(pods)
+
+
+def test_models_are_matched_as_hami_does() -> None:
+    assert faults([pod("model", "0:100:10000", gpu="1", notes={"nvidia.com/use-gputype": "a100,t4"})]) == []
+
+
+def test_a_gang_started_in_part_is_found_and_a_whole_or_waiting_one_is_not() -> None:
+    gang = AuditGang("x/g", 2)
+    bound = [pod(f"g{i}", f"{i}:100:10000", gang="g", gpu="1") for i in range(2)]
+    waits = [pod(f"w{i}", on="", gang="g", gpu="1") for i in range(2)]
+    assert any("started in part: 1 pods of at least 2" in f for f in faults([bound[0], waits[0]], gangs=[gang]))
+    assert faults(bound, gangs=[gang]) == []
+    assert faults([*bound, waits[0]], gangs=[gang]) == []
+    assert faults(waits, gangs=[gang]) == []
+
+
+def test_pods_that_ended_hold_nothing() -> None:
+    ended = replace(WHOLE, uid="u-e", holds=False)
+    assert faults([ended, WHOLE], [claim(WHOLE)]) == []
+
+
+@pytest.mark.parametrize(
+    ("claims", "said"),
+    [
+        ([], "is bound and has 0 claims"),
+        ([claim(WHOLE), claim(WHOLE, id=ClaimId("other"))], "is bound and has 2 claims"),
+        ([claim(WHOLE, node=NodeName("m"))], "is on n, its claim on m"),
+        ([claim(WHOLE, slices=(CardSlice(1, 100, 10_000),))], "name different cards"),
+        ([claim(WHOLE, id=ClaimId("other"))], "carries claim c-whole, the ledger has other"),
+        ([claim(WHOLE, state=ClaimState.PENDING)], "is pending still"),
+        ([claim(WHOLE), claim(WHOLE, id=ClaimId("ghost"), pod_uid=PodUid("ghost"))], "its pod x/whole is not there"),
+    ],
+)
+def test_what_ledger_and_cluster_do_not_agree_on_is_found(claims: list[Claim], said: str) -> None:
+    assert any(said in fault for fault in faults([WHOLE], claims))
+
+
+def test_pods_of_others_need_a_claim_too_but_their_cards_are_the_ledgers_guess() -> None:
+    stranger = pod("s", ours=False, gpu="1")
+    assert faults([stranger], [claim(stranger, id=ClaimId("any"), slices=(CardSlice(1, 100, 10_000),))]) == []
+    assert any("has 0 claims" in fault for fault in faults([stranger], []))
+
+
+def test_requests_are_counted_as_kubernetes_counts_them() -> None:
+    spec = {
+        "containers": [{"resources": {"requests": {"cpu": "1"}}}, {"resources": {"limits": {"cpu": "500m"}}}],
+        "initContainers": [
+            {"restartPolicy": "Always", "resources": {"requests": {"cpu": "250m"}}},
+            {"resources": {"requests": {"cpu": "3", "memory": "1Gi"}}},
+        ],
+        "overhead": {"cpu": "100m"},
+    }
+    read = read_pod({"metadata": {"uid": "u", "name": "p", "namespace": "x"}, "spec": spec})
+    assert read.requests == {"cpu": 3350, "memory": 1024, "pods": 1}
+
+
+def test_cards_are_read_in_all_forms_that_nodes_have() -> None:
+    legacy = read_node(
+        {"metadata": {"name": "n", "annotations": {"hami.io/node-nvidia-register": "u0,10,15360,100,NVIDIA-T4,0,true:"}}}
+    )
+    assert (legacy.cards[0].memory_mib, legacy.cards[0].shares, legacy.cards[0].model) == (15360, 10, "NVIDIA-T4")
+    plain = read_node({"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}})
+    assert len(plain.cards) == 8
+    assert read_gang({"metadata": {"namespace": "x", "name": "g"}, "spec": {}}).min_member == 1

@@ -1,0 +1,73 @@
+"""The state folder: one platform in it, readable by others, and the logs that are followed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hbox_cli.platform import logs, probe
+from hbox_cli.platform.layout import Layout, Running
+from hbox_common.errors import Conflict, InvalidRequest, NotFound
+
+RUNNING = Running(1, "nats://127.0.0.1:1", "/k", "sqlite:///x", True, "fgd", {"binder": "http://127.0.0.1:2"})
+
+
+def test_what_runs_is_known_to_others_until_it_is_forgotten(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.prepare()
+    with layout.locked():
+        layout.write_running(RUNNING)
+        layout.write_pids({"binder": 7})
+        assert layout.running() == RUNNING
+        assert json.loads((tmp_path / "pids.json").read_text()) == {"binder": 7}
+        layout.forget()
+        with pytest.raises(NotFound):
+            layout.running()
+
+
+def test_one_platform_a_folder(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    with layout.locked():
+        assert layout.busy
+        with pytest.raises(Conflict, match="a platform runs in"), layout.locked():
+            pass
+    assert not layout.busy
+
+
+def test_a_folder_that_a_killed_supervisor_left_is_nobodys(tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.write_running(RUNNING)
+    with pytest.raises(NotFound, match="no platform runs"):
+        layout.running()
+
+
+def test_a_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    with pytest.raises(InvalidRequest, match="cannot be written"):
+        Layout(tmp_path / "state").prepare()
+
+
+def test_a_log_is_asked_for_its_last_error(tmp_path: Path) -> None:
+    log = tmp_path / "x.log"
+    log.write_text('{"level": "critical", "message": "of a former start"}\n')
+    since = log.stat().st_size
+    assert logs.last_words(log, since) == ""
+    with log.open("a") as file:
+        file.write(
+            '{"level": "error", "message": "first"}\n{"level": "critical", "message": "the cause"}\n{"level": "info", "message": "bye"}\n'
+        )
+    assert logs.last_words(log, since) == "the cause"
+    log.write_text("Traceback\nImportError: no module\n")
+    assert logs.last_words(log, 0) == "ImportError: no module"
+    assert logs.last_words(tmp_path / "absent", 0) == ""
+
+
+async def test_a_port_where_nobody_listens_is_neither_ready_nor_a_broker() -> None:
+    (port,) = probe.free_ports(1)
+    assert not (await probe.readiness(port)).ready
+    assert str(await probe.readiness(port)) == "no answer"
+    assert not await probe.greets(port)
+
+
+def test_free_ports_differ() -> None:
+    assert len(set(probe.free_ports(8))) == 8
