@@ -148,8 +148,8 @@ def test_what_is_unknown_sick_or_cordoned_takes_nothing() -> None:
     assert refused(books, {}, HALF, verdict=one) == RefusalReason.CARD_UNHEALTHY
 
 
-def test_memory_asked_for_in_percent_is_rounded_up_on_the_card_chosen() -> None:
-    assert CardRequest(1, cores=30, memory_percent=33).memory_on(16001) == 5281
+def test_memory_asked_for_in_percent_is_rounded_down_on_the_card_chosen() -> None:
+    assert CardRequest(1, cores=30, memory_percent=33).memory_on(16001) == 5280
     assert CardRequest(1, cores=30, memory_mib=4096, memory_percent=0).memory_on(16000) == 4096
     assert CardRequest(2).whole
     assert not CardRequest(1, cores=0, memory_mib=4096).whole

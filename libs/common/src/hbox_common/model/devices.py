@@ -44,10 +44,10 @@ class CardRequest:
         return self.cores >= ALL_CORES or (self.memory_mib == 0 and self.memory_percent >= 100)
 
     def memory_on(self, card_memory_mib: int) -> int:
-        """MiB that one card of this size has to give."""
+        """MiB that one card of this size has to give. Percents are rounded down, as in HAMi: 30 % and 70 % share any card."""
         if self.whole:
             return card_memory_mib
-        return self.memory_mib or -(-card_memory_mib * self.memory_percent // 100)
+        return self.memory_mib or card_memory_mib * self.memory_percent // 100
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,1 @@
+"""What a cycle does with pending jobs, one action a file."""

@@ -1,0 +1,44 @@
+"""allocate: find nodes and cards for equal pods, many at once.
+
+The journal has what was booked, so that a gang of several tasks can be taken back whole.
+"""
+
+from dataclasses import dataclass
+
+from hbox_common.model import CardSlice
+
+from ..devices.nvidia import pick, slices_of
+from ..policy import Policy
+from ..state import Columns, Journal
+from ..task import Task
+from ..view import Views
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """A place for one pod."""
+
+    row: int
+    slices: tuple[CardSlice, ...]
+
+
+def allocate(columns: Columns, views: Views, policy: Policy, *, journal: Journal, task: Task, pods: int) -> list[Seat]:
+    """Book up to `pods` pods of the task, best places first, and return their seats."""
+    found: list[Seat] = []
+    cards = task.cards.count if task.cards is not None else 0
+    while len(found) < pods:
+        rows, counts = views.of(task).best(pods - len(found))
+        if not len(rows):
+            break
+        keys = None
+        if policy.cards is not None and task.cards is not None and cards == 1 and not task.cards.whole:
+            keys = policy.cards.card_keys(columns, rows, task)
+        batch = pick(columns, rows, counts, task, keys)
+        journal.book(batch)
+        slices = slices_of(columns, batch, cards)
+        if len(rows) == 1:
+            row = int(rows[0])
+            found.extend(Seat(row, s) for s in slices)
+        else:
+            found.extend(map(Seat, rows.repeat(counts).tolist(), slices))
+    return found

@@ -1,0 +1,163 @@
+"""NVIDIA cards, whole and in shares, by the rules of `hbox_common.model.validate_claim`.
+
+A card that nobody uses takes anything that it is large enough for. A used one takes a share where its cores (100 in all), its memory and
+its number of pods allow, and never a whole-card request. A card whose memory is unknown (0) can only be taken whole. Between a pod's cards
+there is no sharing: a pod that asks for k cards gets k distinct ones.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+
+import numpy as np
+
+from hbox_common.model import CardRequest, CardSlice
+from hbox_common.model.devices import ALL_CORES
+
+from ..arrays import Bools, Floats, Ints, Rows
+from ..explain.labels import Label
+from ..state import Batch, Columns
+from ..task import Task
+
+#: The whole of a card, in percent.
+ALL = ALL_CORES
+
+_UNLIMITED = 1 << 30
+
+
+def memory_needed(request: CardRequest, card_memory: Ints) -> Ints:
+    """MiB that each card would have to give; as `CardRequest.memory_on`, over an array."""
+    if request.whole:
+        return card_memory
+    if request.memory_mib:
+        return np.full(card_memory.shape, request.memory_mib, dtype=np.int64)
+    sizes = np.unique(card_memory)
+    needs = np.array([request.memory_on(int(size)) for size in sizes], dtype=np.int64)
+    return np.asarray(needs[np.searchsorted(sizes, card_memory)])
+
+
+def seats(columns: Columns, rows: Rows, request: CardRequest) -> Ints:
+    """`[n, D]`: how many pods with one slice of this request each card takes now."""
+    usable = columns.card_ok[rows]
+    if request.models:
+        usable = usable & columns.models_allowed(request.models)[columns.card_model[rows]]
+    pods = columns.card_pods[rows]
+    if request.whole:
+        return (usable & (pods == 0)).astype(np.int64)
+    memory = columns.card_memory[rows]
+    need = memory_needed(request, memory)
+    free = memory - columns.card_memory_used[rows]
+    fits = np.where(need > 0, free // np.maximum(need, 1), np.where(free >= 0, _UNLIMITED, 0))
+    cores = ALL - columns.card_cores_used[rows]
+    np.minimum(fits, cores // request.cores if request.cores else np.where(cores > 0, _UNLIMITED, 0), out=fits)
+    np.minimum(fits, np.maximum(columns.card_shares[rows] - pods, pods == 0), out=fits)
+    fits[~(usable & (memory > 0)) | (fits < 0)] = 0
+    return fits
+
+
+def free_percent(columns: Columns, rows: Rows) -> Ints:
+    """`[n, D]`: what each usable card has left, in percent: of its cores or its memory, whichever is less; rounded to the nearest."""
+    memory = columns.card_memory[rows]
+    pods = columns.card_pods[rows]
+    used = columns.card_memory_used[rows]
+    left = np.where(memory > 0, (ALL * (memory - used) + memory // 2) // np.maximum(memory, 1), ALL * (pods == 0))
+    np.minimum(left, ALL - columns.card_cores_used[rows], out=left)
+    left[~columns.card_ok[rows] | (left < 0) | ((pods > 0) & (pods >= columns.card_shares[rows]))] = 0
+    return left
+
+
+def _none(cards: Bools) -> Bools:
+    """`[n]`: nodes of which no card is left."""
+    return np.asarray(~cards.any(axis=1))
+
+
+class CardRoom:
+    """Room plugin: enough cards with enough left."""
+
+    def capacity(self, columns: Columns, rows: Rows, task: Task) -> Ints | None:
+        """For shares of several cards a lower bound, since pods could share cards in other ways."""
+        if task.cards is None:
+            return None
+        fits = seats(columns, rows, task.cards)
+        if task.cards.count == 1:
+            return np.asarray(fits.sum(axis=1))
+        return np.asarray(np.count_nonzero(fits, axis=1) // task.cards.count, dtype=np.int64)
+
+    def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
+        """HAMi's checks in HAMi's order (reference hami §1.4), over all cards of a node: the check after which no card is left gives the label.
+
+        Where cards are left, but fewer than asked for, it is AllocatedCardsInsufficientRequest.
+        """
+        request = task.cards
+        if request is None:
+            return
+        present = columns.card_index[rows] >= 0
+        yield Label.DEVICE_INSUFFICIENT, np.count_nonzero(present, axis=1) < request.count
+        pods, memory, cores = columns.card_pods[rows], columns.card_memory[rows], columns.card_cores_used[rows]
+        used = pods > 0
+        need = memory_needed(request, memory)
+        asked = ALL if request.whole else request.cores
+        left = present
+        left = left & columns.card_ok[rows]
+        yield Label.CARD_NOT_HEALTH, _none(left)
+        if request.models:
+            left = left & columns.models_allowed(request.models)[columns.card_model[rows]]
+            yield Label.CARD_TYPE_MISMATCH, _none(left)
+        left = left & ~(used & (pods >= columns.card_shares[rows]))
+        yield Label.CARD_SLOTS_EXHAUSTED, _none(left)
+        left = left & (columns.card_memory_used[rows] + need <= memory) & ((memory > 0) | request.whole)
+        yield Label.CARD_INSUFFICIENT_MEMORY, _none(left)
+        left = left & (cores + asked <= ALL)
+        yield Label.CARD_INSUFFICIENT_CORE, _none(left)
+        if request.whole:
+            left = left & ~used
+            yield Label.CARD_EXCLUSIVE, _none(left)
+        left = left & ~(used & (cores >= ALL))
+        yield Label.CARD_UNITS_EXHAUSTED, _none(left)
+        yield Label.CARDS_TOO_FEW, np.count_nonzero(left, axis=1) < request.count
+
+
+def pick(columns: Columns, rows: Ints, counts: Ints, task: Task, keys: Floats | None = None) -> Batch:
+    """Choose cards for `counts[n]` pods of the task on each of `rows[n]`, which must have the room.
+
+    Returns the batch to book, its card cells row by row and pod by pod. Order of choice: `keys` `[n, D]` where given, lowest first; else
+    whole cards by index, and shares where the least is left (best fit).
+    """
+    request = task.cards
+    nothing = np.zeros(0, dtype=np.int64)
+    if request is None:
+        return Batch(rows, counts, task.amount, nothing, nothing, 0, nothing)
+    fits = seats(columns, rows, request)
+    wanted = counts * request.count
+    np.minimum(fits, wanted[:, None] if request.count == 1 else 1, out=fits)
+    if keys is None and not request.whole:
+        keys = free_percent(columns, rows).astype(np.float64)
+    if keys is None:
+        order = np.broadcast_to(np.arange(fits.shape[1]), fits.shape)
+    else:
+        order = np.argsort(np.where(fits > 0, keys, np.inf), axis=1, kind="stable")
+        fits = np.take_along_axis(fits, order, axis=1)
+    # Seats laid out row after row, in order of choice; each row gives away its first `wanted`.
+    laid = np.repeat(order.ravel(), fits.ravel())
+    on_row = fits.sum(axis=1)
+    starts = np.cumsum(on_row) - on_row
+    rank = np.arange(len(laid)) - np.repeat(starts, on_row)
+    positions = laid[rank < np.repeat(wanted, on_row)]
+    card_rows = np.repeat(rows, wanted)
+    assert len(positions) == len(card_rows), "more pods than seats"
+    need = memory_needed(request, columns.card_memory[card_rows, positions])
+    cores = ALL if request.whole else request.cores
+    return Batch(rows, counts, task.amount, card_rows, positions, cores, need)
+
+
+@lru_cache(maxsize=65_536)
+def _slices(indexes: tuple[int, ...], cores: int, memories: tuple[int, ...]) -> tuple[CardSlice, ...]:
+    return tuple(CardSlice(index, cores, memory) for index, memory in zip(indexes, memories, strict=True))
+
+
+def slices_of(columns: Columns, batch: Batch, cards: int) -> list[tuple[CardSlice, ...]]:
+    """The slices of each pod of a batch, `cards` to a pod. Equal ones are one object."""
+    if not cards:
+        return [()] * int(batch.counts.sum())
+    indexes = columns.card_index[batch.card_rows, batch.card_positions].reshape(-1, cards).tolist()
+    memories = batch.memory_mib.reshape(-1, cards).tolist()
+    return [_slices(tuple(i), batch.cores, tuple(m)) for i, m in zip(indexes, memories, strict=True)]

@@ -1,0 +1,1 @@
+"""Why a job waits: reasons that people can act on, counted over nodes."""

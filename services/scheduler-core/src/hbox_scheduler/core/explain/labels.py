@@ -1,0 +1,33 @@
+"""The labels of reasons. Card labels are HAMi's own words (reference hami §1.6), `Insufficient <resource>` is kube-scheduler's."""
+
+from enum import StrEnum
+
+
+class Label(StrEnum):
+    """In the order in which a node is judged; it gets the first that applies. Resources come between taints and cards."""
+
+    NODE_NOT_READY = "NodeNotReady"
+    NODE_UNSCHEDULABLE = "NodeUnschedulable"  #: cordoned
+    NODE_UNHEALTHY = "NodeUnhealthy"  #: health-monitor's verdict
+    NODE_SELECTOR_MISMATCH = "NodeSelectorMismatch"
+    NODE_AFFINITY_MISMATCH = "NodeAffinityMismatch"
+    UNTOLERATED_TAINT = "UntoleratedTaint"
+    DEVICE_INSUFFICIENT = "NodeInsufficientDevice"  #: fewer cards on the node than asked for
+    CARD_NOT_HEALTH = "CardNotHealth"
+    CARD_TYPE_MISMATCH = "CardTypeMismatch"
+    CARD_SLOTS_EXHAUSTED = "CardTimeSlicingExhausted"
+    CARD_INSUFFICIENT_MEMORY = "CardInsufficientMemory"
+    CARD_INSUFFICIENT_CORE = "CardInsufficientCore"
+    CARD_EXCLUSIVE = "ExclusiveDeviceAllocateConflict"  #: a whole card is asked for, and somebody is on it
+    CARD_UNITS_EXHAUSTED = "CardComputeUnitsExhausted"  #: all of its compute is promised to others
+    CARDS_TOO_FEW = "AllocatedCardsInsufficientRequest"  #: some cards fit, fewer than asked for
+
+    QUEUE_NOT_FOUND = "QueueNotFound"
+    QUEUE_CLOSED = "QueueClosed"
+    QUEUE_CAPABILITY = "QueueCapabilityExceeded"
+    GANG_INCOMPLETE = "GangIncomplete"  #: fewer pods exist than the gang needs
+
+
+def insufficient(resource: str) -> str:
+    """kube-scheduler's words for a node with too little of a resource."""
+    return f"Insufficient {resource}"

@@ -1,0 +1,94 @@
+"""What the scheduler remembers of a job between cycles."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from hbox_common.model import Index, Job, JobId, PlanId, PodRef, QueueName
+
+from .explain.labels import Label
+from .state import Bookings
+from .task import Task, Tasks
+
+
+class JobState(StrEnum):
+    """What a job waits for."""
+
+    EAGER = "eager"  #: its turn in the next cycle
+    PARKED = "parked"  #: room on nodes or in its queue (`parking`), or a new revision
+    PROPOSED = "proposed"  #: the ledger's answers
+    HELD = "held"  #: a view of the books at least as new as the refusal names
+    DELAYED = "delayed"  #: its back-off
+    SETTLED = "settled"  #: nothing: all of its pods have places
+
+
+#: Higher priority first, then older, then by id: what to try first.
+Order: TypeAlias = tuple[int, float, JobId]
+
+#: Jobs that wait for the same: the queue, and for each task what its pods ask for and how many of them it takes to start.
+Kind: TypeAlias = tuple[QueueName, tuple[Task, ...], int]
+
+
+@dataclass(slots=True)
+class Entry:
+    """A job. `pending` holds the pods without a booking, by task, as of the last `look`; `need` of them have to start together."""
+
+    job: Job
+    order: Order
+    tasks: tuple[Task, ...]
+    touched: int  #: the core's count of job messages when it was last heard of
+    state: JobState = JobState.EAGER
+    plans: set[PlanId] = field(default_factory=set)
+    counter: int = 0  #: of plans made
+    refusals: int = 0  #: in a row, for the back-off
+    refresh: Index = Index(0)
+    kind: Kind | None = None  #: while parked: where
+    woken: Kind | None = None  #: the kind from which it was woken
+    pending: list[tuple[Task, list[PodRef]]] = field(default_factory=list)
+    held: int = 0  #: pods of its tasks that have a booking
+    need: int = 0
+
+    def look(self, bookings: Bookings) -> None:
+        """Bring `pending`, `held` and `need` up to date."""
+        tasks = self.job.tasks
+        if len(tasks) == 1 and len(tasks[0].pods) == 1:  # most jobs by far
+            spec = tasks[0]
+            free = spec.pods[0].uid not in bookings
+            self.pending = [(self.tasks[0], list(spec.pods))] if free else []
+            self.held = 0 if free else 1
+        else:
+            self.pending, self.held = [], 0
+            for task, spec in zip(self.tasks, tasks, strict=True):
+                pods = [pod for pod in spec.pods if pod.uid not in bookings]
+                self.held += len(spec.pods) - len(pods)
+                if pods:
+                    self.pending.append((task, pods))
+        self.need = max(self.job.min_member - self.job.bound - self.held, 0)
+
+    @property
+    def lone(self) -> Task | None:
+        """The task, where one pod is all that is to be placed and it may start by itself."""
+        if len(self.pending) == 1 and len(self.pending[0][1]) == 1 and self.need <= 1:
+            return self.pending[0][0]
+        return None
+
+    def problem(self) -> str:
+        """Why no change of the cluster can help, or nothing."""
+        if self.job.problem:
+            return self.job.problem
+        there = sum(len(pods) for _, pods in self.pending)
+        if self.need > there:
+            return (
+                f"{Label.GANG_INCOMPLETE}: the gang needs {self.job.min_member} pods and {self.job.bound + self.held + there} exist; "
+                "create the missing ones or lower minMember"
+            )
+        return ""
+
+
+def entry_of(job: Job, tasks: Tasks, touched: int) -> Entry:
+    return Entry(
+        job=job,
+        order=(-job.priority, job.created_at, job.id),
+        tasks=tuple(tasks.of(spec) for spec in job.tasks),
+        touched=touched,
+    )

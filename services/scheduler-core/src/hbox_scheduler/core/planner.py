@@ -1,0 +1,197 @@
+"""One attempt at one job, or at a run of jobs that ask for the same: seats found, plans made, or the reasons why not.
+
+Gangs are all or nothing: pods that have a place already and those placed now reach `min_member`, or everything is taken back. What a
+standing gang has beyond its minimum is placed pod by pod, each in a plan of its own.
+"""
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from hbox_common.events import JobVerdict, Placement, Plan
+from hbox_common.model import Generation, PlanId, PodRef, SchedulerId
+from hbox_common.model.resources import Resources, add
+
+from .actions.allocate import Seat, allocate
+from .explain.reasons import Reasons, reasons_of
+from .jobs import Entry
+from .policy import Policy
+from .queues import Queues
+from .state import Booking, Bookings, Columns, Journal
+from .task import Task
+from .view import Views
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What came of it, job by job."""
+
+    plans: list[Plan] = field(default_factory=list)
+    proposed: list[Entry] = field(default_factory=list)
+    settled: list[Entry] = field(default_factory=list)  #: nothing left to place
+    failed: list[tuple[Entry, JobVerdict]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Places on the columns at once and books under the plan's id."""
+
+    id: SchedulerId
+    columns: Columns
+    bookings: Bookings
+    views: Views
+    policy: Policy
+    queues: Queues
+    deadline_s: float
+    _known: dict[Task, tuple[int, Reasons]] = field(default_factory=dict)
+
+    def attempt(self, run: list[Entry]) -> Attempt:
+        """Try the jobs of a run: either one job, or several that each have the same one pod to place."""
+        out = Attempt()
+        first = run[0]
+        if not first.pending:
+            out.settled.append(first)
+        elif problem := first.problem():
+            out.failed.append((first, JobVerdict(job=first.job.id, message=problem)))
+        elif (task := first.lone) is not None:
+            self._singles(out, run, task)
+        elif first.need > 0:
+            self._gang(out, first)
+        else:
+            self._surplus(out, first)
+        return out
+
+    def _singles(self, out: Attempt, run: list[Entry], task: Task) -> None:
+        allowance = self.queues.allowance(run[0].job.queue, task.requests)
+        allowed = len(run) if allowance.pods is None else min(len(run), allowance.pods)
+        seats = self._allocate(Journal(self.columns), task, allowed)
+        for entry, seat in zip(run, seats, strict=False):
+            out.plans.append(self._plan(entry, [(task, entry.pending[0][1], [seat])]))
+            out.proposed.append(entry)
+        if len(seats) == len(run):
+            return
+        reasons = self._reasons(task) if len(seats) < allowed else None
+        for position, entry in enumerate(run[len(seats) :], start=len(seats)):
+            lacks_room = reasons is not None and position < allowed
+            out.failed.append((entry, _verdict(entry, reasons if lacks_room else None, allowance.message)))
+
+    def _gang(self, out: Attempt, entry: Entry) -> None:
+        journal = Journal(self.columns)
+        chosen: list[tuple[Task, list[PodRef], list[Seat]]] = []
+        total: Resources = {}
+        left = entry.need
+        full: Task | None = None
+        tasks = sorted(entry.pending, key=lambda item: _difficulty(item[0])) if len(entry.pending) > 1 else entry.pending
+        if refusal := self._queue_refusal(entry, tasks):
+            out.failed.append((entry, JobVerdict(job=entry.job.id, message=refusal)))
+            return
+        for task, pods in tasks:
+            wanted = min(left, len(pods))
+            seats = self._allocate(journal, task, wanted)
+            if len(seats) < wanted and full is None:
+                full = task
+            if seats:
+                chosen.append((task, pods, seats))
+                add(total, task.requests, len(seats))
+                left -= len(seats)
+            if not left:
+                break
+        if left:
+            assert full is not None
+            reasons = reasons_of(self.columns, full, self.policy.judges)
+            journal.rollback()
+            prefix = f"{entry.need - left} of {entry.need} pods fit that have to start together; for the next one "
+            out.failed.append((entry, _verdict(entry, reasons, prefix=prefix if entry.need > 1 else "")))
+            return
+        if len(chosen) > 1 and (over := self.queues.allowance(entry.job.queue, total)).pods == 0:
+            journal.rollback()
+            out.failed.append((entry, JobVerdict(job=entry.job.id, message=over.message)))
+            return
+        out.plans.append(self._plan(entry, chosen))
+        out.proposed.append(entry)
+
+    def _queue_refusal(self, entry: Entry, tasks: list[tuple[Task, list[PodRef]]]) -> str:
+        """Why the queue takes no gang like this; for gangs of several tasks only what is sure before they are placed."""
+        task = tasks[0][0]
+        each = {name: units * entry.need for name, units in task.requests.items()} if len(tasks) == 1 else task.requests
+        allowance = self.queues.allowance(entry.job.queue, each)
+        return allowance.message if allowance.pods == 0 else ""
+
+    def _surplus(self, out: Attempt, entry: Entry) -> None:
+        verdict: JobVerdict | None = None
+        placed = False
+        for task, pods in entry.pending:
+            allowance = self.queues.allowance(entry.job.queue, task.requests)
+            allowed = len(pods) if allowance.pods is None else min(len(pods), allowance.pods)
+            seats = self._allocate(Journal(self.columns), task, allowed)
+            for pod, seat in zip(pods, seats, strict=False):
+                out.plans.append(self._plan(entry, [(task, [pod], [seat])]))
+                placed = True
+            if len(seats) < len(pods) and verdict is None:
+                verdict = _verdict(entry, self._reasons(task) if len(seats) < allowed else None, allowance.message)
+        if placed:
+            out.proposed.append(entry)
+        elif verdict is not None:
+            out.failed.append((entry, verdict))
+
+    def _allocate(self, journal: Journal, task: Task, pods: int) -> list[Seat]:
+        return allocate(self.columns, self.views, self.policy, journal=journal, task=task, pods=pods)
+
+    def _plan(self, entry: Entry, chosen: list[tuple[Task, list[PodRef], list[Seat]]]) -> Plan:
+        """The plan of these seats, taken down in the bookings."""
+        job = entry.job
+        entry.counter += 1
+        plan = PlanId(blake2b(f"{self.id}/{job.id}/{entry.counter}".encode(), digest_size=16).hexdigest())
+        names, states = self.columns.names, self.columns.states
+        placements: list[Placement] = []
+        for which, (task, pods, seats) in enumerate(chosen):
+            for pod, seat in zip(pods, seats, strict=False):
+                state = states[seat.row]
+                placements.append(
+                    Placement(
+                        pod_uid=pod.uid,
+                        pod=pod.name,
+                        resource_version=pod.resource_version,
+                        node=names[seat.row],
+                        generation=state.generation if state is not None else Generation(0),
+                        slices=seat.slices,
+                        requests=which,
+                    )
+                )
+                self.bookings.record(Booking(pod.uid, job.id, job.queue, names[seat.row], task.requests, seat.slices, plan))
+        entry.plans.add(plan)
+        return Plan(
+            id=plan,
+            job=job.id,
+            namespace=job.namespace,
+            name=job.name,
+            queue=job.queue,
+            priority=job.priority,
+            min_member=job.min_member,
+            bound=job.bound + entry.held,
+            requests=tuple(task.requests for task, _, _ in chosen),
+            placements=tuple(placements),
+            deadline_s=self.deadline_s,
+            traceparent=job.traceparent,
+        )
+
+    def _reasons(self, task: Task) -> Reasons:
+        """Reasons for one more pod of the task, kept as long as no node changes."""
+        known = self._known.get(task)
+        if known is not None and known[0] == self.columns.changes.end:
+            return known[1]
+        reasons = reasons_of(self.columns, task, self.policy.judges)
+        if len(self._known) > 10_000:
+            self._known.clear()
+        self._known[task] = (self.columns.changes.end, reasons)
+        return reasons
+
+
+def _difficulty(task: Task) -> tuple[int, int]:
+    """Sorts the tasks that are hardest to place first: many cards, then much cpu."""
+    return (-(task.cards.count if task.cards is not None else 0), -task.requests.get("cpu", 0))
+
+
+def _verdict(entry: Entry, reasons: Reasons | None, message: str = "", *, prefix: str = "") -> JobVerdict:
+    if reasons is None:
+        return JobVerdict(job=entry.job.id, message=message)
+    return JobVerdict(job=entry.job.id, message=prefix + reasons.headline(), nodes=reasons.nodes, reasons=reasons.counts)

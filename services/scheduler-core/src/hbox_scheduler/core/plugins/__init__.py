@@ -1,0 +1,14 @@
+"""One rule a file, each behind a narrow vectorised hook (`base`)."""
+
+from .base import CardChoice, Predicate, Room, Score
+from .binpack import Binpack
+from .fgd import Fgd, Fragments, Mix, Shape, expected_fragment
+from .nodeaffinity import NodeAffinity
+from .nodestate import NodeCondition
+from .resources import ResourceRoom
+from .taints import Taints
+
+__all__ = [
+    "Binpack", "CardChoice", "Fgd", "Fragments", "Mix", "NodeAffinity", "NodeCondition", "Predicate", "ResourceRoom", "Room", "Score", "Shape",
+    "Taints", "expected_fragment",
+]  # fmt: skip

@@ -1,0 +1,60 @@
+"""Taints and tolerations, as Kubernetes matches them. NoSchedule and NoExecute keep pods away; PreferNoSchedule counts against a node."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from hbox_common.model import Taint, TaintEffect, Toleration, TolerationOperator
+
+from ..arrays import Bools, Floats, Rows
+from ..explain.labels import Label
+from ..state import Columns
+from ..task import Task
+
+_HARD = (TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE)
+
+#: Set by Kubernetes together with `spec.unschedulable`, which NodeCondition has judged already.
+_CORDON = "node.kubernetes.io/unschedulable"
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Kubernetes' rule: effect and key match or are empty; with Equal the value matches too."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator is TolerationOperator.EXISTS:
+        return True
+    return bool(toleration.key) and toleration.value == taint.value
+
+
+def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration], effects: Sequence[TaintEffect]) -> list[Taint]:
+    """The taints with one of these effects that no toleration covers."""
+    return [t for t in taints if t.effect in effects and not any(tolerates(tolerance, t) for tolerance in tolerations)]
+
+
+class Taints:
+    """Predicate and score. Each distinct set of taints is judged once per call, however many nodes carry it."""
+
+    fills = True
+    version = 0
+
+    def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
+        sets = columns.descriptions.taint_sets
+        if len(sets) == 1:
+            return
+        bad = [any(taint.key != _CORDON for taint in untolerated(taints, task.tolerations, _HARD)) for taints in sets]
+        yield Label.UNTOLERATED_TAINT, np.array(bad, dtype=np.bool_)[columns.descriptions.taints[rows]]
+
+    def score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
+        """Minus 100 for each PreferNoSchedule taint that is not tolerated."""
+        counts = [
+            len(untolerated(taints, task.tolerations, (TaintEffect.PREFER_NO_SCHEDULE,)))
+            for taints in columns.descriptions.taint_sets
+        ]
+        if not any(counts):
+            return None
+        return -100.0 * np.array(counts, dtype=np.float64)[columns.descriptions.taints[rows]]
+
+    def learn(self, task: Task, pods: int) -> None:
+        """Nothing to learn."""

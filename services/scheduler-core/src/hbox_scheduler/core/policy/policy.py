@@ -1,0 +1,102 @@
+"""A policy: ordered predicates, rooms and weighted scores."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from ..arrays import Bools, Floats, Ints, Rows
+from ..devices.nvidia import CardRoom
+from ..plugins import (
+    Binpack,
+    CardChoice,
+    Fgd,
+    Mix,
+    NodeAffinity,
+    NodeCondition,
+    Predicate,
+    ResourceRoom,
+    Room,
+    Score,
+    Shape,
+    Taints,
+)
+from ..state import Columns
+from ..task import Task
+
+_UNLIMITED = 1 << 30
+
+
+class PolicyName(StrEnum):
+    BINPACK = "binpack"
+    FGD = "fgd"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """`fills` and `version` sum up the scores': see `plugins.base.Score`."""
+
+    predicates: Sequence[Predicate]
+    rooms: Sequence[Room]
+    scores: Sequence[tuple[Score, float]]
+    cards: CardChoice | None = None
+
+    @property
+    def judges(self) -> Sequence[Predicate | Room]:
+        """In the order in which reasons are given."""
+        return (*self.predicates, *self.rooms)
+
+    @property
+    def fills(self) -> bool:
+        return all(score.fills for score, _ in self.scores)
+
+    @property
+    def version(self) -> int:
+        return sum(score.version for score, _ in self.scores)
+
+    def learn(self, task: Task, pods: int) -> None:
+        for score, _ in self.scores:
+            score.learn(task, pods)
+
+    def allowed(self, columns: Columns, rows: Rows, task: Task) -> Bools:
+        """`[n]`: alive nodes that fail no predicate."""
+        mask = columns.alive[rows].copy()
+        for predicate in self.predicates:
+            for _, fails in predicate.failures(columns, rows, task):
+                mask &= ~fails
+        return mask
+
+    def capacity(self, columns: Columns, rows: Rows, task: Task) -> Ints:
+        """`[n]`: pods that fit by the rooms alone, 0 or more."""
+        room: Ints | None = None
+        for plugin in self.rooms:
+            fits = plugin.capacity(columns, rows, task)
+            if fits is not None:
+                room = fits if room is None else np.minimum(room, fits, out=room)
+        if room is None:  # not even to be a pod
+            return np.full(columns.alive[rows].shape, _UNLIMITED, dtype=np.int64)
+        return np.maximum(room, 0, out=room)
+
+    def score(self, columns: Columns, rows: Rows, task: Task) -> Floats:
+        """`[n]`: the weighted sum."""
+        total = np.zeros(columns.alive[rows].shape, dtype=np.float64)
+        for plugin, weight in self.scores:
+            score = plugin.score(columns, rows, task)
+            if score is not None:
+                total += weight * score
+        return total
+
+
+def policy_of(name: PolicyName, *, mix: Mapping[Shape, float] | None = None, stranding: float = 0.0) -> Policy:
+    """The built-in policies. `mix` and `stranding` are FGD's: a given target mix instead of a learned one, and the stranding term's weight.
+
+    Under FGD what a pod prefers comes first (0 to 100 per plugin), fragmentation decides among equals (a few cards at most).
+    """
+    affinity, taints = NodeAffinity(), Taints()
+    predicates = (NodeCondition(), affinity, taints)
+    rooms = (ResourceRoom(cards=False), CardRoom(), ResourceRoom(cards=True))
+    if name is PolicyName.BINPACK:
+        return Policy(predicates, rooms, ((Binpack(), 1.0), (affinity, 1.0), (taints, 1.0)))
+    fgd = Fgd(Mix(mix), stranding=stranding)
+    return Policy(predicates, rooms, ((fgd, 1.0), (affinity, 1.0), (taints, 1.0)), cards=fgd)

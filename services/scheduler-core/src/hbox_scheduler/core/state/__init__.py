@@ -1,0 +1,8 @@
+"""The cluster in columns, the bookings on it, and the logs that say which rows changed."""
+
+from .bookings import Booking, Bookings
+from .changelog import ChangeLog
+from .columns import Amount, Batch, Columns
+from .journal import Journal
+
+__all__ = ["Amount", "Batch", "Booking", "Bookings", "ChangeLog", "Columns", "Journal"]

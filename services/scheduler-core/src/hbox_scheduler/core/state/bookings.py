@@ -1,0 +1,106 @@
+"""What is given away, pod by pod: the ledger's live claims, and our own placements that it has not answered yet.
+
+A pod has one booking at most. The columns are the sum of the bookings; where a node's cards change or it comes back, its row is summed anew.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hbox_common.model import CardSlice, ClaimId, JobId, NodeName, PlanId, PodUid, QueueName, Resources
+from hbox_common.model.resources import add
+
+from .columns import Columns
+
+
+@dataclass(slots=True)
+class Booking:
+    """One pod on one node. `claim` is empty while the ledger's word is outstanding."""
+
+    pod: PodUid
+    job: JobId
+    queue: QueueName
+    node: NodeName
+    requests: Resources
+    slices: tuple[CardSlice, ...]
+    plan: PlanId
+    claim: ClaimId = ClaimId("")
+
+
+class Bookings:
+    """All bookings, with the columns and the queues' sums kept in step."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._of: dict[PodUid, Booking] = {}
+        self._on: dict[NodeName, dict[PodUid, Booking]] = {}
+        self.queue_used: dict[QueueName, Resources] = {}
+        self.queues_freed: set[QueueName] = set()  #: queues of which something was given back; the reader empties it
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def get(self, pod: PodUid) -> Booking | None:
+        return self._of.get(pod)
+
+    def __contains__(self, pod: PodUid) -> bool:
+        return pod in self._of
+
+    def all(self) -> Mapping[PodUid, Booking]:
+        return self._of
+
+    def record(self, booking: Booking) -> None:
+        """Take down the booking of a free pod whose amounts are on the columns already (by a batch of the allocation)."""
+        assert booking.pod not in self._of
+        self._enter(booking)
+
+    def put(self, booking: Booking) -> None:
+        """Book a pod, in place of what it had. Equal amounts on the same node leave the columns untouched."""
+        old = self._of.get(booking.pod)
+        if old is not None and old.node == booking.node and old.slices == booking.slices and old.requests == booking.requests:
+            if old.queue != booking.queue:
+                self._leave(old)
+                self._enter(booking)
+            else:
+                self._of[booking.pod] = self._on[booking.node][booking.pod] = booking
+            return
+        if old is not None:
+            self.remove(booking.pod)
+        self._enter(booking)
+        row = self._columns.row_of.get(booking.node)
+        if row is not None:
+            self._columns.book(row, booking.requests, booking.slices)
+
+    def remove(self, pod: PodUid) -> Booking | None:
+        """Take a pod's booking back. Returns it, or None where there was none."""
+        booking = self._of.get(pod)
+        if booking is None:
+            return None
+        self._leave(booking)
+        row = self._columns.row_of.get(booking.node)
+        if row is not None:
+            self._columns.book(row, booking.requests, booking.slices, -1)
+        return booking
+
+    def rebuild(self, node: NodeName) -> None:
+        """Sum up a node's row anew."""
+        row = self._columns.row_of[node]
+        self._columns.clear_usage(row)
+        for booking in self._on.get(node, {}).values():
+            self._columns.book(row, booking.requests, booking.slices)
+
+    def _enter(self, booking: Booking) -> None:
+        self._of[booking.pod] = booking
+        on = self._on.get(booking.node)
+        if on is None:
+            on = self._on[booking.node] = {}
+        on[booking.pod] = booking
+        add(self.queue_used.setdefault(booking.queue, {}), booking.requests)
+
+    def _leave(self, booking: Booking) -> None:
+        del self._of[booking.pod]
+        on = self._on[booking.node]
+        del on[booking.pod]
+        if not on:
+            del self._on[booking.node]
+        add(self.queue_used[booking.queue], booking.requests, -1)
+        self.queues_freed.add(booking.queue)

@@ -1,0 +1,240 @@
+"""The cluster in columns.
+
+Nodes are rows; a node that goes leaves its row to the next newcomer. Amounts are int64 in base units. `allocatable[R, N]` and `used[R, N]` hold
+resources; cards are `[N, D]`, ordered by their index on the node, with `card_index` -1 where a node has fewer than D. Integers are added and
+taken away, so that undoing restores every cell exactly.
+
+Three logs tell readers what to look at again: `changes` (any cell of a row), `described` (what does not depend on bookings: labels, health,
+sizes) and `risen` (rows that may take more than before: what wakes waiting jobs).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from hbox_common.model import Card, CardSlice, NodeName, NodeState, Verdict
+
+from ..arrays import Bools, Ints
+from .changelog import ChangeLog
+from .interning import Descriptions, grown
+
+#: Resource columns and the units of each: a request, resolved once.
+Amount: TypeAlias = tuple[tuple[int, int], ...]
+
+_ROWS, _RESOURCES, _CARDS = 64, 8, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Equal pods booked together: `counts[n]` pods on each of `rows[n]` (distinct), and the card cells that they take, one entry per slice."""
+
+    rows: Ints
+    counts: Ints
+    amount: Amount
+    card_rows: Ints
+    card_positions: Ints
+    cores: int
+    memory_mib: Ints
+
+
+class Columns:
+    """State of all nodes. Only the rows below `size` are in use, and of these only the `alive`."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.row_of: dict[NodeName, int] = {}
+        self.names: list[NodeName] = []
+        self.states: list[NodeState | None] = []
+        self.verdicts: dict[NodeName, Verdict] = {}
+        self._free_rows: list[int] = []
+        self._resource: dict[str, int] = {}
+        self._model: dict[str, int] = {"": 0}
+
+        self.alive: Bools = np.zeros(_ROWS, dtype=np.bool_)
+        self.ready: Bools = np.zeros(_ROWS, dtype=np.bool_)
+        self.schedulable: Bools = np.zeros(_ROWS, dtype=np.bool_)
+        self.healthy: Bools = np.zeros(_ROWS, dtype=np.bool_)
+        self.allocatable: Ints = np.zeros((_RESOURCES, _ROWS), dtype=np.int64)
+        self.used: Ints = np.zeros((_RESOURCES, _ROWS), dtype=np.int64)
+        self.card_index: Ints = np.full((_ROWS, _CARDS), -1, dtype=np.int64)
+        self.card_memory: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.card_shares: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.card_model: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.card_ok: Bools = np.zeros((_ROWS, _CARDS), dtype=np.bool_)
+        self.card_cores_used: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.card_memory_used: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.card_pods: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.descriptions = Descriptions(_ROWS)
+
+        self.changes = ChangeLog()
+        self.described = ChangeLog()
+        self.risen = ChangeLog()
+
+    # Interning.
+
+    def resource(self, name: str) -> int:
+        """The row of `allocatable` and `used` that holds this resource."""
+        found = self._resource.get(name)
+        if found is None:
+            found = self._resource[name] = len(self._resource)
+            if found == len(self.allocatable):
+                self.allocatable = grown(self.allocatable, 0, 2 * found)
+                self.used = grown(self.used, 0, 2 * found)
+        return found
+
+    def amount(self, requests: Mapping[str, int]) -> Amount:
+        """The request's positive amounts, by resource column, in the request's order."""
+        return tuple((self.resource(name), units) for name, units in requests.items() if units > 0)
+
+    def model(self, name: str) -> int:
+        return self._model.setdefault(name, len(self._model))
+
+    @property
+    def model_codes(self) -> Mapping[str, int]:
+        """Card models by code; 0 is no model."""
+        return self._model
+
+    def models_allowed(self, names: Sequence[str]) -> Bools:
+        """By model code, whether it is one of `names`."""
+        allowed = np.zeros(len(self._model), dtype=np.bool_)
+        for name in names:
+            code = self._model.get(name)
+            if code:
+                allowed[code] = True
+        return allowed
+
+    # Nodes.
+
+    def put_node(self, node: NodeState) -> int:
+        """Describe a node anew and return its row. True to the books only after the caller has re-booked the row if its cards moved."""
+        row = self.row_of.get(node.name)
+        if row is None:
+            row = self._new_row(node.name)
+        self.states[row] = node
+        self.alive[row] = True
+        self.ready[row] = node.ready
+        self.schedulable[row] = not node.unschedulable
+        self.allocatable[:, row] = 0
+        for name, units in node.allocatable.items():
+            column = self.resource(name)
+            self.allocatable[column, row] = units
+        cards = sorted(node.cards, key=lambda card: card.index)
+        if len(cards) > self.card_index.shape[1]:
+            self._grow_cards(len(cards))
+        self.card_index[row] = -1
+        self.card_memory[row] = 0
+        self.card_shares[row] = 0
+        self.card_model[row] = 0
+        for position, card in enumerate(cards):
+            self.card_index[row, position] = card.index
+            self.card_memory[row, position] = card.memory_mib
+            self.card_shares[row, position] = card.shares
+            self.card_model[row, position] = self.model(card.model)
+        self.descriptions.put(row, node)
+        self._judge(row, cards)
+        return row
+
+    def put_verdict(self, verdict: Verdict) -> None:
+        """Health of a node; kept also for nodes that are not known yet."""
+        self.verdicts[verdict.node] = verdict
+        row = self.row_of.get(verdict.node)
+        if row is not None:
+            state = self.states[row]
+            assert state is not None
+            self._judge(row, sorted(state.cards, key=lambda card: card.index))
+
+    def drop_node(self, name: NodeName) -> None:
+        row = self.row_of.pop(name, None)
+        if row is None:
+            return
+        self.alive[row] = False
+        self.states[row] = None
+        self.clear_usage(row)
+        self._free_rows.append(row)
+        self.changes.add(row)
+        self.described.add(row)
+
+    def clear_usage(self, row: int) -> None:
+        """Nothing booked on this row."""
+        self.used[:, row] = 0
+        self.card_cores_used[row] = 0
+        self.card_memory_used[row] = 0
+        self.card_pods[row] = 0
+
+    def _judge(self, row: int, cards: Sequence[Card]) -> None:
+        verdict = self.verdicts.get(self.names[row])
+        self.healthy[row] = verdict is None or verdict.healthy
+        bad = () if verdict is None else verdict.bad_cards
+        self.card_ok[row] = False
+        for position, card in enumerate(cards):
+            self.card_ok[row, position] = card.healthy and card.index not in bad
+        self.changes.add(row)
+        self.described.add(row)
+        self.risen.add(row)
+
+    # Bookings.
+
+    def apply(self, batch: Batch, times: int = 1) -> None:
+        """Book a batch (`times=1`) or take it back (`times=-1`). Taking back is not logged as a rise: nobody saw the rows lower."""
+        for column, units in batch.amount:
+            self.used[column, batch.rows] += times * units * batch.counts
+        if batch.card_rows.size:
+            cells = batch.card_rows * self.card_index.shape[1] + batch.card_positions
+            np.add.at(self.card_cores_used.reshape(-1), cells, times * batch.cores)
+            np.add.at(self.card_memory_used.reshape(-1), cells, times * batch.memory_mib)
+            np.add.at(self.card_pods.reshape(-1), cells, times)
+        self.changes.extend(batch.rows.tolist())
+
+    def book(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice], times: int = 1) -> None:
+        """Book one pod on one row, or take it back. Slices of cards that the node does not have count nowhere."""
+        for name, units in requests.items():
+            if units:
+                column = self.resource(name)  # first: it may put larger arrays in place
+                self.used[column, row] += times * units
+        if slices:
+            index = self.card_index[row].tolist()
+            for s in slices:
+                if s.index in index:
+                    position = index.index(s.index)
+                    self.card_cores_used[row, position] += times * s.cores
+                    self.card_memory_used[row, position] += times * s.memory_mib
+                    self.card_pods[row, position] += times
+        self.changes.add(row)
+        if times < 0:
+            self.risen.add(row)
+
+    # Growth.
+
+    def _new_row(self, name: NodeName) -> int:
+        if self._free_rows:
+            row = self._free_rows.pop()
+            self.names[row] = name
+        else:
+            row = self.size
+            if row == len(self.alive):
+                self._grow_rows(2 * row)
+            self.size += 1
+            self.names.append(name)
+            self.states.append(None)
+        self.row_of[name] = row
+        return row
+
+    def _grow_rows(self, rows: int) -> None:
+        for field in ("alive", "ready", "schedulable", "healthy"):
+            setattr(self, field, grown(getattr(self, field), 0, rows))
+        for field in ("allocatable", "used"):
+            setattr(self, field, grown(getattr(self, field), 1, rows))
+        for field in _CARD_FIELDS:
+            setattr(self, field, grown(getattr(self, field), 0, rows, -1 if field == "card_index" else 0))
+        self.descriptions.grow(rows)
+
+    def _grow_cards(self, cards: int) -> None:
+        for field in _CARD_FIELDS:
+            setattr(self, field, grown(getattr(self, field), 1, cards, -1 if field == "card_index" else 0))
+
+
+_CARD_FIELDS = (
+    "card_index", "card_memory", "card_shares", "card_model", "card_ok", "card_cores_used", "card_memory_used", "card_pods",
+)  # fmt: skip

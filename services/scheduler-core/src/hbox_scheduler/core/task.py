@@ -1,0 +1,65 @@
+"""Equal requests, once: what the pods of a task ask for, without the pods.
+
+All that placement depends on is in a `Task`; two tasks that ask for the same are the same object, so that masks, scores and reasons can be
+kept by it.
+"""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from hbox_common.model import CardRequest, NodeTerm, PreferredTerm, Resources, TaskSpec, Toleration
+
+from .state import Amount, Columns
+
+_Key: TypeAlias = tuple[object, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """Compared by identity: `Tasks` hands out one object for equal requests."""
+
+    requests: Resources
+    amount: Amount
+    cards: CardRequest | None
+    node_selector: tuple[tuple[str, str], ...]
+    affinity: tuple[NodeTerm, ...] | None
+    preferred: tuple[PreferredTerm, ...]
+    tolerations: tuple[Toleration, ...]
+
+
+class Tasks:
+    """Interns task signatures; the least recently seen ones are forgotten beyond `keep`."""
+
+    def __init__(self, columns: Columns, keep: int = 50_000) -> None:
+        self._columns = columns
+        self._known: OrderedDict[_Key, Task] = OrderedDict()
+        self._keep = keep
+
+    def of(self, spec: TaskSpec) -> Task:
+        cards = spec.cards if spec.cards is not None and spec.cards.count > 0 else None
+        key: _Key = (
+            tuple(sorted(spec.requests.items())),
+            cards,
+            tuple(sorted(spec.node_selector.items())),
+            spec.affinity,
+            spec.preferred,
+            spec.tolerations,
+        )
+        task = self._known.get(key)
+        if task is not None:
+            self._known.move_to_end(key)
+            return task
+        task = Task(
+            requests=spec.requests,
+            amount=self._columns.amount(spec.requests),
+            cards=cards,
+            node_selector=tuple(sorted(spec.node_selector.items())),
+            affinity=spec.affinity,
+            preferred=spec.preferred,
+            tolerations=spec.tolerations,
+        )
+        self._known[key] = task
+        if len(self._known) > self._keep:
+            self._known.popitem(last=False)
+        return task

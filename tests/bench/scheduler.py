@@ -1,0 +1,142 @@
+"""Decisions of the scheduler's core alone: no broker, no database, no API. Every plan is one that would be sent."""
+
+import gc
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from hbox_common.model import CardRequest, Job, NodeState
+from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.scheduler import Limits
+from hbox_scheduler.core.simulate import Simulation, job, node
+
+
+def rss_mib() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def cluster(nodes: int, policy: PolicyName = PolicyName.BINPACK) -> Simulation:
+    """Nodes of eight cards, all free."""
+    simulation = Simulation(policy_of(policy), limits=Limits(outstanding=1 << 30))
+    simulation.put_nodes(_nodes(nodes))
+    return simulation
+
+
+def _nodes(count: int) -> list[NodeState]:
+    return [node(f"node-{i:05}", cards=8, cpu=96, memory_mib=1 << 20) for i in range(count)]
+
+
+def decide(simulation: Simulation, jobs: list[Job]) -> tuple[float, int]:
+    """Seconds of decision and placements made, for jobs that are known already; the ledger's side is not part of it."""
+    simulation.submit(jobs)
+    placements = 0
+    gc.collect()
+    started = time.perf_counter()
+    while True:
+        out = simulation.scheduler.cycle(0.0)
+        placements += sum(len(plan.placements) for plan in out.plans)
+        if not out.more:
+            return time.perf_counter() - started, placements
+
+
+def one_card_jobs(count: int, prefix: str = "one") -> list[Job]:
+    return [job(f"{prefix}-{i}", cards=1, cpu_milli=4000, memory_mib=16384, created_at=float(i)) for i in range(count)]
+
+
+def mixed_jobs(count: int) -> list[Job]:
+    """Shapes that alternate, so that no two jobs in a row ask for the same: a share, a card, cpu alone, two cards."""
+    shapes: list[dict[str, object]] = [
+        {"cards": CardRequest(1, cores=10 * (1 + i % 9), memory_percent=10 * (1 + i % 9))} for i in range(9)
+    ]
+    shapes += [{"cards": 1, "cpu_milli": 1000 * c} for c in (2, 4, 6, 8)]
+    shapes += [{"cpu_milli": 1000 * c} for c in (1, 2, 4)] + [{"cards": 2}, {"cards": 4}]
+    return [job(f"mixed-{i}", created_at=float(i), **shapes[i % len(shapes)]) for i in range(count)]  # type: ignore[arg-type]
+
+
+def report(what: str, value: float, unit: str, budget: float, *, least: bool) -> None:
+    good = value >= budget if least else value <= budget
+    print(f"{what:66} {value:>10,.1f} {unit:8} budget {'>=' if least else '<='} {budget:>8,.0f}  {'ok' if good else 'MISSED'}")
+
+
+def best_of(runs: int, once: Callable[[], float], pick: Callable[[list[float]], float]) -> float:
+    return pick([once() for _ in range(runs)])
+
+
+def pods_per_s(nodes: int, jobs: list[Job], policy: PolicyName = PolicyName.BINPACK) -> float:
+    def once() -> float:
+        seconds, placements = decide(cluster(nodes, policy), jobs)
+        assert placements == len(jobs), f"{placements} of {len(jobs)} placed"
+        return placements / seconds
+
+    return best_of(3, once, max)
+
+
+def gang_p99_ms(nodes: int, pods: int, runs: int = 60) -> float:
+    simulation = cluster(nodes)
+    times = []
+    for i in range(runs):
+        gang = job(f"gang-{i}", pods=pods, cards=8, cpu_milli=64_000)
+        simulation.submit([gang])
+        started = time.perf_counter()
+        plans = simulation.scheduler.cycle(0.0).plans
+        times.append(1000 * (time.perf_counter() - started))
+        assert len(plans) == 1
+        assert len(plans[0].placements) == pods
+        simulation.accept(plans)
+        simulation.finish(pod.uid for pod in gang.tasks[0].pods)
+    return sorted(times)[int(0.99 * (runs - 1))]
+
+
+def verdict_ms(nodes: int) -> float:
+    simulation = cluster(nodes)
+    simulation.submit([job(f"full-{i}", cards=8, cpu_milli=64_000) for i in range(nodes)])
+    simulation.run()
+    times = []
+    for i in range(20):
+        simulation.submit([job(f"late-{i}", pods=16, cards=8, cpu_milli=1000 + i)])
+        started = time.perf_counter()
+        verdicts = simulation.scheduler.cycle(0.0).verdicts
+        times.append(1000 * (time.perf_counter() - started))
+        assert sum(verdicts[0].reasons.values()) == nodes
+    return max(times)
+
+
+def release_ms(nodes: int, waiting: int) -> float:
+    """One pod ends while many jobs wait: the cycle that starts the one that fits now."""
+    simulation = cluster(nodes)
+    simulation.submit([job(f"full-{i}", cards=8, cpu_milli=64_000) for i in range(nodes)])
+    placed = [plan.placements[0].pod_uid for plan in simulation.run()]
+    simulation.submit(mixed_jobs(waiting))
+    simulation.run()
+    times = []
+    for pod in placed[:20]:
+        simulation.finish([pod])
+        started = time.perf_counter()
+        plans = simulation.scheduler.cycle(0.0).plans
+        times.append(1000 * (time.perf_counter() - started))
+        assert plans
+        simulation.accept(plans)
+    return sorted(times)[len(times) // 2]
+
+
+def main() -> None:
+    report("one-card jobs, 1,250 nodes", pods_per_s(1250, one_card_jobs(4000)), "pods/s", 20_000, least=True)
+    report("one-card jobs, 12,500 nodes", pods_per_s(12_500, one_card_jobs(4000)), "pods/s", 10_000, least=True)
+    mixed = pods_per_s(1250, mixed_jobs(4000))
+    print(f"{'18 shapes in turn, 1,250 nodes':66} {mixed:>10,.1f} pods/s")
+    fgd = pods_per_s(1250, mixed_jobs(2000), PolicyName.FGD)
+    print(f"{'18 shapes in turn, 1,250 nodes, policy fgd':66} {fgd:>10,.1f} pods/s")
+    report("gang of 1,024 pods x 8 cards, 1,250 nodes, p99", gang_p99_ms(1250, 1024), "ms", 5, least=False)
+    report("verdict with reasons on a gang that does not fit, 1,250 nodes, max", verdict_ms(1250), "ms", 20, least=False)
+    print(f"{'a pod ends, 8,000 jobs of 18 shapes wait, 1,250 nodes, median':66} {release_ms(1250, 8000):>10,.1f} ms")
+    before = rss_mib()
+    simulation = cluster(1250)
+    simulation.submit(one_card_jobs(10_000))
+    simulation.run()
+    print(f"{'memory of 1,250 nodes and 10,000 placed pods':66} {rss_mib() - before:>10,.1f} MiB")
+    report("memory of this process in all", rss_mib(), "MiB", 300, least=False)
+
+
+if __name__ == "__main__":
+    main()
