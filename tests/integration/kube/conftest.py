@@ -6,6 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -149,3 +150,15 @@ def eventually() -> Any:
                 await asyncio.sleep(0.005)
 
     return wait
+
+
+class Impatient(Random):
+    """A generator whose waits are all short."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return a + (b - a) * 0.01
+
+
+@pytest.fixture
+def impatient() -> Random:
+    return Impatient()

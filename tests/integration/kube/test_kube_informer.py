@@ -1,6 +1,6 @@
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import chain
 from random import Random
@@ -33,11 +33,12 @@ def named(delta: Delta[Pod]) -> str:
     return seen.metadata.name
 
 
-class Impatient(Random):
-    """A generator whose waits are all short."""
+@pytest.fixture
+def informer(client: KubeClient, impatient: Random) -> Callable[..., Informer[Pod]]:
+    def make(**options: Any) -> Informer[Pod]:
+        return Informer(client, PODS, Pod, rng=impatient, **options)
 
-    def uniform(self, a: float, b: float) -> float:
-        return a
+    return make
 
 
 @asynccontextmanager
@@ -56,15 +57,11 @@ async def running(informer: Informer[Pod]) -> AsyncIterator[list[list[tuple[str,
             task.cancel()
 
 
-def informer(client: KubeClient, **options: Any) -> Informer[Pod]:
-    return Informer(client, PODS, Pod, rng=Impatient(), **options)
-
-
-async def test_it_lists_in_pages_then_watches_from_there(api: Any, client: KubeClient, eventually: Any) -> None:
+async def test_it_lists_in_pages_then_watches_from_there(api: Any, informer: Any, eventually: Any) -> None:
     api.reply("GET", ALL, 200, page(pod("a", 1), pod("b", 2), rv=9, more="tok/en="))
     api.reply("GET", ALL, 200, page(pod("c", 3), rv=9))
     api.stream(ALL, line("MODIFIED", pod("a", 10)))
-    pods = informer(client, page_size=2, field_selector="spec.schedulerName=hbox", label_selector="app in (x,y)")
+    pods = informer(page_size=2, field_selector="spec.schedulerName=hbox", label_selector="app in (x,y)")
     async with running(pods) as batches:
         await pods.synced.wait()
         await eventually(lambda: len(batches) == 3)
@@ -79,10 +76,10 @@ async def test_it_lists_in_pages_then_watches_from_there(api: Any, client: KubeC
     assert int(watch["timeoutSeconds"]) >= 240
 
 
-async def test_a_list_that_ignores_the_limit_is_handed_on_in_pages(api: Any, client: KubeClient) -> None:
+async def test_a_list_that_ignores_the_limit_is_handed_on_in_pages(api: Any, informer: Any) -> None:
     api.reply("GET", ALL, 200, page(*(pod(f"p{i}", i) for i in range(1, 6)), rv=9))
     api.stream(ALL)
-    pods = informer(client, page_size=2)
+    pods = informer(page_size=2)
     async with running(pods) as batches:
         await pods.synced.wait()
     assert [len(batch) for batch in batches] == [2, 2, 1]
@@ -90,13 +87,13 @@ async def test_a_list_that_ignores_the_limit_is_handed_on_in_pages(api: Any, cli
 
 @pytest.mark.parametrize("then", ["end", "reset"])
 async def test_a_watch_ended_by_the_server_loses_nothing_and_lists_nothing(
-    api: Any, client: KubeClient, eventually: Any, then: str
+    api: Any, informer: Any, eventually: Any, then: str
 ) -> None:
     api.reply("GET", ALL, 200, page(rv=9))
     api.stream(ALL, line("ADDED", pod("a", 10)), line("BOOKMARK", {"metadata": {"resourceVersion": "15"}}), then=then)
     api.stream(ALL, line("ADDED", pod("b", 16)), then=then)
     api.stream(ALL)
-    pods = informer(client)
+    pods = informer()
     async with running(pods) as batches:
         await eventually(lambda: pods.watches >= 3)
     assert [*chain.from_iterable(batches)] == [("added", "a"), ("added", "b")]
@@ -105,12 +102,12 @@ async def test_a_watch_ended_by_the_server_loses_nothing_and_lists_nothing(
         assert [q["resourceVersion"] for q in api.queries("WATCH", ALL)][:3] == ["9", "15", "16"]
 
 
-async def test_410_as_status_lists_anew_with_a_consistent_read(api: Any, client: KubeClient, eventually: Any) -> None:
+async def test_410_as_status_lists_anew_with_a_consistent_read(api: Any, informer: Any, eventually: Any) -> None:
     api.reply("GET", ALL, 200, page(pod("a", 1), pod("b", 2), rv=9))
     api.reply("GET", ALL, 200, page(pod("b", 2), pod("c", 20), rv=30))
     api.refuse("WATCH", ALL, 410, "Expired", "too old resource version")
     api.stream(ALL)
-    pods = informer(client)
+    pods = informer()
     async with running(pods) as batches:
         await eventually(lambda: pods.resource_version == "30" and pods.watches == 2)
     assert batches[1:] == [[("added", "c"), ("deleted", "a")]]
@@ -118,66 +115,66 @@ async def test_410_as_status_lists_anew_with_a_consistent_read(api: Any, client:
     assert pods.relists == 1
 
 
-async def test_410_in_the_stream_lists_anew(api: Any, client: KubeClient, eventually: Any) -> None:
+async def test_410_in_the_stream_lists_anew(api: Any, informer: Any, eventually: Any) -> None:
     api.reply("GET", ALL, 200, page(pod("a", 1), rv=9))
     api.reply("GET", ALL, 200, page(rv=30))
     api.stream(ALL, line("ERROR", {"kind": "Status", "code": 410, "reason": "Gone", "message": "too old"}))
     api.stream(ALL)
-    pods = informer(client)
+    pods = informer()
     async with running(pods) as batches:
         await eventually(lambda: pods.watches == 2)
         assert pods.store == {}
     assert batches[1:] == [[("deleted", "a")]]
 
 
-async def test_an_expired_continue_token_starts_the_list_again(api: Any, client: KubeClient) -> None:
+async def test_an_expired_continue_token_starts_the_list_again(api: Any, informer: Any) -> None:
     api.reply("GET", ALL, 200, page(pod("a", 1), rv=9, more="t"))
     api.refuse("GET", ALL, 410, "Expired", "the provided continue parameter is too old")
     api.reply("GET", ALL, 200, page(pod("a", 1), pod("b", 2), rv=12))
     api.stream(ALL)
-    pods = informer(client)
+    pods = informer()
     async with running(pods) as batches:
         await pods.synced.wait()
     assert batches == [[("added", "a")], [("added", "b")]]
 
 
-async def test_chunks_may_be_cut_anywhere(api: Any, client: KubeClient, eventually: Any) -> None:
+async def test_chunks_may_be_cut_anywhere(api: Any, informer: Any, eventually: Any) -> None:
     api.reply("GET", ALL, 200, page(rv=9))
     raw = b"".join(line("ADDED", pod(f"p{i}", 10 + i)) for i in range(20))
     api.stream(ALL, *(raw[i : i + 7] for i in range(0, len(raw), 7)))
-    pods = informer(client)
+    pods = informer()
     async with running(pods):
         await eventually(lambda: len(pods.store) == 20)
     assert pods.decode_errors == 0
 
 
-async def test_one_broken_object_does_not_stop_the_others(api: Any, client: KubeClient, eventually: Any) -> None:
+async def test_one_broken_object_does_not_stop_the_others(api: Any, informer: Any, eventually: Any) -> None:
     api.reply("GET", ALL, 200, page({**pod("x", 1), "spec": 7}, pod("a", 2), rv=9))
     api.stream(ALL, line("ADDED", {**pod("y", 10), "spec": {"priority": "high"}}), line("ADDED", pod("b", 11)))
-    pods = informer(client)
+    pods = informer()
     async with running(pods) as batches:
         await eventually(lambda: len(batches) == 2)
     assert batches == [[("added", "a")], [("added", "b")]]
     assert pods.decode_errors == 2
 
 
-async def test_a_silent_watch_is_begun_again(api: Any, client: KubeClient, eventually: Any) -> None:
+async def test_a_silent_watch_is_begun_again(api: Any, informer: Any, eventually: Any) -> None:
     api.reply("GET", ALL, 200, page(rv=9))
     api.stream(ALL)
-    pods = informer(client, inactivity_s=0.05)
+    pods = informer(inactivity_s=0.05)
     async with running(pods):
         await eventually(lambda: pods.watches >= 3)
     assert pods.relists == 0
 
 
-async def test_an_api_server_that_comes_and_goes_is_waited_for(api: Any, client: KubeClient, eventually: Any) -> None:
+async def test_an_api_server_that_comes_and_goes_is_waited_for(api: Any, informer: Any, eventually: Any) -> None:
     api.refuse("GET", ALL, 503, "ServiceUnavailable")
     api.reset("GET", ALL)
     api.refuse("GET", ALL, 403, "Forbidden")
     api.reply("GET", ALL, 200, page(pod("a", 1), rv=9))
     api.refuse("WATCH", ALL, 429, "TooManyRequests")
     api.stream(ALL, line("ADDED", pod("b", 10)))
-    pods = informer(client)
+    pods = informer()
     async with running(pods):
         await eventually(lambda: len(pods.store) == 2)
     assert pods.relists == 0
@@ -185,12 +182,12 @@ async def test_an_api_server_that_comes_and_goes_is_waited_for(api: Any, client:
 
 
 async def test_the_first_change_is_handed_on_at_once_and_the_following_together(
-    api: Any, client: KubeClient, eventually: Any
+    api: Any, informer: Any, eventually: Any
 ) -> None:
     api.reply("GET", ALL, 200, page(rv=9))
     released = asyncio.Event()
     first, *rest = (line("ADDED", pod(f"p{i}", 10 + i)) for i in range(10))
-    pods = informer(client, window_s=0.05)
+    pods = informer(window_s=0.05)
     sizes = []
 
     async def handle(deltas: Sequence[Delta[Pod]]) -> None:
@@ -217,7 +214,7 @@ async def test_the_first_change_is_handed_on_at_once_and_the_following_together(
     assert len(sizes) <= 4
 
 
-async def test_what_the_handler_raises_ends_the_informer(api: Any, client: KubeClient) -> None:
+async def test_what_the_handler_raises_ends_the_informer(api: Any, informer: Any) -> None:
     api.reply("GET", ALL, 200, page(pod("a", 1), rv=9))
     api.stream(ALL, line("ADDED", pod("b", 10)))
     calls = []
@@ -228,4 +225,4 @@ async def test_what_the_handler_raises_ends_the_informer(api: Any, client: KubeC
             raise Conflict("the handler's own")
 
     with pytest.raises(Conflict, match="the handler's own"):
-        await informer(client).run(handle)
+        await informer().run(handle)

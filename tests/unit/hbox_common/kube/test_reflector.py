@@ -135,6 +135,11 @@ def test_a_bookmark_moves_the_version_and_nothing_else(watching: Reflector[Pod])
     assert watching.step(StreamEnd(0.01)) == [Watch("99")]
 
 
+def test_after_an_interruption_it_goes_on_from_the_last_version(watching: Reflector[Pod]) -> None:
+    watching.step(Lines([line("ADDED", pod("c", 17))]))
+    assert watching.start() == [Watch("17")]
+
+
 def test_410_as_http_status_lists_anew_and_deletes_what_is_no_more(watching: Reflector[Pod]) -> None:
     assert watching.step(Expired()) == [List("")]
     effects = watching.step(page(pod("a", 5), pod("c", 20), rv=30))

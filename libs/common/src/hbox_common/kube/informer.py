@@ -107,6 +107,7 @@ class Informer(Generic[T]):
         """Lists, watches and hands deltas on until cancelled; only what `handle` raises ends it earlier.
 
         `handle` gets one call a page (at most `page_size` deltas) while listing, then one for each lot that the socket held.
+        Called again after it was cancelled, it goes on where it stood; changes that `handle` was cut short in are not repeated.
         """
         effects = self._reflector.start()
         while True:

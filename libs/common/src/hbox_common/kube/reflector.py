@@ -203,6 +203,9 @@ class Reflector(Generic[T]):
         self._doing: List | Watch = List("0")  # what to do again after a sleep
 
     def start(self) -> list[Effect[T]]:
+        """What to do first, or to go on with after an interruption."""
+        if isinstance(self._doing, Watch):
+            return [self._begin(Watch(self.resource_version))]
         return [self._doing]
 
     def step(self, event: Event) -> list[Effect[T]]:
