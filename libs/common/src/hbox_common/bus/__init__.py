@@ -1,0 +1,15 @@
+"""NATS JetStream, with its traps closed once for everyone.
+
+async with Bus.connect("nats://127.0.0.1:4222", name="binder", instance="binder-1") as bus:
+    await bus.publish(OutcomesObserved(epoch=epoch, outcomes=outcomes), "0")
+    await bus.consume("binder", [BindDecided], handle)
+"""
+
+from .batcher import LeadEdgeBatcher
+from .client import Bus
+from .connection import Connected
+from .delivery import Delivery
+from .follower import Start
+from .server import EmbeddedServer, find_nats_server
+
+__all__ = ["Bus", "Connected", "Delivery", "EmbeddedServer", "LeadEdgeBatcher", "Start", "find_nats_server"]

@@ -1,0 +1,132 @@
+"""Lead-edge batching: the first item goes at once, those that come within a window after it go together.
+
+A lone event is not delayed; a burst costs a message every 10 ms (25 ms while it lasts) instead of one an item (measured: reference
+performance §4.3).
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Generic, NoReturn, Protocol, TypeVar
+
+from hbox_common.clock import monotonic_s, new_id
+from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.events import Event
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+WINDOW_S = 0.010
+BACKLOG_WINDOW_S = 0.025
+MAX_ITEMS = 512
+RETRY_S = 0.5
+CLOSE_S = 3.0
+
+
+class Publish(Protocol):
+    """`Bus.publish`."""
+
+    async def __call__(self, event: Event, *keys: str, message_id: str | None = None) -> None: ...
+
+
+class LeadEdgeBatcher(Generic[T]):
+    """Publishes items as `make(items)`; `run()` is the task that does it.
+
+    `capacity`: items that may wait before `put` does. Batches whose message is too large are halved; an item too large alone is logged and refused.
+    """
+
+    def __init__(
+        self,
+        publish: Publish,
+        make: Callable[[Sequence[T]], Event],
+        *keys: str,
+        window_s: float = WINDOW_S,
+        backlog_window_s: float = BACKLOG_WINDOW_S,
+        max_items: int = MAX_ITEMS,
+        capacity: int = 16 * MAX_ITEMS,
+    ) -> None:
+        self._publish, self._make, self._keys = publish, make, keys
+        self._window_s, self._backlog_window_s, self._max_items = window_s, backlog_window_s, max_items
+        self._waiting: deque[tuple[T, asyncio.Future[None] | None]] = deque()
+        self._room = asyncio.Semaphore(capacity)
+        self._wake = asyncio.Event()
+
+    async def put(self, item: T) -> None:
+        """Hand in an item; waits while `capacity` items wait already."""
+        await self._add(item, None)
+
+    async def publish(self, item: T) -> None:
+        """Return when JetStream has stored the item's batch. Raises InvalidRequest when the item is too large."""
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        await self._add(item, stored)
+        await stored
+
+    async def _add(self, item: T, stored: "asyncio.Future[None] | None") -> None:
+        await self._room.acquire()
+        self._waiting.append((item, stored))
+        self._wake.set()
+
+    async def run(self) -> NoReturn:
+        """Until cancelled; what waits is then sent within CLOSE_S, or is lost."""
+        batch: list[tuple[T, asyncio.Future[None] | None]] = []
+        try:
+            while True:
+                self._wake.clear()
+                if not self._waiting:
+                    await self._wake.wait()
+                started = monotonic_s()
+                batch = self._next()
+                await self._send(batch)
+                batch = []
+                window_s = self._backlog_window_s if len(self._waiting) >= self._max_items else self._window_s
+                await asyncio.sleep(started + window_s - monotonic_s())
+        finally:
+            await self._close(batch)
+
+    def _next(self) -> list[tuple[T, asyncio.Future[None] | None]]:
+        batch = [self._waiting.popleft() for _ in range(min(self._max_items, len(self._waiting)))]
+        for _ in batch:
+            self._room.release()
+        return batch
+
+    async def _send(self, batch: "list[tuple[T, asyncio.Future[None] | None]]") -> None:
+        message_id = new_id()
+        event = self._make([item for item, _ in batch])
+        while True:
+            try:
+                await self._publish(event, *self._keys, message_id=message_id)
+            except Unavailable as e:
+                log.warning("%s: %d items wait: %s", type(event).__name__, len(batch), e)
+                await asyncio.sleep(RETRY_S)
+            except InvalidRequest as e:
+                if len(batch) > 1:
+                    await self._send(batch[: len(batch) // 2])
+                    await self._send(batch[len(batch) // 2 :])
+                    return
+                log.error("%s: an item cannot be published: %s", type(event).__name__, e)
+                _settle(batch, e)
+                return
+            else:
+                _settle(batch, None)
+                return
+
+    async def _close(self, batch: "list[tuple[T, asyncio.Future[None] | None]]") -> None:
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                while batch or self._waiting:
+                    await self._send(batch or self._next())
+                    batch = []
+        except TimeoutError:
+            log.warning("%d items were not published before the end", len(batch) + len(self._waiting))
+
+
+def _settle(batch: "Sequence[tuple[T, asyncio.Future[None] | None]]", error: Exception | None) -> None:
+    for _, stored in batch:
+        if stored is None or stored.done():
+            continue
+        if error is None:
+            stored.set_result(None)
+        else:
+            stored.set_exception(error)

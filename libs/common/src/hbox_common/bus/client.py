@@ -1,0 +1,151 @@
+"""The bus as services see it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import NoReturn, Self, TypeVar
+
+from hbox_common.events import Event
+
+from . import rpc
+from .connection import Connected, Connection
+from .dead_letters import DeadLetters
+from .follower import Follower, Start
+from .publisher import Publisher
+from .puller import Handle, Puller
+from .streams import ensure_streams, stream_of
+
+R = TypeVar("R", bound=Event)
+P = TypeVar("P", bound=Event)
+
+
+class Bus:
+    """Made by `connect`; one an event loop, shared by all of its tasks."""
+
+    def __init__(self, connection: Connection, *, ensure: bool) -> None:
+        self._connection, self._ensure = connection, ensure
+        self._publisher = Publisher(connection, heal=self._heal)
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, url: str, *, name: str, instance: str, ensure: bool = True) -> AsyncIterator[Self]:
+        """A bus whose connection is being made, and kept up for ever; drained at the end.
+
+        url: several servers are joined by commas. `ensure`: make streams that are missing, now and whenever one is found missing.
+        The block is cancelled, and Unavailable raised, when the broker ends the connection for good; InvalidRequest when it refuses our streams.
+        """
+        async with Connection.open(url, name=name, instance=instance, prepare=_prepare if ensure else None) as connection:
+            yield cls(connection, ensure=ensure)
+
+    @property
+    def connected(self) -> Connected:
+        """True while there is a connection; `await bus.connected.wait()` waits for one."""
+        return self._connection.connected
+
+    async def publish(
+        self, event: Event, *keys: str, message_id: str | None = None, traceparent: str = "", timeout_s: float = 30.0
+    ) -> None:
+        """Return when JetStream has stored `event` under its subject with `keys`; tried again, with one message id, until then.
+
+        Raises InvalidRequest when it is too large, ValueError for keys that do not fit the subject, Unavailable after `timeout_s`: whether it was
+        stored is unknown then, and the caller may go on with the same `message_id`.
+        """
+        await self._publisher.publish(event, *keys, message_id=message_id, traceparent=traceparent, timeout_s=timeout_s)
+
+    async def publish_body(
+        self,
+        type_: type[Event],
+        body: bytes,
+        *keys: str,
+        message_id: str,
+        traceparent: str = "",
+        timeout_s: float = 30.0,
+    ) -> None:
+        """As `publish`, for a body that `encode` made before: an outbox's letter."""
+        await self._publisher.publish_body(
+            type_, body, *keys, message_id=message_id, traceparent=traceparent, timeout_s=timeout_s
+        )
+
+    async def consume(
+        self,
+        durable: str,
+        types: Sequence[type[Event]],
+        handle: Handle,
+        *,
+        batch: int = 256,
+        window_s: float = 0.0,
+        ack_wait_s: float = 10.0,
+        max_deliver: int = 5,
+    ) -> NoReturn:
+        """Hand over every message of `types` (of one stream) at least once, in batches of what is there, and acknowledge after `handle` returned.
+
+        durable: the consumer's name; processes with the same share its messages. window_s: pause between the starts of two batches.
+        handle raising Unavailable: the batch is handed over again later, with growing delay. Raising anything else but Bug: each message is handled
+        again alone; the one that fails alone comes again with growing delay and goes to HBOX_DLQ at its `max_deliver`-th delivery.
+        Messages that cannot be decoded go there at once. ack_wait_s: after so long the messages of a dead process come to another; a living one
+        may take as long as it likes. Runs until cancelled. Raises Bug, ValueError.
+        """
+        letters = DeadLetters(self._publisher, consumer=durable, stream=stream_of(types))
+        await Puller(
+            self._connection,
+            durable,
+            types,
+            handle,
+            letters,
+            heal=self._heal,
+            batch=batch,
+            window_s=window_s,
+            ack_wait_s=ack_wait_s,
+            max_deliver=max_deliver,
+        ).run()
+
+    async def follow(
+        self,
+        types: Sequence[type[Event]],
+        handle: Handle,
+        *,
+        start: Start = Start.NEW,
+        on_ready: Callable[[], None] | None = None,
+        on_gap: Callable[[], Awaitable[None]] | None = None,
+    ) -> NoReturn:
+        """Hand over the messages of `types` (of one stream) in order, without acknowledgements.
+
+        on_ready: called once, when what existed at the start has been handed over (NEW: when the place in the stream is fixed).
+        on_gap: awaited when messages were missed, since the stream was made anew or had dropped them; a follower of last values then replays all.
+        handle raising Unavailable: the batch is handed over again. Raising anything else but Bug: each message alone, and the one that fails goes
+        to HBOX_DLQ. Runs until cancelled. Raises Bug, ValueError.
+        """
+        letters = DeadLetters(self._publisher, consumer=self._connection.name, stream=stream_of(types))
+        await Follower(
+            self._connection, types, handle, letters, heal=self._heal, start=start, on_ready=on_ready, on_gap=on_gap
+        ).run()
+
+    async def serve(self, request: type[R], answer: Callable[[R], AsyncIterator[Event]]) -> NoReturn:
+        """Answer every `request` with the pages that `answer` yields. Runs until cancelled.
+
+        What `answer` raises is told to the asker: InvalidRequest and Unavailable as they are, anything else as a failure.
+        """
+        await rpc.Server(self._connection, request, answer).run()
+
+    async def ask(self, request: Event, page: type[P], *, timeout_s: float = 10.0) -> list[P]:
+        """All pages of the answer. Raises Unavailable (at once when nobody listens), InvalidRequest when the answerer says so."""
+        return await rpc.ask(self._connection, request, page, timeout_s=timeout_s)
+
+    async def ensure_streams(self) -> None:
+        """Make missing streams. Idempotent. Raises Unavailable, InvalidRequest."""
+        await ensure_streams(self._connection)
+
+    async def _heal(self) -> None:
+        if self._ensure:
+            await ensure_streams(self._connection)
+
+
+async def _prepare(connection: Connection) -> None:
+    import asyncio
+    from hbox_common.errors import Unavailable
+
+    while True:
+        try:
+            await ensure_streams(connection)
+            return
+        except Unavailable:
+            await asyncio.sleep(0.1)

@@ -1,0 +1,156 @@
+"""Questions answered with pages, over core NATS.
+
+A page is a message as any other, with the header `hbox-page: n`; the end is an empty message with `hbox-pages: count`, or `hbox-error: kind` and
+the words in `hbox-message`. Replicas share the questions by a queue group. Nobody there is known at once, by the broker's 503.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from typing import NoReturn, TypeVar
+
+from nats.aio.msg import Msg
+
+from hbox_common.clock import monotonic_s, new_id, wall_s
+from hbox_common.errors import Bug, HBoxError, InvalidRequest, Unavailable
+from hbox_common.events import Event, decode, encode, headers
+
+from .connection import NO_RESPONDERS, Connection
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=Event)
+P = TypeVar("P", bound=Event)
+
+PAGE, PAGES, ERROR, MESSAGE, HINT = "hbox-page", "hbox-pages", "hbox-error", "hbox-message", "hbox-hint"
+
+#: Questions answered at once, and those that wait for their turn; beyond, the asker is told to come again.
+AT_ONCE, WAITING = 8, 64
+
+
+class Server:
+    """Answers the questions of one type."""
+
+    def __init__(self, connection: Connection, request: type[R], answer: Callable[[R], AsyncIterator[Event]]) -> None:
+        self._connection, self._request = connection, request
+        self._answer: Callable[[R], AsyncIterator[Event]] = answer
+        self._questions: asyncio.Queue[Msg] = asyncio.Queue(WAITING)
+
+    async def run(self) -> NoReturn:
+        """Until cancelled."""
+        await self._connection.connected.wait()
+        subscription = await self._connection.subscribe(self._request.subject(), self._take, queue=self._request.subject())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(AT_ONCE):
+                    tasks.create_task(self._work())
+        finally:
+            await self._connection.unsubscribe(subscription)
+        raise AssertionError("answering has no end")
+
+    async def _take(self, message: Msg) -> None:
+        if not message.reply:
+            return
+        try:
+            self._questions.put_nowait(message)
+        except asyncio.QueueFull:
+            await self._refuse(message.reply, Unavailable("too many questions at once", hint="ask again"))
+
+    async def _work(self) -> NoReturn:
+        while True:
+            message = await self._questions.get()
+            try:
+                await self._serve(message)
+            except Unavailable as e:
+                log.info("an answer to %s was lost: %s", message.subject, e)
+
+    async def _serve(self, message: Msg) -> None:
+        try:
+            question = decode(message.data, message.headers or {})
+            if not isinstance(question, self._request):
+                raise InvalidRequest(f"{question.ce_type()} cannot be asked on {message.subject}")
+            count = 0
+            async with aclosing(self._answer(question)) as pages:  # type: ignore[type-var]  # async generators, all of them
+                async for page in pages:
+                    body = encode(page)
+                    header = headers(page, source=f"hbox/{self._connection.name}", message_id=new_id(), now=wall_s())
+                    await self._connection.send(message.reply, body, headers=header | {PAGE: str(count)})
+                    # A round trip a page: an answer of many pages must not fill the broker's buffer of us.
+                    await self._connection.flush()
+                    count += 1
+            await self._connection.send(message.reply, headers={PAGES: str(count)})
+        except Unavailable as e:
+            await self._refuse(message.reply, e)
+        except Exception as e:  # one question must not end the service
+            if not isinstance(e, InvalidRequest):
+                log.exception("answering %s failed", message.subject)
+            await self._refuse(message.reply, e)
+
+    async def _refuse(self, reply: str, error: Exception) -> None:
+        kind = "invalid" if isinstance(error, InvalidRequest) else "unavailable" if isinstance(error, Unavailable) else "bug"
+        words = error.message if isinstance(error, HBoxError) else f"{type(error).__name__}"
+        hint = error.hint if isinstance(error, HBoxError) else "see the log of the service that was asked"
+        await self._connection.send(reply, headers={ERROR: kind, MESSAGE: words[:1000], HINT: hint[:1000]})
+
+
+async def ask(connection: Connection, request: Event, page: type[P], *, timeout_s: float) -> list[P]:
+    """All pages of the answer, in order; they arrive whole or not at all.
+
+    Raises Unavailable: nobody answers, no whole answer in time, the connection or a page was lost. InvalidRequest: the answerer says so.
+    """
+    started = monotonic_s()
+    who = " or ".join(request.about.readers)
+    pages: list[P] = []
+    came: asyncio.Queue[Msg | None] = asyncio.Queue()
+
+    async def take(message: Msg) -> None:
+        came.put_nowait(message)
+
+    try:
+        async with asyncio.timeout(timeout_s):
+            await connection.connected.wait()
+            unwatch = connection.watch(lambda: came.put_nowait(None))
+            inbox = connection.new_inbox()
+            subscription = await connection.subscribe(inbox, take)
+            try:
+                header = headers(request, source=f"hbox/{connection.name}", message_id=new_id(), now=wall_s())
+                await connection.send(request.subject(), encode(request), reply=inbox, headers=header)
+                while True:
+                    message = await came.get()
+                    if message is None:
+                        raise Unavailable("the connection to the broker was lost before the answer was whole", hint="ask again")
+                    if _ended(message, pages, page, who):
+                        return pages
+            finally:
+                unwatch()
+                await connection.unsubscribe(subscription)
+    except TimeoutError as e:
+        where = f"{who} has not answered" if connection.connected else "the broker was not reachable"
+        raise Unavailable(
+            f"{request.subject()}: {where} within {monotonic_s() - started:.1f} s", hint=f"is {who} running and ready?"
+        ) from e
+
+
+def _ended(message: Msg, pages: list[P], page: type[P], who: str) -> bool:
+    header = message.headers or {}
+    if header.get("Status") == NO_RESPONDERS and not message.data:
+        raise Unavailable(f"{who} does not answer: nobody listens", hint=f"is {who} running?")
+    if kind := header.get(ERROR):
+        words, hint = header.get(MESSAGE, ""), header.get(HINT, "")
+        if kind == "invalid":
+            raise InvalidRequest(words, hint=hint)
+        if kind == "unavailable":
+            raise Unavailable(f"{who}: {words}", hint=hint)
+        raise Unavailable(f"{who} failed to answer: {words}", hint=hint)
+    if count := header.get(PAGES):
+        if int(count) != len(pages):
+            raise Unavailable(f"{who}: {len(pages)} of {count} pages came", hint="ask again")
+        return True
+    event = decode(message.data, header)
+    if not isinstance(event, page) or header.get(PAGE) != str(len(pages)):
+        raise Unavailable(
+            f"{who}: page {len(pages)} was expected, {header.get(PAGE)} of {event.ce_type()} came", hint="ask again"
+        )
+    pages.append(event)
+    return False
