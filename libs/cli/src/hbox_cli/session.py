@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.errors import Unavailable
@@ -19,9 +19,11 @@ ASK_S = 10.0
 @asynccontextmanager
 async def bus_of(running: Running) -> AsyncIterator[Bus]:
     """A connection to its broker. Raises Unavailable after 5 s."""
-    async with Bus.connect(running.nats_url, name="hbox-cli", instance=f"cli-{os.getpid()}", ensure=False) as bus:
+    async with AsyncExitStack() as stack:
         try:
-            await asyncio.wait_for(bus.connected.wait(), CONNECT_S)
+            async with asyncio.timeout(CONNECT_S):
+                connecting = Bus.connect(running.nats_url, name="hbox-cli", instance=f"cli-{os.getpid()}", ensure=False)
+                bus = await stack.enter_async_context(connecting)
         except TimeoutError as e:
             raise Unavailable(
                 f"the broker at {running.nats_url} does not answer", hint="`hbox check` says more; its log is nats-server.log"

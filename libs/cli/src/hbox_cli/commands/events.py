@@ -14,12 +14,9 @@ from ..aio import run
 from ..context import Context, command_options
 from ..output import say
 from ..platform.layout import Layout
-from ..session import bus_of
+from ..session import ASK_S, bus_of
 
 TYPES = (JobPhaseChanged, HealthChanged, QueueRefused)
-
-#: Without -f: the past is over when nothing more comes for so long.
-_QUIET_S = 1.0
 
 
 @click.command("events")
@@ -36,10 +33,9 @@ def command(ctx: Context, follow: bool) -> None:
 
 
 async def _read(ctx: Context, follow: bool) -> None:
-    arrived = asyncio.Event()
+    past = asyncio.Event()
 
     async def show(deliveries: Sequence[Delivery]) -> None:
-        arrived.set()
         for delivery in deliveries:
             if ctx.output.machine:
                 print(json.dumps({"type": delivery.event.ce_type(), **delivery.event.model_dump(mode="json")}))
@@ -49,17 +45,12 @@ async def _read(ctx: Context, follow: bool) -> None:
     async def gap() -> None:
         say("some events were lost: the broker's stream began anew")
 
+    start = Start.NEW if follow else Start.ALL
     async with bus_of(Layout(ctx.state).running()) as bus, asyncio.TaskGroup() as tasks:
-        reading = tasks.create_task(bus.follow(TYPES, show, start=Start.NEW if follow else Start.ALL, on_gap=gap))
-        if follow:
-            await reading
-        else:
-            try:
-                while True:
-                    await asyncio.wait_for(arrived.wait(), _QUIET_S)
-                    arrived.clear()
-            except TimeoutError:
-                reading.cancel()
+        reading = tasks.create_task(bus.follow(TYPES, show, start=start, on_ready=past.set, on_gap=gap))
+        if not follow:
+            await asyncio.wait_for(past.wait(), ASK_S)
+            reading.cancel()
 
 
 def line(event: Event) -> str:

@@ -132,10 +132,11 @@ class Platform:
         self._tasks.append(tasks.create_task(logs.follow({name: layout.log(name) for name in SERVICES}, self.say)))
         if plan.kubeconfig is None:
             _empty(layout, keep_broker=plan.nats_url is not None)
+        if plan.kubeconfig is None:
+            await self._keep(tasks, self._cluster())
         if plan.nats_url is None:
             await self._keep(tasks, self._broker())
         if plan.kubeconfig is None:
-            await self._keep(tasks, self._cluster())
             await self._until(CLUSTER, self._cluster_ready)
         await self._bring_definitions()
         if plan.nats_url is None:
@@ -199,12 +200,11 @@ class Platform:
         raise kind(f"{kept.name} does not start: {said}", hint=f"its log is {kept.log}")
 
     def _broker(self) -> Kept:
-        port = int(self.running.nats_url.rsplit(":", 1)[1])
-        from hbox_common.bus.server import config_text, find_nats_server  # noqa: PLC0415
+        from hbox_common.bus import find_binary, write_config  # noqa: PLC0415  a third of a second, while the cluster starts
 
-        config = self.layout.nats / "nats.conf"
-        config.write_text(config_text(port=port, store=self.layout.nats / "store"))
-        return Kept(BROKER, [str(find_nats_server()), "--config", str(config)], dict(os.environ), self.layout.log(BROKER), port)
+        port = int(self.running.nats_url.rsplit(":", 1)[1])
+        config = write_config(self.layout.nats, host="127.0.0.1", port=port)
+        return Kept(BROKER, [str(find_binary()), "--config", str(config)], dict(os.environ), self.layout.log(BROKER), port)
 
     def _cluster(self) -> Kept:
         port = probe.free_ports(1)[0]
