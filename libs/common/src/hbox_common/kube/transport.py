@@ -203,11 +203,12 @@ class KubeClient:
             raise InvalidRequest(f"{url} is no address of an API server: {e}", hint="check `server` in the kubeconfig") from e
 
     def _unavailable(self, e: Exception, method: str, path: str, limit_s: float) -> Unavailable:
-        never_sent = isinstance(e, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-        if never_sent:
-            return Unavailable(
-                f"the Kubernetes API at {self.base} cannot be reached: {e}", hint="is it running, and is the address right?"
-            )
+        if isinstance(e, aiohttp.ClientSSLError):
+            hint = "check certificate-authority and tls-server-name in the kubeconfig"
+            return Unavailable(f"the Kubernetes API at {self.base} cannot be trusted: {e}", hint=hint)
+        if isinstance(e, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+            hint = "is it running, and is the address right?"
+            return Unavailable(f"the Kubernetes API at {self.base} cannot be reached: {e}", hint=hint)
         said = f"no answer within {limit_s:g} s" if isinstance(e, TimeoutError) else str(e) or type(e).__name__
         return Unavailable(f"Kubernetes API, {method} {path}: {said}", outcome_unknown=method != "GET")
 
