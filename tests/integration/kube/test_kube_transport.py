@@ -114,6 +114,13 @@ async def test_a_missing_or_broken_kubeconfig_is_one_clear_line(tmp_path: Path, 
     assert wrong.value.hint
 
 
+@pytest.mark.parametrize("url", ["localhost:6443", "https://", "https://host:port", "ftp://host"])
+async def test_an_address_that_is_none_is_one_clear_line(kubeconfig: Any, url: str) -> None:
+    with pytest.raises(InvalidRequest, match="no address"):
+        async with KubeClient.connect(kubeconfig(url), user_agent="t"):
+            pass
+
+
 def content(path: str) -> bytes:
     return Path(path).read_bytes()
 

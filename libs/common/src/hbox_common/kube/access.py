@@ -58,6 +58,8 @@ async def find_access(kubeconfig: str | None) -> Access:
         ) from e
 
     base = str(settings.host).rstrip("/")
+    if not _is_address(base):
+        raise InvalidRequest(f"kubeconfig {kubeconfig}: {base!r} is no address", hint="`server` looks like https://host:6443")
     return Access(
         base=base,
         tls=library.rest_client.ssl_context if base.startswith("https:") else None,
@@ -77,6 +79,14 @@ def _existing(kubeconfig: str) -> str:
     if empty:
         raise InvalidRequest(f"kubeconfig {path} is empty", hint="name a kubeconfig that has a cluster in it")
     return str(path)
+
+
+def _is_address(base: str) -> bool:
+    try:
+        url = urlsplit(base)
+        return url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
+    except ValueError:  # a port that is no number
+        return False
 
 
 def _proxy_from_environment(base: str) -> str | None:

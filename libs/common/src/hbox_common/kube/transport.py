@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.errors import Unavailable
 
 from .access import Access, find_access
 from .lines import LineSplitter
@@ -186,21 +186,16 @@ class KubeClient:
             data = body if isinstance(body, bytes) else msgspec.json.encode(body)
             headers["Content-Type"] = content_type
         url = f"{self.base}{path}?{urlencode(params)}" if params else self.base + path
-        try:
-            return await self._session.request(
-                method,
-                URL(url, encoded=True),
-                data=data,
-                headers=headers,
-                allow_redirects=False,
-                timeout=_NO_TIMEOUT,
-                proxy=self._access.proxy,
-                server_hostname=self._access.server_name,
-            )
-        except ValueError as e:
-            if isinstance(e, aiohttp.ClientError):  # certificate errors are both
-                raise
-            raise InvalidRequest(f"{url} is no address of an API server: {e}", hint="check `server` in the kubeconfig") from e
+        return await self._session.request(
+            method,
+            URL(url, encoded=True),
+            data=data,
+            headers=headers,
+            allow_redirects=False,
+            timeout=_NO_TIMEOUT,
+            proxy=self._access.proxy,
+            server_hostname=self._access.server_name,
+        )
 
     def _unavailable(self, e: Exception, method: str, path: str, limit_s: float) -> Unavailable:
         if isinstance(e, aiohttp.ClientSSLError):
