@@ -106,6 +106,8 @@ def mapped(error: SQLAlchemyError, what: str) -> HBoxError:
     said = " ".join(str(original or error).split())[:300]
     if isinstance(error, IntegrityError):
         return Bug(f"{what}: a constraint of the database forbids it: {said}")
-    if isinstance(error, (OperationalError, InterfaceError)) or (isinstance(error, DBAPIError) and error.connection_invalidated):
+    if isinstance(error, (OperationalError, InterfaceError)) or (
+        isinstance(error, DBAPIError) and error.connection_invalidated
+    ):
         return Unavailable(f"{what}: {said}", outcome_unknown=True)
     return Bug(f"{what}: {said}")

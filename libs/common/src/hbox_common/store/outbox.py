@@ -4,6 +4,7 @@ An id is a pair (epoch, number), made by the owner: an epoch that rises with eve
 for ever without asking the database for a sequence. A letter leaves the table when the broker has stored it.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,12 +60,12 @@ class Outbox:
         self._delete = delete(t).where(and_(t.c.epoch == bindparam("e"), t.c.number == bindparam("n")))
 
     def add(self, connection: Connection, letters: Sequence[Letter]) -> None:
-        """Write `letters`, in the caller's transaction. Keys must not hold line feeds (subject tokens never do)."""
+        """Write `letters`, in the caller's transaction."""
         if letters:
             connection.execute(
                 self._insert,
                 [
-                    {"epoch": m.epoch, "number": m.number, "type": m.type, "keys": "\n".join(m.keys), "body": m.body,
+                    {"epoch": m.epoch, "number": m.number, "type": m.type, "keys": json.dumps(m.keys), "body": m.body,
                      "traceparent": m.traceparent}
                     for m in letters
                 ],
@@ -74,9 +75,7 @@ class Outbox:
         """What has not been published, or not been known to be, in order."""
         t = self.table
         rows = connection.execute(select(t).order_by(t.c.epoch, t.c.number))
-        return [
-            Letter(r.epoch, r.number, r.type, tuple(r.keys.split("\n")) if r.keys else (), r.body, r.traceparent) for r in rows
-        ]
+        return [Letter(r.epoch, r.number, r.type, tuple(json.loads(r.keys)), r.body, r.traceparent) for r in rows]
 
     def sent(self, connection: Connection, letters: Sequence[Letter]) -> None:
         """Take out what the broker has stored."""

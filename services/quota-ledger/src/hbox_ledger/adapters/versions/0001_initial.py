@@ -1,4 +1,3 @@
-# ruff: noqa: E501  tables as alembic renders them
 """The first schema, and triggers that keep `transfers` and `audit` append-only."""
 
 import sqlalchemy as sa

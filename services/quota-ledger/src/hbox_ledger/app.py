@@ -1,0 +1,218 @@
+"""The quota-ledger as a process: the ledger between its database, the bus and Kubernetes."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NoReturn
+
+from hbox_common.bus import Bus, Delivery, Start
+from hbox_common.clock import wall_s
+from hbox_common.errors import Conflict, InvalidRequest, Unavailable
+from hbox_common.events import (
+    ClaimsAsked,
+    ClaimsPage,
+    Event,
+    HealthVerdict,
+    JobsAsked,
+    JobsPage,
+    NodeStateChanged,
+    OutcomesObserved,
+    PlansProposed,
+    PodsObserved,
+    QueueStateChanged,
+)
+from hbox_common.kube import QUEUES, Delta, Informer, KubeClient
+from hbox_common.kube import Queue as QueueObject
+from hbox_common.model import QueueName
+from hbox_common.runtime import Condition, Health
+from hbox_common.store import Store
+
+from .adapters import tables
+from .adapters.queues import closed, queue_of
+from .ledger import Ledger, Numbered
+from .relay import Relay
+from .settings import LedgerSettings
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+QUEUE_WINDOW_S = 0.05
+SUSPECTS_S = 10.0  #: claims without a pod are looked at again so soon
+ASK_AGAIN_S = 0.5
+PAGE = 1000
+
+VERSIONS = Path(__file__).parent / "adapters" / "versions"
+
+
+async def run(settings: LedgerSettings, health: Health) -> None:
+    """Serve until cancelled. Ends with Conflict when another ledger has taken over the database."""
+    database, books = health.condition("database"), health.condition("books")
+    queues_synced = health.condition("queues")
+    async with (
+        Store.open(settings.database_url, metadata=tables.metadata, versions=VERSIONS) as store,
+        KubeClient.connect(settings.kubeconfig, user_agent="hbox-quota-ledger") as kube,
+        Bus.connect(settings.nats_url, name="quota-ledger", instance=settings.instance) as bus,
+    ):
+        relay = Relay(store, bus)
+        ledger = await Ledger.begin(store, relay, clock=wall_s)
+        database.ok()
+        books.bad("waiting for nodes, queues and pods")
+        queues = Informer(kube, QUEUES, QueueObject)
+        shell = Shell(settings, ledger, bus, queues)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(relay.run())
+                tasks.create_task(queues.run(shell.on_queues))
+                tasks.create_task(shell.drop_deleted_queues(queues_synced))
+                tasks.create_task(
+                    bus.follow(
+                        [NodeStateChanged, HealthVerdict],
+                        shell.on_state,
+                        start=Start.LAST_PER_SUBJECT,
+                        on_ready=shell.state_read.set,
+                    )
+                )
+                tasks.create_task(bus.consume("quota-ledger-plans", [PlansProposed], shell.on_plans))
+                tasks.create_task(bus.consume("quota-ledger-outcomes", [OutcomesObserved], shell.on_outcomes))
+                tasks.create_task(bus.consume("quota-ledger-pods", [PodsObserved], shell.on_pods))
+                tasks.create_task(bus.serve(ClaimsAsked, shell.answer))
+                tasks.create_task(shell.reconcile(books))
+                tasks.create_task(shell.tell_queues())
+                tasks.create_task(shell.tick(database))
+                tasks.create_task(shell.forget())
+                tasks.create_task(shell.stop_when_taken_over())
+        finally:
+            await relay.flush()
+
+
+class Shell:
+    """Carries messages to the ledger, and its clock."""
+
+    def __init__(self, settings: LedgerSettings, ledger: Ledger, bus: Bus, queues: Informer[QueueObject]) -> None:
+        self.state_read = asyncio.Event()
+        self._settings, self._ledger, self._bus, self._queues = settings, ledger, bus, queues
+
+    async def on_state(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            if isinstance(delivery.event, NodeStateChanged):
+                self._ledger.node(delivery.event.node)
+            elif isinstance(delivery.event, HealthVerdict):
+                self._ledger.verdict(delivery.event.verdict)
+
+    async def on_plans(self, deliveries: Sequence[Delivery]) -> None:
+        await self._ledger.propose([d.event for d in deliveries if isinstance(d.event, PlansProposed)])
+
+    async def on_outcomes(self, deliveries: Sequence[Delivery]) -> None:
+        await self._ledger.outcomes(
+            [Numbered(d.message_id, d.event) for d in deliveries if isinstance(d.event, OutcomesObserved)]
+        )
+
+    async def on_pods(self, deliveries: Sequence[Delivery]) -> None:
+        await self._ledger.observed([Numbered(d.message_id, d.event) for d in deliveries if isinstance(d.event, PodsObserved)])
+
+    async def on_queues(self, deltas: Sequence[Delta[QueueObject]]) -> None:
+        for delta in deltas:
+            if delta.new is None:
+                assert delta.old is not None
+                await _insist(partial(self._ledger.drop_queue, QueueName(delta.old.metadata.name)))
+                continue
+            try:
+                queue = queue_of(delta.new)
+            except InvalidRequest as e:
+                log.warning("%s; the queue is closed until this is mended", e)
+                queue = closed(delta.new)
+            await _insist(partial(self._ledger.set_queue, queue))
+
+    async def drop_deleted_queues(self, synced: Condition) -> None:
+        """Drop the queues that were deleted while no ledger ran."""
+        synced.bad("reading queues from Kubernetes")
+        await self._queues.synced.wait()
+        there = {queue.metadata.name for queue in self._queues.store.values()}
+        for name in [name for name in self._ledger.books.queues if name not in there]:
+            await _insist(partial(self._ledger.drop_queue, name))
+        synced.ok()
+
+    async def answer(self, _: Event) -> AsyncIterator[Event]:
+        """Pages of the live claims, all of one moment."""
+        found = await self._ledger.snapshot()
+        for first in range(0, max(1, len(found.claims)), PAGE):
+            yield ClaimsPage(
+                epoch=found.epoch,
+                index=found.index,
+                frozen=found.frozen,
+                claims=tuple(found.claims[first : first + PAGE]),
+                queues=found.queues if first == 0 else (),
+                used=found.used if first == 0 else {},
+            )
+
+    async def reconcile(self, condition: Condition) -> NoReturn:
+        """Compare with all pods: to open the books, and then again and again."""
+        await self.state_read.wait()
+        await self._queues.synced.wait()
+        while True:
+            try:
+                asked_at = wall_s()
+                pages = await self._bus.ask(JobsAsked(asker=self._settings.instance, jobs=False, pods=True), JobsPage)
+                if not pages or not all(page.complete for page in pages):
+                    raise Unavailable("job-controller has not read all pods yet")
+                doubt = await self._ledger.reconcile([pod for page in pages for pod in page.pods], asked_at=asked_at)
+            except Unavailable as e:
+                if not condition.good:
+                    condition.bad(f"waiting for all pods: {e}")
+                await asyncio.sleep(ASK_AGAIN_S)
+                continue
+            condition.ok()
+            self._ledger.touch_queues()
+            await asyncio.sleep(min(SUSPECTS_S, self._settings.reconcile_s) if doubt else self._settings.reconcile_s)
+
+    async def tell_queues(self) -> NoReturn:
+        """Publish the state of queues that changed: a last value, so that only the newest is worth sending."""
+        while True:
+            await self._ledger.queue_changed.wait()
+            try:
+                views = await self._ledger.changed_queues()
+            except Unavailable:
+                await asyncio.sleep(ASK_AGAIN_S)
+                continue
+            for done, view in enumerate(views):
+                event = QueueStateChanged(queue=view.queue, used=view.used, epoch=view.epoch, index=view.index, gone=view.gone)
+                try:
+                    await self._bus.publish(event, view.queue.name)
+                except Unavailable as e:
+                    log.warning("the states of queues wait: %s", e)
+                    self._ledger.unsaid([v.queue.name for v in views[done:]])
+                    break
+            await asyncio.sleep(QUEUE_WINDOW_S)
+
+    async def tick(self, condition: Condition) -> NoReturn:
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                await self._ledger.tick()
+                condition.ok()
+            except Unavailable as e:
+                condition.bad(str(e))
+
+    async def forget(self) -> NoReturn:
+        while True:
+            try:
+                await self._ledger.forget(before=wall_s() - self._settings.kept_s)
+            except Unavailable as e:
+                log.warning("old rows stay: %s", e)
+            await asyncio.sleep(self._settings.kept_s / 24)
+
+    async def stop_when_taken_over(self) -> NoReturn:
+        await self._ledger.taken_over.wait()
+        raise Conflict("another quota-ledger writes to this database", hint="only one may run on a database")
+
+
+async def _insist(act: Callable[[], Awaitable[None]]) -> None:
+    """Do it, however long the database is away: an informer hands each change on once."""
+    while True:
+        try:
+            return await act()
+        except Unavailable as e:
+            log.warning("a queue waits: %s", e)
+            await asyncio.sleep(ASK_AGAIN_S)

@@ -1,0 +1,353 @@
+"""The ledger itself: one turn at a time, each a decision of the core and a transaction that makes it true.
+
+Theory of operation. A turn takes the lock, lets the core decide on the books in memory, writes the step in one transaction together with the
+messages that tell of it, and only then hands these to the relay. Nobody else reads or writes the books' claims meanwhile. If anything fails
+on the way, the books may be ahead of the database: they are marked, and the next turn reads them anew before it does anything. A commit whose
+outcome is unknown needs no other treatment: what was committed is found there, and a repeated message finds its answer or has no effect.
+
+A transaction moves the ledger's row from the index that the turn began with, within its epoch. If that row is elsewhere, another ledger has
+taken over; this one stops.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from hbox_common.clock import Clock
+from hbox_common.errors import Conflict, Unavailable
+from hbox_common.events import OutcomesObserved, PlanAnswer, PlansProposed, PodsObserved, encode
+from hbox_common.model import (
+    DEFAULT_QUEUE,
+    Claim,
+    Epoch,
+    Index,
+    NodeState,
+    PlanId,
+    PodFact,
+    Queue,
+    QueueName,
+    QueuePhase,
+    Resources,
+    Verdict,
+)
+from hbox_common.store import Letter, Store
+
+from . import metrics
+from .adapters import load, tables
+from .adapters.journal import Head, Record
+from .core import arbitrate, lifecycle, reconcile
+from .core.step import Step
+from .messages import messages_of
+from .relay import Outgoing, Relay
+
+log = logging.getLogger(__name__)
+
+Extra = Callable[[Connection], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A message of the bus and the id by which its repetitions are known."""
+
+    id: str
+    event: OutcomesObserved | PodsObserved
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The live claims at one moment."""
+
+    epoch: Epoch
+    index: Index
+    frozen: bool
+    claims: list[Claim]
+    queues: tuple[Queue, ...]
+    used: dict[str, Resources]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    queue: Queue
+    used: Resources
+    epoch: Epoch
+    index: Index
+    gone: bool
+
+
+class Ledger:
+    """The only owner of the books. All of its coroutines raise Unavailable while the database is."""
+
+    def __init__(self, store: Store, relay: Relay, loaded: load.Loaded, *, clock: Clock) -> None:
+        self.books = loaded.books
+        self.taken_over = asyncio.Event()
+        self.queue_changed = asyncio.Event()
+        self._changed_queues: set[QueueName] = set()
+        self._store, self._relay, self._clock = store, relay, clock
+        self._journal, self._gone = loaded.journal, loaded.gone
+        self._lock = asyncio.Lock()
+        self._stale = False
+        self._number = 0
+        metrics.EPOCH.set(self.books.epoch)
+        metrics.FROZEN.set(1)
+
+    @classmethod
+    async def begin(cls, store: Store, relay: Relay, *, clock: Clock) -> "Ledger":
+        """Begin a new epoch on what the database holds; frozen until `reconcile`."""
+        now = clock()
+
+        def start(connection: Connection) -> tuple[load.Loaded, list[Letter]]:
+            epoch = load.begin_epoch(connection, now=now)
+            loaded = load.load(connection)
+            note = Record(epoch, now, "quota-ledger", "ledger", "epoch", f"epoch {epoch} begins")
+            step = loaded.books.step(now)
+            head = loaded.journal.write(connection, step, epoch=epoch, index=loaded.books.index, letters=(), notes=[note])
+            loaded.journal.adopt(head)
+            return loaded, tables.outbox.unsent(connection)
+
+        loaded, letters = await store.write(start)
+        relay.restore(letters)
+        ledger = cls(store, relay, loaded, clock=clock)
+        ledger.touch_queues()
+        log.info("epoch %d begins with %d live claims", loaded.books.epoch, len(loaded.books.live))
+        return ledger
+
+    # --- what comes in
+
+    def node(self, state: NodeState) -> None:
+        """A node's inventory, as it is from now on."""
+        if state.gone:
+            self.books.nodes.pop(state.name, None)
+        else:
+            self.books.nodes[state.name] = state
+
+    def verdict(self, verdict: Verdict) -> None:
+        """What may be used of a node, from now on."""
+        self.books.verdicts[verdict.node] = verdict
+
+    async def propose(self, proposals: Sequence[PlansProposed]) -> None:
+        """Answer the plans of these messages."""
+        ids = [plan.id for proposed in proposals for plan in proposed.plans]
+        async with self._lock:
+            await self._fresh()
+            answered: dict[PlanId, PlanAnswer] = await self._store.read(lambda c: load.answers(c, ids))
+
+            def decide(step: Step) -> None:
+                for proposed in proposals:
+                    arbitrate.propose(self.books, step, proposed, answered)
+
+            await self._turn(decide)
+        metrics.PLANS.labels("repeated").inc(len(answered))
+
+    async def outcomes(self, messages: Sequence[Numbered]) -> None:
+        """Take in what became of decisions."""
+        await self._once("outcomes", messages)
+
+    async def observed(self, messages: Sequence[Numbered]) -> None:
+        """Take in what Kubernetes says of pods."""
+        await self._once("pods", messages)
+
+    async def tick(self) -> None:
+        """Do what is due by now."""
+        async with self._lock:
+            await self._fresh()
+            if not self.books.frozen:
+                await self._turn(lambda step: lifecycle.tick(self.books, step))
+        metrics.LIVE.set(len(self.books.live))
+        metrics.OPEN.set(len(self.books.open))
+
+    async def reconcile(self, facts: Sequence[PodFact], *, asked_at: float) -> bool:
+        """Compare with a complete list of pods with a node, asked for at `asked_at` (seconds since the epoch); the first opens the books.
+
+        Returns whether claims were left in doubt: then another list should come soon.
+        """
+        async with self._lock:
+            await self._fresh()
+            opening = self.books.frozen
+            differed = 0
+
+            def decide(step: Step) -> None:
+                nonlocal differed
+                differed = reconcile.reconcile(self.books, step, facts, asked_at=asked_at)
+                if opening:
+                    step.announce = True
+                    lifecycle.send_open(self.books, step)
+
+            cause = f"compared with {len(facts)} pods"
+            notes = [Record(self.books.epoch, self._clock(), "reconciler", "ledger", "frozen->open", cause)] if opening else []
+            await self._turn(decide, notes=notes, opens=True)
+            if opening:
+                log.info("open: %d live claims, %d differed from the cluster", len(self.books.live), differed)
+            elif differed:
+                metrics.DRIFT.inc(differed)
+                log.warning("%d claims differed from the cluster", differed)
+            return bool(self.books.suspects)
+
+    async def set_queue(self, queue: Queue) -> None:
+        """A queue's rules, as they are from now on."""
+        async with self._lock:
+            await self._fresh()
+            if self.books.queues.get(queue.name) == queue:
+                return
+            cause = f"{queue.phase}, capability {queue.capability}"
+            await self._queue(queue, gone=False, change="set", cause=cause)
+            self.books.queues[queue.name] = queue
+            self._gone.pop(queue.name, None)
+
+    async def drop_queue(self, name: QueueName) -> None:
+        """A queue was deleted. What it holds stays until its pods end; nothing new is given to it."""
+        async with self._lock:
+            await self._fresh()
+            queue = self.books.queues.get(name)
+            if queue is None:
+                return
+            await self._queue(queue, gone=True, change="deleted", cause="its object was deleted")
+            del self.books.queues[name]
+            self._gone[name] = queue
+
+    async def forget(self, *, before: float) -> int:
+        """Drop what no repetition can come for any more. Returns how many rows."""
+        return await self._store.write(lambda c: load.forget(c, before=before))
+
+    # --- what can be asked
+
+    async def snapshot(self) -> Snapshot:
+        """All live claims, as committed."""
+        async with self._lock:
+            await self._fresh()
+            books = self.books
+            claims = [holding.claim for holding in books.live.values()]
+            used = {str(name): amounts for name, amounts in arbitrate.usage(books).items()}
+            return Snapshot(books.epoch, books.index, books.frozen, claims, tuple(books.queues.values()), used)
+
+    def touch_queues(self) -> None:
+        """Have the state of every queue told again."""
+        self._changed_queues.update(self.books.queues, self.books.used, self._gone, [DEFAULT_QUEUE])
+        self.queue_changed.set()
+
+    async def changed_queues(self) -> list[QueueView]:
+        """The queues whose rules or use changed since the last call."""
+        async with self._lock:
+            await self._fresh()
+            names, self._changed_queues = sorted(self._changed_queues), set()
+            self.queue_changed.clear()
+            return [self._view(name) for name in names]
+
+    def unsaid(self, names: Sequence[QueueName]) -> None:
+        """These queues could not be told of: do it again."""
+        self._changed_queues.update(names)
+        self.queue_changed.set()
+
+    def _view(self, name: QueueName) -> QueueView:
+        books = self.books
+        used = {resource: n for resource, n in books.used.get(name, {}).items() if n}
+        queue = books.queues.get(name)
+        if queue is not None or name == DEFAULT_QUEUE:
+            return QueueView(queue or Queue(name), used, books.epoch, books.index, gone=False)
+        last = self._gone.get(name) or Queue(name, QueuePhase.CLOSED)
+        return QueueView(last, used, books.epoch, books.index, gone=True)
+
+    # --- turns
+
+    async def _once(self, consumer: str, messages: Sequence[Numbered]) -> None:
+        async with self._lock:
+            await self._fresh()
+            ids = [m.id for m in messages]
+            known = set(await self._store.read(lambda c: tables.inbox.results(c, consumer, ids)))
+            new = {m.id: m.event for m in messages if m.id not in known}
+
+            def decide(step: Step) -> None:
+                for event in new.values():
+                    if isinstance(event, OutcomesObserved):
+                        for outcome in event.outcomes:
+                            lifecycle.outcome(self.books, step, outcome)
+                    else:
+                        for fact in event.pods:
+                            lifecycle.observed(self.books, step, fact)
+
+            now = self._clock()
+            await self._turn(decide, extra=lambda c: tables.inbox.add(c, consumer, list(new), at=now))
+
+    async def _queue(self, queue: Queue, *, gone: bool, change: str, cause: str) -> None:
+        note = Record(self.books.epoch, self._clock(), "kubernetes", f"queue {queue.name}", change, cause)
+        await self._turn(lambda _: None, notes=[note], extra=lambda c: self._journal.queue(c, queue, gone=gone))
+        self._changed_queues.add(queue.name)
+        self.queue_changed.set()
+
+    async def _turn(
+        self, decide: Callable[[Step], None], *, extra: Extra | None = None, notes: Sequence[Record] = (), opens: bool = False
+    ) -> None:
+        """Decide, commit, tell. The caller holds the lock and has called `_fresh`."""
+        with metrics.COMMIT.time():
+            self._stale = True
+            books, journal = self.books, self._journal
+            step = books.step(self._clock())
+            decide(step)
+            epoch, index = books.epoch, books.index
+            durable = step.durable or bool(notes)
+            outgoing = self._outgoing(step, durable=durable)
+            if durable:
+                letters = [o.letter for o in outgoing if o.letter is not None]
+
+                def write(connection: Connection) -> Head:
+                    if extra is not None:
+                        extra(connection)
+                    return journal.write(connection, step, epoch=epoch, index=index, letters=letters, notes=notes)
+
+                try:
+                    head = await self._store.write(write)
+                except Conflict as e:
+                    self.taken_over.set()
+                    raise Unavailable(e.message, hint=e.hint) from e
+                journal.adopt(head)
+            if opens:
+                books.frozen = False
+                metrics.FROZEN.set(0)
+            self._stale = False
+        self._tell(step, outgoing)
+
+    def _outgoing(self, step: Step, *, durable: bool) -> list[Outgoing]:
+        out = []
+        for message in messages_of(step, epoch=self.books.epoch, index=self.books.index):
+            self._number += 1
+            letter = None
+            if durable:
+                body = encode(message.event)
+                letter = Letter(self.books.epoch, self._number, message.event.ce_type(), message.keys, body)
+            out.append(Outgoing(message.event, message.keys, f"{self.books.epoch}-{self._number}", letter))
+        return out
+
+    def _tell(self, step: Step, outgoing: list[Outgoing]) -> None:
+        for message in outgoing:
+            self._relay.send(message)
+        if step.queues:
+            self._changed_queues |= step.queues
+            self.queue_changed.set()
+        for change in step.changes:
+            metrics.CHANGES.labels(change.claim.state.value).inc()
+        for stored in step.stored:
+            metrics.PLANS.labels("committed" if stored.answer.committed else str(stored.answer.reason)).inc()
+
+    async def _fresh(self) -> None:
+        """Make sure that the books are what the database holds."""
+        if not self._stale:
+            return
+        old = self.books
+        loaded = await self._store.read(load.load)
+        if loaded.books.epoch != old.epoch:
+            self.taken_over.set()
+            raise Unavailable(
+                f"another quota-ledger has taken over from epoch {old.epoch}", hint="only one may run on a database"
+            )
+        books = loaded.books
+        books.nodes, books.verdicts, books.gone, books.suspects = (
+            old.nodes,
+            old.verdicts,
+            old.gone,
+            old.suspects & books.live.keys(),
+        )
+        books.frozen = old.frozen
+        self.books, self._journal, self._gone, self._stale = books, loaded.journal, loaded.gone, False
+        log.warning("the books were read anew: %d live claims", len(books.live))

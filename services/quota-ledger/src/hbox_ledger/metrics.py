@@ -1,0 +1,13 @@
+"""What can be watched of the ledger."""
+
+from hbox_common.telemetry import counter, gauge, histogram
+
+PLANS = counter("ledger_plans", "Plans answered, by result: committed, repeated, or the reason of the refusal", ["result"])
+CHANGES = counter("ledger_claim_changes", "Changes of claims, by the state that they came to", ["state"])
+LIVE = gauge("ledger_live_claims", "Claims that hold something")
+OPEN = gauge("ledger_open_decisions", "Decisions without a result yet")
+OUTBOX = gauge("ledger_outbox_messages", "Messages committed and not published yet")
+COMMIT = histogram("ledger_commit_seconds", "One turn of the ledger, from reading to being on disk")
+DRIFT = counter("ledger_drift", "Claims that differed from a complete list of pods after the books were open")
+FROZEN = gauge("ledger_frozen", "1 while no plan is accepted, since the books are not compared with Kubernetes yet")
+EPOCH = gauge("ledger_epoch", "The epoch of the ledger")

@@ -1,0 +1,14 @@
+"""Settings of the quota-ledger."""
+
+from pydantic import Field
+
+from hbox_common.runtime import Settings as Base
+
+
+class LedgerSettings(Base):
+    database_url: str = Field(
+        "sqlite:///hbox-ledger.db",
+        description="the ledger's database: sqlite:////path/ledger.db, or postgresql+psycopg://user:password@host/database",
+    )
+    reconcile_s: float = Field(60.0, gt=0, description="seconds between two comparisons of the books with all pods")
+    kept_s: float = Field(86_400.0, ge=3600, description="seconds for which answers, void claims and message ids are kept")

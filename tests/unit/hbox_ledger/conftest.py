@@ -1,0 +1,152 @@
+"""A small cluster for the ledger's core: nodes a, b with two cards of 40 GiB, plans and facts about it in one line each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from hbox_common.events import BindOutcome, Outcome, Placement, Plan, PlanAnswer, PlansProposed
+from hbox_common.model import (
+    Card,
+    CardSlice,
+    Claim,
+    ClaimId,
+    ClaimState,
+    Epoch,
+    Generation,
+    Index,
+    JobId,
+    NodeName,
+    NodeState,
+    PlanId,
+    PodFact,
+    PodPhase,
+    PodUid,
+    QueueName,
+    Resources,
+    SchedulerId,
+)
+from hbox_ledger.core import arbitrate, lifecycle
+from hbox_ledger.core.books import Books
+from hbox_ledger.core.step import Step
+
+WHOLE = CardSlice(0, 100, 40_960)
+
+
+def node(name: str, cards: int = 2, cpu: int = 8000, *, ready: bool = True) -> NodeState:
+    return NodeState(
+        NodeName(name), name, Generation(1), ready,
+        allocatable={"cpu": cpu, "pods": 10, "nvidia.com/gpu": cards * 4},
+        cards=tuple(Card(i, f"{name}-{i}", "A100", 40_960, shares=4) for i in range(cards)),
+    )  # fmt: skip
+
+
+def card(index: int, cores: int = 100, memory: int = 40_960) -> CardSlice:
+    return CardSlice(index, cores, memory)
+
+
+def plan(
+    id: str,
+    *placements: tuple[str, str, Sequence[CardSlice]],
+    job: str = "",
+    min_member: int = 1,
+    queue: str = "default",
+    cpu: int = 1000,
+) -> Plan:
+    """Each placement is (pod, node, slices)."""
+    requests: list[Resources] = []
+    made = []
+    for number, (pod, where, slices) in enumerate(placements):
+        requests.append({"cpu": cpu, "pods": 1} | ({"nvidia.com/gpu": len(slices)} if slices else {}))
+        made.append(
+            Placement(
+                pod_uid=PodUid(pod), pod=pod, resource_version="1", node=NodeName(where), generation=Generation(1),
+                slices=tuple(slices), requests=number,
+            )
+        )  # fmt: skip
+    return Plan(
+        id=PlanId(id), job=JobId(job or id), namespace="ml", name=job or id, queue=QueueName(queue), priority=0, min_member=min_member,
+        bound=0, requests=tuple(requests), placements=tuple(made),
+    )  # fmt: skip
+
+
+def fact(pod: str, where: str, phase: PodPhase = PodPhase.RUNNING, *, claim: str = "", cards: int = 0, ours: bool = True,
+         slices: Sequence[CardSlice] = (), job: str = "") -> PodFact:  # fmt: skip
+    return PodFact(
+        uid=PodUid(pod), namespace="ml", name=pod, phase=phase, node=NodeName(where), job=JobId(job or pod),
+        queue=QueueName("default"), priority=0, requests={"cpu": 1000, "pods": 1}, cards=cards, slices=tuple(slices),
+        claim=ClaimId(claim), ours=ours,
+    )  # fmt: skip
+
+
+@dataclass
+class World:
+    """The core with a clock that stands still until it is moved."""
+
+    node = staticmethod(node)
+    card = staticmethod(card)
+    plan = staticmethod(plan)
+    fact = staticmethod(fact)
+
+    books: Books = field(default_factory=lambda: Books(Epoch(7), frozen=False))
+    now: float = 1000.0
+
+    def turn(self) -> Step:
+        return self.books.step(self.now)
+
+    def propose(self, *plans: Plan, epoch: int = 7, answered: dict[PlanId, PlanAnswer] | None = None) -> list[PlanAnswer]:
+        step = self.turn()
+        message = PlansProposed(scheduler=SchedulerId("s"), epoch=Epoch(epoch), seen=Index(0), plans=plans)
+        arbitrate.propose(self.books, step, message, answered or {})
+        self.last = step
+        self.books.validate()
+        return list(step.answers.get(SchedulerId("s"), {}).values())
+
+    def commits(self, *plans: Plan) -> None:
+        assert [a.committed for a in self.propose(*plans)] == [True] * len(plans)
+
+    def refuses(self, refused: Plan) -> str:
+        [answer] = self.propose(refused)
+        assert not answer.committed
+        assert not self.last.changes
+        assert answer.reason is not None
+        return answer.reason.value
+
+    def outcome(self, pod: str, outcome: BindOutcome, *, generation: int | None = None, at: str = "") -> Step:
+        holding = self.books.live[self.books.by_pod[PodUid(pod)]]
+        step = self.turn()
+        said = Outcome(
+            decision="d", claim=holding.claim.id, generation=generation or holding.generation, job=holding.claim.job,
+            pod_uid=PodUid(pod), outcome=outcome, node=NodeName(at),
+        )  # fmt: skip
+        lifecycle.outcome(self.books, step, said)
+        self.books.validate()
+        return step
+
+    def see(self, *facts: PodFact) -> Step:
+        step = self.turn()
+        for f in facts:
+            lifecycle.observed(self.books, step, f)
+        self.books.validate()
+        return step
+
+    def wait(self, seconds: float) -> Step:
+        self.now += seconds
+        step = self.turn()
+        lifecycle.tick(self.books, step)
+        self.books.validate()
+        return step
+
+    def claim(self, pod: str) -> Claim:
+        return self.books.live[self.books.by_pod[PodUid(pod)]].claim
+
+    def state(self, pod: str) -> ClaimState | None:
+        return self.claim(pod).state if PodUid(pod) in self.books.by_pod else None
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    for name in ("a", "b"):
+        made.books.nodes[NodeName(name)] = node(name)
+    return made
