@@ -168,9 +168,9 @@ def merged(live: Any, applied: Any, shape: Shape, *, parent: str = "", name: str
 
 
 def without(obj: Json, paths: Iterable[Path], shape: Shape) -> Json:
-    """`obj` with these leaves removed (deepest first), and objects that this leaves empty."""
+    """`obj` with these leaves removed (an item of a list before the fields in it), and objects that this leaves empty."""
     result: Json = copy.deepcopy(obj)
-    for path in sorted(paths, key=len, reverse=True):
+    for path in sorted(paths, key=len):
         _drop(result, path, shape, "", "")
     return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from .resources import NAMESPACES, PRIORITY_CLASSES, Registry, ResourceType
 from .selectors import field_values
 from .store import Store, Version
 
+_MICRO_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}(Z|[+-]\d\d:\d\d)")
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
 
 
@@ -73,8 +75,7 @@ def timestamp(seconds: float) -> str:
 
 
 def micro_timestamp(text: str) -> str:
-    """A Kubernetes MicroTime: six digits of fraction, UTC. ValueError where `text` is no RFC 3339 time."""
-    parsed = datetime.fromisoformat(text)
-    if parsed.tzinfo is None:
-        raise ValueError(f"{text!r} has no time zone")
-    return parsed.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """A Kubernetes MicroTime in UTC. ValueError unless `text` is one: RFC 3339 with exactly six digits of fraction."""
+    if not _MICRO_TIME.fullmatch(text):
+        raise ValueError(f"{text!r} is no time with microseconds")
+    return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -143,7 +143,10 @@ def patch(cluster: Cluster, target: Target, content_type: str, body: Any, option
             accepted = ["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"]
             raise unsupported_media_type(content_type, accepted)
     new = copy.deepcopy(new)
-    _checked_body(target, new)
+    meta = _checked_body(target, new)
+    if meta.get("uid", current.uid) != current.uid:
+        text = f'Invalid value: "{meta["uid"]}": field is immutable'
+        raise invalid(target.resource.kind, target.resource.group, target.name, [cause("metadata.uid", text)])
     if target.resource.to_stored is not None:
         new = target.resource.to_stored(new)
     return Written(200, commit(cluster, target, current, new, options))
@@ -261,7 +264,12 @@ def delete(cluster: Cluster, target: Target, deletion: Deletion) -> Written:
         finalizers.append("orphan")
     elif not deletion.propagation:
         finalizers = list(meta.get("finalizers") or ())
-    lingers = finalizers or grace_s > 0 or _still_terminating(resource, obj)
+    emptying = resource.storage == NAMESPACES.storage and _still_terminating(resource, obj)
+    lingers = finalizers or grace_s > 0 or emptying
+    if not lingers and resource.storage == PODS.storage:
+        # The real server marks a pod even when it takes it away at once: watchers see MODIFIED, then DELETED.
+        current = _mark_deleted(cluster, resource, current, obj, finalizers=[], grace_s=0)
+        obj = current.load()
     if not lingers:
         meta.pop("finalizers", None)
         gone = cluster.store.remove(resource.storage, current, obj)

@@ -18,7 +18,7 @@ from hbox_sandbox.api.errors import Json
 from hbox_sandbox.api.pods import set_condition
 from hbox_sandbox.api.resources import NODES, PODS
 from hbox_sandbox.api.store import Event, EventType, Version
-from hbox_sandbox.api.writes import change
+from hbox_sandbox.api.writes import Deletion, Target, change, delete
 
 RUN_SECONDS = "hbox.io/run-seconds"
 _BATCH = 100
@@ -109,7 +109,9 @@ class Kubelets:
 
     def _take(self, step: Step, pod: Version) -> None:
         if step is Step.STOP:
-            change(self._cluster, PODS, pod, self._stop)
+            if pod.fields["status.phase"] not in ("Succeeded", "Failed"):
+                pod = change(self._cluster, PODS, pod, self._stop)
+            delete(self._cluster, Target(PODS, pod.namespace, pod.name), Deletion(grace_s=0, uid=pod.uid))
         elif step is Step.START and not pod.deleting and pod.fields["status.phase"] == "Pending":
             running = change(self._cluster, PODS, pod, self._start)
             seconds = _run_seconds(running.load())
@@ -141,11 +143,11 @@ class Kubelets:
         ]
 
     def _stop(self, pod: Json) -> None:
-        """The pod's processes are gone: the API server may forget it, unless finalizers hold it (then it ends as a failed pod)."""
-        pod["metadata"]["deletionGracePeriodSeconds"] = 0
-        if pod["metadata"].get("finalizers") and pod["status"].get("phase") not in ("Succeeded", "Failed"):
-            pod["status"]["phase"] = "Failed"
-            set_condition(pod, _condition("Ready", "False", self._cluster.now()))
+        """Its processes ended by a signal: a terminal phase first, so that nobody misses it, then the pod itself goes."""
+        now = self._cluster.now()
+        pod["status"]["phase"] = "Failed"
+        for kind in ("ContainersReady", "Ready"):
+            set_condition(pod, _condition(kind, "False", now) | {"reason": "PodFailed"})
 
 
 def _condition(kind: str, status: str, now: str) -> Json:
