@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import NoReturn
 
 from hbox_common.bus import Bus, Delivery, Start
@@ -43,15 +42,13 @@ SUSPECTS_S = 10.0  #: claims without a pod are looked at again so soon
 ASK_AGAIN_S = 0.5
 PAGE = 1000
 
-VERSIONS = Path(__file__).parent / "adapters" / "versions"
-
 
 async def run(settings: LedgerSettings, health: Health) -> None:
     """Serve until cancelled. Ends with Conflict when another ledger has taken over the database."""
     database, books = health.condition("database"), health.condition("books")
     queues_synced = health.condition("queues")
     async with (
-        Store.open(settings.database_url, metadata=tables.metadata, versions=VERSIONS) as store,
+        Store.open(settings.database_url, metadata=tables.metadata, versions=tables.VERSIONS) as store,
         KubeClient.connect(settings.kubeconfig, user_agent="hbox-quota-ledger") as kube,
         Bus.connect(settings.nats_url, name="quota-ledger", instance=settings.instance) as bus,
     ):

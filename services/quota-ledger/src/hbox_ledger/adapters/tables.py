@@ -8,6 +8,8 @@ unique index, and a card is excused from its CHECK while one of them is on it. A
 Amounts are integers in base units; times are seconds since the epoch.
 """
 
+from pathlib import Path
+
 from sqlalchemy import (
     BigInteger,
     Boolean,
@@ -27,6 +29,9 @@ from sqlalchemy import (
 from hbox_common.store import Inbox, Outbox
 
 metadata = MetaData()
+
+#: The migrations that make these tables.
+VERSIONS = Path(__file__).with_name("versions")
 
 inbox = Inbox(metadata)
 outbox = Outbox(metadata)

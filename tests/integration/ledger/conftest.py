@@ -1,0 +1,171 @@
+"""A ledger on a real database, SQLite and PostgreSQL, without the bus; and plans for a small cluster of nodes n0, n1 with four cards each."""
+
+import shutil
+import tempfile
+import warnings
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from hbox_common.events import (
+    BindOutcome,
+    Event,
+    Outcome,
+    OutcomesObserved,
+    Placement,
+    Plan,
+    PlansProposed,
+    PodsObserved,
+)
+from hbox_common.model import (
+    Card,
+    CardSlice,
+    Epoch,
+    Generation,
+    Index,
+    JobId,
+    NodeName,
+    NodeState,
+    PlanId,
+    PodFact,
+    PodPhase,
+    PodUid,
+    QueueName,
+    SchedulerId,
+)
+from hbox_common.store import Store
+from hbox_ledger.adapters import tables
+from hbox_ledger.ledger import Ledger, Numbered
+from hbox_ledger.relay import Relay
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """The address of a PostgreSQL server of our own; skips where none can run."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns at import where XDG_RUNTIME_DIR is not set
+        import pgserver  # noqa: PLC0415
+
+    folder = Path(tempfile.mkdtemp(prefix="hbox-pg-"))
+    try:
+        try:
+            server = pgserver.get_server(folder, cleanup_mode="stop")
+        except Exception as e:
+            pytest.skip(f"no PostgreSQL can be started here: {type(e).__name__}: {e}")
+        yield server.get_uri()
+        server.cleanup()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/ledger.db"
+    server = request.getfixturevalue("postgres")
+    name = f"t{abs(hash(request.node.nodeid)):x}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    base, _, options = server.partition("?")
+    return f"{base.rsplit('/', 1)[0]}/{name}" + (f"?{options}" if options else "")
+
+
+@dataclass
+class Recorder:
+    """Takes what the relay publishes; refuses nothing, forgets nothing."""
+
+    sent: list[tuple[str, Event]] = field(default_factory=list)
+
+    async def publish(self, event: Event, *keys: str, message_id: str | None = None, traceparent: str = "") -> None:
+        self.sent.append((message_id or "", event))
+
+
+@dataclass
+class Running:
+    store: Store
+    relay: Relay
+    ledger: Ledger
+    clock: list[float]
+
+    async def propose(self, *plans: Plan) -> None:
+        proposal = PlansProposed(scheduler=SchedulerId("s"), epoch=self.ledger.books.epoch, seen=Index(0), plans=plans)
+        await self.ledger.propose([proposal])
+
+    async def open(self, *facts: PodFact) -> None:
+        await self.ledger.reconcile(facts, asked_at=self.clock[0])
+
+    async def outcome(self, id: str, pod: str, outcome: BindOutcome) -> None:
+        holding = self.ledger.books.live[self.ledger.books.by_pod[PodUid(pod)]]
+        said = Outcome(
+            decision="d",
+            claim=holding.claim.id,
+            generation=holding.generation,
+            job=holding.claim.job,
+            pod_uid=pod,
+            outcome=outcome,
+        )
+        await self.ledger.outcomes([Numbered(id, OutcomesObserved(epoch=Epoch(1), outcomes=(said,)))])
+
+    async def see(self, id: str, *facts: PodFact) -> None:
+        await self.ledger.observed([Numbered(id, PodsObserved(pods=facts))])
+
+    def states(self) -> dict[str, str]:
+        return {h.claim.pod: h.claim.state.value for h in self.ledger.books.live.values()}
+
+
+@asynccontextmanager
+async def started(url: str, *, now: float = 1000.0) -> AsyncIterator[Running]:
+    clock = [now]
+    async with Store.open(url, metadata=tables.metadata, versions=tables.VERSIONS) as store:
+        relay = Relay(store, Recorder())
+        ledger = await Ledger.begin(store, relay, clock=lambda: clock[0])
+        for name in ("n0", "n1"):
+            cards = tuple(Card(i, f"{name}-{i}", "A100", 40_960, shares=4) for i in range(4))
+            room = {"cpu": 64_000, "pods": 100, "nvidia.com/gpu": 16}
+            ledger.node(NodeState(NodeName(name), name, Generation(1), ready=True, allocatable=room, cards=cards))
+        yield Running(store, relay, ledger, clock)
+        ledger.books.validate()
+
+
+def plan(id: str, *placements: tuple[str, str, tuple[CardSlice, ...]], job: str = "", min_member: int = 1) -> Plan:
+    """Each placement is (pod, node, slices)."""
+    return Plan(
+        id=PlanId(id), job=JobId(job or id), namespace="ml", name=job or id, queue=QueueName("default"), priority=0,
+        min_member=min_member, bound=0,
+        requests=tuple({"cpu": 1000, "pods": 1, "nvidia.com/gpu": len(slices)} for _, _, slices in placements),
+        placements=tuple(
+            Placement(pod_uid=pod, pod=pod, resource_version="1", node=node, generation=Generation(1), slices=slices, requests=i)
+            for i, (pod, node, slices) in enumerate(placements)
+        ),
+    )  # fmt: skip
+
+
+def fact(
+    pod: str, node: str, phase: PodPhase = PodPhase.RUNNING, *, claim: str = "", slices: tuple[CardSlice, ...] = ()
+) -> PodFact:
+    return PodFact(
+        uid=PodUid(pod), namespace="ml", name=pod, phase=phase, node=NodeName(node), job=JobId(pod), queue=QueueName("default"),
+        priority=0, requests={"cpu": 1000, "pods": 1}, slices=slices, claim=claim, ours=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kit:
+    """What a test builds its case from."""
+
+    started = staticmethod(started)
+    plan = staticmethod(plan)
+    fact = staticmethod(fact)
+
+    @staticmethod
+    def whole(index: int) -> CardSlice:
+        return CardSlice(index, 100, 40_960)
+
+
+@pytest.fixture
+def kit() -> Kit:
+    return Kit()

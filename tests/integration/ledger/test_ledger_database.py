@@ -1,0 +1,258 @@
+"""The ledger on SQLite and PostgreSQL: what is committed survives, what fails leaves nothing, and the database itself forbids the worst."""
+
+from collections import defaultdict
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import create_engine, func, insert, select, text, update
+
+from hbox_common.errors import Bug, InvalidRequest, Unavailable
+from hbox_common.events import BindDecided, BindOutcome, ClaimsChanged, PlansAnswered
+from hbox_common.model import Epoch, PodPhase, Queue, QueueName
+from hbox_common.store.schema import migrate
+from hbox_ledger.adapters import load
+from hbox_ledger.adapters import tables as t
+from hbox_ledger.adapters.journal import GENESIS, Record, chained
+
+
+async def published(running):
+    """What the relay has to send, in order; empties its lanes."""
+    out = []
+    for lane in running.relay._lanes.values():
+        while not lane.empty():
+            out.append(lane.get_nowait())
+    return out
+
+
+async def test_a_restart_finds_claims_gangs_and_balances_and_begins_a_new_epoch(kit, database_url):
+    async with kit.started(database_url) as first:
+        await first.open()
+        await first.propose(
+            kit.plan("p1", ("one", "n0", (kit.whole(0),))),
+            kit.plan("p2", ("a", "n0", ()), ("b", "n1", ()), job="gang", min_member=2),
+        )
+        await first.outcome("m1", "one", BindOutcome.BOUND)
+        epoch, before = first.ledger.books.epoch, first.states()
+        sums = (first.ledger.books.used, first.ledger.books.by_node["n0"], first.ledger.books.gangs)
+    async with kit.started(database_url) as second:
+        assert second.ledger.books.epoch > epoch
+        assert second.ledger.books.frozen
+        assert second.states() == before == {"one": "posted", "a": "pending", "b": "pending"}
+        assert (second.ledger.books.used, second.ledger.books.by_node["n0"], second.ledger.books.gangs) == sums
+        second.clock[0] += 10
+        await published(second)
+        await second.open(kit.fact("one", "n0", claim=second.ledger.books.by_pod["one"]))
+        sent = [m.event for m in await published(second)]
+        [binds] = [e for e in sent if isinstance(e, BindDecided)]
+        assert binds.epoch == second.ledger.books.epoch
+        assert {b.pod for b in binds.binds} == {"a", "b"}
+
+
+async def test_an_answer_is_the_same_after_a_restart(kit, database_url):
+    p = kit.plan("p", ("pod", "n0", ()))
+    q = kit.plan("q", ("other", "nowhere", ()))
+    answers = []
+    for _ in range(2):
+        async with kit.started(database_url) as running:
+            await running.open(*([] if not answers else [kit.fact("pod", "n0", claim=running.ledger.books.by_pod["pod"])]))
+            await published(running)
+            await running.propose(p, q)
+            answers.append(next(m.event.answers for m in await published(running) if isinstance(m.event, PlansAnswered)))
+            assert list(running.states()) == ["pod"]
+    assert answers[0] == answers[1]
+    assert [a.committed for a in answers[0]] == [True, False]
+
+
+async def test_messages_that_come_twice_have_one_effect(kit, database_url):
+    async with kit.started(database_url) as running:
+        await running.open()
+        await running.propose(kit.plan("p", ("pod", "n0", ())))
+        await running.outcome("m", "pod", BindOutcome.BOUND)
+        index = running.ledger.books.index
+        await running.outcome("m", "pod", BindOutcome.BOUND)
+        await running.see("x", kit.fact("new", "n1"))
+        await running.see("x", kit.fact("new", "n1"))
+        assert running.ledger.books.index == index + 1
+        inbox = await running.store.read(lambda c: c.execute(select(t.inbox.table.c.message)).scalars().all())
+        assert sorted(inbox) == ["m", "x"]
+
+
+async def test_the_outbox_keeps_what_was_not_published_over_a_crash(kit, database_url):
+    async with kit.started(database_url) as first:
+        await first.open()
+        await first.propose(kit.plan("p", ("pod", "n0", ())))
+        lost = [m.id for m in await published(first)]
+    async with kit.started(database_url) as second:
+        found = await published(second)
+        assert [m.id for m in found] == lost
+        kinds = [type(m.event) for m in found]
+        assert kinds == [ClaimsChanged, ClaimsChanged, PlansAnswered, BindDecided]
+
+
+async def test_a_commit_that_fails_leaves_neither_claim_nor_message_and_the_next_turn_goes_on(kit, database_url):
+    async with kit.started(database_url) as running:
+        await running.open()
+        await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0),))))
+        await published(running)
+        running.ledger.books.slots.clear()  # a bug: two pods on one slot of a card
+        running.ledger.books.by_node["n0"].cards.clear()
+        with pytest.raises(Bug, match="constraint"):
+            await running.propose(kit.plan("q", ("other", "n0", (kit.whole(0),))))
+        assert not await published(running)
+        await running.propose(kit.plan("r", ("third", "n0", (kit.whole(0),))), kit.plan("s", ("fourth", "n0", (kit.whole(1),))))
+        assert running.states() == {"pod": "pending", "fourth": "pending"}
+
+
+async def test_the_database_forbids_to_over_book_a_card_even_on_other_slots(kit, database_url):
+    async with kit.started(database_url) as running:
+        await running.open()
+        await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0),))))
+        with pytest.raises(Bug, match="card_accounts_not_overbooked"):
+            await running.store.write(lambda c: c.execute(update(t.card_accounts).values(cores=101)))
+
+
+async def test_found_pods_may_over_book_and_leave_again(kit, database_url):
+    async with kit.started(database_url) as running:
+        await running.open(kit.fact("x", "n0", slices=(kit.whole(0),)), kit.fact("y", "n0", slices=(kit.whole(0),)))
+        assert running.states() == {"x": "posted", "y": "posted"}
+        await running.see("1", kit.fact("x", "n0", PodPhase.GONE), kit.fact("y", "n0", PodPhase.GONE))
+        await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0),))))
+        assert running.states() == {"pod": "pending"}
+
+
+@pytest.mark.parametrize("table", ["audit", "transfers"])
+@pytest.mark.parametrize("statement", ["UPDATE {} SET at = 0", "DELETE FROM {}"])
+async def test_history_cannot_be_rewritten(kit, database_url, table, statement):
+    async with kit.started(database_url) as running:
+        await running.open()
+        await running.propose(kit.plan("p", ("pod", "n0", ())))
+        with pytest.raises(Bug, match="append-only"):
+            await running.store.write(lambda c: c.execute(text(statement.format(table))))
+
+
+async def test_replaying_the_transfers_gives_the_balances_and_the_books(kit, database_url):
+    async with kit.started(database_url) as running:
+        await running.open()
+        await running.propose(*(kit.plan(f"p{i}", (f"pod{i}", "n0", ())) for i in range(6)))
+        for i in range(4):
+            await running.outcome(f"b{i}", f"pod{i}", BindOutcome.BOUND)
+        await running.see("done", kit.fact("pod0", "n0", PodPhase.SUCCEEDED), kit.fact("pod5", "n0", PodPhase.FAILED))
+        moves, balances = await running.store.read(
+            lambda c: (c.execute(select(t.transfers)).all(), c.execute(select(t.accounts)).all())
+        )
+        replayed = defaultdict(lambda: defaultdict(int))
+        for move in moves:
+            replayed[move.queue, move.resource][move.debit] -= move.amount
+            replayed[move.queue, move.resource][move.credit] += move.amount
+        assert all(sum(buckets.values()) == 0 for buckets in replayed.values())
+        assert {(b.queue, b.resource): (b.pending, b.posted) for b in balances} == {
+            key: (buckets["pending"], buckets["posted"]) for key, buckets in replayed.items()
+        }
+        used = {r: b.pending + b.posted for b in balances for r in [b.resource] if b.queue == "default"}
+        assert used == {"cpu": 4000, "pods": 4}
+        assert {r: n for r, n in running.ledger.books.used["default"].items() if n} == used
+
+
+async def test_every_change_of_a_claim_has_one_record_in_an_unbroken_chain(kit, database_url):
+    async with kit.started(database_url) as running:
+        await running.open()
+        await running.propose(kit.plan("p", ("pod", "n0", ())))
+        await running.outcome("m", "pod", BindOutcome.BOUND)
+        await running.see("x", kit.fact("pod", "n0", PodPhase.GONE))
+        rows = await running.store.read(lambda c: c.execute(select(t.audit).order_by(t.audit.c.seq)).all())
+        head = GENESIS
+        for row in rows:
+            head = chained(head, row.seq, Record(row.epoch, row.at, row.actor, row.subject, row.change, row.cause))
+            assert bytes(row.hash) == head
+        changes = [(row.change, row.actor) for row in rows if "->" in row.change and row.subject != "ledger"]
+        assert changes == [
+            ("none->pending", "scheduler-core"),
+            ("pending->posted", "binder"),
+            ("posted->void", "job-controller"),
+        ]
+
+
+async def test_a_ledger_whose_epoch_is_over_writes_nothing_and_says_so(kit, database_url):
+    async with kit.started(database_url) as running:
+        await running.open()
+        await running.store.write(lambda c: load.begin_epoch(c, now=9e9))
+        with pytest.raises(Unavailable, match="taken over"):
+            await running.propose(kit.plan("p", ("pod", "n0", ())))
+        assert running.ledger.taken_over.is_set()
+        assert await running.store.read(lambda c: c.execute(select(func.count()).select_from(t.claims)).scalar()) == 0
+        running.ledger._stale, running.ledger.books.live = False, {}
+        running.ledger.books.by_pod.clear()
+        running.ledger.books.jobs.clear()
+        running.ledger.books.by_node.clear()
+        running.ledger.books.used.clear()
+        running.ledger.books.open.clear()
+
+
+async def test_queues_and_their_end_survive(kit, database_url):
+    async with kit.started(database_url) as first:
+        await first.ledger.set_queue(Queue(QueueName("q"), capability={"cpu": 5}))
+        await first.ledger.set_queue(Queue(QueueName("old")))
+        await first.ledger.drop_queue(QueueName("old"))
+    async with kit.started(database_url) as second:
+        views = {v.queue.name: v for v in await second.ledger.changed_queues()}
+        assert {name: v.gone for name, v in views.items()} == {"default": False, "q": False, "old": True}
+        assert views["q"].queue.capability == {"cpu": 5}
+
+
+async def test_old_rows_are_forgotten_and_live_ones_are_not(kit, database_url):
+    async with kit.started(database_url) as running:
+        await running.open()
+        await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0),))), kit.plan("q", ("stays", "n0", (kit.whole(1),))))
+        await running.see("x", kit.fact("pod", "n0", PodPhase.GONE))
+        assert await running.ledger.forget(before=running.clock[0] + 1) == 4
+        kept = await running.store.read(lambda c: c.execute(select(t.claims.c.pod)).scalars().all())
+        assert kept == ["stays"]
+
+
+async def test_only_one_process_writes_to_a_database(kit, database_url):
+    async with kit.started(database_url):
+        with pytest.raises(Unavailable, match="another process"):
+            async with kit.started(database_url):
+                pass
+
+
+async def test_a_database_of_an_unknown_schema_is_refused(kit, database_url):
+    async with kit.started(database_url) as running:
+        await running.store.write(lambda c: c.execute(text("UPDATE alembic_version SET version_num = '9999'")))
+    with pytest.raises(InvalidRequest, match="9999 is not known"):
+        async with kit.started(database_url):
+            pass
+
+
+async def test_frozen_plans_are_answered_and_not_remembered(kit, database_url):
+    async with kit.started(database_url) as running:
+        p = kit.plan("p", ("pod", "n0", ()))
+        await running.propose(p)
+        [refused] = await published(running)
+        assert refused.event.answers[0].reason == "LedgerReconciling"
+        assert refused.letter is None
+        await running.open()
+        await running.propose(p)
+        assert running.states() == {"pod": "pending"}
+
+
+async def test_a_gang_of_a_thousand_is_told_of_in_several_messages_without_a_gap(kit, database_url):
+    async with kit.started(database_url) as running:
+        running.ledger.books.nodes["n0"].allocatable.update(cpu=10**9, pods=10**6)
+        await running.open()
+        await published(running)
+        await running.propose(kit.plan("p", *((f"pod{i}", "n0", ()) for i in range(1100)), job="gang", min_member=1100))
+        feed = [m.event for m in await published(running) if isinstance(m.event, ClaimsChanged)]
+        assert [len(e.claims) for e in feed] == [512, 512, 76]
+        assert [e.previous for e in feed[1:]] == [e.index for e in feed[:-1]]
+        assert feed[-1].index == running.ledger.books.index
+
+
+def test_the_migration_makes_the_tables_that_the_code_names(tmp_path):
+    engine = create_engine(f"sqlite:///{tmp_path}/x.db")
+    with engine.connect() as connection:
+        migrate(connection, t.metadata, t.VERSIONS)
+        assert compare_metadata(MigrationContext.configure(connection), t.metadata) == []
+        connection.execute(insert(t.ledger), [{"id": 1, "epoch": Epoch(1), "idx": 0}])
+    engine.dispose()
