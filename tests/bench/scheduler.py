@@ -46,12 +46,15 @@ def one_card_jobs(count: int, prefix: str = "one") -> list[Job]:
 
 def mixed_jobs(count: int) -> list[Job]:
     """Shapes that alternate, so that no two jobs in a row ask for the same: a share, a card, cpu alone, two cards."""
-    shapes: list[dict[str, object]] = [
-        {"cards": CardRequest(1, cores=10 * (1 + i % 9), memory_percent=10 * (1 + i % 9))} for i in range(9)
+    shares = [CardRequest(1, cores=10 * i, memory_percent=10 * i) for i in range(1, 10)]
+    shapes: list[tuple[CardRequest | int, int]] = [(share, 1000) for share in shares]
+    shapes += (
+        [(1, 1000 * cores) for cores in (2, 4, 6, 8)] + [(0, 1000 * cores) for cores in (1, 2, 4)] + [(2, 1000), (4, 1000)]
+    )
+    return [
+        job(f"mixed-{i}", created_at=float(i), cards=shapes[i % len(shapes)][0], cpu_milli=shapes[i % len(shapes)][1])
+        for i in range(count)
     ]
-    shapes += [{"cards": 1, "cpu_milli": 1000 * c} for c in (2, 4, 6, 8)]
-    shapes += [{"cpu_milli": 1000 * c} for c in (1, 2, 4)] + [{"cards": 2}, {"cards": 4}]
-    return [job(f"mixed-{i}", created_at=float(i), **shapes[i % len(shapes)]) for i in range(count)]  # type: ignore[arg-type]
 
 
 def report(what: str, value: float, unit: str, budget: float, *, least: bool) -> None:

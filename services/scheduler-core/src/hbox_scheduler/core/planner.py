@@ -144,20 +144,22 @@ class Planner:
         names, states = self.columns.names, self.columns.states
         placements: list[Placement] = []
         for which, (task, pods, seats) in enumerate(chosen):
+            bookings: list[Booking] = []
             for pod, seat in zip(pods, seats, strict=False):
-                state = states[seat.row]
+                name, state = names[seat.row], states[seat.row]
                 placements.append(
                     Placement(
                         pod_uid=pod.uid,
                         pod=pod.name,
                         resource_version=pod.resource_version,
-                        node=names[seat.row],
+                        node=name,
                         generation=state.generation if state is not None else Generation(0),
                         slices=seat.slices,
                         requests=which,
                     )
                 )
-                self.bookings.record(Booking(pod.uid, job.id, job.queue, names[seat.row], task.requests, seat.slices, plan))
+                bookings.append(Booking(pod.uid, job.id, job.queue, name, task.requests, seat.slices, plan))
+            self.bookings.record(bookings)
         entry.plans.add(plan)
         return Plan(
             id=plan,

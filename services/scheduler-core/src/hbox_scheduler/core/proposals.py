@@ -96,6 +96,12 @@ class Verdicts:
         else:
             self._late[verdict.job] = (sent[0] + self._every_s, verdict)
 
+    def unsaid(self, verdict: JobVerdict, now: float) -> None:
+        """It could not be sent: due again, unless there is a newer one."""
+        self._sent.pop(verdict.job, None)
+        if verdict.job not in self._fresh:
+            self._late.setdefault(verdict.job, (now + self._every_s, verdict))
+
     def drop(self, job: JobId) -> None:
         """The job is gone, or runs."""
         self._sent.pop(job, None)

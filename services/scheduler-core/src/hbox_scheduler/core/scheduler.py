@@ -219,6 +219,12 @@ class Scheduler:
         self._settle(now)
         return epoch <= self.epoch
 
+    def unsaid(self, verdicts: Iterable[JobVerdict], now: float) -> None:
+        """Verdicts of a cycle that could not be sent: they are given out again later."""
+        for verdict in verdicts:
+            if verdict.job in self._entries:
+                self._verdicts.unsaid(verdict, now)
+
     # What it decides.
 
     def cycle(self, now: float) -> Proposals:

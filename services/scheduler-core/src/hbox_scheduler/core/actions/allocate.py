@@ -3,7 +3,7 @@
 The journal has what was booked, so that a gang of several tasks can be taken back whole.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hbox_common.model import CardSlice
 
@@ -14,8 +14,7 @@ from ..task import Task
 from ..view import Views
 
 
-@dataclass(frozen=True, slots=True)
-class Seat:
+class Seat(NamedTuple):
     """A place for one pod."""
 
     row: int

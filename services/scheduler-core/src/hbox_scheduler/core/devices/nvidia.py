@@ -30,9 +30,7 @@ def memory_needed(request: CardRequest, card_memory: Ints) -> Ints:
         return card_memory
     if request.memory_mib:
         return np.full(card_memory.shape, request.memory_mib, dtype=np.int64)
-    sizes = np.unique(card_memory)
-    needs = np.array([request.memory_on(int(size)) for size in sizes], dtype=np.int64)
-    return np.asarray(needs[np.searchsorted(sizes, card_memory)])
+    return np.asarray(card_memory * request.memory_percent // ALL)
 
 
 def seats(columns: Columns, rows: Rows, request: CardRequest) -> Ints:
@@ -42,7 +40,7 @@ def seats(columns: Columns, rows: Rows, request: CardRequest) -> Ints:
         usable = usable & columns.models_allowed(request.models)[columns.card_model[rows]]
     pods = columns.card_pods[rows]
     if request.whole:
-        return (usable & (pods == 0)).astype(np.int64)
+        return np.asarray(usable & (pods == 0), dtype=np.int64)
     memory = columns.card_memory[rows]
     need = memory_needed(request, memory)
     free = memory - columns.card_memory_used[rows]
@@ -150,14 +148,18 @@ def pick(columns: Columns, rows: Ints, counts: Ints, task: Task, keys: Floats | 
 
 
 @lru_cache(maxsize=65_536)
-def _slices(indexes: tuple[int, ...], cores: int, memories: tuple[int, ...]) -> tuple[CardSlice, ...]:
-    return tuple(CardSlice(index, cores, memory) for index, memory in zip(indexes, memories, strict=True))
+def _slices(cells: bytes, cores: int) -> tuple[CardSlice, ...]:
+    """From the bytes of index and memory in turn."""
+    pairs = np.frombuffer(cells, dtype=np.int64).reshape(-1, 2).tolist()
+    return tuple(CardSlice(index, cores, memory) for index, memory in pairs)
 
 
 def slices_of(columns: Columns, batch: Batch, cards: int) -> list[tuple[CardSlice, ...]]:
-    """The slices of each pod of a batch, `cards` to a pod. Equal ones are one object."""
+    """The slices of each pod of a batch, `cards` to a pod. Equal ones are one object: a gang's pods mostly take the same cards everywhere."""
     if not cards:
         return [()] * int(batch.counts.sum())
-    indexes = columns.card_index[batch.card_rows, batch.card_positions].reshape(-1, cards).tolist()
-    memories = batch.memory_mib.reshape(-1, cards).tolist()
-    return [_slices(tuple(i), batch.cores, tuple(m)) for i, m in zip(indexes, memories, strict=True)]
+    indexes = columns.card_index[batch.card_rows, batch.card_positions]
+    cells = np.stack((indexes, batch.memory_mib), axis=1).tobytes()
+    width = 16 * cards
+    cores = batch.cores
+    return [_slices(cells[start : start + width], cores) for start in range(0, len(cells), width)]

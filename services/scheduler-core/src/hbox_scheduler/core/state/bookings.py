@@ -3,7 +3,7 @@
 A pod has one booking at most. The columns are the sum of the bookings; where a node's cards change or it comes back, its row is summed anew.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hbox_common.model import CardSlice, ClaimId, JobId, NodeName, PlanId, PodUid, QueueName, Resources
@@ -48,10 +48,12 @@ class Bookings:
     def all(self) -> Mapping[PodUid, Booking]:
         return self._of
 
-    def record(self, booking: Booking) -> None:
-        """Take down the booking of a free pod whose amounts are on the columns already (by a batch of the allocation)."""
-        assert booking.pod not in self._of
-        self._enter(booking)
+    def record(self, bookings: Sequence[Booking]) -> None:
+        """Take down bookings of free pods with equal requests, in one queue, whose amounts are on the columns already (by a batch)."""
+        for booking in bookings:
+            assert booking.pod not in self._of
+            self._hold(booking)
+        add(self.queue_used.setdefault(bookings[0].queue, {}), bookings[0].requests, len(bookings))
 
     def put(self, booking: Booking) -> None:
         """Book a pod, in place of what it had. Equal amounts on the same node leave the columns untouched."""
@@ -89,12 +91,15 @@ class Bookings:
             self._columns.book(row, booking.requests, booking.slices)
 
     def _enter(self, booking: Booking) -> None:
+        self._hold(booking)
+        add(self.queue_used.setdefault(booking.queue, {}), booking.requests)
+
+    def _hold(self, booking: Booking) -> None:
         self._of[booking.pod] = booking
         on = self._on.get(booking.node)
         if on is None:
             on = self._on[booking.node] = {}
         on[booking.pod] = booking
-        add(self.queue_used.setdefault(booking.queue, {}), booking.requests)
 
     def _leave(self, booking: Booking) -> None:
         del self._of[booking.pod]

@@ -1,0 +1,1 @@
+"""The shell: what comes in from the bus and what goes out on it."""

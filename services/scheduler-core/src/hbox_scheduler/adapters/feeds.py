@@ -1,0 +1,188 @@
+"""What the scheduler is told: followed from the bus, and read whole where a feed cannot say what was missed.
+
+Claims: while a snapshot is asked for, changes go on arriving that do not fit the old view; they are kept and applied behind the snapshot,
+so that a busy ledger cannot keep a newcomer from ever being up to date. Jobs carry revisions, and need no such care.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+from hbox_common.bus import Bus, Delivery, Start
+from hbox_common.clock import monotonic_s
+from hbox_common.errors import Unavailable
+from hbox_common.events import (
+    ClaimsAsked,
+    ClaimsChanged,
+    ClaimsPage,
+    HealthVerdict,
+    JobsAsked,
+    JobsPage,
+    JobsPending,
+    JobsWithdrawn,
+    NodeStateChanged,
+    PlansAnswered,
+    QueueStateChanged,
+)
+
+from .. import metrics
+from ..core import Scheduler
+
+log = logging.getLogger(__name__)
+
+#: Between two questions, when the answer was "not yet" or none at all.
+ASK_AGAIN_S = 0.25
+ASK_TIMEOUT_S = 10.0
+
+
+class Feeds:
+    """Keeps `scheduler` told; `changed` is called after each change. All three states have to be read before it may plan."""
+
+    def __init__(self, scheduler: Scheduler, bus: Bus, *, instance: str, changed: Callable[[], None]) -> None:
+        self._scheduler, self._bus, self._instance, self._changed = scheduler, bus, instance, changed
+        self.state_read = self.jobs_read = self.claims_read = False
+        self._ask_jobs, self._ask_claims = asyncio.Event(), asyncio.Event()
+        self._early: deque[ClaimsChanged] = deque(maxlen=10_000)
+
+    @property
+    def ready(self) -> bool:
+        return self.state_read and self.jobs_read and self.claims_read
+
+    async def run(self) -> None:
+        """Until cancelled. Snapshots are asked for only once the feed behind them is followed: nothing falls between."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(
+                self._bus.follow(
+                    [NodeStateChanged, HealthVerdict, QueueStateChanged],
+                    self._on_state,
+                    start=Start.LAST_PER_SUBJECT,
+                    on_ready=self._state_ready,
+                )
+            )
+            group.create_task(
+                self._bus.follow(
+                    [JobsPending, JobsWithdrawn], self._on_jobs, on_ready=self._ask_jobs.set, on_gap=self._jobs_lost
+                )
+            )
+            group.create_task(
+                self._bus.follow(
+                    [ClaimsChanged, PlansAnswered], self._on_books, on_ready=self._ask_claims.set, on_gap=self._claims_lost
+                )
+            )
+            group.create_task(self._read_jobs())
+            group.create_task(self._read_claims())
+
+    # State.
+
+    def _state_ready(self) -> None:
+        self.state_read = True
+        self._changed()
+
+    async def _on_state(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            match delivery.event:
+                case NodeStateChanged(node=node):
+                    self._scheduler.on_node(node)
+                case HealthVerdict(verdict=verdict):
+                    self._scheduler.on_verdict(verdict)
+                case QueueStateChanged(queue=queue, gone=gone):
+                    self._scheduler.on_queue(queue, gone=gone)
+        metrics.NODES.set(len(self._scheduler.columns.row_of))
+        self._changed()
+
+    # Jobs.
+
+    async def _on_jobs(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            match delivery.event:
+                case JobsPending(jobs=jobs):
+                    self._scheduler.on_jobs(jobs)
+                case JobsWithdrawn(jobs=jobs, revisions=revisions):
+                    self._scheduler.on_withdrawn(jobs, revisions)
+        self._changed()
+
+    async def _jobs_lost(self) -> None:
+        self._ask_jobs.set()
+
+    async def _read_jobs(self) -> NoReturn:
+        while True:
+            await self._ask_jobs.wait()
+            self._ask_jobs.clear()
+            mark = self._scheduler.mark()
+            try:
+                pages = await self._bus.ask(JobsAsked(asker=self._instance), JobsPage, timeout_s=ASK_TIMEOUT_S)
+            except Unavailable as e:
+                log.warning("jobs are not known yet: %s", e)
+                pages = []
+            if not pages or not all(page.complete for page in pages):
+                self._ask_jobs.set()
+                await asyncio.sleep(ASK_AGAIN_S)
+                continue
+            self._scheduler.on_jobs_snapshot([job for page in pages for job in page.jobs], since=mark)
+            metrics.SNAPSHOTS.labels("jobs").inc()
+            self.jobs_read = True
+            self._changed()
+
+    # Books.
+
+    async def _on_books(self, deliveries: Sequence[Delivery]) -> None:
+        now = monotonic_s()
+        for delivery in deliveries:
+            match delivery.event:
+                case ClaimsChanged() as change:
+                    if not self._apply(change, now):
+                        self._early.append(change)
+                        self._ask_claims.set()
+                case PlansAnswered(epoch=epoch, index=index, answers=answers):
+                    for answer in answers:
+                        metrics.ANSWERS.labels("committed" if answer.committed else str(answer.reason)).inc()
+                    if not self._scheduler.on_answers(epoch=epoch, index=index, answers=answers, now=now):
+                        self._ask_claims.set()
+        self._changed()
+
+    def _apply(self, change: ClaimsChanged, now: float) -> bool:
+        return self._scheduler.on_claims(
+            epoch=change.epoch, previous=change.previous, index=change.index, claims=change.claims, now=now
+        )
+
+    async def _claims_lost(self) -> None:
+        self._ask_claims.set()
+
+    async def _read_claims(self) -> NoReturn:
+        while True:
+            await self._ask_claims.wait()
+            self._ask_claims.clear()
+            try:
+                pages = await self._bus.ask(ClaimsAsked(asker=self._instance), ClaimsPage, timeout_s=ASK_TIMEOUT_S)
+            except Unavailable as e:
+                log.warning("claims are not known yet: %s", e)
+                pages = []
+            if not pages:
+                self._ask_claims.set()
+                await asyncio.sleep(ASK_AGAIN_S)
+                continue
+            self._take_claims(pages)
+            self._changed()
+            if pages[0].frozen:
+                self._ask_claims.set()
+                await asyncio.sleep(ASK_AGAIN_S)
+
+    def _take_claims(self, pages: Sequence[ClaimsPage]) -> None:
+        now = monotonic_s()
+        first = pages[0]
+        self._scheduler.on_claims_snapshot(
+            epoch=first.epoch,
+            index=first.index,
+            frozen=first.frozen,
+            claims=[claim for page in pages for claim in page.claims],
+            now=now,
+        )
+        metrics.SNAPSHOTS.labels("claims").inc()
+        self.claims_read = True
+        early, self._early = self._early, deque(maxlen=self._early.maxlen)
+        for change in early:
+            if not self._apply(change, now):
+                self._early.append(change)
+                self._ask_claims.set()

@@ -1,0 +1,96 @@
+"""What the scheduler says: plans for the ledger, verdicts for job-controller."""
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+
+from hbox_common.bus import Bus
+from hbox_common.clock import monotonic_s
+from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.events import JobsWaiting, JobVerdict, Plan, PlanAnswer, PlansProposed
+from hbox_common.model import Index, RefusalReason
+
+from .. import metrics
+from ..core import Proposals, Scheduler
+
+log = logging.getLogger(__name__)
+
+SHARD = "0"
+VERDICTS_A_MESSAGE = 500
+
+#: A plan that could not be sent is sent again anyway, when its answer is overdue.
+PUBLISH_TIMEOUT_S = 5.0
+
+
+class Sender:
+    def __init__(self, scheduler: Scheduler, bus: Bus, *, placements_a_message: int) -> None:
+        self._scheduler, self._bus, self._most = scheduler, bus, placements_a_message
+
+    async def send(self, out: Proposals) -> None:
+        """Say what a cycle proposed. Returns when the broker has it, or has failed to take it in time."""
+        started = monotonic_s()
+        async with asyncio.TaskGroup() as group:
+            if out.plans or out.resend:
+                group.create_task(self._plans(out.plans, out.resend))
+            if out.verdicts:
+                group.create_task(self._verdicts(out.verdicts))
+        metrics.PUBLISH.observe(monotonic_s() - started)
+
+    async def _plans(self, plans: Sequence[Plan], again: Sequence[Plan]) -> None:
+        if again:
+            log.warning("%d plans have no answer yet: sending them again", len(again))
+        for batch in batches(plans, self._most):
+            await self._say(batch)
+        for batch in batches(again, self._most):
+            await self._say(batch)
+        metrics.PLANS.labels("new").inc(len(plans))
+        metrics.PLANS.labels("again").inc(len(again))
+        metrics.PLACEMENTS.inc(sum(len(plan.placements) for plan in plans))
+
+    async def _say(self, plans: Sequence[Plan]) -> None:
+        scheduler = self._scheduler
+        event = PlansProposed(scheduler=scheduler.id, epoch=scheduler.epoch, seen=scheduler.index, plans=tuple(plans))
+        try:
+            await self._bus.publish(event, scheduler.id, timeout_s=PUBLISH_TIMEOUT_S)
+        except Unavailable as e:
+            log.warning("%d plans not sent, will be sent again: %s", len(plans), e)
+        except InvalidRequest as e:
+            if len(plans) > 1:
+                for plan in plans:
+                    await self._say([plan])
+                return
+            log.error("job %s/%s cannot be planned: %s", plans[0].namespace, plans[0].name, e)
+            answer = PlanAnswer(
+                plan=plans[0].id,
+                job=plans[0].job,
+                committed=False,
+                reason=RefusalReason.MALFORMED,
+                message=e.message,
+                refresh=Index(0),
+            )
+            scheduler.on_answers(epoch=scheduler.epoch, index=scheduler.index, answers=[answer], now=monotonic_s())
+
+    async def _verdicts(self, verdicts: Sequence[JobVerdict]) -> None:
+        for start in range(0, len(verdicts), VERDICTS_A_MESSAGE):
+            batch = verdicts[start : start + VERDICTS_A_MESSAGE]
+            try:
+                await self._bus.publish(JobsWaiting(verdicts=tuple(batch)), SHARD, timeout_s=PUBLISH_TIMEOUT_S)
+            except Unavailable as e:
+                log.warning("%d verdicts not sent: %s", len(batch), e)
+                self._scheduler.unsaid(batch, monotonic_s())
+                continue
+            metrics.VERDICTS.inc(len(batch))
+
+
+def batches(plans: Sequence[Plan], most: int) -> Iterator[list[Plan]]:
+    """Plans in order, at most so many placements together; a larger plan goes alone."""
+    batch: list[Plan] = []
+    placements = 0
+    for plan in plans:
+        if batch and placements + len(plan.placements) > most:
+            yield batch
+            batch, placements = [], 0
+        batch.append(plan)
+        placements += len(plan.placements)
+    if batch:
+        yield batch

@@ -1,0 +1,109 @@
+"""scheduler-core, wired: feeds in, cycles driven by what they change, proposals out."""
+
+import asyncio
+import logging
+from typing import NoReturn
+
+from hbox_common.bus import Bus
+from hbox_common.clock import monotonic_s, new_id, wall_s
+from hbox_common.events import Plan
+from hbox_common.model import SchedulerId
+from hbox_common.runtime import Health
+from hbox_common.telemetry import record
+
+from . import metrics
+from .adapters.feeds import Feeds
+from .adapters.sender import Sender
+from .core import Limits, Scheduler
+from .core.policy import policy_of
+from .settings import SchedulerSettings
+
+log = logging.getLogger(__name__)
+
+HEALTH_S = 1.0
+
+
+async def run(settings: SchedulerSettings, health: Health) -> None:
+    """The service, until cancelled."""
+    async with Bus.connect(settings.nats_url, name="scheduler-core", instance=settings.instance) as bus:
+        await SchedulerService(settings, health, bus).run()
+
+
+class SchedulerService:
+    """All tasks run on one loop, and the core is only touched between awaits: it needs no lock."""
+
+    def __init__(self, settings: SchedulerSettings, health: Health, bus: Bus) -> None:
+        self._health, self._bus = health, bus
+        self._window_s = settings.cycle_window_ms / 1000
+        self.scheduler = Scheduler(
+            id=SchedulerId(f"{settings.instance}-{new_id()[:12]}"),
+            policy=policy_of(settings.policy, stranding=settings.fgd_stranding),
+            limits=Limits(
+                placements=settings.cycle_placements,
+                resend_after_s=settings.resend_after_s,
+                verdict_every_s=settings.verdict_every_s,
+                deadline_s=settings.gang_deadline_s,
+            ),
+        )
+        self._wake = asyncio.Event()
+        self._feeds = Feeds(self.scheduler, bus, instance=settings.instance, changed=self._wake.set)
+        self._sender = Sender(self.scheduler, bus, placements_a_message=settings.cycle_placements)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._feeds.run())
+            group.create_task(self._plan())
+            group.create_task(self._watch_health())
+
+    async def _plan(self) -> NoReturn:
+        """The first change at once, what follows within the window together."""
+        wake_at: float | None = None
+        while True:
+            await self._wait(wake_at)
+            if not self._feeds.ready:
+                wake_at = None
+                continue
+            started = monotonic_s()
+            began = wall_s()
+            out = self.scheduler.cycle(started)
+            metrics.CYCLE.observe(monotonic_s() - started)
+            out.plans = [_traced(plan, began, wall_s()) for plan in out.plans]
+            await self._sender.send(out)
+            wake_at = monotonic_s() if out.more else out.wake_at
+            await asyncio.sleep(0 if out.more else max(0.0, started + self._window_s - monotonic_s()))
+
+    async def _wait(self, until: float | None) -> None:
+        """Until something changed, or the time given."""
+        if until is None or until > monotonic_s():
+            try:
+                async with asyncio.timeout(None if until is None else until - monotonic_s()):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass  # the time has come
+        self._wake.clear()
+
+    async def _watch_health(self) -> NoReturn:
+        conditions = {name: self._health.condition(name) for name in ("bus", "state", "jobs", "books")}
+        while True:
+            scheduler, feeds = self.scheduler, self._feeds
+            wrong = {
+                "bus": "" if self._bus.connected else "NATS cannot be reached",
+                "state": "" if feeds.state_read else "nodes and queues are not read yet",
+                "jobs": "" if feeds.jobs_read else "job-controller has not answered yet",
+                "books": "" if feeds.claims_read and not scheduler.frozen else "quota-ledger is not open yet",
+            }
+            for name, message in wrong.items():
+                if message:
+                    conditions[name].bad(message)
+                else:
+                    conditions[name].ok()
+            for state, count in scheduler.jobs_by_state.items():
+                metrics.JOBS.labels(state.value).set(count)
+            metrics.UNANSWERED.set(len(scheduler.outstanding()))
+            await asyncio.sleep(HEALTH_S)
+
+
+def _traced(plan: Plan, start: float, end: float) -> Plan:
+    """The plan, under a span of its own where traces are recorded."""
+    own = record("plan", traceparent=plan.traceparent, start=start, end=end, placements=len(plan.placements))
+    return plan if own == plan.traceparent else plan.model_copy(update={"traceparent": own})

@@ -1,0 +1,14 @@
+"""What scheduler-core counts."""
+
+from hbox_common.telemetry import counter, gauge, histogram
+
+CYCLE = histogram("scheduler_cycle_seconds", "One planning cycle, without sending its plans")
+PUBLISH = histogram("scheduler_publish_seconds", "From the end of a cycle to the broker's acknowledgement of its plans")
+PLANS = counter("scheduler_plans", "Plans sent", ["kind"])
+PLACEMENTS = counter("scheduler_placements", "Pods in new plans")
+ANSWERS = counter("scheduler_answers", "Answers of the ledger to our plans", ["result"])
+VERDICTS = counter("scheduler_verdicts", "Verdicts on jobs that wait")
+SNAPSHOTS = counter("scheduler_snapshots", "States read whole: at the start, after a gap, in a new epoch", ["of"])
+JOBS = gauge("scheduler_jobs", "Jobs with pods to place", ["state"])
+NODES = gauge("scheduler_nodes", "Nodes known")
+UNANSWERED = gauge("scheduler_unanswered_plans", "Plans sent that have no answer yet")

@@ -1,0 +1,34 @@
+"""Settings of scheduler-core."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from hbox_common.runtime import Settings
+
+from .core.policy import PolicyName
+
+
+class SchedulerSettings(Settings):
+    service: ClassVar[str] = "scheduler-core"
+
+    policy: PolicyName = Field(
+        PolicyName.BINPACK, description="binpack (fill used nodes) or fgd (least fragmentation of cards)"
+    )
+    fgd_stranding: float = Field(
+        0.0,
+        ge=0,
+        le=10,
+        description="with policy fgd: weight of idle cards that their node's free cpu cannot feed; 0 is FGD as published",
+    )
+    cycle_window_ms: float = Field(
+        10.0, ge=0, le=1000, description="least time between two planning cycles; the first is at once"
+    )
+    cycle_placements: int = Field(
+        512, ge=1, description="placements after which a cycle ends and its plans are sent; a gang is never cut"
+    )
+    resend_after_s: float = Field(
+        5.0, gt=0, description="a plan without an answer is sent again, with the same id, after so long"
+    )
+    gang_deadline_s: float = Field(60.0, gt=0, description="a gang that is not bound whole so long after its commit is unwound")
+    verdict_every_s: float = Field(2.0, ge=0, description="why one job waits is said at most so often")
