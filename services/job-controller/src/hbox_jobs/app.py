@@ -3,11 +3,10 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from typing import Any, TypeVar
-
-from hbox_common.bus import Bus, Delivery, Start
+from typing import Any
 
 from hbox_common import kube
+from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Unavailable
 from hbox_common.events import BindOutcome, Event, JobPhaseChanged, JobsAsked, JobsWaiting, OutcomesObserved
@@ -27,10 +26,9 @@ from .settings import JobControllerSettings
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T", bound=kube.KubeObject)
-
 HEALTH_S = 1.0
 STARTING_S = 0.05
+CONDITIONS = ("kube", "bus", "synced")
 #: A watch brings bookmarks about once a minute; one that was silent for longer than two is stale.
 STALE_S = 150.0
 
@@ -40,6 +38,8 @@ _OLD_VIEW = frozenset({BindOutcome.GONE, BindOutcome.CONFLICT, BindOutcome.REJEC
 
 async def run(settings: JobControllerSettings, health: Health) -> None:
     """The service, until cancelled."""
+    for name in CONDITIONS:
+        health.condition(name)  # not good yet: connecting may take a while
     async with (
         KubeClient.connect(settings.kubeconfig, user_agent="hbox-job-controller") as client,
         Bus.connect(settings.nats_url, name="job-controller", instance=settings.instance) as bus,
@@ -219,8 +219,8 @@ class JobController:
             return
 
     async def _watch_health(self) -> None:
-        conditions = {name: self._health.condition(name) for name in ("kube", "bus", "synced")}
-        informers: dict[str, Informer[kube.Pod] | Informer[kube.PodGroup] | Informer[kube.PriorityClass]] = {
+        conditions = {name: self._health.condition(name) for name in CONDITIONS}
+        informers: dict[str, Informer[Any]] = {
             "pods": self._pods,
             "podgroups": self._groups,
             "priorityclasses": self._classes,
@@ -238,7 +238,7 @@ class JobController:
             await asyncio.sleep(HEALTH_S if self._health.ready else STARTING_S)
 
 
-def _complaint(informer: Informer[T]) -> str:
+def _complaint(informer: Informer[Any]) -> str:
     if informer.last_error:
         return informer.last_error
     silent_s = monotonic_s() - informer.last_event_at

@@ -8,9 +8,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from hbox_common.bus import Bus, Delivery, Start
-
 from hbox_common import kube
+from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.events import NodeStateChanged
 from hbox_common.kube import NODES, Delta, Informer, KubeClient
@@ -26,12 +25,15 @@ log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
 STARTING_S = 0.05
+CONDITIONS = ("kube", "bus", "synced")
 #: A watch brings bookmarks about once a minute; one that was silent for longer than two is stale.
 STALE_S = 150.0
 
 
 async def run(settings: TopologySettings, health: Health) -> None:
     """The service, until cancelled."""
+    for name in CONDITIONS:
+        health.condition(name)  # not good yet: connecting may take a while
     async with (
         KubeClient.connect(settings.kubeconfig, user_agent="hbox-topology-collector") as client,
         Bus.connect(settings.nats_url, name="topology-collector", instance=settings.instance) as bus,
@@ -102,8 +104,7 @@ class TopologyCollector:
                 metrics.QUIET.inc()
 
     async def _watch_health(self) -> None:
-        names = ("kube", "bus", "synced")
-        on_kube, on_bus, on_synced = (self._health.condition(name) for name in names)
+        on_kube, on_bus, on_synced = (self._health.condition(name) for name in CONDITIONS)
         while True:
             silent_s = monotonic_s() - self._nodes.last_event_at
             stale = f"the watch of nodes is silent for {silent_s:.0f} s" if silent_s > STALE_S else ""

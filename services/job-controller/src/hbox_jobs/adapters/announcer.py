@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from hbox_common.bus import Bus
-
 from hbox_common.clock import monotonic_s, new_id, wall_s
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import Event, JobsAsked, JobsPage, JobsPending, JobsWithdrawn, PodsObserved

@@ -53,13 +53,8 @@ class KubeWriter:
         """A PodGroup's phase, counts and conditions."""
         status = write.status
         conditions = [
-            {
-                "type": c.type,
-                "status": c.status,
-                "reason": c.reason,
-                "message": c.message,
-                "lastTransitionTime": c.since or None,
-            }
+            {"type": c.type, "status": c.status, "reason": c.reason, "message": c.message}
+            | ({"lastTransitionTime": c.since} if c.since else {})
             for c in status.conditions
         ]
         await self._patch(

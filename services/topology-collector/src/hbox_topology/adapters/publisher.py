@@ -7,7 +7,6 @@ import asyncio
 import logging
 
 from hbox_common.bus import Bus
-
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import NodeStateChanged
