@@ -1,0 +1,219 @@
+"""The ledger's core under any order of plans, outcomes, sightings, lists and time, beside a small model that keeps no sums.
+
+The model holds live claims in a list and adds them up anew for each question. Checked after every step: S1 and S2 (no card is over-booked by
+claims that were arbitrated), S3 (capability), S5 (moves replay to the use of queues), S6 (a gang has no claims, or is on its way with a
+deadline, or had its minimum), S12 (states only go forward; a void claim never comes back), S13 (time and plans free nothing).
+"""
+
+from collections import defaultdict
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from hbox_common.events import BindOutcome, Outcome, Placement, Plan, PlansProposed
+from hbox_common.model import (
+    Card,
+    CardSlice,
+    ClaimState,
+    Epoch,
+    Generation,
+    Index,
+    NodeState,
+    PodFact,
+    PodPhase,
+    Queue,
+    SchedulerId,
+)
+from hbox_ledger.core import arbitrate, lifecycle
+from hbox_ledger.core.books import Books
+from hbox_ledger.core.reconcile import reconcile
+
+NODES, CARDS, MEMORY, SHARES, CPU = ("a", "b"), 2, 100, 3, 4000
+CAPABILITY = {"cpu": 6000, "nvidia.com/gpu": 4}
+
+pods = st.sampled_from([f"pod{i}" for i in range(8)])
+slices = st.lists(
+    st.builds(CardSlice, st.integers(0, CARDS), st.sampled_from([0, 30, 50, 100]), st.sampled_from([10, 50, 100])), max_size=2
+).map(tuple)
+placements = st.lists(st.tuples(pods, st.sampled_from([*NODES, "nowhere"]), slices), min_size=1, max_size=4)
+RANK = {None: 0, ClaimState.PENDING: 1, ClaimState.POSTED: 2, ClaimState.VOID: 3}
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.books = Books(Epoch(1), frozen=False)
+        for name in NODES:
+            cards = tuple(Card(i, f"{name}{i}", "m", MEMORY, SHARES) for i in range(CARDS))
+            room = {"cpu": CPU, "pods": 5, "nvidia.com/gpu": 10}
+            self.books.nodes[name] = NodeState(name, name, Generation(1), ready=True, allocatable=room, cards=cards)
+        self.books.queues["q"] = Queue("q", capability=CAPABILITY)
+        self.now, self.plans = 1000.0, 0
+        self.seen: dict[str, ClaimState] = {}
+        self.moved: dict[tuple[str, str], int] = defaultdict(int)
+        self.started: set[str] = set()
+        self.answered = {}
+
+    def done(self, step, *, may_free: bool) -> None:
+        index = step.first
+        for change in step.changes:
+            index += 1
+            assert change.index == index
+            assert self.seen.get(change.claim.id) is change.before
+            assert RANK[change.claim.state] > RANK[change.before]
+            assert may_free or change.claim.state is not ClaimState.VOID
+            self.seen[change.claim.id] = change.claim.state
+        for move, amount in step.moves.items():
+            assert amount > 0
+            for bucket, sign in ((move.debit, -1), (move.credit, 1)):
+                if bucket != "free":
+                    self.moved[move.queue, move.resource] += sign * amount
+        assert len({b.id for b in step.binds}) == len(step.binds)
+
+    def live(self):
+        return list(self.books.live.values())
+
+    # --- the model: could this plan be right?
+
+    def fits(self, job, placed, min_member) -> bool:
+        claimed = {h.claim.pod_uid for h in self.live()}
+        names = [pod for pod, _, _ in placed]
+        if len(set(names)) < len(names) or claimed & set(names) or set(names) & self.books.gone.keys():
+            return False
+        gang = self.books.gangs.get(job)
+        members = sum(h.claim.job == job for h in self.live()) + (gang.finished if gang else 0)
+        if (gang and gang.unwinding) or members + len(placed) < min_member:
+            return False
+        holds = [(h.claim.node, h.claim.slices, h.claim.requests.get("cpu", 0), h.claim.queue) for h in self.live()]
+        used = {r: sum(h.claim.requests.get(r, 0) for h in self.live() if h.claim.queue == "q") for r in CAPABILITY}
+        asked = {"cpu": 1000 * len(placed), "nvidia.com/gpu": sum(len(s) for _, _, s in placed)}
+        if any(asked[r] and used[r] + asked[r] > CAPABILITY[r] for r in CAPABILITY):
+            return False
+        for _, node, given in placed:
+            if node not in NODES:
+                return False
+            there = [h for h in holds if h[0] == node]
+            gpus = sum(h.claim.requests.get("nvidia.com/gpu", 0) for h in self.live() if h.claim.node == node)
+            gpus += sum(len(h[1]) for h in holds[len(self.live()) :] if h[0] == node)
+            if len(there) + 1 > 5 or sum(h[2] for h in there) + 1000 > CPU or (given and gpus + len(given) > 10):
+                return False
+            if len({s.index for s in given}) < len(given):
+                return False
+            for s in given:
+                on = [o for h in there for o in h[1] if o.index == s.index]
+                if s.index >= CARDS or s.memory_mib > MEMORY:
+                    return False
+                cores, memory = sum(o.cores for o in on), sum(o.memory_mib for o in on)
+                if on and (
+                    s.cores == 100
+                    or cores + s.cores > 100
+                    or cores >= 100
+                    or memory + s.memory_mib > MEMORY
+                    or len(on) >= SHARES
+                ):
+                    return False
+            holds.append((node, given, 1000, "q"))
+        return True
+
+    @rule(placed=placements, job=st.sampled_from(["j1", "j2", "j3"]), min_member=st.integers(1, 3), again=st.booleans())
+    def propose(self, placed, job, min_member, again) -> None:
+        self.plans += 1
+        plan = Plan(
+            id=f"p{self.plans}", job=job, namespace="n", name=job, queue="q", priority=0, min_member=min_member, bound=9,
+            requests=tuple({"cpu": 1000, "pods": 1, "nvidia.com/gpu": len(s)} for _, _, s in placed),
+            placements=tuple(
+                Placement(pod_uid=pod, pod=pod, resource_version="1", node=node, generation=1, slices=s, requests=i)
+                for i, (pod, node, s) in enumerate(placed)
+            ),
+        )  # fmt: skip
+        expected = self.fits(job, placed, min_member)
+        message = PlansProposed(
+            scheduler=SchedulerId("s"), epoch=Epoch(1), seen=Index(0), plans=(plan, plan) if again else (plan,)
+        )
+        step = self.books.step(self.now)
+        arbitrate.propose(self.books, step, message, {})
+        answer = step.answers["s"][plan.id]
+        assert answer.committed == expected, answer
+        assert len(step.changes) == (len(placed) if expected else 0)
+        self.done(step, may_free=False)
+
+    @rule(data=st.data(), outcome=st.sampled_from(list(BindOutcome)), late=st.booleans(), twice=st.booleans())
+    def outcome(self, data, outcome, late, twice) -> None:
+        if not self.books.live:
+            return
+        holding = self.books.live[data.draw(st.sampled_from(sorted(self.books.live)))]
+        said = Outcome(
+            decision="d", claim=holding.claim.id, generation=1 if late else holding.generation, job=holding.claim.job,
+            pod_uid=holding.claim.pod_uid, outcome=outcome, node=holding.claim.node if outcome is BindOutcome.BOUND else "",
+        )  # fmt: skip
+        for _ in range(1 + twice):
+            step = self.books.step(self.now)
+            lifecycle.outcome(self.books, step, said)
+            self.done(step, may_free=outcome is not BindOutcome.UNKNOWN)
+
+    def fact(self, pod, node, phase, *, known) -> PodFact:
+        claim = self.books.by_pod.get(pod, "") if known else ""
+        job = self.books.live[claim].claim.job if claim else "found"
+        node = self.books.live[claim].claim.node if claim else node
+        return PodFact(pod, "n", pod, phase, node, job, "q", 0, {"cpu": 1000, "pods": 1}, cards=1, claim=claim, ours=known)
+
+    @rule(pod=pods, node=st.sampled_from(NODES), phase=st.sampled_from(list(PodPhase)), known=st.booleans())
+    def see(self, pod, node, phase, known) -> None:
+        step = self.books.step(self.now)
+        lifecycle.observed(self.books, step, self.fact(pod, node, phase, known=known))
+        self.done(step, may_free=True)
+
+    @rule(running=st.lists(pods, unique=True))
+    def list_pods(self, running) -> None:
+        step = self.books.step(self.now)
+        facts = [self.fact(pod, "a", PodPhase.RUNNING, known=True) for pod in running]
+        reconcile(self.books, step, facts, asked_at=self.now)
+        self.done(step, may_free=True)
+
+    @rule(seconds=st.sampled_from([0.5, 20.0, 61.0]))
+    def wait(self, seconds) -> None:
+        self.now += seconds
+        step = self.books.step(self.now)
+        lifecycle.tick(self.books, step)
+        self.done(step, may_free=False)
+
+    # --- after every step
+
+    @invariant()
+    def books_agree_with_themselves(self) -> None:
+        self.books.validate()
+
+    @invariant()
+    def moves_replay_to_use(self) -> None:
+        used = {(q, r): n for q, amounts in self.books.used.items() for r, n in amounts.items() if n}
+        assert {k: n for k, n in self.moved.items() if n} == used
+
+    @invariant()
+    def arbitrated_claims_over_book_nothing(self) -> None:
+        on = defaultdict(list)
+        slots = set()
+        for h in self.live():
+            if h.forced:
+                continue
+            for slot, s in zip(h.slots, h.claim.slices, strict=True):
+                on[h.claim.node, s.index].append(s)
+                assert (h.claim.node, s.index, slot) not in slots
+                slots.add((h.claim.node, s.index, slot))
+        for held in on.values():
+            assert sum(s.cores for s in held) <= 100
+            assert sum(s.memory_mib for s in held) <= MEMORY
+            assert len(held) == 1 or not any(s.whole for s in held)
+        for resource, limit in CAPABILITY.items():
+            assert sum(h.claim.requests.get(resource, 0) for h in self.live() if h.claim.queue == "q" and not h.forced) <= limit
+
+    @invariant()
+    def unfinished_gangs_have_a_deadline(self) -> None:
+        for job, gang in self.books.gangs.items():
+            assert self.books.jobs[job].live
+            assert gang.unwinding or self.books.jobs[job].posted + gang.finished < gang.min_member
+            assert gang.deadline > 0
+
+
+TestLedgerCore = LedgerMachine.TestCase
+TestLedgerCore.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
