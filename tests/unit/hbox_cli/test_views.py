@@ -1,0 +1,109 @@
+"""What people see of jobs, nodes and queues."""
+
+import pytest
+
+from hbox_cli.commands.why import explain, find
+from hbox_cli.views import job_items, node_items, queue_items
+from hbox_common.errors import NotFound
+from hbox_common.model import (
+    Card,
+    CardRequest,
+    CardSlice,
+    Claim,
+    ClaimId,
+    Generation,
+    Job,
+    JobId,
+    NodeName,
+    NodeState,
+    PlanId,
+    PodFact,
+    PodPhase,
+    PodRef,
+    PodUid,
+    Queue,
+    QueueName,
+    TaskSpec,
+    Verdict,
+)
+
+DEFAULT = QueueName("default")
+
+
+def job(name: str, *, waiting: int = 0, bound: int = 0, least: int = 1, problem: str = "", at: float = 0.0) -> Job:
+    pods = tuple(PodRef(PodUid(f"{name}-{i}"), f"{name}-{i}", "1") for i in range(waiting))
+    tasks = (TaskSpec("main", {"pods": 1}, pods, CardRequest(2)),) if pods else ()
+    return Job(JobId(name), "ml", name, DEFAULT, 0, least, waiting + bound, bound, at, 1, tasks, problem=problem)
+
+
+def fact(of: str, phase: PodPhase) -> PodFact:
+    return PodFact(PodUid(f"{of}-p"), "ml", f"{of}-p", phase, NodeName("n"), JobId(of), DEFAULT, 0, {}, cards=2)
+
+
+def test_the_state_of_a_job_follows_from_its_pods_and_verdicts() -> None:
+    jobs = [
+        job("new", waiting=2),
+        job("waits", waiting=2),
+        job("wrong", waiting=1, problem="no PodGroup"),
+        job("grows", waiting=1, bound=1),
+        job("bound", bound=1),
+        job("runs", bound=1),
+        job("gang", waiting=2, bound=1, least=3),
+    ]
+    pods = [fact("bound", PodPhase.BOUND), fact("runs", PodPhase.RUNNING), fact("gone", PodPhase.GONE)]
+    items = {item["id"]: item for item in job_items(jobs, pods, {JobId("waits"): "0/3 nodes", JobId("runs"): "old"}, now=60)}
+    assert {name: item["state"] for name, item in items.items()} == {
+        "new": "PENDING", "waits": "WAITING", "wrong": "INVALID", "grows": "GROWING", "bound": "BOUND", "runs": "RUNNING", "gang": "PENDING",
+    }  # fmt: skip
+    assert (items["waits"]["reason"], items["runs"]["reason"], items["wrong"]["reason"]) == ("0/3 nodes", "", "no PodGroup")
+    assert (items["waits"]["cards"], items["runs"]["cards"], items["new"]["ageSeconds"]) == (4, 2, 60)
+
+
+def test_the_oldest_job_comes_first() -> None:
+    assert [item["id"] for item in job_items([job("b", at=2), job("a", at=1)], [], {}, now=3)] == ["a", "b"]
+
+
+def test_a_node_shows_what_its_claims_leave() -> None:
+    cards = tuple(Card(i, f"u{i}", "T4", 16_000, 10) for i in range(3))
+    node = NodeState(NodeName("n"), "u", Generation(1), True, allocatable={"cpu": 8000}, cards=cards)
+    claims = [
+        Claim(
+            ClaimId(str(i)),
+            PodUid(str(i)),
+            "ml",
+            "p",
+            JobId("j"),
+            PlanId(""),
+            DEFAULT,
+            0,
+            NodeName("n"),
+            {"cpu": 1000, "pods": 1},
+            slices,
+        )
+        for i, slices in enumerate([(CardSlice(0, 100, 16_000),), (CardSlice(1, 30, 4_000),), ()])
+    ]
+    sick = Verdict(NodeName("n"), Generation(1), True, (2,), "XID 79")
+    (item,) = node_items([node, NodeState(NodeName("old"), "u", Generation(2), False, gone=True)], {"n": sick}, claims)
+    assert item["cards"] == {"free": 1, "total": 3, "freePercent": [0, 70, 100]}
+    assert (item["state"], item["healthy"], item["badCards"], item["reason"]) == ("READY", False, [2], "XID 79")
+    assert (item["pods"], item["used"]) == (3, {"cpu": 3000, "pods": 3})
+
+
+def test_a_queue_counts_the_jobs_that_wait_in_it() -> None:
+    items = queue_items(
+        [Queue(QueueName("z")), Queue(DEFAULT)], {"default": {"cpu": 5}}, [job("a", waiting=3), job("b", bound=1)]
+    )
+    assert [(item["name"], item["used"], item["pendingJobs"]) for item in items] == [("default", {"cpu": 5}, 1), ("z", {}, 0)]
+
+
+def test_why_finds_a_job_by_each_of_its_names() -> None:
+    items = job_items(
+        [job("train-7", waiting=1), job("eval", bound=1)], [], {JobId("train-7"): "0/3 nodes are available"}, now=0
+    )
+    assert find(items, "train-7") == find(items, "ml/train-7")
+    assert explain(find(items, "train-7")) == "waits: 0/3 nodes are available"
+    assert explain(find(items, "eval")).startswith("placed")
+    with pytest.raises(NotFound, match="did you mean"):
+        find(items, "train-8")
+    with pytest.raises(NotFound, match="2 jobs are called x"):
+        find([{"id": "1", "name": "a/x"}, {"id": "2", "name": "b/x"}], "x")
