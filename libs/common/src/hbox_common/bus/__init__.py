@@ -5,11 +5,10 @@ async with Bus.connect("nats://127.0.0.1:4222", name="binder", instance="binder-
     await bus.consume("binder", [BindDecided], handle)
 """
 
-from .batcher import LeadEdgeBatcher
+from .batcher import Batcher
 from .client import Bus
-from .connection import Connected
 from .delivery import Delivery
 from .follower import Start
-from .server import EmbeddedServer, find_nats_server
+from .server import EmbeddedServer, find_binary, free_port, write_config
 
-__all__ = ["Bus", "Connected", "Delivery", "EmbeddedServer", "LeadEdgeBatcher", "Start", "find_nats_server"]
+__all__ = ["Batcher", "Bus", "Delivery", "EmbeddedServer", "Start", "find_binary", "free_port", "write_config"]

@@ -1,18 +1,23 @@
 """The bus as services see it."""
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import NoReturn, Self, TypeVar
 
+from hbox_common.errors import Unavailable
 from hbox_common.events import Event
 
 from . import rpc
-from .connection import Connected, Connection
+from .connection import Connection
 from .dead_letters import DeadLetters
 from .follower import Follower, Start
 from .publisher import Publisher
-from .puller import Handle, Puller
+from .puller import RETRY_S, Consumer, Handle, Puller
 from .streams import ensure_streams, stream_of
+
+log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Event)
 P = TypeVar("P", bound=Event)
@@ -28,18 +33,19 @@ class Bus:
     @classmethod
     @asynccontextmanager
     async def connect(cls, url: str, *, name: str, instance: str, ensure: bool = True) -> AsyncIterator[Self]:
-        """A bus whose connection is being made, and kept up for ever; drained at the end.
+        """A bus, once the broker is there; kept up for ever, and drained at the end.
 
         url: several servers are joined by commas. `ensure`: make streams that are missing, now and whenever one is found missing.
-        The block is cancelled, and Unavailable raised, when the broker ends the connection for good; InvalidRequest when it refuses our streams.
+        Raises InvalidRequest for a bad address or user, or when our streams are refused. The block is cancelled, and Unavailable raised, when
+        the broker ends the connection for good.
         """
         async with Connection.open(url, name=name, instance=instance, prepare=_prepare if ensure else None) as connection:
             yield cls(connection, ensure=ensure)
 
     @property
-    def connected(self) -> Connected:
-        """True while there is a connection; `await bus.connected.wait()` waits for one."""
-        return self._connection.connected
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._connection.connected.is_set()
 
     async def publish(
         self, event: Event, *keys: str, message_id: str | None = None, traceparent: str = "", timeout_s: float = 30.0
@@ -51,7 +57,7 @@ class Bus:
         """
         await self._publisher.publish(event, *keys, message_id=message_id, traceparent=traceparent, timeout_s=timeout_s)
 
-    async def publish_body(
+    async def publish_raw(
         self,
         type_: type[Event],
         body: bytes,
@@ -61,7 +67,7 @@ class Bus:
         timeout_s: float = 30.0,
     ) -> None:
         """As `publish`, for a body that `encode` made before: an outbox's letter."""
-        await self._publisher.publish_body(
+        await self._publisher.publish_raw(
             type_, body, *keys, message_id=message_id, traceparent=traceparent, timeout_s=timeout_s
         )
 
@@ -84,19 +90,9 @@ class Bus:
         Messages that cannot be decoded go there at once. ack_wait_s: after so long the messages of a dead process come to another; a living one
         may take as long as it likes. Runs until cancelled. Raises Bug, ValueError.
         """
-        letters = DeadLetters(self._publisher, consumer=durable, stream=stream_of(types))
-        await Puller(
-            self._connection,
-            durable,
-            types,
-            handle,
-            letters,
-            heal=self._heal,
-            batch=batch,
-            window_s=window_s,
-            ack_wait_s=ack_wait_s,
-            max_deliver=max_deliver,
-        ).run()
+        consumer = Consumer(durable, tuple(types), batch, window_s, ack_wait_s, max_deliver)
+        letters = DeadLetters(self._publisher, consumer=durable, stream=consumer.stream)
+        await Puller(self._connection, consumer, handle, letters, heal=self._heal).run()
 
     async def follow(
         self,
@@ -140,12 +136,9 @@ class Bus:
 
 
 async def _prepare(connection: Connection) -> None:
-    import asyncio
-    from hbox_common.errors import Unavailable
-
     while True:
         try:
-            await ensure_streams(connection)
-            return
-        except Unavailable:
-            await asyncio.sleep(0.1)
+            return await ensure_streams(connection)
+        except Unavailable as e:  # JetStream starts a moment after the server
+            log.info("the streams cannot be made now: %s", e)
+            await asyncio.sleep(RETRY_S)

@@ -1,149 +1,275 @@
-"""One connection to the broker: never given up, every default of nats-py that loses messages or waits for minutes overridden.
+"""One connection to the broker, for good: it is kept up for ever, and everybody who waits on it learns of each loss at once.
 
-Measured traps (reference ecosystem §2, reliability §0 and §2): the client closes for good after 60 attempts; a dead peer is noticed after
-four minutes; publishes while reconnecting are buffered and stored later although the caller saw a time-out (`pending_size=-1` makes
-them fail at once instead); replies on the shared `_INBOX` can be read by everyone.
+nats-py's own request() leaves its caller waiting for the whole timeout when the broker dies under it, publish_async never learns of rejections,
+and buffers fill up while the connection is down (reference ecosystem §2, reliability M4-M8). So: requests have an inbox and futures of
+their own, which fail the moment the connection is lost; nothing is buffered (`pending_size=-1`); and `epoch` rises with every connection
+made, by which readers know that what they had asked for is forgotten.
+
+A client that nats-py closes for good (authorization revoked, protocol error) cannot be used again: the block of `open` is then cancelled and
+ends with Unavailable, so that the process ends and is started anew.
 """
 
 import asyncio
+import json
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+import random
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Self
 
-import nats
 import nats.errors
-import nats.js.errors
 from nats.aio.client import Client
-from nats.js import JetStreamContext
-from nats.js.api import StreamConfig
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
-from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import token_of
-from hbox_common.telemetry import counter
 
-from .streams import STREAMS
+from . import metrics
+from .errors import StreamApiError
 
 log = logging.getLogger(__name__)
 
-RECONNECTS = counter("bus_reconnects", "Connections to the broker that were lost and made again")
-
-#: How long one call to the broker may take before it counts as lost.
-CALL_S = 5.0
-_STREAM_NOT_FOUND = 10059
+API_S = 5.0  #: how long a JetStream API call may take
+DRAIN_S = 5.0
+NO_RESPONDERS = "503"
 
 
-@dataclass(slots=True)
 class Connection:
-    """The client, and who wants to know when it is back. `generation` counts connections made."""
+    """Made by `open`; used by one event loop."""
 
-    client: Client
-    jetstream: JetStreamContext
-    generation: int = 0
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-    _on_reconnect: list[Callable[[], None]] = field(default_factory=list)
+    def __init__(self, url: str, *, name: str, instance: str) -> None:
+        self.name, self.instance = name, instance
+        self.connected = asyncio.Event()
+        self.epoch = 0  #: rises with every connection made
+        self._servers = [part.strip() for part in url.split(",")]
+        self._url = ",".join(server.rsplit("@", 1)[-1] for server in self._servers)  # without the password
+        self._client = Client()
+        self._life: asyncio.Timeout | None = None
+        self._fatal: HBoxError | None = None
+        self._closing = self._complained = False
+        self._waiting: dict[str, asyncio.Future[Msg]] = {}
+        self._requests = 0
+        self._inbox = f"_INBOX_{token_of(name)}.{secrets.token_hex(8)}"
+        self._watchers: set[Callable[[], None]] = set()
 
-    @property
-    def connected(self) -> bool:
-        return self.client.is_connected
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, url: str, *, name: str, instance: str, prepare: Callable[[Self], Awaitable[None]] | None = None
+    ) -> AsyncIterator[Self]:
+        """A connection, once there is one and `prepare` is through; it waits for the broker without end.
 
-    def on_reconnect(self, call: Callable[[], None]) -> Callable[[], None]:
-        """`call()` after each reconnection; returns how to stop that."""
-        self._on_reconnect.append(call)
-        return lambda: self._on_reconnect.remove(call)
-
-    def reconnected(self) -> None:
-        self.generation += 1
-        RECONNECTS.inc()
-        for call in list(self._on_reconnect):
-            call()
-
-    async def ensure(self, config: StreamConfig) -> None:
-        """Create or update one stream. Raises Unavailable."""
+        Raises InvalidRequest for a bad address or user, and, by cancelling the block, Unavailable when the client is closed for good.
+        """
+        self = cls(url, name=name, instance=instance)
         try:
-            try:
-                await self.jetstream.update_stream(config)
-            except nats.js.errors.NotFoundError:
-                await self.jetstream.add_stream(config)
-        except nats.js.errors.BadRequestError as e:
-            raise InvalidRequest(
-                f"stream {config.name}: {e.description}", hint="an older one is in the way: delete it, or use another broker"
-            ) from e
-        except (nats.errors.Error, nats.js.errors.APIError, OSError, TimeoutError) as e:
-            raise Unavailable(f"stream {config.name} cannot be made: {describe(e)}") from e
-
-    async def ensure_all(self) -> None:
-        """All of our streams, tried until they are there: the broker may still be starting. Raises InvalidRequest."""
-        for config in STREAMS:
-            while True:
+            async with asyncio.timeout(None) as self._life:
                 try:
-                    await self.ensure(config)
-                    break
-                except Unavailable as e:
-                    log.warning("%s; trying again", e)
-                    await asyncio.sleep(0.25)
+                    await self._make(prepare)
+                    yield self
+                finally:
+                    self._closing = True
+                    await self._close()
+        except TimeoutError as e:
+            if self._life is None or not self._life.expired():
+                raise
+            raise self._fatal or Unavailable(f"the broker at {self._url} ended the connection for good") from e
 
-
-def describe(error: BaseException) -> str:
-    """What an error of the broker or its client says, in words: some of them say nothing themselves."""
-    return getattr(error, "description", None) or str(error) or type(error).__name__
-
-
-@asynccontextmanager
-async def connected(url: str, *, name: str, instance: str) -> AsyncIterator[Connection]:
-    """A connection that lasts as long as the block; waits for the broker without end, saying so. Raises InvalidRequest for a bad address."""
-    holder: list[Connection] = []
-
-    async def on_error(error: Exception) -> None:
-        if not isinstance(error, (nats.errors.StaleConnectionError, ConnectionError, nats.errors.UnexpectedEOF)):
-            log.warning("broker connection: %s", describe(error))
-
-    async def on_disconnect() -> None:
-        log.warning("the broker at %s went away", url)
-
-    async def on_reconnect() -> None:
-        log.info("connected to the broker again")
-        for connection in holder:
-            connection.reconnected()
-
-    client = Client()
-    warned = False
-    while True:
+    async def _make(self, prepare: Callable[[Self], Awaitable[None]] | None) -> None:
         try:
-            await client.connect(
-                [part.strip() for part in url.split(",")],
-                name=f"{name} {instance}",
-                error_cb=on_error,
-                disconnected_cb=on_disconnect,
-                reconnected_cb=on_reconnect,
+            await self._client.connect(
+                self._servers,
+                name=f"{self.name}/{self.instance}",
+                error_cb=self._on_error,
+                disconnected_cb=self._on_disconnected,
+                reconnected_cb=self._on_reconnected,
+                closed_cb=self._on_closed,
                 max_reconnect_attempts=-1,
-                reconnect_time_wait=0.25,  # type: ignore[arg-type]
-                connect_timeout=2,
+                reconnect_time_wait=random.uniform(0.2, 0.3),  # type: ignore[arg-type]  # it goes to sleep()
                 ping_interval=10,
                 max_outstanding_pings=2,
                 pending_size=-1,
-                drain_timeout=5,
-                inbox_prefix=f"_INBOX_{token_of(name)}",
+                drain_timeout=int(DRAIN_S),
+                inbox_prefix=f"_INBOX_{token_of(self.name)}",
             )
-            break
-        except (nats.errors.Error, OSError, TimeoutError) as e:
-            if isinstance(e, nats.errors.Error) and "authorization" in str(e).lower():
-                raise InvalidRequest(f"the broker at {url} refuses us: {e}", hint="check its users and HBOX_NATS_URL") from e
-            if not warned:
-                log.warning(
-                    "no broker at %s yet (%s); trying again",
-                    url,
-                    describe(e),
-                    extra={"hint": "is nats-server running? check HBOX_NATS_URL"},
+        except (nats.errors.Error, ValueError) as e:
+            raise InvalidRequest(f"{self._url!r} is no address of a broker: {e}", hint="write nats://HOST:PORT") from e
+        await self.subscribe(f"{self._inbox}.*", self._on_reply)
+        if self._client.is_connected:
+            self._established()
+        if prepare is not None:
+            await prepare(self)
+
+    # --- what nats-py says
+
+    async def _on_error(self, error: Exception) -> None:
+        if isinstance(error, nats.errors.SlowConsumerError):
+            log.error("the broker sends faster than we read; a message was dropped", extra={"subject": error.subject})
+        elif "authorization" in str(error).lower():
+            self._end(
+                InvalidRequest(
+                    f"the broker at {self._url} refuses us: {error}", hint="check user and password in HBOX_NATS_URL"
                 )
-                warned = True
-            await asyncio.sleep(0.25)
-        except ValueError as e:
-            raise InvalidRequest(f"{url!r} is no address of a broker: {e}", hint="write nats://HOST:PORT") from e
-    connection = Connection(client, client.jetstream(timeout=CALL_S))
-    holder.append(connection)
+            )
+        elif not self._complained and not self._closing:
+            self._complained = True
+            log.warning("no connection to the broker at %s (%s); trying again", self._url, describe(error))
+        else:
+            log.debug("nats: %s", describe(error))
+
+    async def _on_disconnected(self) -> None:
+        self._lost()
+
+    async def _on_reconnected(self) -> None:
+        metrics.RECONNECTS.inc()
+        log.info("connected to the broker at %s again", self._url)
+        self._established()
+
+    async def _on_closed(self) -> None:
+        self._lost()
+        why = self._client.last_error
+        self._end(Unavailable(f"the broker at {self._url} ended the connection for good: {why}", hint="see the broker's log"))
+
+    def _end(self, error: HBoxError) -> None:
+        if self._closing or self._life is None or self._fatal is not None:
+            return
+        self._fatal = error
+        self._life.reschedule(asyncio.get_running_loop().time())
+
+    def _established(self) -> None:
+        self.epoch += 1
+        self._complained = False
+        self.connected.set()
+        self._tell()
+
+    def _lost(self) -> None:
+        self.connected.clear()
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(Unavailable("the connection to the broker was lost", outcome_unknown=True))
+        self._tell()
+
+    def _tell(self) -> None:
+        for watcher in tuple(self._watchers):
+            watcher()
+
+    async def _close(self) -> None:
+        try:
+            async with asyncio.timeout(DRAIN_S):
+                if self._client.is_connected:
+                    await self._client.drain()
+                else:
+                    await self._client.close()
+        except (TimeoutError, nats.errors.Error, OSError) as e:
+            log.debug("closing the bus: %s", describe(e))
+
+    # --- for the rest of the bus
+
+    def watch(self, watcher: Callable[[], None]) -> Callable[[], None]:
+        """Call `watcher` at every loss and every new connection, until the function returned is called."""
+        self._watchers.add(watcher)
+        return lambda: self._watchers.discard(watcher)
+
+    @property
+    def max_payload(self) -> int:
+        """Bytes of headers and body together that the broker takes."""
+        return self._client.max_payload
+
+    async def send(self, subject: str, body: bytes = b"", *, reply: str = "", headers: Mapping[str, str] | None = None) -> None:
+        """Hand a message to the socket. Raises Unavailable while there is no connection, InvalidRequest where it is too large."""
+        try:
+            await self._client.publish(subject, body, reply=reply, headers=dict(headers) if headers else None)
+        except nats.errors.MaxPayloadError as e:
+            raise InvalidRequest(
+                f"{subject}: {len(body)} bytes, the broker takes {self.max_payload}", hint="raise its max_payload"
+            ) from e
+        except (nats.errors.Error, OSError) as e:
+            raise Unavailable("there is no connection to the broker", hint=f"is nats-server running at {self._url}?") from e
+
+    async def flush(self, *, timeout_s: float = API_S) -> None:
+        """Return when the broker has taken all that was sent. Raises Unavailable."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._client.flush(timeout=int(timeout_s) + 1)
+        except (TimeoutError, nats.errors.Error, OSError) as e:
+            raise Unavailable("the broker does not take what is sent to it") from e
+
+    async def subscribe(self, subject: str, on_message: Callable[[Msg], Awaitable[None]], *, queue: str = "") -> Subscription:
+        """A plain subscription, which is made again at every reconnect. Raises Unavailable when the client is closed."""
+        try:
+            # No limit by bytes: pulls and pages bound what is under way, and 8 MiB messages would exceed the library's default too early.
+            return await self._client.subscribe(subject, queue=queue, cb=on_message, pending_bytes_limit=0)
+        except (nats.errors.Error, OSError) as e:
+            raise Unavailable("the bus is closed") from e
+
+    async def unsubscribe(self, subscription: Subscription) -> None:
+        """End a subscription; of one that is gone already nothing is said."""
+        try:
+            await subscription.unsubscribe()
+        except (nats.errors.Error, OSError) as e:
+            log.debug("unsubscribe: %s", describe(e))
+
+    def new_inbox(self) -> str:
+        """A subject of this connection's own, outside of the one for `request`."""
+        self._requests += 1
+        return f"{self._inbox}.own.{self._requests}"
+
+    async def request(
+        self, subject: str, body: bytes = b"", *, headers: Mapping[str, str] | None = None, timeout_s: float = API_S
+    ) -> Msg:
+        """The one answer to a message.
+
+        Raises Unavailable: nobody listens, no connection, or (with `outcome_unknown`) no answer in time, or the connection was lost meanwhile.
+        """
+        self._requests += 1
+        token = str(self._requests)
+        future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
+        self._waiting[token] = future
+        try:
+            await self.send(subject, body, reply=f"{self._inbox}.{token}", headers=headers)
+            async with asyncio.timeout(timeout_s):
+                answer = await future
+        except TimeoutError as e:
+            raise Unavailable(f"no answer on {subject} within {timeout_s:.3g} s", outcome_unknown=True) from e
+        finally:
+            self._waiting.pop(token, None)
+            if future.done() and not future.cancelled():
+                future.exception()  # looked at, also where something else was raised first
+        if answer.headers and not answer.data and answer.headers.get("Status") == NO_RESPONDERS:
+            raise Unavailable(f"nobody answers on {subject}")
+        return answer
+
+    async def _on_reply(self, message: Msg) -> None:
+        future = self._waiting.get(message.subject.rsplit(".", 1)[1])
+        if future is not None and not future.done():
+            future.set_result(message)
+
+    async def api(self, what: str, request: Mapping[str, object] | None = None, *, timeout_s: float = API_S) -> dict[str, Any]:
+        """The answer to a JetStream API call, e.g. `STREAM.INFO.HBOX_STATE`.
+
+        Raises StreamApiError when it is refused, Unavailable when JetStream does not answer (it may be starting).
+        """
+        answer = await self.request(f"$JS.API.{what}", json.dumps(request).encode() if request else b"", timeout_s=timeout_s)
+        return answer_of(answer.data)
+
+
+def describe(error: Exception) -> str:
+    """What an error says, or its name: some of the library's say nothing."""
+    return str(error) or type(error).__name__
+
+
+def answer_of(body: bytes) -> dict[str, Any]:
+    """JetStream's JSON answer. Raises StreamApiError for a refusal, Unavailable where it says that it cannot now."""
     try:
-        yield connection
-    finally:
-        with suppress(nats.errors.Error, OSError, TimeoutError):
-            await (client.drain() if client.is_connected else client.close())
+        answer: dict[str, Any] = json.loads(body)
+    except ValueError as e:
+        raise Unavailable("JetStream answered with something that is not JSON", outcome_unknown=True) from e
+    if refusal := answer.get("error"):
+        code, description = int(refusal.get("code", 0)), str(refusal.get("description", ""))
+        if code == 503:
+            raise Unavailable(f"JetStream: {description}", hint="is it enabled, and does the cluster have a leader?")
+        raise StreamApiError(code=code, err_code=int(refusal.get("err_code", 0)), description=description)
+    return answer

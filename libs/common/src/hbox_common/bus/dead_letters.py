@@ -1,52 +1,52 @@
-"""Where messages end that a consumer cannot use: kept with the reason, once, so that they delay nobody."""
+"""Setting aside what a consumer cannot use, so that it blocks nobody and somebody can look at it."""
 
 import logging
 
-from nats.aio.msg import Msg
-
 from hbox_common.clock import wall_s
-from hbox_common.errors import HBoxError
-from hbox_common.events import MESSAGE_ID, DeadLetter
-from hbox_common.telemetry import counter
+from hbox_common.events import DeadLetter, Stream
 
+from . import metrics
+from .delivery import Raw
 from .publisher import Publisher
 
 log = logging.getLogger(__name__)
 
-DEAD = counter("bus_dead_letters", "Messages given up, by the consumer that could not use them", ("consumer",))
+BODY_BYTES = 64 * 1024
+REASON_CHARS = 1000
+PUBLISH_S = 5.0
 
-_KEPT_BYTES = 64 * 1024
 
+class DeadLetters:
+    """Writes to HBOX_DLQ for one consumer."""
 
-async def bury(publisher: Publisher, consumer: str, message: Msg, reason: str) -> bool:
-    """Publish the dead letter; False when that did not work now, so that the message must be kept for another try."""
-    metadata, header = message.metadata, message.headers or {}
-    letter = DeadLetter(
-        consumer=consumer,
-        on=message.subject,
-        stream=metadata.stream,
-        sequence=metadata.sequence.stream,
-        deliveries=metadata.num_delivered,
-        message_id=header.get(MESSAGE_ID, "")[:256],
-        type=header.get("ce-type", "")[:256],
-        reason=reason[:2000],
-        at=wall_s(),
-        size=len(message.data),
-        body=message.data[:_KEPT_BYTES],
-    )
-    tokens = message.subject.split(".")
-    domain = tokens[2] if len(tokens) > 2 else "unknown"
-    try:
-        # A stream that was made anew starts its sequence anew: its time of storage tells the two apart.
-        await publisher.publish(
-            letter,
-            domain,
-            message_id=f"dead.{metadata.stream}.{metadata.sequence.stream}.{metadata.timestamp.timestamp()}.{consumer}",
-            timeout_s=5.0,
+    def __init__(self, publisher: Publisher, *, consumer: str, stream: Stream) -> None:
+        self._publisher, self._consumer, self._stream = publisher, consumer, stream
+
+    async def bury(self, raw: Raw, reason: str) -> None:
+        """Return when the letter is stored. The same message of the same consumer is stored once (within the duplicate window).
+
+        Raises Unavailable: the caller must not forget the message then.
+        """
+        letter = DeadLetter(
+            consumer=self._consumer,
+            on=raw.subject,
+            stream=self._stream.value,
+            sequence=raw.sequence,
+            deliveries=raw.deliveries,
+            message_id=raw.message_id[:REASON_CHARS],
+            type=raw.headers.get("ce-type", "")[:REASON_CHARS],
+            reason=reason[:REASON_CHARS],
+            at=wall_s(),
+            size=len(raw.body),
+            body=raw.body[:BODY_BYTES],
         )
-    except HBoxError as e:
-        log.warning("a dead letter could not be stored, its message stays: %s", e)
-        return False
-    DEAD.labels(consumer).inc()
-    log.error("gave up a message", extra={"subject": message.subject, "reason": reason, "consumer": consumer})
-    return True
+        domain = raw.subject.split(".")[2]
+        # The time tells a message from its namesake in a stream that was made anew.
+        message_id = f"dead-{self._stream.value}-{raw.sequence}-{raw.stored_ns}-{self._consumer}"
+        await self._publisher.publish(letter, domain, message_id=message_id, timeout_s=PUBLISH_S)
+        metrics.DEAD.labels(self._consumer).inc()
+        log.error(
+            "message set aside in HBOX_DLQ: %s",
+            reason[:REASON_CHARS],
+            extra={"consumer": self._consumer, "subject": raw.subject, "sequence": raw.sequence, "message_id": raw.message_id},
+        )

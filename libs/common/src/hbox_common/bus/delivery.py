@@ -1,6 +1,6 @@
-"""A message as it is handed to a service: decoded and validated, with what the broker knows of it."""
+"""What readers are handed."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nats.aio.msg import Msg
@@ -11,31 +11,69 @@ from hbox_common.events import MESSAGE_ID, TRACEPARENT, Event, decode
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """`deliveries` counts this one; `stored_at` in seconds since the epoch."""
+    """A message that was decoded and checked."""
 
     event: Event
     message_id: str
     subject: str
-    sequence: int
-    deliveries: int
+    sequence: int  #: in its stream
+    deliveries: int  #: 1 = the first time
     traceparent: str
-    stored_at: float
+    stored_at: float  #: seconds since the epoch, by the broker's clock
 
 
-def read(message: Msg, types: Mapping[str, type[Event]]) -> Delivery:
-    """Decode one message of a consumer of `types` (by CloudEvents type). Raises InvalidRequest for what it cannot be."""
-    header = message.headers or {}
-    name = header.get("ce-type", "")
-    event = decode(message.data, header)
-    if name not in types:
-        raise InvalidRequest(f"{name} does not belong on {message.subject}")
-    metadata = message.metadata
+@dataclass(slots=True, eq=False)
+class Raw:
+    """A message as JetStream delivered it; the facts are in its reply subject (ADR-15 of nats-architecture-and-design)."""
+
+    subject: str
+    reply: str
+    body: bytes
+    headers: dict[str, str]
+    sequence: int
+    consumer_sequence: int  #: counts this consumer's deliveries; a hole is a message that was lost on the way
+    deliveries: int
+    stored_ns: int
+    pending: int  #: messages of this consumer that wait in the stream
+    done: bool = False  #: handled, whether or not the broker knows
+
+    @classmethod
+    def of(cls, message: Msg) -> "Raw | None":
+        """None for anything but a delivery of JetStream."""
+        tokens = message.reply.split(".")
+        if len(tokens) < 9 or tokens[0] != "$JS" or tokens[1] != "ACK":
+            return None
+        # $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<time>.<pending>; the longer form has <domain>.<account> before.
+        first = 4 if len(tokens) == 9 else 6
+        deliveries, sequence, consumer_sequence, stored_ns, pending = (int(token) for token in tokens[first : first + 5])
+        return cls(
+            subject=message.subject,
+            reply=message.reply,
+            body=message.data,
+            headers=message.headers or {},
+            sequence=sequence,
+            consumer_sequence=consumer_sequence,
+            deliveries=deliveries,
+            stored_ns=stored_ns,
+            pending=pending,
+        )
+
+    @property
+    def message_id(self) -> str:
+        return self.headers.get(MESSAGE_ID, "")
+
+
+def deliver(raw: Raw, types: Sequence[type[Event]]) -> Delivery:
+    """The message decoded. Raises InvalidRequest that says why it cannot be, or why it is on the wrong subject."""
+    event = decode(raw.body, raw.headers)
+    if not isinstance(event, tuple(types)):
+        raise InvalidRequest(f"{event.ce_type()} does not belong on {raw.subject}")
     return Delivery(
         event=event,
-        message_id=header.get(MESSAGE_ID, "") or f"{metadata.stream}.{metadata.sequence.stream}",
-        subject=message.subject,
-        sequence=metadata.sequence.stream,
-        deliveries=metadata.num_delivered,
-        traceparent=header.get(TRACEPARENT, ""),
-        stored_at=metadata.timestamp.timestamp(),
+        message_id=raw.message_id,
+        subject=raw.subject,
+        sequence=raw.sequence,
+        deliveries=raw.deliveries,
+        traceparent=raw.headers.get(TRACEPARENT, ""),
+        stored_at=raw.stored_ns / 1e9,
     )

@@ -1,83 +1,104 @@
-"""Publishing: a message is stored once, or the caller hears that it may not be.
-
-A publish that got no answer is unknown, not failed: it is tried again with the same Nats-Msg-Id, which the stream recognises for two
-minutes. `publish_async` is not used: it loses rejections (nats.py #985).
-"""
+"""Publishing until JetStream has stored it: the same message id at every attempt, so that a lost acknowledgement stores nothing twice."""
 
 import asyncio
-from time import perf_counter
-
-import nats.errors
-import nats.js.errors
+import logging
+from collections.abc import Awaitable, Callable
 
 from hbox_common.clock import monotonic_s, new_id, wall_s
-from hbox_common.errors import Bug, InvalidRequest, Unavailable
+from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import Event, encode, headers
-from hbox_common.telemetry import counter, histogram
+from hbox_common.telemetry import current_traceparent
 
-from .connection import Connection, describe
-from .streams import STREAMS
+from . import metrics
+from .connection import Connection, answer_of
+from .errors import MESSAGE_TOO_LARGE, STREAM_MISMATCH, StreamApiError
 
-PUBLISHED = counter("bus_published", "Messages stored by the broker", ("type",))
-SECONDS = histogram("bus_publish_seconds", "From the call to the broker's acknowledgement, retries included")
+log = logging.getLogger(__name__)
 
-_CONFIG = {config.name: config for config in STREAMS}
-_ATTEMPT_S = 2.0
+#: One attempt: far above the slowest acknowledgement seen (15 ms with sync_interval always), far below the duplicate window.
+ATTEMPT_S = 5.0
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.02, 1.0
 
 
 class Publisher:
-    """Sends events to their streams as `source`."""
+    """`heal` is called when no stream takes a subject: it makes the streams."""
 
-    def __init__(self, connection: Connection, *, source: str) -> None:
-        self._connection, self._source = connection, source
+    def __init__(self, connection: Connection, *, heal: Callable[[], Awaitable[None]]) -> None:
+        self._connection, self._heal = connection, heal
+        self._source = f"/hbox/{connection.name}/{connection.instance}"
 
     async def publish(
         self, event: Event, *keys: str, message_id: str | None = None, traceparent: str = "", timeout_s: float = 30.0
     ) -> None:
-        """Stored when this returns. Raises InvalidRequest when it is too large, Unavailable (outcome unknown) after `timeout_s`."""
+        """Return when JetStream has stored `event`. Raises as `publish_raw`."""
         await self.publish_raw(
-            event, encode(event), *keys, message_id=message_id or new_id(), traceparent=traceparent, timeout_s=timeout_s
+            type(event),
+            encode(event),
+            *keys,
+            message_id=message_id or new_id(),
+            traceparent=traceparent,
+            timeout_s=timeout_s,
         )
 
     async def publish_raw(
-        self,
-        event: Event | type[Event],
-        body: bytes,
-        *keys: str,
-        message_id: str,
-        traceparent: str = "",
-        timeout_s: float = 30.0,
+        self, type_: type[Event], body: bytes, *keys: str, message_id: str, traceparent: str = "", timeout_s: float = 30.0
     ) -> None:
-        """As `publish`, of a body that was encoded before: an outbox keeps bytes, so that a repetition is the same message."""
-        stream = event.about.stream
-        if stream is None:
-            raise Bug(f"{event.ce_type()} belongs to no stream: it is asked for, not published")
-        subject = event.subject(*keys)
-        header = headers(event, source=self._source, message_id=message_id, now=wall_s(), traceparent=traceparent)
-        begun, deadline, pause, said = perf_counter(), monotonic_s() + timeout_s, 0.05, ""
-        while True:
-            try:
-                await self._connection.jetstream.publish(subject, body, timeout=_ATTEMPT_S, stream=stream, headers=dict(header))
-                break
-            except nats.errors.MaxPayloadError as e:
-                raise InvalidRequest(f"{subject}: {len(body)} bytes are more than the broker takes") from e
-            except (nats.js.errors.NoStreamResponseError, nats.js.errors.NotFoundError) as e:
-                said = describe(e)
-                await self._restore(stream)
-            except (nats.errors.Error, nats.js.errors.APIError, OSError, TimeoutError) as e:
-                said = describe(e)
-            if monotonic_s() + pause > deadline:
-                raise Unavailable(
-                    f"{subject}: not stored within {timeout_s:g} s ({said})", hint="is the broker up?", outcome_unknown=True
-                )
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 1.0)
-        SECONDS.observe(perf_counter() - begun)
-        PUBLISHED.labels(event.ce_type()).inc()
+        """Return when JetStream has stored a body that `encode` made.
 
-    async def _restore(self, stream: str) -> None:
-        """The stream is gone: its storage was wiped, or the broker is new."""
+        Raises InvalidRequest when it can never be stored, ValueError for keys that do not fit, Unavailable after `timeout_s`: whether it was stored
+        is unknown then, and the caller may go on with the same `message_id`.
+        """
+        if type_.about.stream is None:
+            raise ValueError(f"{type_.__name__} is asked for, not published")
+        subject = type_.subject(*keys)
+        started = monotonic_s()
+        traceparent = traceparent or current_traceparent()
+        header = headers(type_, source=self._source, message_id=message_id, now=wall_s(), traceparent=traceparent)
+        header["Nats-Expected-Stream"] = type_.about.stream.value
+        await self._until_stored(subject, body, header, timeout_s)
+        metrics.PUBLISHED.labels(type_.__name__).inc()
+        metrics.PUBLISH_S.observe(monotonic_s() - started)
+
+    async def _until_stored(self, subject: str, body: bytes, header: dict[str, str], timeout_s: float) -> None:
+        last: HBoxError | None = None
+        pause_s = FIRST_PAUSE_S
         try:
-            await self._connection.ensure(_CONFIG[stream])
-        except Unavailable:
-            return
+            async with asyncio.timeout(timeout_s):
+                while True:
+                    await self._connection.connected.wait()
+                    self._check_size(subject, body, header)
+                    try:
+                        answer = await self._connection.request(subject, body, headers=header, timeout_s=ATTEMPT_S)
+                        answer_of(answer.data)
+                        return
+                    except StreamApiError as e:
+                        if e.err_code in (MESSAGE_TOO_LARGE, STREAM_MISMATCH):
+                            raise InvalidRequest(f"{subject}: {e}") from e
+                        last = e
+                    except Unavailable as e:
+                        last = e
+                        if not e.outcome_unknown and self._connection.connected.is_set():
+                            await self._try_to_heal()
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(LAST_PAUSE_S, 2 * pause_s)
+        except TimeoutError as e:
+            raise Unavailable(
+                f"{subject}: not stored within {timeout_s:g} s{f'; last: {last}' if last else ''}",
+                hint="is nats-server running, with JetStream enabled?",
+                outcome_unknown=True,
+            ) from e
+
+    async def _try_to_heal(self) -> None:
+        try:
+            await self._heal()
+        except HBoxError as e:
+            log.info("the streams cannot be made now: %s", e)
+
+    def _check_size(self, subject: str, body: bytes, header: dict[str, str]) -> None:
+        # The broker counts headers in and closes the connection over a message too large; nats-py looks at the body only.
+        size = len(body) + sum(len(key) + len(value) + 4 for key, value in header.items()) + 16
+        if size > self._connection.max_payload:
+            raise InvalidRequest(
+                f"{subject}: {size} bytes with headers, the broker takes {self._connection.max_payload}",
+                hint="raise max_payload of nats-server, or send smaller batches",
+            )

@@ -1,246 +1,284 @@
-"""A durable consumer: batches in, effects, then acknowledgements.
+"""Consuming durably: each message is handled until that succeeds, and acknowledged then.
 
-Theory of operation. The pull is our own: a request to the consumer's NEXT subject with an inbox, whose callback puts messages on a queue; one
-pull is always open, and is asked for again when it ran out, expired, or the connection came back (PullSubscription.fetch stalls instead,
-and never asks again after a reconnect; reference reliability M4). Whatever the queue holds is one batch.
+Theory of operation. Messages that are ours and not acknowledged are `held`, by sequence: waiting, being handled, put off, or handled with the
+acknowledgement still to be sent. Every third of ack_wait the broker is told of all of them that they are worked on, so that ack_wait may be short:
+it only runs out when this process is gone. What is delivered again all the same is recognised by being held, and not handled twice.
 
- - handle() returned            -> every message of the batch is acknowledged
- - handle() raised Unavailable  -> redelivered later, with growing delay, without end: it is not the message's fault
- - handle() raised anything else-> each message alone, so that the one at fault is found; that one is redelivered with growing delay, and after
-                                   `max_deliver` deliveries becomes a dead letter
- - cannot be decoded            -> dead letter at once
-While handle() works, the broker is told so, and does not redeliver.
+handle() raising Unavailable puts its batch off here, with growing delay, not by a negative acknowledgement: so the count of deliveries counts
+failures and deaths only, and an outage of an hour makes no message look like poison. Anything else raised: each message is handled again alone,
+the one that fails alone is given back with growing delay, and set aside at the `max_deliver`-th delivery. A message that kills the process
+leaves no trace but its count: from the third delivery on it is handled alone, and above twice `max_deliver` it is set aside unseen. Bug
+is not caught: the process is wrong then, not the message.
+
+After each new connection the stream is looked at. If it is not the one from before (its creation time differs), all that is held belongs to a
+stream that is gone and is forgotten: an old acknowledgement would hit a new message with the same sequence.
 """
 
 import asyncio
-import json
+import heapq
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NoReturn
 
-import nats.errors
-import nats.js.errors
-from nats.aio.msg import Msg
-from nats.aio.subscription import Subscription
-from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
-
 from hbox_common.clock import monotonic_s
-from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import Event
-from hbox_common.telemetry import counter
+from hbox_common.errors import Bug, InvalidRequest, Unavailable
+from hbox_common.events import Event, Stream
 
-from .connection import CALL_S, Connection, describe
-from .dead_letters import bury
-from .delivery import Delivery, read
-from .publisher import Publisher
-from .streams import STREAMS
+from . import metrics
+from .connection import Connection
+from .dead_letters import DeadLetters
+from .delivery import Delivery, Raw, deliver
+from .errors import STREAM_NOT_FOUND, Broken, StreamApiError
+from .pull import Pull
+from .streams import stream_of
 
 log = logging.getLogger(__name__)
 
-CONSUMED = counter("bus_consumed", "Messages handled", ("durable", "type"))
+Handle = Callable[[Sequence[Delivery]], Awaitable[None]]
 
-Handler = Callable[[Sequence[Delivery]], Awaitable[None]]
+RETRY_S = 0.05
 
-_PULL_EXPIRES_S = 20.0
-_CONFIG = {config.name: config for config in STREAMS}
+ACK, IN_PROGRESS, TERM = b"+ACK", b"+WPI", b"+TERM"
+
+#: Deliveries up to which a message may share a batch.
+IN_COMPANY = 2
+
+
+def nak(delay_s: float) -> bytes:
+    """The word for: not done, deliver it again after `delay_s`."""
+    return b'-NAK {"delay": %d}' % int(delay_s * 1e9) if delay_s else b"-NAK"
+
+
+def nak_delay_s(deliveries: int) -> float:
+    """Seconds until a message that failed alone comes again: 0.1, 0.4, 1.6, 6.4, 10."""
+    return min(10.0, 0.1 * 4.0 ** (deliveries - 1))
+
+
+def unavailable_delay_s(attempt: int) -> float:
+    """Seconds until a batch is handled again whose handler reached nobody: 0.1, 0.2, ... 5."""
+    return min(5.0, 0.1 * 2.0 ** min(attempt, 10))
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerSpec:
-    """`ack_wait_s`: after so long without a sign of life the broker delivers to somebody else."""
+class Consumer:
+    """What a durable consumer is to be."""
 
     durable: str
     types: tuple[type[Event], ...]
     batch: int = 256
-    ack_wait_s: float = 30.0
+    window_s: float = 0.0
+    ack_wait_s: float = 10.0
     max_deliver: int = 5
 
     @property
-    def stream(self) -> str:
-        streams = {t.about.stream for t in self.types}
-        if len(streams) != 1 or None in streams:
-            raise ValueError(f"{self.durable}: a consumer reads types of one stream, not {streams}")
-        return str(next(iter(streams)))
+    def stream(self) -> Stream:
+        return stream_of(self.types)
+
+    def config(self) -> dict[str, object]:
+        """As JetStream's API takes it."""
+        filters = sorted(t.filter() for t in self.types)
+        return {
+            "durable_name": self.durable,
+            "name": self.durable,
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "ack_wait": int(self.ack_wait_s * 1e9),
+            "max_deliver": -1,  # counted here: at the broker's own limit a message is skipped without a word
+            "max_ack_pending": max(1000, 8 * self.batch),
+            "replay_policy": "instant",
+        } | ({"filter_subject": filters[0]} if len(filters) == 1 else {"filter_subjects": filters})
+
+
+@dataclass(slots=True)
+class _Item:
+    raw: Raw
+    delivery: Delivery
+
+
+@dataclass(slots=True, order=True)
+class _PutOff:
+    due: float
+    order: int
+    items: list[_Item] = field(compare=False)
+    attempt: int = field(compare=False)
 
 
 class Puller:
-    def __init__(self, connection: Connection, publisher: Publisher, spec: ConsumerSpec, handle: Handler) -> None:
-        self._connection, self._publisher, self._spec, self._handle = connection, publisher, spec, handle
-        self._types = {t.ce_type(): t for t in spec.types}
-        self._stream = spec.stream
-        self._messages: asyncio.Queue[Msg] = asyncio.Queue()
-        self._wanted = 0  # messages that the open pull may still bring
-        self._expires_at = 0.0
-        self._wake = asyncio.Event()
-        self._gone = False
-        self._outages = 0
+    """One durable consumer of one process. Several processes with the same durable share its messages."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        consumer: Consumer,
+        handle: Handle,
+        letters: DeadLetters,
+        *,
+        heal: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._connection, self._consumer, self._handle, self._letters, self._heal = connection, consumer, handle, letters, heal
+        self._name, self._stream = consumer.durable, consumer.stream
+        self._created = ""
+        self._held: dict[int, Raw] = {}
+        self._put_off: list[_PutOff] = []
+        self._order = itertools.count()
+        self._pull: Pull | None = None
 
     async def run(self) -> NoReturn:
-        """Until cancelled."""
-        prefix = self._connection.client.new_inbox()
-        subscription = await self._subscribe(prefix)
-        forget = self._connection.on_reconnect(self._reconnected)
+        """Until cancelled; what is held is then given back to whoever comes next. Raises Bug."""
         try:
-            await self._ensure()
-            while True:
-                await self._pull(prefix)
-                batch = self._take()
-                if batch:
-                    await self._work(batch)
-                    continue
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(max(0.05, self._expires_at - monotonic_s())):
-                        await self._wake.wait()
-                self._wake.clear()
-                if self._gone:
-                    await self._ensure()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._keep())
+                await self._read()
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
         finally:
-            forget()
-            with suppress(nats.errors.Error, OSError):
-                await subscription.unsubscribe()
+            await self._give_back()
+        raise AssertionError("reading has no end")
 
-    async def _subscribe(self, inbox: str) -> Subscription:
+    async def _read(self) -> NoReturn:
         while True:
+            await self._connection.connected.wait()
             try:
-                return await self._connection.client.subscribe(inbox, cb=self._arrived)
-            except (nats.errors.Error, OSError):
-                await asyncio.sleep(0.1)
+                await self._attach()
+                async with Pull(self._connection, self._stream, self._name, batch=self._consumer.batch) as self._pull:
+                    await self._work(self._pull)
+            except (Broken, Unavailable, StreamApiError) as e:
+                log.info("%s: reading anew: %s", self._name, e)
+                await asyncio.sleep(RETRY_S)
 
-    def _reconnected(self) -> None:
-        self._wanted = 0
-        self._gone = True  # a broker that came back may have lost its streams: look
-        self._wake.set()
-
-    async def _ensure(self) -> None:
-        """The stream and the consumer, tried until both are there."""
-        spec, pause = self._spec, 0.05
-        config = ConsumerConfig(
-            durable_name=spec.durable,
-            deliver_policy=DeliverPolicy.ALL,
-            ack_policy=AckPolicy.EXPLICIT,
-            ack_wait=spec.ack_wait_s,
-            max_deliver=-1,  # we count ourselves: at the limit the broker would drop silently
-            max_ack_pending=max(1000, 4 * spec.batch),
-            filter_subjects=[t.filter() for t in spec.types],
-        )
-        while True:
-            try:
-                await self._connection.jetstream.add_consumer(self._stream, config)
-                self._gone = False
-                return
-            except nats.js.errors.NotFoundError:
-                with suppress(Unavailable):
-                    await self._connection.ensure(_CONFIG[self._stream])
-            except (nats.errors.Error, nats.js.errors.APIError, OSError, TimeoutError) as e:
-                log.warning("consumer %s is not there yet: %s", spec.durable, describe(e))
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 1.0)
-
-    async def _pull(self, inbox: str) -> None:
-        """Keep one pull open, asked for again at half of what it may bring."""
-        now = monotonic_s()
-        if self._wanted > self._spec.batch // 2 and now < self._expires_at:
-            return
-        ask = {"batch": self._spec.batch, "expires": int(_PULL_EXPIRES_S * 1e9)}
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._spec.durable}"
+    async def _attach(self) -> None:
         try:
-            await self._connection.client.publish(subject, json.dumps(ask).encode(), reply=inbox)
-        except (nats.errors.Error, OSError):
-            self._expires_at = now + 0.25  # no connection: `_reconnected` wakes us
-            return
-        self._wanted = max(0, self._wanted) + self._spec.batch
-        self._expires_at = now + _PULL_EXPIRES_S + CALL_S
-
-    async def _arrived(self, message: Msg) -> None:
-        status = (message.headers or {}).get("Status")
-        if status is None:
-            self._wanted -= 1
-            self._messages.put_nowait(message)
-        elif status in ("404", "408"):
-            self._wanted = 0  # this pull is over; another one may still be open, and asking once more does no harm
-            self._expires_at = 0.0
-        elif status != "100":
-            self._wanted, self._expires_at, self._gone = 0, 0.0, True  # 409 or 503: consumer or stream is gone
-        self._wake.set()
-
-    def _take(self) -> list[Msg]:
-        out: list[Msg] = []
-        while len(out) < self._spec.batch and not self._messages.empty():
-            out.append(self._messages.get_nowait())
-        return out
-
-    async def _work(self, messages: list[Msg]) -> None:
-        good: list[tuple[Msg, Delivery]] = []
-        for message in messages:
-            try:
-                good.append((message, read(message, self._types)))
-            except InvalidRequest as e:
-                await self._bury(message, e.message)
-        if not good:
-            return
-        async with asyncio.TaskGroup() as tasks:
-            alive = tasks.create_task(self._keep([m for m, _ in good]))
-            try:
-                await self._offer(good)
-            finally:
-                alive.cancel()
-
-    async def _offer(self, good: list[tuple[Msg, Delivery]]) -> None:
-        try:
-            await self._handle([d for _, d in good])
-        except Unavailable as e:
-            self._outages += 1
-            delay = min(30.0, 0.1 * 2 ** min(self._outages, 9))
-            log.warning("%s: not now: %s; again in %.1f s", self._spec.durable, e, delay)
-            for message, _ in good:
-                await self._answer(message, "nak", delay)
-            return
-        except Exception as e:  # noqa: BLE001  the handler's fault becomes this message's fate, whatever it is
-            if len(good) > 1:
-                for one in good:
-                    await self._offer([one])
-                return
-            await self._fault(*good[0], e)
-            return
-        self._outages = 0
-        for message, delivery in good:
-            CONSUMED.labels(self._spec.durable, delivery.event.ce_type()).inc()
-            await self._answer(message, "ack")
-
-    async def _fault(self, message: Msg, delivery: Delivery, error: Exception) -> None:
-        log.exception(
-            "%s: a message failed",
-            self._spec.durable,
-            exc_info=error,
-            extra={"subject": message.subject, "id": delivery.message_id},
+            info = await self._connection.api(f"STREAM.INFO.{self._stream.value}")
+        except StreamApiError as e:
+            if e.err_code == STREAM_NOT_FOUND:
+                await self._heal()
+            raise
+        if info["created"] != self._created:
+            if self._created:
+                log.warning("%s: stream %s is a new one; starting from its beginning", self._name, self._stream.value)
+            self._created = info["created"]
+            self._held.clear()
+            self._put_off.clear()
+        await self._connection.api(
+            f"CONSUMER.DURABLE.CREATE.{self._stream.value}.{self._name}",
+            {"stream_name": self._stream.value, "config": self._consumer.config()},
         )
-        if delivery.deliveries >= self._spec.max_deliver or isinstance(error, InvalidRequest):
-            await self._bury(message, f"{type(error).__name__}: {error}")
-        else:
-            await self._answer(message, "nak", min(10.0, 0.2 * 2**delivery.deliveries))
+        self._pull = None
+        for raw in [raw for raw in self._held.values() if raw.done]:
+            await self._settle(raw, ACK)
 
-    async def _bury(self, message: Msg, reason: str) -> None:
-        if await bury(self._publisher, self._spec.durable, message, reason):
-            await self._answer(message, "term")
-        else:
-            await self._answer(message, "nak", 5.0)
-
-    async def _keep(self, messages: Sequence[Msg]) -> None:
+    async def _work(self, pull: Pull) -> NoReturn:
+        batch, window_s = self._consumer.batch, self._consumer.window_s
         while True:
-            await asyncio.sleep(self._spec.ack_wait_s / 3)
-            for message in messages:
-                await self._answer(message, "in_progress")
-
-    async def _answer(self, message: Msg, how: str, delay: float = 0.0) -> None:
-        """Tell the broker; if it cannot hear us now it delivers again, which every handler takes."""
-        with suppress(nats.errors.Error, OSError):
-            if how == "ack":
-                await message.ack()
-            elif how == "nak":
-                await message.nak(delay=delay)
-            elif how == "term":
-                await message.term()
+            wait_s = max(0.0, self._put_off[0].due - monotonic_s()) if self._put_off else None
+            if self._put_off and len(self._held) >= 4 * batch:
+                await asyncio.sleep(wait_s or 0.0)
+                raws: list[Raw] = []
             else:
-                await message.in_progress()
+                raws = await pull.take(batch, timeout_s=wait_s)
+            started = monotonic_s()
+            if raws:
+                await self._accept(raws)
+            if self._put_off and self._put_off[0].due <= monotonic_s():
+                due = heapq.heappop(self._put_off)
+                await self._hand_over(due.items, due.attempt)
+            if window_s:
+                await asyncio.sleep(started + window_s - monotonic_s())
+
+    async def _keep(self) -> NoReturn:
+        while True:
+            await asyncio.sleep(self._consumer.ack_wait_s / 3)
+            waiting = self._pull.waiting if self._pull is not None else ()
+            for raw in [*waiting, *(raw for raw in self._held.values() if not raw.done)]:
+                await self._say(raw, IN_PROGRESS)
+
+    # --- handling
+
+    async def _accept(self, raws: Sequence[Raw]) -> None:
+        together: list[_Item] = []
+        alone: list[_Item] = []
+        for raw in raws:
+            if (held := self._held.get(raw.sequence)) is not None:
+                held.reply = raw.reply
+                if held.done:
+                    await self._settle(held, ACK)
+                continue
+            self._held[raw.sequence] = raw
+            if raw.deliveries > 2 * self._consumer.max_deliver:
+                await self._bury(raw, f"delivered {raw.deliveries} times, and no process that had it said what became of it")
+                continue
+            try:
+                item = _Item(raw, deliver(raw, self._consumer.types))
+            except InvalidRequest as e:
+                await self._bury(raw, e.message)
+                continue
+            (together if raw.deliveries <= IN_COMPANY else alone).append(item)
+        if together:
+            await self._hand_over(together, 0)
+        for item in alone:
+            await self._hand_over([item], 0)
+
+    async def _hand_over(self, items: list[_Item], attempt: int) -> None:
+        try:
+            await self._handle([item.delivery for item in items])
+        except Unavailable as e:
+            delay_s = unavailable_delay_s(attempt)
+            log.warning("%s: %d messages are put off by %.1f s: %s", self._name, len(items), delay_s, e)
+            heapq.heappush(self._put_off, _PutOff(monotonic_s() + delay_s, next(self._order), items, attempt + 1))
+        except Bug:
+            raise
+        except Exception as e:  # whatever a handler makes of a message must not stop the others
+            if len(items) == 1:
+                await self._failed(items[0], e)
+                return
+            log.warning("%s: a batch of %d messages failed; each is handled alone", self._name, len(items), exc_info=e)
+            for item in items:
+                await self._hand_over([item], attempt)
+        else:
+            for item in items:
+                metrics.CONSUMED.labels(self._name, type(item.delivery.event).__name__).inc()
+                await self._settle(item.raw, ACK)
+
+    async def _failed(self, item: _Item, error: Exception) -> None:
+        raw = item.raw
+        log.error("%s: %s (delivery %d) failed", self._name, raw.subject, raw.deliveries, exc_info=error)
+        if raw.deliveries >= self._consumer.max_deliver:
+            await self._bury(raw, f"failed {raw.deliveries} times: {type(error).__name__}: {error}")
+        else:
+            await self._settle(raw, nak(nak_delay_s(raw.deliveries)))
+
+    async def _bury(self, raw: Raw, reason: str) -> None:
+        try:
+            await self._letters.bury(raw, reason)
+        except Unavailable as e:
+            log.warning("%s: %s cannot be set aside yet: %s", self._name, raw.subject, e)
+            await self._settle(raw, nak(5.0))
+        else:
+            await self._settle(raw, TERM)
+
+    # --- what the broker is told
+
+    async def _settle(self, raw: Raw, word: bytes) -> None:
+        """The last word on a message. An acknowledgement that cannot be sent now is sent after the next connection."""
+        if self._held.get(raw.sequence) is not raw:
+            return  # of a stream that is gone
+        raw.done = word in (ACK, TERM)
+        if await self._say(raw, word) or not raw.done:
+            self._held.pop(raw.sequence, None)
+
+    async def _say(self, raw: Raw, word: bytes) -> bool:
+        if self._pull is not None and self._pull.broken:
+            return False
+        try:
+            await self._connection.send(raw.reply, word)
+        except Unavailable:
+            return False
+        return True
+
+    async def _give_back(self) -> None:
+        """So that the next process need not wait for ack_wait."""
+        waiting = self._pull.waiting if self._pull is not None else ()
+        for raw in [*self._held.values(), *waiting]:
+            await self._say(raw, ACK if raw.done else nak(0))

@@ -13,7 +13,7 @@ from typing import NoReturn, TypeVar
 from nats.aio.msg import Msg
 
 from hbox_common.clock import monotonic_s, new_id, wall_s
-from hbox_common.errors import Bug, HBoxError, InvalidRequest, Unavailable
+from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import Event, decode, encode, headers
 
 from .connection import NO_RESPONDERS, Connection
@@ -126,7 +126,7 @@ async def ask(connection: Connection, request: Event, page: type[P], *, timeout_
                 unwatch()
                 await connection.unsubscribe(subscription)
     except TimeoutError as e:
-        where = f"{who} has not answered" if connection.connected else "the broker was not reachable"
+        where = f"{who} has not answered" if connection.connected.is_set() else "the broker was not reachable"
         raise Unavailable(
             f"{request.subject()}: {where} within {monotonic_s() - started:.1f} s", hint=f"is {who} running and ready?"
         ) from e

