@@ -5,10 +5,10 @@ async with Bus.connect("nats://127.0.0.1:4222", name="binder", instance="binder-
     await bus.consume("binder", [BindDecided], handle)
 """
 
-from .batcher import Batcher
+from .batcher import LeadEdgeBatcher
 from .client import Bus
 from .delivery import Delivery
 from .follower import Start
 from .server import EmbeddedServer, find_binary, free_port, write_config
 
-__all__ = ["Batcher", "Bus", "Delivery", "EmbeddedServer", "Start", "find_binary", "free_port", "write_config"]
+__all__ = ["Bus", "Delivery", "EmbeddedServer", "LeadEdgeBatcher", "Start", "find_binary", "free_port", "write_config"]

@@ -31,7 +31,7 @@ class Publish(Protocol):
     async def __call__(self, event: Event, *keys: str, message_id: str | None = None) -> None: ...
 
 
-class Batcher(Generic[T]):
+class LeadEdgeBatcher(Generic[T]):
     """Publishes items as `make(items)`; `run()` is the task that does it.
 
     `capacity`: items that may wait before `put` does. Batches whose message is too large are halved; an item too large alone is logged and refused.
