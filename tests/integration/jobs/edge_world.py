@@ -1,0 +1,176 @@
+"""A world for the services at Kubernetes' edge: the API emulator as a process, a real nats-server, and eyes on both."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from hbox_common.bus import Bus, Delivery, EmbeddedServer, Start
+from hbox_common.events import Event
+from hbox_common.kube import MERGE_PATCH, NODES, PODGROUPS, PODS, KubeClient, apply, wait_established
+from hbox_common.runtime import Health
+
+PODGROUP_CRD = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "podgroups.scheduling.volcano.sh"},
+    "spec": {
+        "group": "scheduling.volcano.sh",
+        "scope": "Namespaced",
+        "names": {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup", "listKind": "PodGroupList"},
+        "versions": [
+            {
+                "name": "v1beta1",
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}
+
+
+async def until(check: Callable[[], Any], *, what: str = "", timeout_s: float = 20.0) -> Any:
+    """The first true result of `check` (plain or async), looked at again every 20 ms."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                result = check()
+                if isinstance(result, Awaitable):
+                    result = await result
+                if result:
+                    return result
+                await asyncio.sleep(0.02)
+    except TimeoutError:
+        raise AssertionError(f"not within {timeout_s} s: {what or check}") from None
+
+
+@contextmanager
+def sandbox(folder: Path) -> Iterator[Path]:
+    """The emulator without kubelets; yields its kubeconfig."""
+    kubeconfig = folder / "kubeconfig"
+    command = [sys.executable, "-m", "hbox_sandbox", "--port", "0", "--kubeconfig-out", str(kubeconfig), "--kubelets=off"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("ready ")
+            yield kubeconfig
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=10)
+
+
+def free_port() -> int:
+    """A port for a broker that is started again at the same address."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port: int = s.getsockname()[1]
+        return port
+
+
+class Kube:
+    """What a user and a binder do."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self.client = client
+
+    async def install(self) -> None:
+        await apply(self.client, PODGROUP_CRD, field_manager="test")
+        await wait_established(self.client, "podgroups.scheduling.volcano.sh")
+
+    async def pod(self, name: str, *, group: str = "", requests: dict[str, str] | None = None, **meta: Any) -> dict[str, Any]:
+        annotations = {"scheduling.k8s.io/group-name": group} if group else {}
+        container = {"name": "main", "image": "busybox", "resources": {"requests": requests or {"cpu": "1"}, "limits": {}}}
+        if requests and "nvidia.com/gpu" in requests:
+            container["resources"]["limits"] = {"nvidia.com/gpu": requests["nvidia.com/gpu"]}  # type: ignore[index]
+        body = {
+            "metadata": {"name": name, "annotations": annotations, **meta},
+            "spec": {"schedulerName": "hbox", "containers": [container]},
+        }
+        made: dict[str, Any] = await self.client.json("POST", PODS.path("default"), body=body)
+        return made
+
+    async def podgroup(self, name: str, min_member: int) -> dict[str, Any]:
+        body = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {"name": name},
+            "spec": {"minMember": min_member, "queue": "research"},
+        }
+        made: dict[str, Any] = await self.client.json("POST", PODGROUPS.path("default"), body=body)
+        return made
+
+    async def bind(self, pod: str, node: str, **annotations: str) -> None:
+        body = {"metadata": {"name": pod, "annotations": annotations}, "target": {"kind": "Node", "name": node}}
+        await self.client.json("POST", PODS.path("default", pod, "binding"), body=body)
+
+    async def delete_pod(self, name: str) -> None:
+        await self.client.json("DELETE", PODS.path("default", name), body={"gracePeriodSeconds": 0})
+
+    async def node(self, name: str, *, gpus: int = 8, **meta: Any) -> None:
+        body = {
+            "metadata": {"name": name, **meta},
+            "status": {
+                "allocatable": {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": str(gpus)},
+                "conditions": [{"type": "Ready", "status": "True"}],
+            },
+        }
+        await self.client.json("POST", NODES.path(), body=body)
+        await self.client.json("PATCH", NODES.path(name=name, subresource="status"), body=body, content_type=MERGE_PATCH)
+
+    async def patch_node(self, name: str, body: dict[str, Any], *, subresource: str | None = None) -> None:
+        await self.client.json("PATCH", NODES.path(name=name, subresource=subresource), body=body, content_type=MERGE_PATCH)
+
+    async def delete_node(self, name: str) -> None:
+        await self.client.json("DELETE", NODES.path(name=name))
+
+
+@asynccontextmanager
+async def listening(bus: Bus, *types: type[Event]) -> AsyncIterator[list[Event]]:
+    """All messages of these types (of one stream), from the stream's beginning on, as they come."""
+    heard: list[Event] = []
+
+    async def hear(deliveries: Sequence[Delivery]) -> None:
+        heard.extend(delivery.event for delivery in deliveries)
+
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(bus.follow(list(types), hear, start=Start.ALL))
+        yield heard
+        task.cancel()
+
+
+@asynccontextmanager
+async def running(service: Callable[[Any, Health], Awaitable[None]], settings: Any) -> AsyncIterator[Health]:
+    """The service as a task of this process, ready; cancelled in the end, as on SIGTERM."""
+    health = Health("test")
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(_call(service, settings, health))
+        await until(lambda: health.ready, what="the service is ready")
+        yield health
+        task.cancel()
+
+
+async def _call(service: Callable[[Any, Health], Awaitable[None]], settings: Any, health: Health) -> None:
+    await service(settings, health)
+
+
+@contextmanager
+def process(module: str, *, kubeconfig: Path, nats_url: str) -> Iterator[subprocess.Popen[bytes]]:
+    """The service as a process of its own; killed (-9) in the end."""
+    env = {**os.environ, "HBOX_KUBECONFIG": str(kubeconfig), "HBOX_NATS_URL": nats_url, "HBOX_LOG_FORMAT": "text"}
+    with subprocess.Popen([sys.executable, "-m", module], env=env) as started:
+        try:
+            yield started
+        finally:
+            started.kill()
+            started.wait(timeout=10)
+
+
+__all__ = ["EmbeddedServer", "Kube", "free_port", "listening", "process", "running", "sandbox", "until"]

@@ -1,0 +1,205 @@
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hbox_common.bus import Bus, EmbeddedServer
+from hbox_common.events import (
+    JobPhaseChanged,
+    JobsAsked,
+    JobsPage,
+    JobsPending,
+    JobsWaiting,
+    JobsWithdrawn,
+    JobVerdict,
+    PodsObserved,
+)
+from hbox_common.kube import EVENTS, PODGROUPS, PODS
+from hbox_common.model import CardSlice, PodPhase
+from hbox_jobs.app import run
+from hbox_jobs.settings import JobControllerSettings
+
+from .edge_world import Kube, free_port, listening, process, running, until
+
+WHY = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+
+
+@pytest.fixture
+def settings(kubeconfig: Path, nats: EmbeddedServer):
+    return JobControllerSettings(kubeconfig=str(kubeconfig), nats_url=nats.url, condition_delay_s=0.1)
+
+
+def latest(heard):
+    """Jobs as a scheduler that reads everything knows them: of each the highest revision, withdrawn ones left out."""
+    jobs, revisions = {}, {}
+    for event in heard:
+        if isinstance(event, JobsPending):
+            for job in event.jobs:
+                if job.revision > revisions.get(job.id, 0):
+                    jobs[job.id], revisions[job.id] = job, job.revision
+        elif isinstance(event, JobsWithdrawn):
+            for job_id, revision in zip(event.jobs, event.revisions, strict=True):
+                if revision > revisions.get(job_id, 0):
+                    jobs.pop(job_id, None)
+                    revisions[job_id] = revision
+    return {job.name: job for job in jobs.values()}
+
+
+def facts(heard):
+    return [(fact.name, fact.phase, fact.node) for event in heard if isinstance(event, PodsObserved) for fact in event.pods]
+
+
+async def test_a_gang_and_a_bare_pod_go_their_whole_way(kube: Kube, bus: Bus, settings):
+    async with running(run, settings), listening(bus, JobsPending, JobsWithdrawn, PodsObserved) as heard:
+        group = await kube.podgroup("gang", 2)
+        for name in ("gang-0", "gang-1"):
+            await kube.pod(name, group="gang", requests={"nvidia.com/gpu": "8"})
+        await kube.pod("alone")
+        await until(lambda: latest(heard).keys() == {"gang", "alone"} and latest(heard)["gang"].members == 2)
+        gang = latest(heard)["gang"]
+        assert (gang.id, gang.queue, gang.min_member, gang.gang) == (group["metadata"]["uid"], "research", 2, True)
+        assert [pod.name for pod in gang.tasks[0].pods] == ["gang-0", "gang-1"]
+        assert gang.tasks[0].cards.count == 8
+
+        await kube.bind("gang-0", "n1", **{"hbox.io/claim": "c0", "hbox.io/cards": "0:100:0,1:100:0"})
+        await kube.bind("gang-1", "n2")
+        await kube.bind("alone", "n1")
+        await until(lambda: not latest(heard))
+        assert {("gang-0", PodPhase.BOUND, "n1"), ("gang-1", PodPhase.BOUND, "n2"), ("alone", PodPhase.BOUND, "n1")} <= set(
+            facts(heard)
+        )
+        fact = next(f for e in heard if isinstance(e, PodsObserved) for f in e.pods if f.name == "gang-0")
+        assert (fact.claim, fact.slices, fact.ours) == ("c0", (CardSlice(0, 100, 0), CardSlice(1, 100, 0)), True)
+
+        await kube.delete_pod("alone")
+        await until(lambda: ("alone", PodPhase.GONE, "n1") in facts(heard))
+
+
+async def test_a_verdict_reaches_pods_podgroups_and_events(kube: Kube, bus: Bus, settings):
+    async with running(run, settings), listening(bus, JobsPending, JobsWithdrawn) as heard:
+        await kube.podgroup("gang", 1)
+        await kube.pod("gang-0", group="gang")
+        job = await until(lambda: (j := latest(heard).get("gang")) and j.members and j)
+        await bus.publish(JobsWaiting(verdicts=(JobVerdict(job=job.id, message=WHY, nodes=3),)), "0")
+
+        async def told():
+            pod = await kube.client.json("GET", PODS.path("default", "gang-0"))
+            return [c for c in pod["status"].get("conditions", []) if c["type"] == "PodScheduled" and c.get("message") == WHY]
+
+        (condition,) = await until(told)
+        assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
+
+        async def group_told():
+            status = (await kube.client.json("GET", PODGROUPS.path("default", "gang"))).get("status", {})
+            return [c for c in status.get("conditions", []) if c["message"] == WHY] and status
+
+        assert (await until(group_told))["phase"] == "Inqueue"
+
+        async def event():
+            found = (await kube.client.json("GET", EVENTS.path("default")))["items"]
+            return [e for e in found if e["reason"] == "FailedScheduling" and e["message"] == WHY]
+
+        (noted,) = await until(event)
+        assert noted["involvedObject"]["kind"] == "PodGroup"
+        # The condition moved the pod's resourceVersion, which the next binding has to name.
+        version = (await kube.client.json("GET", PODS.path("default", "gang-0")))["metadata"]["resourceVersion"]
+        await until(lambda: latest(heard)["gang"].tasks[0].pods[0].resource_version == version)
+
+        await kube.bind("gang-0", "n1")
+
+        async def started():
+            status = (await kube.client.json("GET", PODGROUPS.path("default", "gang")))["status"]
+            return status["phase"] == "Running" and {c["type"]: c["status"] for c in status["conditions"]}
+
+        assert await until(started) == {"Unschedulable": "False", "Scheduled": "True"}
+
+
+async def test_integrators_hear_the_phases_of_a_job_in_order(kube: Kube, bus: Bus, settings):
+    async with running(run, settings), listening(bus, JobPhaseChanged) as heard:
+        await kube.pod("a")
+        await until(lambda: [e.phase for e in heard] == ["pending"])
+        await kube.bind("a", "n1")
+        await until(lambda: [e.phase for e in heard] == ["pending", "bound"])
+        await kube.delete_pod("a")
+        await until(lambda: [e.phase for e in heard] == ["pending", "bound", "deleted"])
+
+
+async def test_whoever_asks_gets_all_jobs_and_pods_in_pages(kube: Kube, bus: Bus, settings):
+    await asyncio.gather(*(kube.pod(f"p{n}") for n in range(520)))
+    await kube.bind("p0", "n1")
+    async with running(run, settings):
+
+        async def asked():
+            pages = await bus.ask(JobsAsked(asker="test", pods=True, verdicts=True), JobsPage)
+            return sum(len(p.jobs) for p in pages) == 520 and pages
+
+        pages = await until(asked)
+        assert all(page.complete for page in pages)
+        assert max(len(page.jobs) for page in pages) <= 500
+        assert [fact.name for page in pages for fact in page.pods] == ["p0"]
+
+
+async def test_killed_in_the_middle_it_says_everything_again_and_withdraws_what_is_gone(
+    kube: Kube, bus: Bus, kubeconfig: Path, nats: EmbeddedServer
+):
+    async with listening(bus, JobsPending, JobsWithdrawn, PodsObserved) as heard:
+        with process("hbox_jobs", kubeconfig=kubeconfig, nats_url=nats.url):
+            await kube.pod("stays")
+            await kube.pod("goes")
+            await kube.pod("runs")
+            await until(lambda: latest(heard).keys() == {"stays", "goes", "runs"})
+        before = latest(heard)
+        await kube.delete_pod("goes")
+        await kube.bind("runs", "n1")
+        await kube.pod("new")
+        with process("hbox_jobs", kubeconfig=kubeconfig, nats_url=nats.url):
+            await until(lambda: "new" in latest(heard) and latest(heard)["stays"].revision > before["stays"].revision)
+            await until(lambda: ("runs", PodPhase.BOUND, "n1") in facts(heard))
+            # A scheduler that still has the deleted job says so sooner or later.
+            await bus.publish(JobsWaiting(verdicts=(JobVerdict(job=before["goes"].id, message=WHY),)), "0")
+            await until(lambda: "goes" not in latest(heard))
+
+
+async def test_what_happens_while_the_broker_is_down_is_said_when_it_is_back(kube: Kube, tmp_path: Path, kubeconfig: Path):
+    port = free_port()
+    async with EmbeddedServer(tmp_path / "nats2", port=port) as server:
+        settings = JobControllerSettings(kubeconfig=str(kubeconfig), nats_url=server.url)
+        async with running(run, settings) as health:
+            await kube.pod("before")
+            await server.kill()
+            await until(lambda: not health.ready)
+            await kube.pod("during")
+            await kube.pod("bound")
+            await kube.bind("bound", "n1")
+            async with (
+                EmbeddedServer(tmp_path / "nats2", port=port) as again,
+                Bus.connect(again.url, name="test", instance="test") as bus,
+                listening(bus, JobsPending, JobsWithdrawn, PodsObserved) as heard,
+            ):
+                await until(lambda: latest(heard).keys() == {"before", "during"})
+                await until(lambda: ("bound", PodPhase.BOUND, "n1") in facts(heard))
+
+
+async def test_after_the_streams_were_wiped_everything_is_said_again(kube: Kube, tmp_path: Path, kubeconfig: Path):
+    port = free_port()
+    async with EmbeddedServer(tmp_path / "nats3", port=port) as server:
+        settings = JobControllerSettings(kubeconfig=str(kubeconfig), nats_url=server.url)
+        async with running(run, settings):
+            await kube.pod("waits")
+            await kube.pod("bound")
+            await kube.bind("bound", "n1")
+            async with (
+                Bus.connect(server.url, name="test", instance="test") as bus,
+                listening(bus, JobsPending, JobsWithdrawn) as heard,
+            ):
+                await until(lambda: latest(heard).keys() == {"waits"})
+            await server.kill()
+            shutil.rmtree(tmp_path / "nats3")
+            async with (
+                EmbeddedServer(tmp_path / "nats3", port=port) as again,
+                Bus.connect(again.url, name="test", instance="test") as bus,
+                listening(bus, JobsPending, JobsWithdrawn, PodsObserved) as heard,
+            ):
+                await until(lambda: latest(heard).keys() == {"waits"})
+                await until(lambda: ("bound", PodPhase.BOUND, "n1") in facts(heard))

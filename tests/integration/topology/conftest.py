@@ -1,0 +1,3 @@
+from ..jobs.conftest import bus, kube, kubeconfig, nats
+
+__all__ = ["bus", "kube", "kubeconfig", "nats"]

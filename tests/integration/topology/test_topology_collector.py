@@ -1,0 +1,85 @@
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hbox_common.bus import Bus, EmbeddedServer
+from hbox_common.events import NodeStateChanged
+from hbox_topology.app import run
+from hbox_topology.settings import TopologySettings
+
+from ..jobs.edge_world import Kube, free_port, listening, process, running, until
+
+
+@pytest.fixture
+def settings(kubeconfig: Path, nats: EmbeddedServer):
+    return TopologySettings(kubeconfig=str(kubeconfig), nats_url=nats.url)
+
+
+def latest(heard):
+    return {event.node.name: event.node for event in heard}
+
+
+async def test_nodes_become_states_and_heartbeats_are_not_said(kube: Kube, bus: Bus, settings):
+    async with running(run, settings), listening(bus, NodeStateChanged) as heard:
+        await kube.node("n1", labels={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"})
+        node = await until(lambda: (n := latest(heard).get("n1")) and n.ready and n)
+        assert node.allocatable["nvidia.com/gpu"] == 8
+        assert [card.memory_mib for card in node.cards] == [81920] * 8
+        before = len(heard)
+        beat = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-11-21T13:00:00Z"}
+        await kube.patch_node("n1", {"status": {"conditions": [beat]}}, subresource="status")
+        await kube.patch_node("n1", {"spec": {"unschedulable": True}})
+        await until(lambda: latest(heard)["n1"].unschedulable)
+        assert len(heard) == before + 1
+        assert latest(heard)["n1"].generation > node.generation
+        await kube.delete_node("n1")
+        await until(lambda: latest(heard)["n1"].gone)
+
+
+async def test_a_broken_register_is_a_condition_of_the_node(kube: Kube, bus: Bus, settings):
+    async with running(run, settings), listening(bus, NodeStateChanged) as heard:
+        await kube.node("n1", annotations={"hami.io/node-nvidia-register": "broken"})
+        node = await until(lambda: (n := latest(heard).get("n1")) and n.ready and n)
+        assert (node.cards, node.conditions["hbox.io/InventoryProblem"]) == ((), "True")
+
+
+async def test_a_restart_says_differences_and_tombstones_only(kube: Kube, bus: Bus, kubeconfig: Path, nats: EmbeddedServer):
+    for name in ("same", "changed", "deleted"):
+        await kube.node(name)
+    async with listening(bus, NodeStateChanged) as heard:
+        with process("hbox_topology", kubeconfig=kubeconfig, nats_url=nats.url):
+            await until(lambda: len(latest(heard)) == 3)
+        before = dict(latest(heard))
+        await kube.patch_node("changed", {"spec": {"unschedulable": True}})
+        await kube.delete_node("deleted")
+        await kube.node("new")
+        with process("hbox_topology", kubeconfig=kubeconfig, nats_url=nats.url):
+            await until(
+                lambda: "new" in latest(heard) and latest(heard)["deleted"].gone and latest(heard)["changed"].unschedulable
+            )
+        after = latest(heard)
+        assert after["same"] == before["same"]
+        assert all(after[name].generation > before[name].generation for name in ("changed", "deleted"))
+        assert len(heard) == 6
+
+
+async def test_a_broker_that_comes_back_empty_is_filled_again(kube: Kube, tmp_path: Path, kubeconfig: Path):
+    port = free_port()
+    for name in ("n1", "n2"):
+        await kube.node(name)
+    async with (
+        EmbeddedServer(tmp_path / "nats2", port=port) as server,
+        running(run, TopologySettings(kubeconfig=str(kubeconfig), nats_url=server.url)) as health,
+    ):
+        await server.kill()
+        await until(lambda: not health.ready)
+        await kube.patch_node("n2", {"spec": {"unschedulable": True}})
+        shutil.rmtree(tmp_path / "nats2")
+        async with (
+            EmbeddedServer(tmp_path / "nats2", port=port) as again,
+            Bus.connect(again.url, name="test", instance="test") as bus,
+            listening(bus, NodeStateChanged) as heard,
+        ):
+            await until(lambda: latest(heard).keys() == {"n1", "n2"} and latest(heard)["n2"].unschedulable)
+            await until(lambda: health.ready)
