@@ -7,9 +7,8 @@ import asyncio
 import gc
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
-
-import uvloop
 
 from hbox_common.errors import HBoxError
 
@@ -49,17 +48,26 @@ async def _serve(arguments: argparse.Namespace) -> None:
     api = ApiServer(port=arguments.port, seed=arguments.seed, history=arguments.history, bookmark_s=arguments.bookmark_seconds)
     if arguments.faults is not None:
         api.faults.load(arguments.faults.read_bytes())
-    async with api, asyncio.TaskGroup() as tasks:
-        running = []
-        if arguments.kubelets == "on":
-            running.append(tasks.create_task(Kubelets(api.cluster, time_scale=arguments.time_scale).run(), name="kubelets"))
+    async with api:
         if arguments.kubeconfig_out is not None:
             api.kubeconfig(arguments.kubeconfig_out)
-        sys.stdout.write(f"ready {api.url}\n")
-        sys.stdout.flush()
-        await stop.wait()
-        for task in running:
-            task.cancel()
+        async with asyncio.TaskGroup() as tasks:
+            running = []
+            if arguments.kubelets == "on":
+                running.append(tasks.create_task(Kubelets(api.cluster, time_scale=arguments.time_scale).run(), name="kubelets"))
+            sys.stdout.write(f"ready {api.url}\n")
+            sys.stdout.flush()
+            await stop.wait()
+            for task in running:
+                task.cancel()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop  # noqa: PLC0415  not on every platform
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
 
 
 def main() -> int:
@@ -67,7 +75,8 @@ def main() -> int:
     # Objects are kept as bytes, so there is little for the collector to find, and full passes over the rest would be felt as stalls.
     gc.set_threshold(50_000, 20, 50)
     try:
-        uvloop.run(_serve(arguments))
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_serve(arguments))
     except (HBoxError, OSError) as error:
         sys.stderr.write(f"hbox_sandbox: {error}\n")
         return 1

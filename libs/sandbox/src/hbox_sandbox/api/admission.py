@@ -191,6 +191,8 @@ def _admit_crd(crd: Json) -> list[Json]:
     if sum(bool(version.get("storage")) for version in spec["versions"]) != 1:
         causes.append(cause("spec.versions", "Invalid value: must have exactly one version marked as storage version"))
     for at, version in enumerate(spec["versions"]):
+        if not version.get("name"):
+            causes.append(cause(f"spec.versions[{at}].name", "Required value", "FieldValueRequired"))
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
             causes.append(
                 cause(

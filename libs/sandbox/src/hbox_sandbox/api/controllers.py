@@ -7,6 +7,7 @@ thousand pods does not hold up requests.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeAlias
@@ -18,6 +19,8 @@ from .resources import CRDS, NAMESPACES, PDBS, PODS, custom_types
 from .selectors import field_values, selector_object_test
 from .store import Event, EventType, Version
 from .writes import Deletion, Target, change, delete
+
+log = logging.getLogger(__name__)
 
 _BATCH = 50
 _NAMES_ACCEPTED = {"type": "NamesAccepted", "status": "True", "reason": "NoConflicts", "message": "no conflicts found"}
@@ -97,26 +100,37 @@ class Controllers:
         self._wake.set()
 
     async def run(self) -> None:
-        handlers: dict[Work, Callable[[str, str], bool]] = {
-            Work.OWNER_GONE: self._collect,
-            Work.OWNER_DELETING: self._release_owner,
-            Work.NAMESPACE: self._terminate_namespace,
-            Work.BUDGETS: self._count_budgets,
-        }
         while True:
             if not self._items:
                 self._wake.clear()
                 await self._wake.wait()
             item = next(iter(self._items))
             del self._items[item]
-            work, first, second = item
-            if work is Work.CRD:
-                await self._serve_crd(first)
-            elif not handlers[work](first, second):
-                self._items[item] = None
+            try:
+                if not await self._do(item):
+                    self._items[item] = None
+            except (ApiError, AttributeError, KeyError, TypeError, ValueError) as error:
+                # An object of the wrong shape (the emulator knows no schema of built-in kinds) must not end the control plane.
+                log.warning("controllers left out %s: %s: %s", item, type(error).__name__, error)
             await asyncio.sleep(0)
 
-    def _collect(self, owner: str, _: str) -> bool:
+    async def _do(self, item: Item) -> bool:
+        """Take a piece of work; False when some of it is left."""
+        work, first, second = item
+        match work:
+            case Work.OWNER_GONE:
+                return self._collect(first)
+            case Work.OWNER_DELETING:
+                return self._release_owner(first, second)
+            case Work.NAMESPACE:
+                return self._terminate_namespace(first)
+            case Work.BUDGETS:
+                return self._count_budgets(first)
+            case Work.CRD:
+                await self._serve_crd(first)
+                return True
+
+    def _collect(self, owner: str) -> bool:
         """Delete what has no owner left; True when done."""
         pending = self._not_deleting(owner)
         for storage, version in pending[:_BATCH]:
@@ -168,7 +182,7 @@ class Controllers:
             change(self._cluster, resource, current, _without_finalizers("foregroundDeletion", "orphan"))
         return True
 
-    def _terminate_namespace(self, name: str, _: str) -> bool:
+    def _terminate_namespace(self, name: str) -> bool:
         """Delete what is in a namespace, then the namespace; it is looked at again when something in it goes."""
         namespace = self._cluster.store.get(NAMESPACES.storage, name)
         if namespace is None or not namespace.deleting:
@@ -216,7 +230,7 @@ class Controllers:
         status["storedVersions"] = [each["name"] for each in crd["spec"]["versions"] if each.get("storage")]
         status["conditions"] = [each | {"lastTransitionTime": self._cluster.now()} for each in (_NAMES_ACCEPTED, _ESTABLISHED)]
 
-    def _count_budgets(self, namespace: str, _: str) -> bool:
+    def _count_budgets(self, namespace: str) -> bool:
         """The disruption controller: how many of its pods each budget may lose now."""
         budgets = list(self._cluster.store.collection(PDBS.storage).scan(prefix=f"{namespace}/", after=""))
         if not budgets:

@@ -67,6 +67,9 @@ class ApiServer:
         for task in self._running:
             task.cancel()
         await self._runner.cleanup()
+        # An error of the block is its own affair and passes as it is; only a cancellation concerns the group (a task of ours may have failed).
+        if kind is not None and not issubclass(kind, asyncio.CancelledError):
+            kind = error = trace = None
         await self._tasks.__aexit__(kind, error, trace)
 
     def kubeconfig(self, path: Path) -> Path:

@@ -401,7 +401,7 @@ def _isolated(resource: ResourceType, subresource: str, old: Json, new: Json) ->
             merged["metadata"].pop(name, None)
             if name in new["metadata"]:
                 merged["metadata"][name] = new["metadata"][name]
-    return merged | ({"status": new["status"]} if "status" in new else {})
+    return merged | ({"status": new["status"]} if new.get("status") is not None else {})
 
 
 def _content(resource: ResourceType, obj: Json) -> Json:

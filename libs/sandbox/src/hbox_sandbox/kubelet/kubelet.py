@@ -145,7 +145,7 @@ class Kubelets:
     def _stop(self, pod: Json) -> None:
         """Its processes ended by a signal: a terminal phase first, so that nobody misses it, then the pod itself goes."""
         now = self._cluster.now()
-        pod["status"]["phase"] = "Failed"
+        pod.setdefault("status", {})["phase"] = "Failed"
         for kind in ("ContainersReady", "Ready"):
             set_condition(pod, _condition(kind, "False", now) | {"reason": "PodFailed"})
 
