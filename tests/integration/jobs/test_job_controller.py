@@ -1,6 +1,7 @@
 import asyncio
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from hbox_common.events import (
     PodsObserved,
 )
 from hbox_common.kube import EVENTS, PODGROUPS, PODS
-from hbox_common.model import CardSlice, PodPhase
+from hbox_common.model import CardSlice, Job, PodPhase
 from hbox_jobs.app import run
 from hbox_jobs.settings import JobControllerSettings
 
@@ -26,13 +27,14 @@ WHY = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 
 
 @pytest.fixture
-def settings(kubeconfig: Path, nats: EmbeddedServer):
+def settings(kubeconfig: Path, nats: EmbeddedServer) -> Any:
     return JobControllerSettings(kubeconfig=str(kubeconfig), nats_url=nats.url, condition_delay_s=0.1)
 
 
-def latest(heard):
+def latest(heard: Any) -> Any:
     """Jobs as a scheduler that reads everything knows them: of each the highest revision, withdrawn ones left out."""
-    jobs, revisions = {}, {}
+    jobs: dict[str, Job] = {}
+    revisions: dict[str, int] = {}
     for event in heard:
         if isinstance(event, JobsPending):
             for job in event.jobs:
@@ -46,11 +48,15 @@ def latest(heard):
     return {job.name: job for job in jobs.values()}
 
 
-def facts(heard):
+def facts(heard: Any) -> Any:
     return [(fact.name, fact.phase, fact.node) for event in heard if isinstance(event, PodsObserved) for fact in event.pods]
 
 
-async def test_a_gang_and_a_bare_pod_go_their_whole_way(kube: Kube, bus: Bus, settings):
+def phases(heard: Any) -> list[str]:
+    return [event.phase for event in heard]
+
+
+async def test_a_gang_and_a_bare_pod_go_their_whole_way(kube: Kube, bus: Bus, settings: Any) -> None:
     async with running(run, settings), listening(bus, JobsPending, JobsWithdrawn, PodsObserved) as heard:
         group = await kube.podgroup("gang", 2)
         for name in ("gang-0", "gang-1"):
@@ -76,27 +82,27 @@ async def test_a_gang_and_a_bare_pod_go_their_whole_way(kube: Kube, bus: Bus, se
         await until(lambda: ("alone", PodPhase.GONE, "n1") in facts(heard))
 
 
-async def test_a_verdict_reaches_pods_podgroups_and_events(kube: Kube, bus: Bus, settings):
+async def test_a_verdict_reaches_pods_podgroups_and_events(kube: Kube, bus: Bus, settings: Any) -> None:
     async with running(run, settings), listening(bus, JobsPending, JobsWithdrawn) as heard:
         await kube.podgroup("gang", 1)
         await kube.pod("gang-0", group="gang")
         job = await until(lambda: (j := latest(heard).get("gang")) and j.members and j)
         await bus.publish(JobsWaiting(verdicts=(JobVerdict(job=job.id, message=WHY, nodes=3),)), "0")
 
-        async def told():
+        async def told() -> Any:
             pod = await kube.client.json("GET", PODS.path("default", "gang-0"))
             return [c for c in pod["status"].get("conditions", []) if c["type"] == "PodScheduled" and c.get("message") == WHY]
 
         (condition,) = await until(told)
         assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
 
-        async def group_told():
+        async def group_told() -> Any:
             status = (await kube.client.json("GET", PODGROUPS.path("default", "gang"))).get("status", {})
             return [c for c in status.get("conditions", []) if c["message"] == WHY] and status
 
         assert (await until(group_told))["phase"] == "Inqueue"
 
-        async def event():
+        async def event() -> Any:
             found = (await kube.client.json("GET", EVENTS.path("default")))["items"]
             return [e for e in found if e["reason"] == "FailedScheduling" and e["message"] == WHY]
 
@@ -108,29 +114,29 @@ async def test_a_verdict_reaches_pods_podgroups_and_events(kube: Kube, bus: Bus,
 
         await kube.bind("gang-0", "n1")
 
-        async def started():
+        async def started() -> Any:
             status = (await kube.client.json("GET", PODGROUPS.path("default", "gang")))["status"]
             return status["phase"] == "Running" and {c["type"]: c["status"] for c in status["conditions"]}
 
         assert await until(started) == {"Unschedulable": "False", "Scheduled": "True"}
 
 
-async def test_integrators_hear_the_phases_of_a_job_in_order(kube: Kube, bus: Bus, settings):
+async def test_integrators_hear_the_phases_of_a_job_in_order(kube: Kube, bus: Bus, settings: Any) -> None:
     async with running(run, settings), listening(bus, JobPhaseChanged) as heard:
         await kube.pod("a")
-        await until(lambda: [e.phase for e in heard] == ["pending"])
+        await until(lambda: phases(heard) == ["pending"])
         await kube.bind("a", "n1")
-        await until(lambda: [e.phase for e in heard] == ["pending", "bound"])
+        await until(lambda: phases(heard) == ["pending", "bound"])
         await kube.delete_pod("a")
-        await until(lambda: [e.phase for e in heard] == ["pending", "bound", "deleted"])
+        await until(lambda: phases(heard) == ["pending", "bound", "deleted"])
 
 
-async def test_whoever_asks_gets_all_jobs_and_pods_in_pages(kube: Kube, bus: Bus, settings):
+async def test_whoever_asks_gets_all_jobs_and_pods_in_pages(kube: Kube, bus: Bus, settings: Any) -> None:
     await asyncio.gather(*(kube.pod(f"p{n}") for n in range(520)))
     await kube.bind("p0", "n1")
     async with running(run, settings):
 
-        async def asked():
+        async def asked() -> Any:
             pages = await bus.ask(JobsAsked(asker="test", pods=True, verdicts=True), JobsPage)
             return sum(len(p.jobs) for p in pages) == 520 and pages
 
@@ -142,7 +148,7 @@ async def test_whoever_asks_gets_all_jobs_and_pods_in_pages(kube: Kube, bus: Bus
 
 async def test_killed_in_the_middle_it_says_everything_again_and_withdraws_what_is_gone(
     kube: Kube, bus: Bus, kubeconfig: Path, nats: EmbeddedServer
-):
+) -> None:
     async with listening(bus, JobsPending, JobsWithdrawn, PodsObserved) as heard:
         with process("hbox_jobs", kubeconfig=kubeconfig, nats_url=nats.url):
             await kube.pod("stays")
@@ -161,7 +167,9 @@ async def test_killed_in_the_middle_it_says_everything_again_and_withdraws_what_
             await until(lambda: "goes" not in latest(heard))
 
 
-async def test_what_happens_while_the_broker_is_down_is_said_when_it_is_back(kube: Kube, tmp_path: Path, kubeconfig: Path):
+async def test_what_happens_while_the_broker_is_down_is_said_when_it_is_back(
+    kube: Kube, tmp_path: Path, kubeconfig: Path
+) -> None:
     port = free_port()
     async with EmbeddedServer(tmp_path / "nats2", port=port) as server:
         settings = JobControllerSettings(kubeconfig=str(kubeconfig), nats_url=server.url)
@@ -181,7 +189,7 @@ async def test_what_happens_while_the_broker_is_down_is_said_when_it_is_back(kub
                 await until(lambda: ("bound", PodPhase.BOUND, "n1") in facts(heard))
 
 
-async def test_after_the_streams_were_wiped_everything_is_said_again(kube: Kube, tmp_path: Path, kubeconfig: Path):
+async def test_after_the_streams_were_wiped_everything_is_said_again(kube: Kube, tmp_path: Path, kubeconfig: Path) -> None:
     port = free_port()
     async with EmbeddedServer(tmp_path / "nats3", port=port) as server:
         settings = JobControllerSettings(kubeconfig=str(kubeconfig), nats_url=server.url)

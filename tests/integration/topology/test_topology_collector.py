@@ -1,5 +1,6 @@
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,15 +13,15 @@ from ..jobs.edge_world import Kube, free_port, listening, process, running, unti
 
 
 @pytest.fixture
-def settings(kubeconfig: Path, nats: EmbeddedServer):
+def settings(kubeconfig: Path, nats: EmbeddedServer) -> Any:
     return TopologySettings(kubeconfig=str(kubeconfig), nats_url=nats.url)
 
 
-def latest(heard):
+def latest(heard: Any) -> Any:
     return {event.node.name: event.node for event in heard}
 
 
-async def test_nodes_become_states_and_heartbeats_are_not_said(kube: Kube, bus: Bus, settings):
+async def test_nodes_become_states_and_heartbeats_are_not_said(kube: Kube, bus: Bus, settings: Any) -> None:
     async with running(run, settings), listening(bus, NodeStateChanged) as heard:
         await kube.node("n1", labels={"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB"})
         node = await until(lambda: (n := latest(heard).get("n1")) and n.ready and n)
@@ -37,14 +38,16 @@ async def test_nodes_become_states_and_heartbeats_are_not_said(kube: Kube, bus: 
         await until(lambda: latest(heard)["n1"].gone)
 
 
-async def test_a_broken_register_is_a_condition_of_the_node(kube: Kube, bus: Bus, settings):
+async def test_a_broken_register_is_a_condition_of_the_node(kube: Kube, bus: Bus, settings: Any) -> None:
     async with running(run, settings), listening(bus, NodeStateChanged) as heard:
         await kube.node("n1", annotations={"hami.io/node-nvidia-register": "broken"})
         node = await until(lambda: (n := latest(heard).get("n1")) and n.ready and n)
         assert (node.cards, node.conditions["hbox.io/InventoryProblem"]) == ((), "True")
 
 
-async def test_a_restart_says_differences_and_tombstones_only(kube: Kube, bus: Bus, kubeconfig: Path, nats: EmbeddedServer):
+async def test_a_restart_says_differences_and_tombstones_only(
+    kube: Kube, bus: Bus, kubeconfig: Path, nats: EmbeddedServer
+) -> None:
     for name in ("same", "changed", "deleted"):
         await kube.node(name)
     async with listening(bus, NodeStateChanged) as heard:
@@ -64,7 +67,7 @@ async def test_a_restart_says_differences_and_tombstones_only(kube: Kube, bus: B
         assert len(heard) == 6
 
 
-async def test_a_broker_that_comes_back_empty_is_filled_again(kube: Kube, tmp_path: Path, kubeconfig: Path):
+async def test_a_broker_that_comes_back_empty_is_filled_again(kube: Kube, tmp_path: Path, kubeconfig: Path) -> None:
     port = free_port()
     for name in ("n1", "n2"):
         await kube.node(name)

@@ -1,5 +1,8 @@
 """Small words for pods and PodGroups in tests of the core."""
 
+from typing import Any
+
+from hbox_common.model import PodUid
 from hbox_jobs.core.requests import Container
 from hbox_jobs.core.spec import PodSpec, shape_of
 from hbox_jobs.core.views import GroupView, PodStatus, PodView
@@ -9,9 +12,18 @@ CARD = shape_of("card", PodSpec((Container("main", {"nvidia.com/gpu": "1"}),)))
 BROKEN = shape_of("broken", PodSpec((Container("main", {"nvidia.com/gpumem": "10"}),)))
 
 
-def pod(name, *, rv="1", shape=SMALL, ours=True, namespace="ml", status="Pending", **fields):
+def pod(
+    name: str,
+    *,
+    rv: Any = "1",
+    shape: Any = SMALL,
+    ours: Any = True,
+    namespace: Any = "ml",
+    status: Any = "Pending",
+    **fields: Any,
+) -> PodView:
     return PodView(
-        uid=f"uid-{name}",
+        uid=PodUid(f"uid-{name}"),
         namespace=namespace,
         name=name,
         resource_version=rv,
@@ -23,7 +35,7 @@ def pod(name, *, rv="1", shape=SMALL, ours=True, namespace="ml", status="Pending
     )
 
 
-def group(name="g", *, min_member=2, uid="", **fields):
+def group(name: str = "g", *, min_member: Any = 2, uid: Any = "", **fields: Any) -> GroupView:
     return GroupView(
         uid=uid or f"uid-{name}",
         namespace="ml",

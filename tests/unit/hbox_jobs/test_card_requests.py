@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from hbox_common.errors import InvalidRequest
@@ -13,7 +15,7 @@ NAMES = {
 }
 
 
-def asks(name="main", **amounts):
+def asks(name: str = "main", **amounts: Any) -> Container:
     return Container(name, limits={NAMES[key]: value for key, value in amounts.items()})
 
 
@@ -34,7 +36,7 @@ def asks(name="main", **amounts):
         ({}, None),
     ],
 )
-def test_cards_are_read_as_hami_reads_them(amounts, request_):
+def test_cards_are_read_as_hami_reads_them(amounts: Any, request_: Any) -> None:
     assert card_request([asks(**amounts)]) == request_
 
 
@@ -55,16 +57,16 @@ def test_cards_are_read_as_hami_reads_them(amounts, request_):
         ({"cores": 50}, "gpucores given without"),
     ],
 )
-def test_impossible_wishes_say_what_is_wrong_and_what_to_write(amounts, complaint):
+def test_impossible_wishes_say_what_is_wrong_and_what_to_write(amounts: Any, complaint: Any) -> None:
     with pytest.raises(InvalidRequest) as refusal:
         card_request([asks(**amounts)])
     assert refusal.match(f"container main: .*{complaint}")
 
 
-def test_several_containers_with_cards_are_refused_by_name():
+def test_several_containers_with_cards_are_refused_by_name() -> None:
     with pytest.raises(InvalidRequest, match=r"\(a, b\): not supported yet"):
         card_request([asks("a", gpu=1), asks("c"), asks("b", gpu=1)])
 
 
-def test_models_come_from_the_annotation():
-    assert card_request([asks(gpu=1)], " A100 , H100,,").models == ("A100", "H100")
+def test_models_come_from_the_annotation() -> None:
+    assert card_request([asks(gpu=1)], " A100 , H100,,") == CardRequest(1, models=("A100", "H100"))

@@ -1,12 +1,13 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hbox_common.events import JobPhase, JobVerdict
-from hbox_common.model import PodFact, PodPhase, PodRef
-from hbox_jobs.core.jobs import MAX_ITEMS, Jobs
+from hbox_common.model import DEFAULT_QUEUE, CardRequest, ClaimId, Job, JobId, NodeName, PodFact, PodPhase, PodRef, PodUid
+from hbox_jobs.core.jobs import MAX_ITEMS, Batch, Jobs
 from hbox_jobs.core.views import GroupStatus
 
 from .job_world import BROKEN, CARD, group, pod
@@ -15,37 +16,37 @@ WALL = 1_800_000_000.0
 LATER = 1000.0  #: everything lazy is due
 
 
-def settle(jobs, now=LATER):
+def settle(jobs: Jobs, now: float = LATER) -> Batch:
     jobs.validate()
     batch = jobs.take(now, WALL)
     jobs.validate()
     return batch
 
 
-def phases(jobs):
+def phases(jobs: Jobs) -> list[JobPhase]:
     out = [p.phase for p in jobs.phases]
     jobs.phases.clear()
     return out
 
 
-def test_a_bare_pod_is_a_gang_of_one_in_the_default_queue():
+def test_a_bare_pod_is_a_gang_of_one_in_the_default_queue() -> None:
     jobs = Jobs()
     jobs.pod(pod("a", priority=7, shape=CARD), 0.0)
     (job,) = jobs.take(0.0, WALL).pending
     assert (job.id, job.namespace, job.name, job.queue, job.priority) == ("uid-a", "ml", "a", "default", 7)
     assert (job.gang, job.min_member, job.members, job.bound, job.created_at) == (False, 1, 1, 0, 100.0)
-    assert job.tasks[0].pods == (PodRef("uid-a", "a", "1"),)
-    assert job.tasks[0].cards.count == 1
+    assert job.tasks[0].pods == (PodRef(PodUid("uid-a"), "a", "1"),)
+    assert job.tasks[0].cards == CardRequest(1)
     assert job.tasks[0].requests == {"nvidia.com/gpu": 1, "pods": 1}
 
 
-def test_a_bare_pod_names_its_queue_itself():
+def test_a_bare_pod_names_its_queue_itself() -> None:
     jobs = Jobs()
     jobs.pod(pod("a", queue="research"), 0.0)
     assert settle(jobs).pending[0].queue == "research"
 
 
-def test_pods_of_a_group_are_one_job_with_equal_pods_in_one_task():
+def test_pods_of_a_group_are_one_job_with_equal_pods_in_one_task() -> None:
     jobs = Jobs()
     jobs.group(group(min_member=3, queue="research"), 0.0)
     for name, shape in [("w-10", CARD), ("w-2", CARD), ("ps-0", None)]:
@@ -57,14 +58,14 @@ def test_pods_of_a_group_are_one_job_with_equal_pods_in_one_task():
 
 
 @pytest.mark.parametrize("min_member", [0, -1, 1])
-def test_a_group_without_a_minimum_needs_one_pod(min_member):
+def test_a_group_without_a_minimum_needs_one_pod(min_member: Any) -> None:
     jobs = Jobs()
     jobs.group(group(min_member=min_member), 0.0)
     jobs.pod(pod("a", group="g"), 0.0)
     assert settle(jobs).pending[0].min_member == 1
 
 
-def test_a_group_that_does_not_exist_is_a_problem_until_it_appears():
+def test_a_group_that_does_not_exist_is_a_problem_until_it_appears() -> None:
     jobs = Jobs()
     jobs.pod(pod("a", group="g"), 0.0)
     (job,) = settle(jobs).pending
@@ -75,7 +76,7 @@ def test_a_group_that_does_not_exist_is_a_problem_until_it_appears():
     assert (batch.pending[0].id, batch.pending[0].problem) == ("uid-g", "")
 
 
-def test_a_pod_that_asks_for_the_impossible_is_published_with_the_problem():
+def test_a_pod_that_asks_for_the_impossible_is_published_with_the_problem() -> None:
     jobs = Jobs()
     jobs.pod(pod("a", shape=BROKEN), 0.0)
     (job,) = settle(jobs).pending
@@ -84,7 +85,7 @@ def test_a_pod_that_asks_for_the_impossible_is_published_with_the_problem():
     assert phases(jobs) == [JobPhase.WAITING]
 
 
-def test_the_groups_priority_class_counts_before_its_pods():
+def test_the_groups_priority_class_counts_before_its_pods() -> None:
     jobs = Jobs()
     jobs.group(group(min_member=1, priority_class="high"), 0.0)
     jobs.pod(pod("a", group="g", priority=3), 0.0)
@@ -96,7 +97,7 @@ def test_the_groups_priority_class_counts_before_its_pods():
     assert settle(jobs).pending[0].priority == 3
 
 
-def test_pods_held_back_by_gates_or_leaving_are_no_members():
+def test_pods_held_back_by_gates_or_leaving_are_no_members() -> None:
     jobs = Jobs()
     jobs.pod(pod("gated", gated=True), 0.0)
     jobs.pod(pod("leaving", deleting=True), 0.0)
@@ -105,7 +106,7 @@ def test_pods_held_back_by_gates_or_leaving_are_no_members():
     assert [j.name for j in settle(jobs).pending] == ["gated"]
 
 
-def test_a_job_is_said_again_only_when_it_changed_and_with_a_higher_revision():
+def test_a_job_is_said_again_only_when_it_changed_and_with_a_higher_revision() -> None:
     jobs = Jobs()
     jobs.pod(pod("a"), 0.0)
     (first,) = settle(jobs).pending
@@ -117,7 +118,7 @@ def test_a_job_is_said_again_only_when_it_changed_and_with_a_higher_revision():
     assert second.tasks[0].pods[0].resource_version == "2"
 
 
-def test_a_moved_resource_version_is_said_lazily_and_a_new_pod_at_once():
+def test_a_moved_resource_version_is_said_lazily_and_a_new_pod_at_once() -> None:
     jobs = Jobs(lazy_s=0.25)
     jobs.pod(pod("a"), 0.0)
     assert jobs.take(0.0, WALL).pending
@@ -127,7 +128,7 @@ def test_a_moved_resource_version_is_said_lazily_and_a_new_pod_at_once():
     assert jobs.take(1.25, WALL).pending
 
 
-def test_a_growing_gang_is_said_lazily_and_at_once_when_it_is_complete():
+def test_a_growing_gang_is_said_lazily_and_at_once_when_it_is_complete() -> None:
     jobs = Jobs()
     jobs.group(group(min_member=2), 0.0)
     settle(jobs)
@@ -137,7 +138,7 @@ def test_a_growing_gang_is_said_lazily_and_at_once_when_it_is_complete():
     assert jobs.take(1.1, WALL).pending[0].members == 2
 
 
-def test_when_all_pods_have_nodes_the_job_is_withdrawn_and_facts_are_told():
+def test_when_all_pods_have_nodes_the_job_is_withdrawn_and_facts_are_told() -> None:
     jobs = Jobs()
     jobs.pod(pod("a", shape=CARD, priority=5), 0.0)
     (job,) = settle(jobs).pending
@@ -147,57 +148,58 @@ def test_when_all_pods_have_nodes_the_job_is_withdrawn_and_facts_are_told():
     assert batch.withdrawn[0][1] > job.revision
     assert batch.facts == (
         PodFact(
-            uid="uid-a", namespace="ml", name="a", phase=PodPhase.BOUND, node="n1", job="uid-a", queue="default", priority=5,
-            requests={"nvidia.com/gpu": 1, "pods": 1}, cards=1, claim="c1", ours=True, resource_version="2",
+            uid=PodUid("uid-a"), namespace="ml", name="a", phase=PodPhase.BOUND, node=NodeName("n1"), job=JobId("uid-a"),
+            queue=DEFAULT_QUEUE, priority=5,
+            requests={"nvidia.com/gpu": 1, "pods": 1}, cards=1, claim=ClaimId("c1"), ours=True, resource_version="2",
         ),
     )  # fmt: skip
     assert [j.members for j in jobs.jobs()] == [1]
 
 
-def test_facts_follow_a_pod_from_its_node_to_its_end_and_heartbeats_are_no_facts():
+def test_facts_follow_a_pod_from_its_node_to_its_end_and_heartbeats_are_no_facts() -> None:
     jobs = Jobs()
     for n, (status, expected) in enumerate(
         [("Pending", PodPhase.BOUND), ("Running", PodPhase.RUNNING), ("Running", None), ("Succeeded", PodPhase.SUCCEEDED)]
     ):
         jobs.pod(pod("a", rv=str(n), node="n1", status=status), 0.0)
         assert [f.phase for f in settle(jobs).facts] == ([expected] if expected else [])
-    jobs.pod_gone("uid-a", 0.0)
+    jobs.pod_gone(PodUid("uid-a"), 0.0)
     assert [f.phase for f in settle(jobs).facts] == [PodPhase.GONE]
     assert list(jobs.facts()) == []
 
 
-def test_facts_that_wait_for_the_bus_are_told_as_the_newest_only():
+def test_facts_that_wait_for_the_bus_are_told_as_the_newest_only() -> None:
     jobs = Jobs()
     jobs.pod(pod("a", node="n1"), 0.0)
     jobs.pod(pod("a", node="n1", status="Running"), 0.0)
-    jobs.pod_gone("uid-a", 0.0)
+    jobs.pod_gone(PodUid("uid-a"), 0.0)
     assert [f.phase for f in settle(jobs).facts] == [PodPhase.GONE]
 
 
-def test_pods_of_other_schedulers_are_facts_and_no_jobs():
+def test_pods_of_other_schedulers_are_facts_and_no_jobs() -> None:
     jobs = Jobs()
     jobs.pod(pod("foreign", ours=False, shape=CARD), 0.0)
     jobs.pod(pod("bound", ours=False, shape=CARD, node="n1", queue="q"), 0.0)
     batch = settle(jobs)
     assert batch.pending == ()
     assert [(f.name, f.ours, f.queue, f.cards) for f in batch.facts] == [("bound", False, "", 1)]
-    jobs.pod_gone("uid-foreign", 0.0)
-    jobs.pod_gone("uid-bound", 0.0)
+    jobs.pod_gone(PodUid("uid-foreign"), 0.0)
+    jobs.pod_gone(PodUid("uid-bound"), 0.0)
     assert [(f.name, f.phase) for f in settle(jobs).facts] == [("bound", PodPhase.GONE)]
 
 
-def test_a_pod_of_ours_that_goes_before_its_node_was_seen_is_evidence_all_the_same():
+def test_a_pod_of_ours_that_goes_before_its_node_was_seen_is_evidence_all_the_same() -> None:
     jobs = Jobs()
     jobs.pod(pod("a"), 0.0)
     settle(jobs)
-    jobs.pod_gone("uid-a", 0.0)
+    jobs.pod_gone(PodUid("uid-a"), 0.0)
     batch = settle(jobs)
     assert [(f.uid, f.phase, f.node) for f in batch.facts] == [("uid-a", PodPhase.GONE, "")]
     assert [j for j, _ in batch.withdrawn] == ["uid-a"]
     assert list(jobs.jobs()) == []
 
 
-def test_succeeded_members_count_for_the_gang_and_failed_ones_do_not():
+def test_succeeded_members_count_for_the_gang_and_failed_ones_do_not() -> None:
     jobs = Jobs()
     jobs.group(group(min_member=3), 0.0)
     jobs.pod(pod("done", group="g", node="n1", status="Succeeded"), 0.0)
@@ -209,7 +211,7 @@ def test_succeeded_members_count_for_the_gang_and_failed_ones_do_not():
     assert [p.name for t in job.tasks for p in t.pods] == ["again"]
 
 
-def test_phases_are_told_in_order_and_once():
+def test_phases_are_told_in_order_and_once() -> None:
     jobs = Jobs()
     jobs.pod(pod("a"), 0.0)
     settle(jobs)
@@ -221,42 +223,42 @@ def test_phases_are_told_in_order_and_once():
     settle(jobs)
     jobs.pod(pod("a", node="n1", status="Succeeded"), 0.0)
     settle(jobs)
-    jobs.pod_gone("uid-a", 0.0)
+    jobs.pod_gone(PodUid("uid-a"), 0.0)
     settle(jobs)
     assert phases(jobs) == [
         JobPhase.PENDING, JobPhase.WAITING, JobPhase.BOUND, JobPhase.RUNNING, JobPhase.SUCCEEDED, JobPhase.DELETED,
     ]  # fmt: skip
 
 
-def test_an_eviction_is_a_phase_between():
+def test_an_eviction_is_a_phase_between() -> None:
     jobs = Jobs()
     jobs.pod(pod("a", node="n1", status="Running"), 0.0)
     settle(jobs)
-    jobs.evicted("uid-a", "reclaimed", WALL)
+    jobs.evicted(JobId("uid-a"), "reclaimed", WALL)
     jobs.pod(pod("a", node="n1", status="Running", deleting=True), 0.0)
-    jobs.pod_gone("uid-a", 0.0)
+    jobs.pod_gone(PodUid("uid-a"), 0.0)
     settle(jobs)
     assert phases(jobs) == [JobPhase.RUNNING, JobPhase.EVICTED, JobPhase.DELETED]
 
 
-def test_a_verdict_about_an_unknown_job_has_it_withdrawn():
+def test_a_verdict_about_an_unknown_job_has_it_withdrawn() -> None:
     jobs = Jobs()
     jobs.verdict(JobVerdict(job="deleted-long-ago", message="no"), 0.0, delay_s=1.0)
     assert jobs.next_due() == float("-inf")
     assert [j for j, _ in settle(jobs).withdrawn] == ["deleted-long-ago"]
 
 
-def test_a_job_that_someone_saw_too_old_is_said_again():
+def test_a_job_that_someone_saw_too_old_is_said_again() -> None:
     jobs = Jobs()
     jobs.pod(pod("a"), 0.0)
     (first,) = settle(jobs).pending
-    jobs.repeat("uid-a", 0.0)
+    jobs.repeat(JobId("uid-a"), 0.0)
     (second,) = settle(jobs).pending
     assert second == replace(first, revision=second.revision)
     assert second.revision > first.revision
 
 
-def test_after_the_streams_were_lost_everything_is_said_again():
+def test_after_the_streams_were_lost_everything_is_said_again() -> None:
     jobs = Jobs()
     jobs.pod(pod("a"), 0.0)
     jobs.pod(pod("b", node="n1"), 0.0)
@@ -267,7 +269,7 @@ def test_after_the_streams_were_lost_everything_is_said_again():
     assert [f.name for f in batch.facts] == ["b"]
 
 
-def test_a_change_of_the_groups_status_alone_says_nothing():
+def test_a_change_of_the_groups_status_alone_says_nothing() -> None:
     jobs = Jobs()
     jobs.group(group(min_member=1), 0.0)
     jobs.pod(pod("a", group="g"), 0.0)
@@ -276,7 +278,7 @@ def test_a_change_of_the_groups_status_alone_says_nothing():
     assert settle(jobs).pending == ()
 
 
-def test_a_group_made_anew_under_its_name_is_another_job():
+def test_a_group_made_anew_under_its_name_is_another_job() -> None:
     jobs = Jobs()
     jobs.group(group(uid="old", min_member=1), 0.0)
     jobs.pod(pod("a", group="g"), 0.0)
@@ -290,7 +292,7 @@ def test_a_group_made_anew_under_its_name_is_another_job():
     assert settle(jobs).pending == ()
 
 
-def test_a_burst_is_taken_in_messages_of_limited_size():
+def test_a_burst_is_taken_in_messages_of_limited_size() -> None:
     jobs = Jobs()
     for n in range(MAX_ITEMS + 1):
         jobs.pod(pod(f"p{n}"), 0.0)
@@ -314,11 +316,12 @@ _steps = st.lists(
 
 @settings(deadline=None)
 @given(_steps)
-def test_a_reader_who_heard_everything_knows_what_can_be_placed(steps):
+def test_a_reader_who_heard_everything_knows_what_can_be_placed(steps: Any) -> None:
     jobs = Jobs()
-    heard, revisions = {}, {}
+    heard: dict[str, Job] = {}
+    revisions: dict[str, int] = {}
 
-    def take(now):
+    def take(now: float) -> None:
         batch = settle(jobs, now)
         for job in batch.pending:
             if job.revision > revisions.get(job.id, 0):
@@ -344,7 +347,7 @@ def test_a_reader_who_heard_everything_knows_what_can_be_placed(steps):
                     now,
                 )
             case "gone":
-                jobs.pod_gone(f"uid-p{which}", now)
+                jobs.pod_gone(PodUid(f"uid-p{which}"), now)
             case "group":
                 jobs.group(group(f"g{which % 2}", min_member=which, uid=f"u{which}"), now)
             case "group gone":
@@ -358,6 +361,6 @@ def test_a_reader_who_heard_everything_knows_what_can_be_placed(steps):
     take(1e6)
     assert jobs.next_due() is None
     assert {p.uid for job in heard.values() for t in job.tasks for p in t.pods} == {
-        f"uid-p{n}" for n in range(4) if (view := jobs.view(f"uid-p{n}")) is not None and view.placeable
+        f"uid-p{n}" for n in range(4) if (view := jobs.view(PodUid(f"uid-p{n}"))) is not None and view.placeable
     }
     assert {j.id: j for j in jobs.jobs() if j.tasks} == heard

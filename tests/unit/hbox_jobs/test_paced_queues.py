@@ -1,11 +1,13 @@
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_jobs.core.queues import DueQueue, TokenBucket
 
 
-def test_a_newer_value_replaces_an_older_one_and_keeps_its_turn():
-    queue = DueQueue()
+def test_a_newer_value_replaces_an_older_one_and_keeps_its_turn() -> None:
+    queue: DueQueue[Any, Any] = DueQueue()
     queue.put("a", "old", 1.0)
     queue.put("b", "b", 2.0)
     queue.put("a", "new", 5.0)
@@ -16,8 +18,8 @@ def test_a_newer_value_replaces_an_older_one_and_keeps_its_turn():
     assert len(queue) == 0
 
 
-def test_what_is_dropped_is_not_taken_and_can_be_put_again():
-    queue = DueQueue()
+def test_what_is_dropped_is_not_taken_and_can_be_put_again() -> None:
+    queue: DueQueue[Any, Any] = DueQueue()
     queue.put("a", 1, 1.0)
     queue.drop("a")
     assert queue.next_due() is None
@@ -27,8 +29,9 @@ def test_what_is_dropped_is_not_taken_and_can_be_put_again():
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.booleans())))
-def test_every_key_is_taken_with_its_newest_value_when_it_is_due(steps):
-    queue, model = DueQueue(), {}
+def test_every_key_is_taken_with_its_newest_value_when_it_is_due(steps: Any) -> None:
+    queue: DueQueue[int, int] = DueQueue()
+    model: dict[int, tuple[int, int]] = {}
     for n, (key, due, take) in enumerate(steps):
         if take:
             got = queue.take(due, 100)
@@ -41,7 +44,7 @@ def test_every_key_is_taken_with_its_newest_value_when_it_is_due(steps):
         assert queue.next_due() == min((d for d, _ in model.values()), default=None)
 
 
-def test_a_bucket_lets_a_burst_through_and_then_its_rate():
+def test_a_bucket_lets_a_burst_through_and_then_its_rate() -> None:
     bucket = TokenBucket(10.0, 3)
     assert bucket.available(0.0) == 3
     bucket.spend(3)

@@ -1,5 +1,6 @@
 import json
 import re
+from typing import Any
 
 import msgspec
 import pytest
@@ -7,9 +8,10 @@ import pytest
 from hbox_common import kube
 from hbox_common.model import CardSlice, Match, MatchOperator, NodeTerm, PreferredTerm, Toleration, TolerationOperator
 from hbox_jobs.adapters.objects import PodReader, group_view
+from hbox_jobs.core.views import PodView
 
 
-def read(reader=None, *, meta=None, spec=None, status=None):
+def read(reader: Any = None, *, meta: Any = None, spec: Any = None, status: Any = None) -> PodView:
     body = {
         "metadata": {
             "name": "a",
@@ -29,7 +31,7 @@ def read(reader=None, *, meta=None, spec=None, status=None):
     return (reader or PodReader()).view(msgspec.json.decode(json.dumps(body), type=kube.Pod))
 
 
-def test_a_pod_object_is_read_with_all_that_scheduling_needs():
+def test_a_pod_object_is_read_with_all_that_scheduling_needs() -> None:
     view = read(
         meta={
             "annotations": {
@@ -50,18 +52,18 @@ def test_a_pod_object_is_read_with_all_that_scheduling_needs():
 
 
 @pytest.mark.parametrize("name", ["scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"])
-def test_both_spellings_of_the_group_annotation_count(name):
+def test_both_spellings_of_the_group_annotation_count(name: str) -> None:
     assert read(meta={"annotations": {name: "g"}}).group == "g"
 
 
 @pytest.mark.parametrize(
     ("phase", "status"), [("", "Pending"), ("Unknown", "Running"), ("Running", "Running"), ("Failed", "Failed")]
 )
-def test_phases_are_read_and_an_unknown_one_holds_its_node(phase, status):
+def test_phases_are_read_and_an_unknown_one_holds_its_node(phase: Any, status: Any) -> None:
     assert read(status={"phase": phase}).status == status
 
 
-def test_gates_deletion_and_conditions_are_seen():
+def test_gates_deletion_and_conditions_are_seen() -> None:
     view = read(
         meta={"deletionTimestamp": "2026-11-21T13:00:00Z"},
         spec={"schedulingGates": [{"name": "wait"}]},
@@ -71,7 +73,7 @@ def test_gates_deletion_and_conditions_are_seen():
     assert read(status={"conditions": [{"type": "PodScheduled", "status": "True"}]}).told is None
 
 
-def test_a_malformed_card_annotation_is_ignored_and_logged_once(caplog):
+def test_a_malformed_card_annotation_is_ignored_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     reader = PodReader()
     for text in ("zero", "0:1", "0:a:b"):
         caplog.clear()
@@ -87,7 +89,7 @@ def test_a_malformed_card_annotation_is_ignored_and_logged_once(caplog):
     assert reader.malformed == 3
 
 
-def test_affinity_selector_and_tolerations_become_the_models_own():
+def test_affinity_selector_and_tolerations_become_the_models_own() -> None:
     shape = read(
         spec={
             "nodeSelector": {"zone": "a"},
@@ -136,18 +138,18 @@ def test_affinity_selector_and_tolerations_become_the_models_own():
         ),
     ],
 )
-def test_what_cannot_be_honoured_is_a_problem_of_the_pod(meta, spec, problem):
+def test_what_cannot_be_honoured_is_a_problem_of_the_pod(meta: Any, spec: Any, problem: Any) -> None:
     shape = read(meta=meta, spec=spec).shape
     assert re.search(problem, shape.problem), shape.problem
 
 
-def test_pods_that_write_the_same_share_one_shape():
+def test_pods_that_write_the_same_share_one_shape() -> None:
     reader = PodReader()
     assert read(reader).shape is read(reader, meta={"name": "b", "uid": "v"}).shape
     assert read(reader).shape is not read(reader, spec={"nodeSelector": {"zone": "a"}}).shape
 
 
-def test_a_podgroup_object_is_read_and_an_unknown_phase_counts_as_new():
+def test_a_podgroup_object_is_read_and_an_unknown_phase_counts_as_new() -> None:
     body = {
         "metadata": {"name": "g", "namespace": "ml", "uid": "u", "creationTimestamp": "nonsense"},
         "spec": {"minMember": 4, "queue": "q", "priorityClassName": "high"},

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,7 +8,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_jobs.core.requests import Container, pod_requests
 
 
-def c(requests=None, *, limits=None, sidecar=False, name="main"):
+def c(requests: Any = None, *, limits: Any = None, sidecar: Any = False, name: str = "main") -> Container:
     return Container(name, requests or {}, limits or {}, sidecar=sidecar)
 
 
@@ -25,22 +27,22 @@ def c(requests=None, *, limits=None, sidecar=False, name="main"):
         ([c()], [], {}),
     ],
 )
-def test_a_pod_takes_what_kubernetes_computes(containers, init, requests):
+def test_a_pod_takes_what_kubernetes_computes(containers: Any, init: Any, requests: Any) -> None:
     assert pod_requests(containers, init) == {**requests, "pods": 1}
 
 
-def test_overhead_comes_on_top_and_pod_level_requests_replace_the_containers():
+def test_overhead_comes_on_top_and_pod_level_requests_replace_the_containers() -> None:
     taken = pod_requests([c({"cpu": "1", "memory": "1Gi"})], overhead={"cpu": "250m"}, pod_level={"memory": "4Gi"})
     assert taken == {"cpu": 1250, "memory": 4096, "pods": 1}
 
 
-def test_parts_of_cards_are_not_left_in_the_requests():
+def test_parts_of_cards_are_not_left_in_the_requests() -> None:
     taken = pod_requests([c(limits={"nvidia.com/gpu": 1, "nvidia.com/gpucores": 30, "nvidia.com/gpumem": 1000})])
     assert taken == {"nvidia.com/gpu": 1, "pods": 1}
 
 
 @pytest.mark.parametrize("quantity", ["-1", "much"])
-def test_a_quantity_that_is_none_is_refused_with_the_containers_name(quantity):
+def test_a_quantity_that_is_none_is_refused_with_the_containers_name(quantity: Any) -> None:
     with pytest.raises(InvalidRequest, match="container main"):
         pod_requests([c({"cpu": quantity})])
 
@@ -51,13 +53,13 @@ _inits = st.lists(st.builds(Container, st.just("i"), _amounts, _amounts, sidecar
 
 
 @given(_containers, _inits, _amounts)
-def test_a_pod_never_takes_less_than_what_runs_together_at_any_moment(containers, inits, overhead):
+def test_a_pod_never_takes_less_than_what_runs_together_at_any_moment(containers: Any, inits: Any, overhead: Any) -> None:
     taken = pod_requests(containers, inits, overhead=overhead)
     extra = pod_requests([], overhead=overhead)
     sidecars = [i for i in inits if i.sidecar]
     moments = [[*containers, *sidecars]]
     moments += [[i, *[s for s in inits[:n] if s.sidecar]] for n, i in enumerate(inits)]
-    peak = {}
+    peak: dict[str, int] = {}
     for running in moments:
         for name, units in pod_requests(running).items():
             if name != "pods":
@@ -69,7 +71,7 @@ def test_a_pod_never_takes_less_than_what_runs_together_at_any_moment(containers
 
 
 @given(_containers, _inits, _amounts)
-def test_one_more_container_never_makes_a_pod_smaller(containers, inits, more):
+def test_one_more_container_never_makes_a_pod_smaller(containers: Any, inits: Any, more: Any) -> None:
     before = pod_requests(containers, inits)
     after = pod_requests([*containers, Container("more", more)], inits)
     assert all(after.get(name, 0) >= units for name, units in before.items())

@@ -1,4 +1,5 @@
 import json
+from typing import Any
 
 import pytest
 
@@ -7,7 +8,7 @@ from hbox_common.model import Card
 from hbox_topology.core.cards import counted_cards, registered_cards
 
 
-def test_the_json_form_of_the_register_is_read_in_full():
+def test_the_json_form_of_the_register_is_read_in_full() -> None:
     text = json.dumps(
         [
             {
@@ -28,16 +29,16 @@ def test_the_json_form_of_the_register_is_read_in_full():
     )
 
 
-def test_names_in_the_json_form_are_read_without_regard_to_case_and_health_left_out_is_false():
+def test_names_in_the_json_form_are_read_without_regard_to_case_and_health_left_out_is_false() -> None:
     (card,) = registered_cards('[{"ID":"GPU-a","Count":2,"DevMem":100,"Type":"T4"}]')
     assert (card.uuid, card.shares, card.memory_mib, card.healthy) == ("GPU-a", 2, 100, False)
 
 
-def test_an_index_left_out_is_zero_where_other_cards_have_one():
+def test_an_index_left_out_is_zero_where_other_cards_have_one() -> None:
     assert [c.index for c in registered_cards('[{"id":"b","index":1,"health":true},{"id":"a","health":true}]')] == [1, 0]
 
 
-def test_cards_without_any_index_are_numbered_in_order():
+def test_cards_without_any_index_are_numbered_in_order() -> None:
     assert [c.index for c in registered_cards('[{"id":"b"},{"id":"a"}]')] == [0, 1]
 
 
@@ -54,7 +55,7 @@ def test_cards_without_any_index_are_numbered_in_order():
         ("[]", ()),
     ],
 )
-def test_the_colon_form_of_the_register_is_read_with_seven_and_with_nine_fields(text, cards):
+def test_the_colon_form_of_the_register_is_read_with_seven_and_with_nine_fields(text: Any, cards: Any) -> None:
     assert registered_cards(text) == cards
 
 
@@ -79,7 +80,7 @@ def test_the_colon_form_of_the_register_is_read_with_seven_and_with_nine_fields(
         (",10,1,100,T4,0,true", "no id"),
     ],
 )
-def test_a_broken_register_is_refused_with_what_is_wrong(text, complaint):
+def test_a_broken_register_is_refused_with_what_is_wrong(text: Any, complaint: Any) -> None:
     with pytest.raises(InvalidRequest, match=complaint):
         registered_cards(text)
 
@@ -95,6 +96,6 @@ def test_a_broken_register_is_refused_with_what_is_wrong(text, complaint):
         ({}, 0, 1),
     ],
 )
-def test_without_a_register_the_labels_say_memory_and_shares(labels, memory_mib, shares):
+def test_without_a_register_the_labels_say_memory_and_shares(labels: Any, memory_mib: Any, shares: Any) -> None:
     cards = counted_cards("n1", 2, labels)
     assert [(c.uuid, c.memory_mib, c.shares) for c in cards] == [("n1-0", memory_mib, shares), ("n1-1", memory_mib, shares)]

@@ -1,14 +1,16 @@
+from typing import Any
+
 import pytest
 
-from hbox_common.model import NodeState, Taint, TaintEffect
+from hbox_common.model import Generation, NodeName, NodeState, Taint, TaintEffect
 from hbox_topology.core.facts import NodeFacts
-from hbox_topology.core.inventory import Inventory
+from hbox_topology.core.inventory import Inventory, Observed
 from hbox_topology.core.node import INVENTORY_WARNING, read_node
 
 NOW = 1_800_000_000.0
 
 
-def facts(name="n1", **changes):
+def facts(name: str = "n1", **changes: Any) -> Any:
     given = {
         "uid": f"uid-{name}",
         "labels": {"zone": "a", "nvidia.com/gpu.product": "A100-SXM4-80GB"},
@@ -18,12 +20,17 @@ def facts(name="n1", **changes):
     return NodeFacts(name=name, **{**given, **changes})
 
 
-def test_a_node_is_read_in_base_units_with_labels_taints_conditions_and_cards():
+def said(observed: Observed) -> NodeState:
+    assert observed.changed is not None
+    return observed.changed
+
+
+def test_a_node_is_read_in_base_units_with_labels_taints_conditions_and_cards() -> None:
     node = read_node(
         facts(
             taints=(("gpu", "yes", "NoSchedule"),), unschedulable=True, annotations={"hbox.io/cordoned-by": "health-monitor"}
         ),
-        7,
+        Generation(7),
     ).state
     assert node.allocatable == {"cpu": 63500, "memory": 527360, "nvidia.com/gpu": 8, "pods": 110, "ephemeral-storage": 1048576}
     assert node.taints == (Taint("gpu", "yes", TaintEffect.NO_SCHEDULE),)
@@ -34,108 +41,110 @@ def test_a_node_is_read_in_base_units_with_labels_taints_conditions_and_cards():
 
 
 @pytest.mark.parametrize("conditions", [{}, {"Ready": "False"}, {"Ready": "Unknown"}])
-def test_a_node_is_ready_only_when_its_kubelet_says_so(conditions):
-    assert not read_node(facts(conditions=conditions), 0).state.ready
+def test_a_node_is_ready_only_when_its_kubelet_says_so(conditions: Any) -> None:
+    assert not read_node(facts(conditions=conditions), Generation(0)).state.ready
 
 
-def test_slots_that_hami_reports_as_allocatable_are_not_counted_as_cards():
+def test_slots_that_hami_reports_as_allocatable_are_not_counted_as_cards() -> None:
     register = "GPU-a,10,15360,100,NVIDIA-T4,0,true:GPU-b,10,15360,100,NVIDIA-T4,0,true:"
     node = read_node(
         facts(
             annotations={"hami.io/node-nvidia-register": register},
             allocatable={"nvidia.com/gpu": "20", "nvidia.com/gpumem": "30720", "nvidia.com/gpucores": "200"},
         ),
-        0,
+        Generation(0),
     ).state
     assert node.allocatable == {"nvidia.com/gpu": 2}
     assert [c.uuid for c in node.cards] == ["GPU-a", "GPU-b"]
 
 
-def test_a_broken_register_leaves_the_node_without_cards_and_with_a_warning_condition():
-    reading = read_node(facts(annotations={"hami.io/node-nvidia-register": "nonsense"}), 0)
+def test_a_broken_register_leaves_the_node_without_cards_and_with_a_warning_condition() -> None:
+    reading = read_node(facts(annotations={"hami.io/node-nvidia-register": "nonsense"}), Generation(0))
     assert reading.state.cards == ()
     assert "nvidia.com/gpu" not in reading.state.allocatable
     assert reading.state.conditions[INVENTORY_WARNING] == "True"
     assert "hami.io/node-nvidia-register" in reading.warnings[0]
 
 
-def test_an_unreadable_amount_promises_nothing_and_is_named():
-    reading = read_node(facts(allocatable={"cpu": "many", "memory": "1Gi"}), 0)
+def test_an_unreadable_amount_promises_nothing_and_is_named() -> None:
+    reading = read_node(facts(allocatable={"cpu": "many", "memory": "1Gi"}), Generation(0))
     assert reading.state.allocatable == {"memory": 1024}
     assert "cpu" in reading.warnings[0]
 
 
-def test_an_absurd_number_of_cards_is_a_broken_plugin():
-    reading = read_node(facts(allocatable={"nvidia.com/gpu": "1000000000"}), 0)
+def test_an_absurd_number_of_cards_is_a_broken_plugin() -> None:
+    reading = read_node(facts(allocatable={"nvidia.com/gpu": "1000000000"}), Generation(0))
     assert reading.state.cards == ()
     assert reading.warnings
 
 
-def test_an_unknown_taint_effect_keeps_new_work_away():
-    reading = read_node(facts(taints=(("k", "v", "NoNewThing"),)), 0)
+def test_an_unknown_taint_effect_keeps_new_work_away() -> None:
+    reading = read_node(facts(taints=(("k", "v", "NoNewThing"),)), Generation(0))
     assert reading.state.taints == (Taint("k", "v", TaintEffect.NO_SCHEDULE),)
     assert reading.warnings
 
 
-def test_a_node_is_published_once_and_again_only_when_something_changed():
+def test_a_node_is_published_once_and_again_only_when_something_changed() -> None:
     inventory = Inventory()
-    first = inventory.observe(facts(), now=NOW).changed
-    assert first is not None
+    first = said(inventory.observe(facts(), now=NOW))
     assert first.generation == NOW * 1000
     assert inventory.observe(facts(), now=NOW + 10).changed is None
-    second = inventory.observe(facts(unschedulable=True), now=NOW + 10).changed
-    assert second is not None
+    second = said(inventory.observe(facts(unschedulable=True), now=NOW + 10))
     assert second.generation == (NOW + 10) * 1000
 
 
-def test_generations_rise_even_when_the_clock_stands_still_or_goes_back():
+def test_generations_rise_even_when_the_clock_stands_still_or_goes_back() -> None:
     inventory = Inventory()
-    first = inventory.observe(facts(), now=NOW).changed
-    second = inventory.observe(facts(unschedulable=True), now=NOW).changed
-    third = inventory.observe(facts(), now=NOW - 60).changed
+    first = said(inventory.observe(facts(), now=NOW))
+    second = said(inventory.observe(facts(unschedulable=True), now=NOW))
+    third = said(inventory.observe(facts(), now=NOW - 60))
     assert second.generation == first.generation + 1
     assert third.generation == second.generation + 1
 
 
-def test_after_a_restart_only_differences_are_published():
+def test_after_a_restart_only_differences_are_published() -> None:
     before = Inventory()
-    said = [before.observe(facts(n), now=NOW).changed for n in ("n1", "n2", "n3")]
+    states = [said(before.observe(facts(n), now=NOW)) for n in ("n1", "n2", "n3")]
     after = Inventory()
-    for state in said:
+    for state in states:
         after.heard(state)
     assert after.observe(facts("n1"), now=NOW + 1).changed is None
-    changed = after.observe(facts("n2", labels={}), now=NOW - 5).changed
-    assert changed.generation == said[1].generation + 1
+    changed = said(after.observe(facts("n2", labels={}), now=NOW - 5))
+    assert changed.generation == states[1].generation + 1
     (gone,) = after.vanished({"n1", "n2"}, now=NOW + 1)
-    assert gone == NodeState(name="n3", uid="uid-n3", generation=(NOW + 1) * 1000, ready=False, gone=True)
+    assert gone == NodeState(
+        name=NodeName("n3"), uid="uid-n3", generation=Generation(int((NOW + 1) * 1000)), ready=False, gone=True
+    )
     assert len(after) == 2
 
 
-def test_an_older_state_that_is_read_back_late_does_not_win():
+def test_an_older_state_that_is_read_back_late_does_not_win() -> None:
     inventory = Inventory()
-    old = inventory.observe(facts(), now=NOW).changed
-    new = inventory.observe(facts(unschedulable=True), now=NOW).changed
+    old = said(inventory.observe(facts(), now=NOW))
+    new = said(inventory.observe(facts(unschedulable=True), now=NOW))
     inventory.heard(old)
     assert list(inventory.states()) == [new]
 
 
-def test_a_deleted_node_gets_one_tombstone_and_may_come_back():
+def test_a_deleted_node_gets_one_tombstone_and_may_come_back() -> None:
     inventory = Inventory()
     inventory.observe(facts(), now=NOW)
-    assert inventory.removed("n1", uid="uid-n1", now=NOW).gone
+    gone = inventory.removed("n1", uid="uid-n1", now=NOW)
+    assert gone is not None
+    assert gone.gone
     assert inventory.removed("n1", uid="uid-n1", now=NOW) is None
-    back = inventory.observe(facts(uid="another"), now=NOW).changed
+    back = said(inventory.observe(facts(uid="another"), now=NOW))
     assert not back.gone
     assert back.generation == NOW * 1000 + 2
 
 
-def test_the_late_deletion_of_an_earlier_node_of_that_name_changes_nothing():
+def test_the_late_deletion_of_an_earlier_node_of_that_name_changes_nothing() -> None:
     inventory = Inventory()
     inventory.observe(facts(uid="new"), now=NOW)
     assert inventory.removed("n1", uid="old", now=NOW) is None
 
 
-def test_a_warning_is_reported_once_until_it_changes():
+def test_a_warning_is_reported_once_until_it_changes() -> None:
     inventory = Inventory()
     broken = facts(annotations={"hami.io/node-nvidia-register": "x"})
     assert inventory.observe(broken, now=NOW).warnings
