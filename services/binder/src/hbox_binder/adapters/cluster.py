@@ -1,0 +1,117 @@
+"""Calls of the core, made against Kubernetes: each ends in a finding, never in an exception."""
+
+from hbox_common.errors import InvalidRequest, NotFound, Unavailable
+from hbox_common.events import Bind, BindOutcome, Evict
+from hbox_common.kube import BindOutcome as Bound
+from hbox_common.kube import BindResult, EvictOutcome, FenceOutcome, KubeClient, Pod, bind, evict, fence, read_pod
+from hbox_common.model import format_slices
+from hbox_common.model.annotations import CARDS, CLAIM, CLAIM_GENERATION
+
+from ..core import Answer, Call, Finding, Verb, fence_value, fences_off
+
+_BIND: dict[Bound, Finding] = {
+    Bound.BOUND: Finding.BOUND,
+    Bound.GONE: Finding.GONE,
+    Bound.REJECTED: Finding.REFUSED,
+    Bound.UNKNOWN: Finding.UNCLEAR,
+}
+
+_EVICT: dict[EvictOutcome, Finding] = {
+    EvictOutcome.ACCEPTED: Finding.ACCEPTED,
+    EvictOutcome.GONE: Finding.GONE,
+    EvictOutcome.BLOCKED: Finding.BLOCKED,
+    EvictOutcome.REJECTED: Finding.REFUSED,
+    EvictOutcome.UNKNOWN: Finding.UNCLEAR,
+}
+
+_FENCE: dict[FenceOutcome, Finding] = {
+    FenceOutcome.UNBOUND: Finding.UNBOUND,
+    FenceOutcome.GONE: Finding.GONE,
+    FenceOutcome.REJECTED: Finding.REFUSED,
+    FenceOutcome.UNKNOWN: Finding.UNCLEAR,
+}
+
+
+async def carry_out(client: KubeClient, call: Call) -> Answer:
+    """Make the call. Raises nothing but Bug; its time is bounded by the client's timeout, a handful of requests at most."""
+    decision = call.decision
+    if call.verb is Verb.BIND:
+        assert isinstance(decision, Bind)
+        return await _bind(client, decision, call.resource_version)
+    if call.verb is Verb.FENCE:
+        return await _fence(client, decision, look_first=call.then is not BindOutcome.REVOKED)
+    result = await evict(client, namespace=decision.namespace, name=decision.pod, uid=decision.pod_uid)
+    return Answer(_EVICT[result.outcome], result.message, retry_after_s=result.retry_after_s)
+
+
+async def _bind(client: KubeClient, decision: Bind, resource_version: str) -> Answer:
+    fenced = False
+
+    def may_retry(pod: Pod) -> bool:
+        nonlocal fenced
+        fenced = fences_off(pod.metadata.annotations.get(CLAIM_GENERATION, ""), decision.claim, decision.generation)
+        return not fenced
+
+    annotations = {CLAIM: decision.claim, CLAIM_GENERATION: fence_value(decision.claim, decision.generation)}
+    if decision.slices:
+        annotations[CARDS] = format_slices(decision.slices)
+    result = await bind(
+        client,
+        namespace=decision.namespace,
+        name=decision.pod,
+        uid=decision.pod_uid,
+        resource_version=resource_version,
+        node=decision.node,
+        annotations=annotations,
+        may_retry=may_retry,
+    )
+    return Answer(_found(result, fenced=fenced), result.message, node=result.node, retry_after_s=result.retry_after_s)
+
+
+def _found(result: BindResult, *, fenced: bool) -> Finding:
+    if result.outcome is not Bound.CONFLICT:
+        return _BIND[result.outcome]
+    if result.node:
+        return Finding.ELSEWHERE
+    return Finding.FENCED if fenced else Finding.UNBOUND
+
+
+async def _fence(client: KubeClient, decision: Bind | Evict, *, look_first: bool) -> Answer:
+    """`look_first`: a pod that is found bound is not written on."""
+    if look_first:
+        seen = await _look(client, decision)
+        if seen is not None:
+            return seen
+    result = await fence(
+        client,
+        namespace=decision.namespace,
+        name=decision.pod,
+        uid=decision.pod_uid,
+        annotations={CLAIM_GENERATION: fence_value(decision.claim, decision.generation)},
+    )
+    if result.outcome is FenceOutcome.BOUND:
+        return _standing(decision, result.node, result.claim)
+    return Answer(_FENCE[result.outcome], result.message)
+
+
+async def _look(client: KubeClient, decision: Bind | Evict) -> Answer | None:
+    """Where the pod is; None = unbound."""
+    try:
+        pod = await read_pod(client, namespace=decision.namespace, name=decision.pod)
+    except NotFound as e:
+        return Answer(Finding.GONE, str(e))
+    except InvalidRequest as e:
+        return Answer(Finding.REFUSED, str(e))
+    except Unavailable as e:
+        return Answer(Finding.UNCLEAR, str(e))
+    if pod.metadata.uid != decision.pod_uid:
+        return Answer(Finding.GONE, f"the pod of this name is another one (uid {pod.metadata.uid})")
+    if not pod.spec.node_name:
+        return None
+    return _standing(decision, pod.spec.node_name, pod.metadata.annotations.get(CLAIM, ""))
+
+
+def _standing(decision: Bind | Evict, node: str, claim: str) -> Answer:
+    if claim == decision.claim:
+        return Answer(Finding.BOUND, node=node)
+    return Answer(Finding.ELSEWHERE, f"the pod is bound to {node} under claim {claim or 'none'}", node=node)

@@ -1,0 +1,76 @@
+"""The binder, wired: decisions of the bus in, calls to Kubernetes, outcomes out.
+
+It may be killed at any moment, and nothing has to be written down for that:
+
+- killed before the call: the decision was not acknowledged, so the broker delivers it again, and so does the ledger, whose outbox keeps it
+  open until a result is recorded;
+- killed after the call, or with the call on its way: the repeated Binding names the resourceVersion of before, so the API server refuses it,
+  and the pod then shows that it is bound, with our claim on it: BOUND, once. Fences and evictions are the same when repeated;
+- killed after the outcome was published, before the acknowledgement: the outcome is published twice, and the ledger's inbox takes one;
+- killed while looking into a decision that was reported as UNKNOWN and acknowledged: the ledger keeps the claim and sends the decision again;
+- killed, and started with an old decision in the stream whose claim was revoked meanwhile: the pod bears the fence (`core.fence`).
+"""
+
+import asyncio
+import logging
+
+from hbox_common.bus import Bus
+from hbox_common.errors import HBoxError
+from hbox_common.events import BindDecided, EvictDecided, NodeDecided
+from hbox_common.kube import KubeClient
+from hbox_common.runtime import Condition, Health
+
+from .adapters.nodes import NodeWorker
+from .core import Binder
+from .settings import BinderSettings
+from .worker import Worker
+
+log = logging.getLogger(__name__)
+
+HEALTH_S = 1.0
+STARTING_S = 0.05
+
+#: So many batches of binds are handled side by side: a slow pod holds up its own batch alone.
+BIND_READERS = 4
+EVICTION_READERS = 2
+BATCH = 16
+
+
+async def run(settings: BinderSettings, health: Health) -> None:
+    """The service, until cancelled."""
+    async with (
+        KubeClient.connect(settings.kubeconfig, user_agent="hbox-binder", connections=settings.concurrency + 8) as client,
+        Bus.connect(settings.nats_url, name="binder", instance=settings.instance) as bus,
+    ):
+        worker = Worker(Binder(settings.limits()), client, bus, health.condition("kube"))
+        nodes = NodeWorker(client, bus)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_watch_health(health, client, bus))
+            group.create_task(worker.run())
+            for _ in range(EVICTION_READERS):
+                group.create_task(bus.consume("binder-evictions", [EvictDecided], worker.handle, batch=BATCH))
+            for _ in range(BIND_READERS):
+                group.create_task(bus.consume("binder-binds", [BindDecided], worker.handle, batch=BATCH))
+            group.create_task(bus.consume("binder-nodes", [NodeDecided], nodes.handle))
+
+
+async def _watch_health(health: Health, client: KubeClient, bus: Bus) -> None:
+    on_kube, on_bus = health.condition("kube"), health.condition("bus")
+    while True:
+        if bus.connected:
+            on_bus.ok()
+        else:
+            on_bus.bad("NATS cannot be reached")
+        if not on_kube.good:
+            await _probe(client, on_kube)
+        await asyncio.sleep(HEALTH_S if health.ready else STARTING_S)
+
+
+async def _probe(client: KubeClient, on_kube: Condition) -> None:
+    """Calls of the worker tell that the API server answers; without work, or after trouble, this does."""
+    try:
+        await client.json("GET", "/version")
+    except HBoxError as e:
+        on_kube.bad(str(e))
+    else:
+        on_kube.ok()

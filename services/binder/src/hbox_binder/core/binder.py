@@ -1,0 +1,424 @@
+"""The binder's mind: decisions in, calls out, answers in, outcomes out.
+
+Theory of operation. Every decision becomes a task in the lane of its pod; a lane has one call under way at most, so two calls can never disagree
+about a pod. Ready tasks stand in three lines, served in this order: fences, evictions, binds; each call takes a slot. A call either settles its
+task (`calls.settles`), turns it into a fence, or puts it off with growing delay. What is not settled after `patience_s` is reported as
+UNKNOWN, so that nobody waits for it, and worked on all the same.
+
+Rules, which `validate` and the property tests hold it to:
+- One call per pod at a time.
+- Of one claim the highest decision counts (its generation; of equals the eviction). A lower one that is not under way is not begun any more:
+  it follows the higher one and shares its outcome. One that is under way is answered first.
+- A decision that is here already is joined; one that was settled lately gets its outcome again; both without a call.
+- A decision of an older epoch than the highest seen is dropped, also when it waits here and was not begun: the ledger sends what
+  it still wants in its new epoch. What was begun goes on, since only an outcome can say what became of it.
+- Every other decision gets an outcome in the end.
+
+Nothing here has to survive a crash: see `hbox_binder.app`.
+"""
+
+import heapq
+import itertools
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import TypeAlias
+
+from hbox_common.events import Bind, BindOutcome, Evict, EvictKind, Outcome
+from hbox_common.model import ClaimId, DecisionId, Epoch, PodUid
+
+from .calls import Answer, Call, Finding, Verb, fence_after, settles
+from .pace import Limits, TokenBucket
+
+Decision: TypeAlias = Bind | Evict
+
+#: Binds that the rate holds back are released in groups, not one timer each.
+_PACE_S = 0.005
+_BURST_S = 0.05
+_LONGEST_WISH_S = 30.0
+
+
+# --- what happens
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    epoch: Epoch
+    decisions: tuple[Decision, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The call of this decision has ended."""
+
+    decision: DecisionId
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    """Time has passed; due at `next_wake`, harmless at any other moment."""
+
+
+Event: TypeAlias = Decided | Answered | Ticked
+
+
+# --- what is to be done
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Make this call and hand back its answer, once."""
+
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Publish this outcome; its decision may be acknowledged then. An UNKNOWN is followed by others until one settles it."""
+
+    outcome: Outcome
+    kind: EvictKind | None  #: of the decision; None = a bind
+    again: bool = False  #: it was settled before, and this is a repetition
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """This decision may be acknowledged with nothing to publish: it is stale, or it was reported as unknown and is being worked on."""
+
+    decision: DecisionId
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """Evictions are held back from now on, or not any more."""
+
+    open: bool
+    waiting: int
+
+
+Effect: TypeAlias = Start | Report | Acknowledge | Breaker
+
+
+# --- state
+
+
+class _State(Enum):
+    READY = auto()  #: in one of the lines
+    BLOCKED = auto()  #: its lane has a call under way
+    RUNNING = auto()
+    PUT_OFF = auto()  #: a timer makes it ready
+    OVER = auto()  #: settled, dropped or following another
+
+
+@dataclass(slots=True, eq=False)
+class _Task:
+    decision: Decision
+    epoch: Epoch
+    call: Call
+    state: _State = _State.READY
+    begun: bool = False
+    attempts: int = 0
+    reported: bool = False  #: as UNKNOWN
+    message: str = ""  #: of the last answer
+    followers: list[Decision] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Lane:
+    tasks: list[_Task] = field(default_factory=list)
+    running: _Task | None = None
+
+
+def _rank(decision: Decision) -> tuple[int, bool]:
+    return decision.generation, isinstance(decision, Evict)
+
+
+class Binder:
+    """`step` takes what happened and returns what is to be done. `now`: monotonic seconds; `wall`: seconds since the epoch."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.epoch = Epoch(0)  #: the highest seen
+        self._tasks: dict[DecisionId, _Task] = {}  #: all that are not over
+        self._lanes: dict[PodUid, _Lane] = {}  #: of pods with tasks
+        self._lines: dict[Verb, deque[_Task]] = {Verb.FENCE: deque(), Verb.EVICT: deque(), Verb.BIND: deque()}
+        self._running = dict.fromkeys(Verb, 0)
+        self._timers: list[tuple[float, int, bool, _Task]] = []  #: (due, order, whether to report or to try again, task)
+        self._order = itertools.count()
+        self._binds = TokenBucket(rate_per_s=limits.binds_per_s, burst=limits.binds_per_s * _BURST_S)
+        self._evictions = TokenBucket(rate_per_s=limits.evictions_per_min / 60, burst=limits.evictions_per_min)
+        self._breaker_open = False
+        self._paced_until: float | None = None  #: when a rate lets the next call through
+        self._settled: OrderedDict[DecisionId, Outcome] = OrderedDict()
+        self._last_word: OrderedDict[ClaimId, tuple[tuple[int, bool], DecisionId]] = OrderedDict()
+
+    def step(self, event: Event, *, now: float, wall: float) -> list[Effect]:
+        """Take in one event. Raises KeyError for an answer to a call that is not under way."""
+        effects: list[Effect] = []
+        match event:
+            case Decided():
+                self._rise(event.epoch, effects)
+                for decision in event.decisions:
+                    self._take(event.epoch, decision, now, wall, effects)
+            case Answered():
+                self._answered(self._tasks[event.decision], event.answer, now, wall, effects)
+            case Ticked():
+                pass
+        self._run_timers(now, wall, effects)
+        self._start(now, wall, effects)
+        return effects
+
+    def next_wake(self) -> float | None:
+        """When `Ticked` is due, in monotonic seconds; None while nothing waits for time."""
+        while self._timers and self._timers[0][3].state is _State.OVER:
+            heapq.heappop(self._timers)
+        due = [self._timers[0][0]] if self._timers else []
+        if self._paced_until is not None:
+            due.append(self._paced_until)
+        return min(due, default=None)
+
+    @property
+    def running(self) -> int:
+        return sum(self._running.values())
+
+    @property
+    def waiting(self) -> int:
+        """Tasks that are not settled and have no call under way."""
+        return len(self._tasks) - self.running
+
+    # --- decisions
+
+    def _rise(self, epoch: Epoch, effects: list[Effect]) -> None:
+        if epoch <= self.epoch:
+            return
+        self.epoch = epoch
+        for task in [task for task in self._tasks.values() if not task.begun]:
+            effects += [Acknowledge(decision.id, stale=True) for decision in self._end(task)]
+
+    def _take(self, epoch: Epoch, decision: Decision, now: float, wall: float, effects: list[Effect]) -> None:
+        if epoch < self.epoch:
+            effects.append(Acknowledge(decision.id, stale=True))
+            return
+        if (settled := self._settled.get(decision.id)) is not None:
+            self._settled.move_to_end(decision.id)
+            effects.append(Report(settled, _kind(decision), again=True))
+            return
+        if (known := self._tasks.get(decision.id)) is not None:
+            known.epoch = epoch
+            if known.reported:
+                effects.append(Acknowledge(decision.id, stale=False))
+            return
+        rank = _rank(decision)
+        word = self._last_word.get(decision.claim)
+        if word is not None and word[0] > rank and (settled := self._settled.get(word[1])) is not None:
+            self._report(decision, settled.outcome, Answer(Finding.UNCLEAR, settled.message, settled.node), wall, effects)
+            return
+        lane = self._lanes.setdefault(decision.pod_uid, _Lane())
+        rivals = [task for task in lane.tasks if task.decision.claim == decision.claim]
+        higher = next((t for t in rivals if any(f.id == decision.id for f in t.followers)), None)
+        if higher is None:
+            higher = max((t for t in rivals if _rank(t.decision) > rank), key=lambda t: _rank(t.decision), default=None)
+            if higher is not None:
+                higher.followers.append(decision)
+        if higher is not None:
+            if higher.reported:
+                effects.append(Acknowledge(decision.id, stale=False))
+            return
+        task = _Task(decision, epoch, _first_call(decision))
+        for lower in rivals:
+            if lower.state is not _State.RUNNING and _rank(lower.decision) < rank:
+                task.followers += self._end(lower)
+        lane = self._lanes.setdefault(decision.pod_uid, _Lane())
+        lane.tasks.append(task)
+        self._tasks[decision.id] = task
+        self._ready(task)
+        if isinstance(decision, Evict):
+            self._timer(now + self.limits.patience_s, task, report=True)
+
+    # --- calls
+
+    def _start(self, now: float, wall: float, effects: list[Effect]) -> None:
+        self._paced_until = None
+        while self.running < self.limits.slots and (task := self._front(Verb.FENCE)):
+            self._begin(task, now, wall, effects)
+        held = False
+        while self.running < self.limits.slots and (task := self._front(Verb.EVICT)):
+            if held := not self._evictions.take(now):
+                self._pace(now + self._evictions.wait_s(now), now)
+                break
+            self._begin(task, now, wall, effects)
+        waiting = len(self._lines[Verb.EVICT])
+        if held != self._breaker_open and (held or not waiting):
+            self._breaker_open = held
+            effects.append(Breaker(held, waiting))
+        most = self.limits.slots - self.limits.urgent_slots
+        while self.running < self.limits.slots and self._running[Verb.BIND] < most and (task := self._front(Verb.BIND)):
+            if not self._binds.take(now):
+                self._pace(now + self._binds.wait_s(now), now)
+                break
+            self._begin(task, now, wall, effects)
+
+    def _front(self, verb: Verb) -> _Task | None:
+        """The first task of the line that can begin; those before it are over, or wait for their lane."""
+        line = self._lines[verb]
+        while line:
+            task = line[0]
+            if task.state is _State.READY:
+                if self._lanes[task.decision.pod_uid].running is None:
+                    return task
+                task.state = _State.BLOCKED
+            line.popleft()
+        return None
+
+    def _begin(self, task: _Task, now: float, wall: float, effects: list[Effect]) -> None:
+        self._lines[task.call.verb].popleft()
+        decision = task.decision
+        if isinstance(decision, Bind) and task.call.verb is Verb.BIND and 0 < decision.deadline <= wall:
+            task.call = Call(Verb.FENCE, decision, then=BindOutcome.EXPIRED)
+            task.message = "its deadline passed"
+        if not task.begun:
+            task.begun = True
+            if isinstance(decision, Bind):
+                self._timer(now + self.limits.patience_s, task, report=True)
+        task.state = _State.RUNNING
+        self._lanes[decision.pod_uid].running = task
+        self._running[task.call.verb] += 1
+        effects.append(Start(task.call))
+
+    def _answered(self, task: _Task, answer: Answer, now: float, wall: float, effects: list[Effect]) -> None:
+        lane = self._lanes[task.decision.pod_uid]
+        if lane.running is not task:
+            raise KeyError(task.decision.id)
+        lane.running = None
+        self._running[task.call.verb] -= 1
+        if answer.message:
+            task.message = answer.message
+        elif task.call.verb is Verb.FENCE and answer.finding is Finding.UNBOUND:
+            answer = replace(answer, message=task.message)
+        outcome = settles(task.call, answer.finding)
+        higher = max(
+            (t for t in lane.tasks if t.decision.claim == task.decision.claim and _rank(t.decision) > _rank(task.decision)),
+            key=lambda t: _rank(t.decision),
+            default=None,
+        )
+        if outcome is not None:
+            for decision in self._end(task):
+                self._report(decision, outcome, answer, wall, effects)
+        elif higher is not None:
+            higher.followers += self._end(task)
+        elif (then := fence_after(task.call, answer.finding)) is not None:
+            task.call, task.attempts = Call(Verb.FENCE, task.decision, then=then), 0
+            self._ready(task)
+        else:
+            task.state = _State.PUT_OFF
+            self._timer(now + self._delay_s(task, answer), task, report=False)
+            task.attempts += 1
+        for blocked in lane.tasks:
+            if blocked.state is _State.BLOCKED:
+                self._ready(blocked)
+
+    def _delay_s(self, task: _Task, answer: Answer) -> float:
+        if answer.finding is Finding.REFUSED:
+            return self.limits.retry_cap_s
+        own = min(self.limits.retry_cap_s, self.limits.retry_base_s * 2.0 ** min(task.attempts, 20))
+        return max(own, min(answer.retry_after_s or 0.0, _LONGEST_WISH_S))
+
+    # --- the life of a task
+
+    def _ready(self, task: _Task) -> None:
+        task.state = _State.READY
+        self._lines[task.call.verb].append(task)
+
+    def _end(self, task: _Task) -> Iterator[Decision]:
+        """Take the task out; its decision and those that follow it are the caller's to answer."""
+        task.state = _State.OVER
+        del self._tasks[task.decision.id]
+        lane = self._lanes[task.decision.pod_uid]
+        lane.tasks.remove(task)
+        if not lane.tasks:
+            del self._lanes[task.decision.pod_uid]
+        return iter((task.decision, *task.followers))
+
+    def _report(self, decision: Decision, outcome: BindOutcome, answer: Answer, wall: float, effects: list[Effect]) -> None:
+        said = Outcome(
+            decision=decision.id,
+            claim=decision.claim,
+            generation=decision.generation,
+            job=decision.job,
+            pod_uid=decision.pod_uid,
+            outcome=outcome,
+            node=answer.node,
+            message=answer.message,
+            at=wall,
+            traceparent=answer.traceparent or decision.traceparent,
+        )
+        effects.append(Report(said, _kind(decision)))
+        if outcome is BindOutcome.UNKNOWN:
+            return
+        self._settled[decision.id] = said
+        word = self._last_word.get(decision.claim)
+        if word is None or word[0] < _rank(decision):
+            self._last_word[decision.claim] = (_rank(decision), decision.id)
+            self._last_word.move_to_end(decision.claim)
+        while len(self._settled) > self.limits.remembered:
+            self._settled.popitem(last=False)
+        while len(self._last_word) > self.limits.remembered:
+            self._last_word.popitem(last=False)
+
+    # --- time
+
+    def _timer(self, due: float, task: _Task, *, report: bool) -> None:
+        heapq.heappush(self._timers, (due, next(self._order), report, task))
+
+    def _run_timers(self, now: float, wall: float, effects: list[Effect]) -> None:
+        while self._timers and self._timers[0][0] <= now:
+            _, _, report, task = heapq.heappop(self._timers)
+            if task.state is _State.OVER:
+                continue
+            if report:
+                task.reported = True
+                for decision in (task.decision, *task.followers):
+                    self._report(decision, BindOutcome.UNKNOWN, Answer(Finding.UNCLEAR, task.message), wall, effects)
+                self._timer(now + self.limits.unknown_every_s, task, report=True)
+            elif task.state is _State.PUT_OFF:
+                self._ready(task)
+
+    def _pace(self, until: float, now: float) -> None:
+        until = max(until, now + _PACE_S)
+        self._paced_until = until if self._paced_until is None else min(until, self._paced_until)
+
+    def validate(self) -> None:
+        """Assert what has to hold between any two steps."""
+        running = [task for task in self._tasks.values() if task.state is _State.RUNNING]
+        assert len(running) == self.running <= self.limits.slots
+        assert sum(len(lane.tasks) for lane in self._lanes.values()) == len(self._tasks)
+        for uid, lane in self._lanes.items():
+            assert lane.tasks, "an empty lane is removed"
+            assert [t for t in lane.tasks if t.state is _State.RUNNING] == ([lane.running] if lane.running else [])
+            for task in lane.tasks:
+                assert task.decision.pod_uid == uid
+                assert self._tasks[task.decision.id] is task
+                assert task.state is not _State.OVER
+                assert task.state is not _State.BLOCKED or lane.running is not None
+                assert task.state is not _State.READY or task in self._lines[task.call.verb]
+                assert task.decision.id not in self._settled
+                assert task.epoch <= self.epoch
+                followed = [other for other in lane.tasks if other.decision.claim == task.decision.claim]
+                assert all(
+                    _rank(task.decision) >= _rank(other.decision) or task.state is _State.RUNNING for other in followed
+                ), "a lower decision waits beside a higher one"
+
+
+def _kind(decision: Decision) -> EvictKind | None:
+    return decision.kind if isinstance(decision, Evict) else None
+
+
+def _first_call(decision: Decision) -> Call:
+    if isinstance(decision, Bind):
+        return Call(Verb.BIND, decision, resource_version=decision.resource_version)
+    if decision.kind is EvictKind.REVOKE:
+        return Call(Verb.FENCE, decision, then=BindOutcome.REVOKED)
+    return Call(Verb.EVICT, decision)

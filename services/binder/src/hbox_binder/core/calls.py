@@ -1,0 +1,97 @@
+"""Calls to the API server, and what an answer means for a decision.
+
+    verb    finding    the pod                                    outcome
+    ------  ---------  -----------------------------------------  ------------------------------------------------
+    BIND    BOUND      is on our node under our claim             BOUND
+    BIND    ELSEWHERE  is bound under another claim, or none      CONFLICT
+    BIND    GONE       uid absent, or being deleted unbound       GONE
+    BIND    FENCED     unbound, bears a later fence               none yet: FENCE, then REVOKED
+    BIND    REFUSED    unbound, and the server never will         none yet: FENCE, then REJECTED
+    BIND    UNBOUND    changed while it was being bound           none yet: BIND on the new resourceVersion
+    BIND    UNCLEAR    nobody knows                               none yet: BIND again, which looks first where it has to
+    FENCE   UNBOUND    cannot be bound by this claim any more     what the fence was for: REVOKED, EXPIRED, REJECTED
+    FENCE   BOUND      was bound before the fence                 BOUND: the ledger evicts
+    FENCE   ELSEWHERE  as above                                   CONFLICT
+    FENCE   GONE       as above                                   GONE
+    FENCE   REFUSED    we may not write on it                     REJECTED where that was coming, else none yet: FENCE
+    EVICT   ACCEPTED   is being deleted                           EVICTED
+    EVICT   GONE       as above                                   GONE
+    EVICT   BLOCKED    disruption budget, or a busy server        none yet: EVICT
+    EVICT   REFUSED    we may not                                 none yet: EVICT, in no hurry
+
+A bind's outcome that lets the ledger free the claim is given only when the pod bears our fence, is bound otherwise or is gone: the same
+decision, delivered once more to a binder that remembers nothing, can then do no harm.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hbox_common.events import Bind, BindOutcome, Evict
+
+
+class Verb(StrEnum):
+    BIND = "bind"
+    FENCE = "fence"
+    EVICT = "evict"
+
+
+class Finding(StrEnum):
+    """What a call learnt about the pod."""
+
+    BOUND = "bound"
+    ELSEWHERE = "elsewhere"
+    UNBOUND = "unbound"
+    FENCED = "fenced"
+    GONE = "gone"
+    ACCEPTED = "accepted"
+    BLOCKED = "blocked"
+    REFUSED = "refused"
+    UNCLEAR = "unclear"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    finding: Finding
+    message: str = ""
+    node: str = ""  #: where the pod is, if it is bound
+    resource_version: str = ""  #: the pod's, where it was read
+    retry_after_s: float | None = None  #: the server's wish
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call to make now. `then` is the outcome of a fence that finds the pod unbound."""
+
+    verb: Verb
+    decision: Bind | Evict
+    resource_version: str = ""  #: what fences a BIND
+    then: BindOutcome = BindOutcome.UNKNOWN
+
+
+_SETTLED: dict[tuple[Verb, Finding], BindOutcome] = {
+    (Verb.BIND, Finding.BOUND): BindOutcome.BOUND,
+    (Verb.BIND, Finding.ELSEWHERE): BindOutcome.CONFLICT,
+    (Verb.BIND, Finding.GONE): BindOutcome.GONE,
+    (Verb.FENCE, Finding.BOUND): BindOutcome.BOUND,
+    (Verb.FENCE, Finding.ELSEWHERE): BindOutcome.CONFLICT,
+    (Verb.FENCE, Finding.GONE): BindOutcome.GONE,
+    (Verb.EVICT, Finding.ACCEPTED): BindOutcome.EVICTED,
+    (Verb.EVICT, Finding.GONE): BindOutcome.GONE,
+}
+
+_FENCE_NEXT: dict[Finding, BindOutcome] = {Finding.FENCED: BindOutcome.REVOKED, Finding.REFUSED: BindOutcome.REJECTED}
+
+
+def settles(call: Call, finding: Finding) -> BindOutcome | None:
+    """The outcome of the decision, or None where the answer leaves it open."""
+    if call.verb is Verb.FENCE and (
+        finding is Finding.UNBOUND or (finding is Finding.REFUSED and call.then is BindOutcome.REJECTED)
+    ):
+        return call.then
+    return _SETTLED.get((call.verb, finding))
+
+
+def fence_after(call: Call, finding: Finding) -> BindOutcome | None:
+    """What a fence is to be set for after this answer to a BIND; None = no fence."""
+    return _FENCE_NEXT.get(finding) if call.verb is Verb.BIND else None

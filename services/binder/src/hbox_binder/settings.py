@@ -1,0 +1,31 @@
+"""Settings of the binder."""
+
+from typing import ClassVar
+
+from pydantic import Field
+
+from hbox_common.runtime import Settings
+
+from .core import Limits
+
+
+class BinderSettings(Settings):
+    service: ClassVar[str] = "binder"
+
+    binds_per_s: float = Field(2000.0, gt=0, le=100_000, description="bindings begun per second at most")
+    evictions_per_min: float = Field(
+        2000.0, ge=1, le=1_000_000, description="evictions begun per minute at most; what goes beyond is held back"
+    )
+    concurrency: int = Field(32, ge=8, le=512, description="calls to the Kubernetes API under way at once, 8 to 512")
+    patience_s: float = Field(
+        3.0, gt=0, le=60, description="seconds until a decision that is not settled is reported as unknown"
+    )
+
+    def limits(self) -> Limits:
+        return Limits(
+            slots=self.concurrency,
+            urgent_slots=self.concurrency // 8,
+            binds_per_s=self.binds_per_s,
+            evictions_per_min=self.evictions_per_min,
+            patience_s=self.patience_s,
+        )

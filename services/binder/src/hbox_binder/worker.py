@@ -1,0 +1,180 @@
+"""The core at work: deliveries in, calls made, outcomes published, deliveries acknowledged, in this order."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from hbox_common.bus import Bus, Delivery, LeadEdgeBatcher
+from hbox_common.clock import monotonic_s, wall_s
+from hbox_common.errors import InvalidRequest
+from hbox_common.events import BindDecided, EvictDecided, Outcome, OutcomesObserved
+from hbox_common.kube import KubeClient
+from hbox_common.model import DecisionId
+from hbox_common.runtime import Condition
+from hbox_common.telemetry import record
+
+from . import metrics
+from .adapters.cluster import carry_out
+from .core import (
+    Acknowledge,
+    Answer,
+    Answered,
+    Binder,
+    Breaker,
+    Call,
+    Decided,
+    Effect,
+    Event,
+    Finding,
+    Report,
+    Start,
+    Ticked,
+    Verb,
+)
+
+log = logging.getLogger(__name__)
+
+#: Everything is in one shard today.
+SHARD = "0"
+
+
+@dataclass(slots=True, eq=False)
+class _Handling:
+    """A call of `handle` that waits for the outcomes of its decisions."""
+
+    left: int
+    over: "asyncio.Future[None]"
+
+
+class Worker:
+    """One loop runs it all, and the core is only touched between awaits: it needs no lock."""
+
+    def __init__(self, core: Binder, client: KubeClient, bus: Bus, on_kube: Condition) -> None:
+        self.core = core
+        self._client, self._on_kube = client, on_kube
+        self._outcomes: LeadEdgeBatcher[Outcome] = LeadEdgeBatcher(bus.publish, self._message, SHARD)
+        self._handlings: dict[DecisionId, list[_Handling]] = {}
+        self._group = asyncio.TaskGroup()
+        self._sooner = asyncio.Event()  #: the core wants to be woken earlier than `_keep_time` sleeps
+        self._sleeping_until: float | None = None
+
+    async def run(self) -> None:
+        """Until cancelled. Calls under way are broken off then, which is as harmless as a crash."""
+        async with self._group:
+            self._group.create_task(self._outcomes.run())
+            self._group.create_task(self._keep_time())
+
+    async def handle(self, deliveries: Sequence[Delivery]) -> None:
+        """Take in decisions, and return when the outcome of each is stored by the broker (or it needs none)."""
+        batches: list[Decided] = []
+        for delivery in deliveries:
+            event = delivery.event
+            assert isinstance(event, BindDecided | EvictDecided)
+            batches.append(Decided(event.epoch, event.binds if isinstance(event, BindDecided) else event.evictions))
+        ids = {decision.id for batch in batches for decision in batch.decisions}
+        handling = _Handling(len(ids), asyncio.get_running_loop().create_future())
+        for id_ in ids:
+            self._handlings.setdefault(id_, []).append(handling)
+        for batch in batches:
+            self._step(batch)
+        if ids:
+            await handling.over
+        now = wall_s()
+        for delivery in deliveries:
+            metrics.DECIDED_S.observe(max(0.0, now - delivery.stored_at))
+
+    # --- the core
+
+    def _step(self, event: Event) -> None:
+        self._execute(self.core.step(event, now=monotonic_s(), wall=wall_s()))
+        due = self.core.next_wake()
+        if due is not None and (self._sleeping_until is None or due < self._sleeping_until):
+            self._sooner.set()
+
+    def _execute(self, effects: Iterable[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Start():
+                    self._group.create_task(self._call(effect.call))
+                case Report():
+                    self._group.create_task(self._publish(effect))
+                case Acknowledge():
+                    if effect.stale:
+                        metrics.STALE.inc()
+                        log.info("a decision of an older epoch was dropped", extra={"decision": effect.decision})
+                    self._release(effect.decision)
+                case Breaker():
+                    metrics.BREAKER.set(effect.open)
+                    if effect.open:
+                        rate = self.core.limits.evictions_per_min
+                        log.warning("more than %g evictions a minute: %d are held back", rate, effect.waiting)
+                    else:
+                        log.warning("evictions are not held back any more")
+        metrics.RUNNING.set(self.core.running)
+        metrics.WAITING.set(self.core.waiting)
+
+    async def _keep_time(self) -> None:
+        while True:
+            self._sooner.clear()
+            self._sleeping_until = self.core.next_wake()
+            wait_s = None if self._sleeping_until is None else max(0.0, self._sleeping_until - monotonic_s())
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._sooner.wait()
+            except TimeoutError:
+                self._step(Ticked())
+
+    # --- effects
+
+    async def _call(self, call: Call) -> None:
+        decision = call.decision
+        started, clock = wall_s(), monotonic_s()
+        answer = await carry_out(self._client, call)
+        took_s = monotonic_s() - clock
+        metrics.CALL_S.labels(call.verb).observe(took_s)
+        if call.verb is Verb.BIND:
+            metrics.BIND_S.observe(took_s)
+        traceparent = record(
+            call.verb, traceparent=decision.traceparent, start=started, end=started + took_s, pod=decision.pod, found=answer.finding
+        )  # fmt: skip
+        if answer.finding is Finding.UNCLEAR:
+            self._on_kube.bad(answer.message)
+        else:
+            self._on_kube.ok()
+        if answer.finding in (Finding.UNCLEAR, Finding.REFUSED, Finding.BLOCKED):
+            _say(call, answer)
+        self._step(Answered(decision.id, replace(answer, traceparent=traceparent)))
+
+    async def _publish(self, report: Report) -> None:
+        outcome = report.outcome
+        try:
+            await self._outcomes.publish(outcome)
+        except InvalidRequest as e:  # a message of the API server too long for the bus; what counts is the rest
+            log.error("an outcome cannot be published whole: %s", e)
+            await self._outcomes.publish(outcome.model_copy(update={"message": outcome.message[:1000]}))
+        if report.again:
+            metrics.REPEATED.inc()
+        elif report.kind is None:
+            metrics.BINDS.labels(outcome.outcome).inc()
+        else:
+            metrics.EVICTIONS.labels(report.kind, outcome.outcome).inc()
+        self._release(outcome.decision)
+
+    def _message(self, outcomes: Sequence[Outcome]) -> OutcomesObserved:
+        return OutcomesObserved(epoch=self.core.epoch, outcomes=tuple(outcomes))
+
+    def _release(self, decision: DecisionId) -> None:
+        for handling in self._handlings.pop(decision, ()):
+            handling.left -= 1
+            if not handling.left and not handling.over.done():
+                handling.over.set_result(None)
+
+
+def _say(call: Call, answer: Answer) -> None:
+    decision = call.decision
+    level = logging.WARNING if answer.finding is Finding.REFUSED else logging.INFO
+    log.log(
+        level, "%s of %s/%s: %s: %s", call.verb, decision.namespace, decision.pod, answer.finding, answer.message,
+        extra={"claim": decision.claim, "job": decision.job},
+    )  # fmt: skip
