@@ -7,7 +7,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import create_engine, func, insert, select, text, update
 
-from hbox_common.errors import Bug, InvalidRequest, Unavailable
+from hbox_common.errors import Bug, Conflict, InvalidRequest, Unavailable
 from hbox_common.events import BindDecided, BindOutcome, ClaimsChanged, PlansAnswered
 from hbox_common.model import Epoch, PodPhase, Queue, QueueName
 from hbox_common.store.schema import migrate
@@ -97,7 +97,7 @@ async def test_a_commit_that_fails_leaves_neither_claim_nor_message_and_the_next
         await published(running)
         running.ledger.books.slots.clear()  # a bug: two pods on one slot of a card
         running.ledger.books.by_node["n0"].cards.clear()
-        with pytest.raises(Bug, match="constraint"):
+        with pytest.raises(Conflict, match="constraint"):
             await running.propose(kit.plan("q", ("other", "n0", (kit.whole(0),))))
         assert not await published(running)
         await running.propose(kit.plan("r", ("third", "n0", (kit.whole(0),))), kit.plan("s", ("fourth", "n0", (kit.whole(1),))))

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
 
@@ -45,8 +46,7 @@ PAGE = 1000
 
 async def run(settings: LedgerSettings, health: Health) -> None:
     """Serve until cancelled. Ends with Conflict when another ledger has taken over the database."""
-    database, books = health.condition("database"), health.condition("books")
-    queues_synced = health.condition("queues")
+    conditions = Conditions(*(health.condition(name) for name in ("database", "bus", "queues", "books")))
     async with (
         Store.open(settings.database_url, metadata=tables.metadata, versions=tables.VERSIONS) as store,
         KubeClient.connect(settings.kubeconfig, user_agent="hbox-quota-ledger") as kube,
@@ -54,15 +54,15 @@ async def run(settings: LedgerSettings, health: Health) -> None:
     ):
         relay = Relay(store, bus)
         ledger = await Ledger.begin(store, relay, clock=wall_s)
-        database.ok()
-        books.bad("waiting for nodes, queues and pods")
+        conditions.database.ok()
+        conditions.books.bad("waiting for nodes, queues and pods")
         queues = Informer(kube, QUEUES, QueueObject)
         shell = Shell(settings, ledger, bus, queues)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(relay.run())
                 tasks.create_task(queues.run(shell.on_queues))
-                tasks.create_task(shell.drop_deleted_queues(queues_synced))
+                tasks.create_task(shell.drop_deleted_queues(conditions.queues))
                 tasks.create_task(
                     bus.follow(
                         [NodeStateChanged, HealthVerdict],
@@ -75,13 +75,23 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                 tasks.create_task(bus.consume("quota-ledger-outcomes", [OutcomesObserved], shell.on_outcomes))
                 tasks.create_task(bus.consume("quota-ledger-pods", [PodsObserved], shell.on_pods))
                 tasks.create_task(bus.serve(ClaimsAsked, shell.answer))
-                tasks.create_task(shell.reconcile(books))
+                tasks.create_task(shell.reconcile(conditions.books))
                 tasks.create_task(shell.tell_queues())
-                tasks.create_task(shell.tick(database))
+                tasks.create_task(shell.tick(conditions))
                 tasks.create_task(shell.forget())
                 tasks.create_task(shell.stop_when_taken_over())
         finally:
             await relay.flush()
+
+
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """What the ledger needs to be ready."""
+
+    database: Condition
+    bus: Condition
+    queues: Condition
+    books: Condition
 
 
 class Shell:
@@ -124,8 +134,13 @@ class Shell:
 
     async def drop_deleted_queues(self, synced: Condition) -> None:
         """Drop the queues that were deleted while no ledger ran."""
-        synced.bad("reading queues from Kubernetes")
-        await self._queues.synced.wait()
+        while not self._queues.synced.is_set():
+            synced.bad(self._queues.last_error or "reading queues from Kubernetes")
+            try:
+                async with asyncio.timeout(TICK_S):
+                    await self._queues.synced.wait()
+            except TimeoutError:
+                pass  # say again what it waits for
         there = {queue.metadata.name for queue in self._queues.store.values()}
         for name in [name for name in self._ledger.books.queues if name not in there]:
             await _insist(partial(self._ledger.drop_queue, name))
@@ -183,14 +198,18 @@ class Shell:
                     break
             await asyncio.sleep(QUEUE_WINDOW_S)
 
-    async def tick(self, condition: Condition) -> NoReturn:
+    async def tick(self, conditions: Conditions) -> NoReturn:
         while True:
-            await asyncio.sleep(TICK_S)
+            if self._bus.connected:
+                conditions.bus.ok()
+            else:
+                conditions.bus.bad("NATS cannot be reached")
             try:
                 await self._ledger.tick()
-                condition.ok()
+                conditions.database.ok()
             except Unavailable as e:
-                condition.bad(str(e))
+                conditions.database.bad(str(e))
+            await asyncio.sleep(TICK_S)
 
     async def forget(self) -> NoReturn:
         while True:

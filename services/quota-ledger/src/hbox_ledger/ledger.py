@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from hbox_common.clock import Clock
-from hbox_common.errors import Conflict, Unavailable
+from hbox_common.errors import Bug, Conflict, Unavailable
 from hbox_common.events import OutcomesObserved, PlanAnswer, PlansProposed, PodsObserved, encode
 from hbox_common.model import (
     DEFAULT_QUEUE,
@@ -34,6 +34,7 @@ from hbox_common.model import (
     Verdict,
 )
 from hbox_common.store import Letter, Store
+from hbox_common.telemetry import record
 
 from . import metrics
 from .adapters import load, tables
@@ -301,12 +302,19 @@ class Ledger:
                 except Conflict as e:
                     self.taken_over.set()
                     raise Unavailable(e.message, hint=e.hint) from e
+                except Bug as e:
+                    # Not a reason to stop: nothing was committed and the books are read anew. The message that led here has to be found.
+                    log.critical("a decision breaks a rule of the database and was not made: %s", e)
+                    raise Conflict(f"the database refuses what was decided: {e.message}") from e
                 journal.adopt(head)
             if opens:
                 books.frozen = False
                 metrics.FROZEN.set(0)
             self._stale = False
         self._tell(step, outgoing)
+        ended = self._clock()
+        for bind in step.binds:
+            record("commit", traceparent=bind.traceparent, start=step.now, end=ended, plan=bind.plan)
 
     def _outgoing(self, step: Step, *, durable: bool) -> list[Outgoing]:
         out = []
