@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import AsyncIterator
 
@@ -88,12 +89,14 @@ async def test_a_new_custom_resource_is_served_once_it_is_established_and_gone_w
     entry = next(each for each in resources["resources"] if each["name"] == "widgets")
     assert (entry["kind"], entry["shortNames"], entry["namespaced"]) == ("Widget", ["wd"], True)
     await raw.made(widgets, {"apiVersion": f"{GROUP}/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"size": 1}})
+    watching = asyncio.create_task(raw.watch(widgets, until=lambda events: events[-1]["type"] == "DELETED", timeout_s=20))
     assert (await raw.delete(f"{CRDS}/{WIDGETS}"))[0] == 200
 
     async def gone() -> bool:
         return (await raw.get(widgets))[0] == 404
 
-    await eventually(gone)
+    await eventually(gone, timeout_s=20)
+    await watching  # the server ends it, whatever it has told by then
 
 
 def a_widget(name: str, **spec: object) -> Json:

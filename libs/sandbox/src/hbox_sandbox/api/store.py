@@ -83,17 +83,22 @@ class Subscription:
         self._wake = wake
         self._capacity = capacity
         self.events: deque[Event] = deque()
-        self.overflowed = False
+        self.ended = False
+        """The watcher fell behind, or what it watches is served no more: it has to start anew."""
 
     def offer(self, event: Event) -> None:
         seen = self.narrow(event)
-        if seen is None or self.overflowed:
+        if seen is None or self.ended:
             return
         if len(self.events) >= self._capacity:
-            self.overflowed = True
             self.events.clear()
-        else:
-            self.events.append(seen)
+            self.end()
+            return
+        self.events.append(seen)
+        self._wake()
+
+    def end(self) -> None:
+        self.ended = True
         self._wake()
 
     def narrow(self, event: Event) -> Event | None:
@@ -202,8 +207,11 @@ class Store:
         return self._collections.setdefault(storage, Collection(history=self._history, start=self.revision))
 
     def close(self, storage: str) -> None:
-        self._collections.pop(storage, None)
+        """Serve a collection no more: it is forgotten, and its watches end."""
+        collection = self._collections.pop(storage, None)
         self._fields.pop(storage, None)
+        for watcher in collection.watchers if collection is not None else ():
+            watcher.end()
 
     def collection(self, storage: str) -> Collection:
         return self._collections[storage]

@@ -50,7 +50,7 @@ async def serve_watch(
             await asyncio.sleep(fault.watch_stall_s)
         ends_at = loop.time() + min(query.timeout_s or _DEFAULT_TIMEOUT_S, fault.watch_end_s or _DEFAULT_TIMEOUT_S)
         bookmark_at = loop.time() + bookmark_s
-        while not subscription.overflowed and loop.time() < ends_at:
+        while not subscription.ended and loop.time() < ends_at:
             if subscription.events:
                 woken.clear()
                 lines = [event_line(target.resource, event) for event in subscription.events]
@@ -67,7 +67,7 @@ async def serve_watch(
             except TimeoutError:
                 continue
             woken.clear()
-        if query.bookmarks and not (subscription.overflowed or subscription.events or fault.watch_end_s):
+        if query.bookmarks and not (subscription.ended or subscription.events or fault.watch_end_s):
             await writer.write(bookmark(target.resource, cluster.store.revision))
         return response
     finally:
