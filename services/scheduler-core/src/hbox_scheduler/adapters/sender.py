@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import JobsWaiting, JobVerdict, Plan, PlanAnswer, PlansProposed
-from hbox_common.model import Index, RefusalReason
+from hbox_common.events import JobsWaiting, JobVerdict, Plan, PlansProposed
 
 from .. import metrics
 from ..core import Proposals, Scheduler
@@ -60,15 +59,7 @@ class Sender:
                     await self._say([plan])
                 return
             log.error("job %s/%s cannot be planned: %s", plans[0].namespace, plans[0].name, e)
-            answer = PlanAnswer(
-                plan=plans[0].id,
-                job=plans[0].job,
-                committed=False,
-                reason=RefusalReason.MALFORMED,
-                message=e.message,
-                refresh=Index(0),
-            )
-            scheduler.on_answers(epoch=scheduler.epoch, index=scheduler.index, answers=[answer], now=monotonic_s())
+            scheduler.refuse(plans[0], e.message, now=monotonic_s())
 
     async def _verdicts(self, verdicts: Sequence[JobVerdict]) -> None:
         for start in range(0, len(verdicts), VERDICTS_A_MESSAGE):

@@ -70,9 +70,10 @@ class Planner:
         if len(seats) == len(run):
             return
         reasons = self._reasons(task) if len(seats) < allowed else None
+        over = self.queues.allowance(run[0].job.queue, task.requests).message  # anew: with what was placed just now
         for position, entry in enumerate(run[len(seats) :], start=len(seats)):
             lacks_room = reasons is not None and position < allowed
-            out.failed.append((entry, _verdict(entry, reasons if lacks_room else None, allowance.message)))
+            out.failed.append((entry, _verdict(entry, reasons if lacks_room else None, over)))
 
     def _gang(self, out: Attempt, entry: Entry) -> None:
         journal = Journal(self.columns)

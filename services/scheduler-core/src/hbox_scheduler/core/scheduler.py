@@ -24,6 +24,7 @@ from hbox_common.model import (
     PodUid,
     Queue,
     QueueName,
+    RefusalReason,
     SchedulerId,
     Verdict,
 )
@@ -77,7 +78,7 @@ class Scheduler:
         self.epoch = Epoch(0)
         self.index = Index(0)
         self.frozen = True
-        self._tasks = Tasks(self.columns)
+        self.tasks = Tasks(self.columns)
         self._planner = Planner(
             id=id,
             columns=self.columns,
@@ -219,6 +220,11 @@ class Scheduler:
         self._settle(now)
         return epoch <= self.epoch
 
+    def refuse(self, plan: Plan, message: str, *, now: float) -> None:
+        """A plan that cannot even be sent: as if the ledger had refused it."""
+        answer = PlanAnswer(plan=plan.id, job=plan.job, committed=False, reason=RefusalReason.MALFORMED, message=message)
+        self.on_answers(epoch=self.epoch, index=self.index, answers=[answer], now=now)
+
     def unsaid(self, verdicts: Iterable[JobVerdict], now: float) -> None:
         """Verdicts of a cycle that could not be sent: they are given out again later."""
         for verdict in verdicts:
@@ -304,7 +310,7 @@ class Scheduler:
     # States of jobs.
 
     def _welcome(self, job: Job) -> None:
-        entry = entry_of(job, self._tasks, self._touched)
+        entry = entry_of(job, self.tasks, self._touched)
         self._entries[job.id] = entry
         for task, spec in zip(entry.tasks, job.tasks, strict=True):
             self.policy.learn(task, len(spec.pods))
@@ -313,7 +319,7 @@ class Scheduler:
     def _revise(self, entry: Entry, job: Job) -> None:
         """A new revision. What waits and asks for the same as before goes on waiting."""
         before = entry.kind
-        fresh = entry_of(job, self._tasks, self._touched)
+        fresh = entry_of(job, self.tasks, self._touched)
         moved = fresh.order != entry.order
         entry.job, entry.order, entry.tasks, entry.touched = job, fresh.order, fresh.tasks, self._touched
         if entry.state in (JobState.PROPOSED, JobState.HELD, JobState.DELAYED):
@@ -436,6 +442,11 @@ class Scheduler:
 
     def entry(self, job: JobId) -> Entry | None:
         return self._entries.get(job)
+
+    def is_claimed(self, pod: PodUid) -> bool:
+        """Whether the ledger has said that this pod has a place."""
+        booking = self.bookings.get(pod)
+        return booking is not None and bool(booking.claim)
 
     def placed_on(self) -> dict[PodUid, NodeName]:
         """Where every booked pod is, or is hoped to be."""

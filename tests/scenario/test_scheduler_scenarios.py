@@ -1,0 +1,173 @@
+"""What the scheduler does, drawn."""
+
+from dataclasses import replace
+
+import pytest
+
+from hbox_common.model import Generation, NodeName, Queue, QueueName, QueuePhase, Verdict
+from hbox_scheduler.core.policy import PolicyName
+
+PLACEMENTS = [
+    pytest.param("n1 8 cards", "a 1 card", {"a": "n1:0"}, id="a card is the one with the lowest index"),
+    pytest.param("n1 8 cards \n n2 8 cards", "a 8 cards x2", {"a": "n1:0,1,2,3,4,5,6,7 n2:0,1,2,3,4,5,6,7"}, id="whole nodes"),
+    pytest.param("n1 8 cards", "a 8 cards x2", {}, id="a gang that does not fit whole does not start"),
+    pytest.param("n1 8 cards", "a 4 cards x3 min 2", {"a": "n1:0,1,2,3 n1:4,5,6,7"}, id="a gang starts with its minimum"),
+    pytest.param(
+        "n1 4 cards \n n2 4 cards",
+        "a 4 cards x2 min 1",
+        {"a": "n1:0,1,2,3 n2:0,1,2,3"},
+        id="beyond the minimum as far as it fits",
+    ),
+    pytest.param("n1 2 cards", "low 2 cards \n high 2 cards priority=9", {"high": "n1:0,1"}, id="higher priority goes first"),
+    pytest.param("n1 2 cards", "old 2 cards \n young 2 cards", {"old": "n1:0,1"}, id="among equals the older goes first"),
+    pytest.param(
+        "n1 2 cards", "big 4 cards \n small 1 card", {"small": "n1:0"}, id="what fits need not wait for what does not"
+    ),
+    pytest.param(
+        "n1 8 cards \n n2 8 cards",
+        "a 1 card \n b 1 card \n c 1 card",
+        {"a": "n1:0", "b": "n1:1", "c": "n1:2"},
+        id="binpack fills a node",
+    ),
+    pytest.param(
+        "n1 2 cards shares=10",
+        "a 1 card 30% \n b 1 card 60% \n c 1 card 70%",
+        {"a": "n1:0", "b": "n1:0", "c": "n1:1"},
+        id="shares go where the least is left",
+    ),
+    pytest.param(
+        "n1 1 card shares=10", "a 1 card 30% \n b 1 card 70%", {"a": "n1:0", "b": "n1:0"}, id="30 % and 70 % are a card"
+    ),
+    pytest.param(
+        "n1 1 card shares=10", "a 1 card 30% \n b 1 card", {"a": "n1:0"}, id="a whole card tolerates nobody beside it"
+    ),
+    pytest.param(
+        "n1 1 card shares=2", "a 1 card 10% x3 min 1", {"a": "n1:0 n1:0"}, id="a card takes as many pods as it has shares"
+    ),
+    pytest.param(
+        "n1 2 cards shares=4", "a 2 cards 50% x2", {"a": "n1:0,1 n1:0,1"}, id="several cards of a pod are different ones"
+    ),
+    pytest.param("n1 1 card shares=4 mib=16000", "a 1 card mib=9000 x2 min 1", {"a": "n1:0"}, id="memory in MiB counts"),
+    pytest.param("n1 2 cards bad card 0", "a 1 card", {"a": "n1:1"}, id="an unhealthy card is not used"),
+    pytest.param("n1 8 cards V100 \n n2 8 cards H100", "a 1 card model=H100", {"a": "n2:0"}, id="only models that are allowed"),
+    pytest.param("n1 8 cards \n n2 8 cards label zone=b", "a 1 card on zone=b", {"a": "n2:0"}, id="a node selector is obeyed"),
+    pytest.param(
+        "n1 8 cards taint gpu=:NoSchedule",
+        "a 1 card \n b 1 card tolerates gpu",
+        {"b": "n1:0"},
+        id="taints keep away who does not tolerate",
+    ),
+    pytest.param("n1 8 cards cordoned \n n2 8 cards notready", "a 1 card", {}, id="cordoned and unready nodes take nothing"),
+    pytest.param("n1 2 cards cpu=4", "a 1 card cpu=3 \n b 1 card cpu=3", {"a": "n1:0"}, id="cpu limits too"),
+    pytest.param(
+        "n1 8 cards \n n2 8 cards",
+        "a 4 cards \n b 0 cards cpu=2",
+        {"a": "n1:0,1,2,3", "b": "n1"},
+        id="without cards: beside busy cards",
+    ),
+]
+
+
+@pytest.mark.parametrize(("nodes", "jobs", "expected"), PLACEMENTS)
+def test_placements(world, nodes, jobs, expected) -> None:
+    assert world(nodes).submit(jobs).drawn() == expected
+
+
+def test_fgd_keeps_whole_cards_for_those_who_ask_for_them(world) -> None:
+    drawn = (
+        world("n1 2 cards shares=10 \n n2 2 cards shares=10", policy=PolicyName.FGD)
+        .submit("a 1 card 50% \n b 2 cards \n c 1 card 50%")
+        .drawn()
+    )
+    assert drawn["b"].endswith(":0,1")
+    assert drawn["a"] == drawn["c"]
+
+
+REASONS = [
+    ("n1 8 cards notready", "1 card", "NodeNotReady"),
+    ("n1 8 cards cordoned", "1 card", "NodeUnschedulable"),
+    ("n1 8 cards", "1 card on zone=b", "NodeSelectorMismatch"),
+    ("n1 8 cards taint gpu=:NoSchedule", "1 card", "UntoleratedTaint"),
+    ("n1 8 cards cpu=1", "1 card cpu=2", "Insufficient cpu"),
+    ("n1 4 cards", "8 cards", "NodeInsufficientDevice"),
+    ("n1 1 card bad card 0", "1 card", "CardNotHealth"),
+    ("n1 1 card V100", "1 card model=H100", "CardTypeMismatch"),
+    ("n1 1 card shares=4 mib=16000", "1 card mib=17000", "CardInsufficientMemory"),
+]
+
+
+@pytest.mark.parametrize(("nodes", "request_", "label"), REASONS)
+def test_a_job_that_waits_is_told_why(world, nodes, request_, label) -> None:
+    assert world(nodes).submit(f"a {request_}").why("a") == f"0/1 nodes are available: 1 {label}"
+
+
+USED = [
+    ("shares=1", "1 card 50%", "1 card 50%", "CardTimeSlicingExhausted"),
+    ("shares=4 mib=16000", "1 card mib=9000", "1 card mib=9000", "CardInsufficientMemory"),
+    ("shares=4", "1 card 60%", "1 card 50%", "CardInsufficientMemory"),
+    ("shares=4", "1 card 60% mib=100", "1 card 50% mib=100", "CardInsufficientCore"),
+    ("shares=4", "1 card 99% mib=100 x1", "2 cards", "NodeInsufficientDevice"),
+]
+
+
+@pytest.mark.parametrize(("card", "first", "second", "label"), USED)
+def test_a_card_in_use_says_what_it_lacks(world, card, first, second, label) -> None:
+    assert (
+        world(f"n1 1 card {card}").submit(f"a {first}").submit(f"b {second}").why("b") == f"0/1 nodes are available: 1 {label}"
+    )
+
+
+def test_a_gang_is_told_how_far_it_came(world) -> None:
+    why = world("n1 8 cards \n n2 8 cards \n n3 8 cards cordoned").submit("a 8 cards x4").why("a")
+    assert why == (
+        "2 of 4 pods fit that have to start together; for the next one 0/3 nodes are available: 2 CardTimeSlicingExhausted, 1 NodeUnschedulable"
+    )
+
+
+def test_a_release_starts_as_many_as_fit_and_no_more(world) -> None:
+    w = world("n1 2 cards").submit("a 2 cards \n b 1 card \n c 1 card \n d 1 card")
+    assert w.drawn() == {"a": "n1:0,1"}
+    assert w.finish("a").drawn() == {"b": "n1:0", "c": "n1:1"}
+
+
+def test_what_waits_starts_when_a_node_comes_or_is_uncordoned(world) -> None:
+    w = world("n1 2 cards cordoned").submit("a 2 cards")
+    assert w.drawn() == {}
+    uncordoned = w.simulation.scheduler.columns.states[0]
+    w.simulation.put_nodes([replace(uncordoned, unschedulable=False, generation=Generation(2))])
+    w.simulation.run()
+    assert w.drawn() == {"a": "n1:0,1"}
+
+
+def test_a_verdict_of_health_monitor_takes_cards_and_nodes_out_of_use(world) -> None:
+    w = world("n1 2 cards \n n2 2 cards")
+    w.simulation.put_verdict(Verdict(NodeName("n1"), Generation(1), healthy=True, bad_cards=(0,)))
+    w.simulation.put_verdict(Verdict(NodeName("n2"), Generation(1), healthy=False, reason="fan"))
+    assert w.submit("a 1 card \n b 1 card").drawn() == {"a": "n1:1"}
+    assert "NodeUnhealthy" in w.why("b")
+
+
+def test_a_queue_starts_no_more_than_its_capability(world, capped) -> None:
+    w = world("n1 8 cards", queues=[capped("q", cards=3)]).submit("a 2 cards queue=q \n b 2 cards queue=q \n c 1 card queue=q")
+    assert w.drawn() == {"a": "n1:0,1", "c": "n1:2"}
+    assert w.why("b").startswith("QueueCapabilityExceeded: queue q may use 3 of nvidia.com/gpu, 2 are in use")
+    assert w.finish("a").drawn() == {"b": "n1:0,1", "c": "n1:2"}
+
+
+def test_queues_that_are_closed_or_unknown_are_named(world) -> None:
+    closed = Queue(QueueName("shut"), phase=QueuePhase.CLOSED)
+    w = world("n1 8 cards", queues=[closed]).submit("a 1 card queue=shut \n b 1 card queue=nowhere")
+    assert w.why("a").startswith("QueueClosed: queue shut")
+    assert w.why("b").startswith("QueueNotFound: there is no queue nowhere")
+
+
+def test_a_job_starts_when_its_queue_appears(world) -> None:
+    w = world("n1 8 cards").submit("a 1 card queue=late")
+    w.simulation.scheduler.on_queue(Queue(QueueName("late")))
+    w.simulation.run()
+    assert w.drawn() == {"a": "n1:0"}
+
+
+def test_a_gang_with_too_few_pods_is_told_so(world) -> None:
+    why = world("n1 8 cards").submit("a 1 card x2 min 3").why("a")
+    assert why.startswith("GangIncomplete: the gang needs 3 pods and 2 exist")
