@@ -287,6 +287,11 @@ def test_a_group_made_anew_under_its_name_is_another_job() -> None:
     jobs.group(group(uid="new", min_member=1), 0.0)
     batch = settle(jobs)
     assert [j for j, _ in batch.withdrawn] == ["old"]
+    assert [(p.job, p.phase) for p in jobs.phases] == [
+        ("old", JobPhase.PENDING),
+        ("old", JobPhase.DELETED),
+        ("new", JobPhase.PENDING),
+    ]
     assert [j.id for j in batch.pending] == ["new"]
     jobs.group_gone("ml/g", "old", 0.0)
     assert settle(jobs).pending == ()

@@ -158,3 +158,10 @@ def test_a_podgroup_object_is_read_and_an_unknown_phase_counts_as_new() -> None:
     view = group_view(msgspec.json.decode(json.dumps(body), type=kube.PodGroup))
     assert (view.key, view.min_member, view.queue, view.priority_class, view.created_at) == ("ml/g", 4, "q", "high", 0.0)
     assert (view.status.phase, view.status.running, view.status.conditions[0].type) == ("", 2, "T")
+
+
+def test_names_that_no_object_can_have_are_cut_before_they_become_subjects() -> None:
+    view = read(
+        meta={"annotations": {"scheduling.k8s.io/group-name": "g" * 9000, "scheduling.volcano.sh/queue-name": "q" * 9000}}
+    )
+    assert (len(view.group), len(view.queue)) == (253, 253)

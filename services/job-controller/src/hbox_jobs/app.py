@@ -33,7 +33,7 @@ CONDITIONS = ("kube", "bus", "synced")
 STALE_S = 150.0
 
 #: Outcomes that say: whoever planned this had an old view of the job.
-_OLD_VIEW = frozenset({BindOutcome.GONE, BindOutcome.CONFLICT, BindOutcome.REJECTED})
+_OLD_VIEW = frozenset({BindOutcome.GONE, BindOutcome.CONFLICT})
 
 
 async def run(settings: JobControllerSettings, health: Health) -> None:

@@ -40,6 +40,9 @@ VOLCANO_GROUP_NAME = "scheduling.volcano.sh/group-name"
 #: The role of a pod in its Volcano Job.
 TASK_SPEC = "volcano.sh/task-spec"
 
+#: Kubernetes' longest name. Annotations may be longer, name nothing then, and would break the limit of a subject on the bus.
+MAX_NAME = 253
+
 #: Distinct shapes kept; a cluster's day has a few hundred.
 MAX_SHAPES = 10_000
 
@@ -68,9 +71,9 @@ class PodReader:
             deleting=meta.deletion_timestamp is not None,
             gated=bool(spec.scheduling_gates),
             ours=spec.scheduler_name == SCHEDULER_NAME,
-            group=notes.get(GROUP_NAME) or notes.get(VOLCANO_GROUP_NAME, ""),
+            group=(notes.get(GROUP_NAME) or notes.get(VOLCANO_GROUP_NAME, ""))[:MAX_NAME],
             role=notes.get(TASK_SPEC, ""),
-            queue=QueueName(notes.get(QUEUE_NAME) or meta.labels.get(QUEUE_NAME, "")),
+            queue=QueueName((notes.get(QUEUE_NAME) or meta.labels.get(QUEUE_NAME, ""))[:MAX_NAME]),
             priority=spec.priority or 0,
             told=unscheduled.message if unscheduled is not None else None,
             slices=self._slices(pod, old),
@@ -194,7 +197,7 @@ def group_view(group: kube.PodGroup) -> GroupView:
         name=meta.name,
         created_at=_seconds(meta.creation_timestamp),
         min_member=spec.min_member,
-        queue=QueueName(spec.queue),
+        queue=QueueName(spec.queue[:MAX_NAME]),
         priority_class=spec.priority_class_name,
         status=GroupStatus(
             phase,

@@ -244,7 +244,8 @@ class Jobs:
             self._by_id.pop(old.id, None)
             if record.announced:
                 withdrawn.append((old.id, self._next_revision(wall)))
-            record.announced, record.verdict, old = False, None, None
+            self._enter(record, JobPhase.DELETED, tally, "", wall)
+            record.announced, record.verdict, record.phase, old = False, None, None, None
         self._by_id[new.id] = record.key
         if not new.tasks:
             record.verdict = None
