@@ -13,8 +13,8 @@ _REPEAT_S = 10.0
 _LOUD = ("warning", "error", "critical")
 
 
-async def follow(logs: Mapping[str, Path], say: Callable[[str], None]) -> None:
-    """Runs until cancelled. What the files hold already is skipped."""
+async def follow(logs: Mapping[str, Path], say: Callable[[str], None], *, calm: Callable[[], bool]) -> None:
+    """Runs until cancelled. What the files hold already is skipped; warnings are told once `calm()`: at the start all wait for each other."""
     loop = asyncio.get_running_loop()
     offsets = {name: _size(path) for name, path in logs.items()}
     told: dict[tuple[str, str], float] = {}
@@ -24,7 +24,7 @@ async def follow(logs: Mapping[str, Path], say: Callable[[str], None]) -> None:
             text, offsets[name] = _read(path, offsets[name])
             for line in text.splitlines():
                 level, message = parse(line)
-                if level not in _LOUD:
+                if level not in _LOUD or (level == "warning" and not calm()):
                     continue
                 # Digits differ from one repetition to the next; the sentence is what repeats.
                 key = (name, "".join(c for c in message if not c.isdigit()))

@@ -1,7 +1,7 @@
 """Runs the platform's processes, and keeps them running as a kubelet would.
 
-Order: broker and cluster at once; then the definitions that the cluster needs; then all services at once, which wait for what they need by
-themselves. A service that dies is started again, at once and then with growing pauses; so is the broker, on its port and its files. The
+Order: broker, cluster and zygote at once; then the definitions that the cluster needs; then all services at once, which wait for what they
+need by themselves. A service that dies is started again, at once and then with growing pauses; so is the broker, on its port and its files. The
 emulated cluster lives in the memory of its process alone: when it dies there is nothing left to schedule on, and the platform stops with
 an error. Stop: services first, so that they drain, then cluster and broker.
 """
@@ -20,6 +20,7 @@ from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 
 from ..exits import leaf
 from . import child, logs, probe
+from .forks import Forks
 from .layout import Layout, Running
 
 #: Name -> module whose `python -m` is the service.
@@ -71,8 +72,8 @@ class Kept:
     log: Path
     port: int
     restart: bool = True
-    process: asyncio.subprocess.Process | None = None
-    starts: int = 0
+    module: str = ""  #: forked from the zygote, where that is possible, as `python -m module`
+    process: child.Child | None = None
     started_at: float = 0.0
     log_from: int = 0  #: where the log of this start begins
 
@@ -89,6 +90,7 @@ class Platform:
     _ready: bool = False
     _stopping: bool = False
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _forks: Forks | None = None
 
     @classmethod
     @asynccontextmanager
@@ -126,10 +128,17 @@ class Platform:
         for kept in self._kept.values():
             if kept.process is not None and kept.process.returncode is None:
                 kept.process.kill()
+        if self._forks is not None:
+            self._forks.kill()
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         plan, layout = self.plan, self.layout
-        self._tasks.append(tasks.create_task(logs.follow({name: layout.log(name) for name in SERVICES}, self.say)))
+        if sys.platform == "linux":  # elsewhere a fork after imports is not safe, and children are not tied to their parent
+            self._forks = Forks(dict(os.environ) | {"HBOX_STATE": str(layout.folder)}, layout.log("zygote"))
+            self._tasks.append(tasks.create_task(self._forks.run(), name="zygote"))
+        self._tasks.append(
+            tasks.create_task(logs.follow({name: layout.log(name) for name in SERVICES}, self.say, calm=lambda: self._ready))
+        )
         if plan.kubeconfig is None:
             _empty(layout, keep_broker=plan.nats_url is not None)
         if plan.kubeconfig is None:
@@ -155,6 +164,8 @@ class Platform:
                 for one in kept:
                     if one.process is not None:
                         stops.create_task(child.stop(one.process, grace_s=GRACE_S))
+            if names == tuple(SERVICES) and self._forks is not None:
+                await self._forks.stop()
 
     # --- processes
 
@@ -165,8 +176,10 @@ class Platform:
 
     async def _spawn(self, kept: Kept) -> None:
         kept.log_from = kept.log.stat().st_size if kept.log.exists() else 0
-        kept.process = await child.spawn(kept.argv, env=kept.env, log=kept.log)
-        kept.starts += 1
+        if kept.module and self._forks is not None:
+            kept.process = await self._forks.spawn(kept.name, kept.module, env=kept.env, log=kept.log)
+        else:
+            kept.process = await child.spawn(kept.argv, env=kept.env, log=kept.log)
         kept.started_at = time.monotonic()
         self.layout.write_pids(self.pids())
 
@@ -226,7 +239,7 @@ class Platform:
                 "HBOX_HEALTH_PORT": str(port),
                 "HBOX_LOG_FORMAT": "json",
             }
-            kept.append(Kept(name, [sys.executable, "-m", module], env, self.layout.log(name), port))
+            kept.append(Kept(name, [sys.executable, "-m", module], env, self.layout.log(name), port, module=module))
         return kept
 
     # --- readiness
