@@ -1,0 +1,130 @@
+"""The supervisor's side of the zygote: services are forked from it, and their ends are told by it."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+
+from hbox_common.errors import Unavailable
+
+from . import child
+
+_READY_S = 60.0
+_FORK_S = 10.0
+
+
+@dataclass(slots=True)
+class Forked:
+    """A forked service; a `child.Child`."""
+
+    pid: int
+    returncode: int | None = None
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def wait(self) -> int:
+        await self._ended.wait()
+        assert self.returncode is not None
+        return self.returncode
+
+    def end(self, returncode: int) -> None:
+        self.returncode = returncode
+        self._ended.set()
+
+    def terminate(self) -> None:
+        self._signal(SIGTERM)
+
+    def kill(self) -> None:
+        self._signal(SIGKILL)
+
+    def _signal(self, sig: int) -> None:
+        if self.returncode is None:
+            try:
+                os.kill(self.pid, sig)
+            except ProcessLookupError:
+                pass  # it has ended, and we are about to be told
+
+
+class Forks:
+    """Starts services by fork. `run` has to run beside; a zygote that dies takes its services along, and is started again at the next order."""
+
+    def __init__(self, env: Mapping[str, str], log: Path) -> None:
+        # No service multiplies matrices; threads of a library would make the fork unsafe.
+        self._env = dict(env) | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        self._log = log
+        self._process: asyncio.subprocess.Process | None = None
+        self._wanted = asyncio.Event()
+        self._ready = asyncio.Event()
+        self._born: dict[str, asyncio.Future[Forked]] = {}
+        self._alive: dict[int, Forked] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            with self._log.open("ab") as log:
+                self._process = await child.execute(
+                    [sys.executable, "-m", "hbox_cli.platform.zygote"],
+                    env=self._env,
+                    stdin=asyncio.subprocess.PIPE,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=log.fileno(),
+                )
+            assert self._process.stdout is not None
+            async for line in self._process.stdout:
+                self._hear(json.loads(line))
+            await self._process.wait()
+            self._bury()
+            self._wanted.clear()
+            await self._wanted.wait()
+
+    async def spawn(self, name: str, module: str, *, env: Mapping[str, str], log: Path) -> Forked:
+        """Forks `python -m module`. Raises Unavailable when the zygote does not come up."""
+        self._wanted.set()
+        try:
+            async with asyncio.timeout(_READY_S):
+                await self._ready.wait()
+            assert self._process is not None
+            assert self._process.stdin is not None
+            born: asyncio.Future[Forked] = asyncio.get_running_loop().create_future()
+            self._born[name] = born
+            order = {"name": name, "module": module, "env": dict(env), "log": str(log)}
+            self._process.stdin.write(json.dumps(order).encode() + b"\n")
+            async with asyncio.timeout(_FORK_S):
+                return await born
+        except TimeoutError as e:
+            raise Unavailable(f"{name} could not be forked in time", hint=f"see {self._log}") from e
+        finally:
+            self._born.pop(name, None)
+
+    async def stop(self) -> None:
+        if self._process is not None:
+            await child.stop(self._process, grace_s=2.0)
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+    def _hear(self, said: dict[str, object]) -> None:
+        match said:
+            case {"ready": True}:
+                self._ready.set()
+            case {"name": str(name), "pid": int(pid)}:
+                forked = self._alive[pid] = Forked(pid)
+                if (born := self._born.get(name)) is not None and not born.done():
+                    born.set_result(forked)
+            case {"ended": int(pid), "returncode": int(returncode)}:
+                if (gone := self._alive.pop(pid, None)) is not None:
+                    gone.end(returncode)
+
+    def _bury(self) -> None:
+        """The zygote has ended, and with it, by the kernel's hand, all that it forked."""
+        self._ready.clear()
+        for forked in self._alive.values():
+            forked.end(-SIGKILL)
+        self._alive.clear()
+        for born in self._born.values():
+            if not born.done():
+                born.set_exception(Unavailable("the process that forks the services ended", hint=f"see {self._log}"))

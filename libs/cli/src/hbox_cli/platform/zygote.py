@@ -1,0 +1,120 @@
+"""A process that has imported what all services share, and forks them: `python -m hbox_cli.platform.zygote`.
+
+Importing costs a service one to two seconds of CPU; six of them at once on two cores are half a minute's patience for nothing, and the same is paid
+again when a killed service is started anew. Here it is paid once. Services' own modules are not imported before the fork: they register
+metrics and read their settings.
+
+On standard input come orders, one JSON object a line: {"name", "module", "env", "log"}. On standard output go {"ready": true} once, then for
+each order {"name", "pid"}, and for each end {"ended": pid, "returncode": n}. No thread and no event loop lives here, so that a fork is safe. Every child
+dies with this process, and this one with the supervisor (PR_SET_PDEATHSIG), however that ends.
+"""
+
+import gc
+import importlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+from typing import Any, NoReturn
+
+from .child import die_with, rename
+
+SHARED = (
+    "uvloop",
+    "numpy",
+    "sqlalchemy",
+    "hbox_common.runtime",
+    "hbox_common.telemetry",
+    "hbox_common.events",
+    "hbox_common.bus",
+    "hbox_common.kube",
+    "hbox_common.store",
+)
+
+
+def main() -> NoReturn:
+    rename("hbox-zygote")
+    for module in SHARED:
+        importlib.import_module(module)
+    # What is here now lives as long as the process; the collectors of the children need not touch (and so copy) its pages.
+    gc.freeze()
+    woken, wake = socket.socketpair()
+    woken.setblocking(False)
+    wake.setblocking(False)
+    signal.set_wakeup_fd(wake.fileno())
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    _say({"ready": True})
+    selector = selectors.DefaultSelector()
+    selector.register(0, selectors.EVENT_READ)
+    selector.register(woken, selectors.EVENT_READ)
+    pending = b""
+    while True:
+        ready = {key.fileobj for key, _ in selector.select()}
+        if woken in ready:
+            woken.recv(4096)
+            _reap()
+        if 0 in ready:
+            chunk = os.read(0, 65_536)
+            if not chunk:
+                sys.exit(0)  # the supervisor is gone, or done with us
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                if (order := _fork(json.loads(line))) is not None:
+                    selector.close()
+                    woken.close()
+                    wake.close()
+                    _become(order)
+
+
+def _fork(order: dict[str, Any]) -> dict[str, Any] | None:
+    """None in this process; in the new one, what it shall become."""
+    parent = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        die_with(parent)
+        return order
+    _say({"name": order["name"], "pid": pid})
+    return None
+
+
+def _become(order: dict[str, Any]) -> NoReturn:
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    rename(order["name"])
+    log = os.open(order["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (log, 1), (log, 2)):
+        os.dup2(source, target)
+    os.close(log)
+    os.close(nothing)
+    os.environ.clear()
+    os.environ.update(order["env"])
+    # The default was computed on import, before the fork, and would be the same for all.
+    os.environ["HBOX_INSTANCE"] = f"{socket.gethostname()}-{os.getpid()}"
+    sys.argv[:] = [order["module"]]
+    runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+    sys.exit(0)
+
+
+def _reap() -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            return
+        _say({"ended": pid, "returncode": os.waitstatus_to_exitcode(status)})
+
+
+def _say(message: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
