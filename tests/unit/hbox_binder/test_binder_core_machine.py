@@ -1,5 +1,7 @@
 """Any order of decisions, duplicates, epochs, answers and pauses: the binder's rules hold."""
 
+from typing import Any
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -21,7 +23,7 @@ from hbox_binder.core import (
 from hbox_common.events import Bind, BindOutcome, Evict, EvictKind
 from hbox_common.model import ClaimId, DecisionId, Epoch, JobId, NodeName, PlanId, PodUid, QueueName
 
-FINDINGS = {
+FINDINGS: dict[Verb, list[Finding]] = {
     Verb.BIND: [f for f in Finding if f not in (Finding.ACCEPTED, Finding.BLOCKED)],
     Verb.FENCE: [Finding.UNBOUND, Finding.BOUND, Finding.ELSEWHERE, Finding.GONE, Finding.REFUSED, Finding.UNCLEAR],
     Verb.EVICT: [Finding.ACCEPTED, Finding.GONE, Finding.BLOCKED, Finding.REFUSED, Finding.UNCLEAR],
@@ -31,7 +33,7 @@ SETTLING = {Verb.BIND: Finding.BOUND, Verb.FENCE: Finding.UNBOUND, Verb.EVICT: F
 
 def decision(pod: int, claim: int, generation: int, kind: EvictKind | None, deadline: float) -> Bind | Evict:
     name = f"{pod}/{claim}"
-    common = {
+    common: dict[str, Any] = {
         "id": DecisionId(f"{name}/{generation}/{kind}"),
         "claim": ClaimId(name),
         "generation": generation,
@@ -41,9 +43,9 @@ def decision(pod: int, claim: int, generation: int, kind: EvictKind | None, dead
         "pod_uid": PodUid(f"u{pod}"),
     }
     if kind is not None:
-        return Evict(kind=kind, reason="", **common)  # type: ignore[arg-type]
+        return Evict(kind=kind, reason="", **common)
     return Bind(
-        plan=PlanId("p"), queue=QueueName("q"), resource_version="1", node=NodeName("n"), deadline=deadline, **common  # type: ignore[arg-type]
+        plan=PlanId("p"), queue=QueueName("q"), resource_version="1", node=NodeName("n"), deadline=deadline, **common
     )  # fmt: skip
 
 

@@ -1,0 +1,294 @@
+"""The binder on a real broker and an API with faults."""
+
+import asyncio
+
+import pytest
+
+from hbox_common.clock import wall_s
+from hbox_common.events import BindOutcome, EvictKind, NodeAction, NodeDecided, NodeOutcome
+from hbox_common.kube import NODES, Node
+from hbox_common.model import DecisionId, NodeName
+from hbox_common.model.annotations import CARDS, CLAIM, CLAIM_GENERATION, CORDON_REASON, CORDONED_BY
+from hbox_sandbox.api.faults import Rule
+
+from .binder_world import NAMESPACE, BinderWorld, a_bind, an_evict, until
+
+BINDING = "pods/binding"
+PDBS = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"
+
+
+async def test_a_decided_pod_is_bound_with_its_claim_and_cards_in_one_write(world: BinderWorld) -> None:
+    pod = await world.pod("a")
+    bind = a_bind(pod)
+    async with world.binder():
+        await world.decide(bind)
+        outcome = await world.settled(bind)
+    assert (outcome.outcome, outcome.node, outcome.traceparent) == (BindOutcome.BOUND, "n1", bind.traceparent)
+    bound = await world.seen("a")
+    assert bound.spec.node_name == "n1"
+    assert {bound.metadata.annotations[name] for name in (CLAIM, CLAIM_GENERATION, CARDS)} == {
+        "claim-a", "claim-a:1", "3:50:4096",
+    }  # fmt: skip
+
+
+async def test_a_thousand_binds_in_two_messages_are_bound_once_each(world: BinderWorld) -> None:
+    pods = await asyncio.gather(*(world.pod(f"p{i}") for i in range(1000)))
+    binds = [a_bind(pod) for pod in pods]
+    async with world.binder():
+        await world.decide(*binds[:500])
+        await world.decide(*binds[500:])
+        for bind in binds:
+            assert (await world.settled(bind)).outcome is BindOutcome.BOUND
+    assert sorted(o.decision for o in world.outcomes) == sorted(b.id for b in binds)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule(verb="create", resource=BINDING, applied_status=504, limit=1),
+        Rule(verb="create", resource=BINDING, applied_reset=True, limit=1),
+        Rule(verb="create", resource=BINDING, status=409, limit=3),
+        Rule(verb="create", resource=BINDING, status=429, retry_after_s=1, limit=2),
+        Rule(verb="create", resource=BINDING, status=503, limit=3),
+        Rule(verb="create", resource=BINDING, reset=True, limit=2),
+    ],
+    ids=["applied but 504", "applied but reset", "409", "429", "503", "reset"],
+)
+async def test_a_pod_is_bound_once_whatever_the_api_server_answers(world: BinderWorld, rule: Rule) -> None:
+    pod = await world.pod("a")
+    bind = a_bind(pod)
+    world.faults(rule)
+    async with world.binder():
+        await world.decide(bind)
+        outcome = await world.settled(bind)
+    assert outcome.outcome is BindOutcome.BOUND
+    assert (await world.seen("a")).spec.node_name == "n1"
+
+
+async def test_a_pod_that_another_controller_wrote_on_is_bound_all_the_same(world: BinderWorld) -> None:
+    bind = a_bind(await world.pod("a"))
+    await world.touch("a")
+    async with world.binder():
+        await world.decide(bind)
+        assert (await world.settled(bind)).outcome is BindOutcome.BOUND
+
+
+async def test_a_bind_refused_for_good_leaves_a_fence_behind(world: BinderWorld) -> None:
+    bind = a_bind(await world.pod("a"))
+    world.faults(Rule(verb="create", resource=BINDING, status=403, limit=1))
+    async with world.binder():
+        await world.decide(bind)
+        assert (await world.settled(bind)).outcome is BindOutcome.REJECTED
+    world.outcomes.clear()
+    async with world.binder():  # which remembers nothing, and finds the API server in another mood
+        await world.decide(bind)
+        assert (await world.settled(bind)).outcome is BindOutcome.REVOKED
+    assert (await world.seen("a")).spec.node_name == ""
+
+
+async def test_a_slow_pod_is_reported_as_unknown_and_holds_nobody_up(world: BinderWorld) -> None:
+    slow, quick = a_bind(await world.pod("slow")), a_bind(await world.pod("quick"))
+    world.faults(Rule(verb="create", resource=BINDING, latency_s=3.0, limit=1))
+    async with world.binder(patience_s=0.3):
+        await world.decide(slow)
+        await until(lambda: world.api.faults.fired[0])
+        await world.decide(quick)
+        assert (await world.settled(quick)).outcome is BindOutcome.BOUND
+        await until(lambda: world.said(slow) == [BindOutcome.UNKNOWN])
+        assert (await world.settled(slow)).outcome is BindOutcome.BOUND
+
+
+async def test_a_namesake_is_neither_bound_nor_evicted(world: BinderWorld) -> None:
+    pod = await world.pod("a")
+    await world.delete("a")
+    namesake = await world.pod("a")
+    bind, evict, revoke = a_bind(pod), an_evict(pod, generation=2, claim="x"), an_evict(pod, EvictKind.REVOKE, claim="y")
+    async with world.binder():
+        await world.decide(bind, evict, revoke)
+        for decision in (bind, evict, revoke):
+            assert (await world.settled(decision)).outcome is BindOutcome.GONE
+    now = await world.seen("a")
+    assert now.metadata.uid == namesake.metadata.uid
+    assert (now.spec.node_name, now.metadata.deletion_timestamp, now.metadata.annotations) == ("", None, {})
+
+
+async def test_a_revoked_claim_is_never_bound_and_the_next_claim_is(world: BinderWorld) -> None:
+    pod = await world.pod("a")
+    bind, revoke = a_bind(pod), an_evict(pod, EvictKind.REVOKE)
+    async with world.binder():
+        await world.decide(revoke)
+        assert (await world.settled(revoke)).outcome is BindOutcome.REVOKED
+    async with world.binder():  # which remembers nothing
+        await world.decide(bind)
+        assert (await world.settled(bind)).outcome is BindOutcome.REVOKED
+        assert (await world.seen("a")).spec.node_name == ""
+        again = a_bind(await world.seen("a"), claim="second", node="n2")
+        await world.decide(again)
+        assert (await world.settled(again)).outcome is BindOutcome.BOUND
+
+
+async def test_a_revocation_that_comes_too_late_says_that_the_pod_is_bound(world: BinderWorld) -> None:
+    pod = await world.pod("a")
+    bind, revoke = a_bind(pod), an_evict(pod, EvictKind.REVOKE)
+    other = an_evict(pod, EvictKind.REVOKE, claim="other")
+    async with world.binder():
+        await world.decide(bind)
+        await world.settled(bind)
+        await world.decide(revoke, other)
+        assert (await world.settled(revoke)).outcome is BindOutcome.BOUND
+        assert (await world.settled(other)).outcome is BindOutcome.CONFLICT
+
+
+async def test_a_bind_past_its_deadline_expires_and_can_never_happen(world: BinderWorld) -> None:
+    pod = await world.pod("a")
+    late = a_bind(pod, deadline=wall_s() - 1)
+    async with world.binder():
+        await world.decide(late)
+        assert (await world.settled(late)).outcome is BindOutcome.EXPIRED
+    world.outcomes.clear()
+    async with world.binder():
+        timeless = a_bind(pod)
+        await world.decide(timeless)
+        assert (await world.settled(timeless)).outcome is BindOutcome.REVOKED
+
+
+async def test_a_bind_past_its_deadline_that_had_happened_is_bound(world: BinderWorld) -> None:
+    pod = await world.pod("a")
+    async with world.binder():
+        await world.decide(a_bind(pod))
+        await world.settled(a_bind(pod))
+    world.outcomes.clear()
+    before = await world.seen("a")
+    async with world.binder():
+        late = a_bind(pod, deadline=wall_s() - 1)
+        await world.decide(late)
+        assert (await world.settled(late)).outcome is BindOutcome.BOUND
+    assert (await world.seen("a")).metadata.resource_version == before.metadata.resource_version, "and it is not written on"
+
+
+async def test_a_bound_pod_is_evicted(world: BinderWorld) -> None:
+    pod = await world.pod("a")
+    bind, evict = a_bind(pod), an_evict(pod)
+    async with world.binder():
+        await world.decide(bind)
+        await world.settled(bind)
+        await world.decide(evict)
+        assert (await world.settled(evict)).outcome is BindOutcome.EVICTED
+    assert (await world.seen("a")).metadata.deletion_timestamp is not None
+
+
+async def test_an_eviction_that_a_disruption_budget_blocks_goes_on_when_it_may(world: BinderWorld) -> None:
+    pod = await world.pod("a")
+    bind, evict = a_bind(pod), an_evict(pod)
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep", "namespace": NAMESPACE},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}},
+    }
+    world.faults(Rule(verb="create", resource="pods/eviction", status=429, limit=4))
+    async with world.binder(patience_s=0.2):
+        await world.decide(bind)
+        await world.settled(bind)
+        await world.client.json("POST", PDBS, body=budget)
+        await world.decide(evict)
+        await until(lambda: world.said(evict) == [BindOutcome.UNKNOWN])
+        await world.client.json("DELETE", f"{PDBS}/keep")
+        assert (await world.settled(evict)).outcome is BindOutcome.EVICTED
+    assert world.said(evict) == [BindOutcome.UNKNOWN, BindOutcome.EVICTED]
+
+
+async def test_decisions_of_an_older_epoch_have_no_effect(world: BinderWorld) -> None:
+    old, new = a_bind(await world.pod("old")), a_bind(await world.pod("new"))
+    async with world.binder():
+        await world.decide(new, epoch=7)
+        await world.settled(new)
+        await world.decide(old, epoch=6)
+        last = a_bind(await world.pod("last"))
+        await world.decide(last, epoch=7)
+        await world.settled(last)
+        assert world.said(old) == []
+        assert (await world.seen("old")).spec.node_name == ""
+        await world.decide(old, epoch=8)
+        assert (await world.settled(old)).outcome is BindOutcome.BOUND
+
+
+async def test_a_decision_sent_twice_is_answered_twice_and_done_once(world: BinderWorld) -> None:
+    bind = a_bind(await world.pod("a"))
+    world.faults(Rule(verb="create", resource=BINDING, latency_s=0.01))
+    async with world.binder():
+        await world.decide(bind)
+        await world.settled(bind)
+        await world.decide(bind)
+        await until(lambda: world.said(bind) == [BindOutcome.BOUND] * 2)
+    assert world.api.faults.fired == [1]
+
+
+async def test_killed_between_binding_and_saying_so_the_next_binder_says_it(world: BinderWorld) -> None:
+    bind = a_bind(await world.pod("a"))
+    # The binding is made and its answer lost; the read that would tell is slow, and in it the binder dies.
+    world.faults(
+        Rule(verb="create", resource=BINDING, applied_status=504, limit=1), Rule(verb="get", resource="pods", latency_s=30.0)
+    )
+    async with world.process() as binder:
+        await world.decide(bind)
+        await until(lambda: world.api.faults.fired == [1, 1])
+        binder.kill()
+    assert world.said(bind) == []
+    world.faults()
+    before = await world.seen("a")
+    assert before.spec.node_name == "n1"
+    async with world.binder():
+        assert (await world.settled(bind)).outcome is BindOutcome.BOUND
+    assert world.said(bind) == [BindOutcome.BOUND]
+    assert (await world.seen("a")).metadata.resource_version == before.metadata.resource_version
+
+
+def a_node_decision(node: str, action: NodeAction, owner: str = "health") -> NodeDecided:
+    return NodeDecided(
+        id=DecisionId(f"{node}-{action}-{owner}"), node=NodeName(node), action=action, owner=owner, reason="XID 79"
+    )
+
+
+async def test_a_node_is_cordoned_with_a_reason_and_opened_by_its_owner_alone(world: BinderWorld) -> None:
+    await world.node("n1")
+
+    async def decide(decision: NodeDecided) -> NodeOutcome:
+        await world.bus.publish(decision, decision.node)
+        await until(lambda: any(o.decision == decision.id for o in world.nodes))
+        return next(o.outcome for o in world.nodes if o.decision == decision.id)
+
+    async def node() -> Node:
+        return (await world.client.expected("GET", NODES.path(name="n1"))).decode(Node)
+
+    world.faults(Rule(verb="patch", resource="nodes", status=503, limit=1))
+    async with world.binder():
+        assert await decide(a_node_decision("n1", NodeAction.CORDON)) is NodeOutcome.DONE
+        cordoned = await node()
+        assert cordoned.spec.unschedulable
+        assert cordoned.metadata.annotations == {CORDONED_BY: "health", CORDON_REASON: "XID 79"}
+        assert await decide(a_node_decision("n1", NodeAction.UNCORDON, owner="somebody")) is NodeOutcome.NOT_OURS
+        assert (await node()).spec.unschedulable
+        assert await decide(a_node_decision("n1", NodeAction.UNCORDON)) is NodeOutcome.DONE
+        assert not (await node()).spec.unschedulable
+        assert await decide(a_node_decision("n9", NodeAction.CORDON)) is NodeOutcome.GONE
+
+
+async def test_the_binder_waits_for_an_api_server_that_is_not_there_yet(world: BinderWorld) -> None:
+    bind = a_bind(await world.pod("a"))
+    world.faults(Rule(status=503))
+    await world.decide(bind)
+    async with asyncio.TaskGroup() as group:
+        opened = asyncio.Event()
+
+        async def serve() -> None:
+            async with world.binder() as health:
+                assert health.ready
+                await world.settled(bind)
+                opened.set()
+
+        group.create_task(serve())
+        await until(lambda: BindOutcome.UNKNOWN in world.said(bind))
+        world.faults()
+        await asyncio.wait_for(opened.wait(), 20)
+    assert (await world.seen("a")).spec.node_name == "n1"
