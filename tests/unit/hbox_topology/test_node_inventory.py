@@ -45,7 +45,7 @@ def test_a_node_is_ready_only_when_its_kubelet_says_so(conditions: Any) -> None:
     assert not read_node(facts(conditions=conditions), Generation(0)).state.ready
 
 
-def test_slots_that_hami_reports_as_allocatable_are_not_counted_as_cards() -> None:
+def test_slots_that_hami_reports_as_allocatable_stay_the_kubelets_limit_and_are_not_cards() -> None:
     register = "GPU-a,10,15360,100,NVIDIA-T4,0,true:GPU-b,10,15360,100,NVIDIA-T4,0,true:"
     node = read_node(
         facts(
@@ -54,7 +54,7 @@ def test_slots_that_hami_reports_as_allocatable_are_not_counted_as_cards() -> No
         ),
         Generation(0),
     ).state
-    assert node.allocatable == {"nvidia.com/gpu": 2}
+    assert node.allocatable == {"nvidia.com/gpu": 20}
     assert [c.uuid for c in node.cards] == ["GPU-a", "GPU-b"]
 
 

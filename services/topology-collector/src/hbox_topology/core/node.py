@@ -31,15 +31,13 @@ class Reading:
 def read_node(facts: NodeFacts, generation: Generation) -> Reading:
     """The state of a node. Never raises: what cannot be understood is left out, so that nothing is promised there, and named in a warning.
 
-    - `nvidia.com/gpu` in `allocatable` becomes the number of cards: HAMi reports slots there, ten to a card, not cards (reference hami §2.1).
+    - `nvidia.com/gpu` in `allocatable` stays what the kubelet admits by: cards, or under HAMi's plugin slots, ten to a card (reference hami §2.1).
     - Where the plugin says only how many cards are allocatable, fewer than its capacity, nobody knows which are bad: the allocatable count stands.
     """
     warnings: list[str] = []
     allocatable = _amounts(facts.allocatable, warnings)
     cards = _cards(facts, allocatable.get(GPU, 0), warnings)
-    if cards:
-        allocatable[GPU] = len(cards)
-    else:
+    if not cards:
         allocatable.pop(GPU, None)
     conditions = dict(facts.conditions)
     if warnings:
