@@ -51,7 +51,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.books.queues["q"] = Queue("q", capability=CAPABILITY)
         self.now, self.plans = 1000.0, 0
         self.seen: dict[str, ClaimState] = {}
-        self.moved: dict[tuple[str, str], int] = defaultdict(int)
+        self.moved: dict[tuple[str, str, str], int] = defaultdict(int)
         self.started: set[str] = set()
         self.answered = {}
 
@@ -68,7 +68,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert amount > 0
             for bucket, sign in ((move.debit, -1), (move.credit, 1)):
                 if bucket != "free":
-                    self.moved[move.queue, move.resource] += sign * amount
+                    self.moved[move.queue, move.resource, bucket] += sign * amount
         assert len({b.id for b in step.binds}) == len(step.binds)
 
     def live(self):
@@ -186,8 +186,11 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def moves_replay_to_use(self) -> None:
-        used = {(q, r): n for q, amounts in self.books.used.items() for r, n in amounts.items() if n}
-        assert {k: n for k, n in self.moved.items() if n} == used
+        used: dict[tuple[str, str, str], int] = defaultdict(int)
+        for h in self.live():
+            for resource, amount in h.claim.requests.items() if h.claim.queue else ():
+                used[h.claim.queue, resource, h.claim.state] += amount
+        assert {k: n for k, n in self.moved.items() if n} == {k: n for k, n in used.items() if n}
 
     @invariant()
     def arbitrated_claims_over_book_nothing(self) -> None:
