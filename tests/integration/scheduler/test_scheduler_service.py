@@ -1,0 +1,298 @@
+"""scheduler-core on a real broker. Its peers, job-controller and quota-ledger, are spoken for by the test, message by message."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hbox_common.bus import Bus, Delivery, EmbeddedServer
+from hbox_common.clock import monotonic_s
+from hbox_common.events import (
+    ClaimsAsked,
+    ClaimsChanged,
+    ClaimsPage,
+    Event,
+    HealthVerdict,
+    JobsAsked,
+    JobsPage,
+    JobsPending,
+    JobsWaiting,
+    NodeStateChanged,
+    Plan,
+    PlanAnswer,
+    PlansAnswered,
+    PlansProposed,
+    QueueStateChanged,
+)
+from hbox_common.model import (
+    DEFAULT_QUEUE,
+    Claim,
+    ClaimId,
+    Epoch,
+    Generation,
+    Index,
+    Job,
+    NodeName,
+    NodeState,
+    Queue,
+    RefusalReason,
+    Verdict,
+)
+from hbox_common.runtime import Health
+from hbox_scheduler.app import SchedulerService
+from hbox_scheduler.core.simulate import job, node
+from hbox_scheduler.settings import SchedulerSettings
+
+DEADLINE_S = 20.0
+
+
+async def until(holds: Callable[[], object], what: str) -> None:
+    """Wait for a condition; the deadline is only reached by a failure."""
+    deadline = monotonic_s() + DEADLINE_S
+    while not holds():
+        assert monotonic_s() < deadline, what
+        await asyncio.sleep(0.01)
+
+
+class Peers:
+    """job-controller (its jobs) and quota-ledger (its claims), as the scheduler meets them."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self.jobs: list[Job] = []
+        self.claims: dict[str, Claim] = {}
+        self.proposed: list[Plan] = []
+        self.waiting: dict[str, str] = {}
+        self.answering = True
+        self.refuse: set[str] = set()
+        self.epoch, self.index, self.frozen = Epoch(1), Index(0), False
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._bus.serve(JobsAsked, self._say_jobs))
+            group.create_task(self._bus.serve(ClaimsAsked, self._say_claims))
+            group.create_task(self._bus.consume("ledger", [PlansProposed], self._on_plans))
+            group.create_task(self._bus.follow([JobsWaiting], self._on_waiting))
+
+    async def cluster(self, nodes: Sequence[NodeState], queues: Sequence[Queue] = (Queue(DEFAULT_QUEUE),)) -> None:
+        for state in nodes:
+            await self._bus.publish(NodeStateChanged(node=state), state.name)
+        for queue in queues:
+            await self._bus.publish(QueueStateChanged(queue=queue, used={}, epoch=self.epoch, index=self.index), queue.name)
+
+    async def submit(self, *jobs: Job) -> None:
+        self.jobs.extend(jobs)
+        await self._bus.publish(JobsPending(jobs=jobs), "0")
+
+    async def _say_jobs(self, _: JobsAsked) -> AsyncIterator[Event]:
+        yield JobsPage(complete=True, jobs=tuple(self.jobs))
+
+    async def _say_claims(self, _: ClaimsAsked) -> AsyncIterator[Event]:
+        yield ClaimsPage(epoch=self.epoch, index=self.index, frozen=self.frozen, claims=tuple(self.claims.values()))
+
+    async def _on_waiting(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            assert isinstance(delivery.event, JobsWaiting)
+            self.waiting.update((v.job, v.message) for v in delivery.event.verdicts)
+
+    async def _on_plans(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            event = delivery.event
+            assert isinstance(event, PlansProposed)
+            self.proposed.extend(event.plans)
+            if not self.answering or event.epoch != self.epoch:
+                continue
+            for plan in event.plans:
+                await self._answer(event.scheduler, plan)
+
+    async def _answer(self, scheduler: str, plan: Plan) -> None:
+        previous, self.index = self.index, Index(self.index + 1)
+        refused = plan.job in self.refuse
+        self.refuse.discard(plan.job)
+        claims = [
+            Claim(
+                id=ClaimId(f"{plan.id}-{p.pod_uid}"),
+                pod_uid=p.pod_uid,
+                namespace=plan.namespace,
+                pod=p.pod,
+                job=plan.job,
+                plan=plan.id,
+                queue=plan.queue,
+                priority=plan.priority,
+                node=p.node,
+                requests=plan.requests[p.requests],
+                slices=p.slices,
+            )
+            for p in plan.placements
+            if not refused
+        ]
+        self.claims.update((claim.pod_uid, claim) for claim in claims)
+        answer = PlanAnswer(
+            plan=plan.id,
+            job=plan.job,
+            committed=not refused,
+            reason=RefusalReason.CARD_TAKEN if refused else None,
+            refresh=self.index if refused else Index(0),
+        )
+        await self._bus.publish(PlansAnswered(epoch=self.epoch, index=self.index, answers=(answer,)), scheduler)
+        changed = ClaimsChanged(epoch=self.epoch, previous=previous, index=self.index, claims=tuple(claims))
+        await self._bus.publish(changed, "0")
+
+
+@asynccontextmanager
+async def running(*services: object) -> AsyncIterator[None]:
+    tasks = [asyncio.ensure_future(service.run()) for service in services]  # type: ignore[attr-defined]
+    try:
+        yield
+        assert not [task for task in tasks if task.done()]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+async def nats(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
+    async with EmbeddedServer(tmp_path / "nats") as server:
+        yield server
+
+
+@pytest.fixture
+async def peers(nats: EmbeddedServer) -> AsyncIterator[Peers]:
+    async with Bus.connect(nats.url, name="peers", instance="peers") as bus:
+        yield Peers(bus)
+
+
+@pytest.fixture
+async def service(nats: EmbeddedServer) -> AsyncIterator[SchedulerService]:
+    settings = SchedulerSettings(nats_url=nats.url, resend_after_s=0.3)
+    async with Bus.connect(nats.url, name="scheduler-core", instance="s") as bus:
+        yield SchedulerService(settings, Health("scheduler-core"), bus)
+
+
+async def test_jobs_known_before_the_start_and_jobs_that_come_later_are_planned(
+    peers: Peers, service: SchedulerService
+) -> None:
+    await peers.cluster([node("n1", cards=8), node("n2", cards=8)])
+    peers.jobs = [job("before", cards=8)]
+    async with running(peers, service):
+        await until(lambda: "before-0" in peers.claims, "the job that was there is planned")
+        await peers.submit(job("later", pods=2, cards=4))
+        await until(lambda: len(peers.claims) == 3, "the job that came is planned")
+        assert {claim.node for claim in peers.claims.values() if claim.job == "later"} == {"n2"}
+        await until(lambda: service.scheduler.outstanding() == [], "all plans are answered")
+
+
+async def test_a_job_that_does_not_fit_is_told_why_and_starts_when_a_node_comes(
+    peers: Peers, service: SchedulerService
+) -> None:
+    await peers.cluster([node("n1", cards=2)])
+    async with running(peers, service):
+        await until(lambda: service.scheduler.frozen is False, "the books are read")
+        await peers.submit(job("big", cards=8))
+        await until(lambda: peers.waiting, "a verdict is said")
+        assert peers.waiting["big"] == "0/1 nodes are available: 1 NodeInsufficientDevice"
+        await peers.cluster([node("n2", cards=8)])
+        await until(lambda: "big-0" in peers.claims, "the job is planned on the new node")
+
+
+async def test_a_refused_plan_is_made_anew(peers: Peers, service: SchedulerService) -> None:
+    await peers.cluster([node("n1", cards=2)])
+    peers.refuse = {"a"}
+    async with running(peers, service):
+        await peers.submit(job("a", cards=2))
+        await until(lambda: "a-0" in peers.claims, "the second plan is accepted")
+    assert len({plan.id for plan in peers.proposed}) == 2
+
+
+async def test_a_plan_that_nobody_answered_is_sent_again_under_its_id(peers: Peers, service: SchedulerService) -> None:
+    await peers.cluster([node("n1", cards=2)])
+    peers.answering = False
+    async with running(peers, service):
+        await peers.submit(job("a", cards=2))
+        await until(lambda: len(peers.proposed) >= 1, "it is proposed")
+        peers.answering = True
+        await until(lambda: "a-0" in peers.claims, "it is accepted in the end")
+        await until(lambda: service.scheduler.outstanding() == [], "and that is known")
+    assert len({plan.id for plan in peers.proposed}) == 1
+
+
+async def test_a_ledger_that_starts_anew_gets_new_plans_for_what_it_does_not_know(
+    peers: Peers, service: SchedulerService
+) -> None:
+    await peers.cluster([node("n1", cards=2)])
+    peers.answering = False
+    async with running(peers, service):
+        await peers.submit(job("a", cards=2))
+        await until(lambda: peers.proposed, "it is proposed to the old epoch")
+        first = peers.proposed[0].id
+        peers.epoch, peers.index, peers.answering = Epoch(2), Index(0), True
+        await peers.submit(job("b", cards=8))
+        await peers._bus.publish(ClaimsChanged(epoch=Epoch(2), previous=Index(0), index=Index(1), claims=()), "0")
+        peers.index = Index(1)
+        await until(lambda: "a-0" in peers.claims, "it is proposed to the new one")
+        assert peers.claims["a-0"].plan != first  # type: ignore[index]
+
+
+async def test_nothing_is_planned_while_the_books_are_frozen(peers: Peers, service: SchedulerService) -> None:
+    await peers.cluster([node("n1", cards=2)])
+    peers.frozen = True
+    peers.jobs = [job("a", cards=2)]
+    async with running(peers, service):
+        await until(lambda: service.scheduler.entry("a") is not None and service.scheduler.epoch == 1, "everything is read")  # type: ignore[arg-type]
+        assert peers.proposed == []
+        peers.frozen = False
+        await until(lambda: "a-0" in peers.claims, "planned as soon as they are open")
+
+
+async def test_an_unhealthy_node_gets_nothing(peers: Peers, service: SchedulerService) -> None:
+    await peers.cluster([node("n1", cards=2), node("n2", cards=2)])
+    await peers._bus.publish(
+        HealthVerdict(verdict=Verdict(NodeName("n1"), Generation(1), healthy=False, reason="xid 79")), "n1"
+    )
+    async with running(peers, service):
+        await peers.submit(job("a", cards=2), job("b", cards=2))
+        await until(lambda: "a-0" in peers.claims and "b" in peers.waiting, "one is placed, one waits")
+        assert peers.claims["a-0"].node == "n2"  # type: ignore[index]
+
+
+async def test_planning_goes_on_after_the_broker_was_killed(
+    nats: EmbeddedServer, peers: Peers, service: SchedulerService
+) -> None:
+    await peers.cluster([node("n1", cards=4)])
+    async with running(peers, service):
+        await peers.submit(job("a", cards=2))
+        await until(lambda: "a-0" in peers.claims, "planned before")
+        await nats.kill()
+        await nats.start()
+        await peers.submit(job("b", cards=2))
+        await until(lambda: "b-0" in peers.claims, "planned after")
+
+
+async def test_a_burst_is_planned_whole(peers: Peers, service: SchedulerService) -> None:
+    await peers.cluster([node(f"n{i}", cards=8, cpu=96) for i in range(20)])
+    async with running(peers, service):
+        await peers.submit(*(replace(job(f"j{i}", cards=1), created_at=float(i)) for i in range(160)))
+        await until(lambda: len(peers.claims) == 160, "every card is given away")
+    taken = [(claim.node, s.index) for claim in peers.claims.values() for s in claim.slices]
+    assert len(set(taken)) == 160
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "says"),
+    [("HBOX_POLICY", "spread", "HBOX_POLICY = 'spread'"), ("HBOX_NATS_URL", "http://x", "must begin with nats://")],
+)
+def test_a_wrong_setting_is_one_clear_line(setting: str, value: str, says: str) -> None:
+    env = {**os.environ, setting: value}
+    done = subprocess.run(
+        [sys.executable, "-m", "hbox_scheduler"], env=env, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
