@@ -18,14 +18,14 @@ def test_a_newer_value_replaces_an_older_one_and_keeps_its_turn() -> None:
     assert len(queue) == 0
 
 
-def test_what_is_dropped_is_not_taken_and_can_be_put_again() -> None:
+def test_a_value_put_again_for_an_earlier_time_is_taken_then_and_once() -> None:
     queue: DueQueue[Any, Any] = DueQueue()
-    queue.put("a", 1, 1.0)
-    queue.drop("a")
+    queue.put("a", 1, 3.0)
+    queue.put("a", 2, 1.0)
+    assert queue.next_due() == 1.0
+    assert queue.take(1.0, 10) == [2]
+    assert queue.take(9.0, 10) == []
     assert queue.next_due() is None
-    queue.put("a", 2, 3.0)
-    assert queue.take(2.0, 10) == []
-    assert queue.take(3.0, 10) == [2]
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.booleans())))

@@ -86,7 +86,6 @@ def test_a_malformed_card_annotation_is_ignored_and_logged_once(caplog: pytest.L
         assert first.slices == ()
         reader.view(pod, first)
         assert len(caplog.records) == 1
-    assert reader.malformed == 3
 
 
 def test_affinity_selector_and_tolerations_become_the_models_own() -> None:

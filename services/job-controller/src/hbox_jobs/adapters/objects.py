@@ -29,6 +29,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.annotations import CARDS, CLAIM, GROUP_NAME, QUEUE_NAME, USE_GPU_TYPE
 
+from .. import metrics
 from ..core.requests import Container
 from ..core.spec import UNSUPPORTED_WISHES, PodSpec, Shape, shape_of
 from ..core.views import GroupCondition, GroupPhase, GroupStatus, GroupView, PodStatus, PodView
@@ -52,7 +53,6 @@ class PodReader:
 
     def __init__(self) -> None:
         self._shapes: OrderedDict[bytes, Shape] = OrderedDict()
-        self.malformed = 0  #: annotations of ours that could not be read
 
     def view(self, pod: kube.Pod, old: PodView | None = None) -> PodView:
         """The core's value of this version; `old` is that of the version before, so that a complaint is logged once. Never raises."""
@@ -88,7 +88,7 @@ class PodReader:
             return parse_slices(text)
         except (ValueError, TypeError):
             if old is None or old.node != pod.spec.node_name:
-                self.malformed += 1
+                metrics.MALFORMED.inc()
                 log.warning(
                     "pod %s/%s: annotation %s is malformed and ignored: %.100r",
                     pod.metadata.namespace,

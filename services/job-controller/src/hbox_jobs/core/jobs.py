@@ -26,7 +26,7 @@ LAZY_S = 0.25
 MAX_ITEMS = 512
 #: A PodRef takes about 110 bytes of a message that may have 8 MiB.
 MAX_PODS = 20_000
-#: Phases that wait for the bus. Older ones are dropped, and counted, before a long outage fills the memory.
+#: Phases that wait for the bus; beyond, the oldest are dropped before a long outage fills the memory.
 MAX_PHASES = 100_000
 
 _FACT_PHASE = {

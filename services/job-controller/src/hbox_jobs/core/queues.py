@@ -21,9 +21,6 @@ class DueQueue(Generic[K, V]):
     def __len__(self) -> int:
         return len(self._values)
 
-    def __contains__(self, key: K) -> bool:
-        return key in self._values
-
     def put(self, key: K, value: V, due: float) -> None:
         known = self._values.get(key)
         if known is not None and known[0] <= due:
@@ -33,16 +30,13 @@ class DueQueue(Generic[K, V]):
         self._count += 1
         heapq.heappush(self._order, (due, self._count, key))
 
-    def drop(self, key: K) -> None:
-        self._values.pop(key, None)
-
     def take(self, now: float, limit: int) -> list[V]:
         """At most `limit` values that are due, earliest first."""
         taken: list[V] = []
         while self._order and len(taken) < limit and self._order[0][0] <= now:
             due, _, key = heapq.heappop(self._order)
             known = self._values.get(key)
-            if known is not None and known[0] == due:  # else dropped, or put anew with another due time
+            if known is not None and known[0] == due:  # else it was put anew, to be done earlier
                 del self._values[key]
                 taken.append(known[1])
         return taken
