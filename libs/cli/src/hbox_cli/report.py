@@ -1,5 +1,6 @@
 """The report of a replay: what came, what was placed and how well, as people read it and as report.json keeps it."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -137,7 +138,15 @@ def _free(trace: Trace, nodes: Sequence[AuditNode], own: Sequence[AuditPod]) -> 
 
 
 def _reasons(measured: Measured) -> Counter[str]:
-    return Counter(measured.verdicts.get(measured.job_of.get(name, ""), "no verdict yet") for name in measured.waiting)
+    return Counter(kind_of(measured.verdicts.get(measured.job_of.get(name, ""), "no verdict yet")) for name in measured.waiting)
+
+
+def kind_of(message: str) -> str:
+    """A verdict without its numbers, its reasons in alphabetical order: verdicts on the same want differ in how many nodes say what."""
+    head, _, reasons = message.rpartition(": ")
+    if not re.fullmatch(r"0/\d+ nodes are available", head):
+        return re.sub(r"\d+", "N", message)
+    return " or ".join(sorted(re.sub(r"^\d+ ", "", reason) for reason in reasons.rstrip(".").split(", ")))
 
 
 def _percentile(ordered: Sequence[float], percent: int) -> float | None:
