@@ -77,6 +77,10 @@ def test_an_empty_replay_has_no_latency() -> None:
             "0/40 nodes are available: 3 CardInsufficientMemory, 37 Insufficient cpu",
             "CardInsufficientMemory or Insufficient cpu",
         ),
+        (
+            "1 of 4 pods fit; for the next one 0/9 nodes are available: 9 Insufficient cpu",
+            "gang, for its next pod: Insufficient cpu",
+        ),
         ("queue a: 12 of 8 cards", "queue a: N of N cards"),
     ],
 )

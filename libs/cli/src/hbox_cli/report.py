@@ -143,10 +143,11 @@ def _reasons(measured: Measured) -> Counter[str]:
 
 def kind_of(message: str) -> str:
     """A verdict without its numbers, its reasons in alphabetical order: verdicts on the same want differ in how many nodes say what."""
-    head, _, reasons = message.rpartition(": ")
-    if not re.fullmatch(r"0/\d+ nodes are available", head):
+    head, found, reasons = message.partition(" nodes are available: ")
+    if not found:
         return re.sub(r"\d+", "N", message)
-    return " or ".join(sorted(re.sub(r"^\d+ ", "", reason) for reason in reasons.rstrip(".").split(", ")))
+    kinds = " or ".join(sorted(re.sub(r"^\d+ ", "", reason) for reason in reasons.rstrip(".").split(", ")))
+    return kinds if re.fullmatch(r"0/\d+", head) else f"gang, for its next pod: {kinds}"
 
 
 def _percentile(ordered: Sequence[float], percent: int) -> float | None:
