@@ -128,7 +128,8 @@ async def started(url: str, *, now: float = 1000.0) -> AsyncIterator[Running]:
             room = {"cpu": 64_000, "pods": 100, "nvidia.com/gpu": 16}
             ledger.node(NodeState(NodeName(name), name, Generation(1), ready=True, allocatable=room, cards=cards))
         yield Running(store, relay, ledger, clock)
-        ledger.books.validate()
+        if not ledger.taken_over.is_set():  # what it decided last did not happen
+            ledger.books.validate()
 
 
 def plan(id: str, *placements: tuple[str, str, tuple[CardSlice, ...]], job: str = "", min_member: int = 1) -> Plan:

@@ -181,12 +181,6 @@ async def test_a_ledger_whose_epoch_is_over_writes_nothing_and_says_so(kit, data
             await running.propose(kit.plan("p", ("pod", "n0", ())))
         assert running.ledger.taken_over.is_set()
         assert await running.store.read(lambda c: c.execute(select(func.count()).select_from(t.claims)).scalar()) == 0
-        running.ledger._stale, running.ledger.books.live = False, {}
-        running.ledger.books.by_pod.clear()
-        running.ledger.books.jobs.clear()
-        running.ledger.books.by_node.clear()
-        running.ledger.books.used.clear()
-        running.ledger.books.open.clear()
 
 
 async def test_queues_and_their_end_survive(kit, database_url):

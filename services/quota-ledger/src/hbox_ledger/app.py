@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
@@ -42,6 +42,7 @@ QUEUE_WINDOW_S = 0.05
 SUSPECTS_S = 10.0  #: claims without a pod are looked at again so soon
 ASK_AGAIN_S = 0.5
 PAGE = 1000
+PLACEMENTS = 512  #: judged in one turn: about 0.1 s
 
 
 async def run(settings: LedgerSettings, health: Health) -> None:
@@ -109,7 +110,8 @@ class Shell:
                 self._ledger.verdict(delivery.event.verdict)
 
     async def on_plans(self, deliveries: Sequence[Delivery]) -> None:
-        await self._ledger.propose([d.event for d in deliveries if isinstance(d.event, PlansProposed)])
+        for proposals in _turns([d.event for d in deliveries if isinstance(d.event, PlansProposed)]):
+            await self._ledger.propose(proposals)
 
     async def on_outcomes(self, deliveries: Sequence[Delivery]) -> None:
         await self._ledger.outcomes(
@@ -222,6 +224,21 @@ class Shell:
     async def stop_when_taken_over(self) -> NoReturn:
         await self._ledger.taken_over.wait()
         raise Conflict("another quota-ledger writes to this database", hint="only one may run on a database")
+
+
+def _turns(proposals: Sequence[PlansProposed]) -> Iterator[list[PlansProposed]]:
+    """A backlog in parts that leave room for others between them: more than PLACEMENTS only where a single message is."""
+    part: list[PlansProposed] = []
+    size = 0
+    for proposed in proposals:
+        placements = sum(len(plan.placements) for plan in proposed.plans)
+        if part and size + placements > PLACEMENTS:
+            yield part
+            part, size = [], 0
+        part.append(proposed)
+        size += placements
+    if part:
+        yield part
 
 
 async def _insist(act: Callable[[], Awaitable[None]]) -> None:
