@@ -119,7 +119,9 @@ def rebuilt(simulation: Simulation, states: list[NodeState], verdicts: list[Verd
 
 @given(clusters(), batches(), policies, queues, st.data())
 @settings(max_examples=150, deadline=None)
-def test_no_plan_overbooks_no_gang_is_partial_and_queues_are_kept(cluster, batch, policy, queue, data) -> None:
+def test_no_plan_overbooks_no_gang_is_partial_and_queues_are_kept(
+    cluster: list[NodeState], batch: list[Job], policy: PolicyName, queue: Queue, data: st.DataObject
+) -> None:
     """The simulation's ledger raises where `validate_claim` refuses a placement, a gang is short, or a pod is placed twice."""
     simulation = Simulation(policy_of(policy), queues=[queue])
     simulation.put_nodes(cluster)
@@ -139,7 +141,9 @@ def test_no_plan_overbooks_no_gang_is_partial_and_queues_are_kept(cluster, batch
 
 @given(clusters(), batches(), st.data())
 @settings(max_examples=100, deadline=None)
-def test_a_view_kept_change_by_change_equals_one_read_whole(cluster, batch, data) -> None:
+def test_a_view_kept_change_by_change_equals_one_read_whole(
+    cluster: list[NodeState], batch: list[Job], data: st.DataObject
+) -> None:
     simulation = Simulation(policy_of(PolicyName.BINPACK))
     simulation.put_nodes(cluster)
     simulation.submit(batch)
@@ -189,7 +193,7 @@ def loaded(cluster: list[NodeState], batch: list[Job], policy: PolicyName = Poli
 
 @given(clusters(), batches(), jobs("late"), policies)
 @settings(max_examples=100, deadline=None)
-def test_rolling_back_restores_every_cell(cluster, batch, late, policy) -> None:
+def test_rolling_back_restores_every_cell(cluster: list[NodeState], batch: list[Job], late: Job, policy: PolicyName) -> None:
     simulation = loaded(cluster, batch, policy)
     scheduler = simulation.scheduler
     task = scheduler.tasks.of(late.tasks[0])
@@ -203,7 +207,7 @@ def test_rolling_back_restores_every_cell(cluster, batch, late, policy) -> None:
 
 @given(clusters(), batches(), jobs("late"))
 @settings(max_examples=100, deadline=None)
-def test_a_refused_plan_leaves_every_cell_as_it_was(cluster, batch, late) -> None:
+def test_a_refused_plan_leaves_every_cell_as_it_was(cluster: list[NodeState], batch: list[Job], late: Job) -> None:
     simulation = loaded(cluster, batch)
     scheduler = simulation.scheduler
     scheduler.on_jobs([late])
@@ -217,7 +221,9 @@ def test_a_refused_plan_leaves_every_cell_as_it_was(cluster, batch, late) -> Non
 
 @given(clusters(), batches(), jobs("late"))
 @settings(max_examples=200, deadline=None)
-def test_the_reasons_sum_to_the_nodes_and_name_exactly_those_where_nothing_fits(cluster, batch, late) -> None:
+def test_the_reasons_sum_to_the_nodes_and_name_exactly_those_where_nothing_fits(
+    cluster: list[NodeState], batch: list[Job], late: Job
+) -> None:
     scheduler = loaded(cluster, batch).scheduler
     task = scheduler.tasks.of(late.tasks[0])
     reasons = reasons_of(scheduler.columns, task, scheduler.policy.judges)
@@ -236,7 +242,7 @@ def books_of(simulation: Simulation, name: NodeName) -> NodeBooks:
 
 @given(clusters(), batches(), jobs("late"))
 @settings(max_examples=200, deadline=None)
-def test_the_columns_and_the_ledgers_rule_agree_on_what_fits(cluster, batch, late) -> None:
+def test_the_columns_and_the_ledgers_rule_agree_on_what_fits(cluster: list[NodeState], batch: list[Job], late: Job) -> None:
     """A node has room exactly where some choice of cards passes `validate_claim`, but for what is the pod's own wish."""
     late = replace(late, tasks=(replace(late.tasks[0], node_selector={}),))
     if late.tasks[0].cards is not None:
@@ -301,7 +307,9 @@ mixes = st.dictionaries(shapes, st.integers(1, 9).map(float), min_size=1, max_si
     ),
 )
 @settings(max_examples=200, deadline=None)
-def test_the_expected_fragment_is_the_mean_over_the_mix_by_definition(mix, drawn) -> None:
+def test_the_expected_fragment_is_the_mean_over_the_mix_by_definition(
+    mix: dict[Shape, float], drawn: list[tuple[int, list[int], str]]
+) -> None:
     ours = expected_fragment(
         free_cpu_milli=[cpu for cpu, _, _ in drawn],
         free_percent=[free for _, free, _ in drawn],
@@ -313,7 +321,9 @@ def test_the_expected_fragment_is_the_mean_over_the_mix_by_definition(mix, drawn
 
 @given(clusters(), batches(), jobs("late"), mixes)
 @settings(max_examples=100, deadline=None)
-def test_the_fgd_score_is_the_fall_of_the_expected_fragment(cluster, batch, late, mix) -> None:
+def test_the_fgd_score_is_the_fall_of_the_expected_fragment(
+    cluster: list[NodeState], batch: list[Job], late: Job, mix: dict[Shape, float]
+) -> None:
     simulation = loaded(
         [replace(state, cards=tuple(replace(c, memory_mib=40_960) for c in state.cards)) for state in cluster], batch
     )
@@ -324,6 +334,7 @@ def test_the_fgd_score_is_the_fall_of_the_expected_fragment(cluster, batch, late
         return  # for shares of several cards the score is an estimate of which ones they will be
     fgd = Fgd(Mix(mix))
     score = fgd.score(columns, slice(0, columns.size), task)
+    assert score is not None
     for row in np.flatnonzero(scheduler.views.of(task).capacity):
         here = np.array([row])
         keys = (

@@ -1,11 +1,17 @@
 """What the scheduler does, drawn."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from hbox_common.model import Generation, NodeName, Queue, QueueName, QueuePhase, Verdict
 from hbox_scheduler.core.policy import PolicyName
+
+#: `conftest.World`, and a queue of limited capability: fixtures, since test folders are no packages.
+Draw = Callable[..., Any]
+Capped = Callable[..., Queue]
 
 PLACEMENTS = [
     pytest.param("n1 8 cards", "a 1 card", {"a": "n1:0"}, id="a card is the one with the lowest index"),
@@ -69,11 +75,11 @@ PLACEMENTS = [
 
 
 @pytest.mark.parametrize(("nodes", "jobs", "expected"), PLACEMENTS)
-def test_placements(world, nodes, jobs, expected) -> None:
+def test_placements(world: Draw, nodes: str, jobs: str, expected: dict[str, str]) -> None:
     assert world(nodes).submit(jobs).drawn() == expected
 
 
-def test_fgd_keeps_whole_cards_for_those_who_ask_for_them(world) -> None:
+def test_fgd_keeps_whole_cards_for_those_who_ask_for_them(world: Draw) -> None:
     drawn = (
         world("n1 2 cards shares=10 \n n2 2 cards shares=10", policy=PolicyName.FGD)
         .submit("a 1 card 50% \n b 2 cards \n c 1 card 50%")
@@ -97,7 +103,7 @@ REASONS = [
 
 
 @pytest.mark.parametrize(("nodes", "request_", "label"), REASONS)
-def test_a_job_that_waits_is_told_why(world, nodes, request_, label) -> None:
+def test_a_job_that_waits_is_told_why(world: Draw, nodes: str, request_: str, label: str) -> None:
     assert world(nodes).submit(f"a {request_}").why("a") == f"0/1 nodes are available: 1 {label}"
 
 
@@ -111,26 +117,26 @@ USED = [
 
 
 @pytest.mark.parametrize(("card", "first", "second", "label"), USED)
-def test_a_card_in_use_says_what_it_lacks(world, card, first, second, label) -> None:
+def test_a_card_in_use_says_what_it_lacks(world: Draw, card: str, first: str, second: str, label: str) -> None:
     assert (
         world(f"n1 1 card {card}").submit(f"a {first}").submit(f"b {second}").why("b") == f"0/1 nodes are available: 1 {label}"
     )
 
 
-def test_a_gang_is_told_how_far_it_came(world) -> None:
+def test_a_gang_is_told_how_far_it_came(world: Draw) -> None:
     why = world("n1 8 cards \n n2 8 cards \n n3 8 cards cordoned").submit("a 8 cards x4").why("a")
     assert why == (
         "2 of 4 pods fit that have to start together; for the next one 0/3 nodes are available: 2 CardTimeSlicingExhausted, 1 NodeUnschedulable"
     )
 
 
-def test_a_release_starts_as_many_as_fit_and_no_more(world) -> None:
+def test_a_release_starts_as_many_as_fit_and_no_more(world: Draw) -> None:
     w = world("n1 2 cards").submit("a 2 cards \n b 1 card \n c 1 card \n d 1 card")
     assert w.drawn() == {"a": "n1:0,1"}
     assert w.finish("a").drawn() == {"b": "n1:0", "c": "n1:1"}
 
 
-def test_what_waits_starts_when_a_node_comes_or_is_uncordoned(world) -> None:
+def test_what_waits_starts_when_a_node_comes_or_is_uncordoned(world: Draw) -> None:
     w = world("n1 2 cards cordoned").submit("a 2 cards")
     assert w.drawn() == {}
     uncordoned = w.simulation.scheduler.columns.states[0]
@@ -139,7 +145,7 @@ def test_what_waits_starts_when_a_node_comes_or_is_uncordoned(world) -> None:
     assert w.drawn() == {"a": "n1:0,1"}
 
 
-def test_a_verdict_of_health_monitor_takes_cards_and_nodes_out_of_use(world) -> None:
+def test_a_verdict_of_health_monitor_takes_cards_and_nodes_out_of_use(world: Draw) -> None:
     w = world("n1 2 cards \n n2 2 cards")
     w.simulation.put_verdict(Verdict(NodeName("n1"), Generation(1), healthy=True, bad_cards=(0,)))
     w.simulation.put_verdict(Verdict(NodeName("n2"), Generation(1), healthy=False, reason="fan"))
@@ -147,27 +153,27 @@ def test_a_verdict_of_health_monitor_takes_cards_and_nodes_out_of_use(world) -> 
     assert "NodeUnhealthy" in w.why("b")
 
 
-def test_a_queue_starts_no_more_than_its_capability(world, capped) -> None:
+def test_a_queue_starts_no_more_than_its_capability(world: Draw, capped: Capped) -> None:
     w = world("n1 8 cards", queues=[capped("q", cards=3)]).submit("a 2 cards queue=q \n b 2 cards queue=q \n c 1 card queue=q")
     assert w.drawn() == {"a": "n1:0,1", "c": "n1:2"}
     assert w.why("b").startswith("QueueCapabilityExceeded: queue q may use 3 of nvidia.com/gpu, 2 are in use")
     assert w.finish("a").drawn() == {"b": "n1:0,1", "c": "n1:2"}
 
 
-def test_queues_that_are_closed_or_unknown_are_named(world) -> None:
+def test_queues_that_are_closed_or_unknown_are_named(world: Draw) -> None:
     closed = Queue(QueueName("shut"), phase=QueuePhase.CLOSED)
     w = world("n1 8 cards", queues=[closed]).submit("a 1 card queue=shut \n b 1 card queue=nowhere")
     assert w.why("a").startswith("QueueClosed: queue shut")
     assert w.why("b").startswith("QueueNotFound: there is no queue nowhere")
 
 
-def test_a_job_starts_when_its_queue_appears(world) -> None:
+def test_a_job_starts_when_its_queue_appears(world: Draw) -> None:
     w = world("n1 8 cards").submit("a 1 card queue=late")
     w.simulation.scheduler.on_queue(Queue(QueueName("late")))
     w.simulation.run()
     assert w.drawn() == {"a": "n1:0"}
 
 
-def test_a_gang_with_too_few_pods_is_told_so(world) -> None:
+def test_a_gang_with_too_few_pods_is_told_so(world: Draw) -> None:
     why = world("n1 8 cards").submit("a 1 card x2 min 3").why("a")
     assert why.startswith("GangIncomplete: the gang needs 3 pods and 2 exist")

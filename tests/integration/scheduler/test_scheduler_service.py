@@ -38,6 +38,7 @@ from hbox_common.model import (
     Generation,
     Index,
     Job,
+    JobId,
     NodeName,
     NodeState,
     Queue,
@@ -237,7 +238,7 @@ async def test_a_ledger_that_starts_anew_gets_new_plans_for_what_it_does_not_kno
         await peers._bus.publish(ClaimsChanged(epoch=Epoch(2), previous=Index(0), index=Index(1), claims=()), "0")
         peers.index = Index(1)
         await until(lambda: "a-0" in peers.claims, "it is proposed to the new one")
-        assert peers.claims["a-0"].plan != first  # type: ignore[index]
+        assert peers.claims["a-0"].plan != first
 
 
 async def test_nothing_is_planned_while_the_books_are_frozen(peers: Peers, service: SchedulerService) -> None:
@@ -245,7 +246,9 @@ async def test_nothing_is_planned_while_the_books_are_frozen(peers: Peers, servi
     peers.frozen = True
     peers.jobs = [job("a", cards=2)]
     async with running(peers, service):
-        await until(lambda: service.scheduler.entry("a") is not None and service.scheduler.epoch == 1, "everything is read")  # type: ignore[arg-type]
+        await until(
+            lambda: service.scheduler.entry(JobId("a")) is not None and service.scheduler.epoch == 1, "everything is read"
+        )
         assert peers.proposed == []
         peers.frozen = False
         await until(lambda: "a-0" in peers.claims, "planned as soon as they are open")
@@ -259,7 +262,7 @@ async def test_an_unhealthy_node_gets_nothing(peers: Peers, service: SchedulerSe
     async with running(peers, service):
         await peers.submit(job("a", cards=2), job("b", cards=2))
         await until(lambda: "a-0" in peers.claims and "b" in peers.waiting, "one is placed, one waits")
-        assert peers.claims["a-0"].node == "n2"  # type: ignore[index]
+        assert peers.claims["a-0"].node == "n2"
 
 
 async def test_planning_goes_on_after_the_broker_was_killed(

@@ -13,6 +13,8 @@ from hbox_common.model import (
     Epoch,
     Index,
     JobId,
+    NodeName,
+    PlanId,
     PodUid,
     Queue,
     RefusalReason,
@@ -222,12 +224,12 @@ def test_a_foreign_claim_takes_room_and_its_end_gives_it_back(scheduler: Schedul
         "kube-system",
         "x",
         JobId("x"),
-        plan="",
+        plan=PlanId(""),
         queue=DEFAULT_QUEUE,
         priority=0,
-        node="n0",
+        node=NodeName("n0"),
         requests={"cpu": 64_000},
-    )  # type: ignore[arg-type]
+    )
     changed(scheduler, [foreign], previous=10, index=11)
     scheduler.on_jobs([job("a", cpu_milli=64_000, pods=2)])
     assert scheduler.cycle(0.0).plans == []
@@ -284,7 +286,8 @@ def test_a_verdict_is_said_once_and_again_only_when_it_differs_and_not_too_often
     assert scheduler.cycle(0.1).verdicts == []
     scheduler.on_jobs([job("a", cards=9, revision=2)])
     out = scheduler.cycle(0.2)
-    assert (out.verdicts, out.wake_at) == ([], pytest.approx(2.0))
+    assert out.verdicts == []
+    assert out.wake_at == pytest.approx(2.0)
     assert [v.nodes for v in scheduler.cycle(2.0).verdicts] == [3]
 
 
@@ -306,4 +309,4 @@ def test_a_node_that_went_and_came_back_still_carries_its_claims(scheduler: Sche
 def test_an_older_node_state_is_ignored(scheduler: Scheduler) -> None:
     scheduler.on_node(node("n0", cards=2, generation=9, unschedulable=True))
     scheduler.on_node(node("n0", cards=2, generation=8))
-    assert not scheduler.columns.schedulable[scheduler.columns.row_of["n0"]]  # type: ignore[index]
+    assert not scheduler.columns.schedulable[scheduler.columns.row_of[NodeName("n0")]]

@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 
-from hbox_common.model import Queue, QueueName, QueuePhase, Resources
+from hbox_common.model import DEFAULT_QUEUE, Queue, QueueName, QueuePhase, Resources
 
 from .explain.labels import Label
 from .state import Bookings
+
+#: The queue of pods that name none is there without anybody making it, as in the ledger.
+_DEFAULT = Queue(DEFAULT_QUEUE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Queues:
 
     def allowance(self, name: QueueName, each: Resources) -> Allowance:
         """How many times `each` fits under the queue's capability."""
-        queue = self._queues.get(name)
+        queue = self._queues.get(name) or (_DEFAULT if name == DEFAULT_QUEUE else None)
         if queue is None:
             return Allowance(0, f"{Label.QUEUE_NOT_FOUND}: there is no queue {name}; create it, or name another in the job")
         if queue.phase is not QueuePhase.OPEN:
