@@ -250,3 +250,25 @@ def test_the_migration_makes_the_tables_that_the_code_names(tmp_path):
         assert compare_metadata(MigrationContext.configure(connection), t.metadata) == []
         connection.execute(insert(t.ledger), [{"id": 1, "epoch": Epoch(1), "idx": 0}])
     engine.dispose()
+
+
+async def test_a_commit_that_only_seemed_to_fail_is_found_and_told_once(kit, database_url, monkeypatch):
+    async with kit.started(database_url) as running:
+        await running.open()
+        await published(running)
+        write = running.store.write
+
+        async def commits_and_fails(fn):
+            await write(fn)
+            raise Unavailable("the connection broke", outcome_unknown=True)
+
+        monkeypatch.setattr(running.store, "write", commits_and_fails)
+        with pytest.raises(Unavailable):
+            await running.propose(kit.plan("p", ("pod", "n0", ())))
+        monkeypatch.undo()
+        assert not await published(running)
+        await running.propose(kit.plan("p", ("pod", "n0", ())))
+        sent = [m.event for m in await published(running)]
+        assert [type(e) for e in sent] == [ClaimsChanged, PlansAnswered, PlansAnswered, BindDecided]
+        assert sent[1].answers == sent[2].answers
+        assert running.states() == {"pod": "pending"}

@@ -343,7 +343,7 @@ class Ledger:
         if not self._stale:
             return
         old = self.books
-        loaded = await self._store.read(load.load)
+        loaded, letters = await self._store.read(lambda c: (load.load(c), tables.outbox.unsent(c)))
         if loaded.books.epoch != old.epoch:
             self.taken_over.set()
             raise Unavailable(
@@ -358,4 +358,5 @@ class Ledger:
         )
         books.frozen = old.frozen
         self.books, self._journal, self._gone, self._stale = books, loaded.journal, loaded.gone, False
+        self._relay.restore(letters)
         log.warning("the books were read anew: %d live claims", len(books.live))

@@ -51,14 +51,18 @@ class Relay:
         # Unbounded by type, bounded by nature: while the broker is away no message comes in that could make another go out.
         self._lanes: dict[Stream, asyncio.Queue[Outgoing]] = {stream: asyncio.Queue() for stream in LANES}
         self._sent: deque[Letter] = deque()
+        self._held: set[str] = set()  #: ids of letters in the lanes or published and not deleted yet
 
     def restore(self, letters: list[Letter]) -> None:
-        """Take in what an earlier run left in the outbox."""
+        """Take in what is in the outbox and not held yet: left by an earlier run, or by a commit that was thought to have failed."""
         for letter in letters:
+            if letter.id in self._held:
+                continue
             try:
                 event = decode(letter.body, {"ce-type": letter.type, "content-type": CONTENT_TYPE})
             except InvalidRequest as e:
                 log.error("outbox: letter %s cannot be read and is dropped: %s", letter.id, e)
+                self._held.add(letter.id)
                 self._sent.append(letter)
                 continue
             self.send(Outgoing(event, letter.keys, letter.id, letter))
@@ -66,6 +70,8 @@ class Relay:
     def send(self, outgoing: Outgoing) -> None:
         stream = outgoing.event.about.stream
         assert stream is not None
+        if outgoing.letter is not None:
+            self._held.add(outgoing.letter.id)
         self._lanes[stream].put_nowait(outgoing)
 
     async def run(self) -> None:
@@ -110,4 +116,4 @@ class Relay:
             log.warning("outbox: %s", e)
             return
         for _ in done:
-            self._sent.popleft()
+            self._held.discard(self._sent.popleft().id)
