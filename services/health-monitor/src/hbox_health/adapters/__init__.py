@@ -1,0 +1,1 @@
+"""Health-monitor's I/O."""

@@ -1,0 +1,86 @@
+"""Messages on their way to the bus: kept until they are stored, in order, of one key the newest alone."""
+
+import asyncio
+import logging
+from typing import NoReturn
+
+from hbox_common.bus import Bus
+from hbox_common.errors import Unavailable
+from hbox_common.events import HealthChanged, HealthVerdict, NodeAction, NodeDecided
+from hbox_common.model import DecisionId, Verdict
+
+from .. import metrics
+from ..core import OWNER, Decide
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 0.5
+
+_Message = HealthVerdict | NodeDecided | HealthChanged
+
+
+class Outbox:
+    """The core holds what it said for said, so nothing here may be dropped, however long the broker is away."""
+
+    def __init__(self, bus: Bus) -> None:
+        self._bus = bus
+        self._waiting: dict[tuple[str, str], _Message] = {}
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def verdict(self, verdict: Verdict) -> None:
+        self._put("verdict", verdict.node, HealthVerdict(verdict=verdict))
+
+    def changed(self, verdict: Verdict, *, wall: float) -> None:
+        event = HealthChanged(
+            node=verdict.node, healthy=verdict.healthy, bad_cards=verdict.bad_cards, reason=verdict.reason, at=wall
+        )
+        self._put("event", f"{verdict.node}.{verdict.generation}", event)
+
+    def decided(self, decide: Decide, *, wall: float) -> None:
+        id_ = DecisionId(f"{decide.action}.{decide.node}.{int(wall * 1000)}")
+        self._put(
+            "node", decide.node, NodeDecided(id=id_, node=decide.node, action=decide.action, owner=OWNER, reason=decide.reason)
+        )
+
+    def _put(self, kind: str, key: str, message: _Message) -> None:
+        self._waiting.pop((kind, key), None)
+        self._waiting[kind, key] = message
+        self._wake.set()
+
+    async def run(self) -> NoReturn:
+        """Until cancelled."""
+        while True:
+            self._wake.clear()
+            if not self._waiting:
+                await self._wake.wait()
+            key = next(iter(self._waiting))
+            message = self._waiting[key]
+            try:
+                await self._say(message)
+            except Unavailable as e:
+                log.warning("%d messages wait: %s", len(self), e)
+                await asyncio.sleep(RETRY_S)
+                continue
+            if self._waiting.get(key) is message:
+                del self._waiting[key]
+            metrics.UNSAID.set(len(self))
+
+    async def _say(self, message: _Message) -> None:
+        match message:
+            case HealthVerdict():
+                verdict = message.verdict
+                await self._bus.publish(message, verdict.node)
+                metrics.VERDICTS.inc()
+            case HealthChanged():
+                await self._bus.publish(message, message.node)
+            case NodeDecided():
+                await self._bus.publish(message, message.node, message_id=message.id)
+                metrics.DECISIONS.labels(message.action).inc()
+                closing = message.action is NodeAction.CORDON
+                log.log(
+                    logging.WARNING if closing else logging.INFO, "%s %s: %s", message.action, message.node, message.reason,
+                    extra={"node": message.node},
+                )  # fmt: skip

@@ -1,0 +1,37 @@
+"""What health-monitor decides, with no I/O: verdicts on nodes, and which nodes are closed."""
+
+from .faults import NODE_CONDITIONS, Fault, FaultKind, Rules, faults_of
+from .monitor import (
+    OWNER,
+    Breaker,
+    Decide,
+    Effect,
+    Event,
+    Monitor,
+    NodeSeen,
+    Publish,
+    Synced,
+    Ticked,
+    VerdictHeard,
+    VerdictsLost,
+)
+
+__all__ = [
+    "NODE_CONDITIONS",
+    "OWNER",
+    "Breaker",
+    "Decide",
+    "Effect",
+    "Event",
+    "Fault",
+    "FaultKind",
+    "Monitor",
+    "NodeSeen",
+    "Publish",
+    "Rules",
+    "Synced",
+    "Ticked",
+    "VerdictHeard",
+    "VerdictsLost",
+    "faults_of",
+]

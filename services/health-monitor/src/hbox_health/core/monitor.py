@@ -1,0 +1,337 @@
+"""From faults to verdicts, and from verdicts to cordons.
+
+Each fault of a node goes its own way. Bad counts at once, good only after `recover_after_s` without a break, so that a flapping card or kubelet
+does not attract one job after the other:
+
+    shown now   fault is      then it is
+    ----------  ------------  ------------------------------------------------
+    yes         -             ACTIVE, and the verdict is out in the same step
+    yes         RECOVERING    ACTIVE; its clock starts anew
+    no          ACTIVE        RECOVERING from now on
+    no          RECOVERING    over when `recover_after_s` have passed
+    (a card that is not in the inventory any more shows nothing: its fault stays as it is)
+
+The verdict is made of the faults, active and recovering: unhealthy by any fault of the node, or when all of its cards are bad; else its bad
+cards. Its generation is above all that were ever published for the node (the last one is read back at start), and follows the clock. A fault
+that a read-back verdict tells of and that is not shown any more starts as RECOVERING.
+
+A cordon keeps other schedulers off too, and shows people why. `asked` is what we last decided, until the node shows it:
+
+    wanted      the node is       asked       then
+    ----------  ----------------  ----------  ---------------------------------------------------------------------
+    closed      open              -           CORDON, unless too many are closed by us: held back, and the verdict says so
+    closed      open              CORDON      CORDON again after `repeat_s`
+    closed      open, was closed  -           somebody opened it by hand: left alone until the faults are over
+    closed      closed by us      UNCORDON    CORDON: the fault came back before the node was opened
+    open        closed by us      any         UNCORDON, again after `repeat_s`
+    any         closed by others  any         nothing
+
+Wanted closed: a condition, or all cards bad. Wanted open: the verdict is healthy. In between (not ready, an earlier fault that may be over) it
+stays as it is.
+
+The limit on cordons does not soften verdicts: HBox itself places nothing on any unhealthy node, however many there are. It only keeps a
+wrong signal from closing the cluster to everybody.
+"""
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from hbox_common.events import NodeAction
+from hbox_common.model import Generation, NodeName, NodeState, Verdict
+
+from .faults import Fault, FaultKind, Rules, faults_of
+
+#: Who cordons, as it is written on the node.
+OWNER = "hbox-health-monitor"
+
+
+# --- what happens
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSeen:
+    state: NodeState
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictHeard:
+    """A verdict in the stream: one from before this process, one of our own, or of another instance that is about to end."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """All that the stream held at the start was handed in; nothing is decided before."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictsLost:
+    """The stream was wiped: what stands has to be said again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    pass
+
+
+Event: TypeAlias = NodeSeen | VerdictHeard | Synced | VerdictsLost | Ticked
+
+
+# --- what is to be done
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """`changed`: what may be used of the node is different from before, so that integrators are told too."""
+
+    verdict: Verdict
+    changed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    node: NodeName
+    action: NodeAction
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """So many nodes are not cordoned because too many are; 0 = no longer any."""
+
+    held_back: int
+
+
+Effect: TypeAlias = Publish | Decide | Breaker
+
+
+# --- state
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    with_cards: bool
+    closed: bool  #: by us, or about to be
+    held_back: bool
+
+
+@dataclass(slots=True)
+class _Node:
+    state: NodeState
+    faults: dict[Fault, float | None] = field(default_factory=dict)  #: None = active; else recovering since then
+    asked: NodeAction | None = None
+    asked_at: float = 0.0
+    was_closed: bool = False  #: by us, as the node showed since its faults began
+    held_back: bool = False
+    counted: "_Counted | None" = None  #: as what it is in the monitor's counts
+
+    @property
+    def closed_by_us(self) -> bool:
+        return self.state.unschedulable and self.state.cordoned_by == OWNER
+
+    @property
+    def all_cards_bad(self) -> bool:
+        bad = {fault.card for fault in self.faults if not fault.of_node}
+        return bool(self.state.cards) and all(card.index in bad for card in self.state.cards)
+
+    @property
+    def wants_closed(self) -> bool:
+        return self.all_cards_bad or any(fault.closes for fault in self.faults)
+
+
+class Monitor:
+    """`step` takes what happened and returns what is to be done. `now`: monotonic seconds; `wall`: seconds since the epoch."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.rules = rules
+        self.nodes: dict[NodeName, _Node] = {}
+        self.verdicts: dict[NodeName, Verdict] = {}  #: the last of each name, also of nodes that are gone
+        self.synced = False
+        self._restless: set[NodeName] = set()  #: what time can change something about
+        self._size = {False: 0, True: 0}  #: nodes without cards, nodes with
+        self._closed = {False: 0, True: 0}
+        self._held_back = 0
+        self._held_back_said = 0
+
+    def step(self, event: Event, *, now: float, wall: float) -> list[Effect]:
+        effects: list[Effect] = []
+        match event:
+            case NodeSeen():
+                self._seen(event.state, now)
+                self._judge(event.state.name, now, wall, effects)
+            case VerdictHeard(verdict):
+                last = self.verdicts.get(verdict.node)
+                if last is None or verdict.generation > last.generation:
+                    self.verdicts[verdict.node] = verdict
+                    self._judge(verdict.node, now, wall, effects)
+            case Synced():
+                self.synced = True
+                for name, node in self.nodes.items():
+                    self._inherit(name, node, now)
+                    self._judge(name, now, wall, effects)
+            case VerdictsLost():
+                said = [v for v in self.verdicts.values() if not v.healthy or v.bad_cards]
+                effects += [Publish(verdict, changed=False) for verdict in said]
+            case Ticked():
+                for name in list(self._restless):
+                    self._judge(name, now, wall, effects)
+        if self._held_back != self._held_back_said:
+            self._held_back_said = self._held_back
+            effects.append(Breaker(self._held_back))
+        return effects
+
+    # --- faults
+
+    def _seen(self, state: NodeState, now: float) -> None:
+        known = self.nodes.get(state.name)
+        if known is not None and (state.gone or known.state.uid != state.uid):
+            self._count(known, gone=True)
+            del self.nodes[state.name]
+            self._restless.discard(state.name)
+            known = None
+        if state.gone:
+            return
+        if known is None:
+            node = self.nodes[state.name] = _Node(state)
+        else:
+            node = known
+            node.state = state
+        self._count(node)
+        shown = faults_of(state, self.rules)
+        absent = {fault for fault in node.faults if not fault.of_node} - {
+            Fault(FaultKind.CARD, card=card.index) for card in state.cards
+        }
+        for fault in shown:
+            node.faults[fault] = None
+        for fault, recovering in node.faults.items():
+            if recovering is None and fault not in shown and fault not in absent:
+                node.faults[fault] = now
+
+    def _inherit(self, name: NodeName, node: _Node, now: float) -> None:
+        earlier = self.verdicts.get(name)
+        if earlier is None:
+            return
+        if not earlier.healthy:
+            node.faults[Fault(FaultKind.EARLIER, earlier.reason)] = now
+        for card in earlier.bad_cards:
+            node.faults.setdefault(Fault(FaultKind.CARD, card=card), now)
+
+    # --- verdicts
+
+    def _judge(self, name: NodeName, now: float, wall: float, effects: list[Effect]) -> None:
+        node = self.nodes.get(name)
+        if node is None or not self.synced:
+            return
+        for fault, recovering in list(node.faults.items()):
+            if recovering is not None and now - recovering >= self.rules.recover_after_s:
+                del node.faults[fault]
+        self._attend(node, now, effects)
+        if node.faults or node.asked is not None or node.closed_by_us:
+            self._restless.add(name)
+        else:
+            self._restless.discard(name)
+        self._count(node)
+        self._speak(node, wall, effects)
+
+    def _count(self, node: _Node, *, gone: bool = False) -> None:
+        """Bring the counts up to date with the node, without a walk over all of them."""
+        asked = node.asked is NodeAction.CORDON
+        now = None if gone else _Counted(bool(node.state.cards), node.closed_by_us or asked, node.held_back)
+        for counted, times in ((node.counted, -1), (now, 1)):
+            if counted is not None:
+                self._size[counted.with_cards] += times
+                self._closed[counted.with_cards] += times * counted.closed
+                self._held_back += times * counted.held_back
+        node.counted = now
+
+    def _speak(self, node: _Node, wall: float, effects: list[Effect]) -> None:
+        last = self.verdicts.get(node.state.name)
+        healthy = not any(fault.of_node for fault in node.faults) and not node.all_cards_bad
+        bad_cards = tuple(sorted(fault.card for fault in node.faults if not fault.of_node))
+        reason = self._reason(node)
+        if last is None and healthy and not bad_cards:
+            return  # nothing was ever said against it
+        if last is not None and (last.healthy, last.bad_cards, last.reason) == (healthy, bad_cards, reason):
+            return
+        changed = last is None or (last.healthy, last.bad_cards) != (healthy, bad_cards)
+        verdict = Verdict(
+            node=node.state.name,
+            generation=Generation(max((last.generation if last else 0) + 1, int(wall * 1000))),
+            healthy=healthy,
+            bad_cards=bad_cards,
+            reason=reason,
+            since=wall if changed or last is None else last.since,
+        )
+        self.verdicts[verdict.node] = verdict
+        effects.append(Publish(verdict, changed))
+
+    def _reason(self, node: _Node) -> str:
+        of_node = [fault for fault in node.faults if fault.of_node]
+        known = [fault for fault in of_node if fault.kind is not FaultKind.EARLIER]
+        if of_node and not known:
+            return str(of_node[0])  # which told of the cards too
+        said = [str(fault) for fault in known]
+        if node.all_cards_bad:
+            said.append("all cards unhealthy")
+        else:
+            said += sorted(str(fault) for fault in node.faults if not fault.of_node)
+        if node.held_back:
+            said.append("not cordoned, since too many nodes are")
+        return "; ".join(said)
+
+    # --- cordons
+
+    def _attend(self, node: _Node, now: float, effects: list[Effect]) -> None:
+        node.held_back = False
+        state, closed = node.state, node.closed_by_us
+        if state.unschedulable and not closed:
+            node.asked, node.was_closed = None, False
+        elif node.wants_closed:
+            if closed and node.asked is not NodeAction.UNCORDON:
+                node.asked, node.was_closed = None, True
+            elif self.rules.cordon and not (node.was_closed and node.asked is None):
+                self._ask(node, NodeAction.CORDON, now, effects)
+        elif not any(fault.of_node for fault in node.faults):
+            if closed:
+                self._ask(node, NodeAction.UNCORDON, now, effects)
+            else:
+                node.asked, node.was_closed = None, False
+
+    def _ask(self, node: _Node, action: NodeAction, now: float, effects: list[Effect]) -> None:
+        if node.asked is action and now - node.asked_at < self.rules.repeat_s:
+            return
+        if action is NodeAction.CORDON and node.asked is None:
+            kind = bool(node.state.cards)
+            if self._closed[kind] >= self.limit(with_cards=kind):
+                node.held_back = True
+                return
+        node.asked, node.asked_at = action, now
+        self._count(node)
+        effects.append(Decide(node.state.name, action, self._reason(node) or "recovered"))
+
+    def limit(self, *, with_cards: bool) -> int:
+        """Nodes of this kind that may be cordoned by us at once."""
+        return max(1, int(self._size[with_cards] * self.rules.max_cordoned_fraction))
+
+    def validate(self) -> None:
+        """Assert what has to hold between any two steps."""
+        for kind in (False, True):
+            alike = [node for node in self.nodes.values() if bool(node.state.cards) is kind]
+            assert self._size[kind] == len(alike)
+            assert self._closed[kind] == sum(node.closed_by_us or node.asked is NodeAction.CORDON for node in alike)
+        assert self._held_back == sum(node.held_back for node in self.nodes.values())
+        assert self._restless <= self.nodes.keys()
+        if not self.synced:
+            return
+        for name, node in self.nodes.items():
+            assert not node.state.gone
+            verdict = self.verdicts.get(name)
+            shown = faults_of(node.state, self.rules)
+            assert all(node.faults.get(fault, 0.0) is None for fault in shown), "a fault that is shown is active"
+            if any(fault.of_node for fault in node.faults) or node.all_cards_bad:
+                assert verdict is not None
+                assert not verdict.healthy
+            bad = {fault.card for fault in node.faults if not fault.of_node}
+            assert not bad or (verdict is not None and bad == set(verdict.bad_cards))
+            assert name in self._restless or not (node.faults or node.asked or node.closed_by_us or node.held_back)

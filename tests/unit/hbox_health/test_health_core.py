@@ -1,0 +1,257 @@
+"""From what a node shows to what is said and done about it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hbox_common.events import NodeAction
+from hbox_common.model import Card, Generation, NodeName, NodeState, Verdict
+from hbox_health.core import (
+    OWNER,
+    Breaker,
+    Decide,
+    Effect,
+    Event,
+    Monitor,
+    NodeSeen,
+    Publish,
+    Rules,
+    Synced,
+    Ticked,
+    VerdictHeard,
+    VerdictsLost,
+)
+
+WALL = 1_700_000_000.0
+CARDS = tuple(Card(index=i, uuid=f"u{i}", model="A100", memory_mib=40_000) for i in range(2))
+
+
+def a_node(name: str = "n1", **facts: Any) -> NodeState:
+    defaults: dict[str, Any] = {"uid": f"uid-{name}", "generation": Generation(1), "ready": True, "cards": CARDS}
+    return NodeState(name=NodeName(name), **(defaults | facts))
+
+
+def cards(*bad: int) -> tuple[Card, ...]:
+    return tuple(replace(card, healthy=card.index not in bad) for card in CARDS)
+
+
+class Ward:
+    """A monitor with a clock."""
+
+    def __init__(self, *, synced: bool = True, **rules: Any) -> None:
+        self.core = Monitor(Rules(bad_conditions=("MemoryPressure", "XidError"), **rules))
+        self.now = 50.0
+        if synced:
+            self.step(Synced())
+
+    def step(self, event: Event) -> list[Effect]:
+        effects = self.core.step(event, now=self.now, wall=WALL + self.now)
+        self.core.validate()
+        return effects
+
+    def see(self, name: str = "n1", **facts: Any) -> list[Effect]:
+        return self.step(NodeSeen(a_node(name, **facts)))
+
+    def later(self, seconds: float) -> list[Effect]:
+        self.now += seconds
+        return self.step(Ticked())
+
+
+def said(effects: list[Effect]) -> list[tuple[bool, tuple[int, ...], str]]:
+    return [(e.verdict.healthy, e.verdict.bad_cards, e.verdict.reason) for e in effects if isinstance(e, Publish)]
+
+
+def decided(effects: list[Effect]) -> list[tuple[str, NodeAction]]:
+    return [(e.node, e.action) for e in effects if isinstance(e, Decide)]
+
+
+@pytest.mark.parametrize(
+    ("facts", "verdict", "cordon"),
+    [
+        ({}, None, False),
+        ({"ready": False}, (False, (), "not ready"), False),
+        ({"conditions": {"MemoryPressure": "True"}}, (False, (), "MemoryPressure"), True),
+        ({"conditions": {"XidError": "True"}}, (False, (), "XidError"), True),
+        ({"conditions": {"XidError": "Unknown", "MemoryPressure": "False"}}, None, False),
+        ({"conditions": {"SomethingElse": "True"}}, None, False),
+        ({"cards": cards(1)}, (True, (1,), "card 1 unhealthy"), False),
+        ({"cards": cards(0, 1)}, (False, (0, 1), "all cards unhealthy"), True),
+        ({"ready": False, "conditions": {"XidError": "True"}}, (False, (), "not ready; XidError"), True),
+        ({"cards": ()}, None, False),
+    ],
+)
+def test_what_a_node_shows_is_what_is_said_of_it_at_once(
+    facts: dict[str, Any], verdict: tuple[bool, tuple[int, ...], str] | None, cordon: bool
+) -> None:
+    effects = Ward().see(**facts)
+    assert said(effects) == ([verdict] if verdict else [])
+    assert decided(effects) == ([("n1", NodeAction.CORDON)] if cordon else [])
+
+
+def test_good_counts_only_after_a_while_without_a_break() -> None:
+    ward = Ward()
+    ward.see(ready=False)
+    assert ward.see() == []
+    assert ward.later(20) == []
+    assert ward.see(ready=False) == []
+    assert ward.see() == []
+    assert ward.later(29.9) == []
+    assert said(ward.later(0.2)) == [(True, (), "")]
+    assert ward.later(100) == []
+
+
+def test_each_card_recovers_by_itself() -> None:
+    ward = Ward(cordon=False)
+    ward.see(cards=cards(0))
+    assert said(ward.see(cards=cards(1))) == [(False, (0, 1), "all cards unhealthy")]
+    assert said(ward.later(31)) == [(True, (1,), "card 1 unhealthy")]
+
+
+def test_a_card_that_vanishes_stays_bad_until_it_is_back_and_well() -> None:
+    ward = Ward()
+    ward.see(cards=cards(1))
+    ward.see(cards=CARDS[:1])
+    assert ward.later(1000) == []
+    assert ward.see(cards=CARDS) == []
+    assert said(ward.later(31)) == [(True, (), "")]
+
+
+def test_generations_follow_the_clock_and_never_fall() -> None:
+    ward = Ward(synced=False)
+    ahead = Generation(int((WALL + 1e6) * 1000))
+    ward.step(VerdictHeard(Verdict(NodeName("n1"), ahead, healthy=True)))
+    ward.step(Synced())
+    (publish,) = [e for e in ward.see(ready=False) if isinstance(e, Publish)]
+    assert publish.verdict.generation == ahead + 1
+    (publish,) = [e for e in ward.see("n2", ready=False) if isinstance(e, Publish)]
+    assert publish.verdict.generation == int((WALL + ward.now) * 1000)
+
+
+def test_nothing_is_said_before_the_stream_was_read() -> None:
+    ward = Ward(synced=False)
+    assert ward.see(ready=False) == []
+    assert said(ward.step(Synced())) == [(False, (), "not ready")]
+
+
+def test_a_restart_says_nothing_that_was_said_already() -> None:
+    ward = Ward(synced=False)
+    ward.see(ready=False)
+    ward.step(VerdictHeard(Verdict(NodeName("n1"), Generation(7), healthy=False, reason="not ready")))
+    assert ward.step(Synced()) == []
+    assert ward.later(100) == []
+
+
+def test_a_fault_that_ended_while_nobody_looked_recovers_from_the_restart_on() -> None:
+    ward = Ward(synced=False)
+    ward.see(unschedulable=True, cordoned_by=OWNER)
+    ward.step(VerdictHeard(Verdict(NodeName("n1"), Generation(7), healthy=False, bad_cards=(1,), reason="XidError")))
+    assert said(ward.step(Synced())) == []
+    assert ward.later(29) == []
+    effects = ward.later(2)
+    assert (said(effects), decided(effects)) == ([(True, (), "")], [("n1", NodeAction.UNCORDON)])
+
+
+def test_a_lost_stream_gets_all_that_stands_again() -> None:
+    ward = Ward()
+    ward.see("a", ready=False)
+    ward.see("b")
+    assert said(ward.step(VerdictsLost())) == [(False, (), "not ready")]
+
+
+def test_a_node_that_comes_back_as_another_starts_anew() -> None:
+    ward = Ward()
+    ward.see(ready=False)
+    assert ward.see(gone=True) == []
+    assert said(ward.see(uid="another")) == [(True, (), "")]
+
+
+def test_a_cordon_is_asked_for_again_until_the_node_shows_it() -> None:
+    ward = Ward()
+    sick = {"XidError": "True"}
+    assert decided(ward.see(conditions=sick)) == [("n1", NodeAction.CORDON)]
+    assert ward.later(59) == []
+    assert decided(ward.later(2)) == [("n1", NodeAction.CORDON)]
+    assert ward.see(conditions=sick, unschedulable=True, cordoned_by=OWNER) == []
+    assert ward.later(1000) == []
+
+
+def test_what_we_closed_is_opened_when_it_is_well_again() -> None:
+    ward = Ward()
+    ward.see(conditions={"XidError": "True"})
+    closed: dict[str, Any] = {"unschedulable": True, "cordoned_by": OWNER}
+    ward.see(conditions={"XidError": "True"}, **closed)
+    assert ward.see(**closed) == []
+    effects = ward.later(31)
+    assert (said(effects), decided(effects)) == ([(True, (), "")], [("n1", NodeAction.UNCORDON)])
+    assert decided(ward.later(61)) == [("n1", NodeAction.UNCORDON)]
+    assert ward.see() == []
+    assert ward.later(100) == []
+
+
+def test_what_others_closed_is_left_alone() -> None:
+    ward = Ward()
+    theirs: dict[str, Any] = {"unschedulable": True, "cordoned_by": ""}
+    assert decided(ward.see(conditions={"XidError": "True"}, **theirs)) == []
+    ward.see(**theirs)
+    assert decided(ward.later(31)) == []
+
+
+def test_a_node_opened_by_hand_is_left_open_until_its_faults_are_over() -> None:
+    ward = Ward()
+    sick = {"XidError": "True"}
+    ward.see(conditions=sick)
+    ward.see(conditions=sick, unschedulable=True, cordoned_by=OWNER)
+    assert decided(ward.see(conditions=sick)) == []
+    assert decided(ward.later(1000)) == []
+    ward.see()
+    ward.later(31)
+    assert decided(ward.see(conditions=sick)) == [("n1", NodeAction.CORDON)]
+
+
+def test_a_fault_that_comes_back_while_the_node_is_being_opened_closes_it_again() -> None:
+    ward = Ward()
+    sick = {"XidError": "True"}
+    closed: dict[str, Any] = {"unschedulable": True, "cordoned_by": OWNER}
+    ward.see(conditions=sick, **closed)
+    ward.see(**closed)
+    assert decided(ward.later(31)) == [("n1", NodeAction.UNCORDON)]
+    assert decided(ward.see(conditions=sick, **closed)) == [("n1", NodeAction.CORDON)]
+
+
+def test_no_more_than_a_tenth_of_the_nodes_is_closed_and_the_rest_waits_its_turn() -> None:
+    ward = Ward()
+    sick = {"XidError": "True"}
+    closed: dict[str, Any] = {"unschedulable": True, "cordoned_by": OWNER}
+    for i in range(20):
+        ward.see(f"n{i}")
+    ward.see("no-cards", cards=())
+    assert ward.core.limit(with_cards=True) == 2
+    effects = [effect for i in range(3) for effect in ward.see(f"n{i}", conditions=sick)]
+    assert decided(effects) == [("n0", NodeAction.CORDON), ("n1", NodeAction.CORDON)]
+    assert said(effects)[-1] == (False, (), "XidError; not cordoned, since too many nodes are")
+    assert Breaker(1) in effects
+    assert decided(ward.see("no-cards", cards=(), conditions=sick)) == [("no-cards", NodeAction.CORDON)], "its kind has room"
+    for i in range(2):
+        ward.see(f"n{i}", conditions=sick, **closed)
+        ward.see(f"n{i}", **closed)
+    assert sorted(decided(ward.later(31))) == [("n0", NodeAction.UNCORDON), ("n1", NodeAction.UNCORDON)]
+    effects = ward.see("n0")
+    effects += ward.later(1)
+    assert decided(effects) == [("n2", NodeAction.CORDON)]
+    assert Breaker(0) in effects
+    assert said(effects) == [(False, (), "XidError")]
+
+
+def test_without_cordons_the_verdict_is_all_there_is() -> None:
+    ward = Ward(cordon=False)
+    effects = ward.see(conditions={"XidError": "True"})
+    assert (said(effects), decided(effects)) == ([(False, (), "XidError")], [])
+
+
+def test_only_a_change_of_what_may_be_used_is_told_to_integrators() -> None:
+    ward = Ward()
+    (first,) = [e for e in ward.see(ready=False) if isinstance(e, Publish)]
+    (second,) = [e for e in ward.see(ready=False, conditions={"XidError": "True"}) if isinstance(e, Publish)]
+    assert (first.changed, second.changed) == (True, False)
+    assert second.verdict.since == first.verdict.since
