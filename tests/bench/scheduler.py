@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hbox_common.model import CardRequest, Job, NodeState
+from hbox_scheduler.app import calm_collector
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.scheduler import Limits
 from hbox_scheduler.core.simulate import Simulation, job, node
@@ -124,6 +125,7 @@ def release_ms(nodes: int, waiting: int) -> float:
 
 
 def main() -> None:
+    calm_collector()  # as the service does
     report("one-card jobs, 1,250 nodes", pods_per_s(1250, one_card_jobs(4000)), "pods/s", 20_000, least=True)
     report("one-card jobs, 12,500 nodes", pods_per_s(12_500, one_card_jobs(4000)), "pods/s", 10_000, least=True)
     mixed = pods_per_s(1250, mixed_jobs(4000))

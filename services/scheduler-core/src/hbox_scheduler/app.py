@@ -1,6 +1,7 @@
 """scheduler-core, wired: feeds in, cycles driven by what they change, proposals out."""
 
 import asyncio
+import gc
 import logging
 from typing import NoReturn
 
@@ -27,6 +28,13 @@ async def run(settings: SchedulerSettings, health: Health) -> None:
     """The service, until cancelled."""
     async with Bus.connect(settings.nats_url, name="scheduler-core", instance=settings.instance) as bus:
         await SchedulerService(settings, health, bus).run()
+
+
+def calm_collector() -> None:
+    """Keep Python's cycle collector out of the cycles: what we hold lives long and forms no cycles, and a full collection over 10,000 pods takes 25 ms."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 class SchedulerService:
@@ -58,11 +66,15 @@ class SchedulerService:
     async def _plan(self) -> NoReturn:
         """The first change at once, what follows within the window together."""
         wake_at: float | None = None
+        calm = False
         while True:
             await self._wait(wake_at)
             if not self._feeds.ready:
                 wake_at = None
                 continue
+            if not calm:
+                calm_collector()
+                calm = True
             started = monotonic_s()
             began = wall_s()
             out = self.scheduler.cycle(started)

@@ -144,22 +144,24 @@ class Planner:
         plan = PlanId(blake2b(f"{self.id}/{job.id}/{entry.counter}".encode(), digest_size=16).hexdigest())
         names, states = self.columns.names, self.columns.states
         placements: list[Placement] = []
+        job_id, queue = job.id, job.queue
         for which, (task, pods, seats) in enumerate(chosen):
             bookings: list[Booking] = []
-            for pod, seat in zip(pods, seats, strict=False):
-                name, state = names[seat.row], states[seat.row]
+            requests = task.requests
+            for pod, (row, slices) in zip(pods, seats, strict=False):
+                name, state, uid = names[row], states[row], pod.uid
                 placements.append(
                     Placement(
-                        pod_uid=pod.uid,
+                        pod_uid=uid,
                         pod=pod.name,
                         resource_version=pod.resource_version,
                         node=name,
                         generation=state.generation if state is not None else Generation(0),
-                        slices=seat.slices,
+                        slices=slices,
                         requests=which,
                     )
                 )
-                bookings.append(Booking(pod.uid, job.id, job.queue, name, task.requests, seat.slices, plan))
+                bookings.append(Booking(uid, job_id, queue, name, requests, slices, plan))
             self.bookings.record(bookings)
         entry.plans.add(plan)
         return Plan(

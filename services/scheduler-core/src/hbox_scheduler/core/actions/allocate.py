@@ -3,7 +3,7 @@
 The journal has what was booked, so that a gang of several tasks can be taken back whole.
 """
 
-from typing import NamedTuple
+from typing import TypeAlias
 
 from hbox_common.model import CardSlice
 
@@ -14,11 +14,8 @@ from ..task import Task
 from ..view import Views
 
 
-class Seat(NamedTuple):
-    """A place for one pod."""
-
-    row: int
-    slices: tuple[CardSlice, ...]
+#: A place for one pod: the node's row, and the slices of its cards.
+Seat: TypeAlias = tuple[int, tuple[CardSlice, ...]]
 
 
 def allocate(columns: Columns, views: Views, policy: Policy, *, journal: Journal, task: Task, pods: int) -> list[Seat]:
@@ -35,9 +32,5 @@ def allocate(columns: Columns, views: Views, policy: Policy, *, journal: Journal
         batch = pick(columns, rows, counts, task, keys)
         journal.book(batch)
         slices = slices_of(columns, batch, cards)
-        if len(rows) == 1:
-            row = int(rows[0])
-            found.extend(Seat(row, s) for s in slices)
-        else:
-            found.extend(map(Seat, rows.repeat(counts).tolist(), slices))
+        found.extend(zip(rows.repeat(counts).tolist(), slices, strict=True))
     return found

@@ -50,9 +50,11 @@ class Bookings:
 
     def record(self, bookings: Sequence[Booking]) -> None:
         """Take down bookings of free pods with equal requests, in one queue, whose amounts are on the columns already (by a batch)."""
+        of, before = self._of, len(self._of)
         for booking in bookings:
-            assert booking.pod not in self._of
-            self._hold(booking)
+            of[booking.pod] = booking
+            self._on.setdefault(booking.node, {})[booking.pod] = booking
+        assert len(of) == before + len(bookings), "a pod was placed that has a place"
         add(self.queue_used.setdefault(bookings[0].queue, {}), bookings[0].requests, len(bookings))
 
     def put(self, booking: Booking) -> None:
@@ -91,15 +93,9 @@ class Bookings:
             self._columns.book(row, booking.requests, booking.slices)
 
     def _enter(self, booking: Booking) -> None:
-        self._hold(booking)
-        add(self.queue_used.setdefault(booking.queue, {}), booking.requests)
-
-    def _hold(self, booking: Booking) -> None:
         self._of[booking.pod] = booking
-        on = self._on.get(booking.node)
-        if on is None:
-            on = self._on[booking.node] = {}
-        on[booking.pod] = booking
+        self._on.setdefault(booking.node, {})[booking.pod] = booking
+        add(self.queue_used.setdefault(booking.queue, {}), booking.requests)
 
     def _leave(self, booking: Booking) -> None:
         del self._of[booking.pod]
