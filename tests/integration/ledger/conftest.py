@@ -1,14 +1,9 @@
 """A ledger on a real database, SQLite and PostgreSQL, without the bus; and plans for a small cluster of nodes n0, n1 with four cards each."""
 
-import shutil
-import tempfile
-import warnings
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import psycopg
 import pytest
 
 from hbox_common.events import (
@@ -41,37 +36,6 @@ from hbox_common.store import Store
 from hbox_ledger.adapters import tables
 from hbox_ledger.ledger import Ledger, Numbered
 from hbox_ledger.relay import Relay
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """The address of a PostgreSQL server of our own; skips where none can run."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns at import where XDG_RUNTIME_DIR is not set
-        import pgserver  # noqa: PLC0415
-
-    folder = Path(tempfile.mkdtemp(prefix="hbox-pg-"))
-    try:
-        try:
-            server = pgserver.get_server(folder, cleanup_mode="stop")
-        except Exception as e:
-            pytest.skip(f"no PostgreSQL can be started here: {type(e).__name__}: {e}")
-        yield server.get_uri()
-        server.cleanup()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/ledger.db"
-    server = request.getfixturevalue("postgres")
-    name = f"t{abs(hash(request.node.nodeid)):x}"
-    with psycopg.connect(server, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    base, _, options = server.partition("?")
-    return f"{base.rsplit('/', 1)[0]}/{name}" + (f"?{options}" if options else "")
 
 
 @dataclass

@@ -19,7 +19,7 @@ SchedulerId = NewType("SchedulerId", str)
 #: Rises with every start of the quota-ledger: what carries an older one has no effect any more.
 Epoch = NewType("Epoch", int)
 
-#: The ledger's transaction count within an epoch: what a view of its books is as new as.
+#: Counts the changes of claims in the ledger's books, without gaps: what a view of them is as new as. It never falls, also over epochs.
 Index = NewType("Index", int)
 
 #: Rises with every change of one node's inventory that scheduling can see.

@@ -32,9 +32,9 @@ def postgres() -> Iterator[str]:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/store.db"
+        return f"sqlite:///{tmp_path}/hbox.db"
     server = request.getfixturevalue("postgres")
-    name = f"s{abs(hash(request.node.nodeid)):x}"
+    name = f"hbox_{abs(hash(request.node.nodeid)):x}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
     base, _, options = server.partition("?")
