@@ -17,6 +17,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import nats.errors
 from nats.aio.client import Client
@@ -43,7 +44,7 @@ class Connection:
         self.name, self.instance = name, instance
         self.connected = asyncio.Event()
         self.epoch = 0  #: rises with every connection made
-        self._servers = [part.strip() for part in url.split(",")]
+        self._servers = _servers_of(url)
         self._url = ",".join(server.rsplit("@", 1)[-1] for server in self._servers)  # without the password
         self._client = Client()
         self._life: asyncio.Timeout | None = None
@@ -78,24 +79,21 @@ class Connection:
             raise self._fatal or Unavailable(f"the broker at {self._url} ended the connection for good") from e
 
     async def _make(self, prepare: Callable[[Self], Awaitable[None]] | None) -> None:
-        try:
-            await self._client.connect(
-                self._servers,
-                name=f"{self.name}/{self.instance}",
-                error_cb=self._on_error,
-                disconnected_cb=self._on_disconnected,
-                reconnected_cb=self._on_reconnected,
-                closed_cb=self._on_closed,
-                max_reconnect_attempts=-1,
-                reconnect_time_wait=random.uniform(0.2, 0.3),  # type: ignore[arg-type]  # it goes to sleep()
-                ping_interval=10,
-                max_outstanding_pings=2,
-                pending_size=-1,
-                drain_timeout=int(DRAIN_S),
-                inbox_prefix=f"_INBOX_{token_of(self.name)}",
-            )
-        except (nats.errors.Error, ValueError) as e:
-            raise InvalidRequest(f"{self._url!r} is no address of a broker: {e}", hint="write nats://HOST:PORT") from e
+        await self._client.connect(
+            self._servers,
+            name=f"{self.name}/{self.instance}",
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnected,
+            reconnected_cb=self._on_reconnected,
+            closed_cb=self._on_closed,
+            max_reconnect_attempts=-1,
+            reconnect_time_wait=random.uniform(0.2, 0.3),  # type: ignore[arg-type]  # it goes to sleep()
+            ping_interval=10,
+            max_outstanding_pings=2,
+            pending_size=-1,
+            drain_timeout=int(DRAIN_S),
+            inbox_prefix=f"_INBOX_{token_of(self.name)}",
+        )
         await self.subscribe(f"{self._inbox}.*", self._on_reply)
         if self._client.is_connected:
             self._established()
@@ -165,6 +163,9 @@ class Connection:
                     await self._client.close()
         except (TimeoutError, nats.errors.Error, OSError) as e:
             log.debug("closing the bus: %s", describe(e))
+        finally:
+            if (transport := self._client._transport) is not None:
+                transport.close()  # type: ignore[no-untyped-call]  # a client that was cancelled while connecting counts as closed, and leaves its socket open
 
     # --- for the rest of the bus
 
@@ -254,6 +255,19 @@ class Connection:
         """
         answer = await self.request(f"$JS.API.{what}", json.dumps(request).encode() if request else b"", timeout_s=timeout_s)
         return answer_of(answer.data)
+
+
+def _servers_of(url: str) -> list[str]:
+    servers = [part.strip() for part in url.split(",")]
+    for server in servers:
+        parts = urlsplit(server)
+        try:
+            good = parts.scheme in ("nats", "tls") and parts.hostname and parts.port != 0
+        except ValueError:  # of .port
+            good = False
+        if not good:
+            raise InvalidRequest(f"{server.rsplit('@', 1)[-1]!r} is no address of a broker", hint="write nats://HOST:PORT")
+    return servers
 
 
 def describe(error: Exception) -> str:

@@ -35,7 +35,6 @@ class Raw:
     deliveries: int
     stored_ns: int
     pending: int  #: messages of this consumer that wait in the stream
-    done: bool = False  #: handled, whether or not the broker knows
 
     @classmethod
     def of(cls, message: Msg) -> "Raw | None":
@@ -57,6 +56,11 @@ class Raw:
             stored_ns=stored_ns,
             pending=pending,
         )
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """What it is known by: a stream that lost its end in a crash gives the same sequences to other messages, at other times."""
+        return self.sequence, self.stored_ns
 
     @property
     def message_id(self) -> str:

@@ -28,7 +28,7 @@ from .errors import Broken
 log = logging.getLogger(__name__)
 
 EXPIRES_S = 60.0
-HEARTBEAT_S = 5.0
+HEARTBEAT_S = 2.0
 SILENCE_S = 2.5 * HEARTBEAT_S
 
 #: Of one pull. Larger than the largest message: one that did not fit would never be delivered.
@@ -40,7 +40,7 @@ class Pull:
 
     def __init__(self, connection: Connection, stream: Stream, consumer: str, *, batch: int) -> None:
         self._connection, self._batch = connection, batch
-        self._where = f"$JS.API.CONSUMER.MSG.NEXT.{stream.value}.{consumer}"
+        self._where, self._consumer = f"$JS.API.CONSUMER.MSG.NEXT.{stream.value}.{consumer}", f"{stream.value}.{consumer}"
         self._request = json.dumps(
             {
                 "batch": batch,
@@ -61,12 +61,22 @@ class Pull:
 
     async def __aenter__(self) -> "Pull":
         self._unwatch = self._connection.watch(self._wake.set)
-        self._subscription = await self._connection.subscribe(self._inbox, self._on_message)
+        try:
+            self._subscription = await self._connection.subscribe(self._inbox, self._on_message)
+            await self._ask()
+            # What is asked of a consumer that is gone stays without an answer; one that is there now had been there for the question.
+            await self._connection.api(f"CONSUMER.INFO.{self._consumer}")
+        except BaseException:
+            await self._end()
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._end()
+
+    async def _end(self) -> None:
         if self._unwatch is not None:
             self._unwatch()
         if self._subscription is not None:

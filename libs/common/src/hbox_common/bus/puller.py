@@ -1,8 +1,9 @@
 """Consuming durably: each message is handled until that succeeds, and acknowledged then.
 
-Theory of operation. Messages that are ours and not acknowledged are `held`, by sequence: waiting, being handled, put off, or handled with the
-acknowledgement still to be sent. Every third of ack_wait the broker is told of all of them that they are worked on, so that ack_wait may be short:
-it only runs out when this process is gone. What is delivered again all the same is recognised by being held, and not handled twice.
+Theory of operation. Messages that are ours and not settled are `held`: waiting, being handled, or put off. Every third of ack_wait the
+broker is told of all of them that they are worked on, so that ack_wait may be short: it only runs out when this process is gone. What is
+delivered again all the same (an acknowledgement was lost, or the broker forgot it when it was killed) is recognised as held or as one of the last
+REMEMBERED settled, and not handled twice by this process. Another process may: handlers are idempotent, by an inbox where that takes one.
 
 handle() raising Unavailable puts its batch off here, with growing delay, not by a negative acknowledgement: so the count of deliveries counts
 failures and deaths only, and an outage of an hour makes no message look like poison. Anything else raised: each message is handled again alone,
@@ -41,6 +42,9 @@ Handle = Callable[[Sequence[Delivery]], Awaitable[None]]
 RETRY_S = 0.05
 
 ACK, IN_PROGRESS, TERM = b"+ACK", b"+WPI", b"+TERM"
+
+#: Settled messages that are recognised when they come again.
+REMEMBERED = 8192
 
 #: Deliveries up to which a message may share a batch.
 IN_COMPANY = 2
@@ -120,7 +124,8 @@ class Puller:
         self._connection, self._consumer, self._handle, self._letters, self._heal = connection, consumer, handle, letters, heal
         self._name, self._stream = consumer.durable, consumer.stream
         self._created = ""
-        self._held: dict[int, Raw] = {}
+        self._held: dict[tuple[int, int], Raw] = {}
+        self._settled: dict[tuple[int, int], bytes] = {}  #: the last words said, in the order of saying
         self._put_off: list[_PutOff] = []
         self._order = itertools.count()
         self._pull: Pull | None = None
@@ -160,14 +165,12 @@ class Puller:
                 log.warning("%s: stream %s is a new one; starting from its beginning", self._name, self._stream.value)
             self._created = info["created"]
             self._held.clear()
+            self._settled.clear()
             self._put_off.clear()
         await self._connection.api(
             f"CONSUMER.DURABLE.CREATE.{self._stream.value}.{self._name}",
             {"stream_name": self._stream.value, "config": self._consumer.config()},
         )
-        self._pull = None
-        for raw in [raw for raw in self._held.values() if raw.done]:
-            await self._settle(raw, ACK)
 
     async def _work(self, pull: Pull) -> NoReturn:
         batch, window_s = self._consumer.batch, self._consumer.window_s
@@ -191,7 +194,7 @@ class Puller:
         while True:
             await asyncio.sleep(self._consumer.ack_wait_s / 3)
             waiting = self._pull.waiting if self._pull is not None else ()
-            for raw in [*waiting, *(raw for raw in self._held.values() if not raw.done)]:
+            for raw in [*waiting, *self._held.values()]:
                 await self._say(raw, IN_PROGRESS)
 
     # --- handling
@@ -200,12 +203,13 @@ class Puller:
         together: list[_Item] = []
         alone: list[_Item] = []
         for raw in raws:
-            if (held := self._held.get(raw.sequence)) is not None:
+            if (held := self._held.get(raw.key)) is not None:
                 held.reply = raw.reply
-                if held.done:
-                    await self._settle(held, ACK)
                 continue
-            self._held[raw.sequence] = raw
+            if (word := self._settled.get(raw.key)) is not None:
+                await self._say(raw, word)
+                continue
+            self._held[raw.key] = raw
             if raw.deliveries > 2 * self._consumer.max_deliver:
                 await self._bury(raw, f"delivered {raw.deliveries} times, and no process that had it said what became of it")
                 continue
@@ -247,38 +251,44 @@ class Puller:
         if raw.deliveries >= self._consumer.max_deliver:
             await self._bury(raw, f"failed {raw.deliveries} times: {type(error).__name__}: {error}")
         else:
-            await self._settle(raw, nak(nak_delay_s(raw.deliveries)))
+            await self._retry(raw, nak_delay_s(raw.deliveries))
 
     async def _bury(self, raw: Raw, reason: str) -> None:
         try:
             await self._letters.bury(raw, reason)
         except Unavailable as e:
             log.warning("%s: %s cannot be set aside yet: %s", self._name, raw.subject, e)
-            await self._settle(raw, nak(5.0))
+            await self._retry(raw, 5.0)
         else:
             await self._settle(raw, TERM)
 
     # --- what the broker is told
 
     async def _settle(self, raw: Raw, word: bytes) -> None:
-        """The last word on a message. An acknowledgement that cannot be sent now is sent after the next connection."""
-        if self._held.get(raw.sequence) is not raw:
+        """The last word on a message. When it is lost on the way the message comes again, and it is said again."""
+        if self._held.get(raw.key) is not raw:
             return  # of a stream that is gone
-        raw.done = word in (ACK, TERM)
-        if await self._say(raw, word) or not raw.done:
-            self._held.pop(raw.sequence, None)
+        del self._held[raw.key]
+        self._settled[raw.key] = word
+        if len(self._settled) > REMEMBERED:
+            del self._settled[next(iter(self._settled))]
+        await self._say(raw, word)
 
-    async def _say(self, raw: Raw, word: bytes) -> bool:
-        if self._pull is not None and self._pull.broken:
-            return False
+    async def _retry(self, raw: Raw, delay_s: float) -> None:
+        if self._held.get(raw.key) is raw:
+            del self._held[raw.key]
+            await self._say(raw, nak(delay_s))
+
+    async def _say(self, raw: Raw, word: bytes) -> None:
+        if self._pull is None or self._pull.broken:
+            return  # the stream may be another one by now
         try:
             await self._connection.send(raw.reply, word)
         except Unavailable:
-            return False
-        return True
+            pass  # the message comes again
 
     async def _give_back(self) -> None:
         """So that the next process need not wait for ack_wait."""
         waiting = self._pull.waiting if self._pull is not None else ()
         for raw in [*self._held.values(), *waiting]:
-            await self._say(raw, ACK if raw.done else nak(0))
+            await self._say(raw, nak(0))

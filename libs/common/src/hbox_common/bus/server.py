@@ -7,6 +7,7 @@ is held at false: with it nats-py's read loop dies of a longer reply subject (re
 import asyncio
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -43,11 +44,12 @@ def free_port(host: str = "127.0.0.1") -> int:
         return port
 
 
-def write_config(folder: Path, *, host: str = "127.0.0.1", port: int) -> Path:
-    """Write `nats.conf` into `folder`, whose subfolder `store` will hold the streams. Returns its path."""
+def write_config(folder: Path, *, host: str = "127.0.0.1", port: int, name: str = "hbox") -> Path:
+    """Write `nats.conf` into `folder`, whose subfolder `store` will hold the streams. Returns its path. `name` is what the server calls itself."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "nats.conf"
     config.write_text(f"""\
+server_name: {json.dumps(name)}
 host: {host}
 port: {port}
 max_payload: {MAX_PAYLOAD}
@@ -71,6 +73,7 @@ class EmbeddedServer:
     def __init__(self, folder: Path, *, port: int = 0) -> None:
         self.folder, self.port = folder, port
         self._process: asyncio.subprocess.Process | None = None
+        self._name = f"hbox-{secrets.token_hex(8)}"
 
     @property
     def url(self) -> str:
@@ -99,7 +102,9 @@ class EmbeddedServer:
     async def start(self) -> None:
         """Return when it takes connections."""
         self.port = self.port or free_port()
-        config = write_config(self.folder, port=self.port)
+        await self._run(write_config(self.folder, port=self.port, name=self._name))
+
+    async def _run(self, config: Path) -> None:
         with (self.folder / "nats-server.log").open("ab") as log:
             self._process = await asyncio.create_subprocess_exec(find_binary(), "--config", config, stdout=log, stderr=log)
         try:
@@ -135,7 +140,8 @@ class EmbeddedServer:
         except OSError:
             return False
         try:
-            return (await asyncio.wait_for(reader.readline(), 1.0)).startswith(b"INFO ")
+            greeting = await asyncio.wait_for(reader.readline(), 1.0)
+            return self._name.encode() in greeting  # not somebody else's, who has the port
         except (TimeoutError, OSError):
             return False
         finally:

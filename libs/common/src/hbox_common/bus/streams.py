@@ -1,9 +1,10 @@
 """The streams and their limits; made where they are missing, corrected where we depend on it.
 
 What an operator may tune on a broker of theirs (replicas, placement, age, bytes) is left as it is once a stream exists. What correctness rests on
-(subjects, one value a subject, room for our largest messages) is put right. HBOX_STATE and HBOX_DECISIONS refuse new messages when they are full, loudly:
-a value not stored would be believed, and the ledger's outbox keeps what is refused. The other histories drop their oldest: nothing exists only
-there, jobs and pods are read again from Kubernetes (reference reliability §2).
+(subjects, one value a subject, room for our largest messages) is put right. HBOX_STATE refuses new values when it is full, loudly: a newcomer
+would believe that a value dropped never was. The histories drop their oldest: they hold days, so the oldest was read long ago, and one that refused
+would stop the whole platform until its messages age. Nothing exists only there: what is lost all the same shows as a gap, or as a claim past its
+deadline, and is had again from Kubernetes and the ledger (reference reliability §2).
 """
 
 import logging
@@ -33,23 +34,22 @@ DUPLICATE_WINDOW_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one stream keeps. `last_value`: one message a subject. `refuse`: when full, new messages instead of dropping the oldest."""
+    """What one stream keeps. `last_value`: one message a subject, and new ones are refused when it is full; otherwise the oldest go."""
 
     stream: Stream
     why: str
     max_age_s: int  #: 0 = for ever
     max_bytes: int
     last_value: bool = False
-    refuse: bool = False
 
 
 LIMITS: dict[Stream, Limits] = {
     limits.stream: limits
     for limits in (
-        Limits(Stream.STATE, "last value of every node, verdict and queue", 0, 2 * GIB, last_value=True, refuse=True),
+        Limits(Stream.STATE, "last value of every node, verdict and queue", 0, 2 * GIB, last_value=True),
         Limits(Stream.JOBS, "jobs and pods as they change; the truth is Kubernetes", 6 * HOUR_S, 2 * GIB),
         Limits(Stream.PLANS, "plans, answers and the feed of claims; the truth is the ledger", 6 * HOUR_S, 2 * GIB),
-        Limits(Stream.DECISIONS, "binds, evictions and cordons decided", 3 * DAY_S, 2 * GIB, refuse=True),
+        Limits(Stream.DECISIONS, "binds, evictions and cordons decided", 3 * DAY_S, 2 * GIB),
         Limits(Stream.OUTCOMES, "what became of decisions", 3 * DAY_S, 2 * GIB),
         Limits(Stream.EVENTS, "what integrators and people read", 7 * DAY_S, 2 * GIB),
         Limits(Stream.DEAD, "messages that somebody could not use", 28 * DAY_S, GIB),
@@ -81,7 +81,7 @@ def config_of(stream: Stream) -> dict[str, Any]:
         "max_age": limits.max_age_s * 10**9,
         "max_bytes": limits.max_bytes,
         "max_msg_size": max(t.about.max_bytes for t in types) + HEADER_BYTES,
-        "discard": "new" if limits.refuse else "old",
+        "discard": "new" if limits.last_value else "old",
         "duplicate_window": DUPLICATE_WINDOW_S * 10**9,
         "deny_delete": True,  # nobody takes single messages out of a history
         "allow_direct": True,

@@ -1,0 +1,97 @@
+"""Publishing over outages, wiped brokers and wrong sizes."""
+
+import asyncio
+import shutil
+
+import pytest
+
+from hbox_common.bus import Bus, EmbeddedServer, Start
+from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.events import ClaimsAsked, JobsWithdrawn, encode
+
+from .bus_world import Reader, job, node, running, until
+
+
+async def stored(bus: Bus, count: int) -> list[str]:
+    """The names of all jobs in the stream, once there are `count`."""
+    reader = Reader()
+    async with running(bus.follow([JobsWithdrawn], reader, start=Start.ALL)):
+        await until(lambda: len(reader.names) >= count)
+        await asyncio.sleep(0.05)
+    return reader.names
+
+
+async def test_a_message_published_during_an_outage_is_stored_exactly_once(bus: Bus, server: EmbeddedServer) -> None:
+    await bus.publish(job("before"), "0")
+    await server.kill()
+    waiting = asyncio.ensure_future(bus.publish(job("during"), "0"))
+    await until(lambda: not bus.connected)
+    await server.start()
+    await waiting
+    assert await stored(bus, 2) == ["before", "during"]
+
+
+async def test_publishes_in_flight_when_the_broker_is_killed_are_each_stored_once(bus: Bus, server: EmbeddedServer) -> None:
+    names = [f"job{i}" for i in range(200)]
+    async with asyncio.TaskGroup() as tasks:
+        for name in names:
+            tasks.create_task(bus.publish(job(name), "0"))
+        await asyncio.sleep(0.01)
+        await server.kill()
+        await server.start()
+    assert sorted(await stored(bus, 200)) == sorted(names)
+
+
+async def test_repeating_a_message_id_stores_nothing_twice(bus: Bus) -> None:
+    for _ in range(3):
+        await bus.publish(job("once"), "0", message_id="the-same")
+    assert await stored(bus, 1) == ["once"]
+
+
+async def test_a_broker_that_stays_away_makes_publishing_unavailable_in_time(bus: Bus, server: EmbeddedServer) -> None:
+    await server.kill()
+    with pytest.raises(Unavailable) as raised:
+        await bus.publish(job("lost"), "0", timeout_s=0.3)
+    assert raised.value.outcome_unknown
+
+
+async def test_a_broker_whose_storage_was_wiped_gets_its_streams_back(bus: Bus, server: EmbeddedServer) -> None:
+    await bus.publish(job("old"), "0")
+    await server.kill()
+    shutil.rmtree(server.store)
+    await server.start()
+    await bus.publish(job("new"), "0")
+    assert await stored(bus, 1) == ["new"]
+
+
+async def test_without_leave_to_make_streams_a_missing_one_is_an_error(server: EmbeddedServer) -> None:
+    async with Bus.connect(server.url, name="guest", instance="1", ensure=False) as guest:
+        with pytest.raises(Unavailable, match="nobody answers"):
+            await guest.publish(job("lost"), "0", timeout_s=0.3)
+
+
+async def test_a_body_above_its_types_limit_is_refused_before_it_is_sent(bus: Bus) -> None:
+    huge = JobsWithdrawn(jobs=tuple("j" * 1000 for _ in range(1100)), revisions=())
+    with pytest.raises(InvalidRequest, match="smaller batches"):
+        await bus.publish(huge, "0")
+    await bus.publish(job("fine"), "0")
+
+
+async def test_a_body_of_the_largest_size_allowed_passes_the_broker(bus: Bus) -> None:
+    text = "j" * 60_000
+    jobs = [text] * (JobsWithdrawn.about.max_bytes // 60_010)
+    event = JobsWithdrawn(jobs=tuple(jobs), revisions=())
+    assert len(encode(event)) > JobsWithdrawn.about.max_bytes * 0.9
+    await bus.publish(event, "0", traceparent="00-" + "a" * 32 + "-" + "b" * 16 + "-01")
+
+
+async def test_wrong_keys_and_questions_cannot_be_published(bus: Bus) -> None:
+    with pytest.raises(ValueError, match="takes"):
+        await bus.publish(node("n", 1), "n", "too many")
+    with pytest.raises(ValueError, match="asked for"):
+        await bus.publish(ClaimsAsked(asker="me"))
+
+
+async def test_an_encoded_body_is_published_as_it_is(bus: Bus) -> None:
+    await bus.publish_raw(JobsWithdrawn, encode(job("letter")), "0", message_id="1-1", traceparent="")
+    assert await stored(bus, 1) == ["letter"]

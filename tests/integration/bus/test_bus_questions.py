@@ -1,0 +1,183 @@
+"""Questions and their answers in pages."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from time import monotonic
+
+import pytest
+
+from hbox_common.bus import Bus, EmbeddedServer
+from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.events import ClaimsAsked, ClaimsPage, Event, JobsAsked, JobsPage
+from hbox_common.model import JobId, NodeName, PodFact, PodPhase, PodUid, QueueName
+
+from .bus_world import running, until
+
+
+async def answered(bus: Bus) -> None:
+    """Return when somebody listens."""
+
+    async def listens() -> bool:
+        try:
+            await bus.ask(JobsAsked(asker="probe"), JobsPage, timeout_s=1.0)
+        except Unavailable as e:
+            return "nobody listens" not in e.message
+        except InvalidRequest:
+            pass
+        return True
+
+    async with asyncio.timeout(5):
+        while not await listens():  # noqa: ASYNC110  asks somebody else
+            await asyncio.sleep(0.01)
+
+
+async def test_all_pages_come_in_order(bus: Bus) -> None:
+    async def answer(asked: JobsAsked) -> AsyncIterator[Event]:
+        for i in range(20):
+            yield JobsPage(complete=i == 19, pods=() if asked.pods else (fact(i),))
+
+    async with running(bus.serve(JobsAsked, answer)):
+        await answered(bus)
+        pages = await bus.ask(JobsAsked(asker="me"), JobsPage)
+    assert [page.pods[0].name for page in pages] == [f"pod{i}" for i in range(20)]
+    assert pages[-1].complete
+
+
+async def test_an_answer_of_many_mebibytes_arrives_whole(bus: Bus) -> None:
+    facts = tuple(fact(i) for i in range(8000))
+
+    async def answer(_: JobsAsked) -> AsyncIterator[Event]:
+        for _page in range(20):
+            yield JobsPage(complete=True, pods=facts)
+
+    async with running(bus.serve(JobsAsked, answer)):
+        await answered(bus)
+        pages = await bus.ask(JobsAsked(asker="me", pods=True), JobsPage, timeout_s=60)
+    assert sum(len(page.pods) for page in pages) == 160_000
+
+
+async def test_an_empty_answer_is_no_pages(bus: Bus) -> None:
+    async def answer(_: JobsAsked) -> AsyncIterator[Event]:
+        for _page in range(0):
+            yield JobsPage(complete=True)
+
+    async with running(bus.serve(JobsAsked, answer)):
+        await answered(bus)
+        assert await bus.ask(JobsAsked(asker="me"), JobsPage) == []
+
+
+async def test_when_nobody_answers_that_is_known_at_once_and_who_should(bus: Bus) -> None:
+    began = monotonic()
+    with pytest.raises(Unavailable, match="quota-ledger does not answer") as raised:
+        await bus.ask(ClaimsAsked(asker="me"), ClaimsPage, timeout_s=10.0)
+    assert monotonic() - began < 0.5
+    assert "is quota-ledger running" in raised.value.hint
+
+
+async def test_an_answer_that_takes_too_long_is_unavailable_in_time(bus: Bus) -> None:
+    async def answer(_: JobsAsked) -> AsyncIterator[Event]:
+        yield JobsPage(complete=True)
+        await asyncio.Event().wait()
+
+    async with running(bus.serve(JobsAsked, answer)):
+        await answered(bus)
+        with pytest.raises(Unavailable, match="job-controller has not answered"):
+            await bus.ask(JobsAsked(asker="me"), JobsPage, timeout_s=0.2)
+
+
+async def test_the_answerers_errors_are_the_askers(bus: Bus) -> None:
+    error: Exception = InvalidRequest("no such job", hint="look again")
+
+    async def answer(_: JobsAsked) -> AsyncIterator[Event]:
+        yield JobsPage(complete=True)
+        raise error
+
+    async with running(bus.serve(JobsAsked, answer)):
+        await answered(bus)
+        with pytest.raises(InvalidRequest, match=r"no such job \(look again\)"):
+            await bus.ask(JobsAsked(asker="me"), JobsPage)
+        error = Unavailable("still reading")
+        with pytest.raises(Unavailable, match="still reading"):
+            await bus.ask(JobsAsked(asker="me"), JobsPage)
+        error = ZeroDivisionError("division by zero")
+        with pytest.raises(Unavailable, match="failed to answer: ZeroDivisionError"):
+            await bus.ask(JobsAsked(asker="me"), JobsPage)
+
+
+async def test_rubbish_asked_does_not_end_the_answerer(bus: Bus) -> None:
+    async def answer(_: JobsAsked) -> AsyncIterator[Event]:
+        yield JobsPage(complete=True)
+
+    async with running(bus.serve(JobsAsked, answer)):
+        await answered(bus)
+        reply = await bus._connection.request(JobsAsked.subject(), b"\xc1rubbish")
+        assert reply.headers is not None
+        assert reply.headers["hbox-error"] == "invalid"
+        assert await bus.ask(JobsAsked(asker="me"), JobsPage)
+
+
+async def test_answering_goes_on_after_the_broker_was_killed(bus: Bus, server: EmbeddedServer) -> None:
+    async def answer(_: JobsAsked) -> AsyncIterator[Event]:
+        yield JobsPage(complete=True)
+
+    async with running(bus.serve(JobsAsked, answer)):
+        await answered(bus)
+        await server.kill()
+        await until(lambda: not bus.connected)
+        await server.start()
+        assert await bus.ask(JobsAsked(asker="me"), JobsPage, timeout_s=5.0)
+
+
+async def test_an_answer_cut_off_by_an_outage_is_unavailable_at_once(bus: Bus, server: EmbeddedServer) -> None:
+    begun = asyncio.Event()
+
+    async def answer(_: JobsAsked) -> AsyncIterator[Event]:
+        yield JobsPage(complete=True)
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with running(bus.serve(JobsAsked, answer)):
+        await answered_by_subscription(bus)
+        asking = asyncio.ensure_future(bus.ask(JobsAsked(asker="me"), JobsPage, timeout_s=30.0))
+        await begun.wait()
+        await server.kill()
+        with pytest.raises(Unavailable, match="lost before the answer was whole"):
+            await asyncio.wait_for(asking, 2.0)
+
+
+async def answered_by_subscription(bus: Bus) -> None:
+    """As `answered`, for answerers that never come to an end."""
+    await bus._connection.flush()
+    await asyncio.sleep(0.05)
+
+
+async def test_more_questions_than_can_wait_are_refused_and_the_rest_answered(bus: Bus) -> None:
+    gate = asyncio.Event()
+
+    async def answer(_: JobsAsked) -> AsyncIterator[Event]:
+        await gate.wait()
+        yield JobsPage(complete=True)
+
+    async with running(bus.serve(JobsAsked, answer)):
+        await answered_by_subscription(bus)
+        asking = [asyncio.ensure_future(bus.ask(JobsAsked(asker=str(i)), JobsPage)) for i in range(100)]
+        await until(lambda: any(one.done() for one in asking))
+        gate.set()
+        results = await asyncio.gather(*asking, return_exceptions=True)
+    refused = [result for result in results if isinstance(result, Unavailable)]
+    assert 0 < len(refused) <= 36
+    assert all("too many questions" in error.message for error in refused)
+
+
+def fact(i: int) -> PodFact:
+    return PodFact(
+        uid=PodUid(f"uid{i}"),
+        namespace="default",
+        name=f"pod{i}",
+        phase=PodPhase.RUNNING,
+        node=NodeName("n1"),
+        job=JobId(f"job{i}"),
+        queue=QueueName("default"),
+        priority=0,
+        requests={"cpu": 1000},
+    )
