@@ -308,6 +308,14 @@ def test_an_eviction_that_is_refused_is_never_given_up() -> None:
     assert started(desk.later(10.1)) == [("a", Verb.EVICT)]
 
 
+def test_a_very_long_message_is_cut() -> None:
+    desk = Desk()
+    bind = a_bind()
+    desk.decide(bind)
+    (report,) = [e for e in desk.answer(bind, Finding.GONE, message="x" * 1_000_000) if isinstance(e, Report)]
+    assert len(report.outcome.message) == 1000
+
+
 def test_memory_is_bounded() -> None:
     desk = Desk(remembered=10)
     for i in range(50):

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from hbox_common.bus import Bus, Delivery, LeadEdgeBatcher
 from hbox_common.clock import monotonic_s, wall_s
-from hbox_common.errors import InvalidRequest
 from hbox_common.events import BindDecided, EvictDecided, Outcome, OutcomesObserved
 from hbox_common.kube import KubeClient
 from hbox_common.model import DecisionId
@@ -148,11 +147,7 @@ class Worker:
 
     async def _publish(self, report: Report) -> None:
         outcome = report.outcome
-        try:
-            await self._outcomes.publish(outcome)
-        except InvalidRequest as e:  # a message of the API server too long for the bus; what counts is the rest
-            log.error("an outcome cannot be published whole: %s", e)
-            await self._outcomes.publish(outcome.model_copy(update={"message": outcome.message[:1000]}))
+        await self._outcomes.publish(outcome)
         if report.again:
             metrics.REPEATED.inc()
         elif report.kind is None:

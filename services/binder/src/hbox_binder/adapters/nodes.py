@@ -10,6 +10,7 @@ from hbox_common.kube import CordonOutcome, KubeClient, cordon, uncordon
 from hbox_common.model import NodeName
 
 from .. import metrics
+from ..core import LONGEST_MESSAGE
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +47,11 @@ class NodeWorker:
             raise Unavailable(f"{decision.action} {decision.node}: {result.message}")
         await self._bus.publish(
             NodeObserved(
-                decision=decision.id, node=decision.node, action=decision.action, outcome=outcome, message=result.message
+                decision=decision.id,
+                node=decision.node,
+                action=decision.action,
+                outcome=outcome,
+                message=result.message[:LONGEST_MESSAGE],
             ),
             decision.node,
             message_id=f"node.result.{decision.id}",

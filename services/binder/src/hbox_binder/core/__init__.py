@@ -1,11 +1,12 @@
 """What the binder decides, with no I/O: which call is made when, and what its answer means."""
 
-from .binder import Acknowledge, Answered, Binder, Breaker, Decided, Effect, Event, Report, Start, Ticked
+from .binder import LONGEST_MESSAGE, Acknowledge, Answered, Binder, Breaker, Decided, Effect, Event, Report, Start, Ticked
 from .calls import Answer, Call, Finding, Verb
 from .fence import fence_value, fences_off
 from .pace import Limits, TokenBucket
 
 __all__ = [
+    "LONGEST_MESSAGE",
     "Acknowledge",
     "Answer",
     "Answered",

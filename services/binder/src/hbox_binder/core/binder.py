@@ -38,6 +38,9 @@ _PACE_S = 0.005
 _BURST_S = 0.05
 _LONGEST_WISH_S = 30.0
 
+#: Characters of an API server's message that are passed on: a full batch of outcomes fits into one message of the bus.
+LONGEST_MESSAGE = 1000
+
 
 # --- what happens
 
@@ -351,7 +354,7 @@ class Binder:
             pod_uid=decision.pod_uid,
             outcome=outcome,
             node=answer.node,
-            message=answer.message,
+            message=answer.message[:LONGEST_MESSAGE],
             at=wall,
             traceparent=answer.traceparent or decision.traceparent,
         )
