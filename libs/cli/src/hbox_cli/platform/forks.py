@@ -4,7 +4,8 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
@@ -49,7 +50,7 @@ class Forked:
 
 
 class Forks:
-    """Starts services by fork. `run` has to run beside; a zygote that dies takes its services along, and is started again at the next order."""
+    """Starts services by fork, while `running`. A zygote that dies takes its services along, and is started again at the next order."""
 
     def __init__(self, env: Mapping[str, str], log: Path) -> None:
         # No service multiplies matrices; threads of a library would make the fork unsafe.
@@ -61,17 +62,31 @@ class Forks:
         self._born: dict[str, asyncio.Future[Forked]] = {}
         self._alive: dict[int, Forked] = {}
 
-    async def run(self) -> None:
-        """Until cancelled."""
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Forks"]:
+        """With the zygote started, but not waited for, until the end of the block; so that ends are heard until then, whatever fails within."""
+        await self._start()
+        async with asyncio.TaskGroup() as tasks:
+            hearing = tasks.create_task(self._hear_all(), name="zygote")
+            try:
+                yield self
+            finally:
+                await self.stop()
+                hearing.cancel()
+
+    async def _start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = await child.execute(
+                [sys.executable, "-m", "hbox_cli.platform.zygote"],
+                env=self._env,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log.fileno(),
+            )
+
+    async def _hear_all(self) -> None:
         while True:
-            with self._log.open("ab") as log:
-                self._process = await child.execute(
-                    [sys.executable, "-m", "hbox_cli.platform.zygote"],
-                    env=self._env,
-                    stdin=asyncio.subprocess.PIPE,
-                    stdout=asyncio.subprocess.PIPE,
-                    stderr=log.fileno(),
-                )
+            assert self._process is not None
             assert self._process.stdout is not None
             async for line in self._process.stdout:
                 self._hear(json.loads(line))
@@ -79,6 +94,7 @@ class Forks:
             self._bury()
             self._wanted.clear()
             await self._wanted.wait()
+            await self._start()
 
     async def spawn(self, name: str, module: str, *, env: Mapping[str, str], log: Path) -> Forked:
         """Forks `python -m module`. Raises Unavailable when the zygote does not come up."""

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 
@@ -44,6 +45,9 @@ PAUSES_S = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0)
 
 #: One that ends so often before the platform was ever ready will not come up by itself.
 TRIES = 3
+
+#: For a broker of somebody else's to answer.
+EXTERNAL_S = 5.0
 
 #: Exit status for wrong settings (hbox_common.runtime): no restart mends them.
 WRONG_SETTINGS = 2
@@ -106,7 +110,7 @@ class Platform:
             platform = cls(layout, plan, say, _address(layout, plan))
             layout.forget()
             try:
-                async with asyncio.TaskGroup() as tasks:
+                async with platform._zygote(), asyncio.TaskGroup() as tasks:
                     try:
                         await platform._start(tasks)
                         yield platform
@@ -133,12 +137,11 @@ class Platform:
 
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         plan, layout = self.plan, self.layout
-        if sys.platform == "linux":  # elsewhere a fork after imports is not safe, and children are not tied to their parent
-            self._forks = Forks(dict(os.environ) | {"HBOX_STATE": str(layout.folder)}, layout.log("zygote"))
-            self._tasks.append(tasks.create_task(self._forks.run(), name="zygote"))
         self._tasks.append(
             tasks.create_task(logs.follow({name: layout.log(name) for name in SERVICES}, self.say, calm=lambda: self._ready))
         )
+        if plan.nats_url is not None:
+            await self._external_broker(plan.nats_url)
         if plan.kubeconfig is None:
             _empty(layout, keep_broker=plan.nats_url is not None)
         if plan.kubeconfig is None:
@@ -164,10 +167,17 @@ class Platform:
                 for one in kept:
                     if one.process is not None:
                         stops.create_task(child.stop(one.process, grace_s=GRACE_S))
-            if names == tuple(SERVICES) and self._forks is not None:
-                await self._forks.stop()
 
     # --- processes
+
+    @asynccontextmanager
+    async def _zygote(self) -> AsyncIterator[None]:
+        if sys.platform != "linux":  # elsewhere a fork after imports is not safe
+            yield
+            return
+        env = dict(os.environ) | {"HBOX_STATE": str(self.layout.folder)}
+        async with Forks(env, self.layout.log("zygote")).running() as self._forks:
+            yield
 
     async def _keep(self, tasks: asyncio.TaskGroup, kept: Kept) -> None:
         self._kept[kept.name] = kept
@@ -243,6 +253,20 @@ class Platform:
         return kept
 
     # --- readiness
+
+    async def _external_broker(self, url: str) -> None:
+        """Raises InvalidRequest for no address, Unavailable where no broker is: services would wait for it, and say so in logs alone."""
+        until = time.monotonic() + EXTERNAL_S
+        while True:
+            for address in url.split(","):
+                parts = urlsplit(address.strip())
+                if parts.scheme not in ("nats", "tls") or not parts.hostname:
+                    raise InvalidRequest(f"--nats-url {url}: not an address", hint="write it like nats://host:4222")
+                if await probe.greets(parts.port or 4222, host=parts.hostname):
+                    return
+            if time.monotonic() > until:
+                raise Unavailable(f"no broker answers at {url}", hint="start it, or leave --nats-url out for one of our own")
+            await asyncio.sleep(0.2)
 
     async def _broker_ready(self) -> bool:
         return await probe.greets(self._kept[BROKER].port)
