@@ -16,7 +16,7 @@ class SchedulerSettings(Settings):
         PolicyName.BINPACK, description="binpack (fill used nodes) or fgd (least fragmentation of cards)"
     )
     fgd_stranding: float = Field(
-        0.0,
+        0.5,
         ge=0,
         le=10,
         description="with policy fgd: weight of idle cards that their node's free cpu cannot feed; 0 is FGD as published",

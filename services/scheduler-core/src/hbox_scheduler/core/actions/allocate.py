@@ -13,7 +13,6 @@ from ..state import Columns, Journal
 from ..task import Task
 from ..view import Views
 
-
 #: A place for one pod: the node's row, and the slices of its cards.
 Seat: TypeAlias = tuple[int, tuple[CardSlice, ...]]
 

@@ -164,10 +164,8 @@ class Fgd:
                 free = np.where(fits, 0, free)
             else:
                 order = np.argsort(np.where(fits, free, 2 * ALL), axis=1, kind="stable")[:, : task.cards.count]
-                taken = np.take_along_axis(free, order, axis=1) - np.take_along_axis(
-                    self._taken(columns, rows, task), order, axis=1
-                )
-                np.put_along_axis(free, order, np.maximum(taken, 0), axis=1)
+                after_each = self._left(columns, rows, task, free)
+                np.put_along_axis(free, order, np.take_along_axis(after_each, order, axis=1), axis=1)
         fragments = self._fragments
         after = fragments.expected(left, free.sum(axis=1), *fragments.tally(free), fragments.weights(left, model))
         return before - after
@@ -183,7 +181,7 @@ class Fgd:
         fragments = self._fragments
         left = cpu - task.requests.get(CPU, 0)
         weights = fragments.weights(left, model)
-        after_card = np.maximum(free - self._taken(columns, rows, task), 0)
+        after_card = self._left(columns, rows, task, free)
         enough, small = fragments.tally(free)
         more_enough, more_small = fragments.tally_change(free, after_card)
         idle = free.sum(axis=1)[:, None] - (free - after_card)
@@ -192,12 +190,12 @@ class Fgd:
         )
         return np.where(seats(columns, rows, task.cards) > 0, before[:, None] - after, -np.inf)
 
-    def _taken(self, columns: Columns, rows: Rows, task: Task) -> Ints:
-        """`[n, D]`: percent that one slice takes of each card."""
+    def _left(self, columns: Columns, rows: Rows, task: Task, free: Ints) -> Ints:
+        """`[n, D]`: what each card would have left beside one more slice, in percent; nothing where that takes its last share."""
         assert task.cards is not None
         memory = columns.card_memory[rows]
-        share = -(-ALL * memory_needed(task.cards, memory) // np.maximum(memory, 1))
-        return np.maximum(share, task.cards.cores)
+        taken = np.maximum(-(-ALL * memory_needed(task.cards, memory) // np.maximum(memory, 1)), task.cards.cores)
+        return np.where(columns.card_pods[rows] + 1 >= columns.card_shares[rows], 0, np.maximum(free - taken, 0))
 
     def _now(self, columns: Columns, rows: Rows) -> tuple[Floats, Ints, Ints, Ints]:
         self._table(columns)
