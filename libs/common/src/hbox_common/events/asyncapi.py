@@ -1,0 +1,262 @@
+"""The bus reference, generated from the registry: an AsyncAPI 3.0.0 document for programs and a page of tables for people.
+
+    python -m hbox_common.events.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md
+    python -m hbox_common.events.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
+
+A file's suffix says which of the two it is. --check exits with 1 and one line that names the first difference.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic.json_schema import models_json_schema
+
+from hbox_common.bus.streams import LIMITS, Limits, config_of
+
+from . import REGISTRY, ClaimsAsked, ClaimsPage, Event, JobsAsked, JobsPage, Stream
+from .codec import CONTENT_TYPE
+
+VERSION = "1.0.0"
+
+#: What the keys of subjects stand for. Values are escaped by `token_of`.
+KEYS = {
+    "shard": "which part of the platform; always 0 today",
+    "node": "a node's name",
+    "queue": "a queue's name",
+    "scheduler": "the instance of scheduler-core that proposed",
+    "phase": "a job's phase, in lower case",
+    "job": "a job's id: the uid of its PodGroup, or of the bare pod",
+    "domain": "the third token of the subject that the message came on",
+}
+
+#: Which pages answer which question.
+ANSWERS: Mapping[type[Event], type[Event]] = {ClaimsAsked: ClaimsPage, JobsAsked: JobsPage}
+
+_HEADERS = {
+    "type": "object",
+    "description": "CloudEvents 1.0 in binary mode, the id that JetStream de-duplicates by, and the W3C trace context.",
+    "required": ["ce-specversion", "ce-type", "ce-source", "ce-id", "ce-time", "content-type", "Nats-Msg-Id"],
+    "properties": {
+        "ce-specversion": {"const": "1.0"},
+        "ce-type": {"type": "string", "description": "the type's name; a reader refuses a name it does not know"},
+        "ce-source": {"type": "string", "description": "/hbox/<service>/<instance>"},
+        "ce-id": {"type": "string", "description": "as Nats-Msg-Id"},
+        "ce-time": {"type": "string", "format": "date-time"},
+        "content-type": {"const": CONTENT_TYPE},
+        "Nats-Msg-Id": {"type": "string"},
+        "traceparent": {
+            "type": "string",
+            "description": "of the job that the message is about; batches carry one in each item",
+        },
+    },
+}
+
+
+def document() -> dict[str, Any]:
+    """The AsyncAPI document, as plain data."""
+    types = sorted(REGISTRY.values(), key=lambda t: (_order(t), t.about.subject))
+    return {
+        "asyncapi": "3.0.0",
+        "info": {
+            "title": "HBox bus",
+            "version": VERSION,
+            "description": "Messages of HBox's services over NATS JetStream. Generated from the code; do not edit.",
+        },
+        "defaultContentType": CONTENT_TYPE,
+        "servers": {"nats": {"host": "127.0.0.1:4222", "protocol": "nats", "description": "HBOX_NATS_URL"}},
+        "channels": {t.__name__: _channel(t) for t in types},
+        "operations": dict(_operations(types)),
+        "components": {
+            "messages": {t.__name__: _message(t) for t in types},
+            "schemas": {"Headers": _HEADERS, **_schemas(types)},
+        },
+    }
+
+
+def _order(event: type[Event]) -> int:
+    return list(Stream).index(event.about.stream) if event.about.stream else len(Stream)
+
+
+def _keys(event: type[Event]) -> list[str]:
+    return re.findall(r"{(\w+)}", event.about.subject)
+
+
+def _summary(event: type[Event]) -> str:
+    """The docstring's first paragraph, as one line; empty for a type whose fields say everything."""
+    return " ".join((event.__doc__ or "").strip().split("\n\n")[0].split())
+
+
+def _channel(event: type[Event]) -> dict[str, Any]:
+    channel: dict[str, Any] = {"address": event.about.subject}
+    if _keys(event):
+        channel["parameters"] = {key: {"description": KEYS[key]} for key in _keys(event)}
+    channel["messages"] = {event.__name__: {"$ref": f"#/components/messages/{event.__name__}"}}
+    if event.about.stream is not None:
+        channel["x-hbox-jetstream"] = _jetstream(LIMITS[event.about.stream], event)
+    return channel
+
+
+def _jetstream(limits: Limits, event: type[Event]) -> dict[str, Any]:
+    config = config_of(limits.stream)
+    return {
+        "stream": limits.stream.value,
+        "keeps": "the last message of each subject" if limits.last_value else _age(limits.max_age_s),
+        "whenFull": "refuses new messages" if config["discard"] == "new" else "drops the oldest",
+        "streamMaxBytes": limits.max_bytes,
+        "messageMaxBytes": event.about.max_bytes,
+        "duplicateWindowSeconds": config["duplicate_window"] // 10**9,
+    }
+
+
+def _age(seconds: int) -> str:
+    return f"{seconds // 3600} hours" if seconds < 2 * 86400 else f"{seconds // 86400} days"
+
+
+def _operations(types: Sequence[type[Event]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    pages = {page: question for question, page in ANSWERS.items()}
+    for t in types:
+        if t in pages:
+            continue  # stands in the reply of its question
+        for service in t.about.writers:
+            yield f"{service}.send.{t.__name__}", _operation("send", t)
+        for service in t.about.readers:
+            yield f"{service}.receive.{t.__name__}", _operation("receive", t)
+
+
+def _operation(action: str, event: type[Event]) -> dict[str, Any]:
+    channel = f"#/channels/{event.__name__}"
+    operation: dict[str, Any] = {
+        "action": action,
+        "channel": {"$ref": channel},
+        "messages": [{"$ref": f"{channel}/messages/{event.__name__}"}],
+    }
+    if event in ANSWERS:
+        page = ANSWERS[event].__name__
+        operation["reply"] = {
+            "address": {"location": "$message.header#/reply", "description": "the inbox of the request, as NATS carries it"},
+            "channel": {"$ref": f"#/channels/{page}"},
+            "messages": [{"$ref": f"#/channels/{page}/messages/{page}"}],
+        }
+    return operation
+
+
+def _message(event: type[Event]) -> dict[str, Any]:
+    message: dict[str, Any] = {"name": event.ce_type(), "title": event.__name__}
+    if summary := _summary(event):
+        message["summary"] = summary
+    return message | {
+        "contentType": CONTENT_TYPE,
+        "headers": {"$ref": "#/components/schemas/Headers"},
+        "payload": {"$ref": f"#/components/schemas/{event.__name__}"},
+    }
+
+
+def _schemas(types: Sequence[type[Event]]) -> dict[str, Any]:
+    """JSON Schemas of all payloads and what they are made of. Two nouns of one name are told apart by their module."""
+    _, top = models_json_schema([(t, "validation") for t in types], ref_template="#/components/schemas/{model}")
+    text = json.dumps(top["$defs"])
+    for long in sorted(name for name in top["$defs"] if "__" in name):
+        *_, module, short = long.split("__")
+        text = text.replace(f'"{long}"', f'"{module.title()}{short}"').replace(f'/{long}"', f'/{module.title()}{short}"')
+    schemas: dict[str, Any] = json.loads(text)
+    return dict(sorted(schemas.items()))
+
+
+def page() -> str:
+    """The tables for people, as Markdown."""
+    lines = [
+        "# The bus",
+        "",
+        "Generated from the code by `make docs`; do not edit. The same for programs, with the schemas: [asyncapi.yaml](asyncapi.yaml).",
+        "",
+        "Every message is a msgpack map under CloudEvents headers (`ce-*`), with `Nats-Msg-Id` and, where a job is concerned, `traceparent`. A reader",
+        "ignores fields that it does not know and sets aside in HBOX_DLQ what it cannot read. Keys in `{braces}` are one lower-case token each.",
+        "",
+        "## Streams",
+        "",
+        "| stream | holds | keeps | when full |",
+        "|---|---|---|---|",
+    ]
+    for limits in LIMITS.values():
+        keeps = "the last message of each subject" if limits.last_value else _age(limits.max_age_s)
+        full = "refuses new messages" if limits.last_value else "drops the oldest"
+        lines.append(f"| {limits.stream.value} | {limits.why} | {keeps}, {limits.max_bytes // 2**30} GiB | {full} |")
+    for stream in [*Stream, None]:
+        types = sorted((t for t in REGISTRY.values() if t.about.stream is stream), key=lambda t: t.about.subject)
+        lines += ["", f"## {stream.value if stream else 'Questions and answers (core NATS)'}", ""]
+        lines += ["| subject | message | from | to | at most |", "|---|---|---|---|---|"]
+        for t in types:
+            what = f"**{t.__name__}**" + (f": {_summary(t)}" if _summary(t) else "")
+            cells = [
+                f"`{t.about.subject}`",
+                what,
+                ", ".join(t.about.writers),
+                ", ".join(t.about.readers),
+                _size(t.about.max_bytes),
+            ]
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _size(count: int) -> str:
+    return f"{count // 2**20} MiB" if count >= 2**20 else f"{count // 2**10} KiB"
+
+
+class _Dumper(yaml.SafeDumper):
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  anchors would only puzzle readers
+        return True
+
+
+def text_of(path: Path) -> str:
+    """What the file at `path` has to say. Raises ValueError for a suffix that is neither .yaml nor .md."""
+    if path.suffix == ".yaml":
+        return yaml.dump(document(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=10_000)
+    if path.suffix == ".md":
+        return page()
+    raise ValueError(f"{path}: neither .yaml nor .md")
+
+
+def drift(path: Path) -> str:
+    """The first difference of the file from what it has to say, in one line; empty where there is none."""
+    wanted = text_of(path).splitlines()
+    try:
+        found = path.read_text(encoding="utf-8").splitlines()
+    except OSError as e:
+        return f"{path}: {e.strerror}"
+    for number, (a, b) in enumerate(zip(found, wanted, strict=False), 1):
+        if a != b:
+            return f"{path}:{number}: {a.strip()[:80]!r} is out of date, the code says {b.strip()[:80]!r}"
+    if len(found) != len(wanted):
+        return f"{path}: has {len(found)} lines, the code says {len(wanted)}"
+    return ""
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m hbox_common.events.asyncapi", description=__doc__.splitlines()[0] if __doc__ else ""
+    )
+    todo = parser.add_mutually_exclusive_group(required=True)
+    todo.add_argument("--write", action="store_true", help="write the files")
+    todo.add_argument("--check", action="store_true", help="exit with 1 where a file is out of date")
+    parser.add_argument("paths", nargs="+", type=Path, metavar="FILE", help="asyncapi.yaml or bus.md")
+    given = parser.parse_args(arguments)
+    for path in given.paths:
+        if path.suffix not in (".yaml", ".md"):
+            parser.error(f"{path}: neither .yaml nor .md")
+        if given.write:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text_of(path), encoding="utf-8")
+        elif difference := drift(path):
+            print(f"{difference}; run `make docs`", file=sys.stderr)  # noqa: T201  this is a command
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,208 @@
+"""One example of every message, with something in every field, and their bytes in `golden/`.
+
+The bytes are the promise to brokers and readers that were there before: a test fails when they change. Adding a field with a default is allowed
+and changes them; then write them anew, and look at the difference:
+
+    .venv/bin/python tests/wire/wire_examples.py
+"""
+
+from pathlib import Path
+
+from hbox_common.events import (
+    REGISTRY,
+    Bind,
+    BindDecided,
+    BindOutcome,
+    ClaimsAsked,
+    ClaimsChanged,
+    ClaimsPage,
+    DeadLetter,
+    Event,
+    Evict,
+    EvictDecided,
+    EvictKind,
+    HealthChanged,
+    HealthVerdict,
+    JobPhase,
+    JobPhaseChanged,
+    JobsAsked,
+    JobsPage,
+    JobsPending,
+    JobsWaiting,
+    JobsWithdrawn,
+    JobVerdict,
+    NodeAction,
+    NodeDecided,
+    NodeObserved,
+    NodeOutcome,
+    NodeStateChanged,
+    Outcome,
+    OutcomesObserved,
+    Placement,
+    Plan,
+    PlanAnswer,
+    PlansAnswered,
+    PlansProposed,
+    PodsObserved,
+    QueueRefused,
+    QueueStateChanged,
+    encode,
+)
+from hbox_common.model import (
+    Card,
+    CardRequest,
+    CardSlice,
+    Claim,
+    ClaimId,
+    ClaimState,
+    DecisionId,
+    Epoch,
+    Generation,
+    Index,
+    Job,
+    JobId,
+    Match,
+    MatchOperator,
+    NodeName,
+    NodeState,
+    NodeTerm,
+    PlanId,
+    PodFact,
+    PodPhase,
+    PodRef,
+    PodUid,
+    PreferredTerm,
+    Queue,
+    QueueName,
+    QueuePhase,
+    RefusalReason,
+    SchedulerId,
+    Taint,
+    TaintEffect,
+    TaskSpec,
+    Toleration,
+    TolerationOperator,
+    Verdict,
+)
+
+GOLDEN = Path(__file__).parent / "golden"
+
+_PARENT = "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
+_JOB, _POD, _NODE, _QUEUE = JobId("job-uid"), PodUid("pod-uid"), NodeName("gpu-1"), QueueName("research")
+_CLAIM, _PLAN, _EPOCH, _INDEX = ClaimId("7-12"), PlanId("plan-1"), Epoch(7), Index(12)
+_SLICES = (CardSlice(0, 100, 81920), CardSlice(3, 30, 20480))
+_REQUESTS = {"cpu": 4000, "memory": 16384, "pods": 1, "nvidia.com/gpu": 2}
+
+_job = Job(
+    id=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, members=3, bound=1, created_at=1.5, revision=42,
+    tasks=(
+        TaskSpec(
+            name="worker", requests=_REQUESTS, pods=(PodRef(_POD, "train-0", "991"),),
+            cards=CardRequest(2, 30, 20480, 25, ("H100",)), node_selector={"zone": "a"},
+            affinity=(NodeTerm((Match("rack", MatchOperator.IN, ("r1", "r2")),), (Match("metadata.name", MatchOperator.NOT_IN, ("x",)),)),),
+            preferred=(PreferredTerm(5, NodeTerm((Match("fast", MatchOperator.EXISTS),))),),
+            tolerations=(Toleration("gpu", TolerationOperator.EQUAL, "yes", "NoSchedule"),),
+        ),
+    ),
+    gang=True, problem="queue é unknown", traceparent=_PARENT,
+)  # fmt: skip
+_fact = PodFact(
+    uid=_POD, namespace="team", name="train-0", phase=PodPhase.RUNNING, node=_NODE, job=_JOB, queue=_QUEUE, priority=100,
+    requests=_REQUESTS, cards=2, slices=_SLICES, claim=_CLAIM, ours=True, resource_version="991",
+)  # fmt: skip
+_claim = Claim(
+    id=_CLAIM, pod_uid=_POD, namespace="team", pod="train-0", job=_JOB, plan=_PLAN, queue=_QUEUE, priority=100, node=_NODE,
+    requests=_REQUESTS, slices=_SLICES, state=ClaimState.POSTED, reason="why",
+)  # fmt: skip
+_queue = Queue(_QUEUE, QueuePhase.CLOSED, {"nvidia.com/gpu": 8}, weight=3, priority=1)
+_node = NodeState(
+    name=_NODE, uid="node-uid", generation=Generation(5), ready=True, unschedulable=True, labels={"zone": "a"},
+    taints=(Taint("gpu", "yes", TaintEffect.NO_SCHEDULE),), conditions={"Ready": "True"}, allocatable={"cpu": 64000},
+    cards=(Card(0, "GPU-1", "H100", 81920, 10, 1, False),), cordoned_by="hbox", cordon_reason="broken", gone=True,
+)  # fmt: skip
+_verdict = JobVerdict(job=_JOB, message="0/3 nodes are available", nodes=3, reasons={"NodeResourcesInsufficient": 3})
+
+EXAMPLES: tuple[Event, ...] = (
+    NodeStateChanged(node=_node),
+    HealthVerdict(verdict=Verdict(_NODE, Generation(5), False, (0, 3), "XID 79", 2.5)),
+    QueueStateChanged(queue=_queue, used={"nvidia.com/gpu": 4}, epoch=_EPOCH, index=_INDEX, gone=True),
+    JobsPending(jobs=(_job,)),
+    JobsWithdrawn(jobs=(_JOB,), revisions=(43,)),
+    JobsWaiting(verdicts=(_verdict,)),
+    PodsObserved(pods=(_fact,)),
+    PlansProposed(
+        scheduler=SchedulerId("s1"), epoch=_EPOCH, seen=_INDEX,
+        plans=(
+            Plan(
+                id=_PLAN, job=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, bound=1, requests=(_REQUESTS,),
+                placements=(Placement(pod_uid=_POD, pod="train-0", resource_version="991", node=_NODE, generation=Generation(5), slices=_SLICES),),
+                deadline_s=30.0, traceparent=_PARENT,
+            ),
+        ),
+    ),
+    PlansAnswered(
+        epoch=_EPOCH, index=_INDEX,
+        answers=(PlanAnswer(plan=_PLAN, job=_JOB, committed=False, reason=RefusalReason.CARD_TAKEN, message="taken", refresh=_INDEX),),
+    ),
+    ClaimsChanged(epoch=_EPOCH, previous=Index(11), index=_INDEX, claims=(_claim,)),
+    BindDecided(
+        epoch=_EPOCH,
+        binds=(
+            Bind(
+                id=DecisionId("d1"), claim=_CLAIM, generation=1, plan=_PLAN, job=_JOB, queue=_QUEUE, namespace="team", pod="train-0", pod_uid=_POD,
+                resource_version="991", node=_NODE, slices=_SLICES, deadline=3.5, traceparent=_PARENT,
+            ),
+        ),
+    ),
+    EvictDecided(
+        epoch=_EPOCH,
+        evictions=(
+            Evict(
+                id=DecisionId("d2"), kind=EvictKind.REVOKE, claim=_CLAIM, generation=2, job=_JOB, namespace="team", pod="train-0", pod_uid=_POD,
+                reason="gang deadline", beneficiary=_PLAN, traceparent=_PARENT,
+            ),
+        ),
+    ),
+    NodeDecided(id=DecisionId("d3"), node=_NODE, action=NodeAction.CORDON, owner="health-monitor", reason="XID 79"),
+    OutcomesObserved(
+        epoch=_EPOCH,
+        outcomes=(
+            Outcome(
+                decision=DecisionId("d1"), claim=_CLAIM, generation=1, job=_JOB, pod_uid=_POD, outcome=BindOutcome.BOUND, node=_NODE,
+                message="ok", at=4.5, traceparent=_PARENT,
+            ),
+        ),
+    ),
+    NodeObserved(decision=DecisionId("d3"), node=_NODE, action=NodeAction.CORDON, outcome=NodeOutcome.DONE, message="ok"),
+    JobPhaseChanged(
+        job=_JOB, namespace="team", name="train", queue=_QUEUE, phase=JobPhase.RUNNING, members=3, bound=3, message="all run", at=5.5
+    ),
+    HealthChanged(node=_NODE, healthy=False, bad_cards=(0, 3), reason="XID 79", at=6.5),
+    QueueRefused(queue=_QUEUE, job=_JOB, reason="QueueCapabilityExceeded", message="8 of 8 cards", at=7.5),
+    DeadLetter(
+        consumer="binder", on="hbox.v1.decision.bind.0", stream="HBOX_DECISIONS", sequence=9, deliveries=5, message_id="m1",
+        type="io.hbox.v1.decision.bind", reason="unreadable", at=8.5, size=3, body=b"\xc1\x00\xff",
+    ),
+    ClaimsAsked(asker="scheduler-core"),
+    ClaimsPage(epoch=_EPOCH, index=_INDEX, frozen=True, claims=(_claim,), queues=(_queue,), used={"research": {"cpu": 4000}}),
+    JobsAsked(asker="quota-ledger", jobs=False, pods=True, verdicts=True),
+    JobsPage(complete=True, jobs=(_job,), pods=(_fact,), verdicts=(_verdict,)),
+)  # fmt: skip
+
+
+def golden_of(event: type[Event]) -> Path:
+    """Where the bytes of this type's example are."""
+    return GOLDEN / f"{event.ce_type().removeprefix('io.hbox.v1.')}.msgpack"
+
+
+def main() -> None:
+    GOLDEN.mkdir(exist_ok=True)
+    for old in GOLDEN.glob("*.msgpack"):
+        old.unlink()
+    for event in EXAMPLES:
+        golden_of(type(event)).write_bytes(encode(event))
+    print(f"{len(EXAMPLES)} of {len(REGISTRY)} types written to {GOLDEN}")
+
+
+if __name__ == "__main__":
+    main()
