@@ -88,6 +88,12 @@ def test_a_plan_names_what_it_was_made_on(scheduler: Scheduler) -> None:
     ]
 
 
+def test_a_plan_survives_the_bus(scheduler: Scheduler) -> None:
+    scheduler.on_jobs([job("a", cards=2, pods=2)])
+    plan = planned(scheduler)
+    assert Plan.model_validate(plan.model_dump()) == plan
+
+
 def test_plan_ids_are_the_same_for_the_same_history_and_differ_between_attempts(scheduler: Scheduler) -> None:
     scheduler.on_jobs([job("a", cards=1)])
     first = planned(scheduler)

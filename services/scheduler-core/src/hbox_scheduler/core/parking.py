@@ -81,6 +81,9 @@ class Parking:
 
     def wake(self, entries: dict[JobId, Entry], freed: set[QueueName]) -> list[Entry]:
         """Jobs that may be able to start since rows rose, or since the queues `freed` allow more; they leave the parking."""
+        if not self._lots:
+            self._risen = self._columns.risen.end
+            return []
         rise = Rise(self._columns, self._columns.risen.since(self._risen)) if self._risen != self._columns.risen.end else None
         self._risen = self._columns.risen.end
         if rise is None and not freed and not self._rechecks:
