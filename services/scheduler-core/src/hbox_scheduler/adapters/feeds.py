@@ -45,6 +45,7 @@ class Feeds:
         self.state_read = self.jobs_read = self.claims_read = False
         self._ask_jobs, self._ask_claims = asyncio.Event(), asyncio.Event()
         self._early: deque[ClaimsChanged] = deque(maxlen=10_000)
+        self._complaints: dict[str, str] = {}
 
     @property
     def ready(self) -> bool:
@@ -73,6 +74,12 @@ class Feeds:
             )
             group.create_task(self._read_jobs())
             group.create_task(self._read_claims())
+
+    def _complain(self, of: str, error: Unavailable) -> None:
+        """Say once what is missing; the question itself is asked again four times a second."""
+        if self._complaints.get(of) != error.message:
+            self._complaints[of] = error.message
+            log.warning("%s cannot be read yet: %s", of, error)
 
     # State.
 
@@ -114,7 +121,7 @@ class Feeds:
             try:
                 pages = await self._bus.ask(JobsAsked(asker=self._instance), JobsPage, timeout_s=ASK_TIMEOUT_S)
             except Unavailable as e:
-                log.warning("jobs are not known yet: %s", e)
+                self._complain("jobs", e)
                 pages = []
             if not pages or not all(page.complete for page in pages):
                 self._ask_jobs.set()
@@ -122,6 +129,7 @@ class Feeds:
                 continue
             self._scheduler.on_jobs_snapshot([job for page in pages for job in page.jobs], since=mark)
             metrics.SNAPSHOTS.labels("jobs").inc()
+            self._complaints.pop("jobs", None)
             self.jobs_read = True
             self._changed()
 
@@ -157,7 +165,7 @@ class Feeds:
             try:
                 pages = await self._bus.ask(ClaimsAsked(asker=self._instance), ClaimsPage, timeout_s=ASK_TIMEOUT_S)
             except Unavailable as e:
-                log.warning("claims are not known yet: %s", e)
+                self._complain("claims", e)
                 pages = []
             if not pages:
                 self._ask_claims.set()
@@ -180,6 +188,7 @@ class Feeds:
             now=now,
         )
         metrics.SNAPSHOTS.labels("claims").inc()
+        self._complaints.pop("claims", None)
         self.claims_read = True
         early, self._early = self._early, deque(maxlen=self._early.maxlen)
         for change in early:
