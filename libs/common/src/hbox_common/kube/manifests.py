@@ -67,7 +67,7 @@ async def wait_established(client: KubeClient, name: str, *, timeout_s: float = 
     deadline = monotonic_s() + timeout_s
     while True:
         crd = (await client.expected("GET", CRDS.path(name=name))).decode(CustomResourceDefinition)
-        state = {condition.type: condition for condition in crd.status.conditions}
+        state = {condition.type: condition for condition in crd.status.conditions or ()}
         if (established := state.get("Established")) is not None and established.status == "True":
             return
         if monotonic_s() >= deadline:

@@ -271,7 +271,7 @@ class ConfigMap(KubeObject, frozen=True, gc=False):
 
 
 class DefinitionStatus(_Slim, frozen=True, gc=False):
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Condition, ...] | None = None  #: a real API server writes null before the first condition
 
 
 class CustomResourceDefinition(KubeObject, frozen=True, gc=False):
