@@ -76,20 +76,23 @@ def pods_per_s(nodes: int, jobs: list[Job], policy: PolicyName = PolicyName.BINP
     return best_of(3, once, max)
 
 
-def gang_p99_ms(nodes: int, pods: int, runs: int = 60) -> float:
+def gang_ms(nodes: int, pods: int, runs: int = 100) -> tuple[float, float, float]:
+    """Milliseconds: p50 and p99 by the clock, and p99 of this process's own processor time, which other processes do not disturb."""
     simulation = cluster(nodes)
-    times = []
+    clock, processor = [], []
     for i in range(runs):
         gang = job(f"gang-{i}", pods=pods, cards=8, cpu_milli=64_000)
         simulation.submit([gang])
-        started = time.perf_counter()
+        started, used = time.perf_counter(), time.process_time()
         plans = simulation.scheduler.cycle(0.0).plans
-        times.append(1000 * (time.perf_counter() - started))
+        clock.append(1000 * (time.perf_counter() - started))
+        processor.append(1000 * (time.process_time() - used))
         assert len(plans) == 1
         assert len(plans[0].placements) == pods
         simulation.accept(plans)
         simulation.finish(pod.uid for pod in gang.tasks[0].pods)
-    return sorted(times)[int(0.99 * (runs - 1))]
+    p99 = int(0.99 * (runs - 1))
+    return sorted(clock)[runs // 2], sorted(clock)[p99], sorted(processor)[p99]
 
 
 def verdict_ms(nodes: int) -> float:
@@ -132,7 +135,9 @@ def main() -> None:
     print(f"{'18 shapes in turn, 1,250 nodes':66} {mixed:>10,.1f} pods/s")
     fgd = pods_per_s(1250, mixed_jobs(2000), PolicyName.FGD)
     print(f"{'18 shapes in turn, 1,250 nodes, policy fgd':66} {fgd:>10,.1f} pods/s")
-    report("gang of 1,024 pods x 8 cards, 1,250 nodes, p99", gang_p99_ms(1250, 1024), "ms", 5, least=False)
+    p50, p99, processor = gang_ms(1250, 1024)
+    report("gang of 1,024 pods x 8 cards, 1,250 nodes, p99", p99, "ms", 5, least=False)
+    print(f"{'  the same: p50 by the clock, p99 of processor time':66} {p50:>10,.1f} {processor:.1f} ms")
     report("verdict with reasons on a gang that does not fit, 1,250 nodes, max", verdict_ms(1250), "ms", 20, least=False)
     print(f"{'a pod ends, 8,000 jobs of 18 shapes wait, 1,250 nodes, median':66} {release_ms(1250, 8000):>10,.1f} ms")
     before = rss_mib()
