@@ -15,12 +15,12 @@ def postgres() -> Iterator[str]:
     """The address of a PostgreSQL server; skips where none can run."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns at import where XDG_RUNTIME_DIR is not set
-        import pgserver  # noqa: PLC0415
+        from pgserver.postgres_server import get_server  # noqa: PLC0415
 
     folder = Path(tempfile.mkdtemp(prefix="hbox-pg-"))
     try:
         try:
-            server = pgserver.get_server(folder, cleanup_mode="stop")
+            server = get_server(folder, cleanup_mode="stop")
         except Exception as e:
             pytest.skip(f"no PostgreSQL can be started here: {type(e).__name__}: {e}")
         yield server.get_uri()
@@ -33,7 +33,7 @@ def postgres() -> Iterator[str]:
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/hbox.db"
-    server = request.getfixturevalue("postgres")
+    server: str = request.getfixturevalue("postgres")
     name = f"hbox_{abs(hash(request.node.nodeid)):x}"
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")

@@ -6,6 +6,8 @@ deadline, or had its minimum), S12 (states only go forward; a void claim never c
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
+from typing import TypeAlias
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -15,28 +17,37 @@ from hbox_common.events import BindOutcome, Outcome, Placement, Plan, PlansPropo
 from hbox_common.model import (
     Card,
     CardSlice,
+    ClaimId,
     ClaimState,
     Epoch,
     Generation,
     Index,
+    JobId,
+    NodeName,
     NodeState,
     PodFact,
     PodPhase,
+    PodUid,
     Queue,
+    QueueName,
     SchedulerId,
 )
 from hbox_ledger.core import arbitrate, lifecycle
 from hbox_ledger.core.books import Books
+from hbox_ledger.core.holding import Holding
 from hbox_ledger.core.reconcile import reconcile
+from hbox_ledger.core.step import Step
 
-NODES, CARDS, MEMORY, SHARES, CPU = ("a", "b"), 2, 100, 3, 4000
+NODES, CARDS, MEMORY, SHARES, CPU = (NodeName("a"), NodeName("b")), 2, 100, 3, 4000
 CAPABILITY = {"cpu": 6000, "nvidia.com/gpu": 4}
 
-pods = st.sampled_from([f"pod{i}" for i in range(8)])
+Placed: TypeAlias = tuple[PodUid, NodeName, tuple[CardSlice, ...]]
+
+pods = st.sampled_from([PodUid(f"pod{i}") for i in range(8)])
 slices = st.lists(
     st.builds(CardSlice, st.integers(0, CARDS), st.sampled_from([0, 30, 50, 100]), st.sampled_from([10, 50, 100])), max_size=2
 ).map(tuple)
-placements = st.lists(st.tuples(pods, st.sampled_from([*NODES, "nowhere"]), slices), min_size=1, max_size=4)
+placements = st.lists(st.tuples(pods, st.sampled_from([*NODES, NodeName("nowhere")]), slices), min_size=1, max_size=4)
 RANK = {None: 0, ClaimState.PENDING: 1, ClaimState.POSTED: 2, ClaimState.VOID: 3}
 
 
@@ -48,17 +59,16 @@ class LedgerMachine(RuleBasedStateMachine):
             cards = tuple(Card(i, f"{name}{i}", "m", MEMORY, SHARES) for i in range(CARDS))
             room = {"cpu": CPU, "pods": 5, "nvidia.com/gpu": 10}
             self.books.nodes[name] = NodeState(name, name, Generation(1), ready=True, allocatable=room, cards=cards)
-        self.books.queues["q"] = Queue("q", capability=CAPABILITY)
+        self.books.queues[QueueName("q")] = Queue(QueueName("q"), capability=CAPABILITY)
         self.now, self.plans = 1000.0, 0
         self.seen: dict[str, ClaimState] = {}
         self.moved: dict[tuple[str, str, str], int] = defaultdict(int)
         self.started: set[str] = set()
-        self.answered = {}
 
-    def done(self, step, *, may_free: bool) -> None:
+    def done(self, step: Step, *, may_free: bool) -> None:
         index = step.first
         for change in step.changes:
-            index += 1
+            index = Index(index + 1)
             assert change.index == index
             assert self.seen.get(change.claim.id) is change.before
             assert RANK[change.claim.state] > RANK[change.before]
@@ -71,12 +81,12 @@ class LedgerMachine(RuleBasedStateMachine):
                     self.moved[move.queue, move.resource, bucket] += sign * amount
         assert len({b.id for b in step.binds}) == len(step.binds)
 
-    def live(self):
+    def live(self) -> list[Holding]:
         return list(self.books.live.values())
 
     # --- the model: could this plan be right?
 
-    def fits(self, job, placed, min_member) -> bool:
+    def fits(self, job: JobId, placed: Sequence[Placed], min_member: int) -> bool:
         claimed = {h.claim.pod_uid for h in self.live()}
         names = [pod for pod, _, _ in placed]
         if len(set(names)) < len(names) or claimed & set(names) or set(names) & self.books.gone.keys():
@@ -113,11 +123,16 @@ class LedgerMachine(RuleBasedStateMachine):
                     or len(on) >= SHARES
                 ):
                     return False
-            holds.append((node, given, 1000, "q"))
+            holds.append((node, given, 1000, QueueName("q")))
         return True
 
-    @rule(placed=placements, job=st.sampled_from(["j1", "j2", "j3"]), min_member=st.integers(1, 3), again=st.booleans())
-    def propose(self, placed, job, min_member, again) -> None:
+    @rule(
+        placed=placements,
+        job=st.sampled_from([JobId("j1"), JobId("j2"), JobId("j3")]),
+        min_member=st.integers(1, 3),
+        again=st.booleans(),
+    )
+    def propose(self, placed: Sequence[Placed], job: JobId, min_member: int, again: bool) -> None:
         self.plans += 1
         plan = Plan(
             id=f"p{self.plans}", job=job, namespace="n", name=job, queue="q", priority=0, min_member=min_member, bound=9,
@@ -133,13 +148,13 @@ class LedgerMachine(RuleBasedStateMachine):
         )
         step = self.books.step(self.now)
         arbitrate.propose(self.books, step, message, {})
-        answer = step.answers["s"][plan.id]
+        answer = step.answers[SchedulerId("s")][plan.id]
         assert answer.committed == expected, answer
         assert len(step.changes) == (len(placed) if expected else 0)
         self.done(step, may_free=False)
 
     @rule(data=st.data(), outcome=st.sampled_from(list(BindOutcome)), late=st.booleans(), twice=st.booleans())
-    def outcome(self, data, outcome, late, twice) -> None:
+    def outcome(self, data: st.DataObject, outcome: BindOutcome, late: bool, twice: bool) -> None:
         if not self.books.live:
             return
         holding = self.books.live[data.draw(st.sampled_from(sorted(self.books.live)))]
@@ -152,27 +167,28 @@ class LedgerMachine(RuleBasedStateMachine):
             lifecycle.outcome(self.books, step, said)
             self.done(step, may_free=outcome is not BindOutcome.UNKNOWN)
 
-    def fact(self, pod, node, phase, *, known) -> PodFact:
-        claim = self.books.by_pod.get(pod, "") if known else ""
-        job = self.books.live[claim].claim.job if claim else "found"
+    def fact(self, pod: PodUid, node: NodeName, phase: PodPhase, *, known: bool) -> PodFact:
+        claim = self.books.by_pod.get(pod, ClaimId("")) if known else ClaimId("")
+        job = self.books.live[claim].claim.job if claim else JobId("found")
         node = self.books.live[claim].claim.node if claim else node
-        return PodFact(pod, "n", pod, phase, node, job, "q", 0, {"cpu": 1000, "pods": 1}, cards=1, claim=claim, ours=known)
+        requests = {"cpu": 1000, "pods": 1}
+        return PodFact(pod, "n", pod, phase, node, job, QueueName("q"), 0, requests, cards=1, claim=claim, ours=known)
 
     @rule(pod=pods, node=st.sampled_from(NODES), phase=st.sampled_from(list(PodPhase)), known=st.booleans())
-    def see(self, pod, node, phase, known) -> None:
+    def see(self, pod: PodUid, node: NodeName, phase: PodPhase, known: bool) -> None:
         step = self.books.step(self.now)
         lifecycle.observed(self.books, step, self.fact(pod, node, phase, known=known))
         self.done(step, may_free=True)
 
     @rule(running=st.lists(pods, unique=True))
-    def list_pods(self, running) -> None:
+    def list_pods(self, running: Sequence[PodUid]) -> None:
         step = self.books.step(self.now)
-        facts = [self.fact(pod, "a", PodPhase.RUNNING, known=True) for pod in running]
+        facts = [self.fact(pod, NODES[0], PodPhase.RUNNING, known=True) for pod in running]
         reconcile(self.books, step, facts, asked_at=self.now)
         self.done(step, may_free=True)
 
     @rule(seconds=st.sampled_from([0.5, 20.0, 61.0]))
-    def wait(self, seconds) -> None:
+    def wait(self, seconds: float) -> None:
         self.now += seconds
         step = self.books.step(self.now)
         lifecycle.tick(self.books, step)

@@ -19,6 +19,7 @@ from hbox_common.events import (
 from hbox_common.model import (
     Card,
     CardSlice,
+    ClaimId,
     Epoch,
     Generation,
     Index,
@@ -114,7 +115,7 @@ def fact(
 ) -> PodFact:
     return PodFact(
         uid=PodUid(pod), namespace="ml", name=pod, phase=phase, node=NodeName(node), job=JobId(pod), queue=QueueName("default"),
-        priority=0, requests={"cpu": 1000, "pods": 1}, slices=slices, claim=claim, ours=True,
+        priority=0, requests={"cpu": 1000, "pods": 1}, slices=slices, claim=ClaimId(claim), ours=True,
     )  # fmt: skip
 
 

@@ -1,31 +1,36 @@
 """The ledger on SQLite and PostgreSQL: what is committed survives, what fails leaves nothing, and the database itself forbids the worst."""
 
 from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import create_engine, func, insert, select, text, update
+from sqlalchemy import Connection, create_engine, func, insert, select, text, update
 
 from hbox_common.errors import Bug, Conflict, InvalidRequest, Unavailable
-from hbox_common.events import BindDecided, BindOutcome, ClaimsChanged, PlansAnswered
-from hbox_common.model import Epoch, PodPhase, Queue, QueueName
+from hbox_common.events import BindDecided, BindOutcome, ClaimsChanged, PlanAnswer, PlansAnswered
+from hbox_common.model import DEFAULT_QUEUE, Epoch, NodeName, PodPhase, PodUid, Queue, QueueName
 from hbox_common.store.schema import migrate
 from hbox_ledger.adapters import load
 from hbox_ledger.adapters import tables as t
 from hbox_ledger.adapters.journal import GENESIS, Record, chained
+from hbox_ledger.relay import Outgoing
+
+from .conftest import Kit, Running
 
 
-async def published(running):
+async def published(running: Running) -> list[Outgoing]:
     """What the relay has to send, in order; empties its lanes."""
-    out = []
+    out: list[Outgoing] = []
     for lane in running.relay._lanes.values():
         while not lane.empty():
             out.append(lane.get_nowait())
     return out
 
 
-async def test_a_restart_finds_claims_gangs_and_balances_and_begins_a_new_epoch(kit, database_url):
+async def test_a_restart_finds_claims_gangs_and_balances_and_begins_a_new_epoch(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as first:
         await first.open()
         await first.propose(
@@ -34,28 +39,30 @@ async def test_a_restart_finds_claims_gangs_and_balances_and_begins_a_new_epoch(
         )
         await first.outcome("m1", "one", BindOutcome.BOUND)
         epoch, before = first.ledger.books.epoch, first.states()
-        sums = (first.ledger.books.used, first.ledger.books.by_node["n0"], first.ledger.books.gangs)
+        sums = (first.ledger.books.used, first.ledger.books.by_node[NodeName("n0")], first.ledger.books.gangs)
     async with kit.started(database_url) as second:
         assert second.ledger.books.epoch > epoch
         assert second.ledger.books.frozen
         assert second.states() == before == {"one": "posted", "a": "pending", "b": "pending"}
-        assert (second.ledger.books.used, second.ledger.books.by_node["n0"], second.ledger.books.gangs) == sums
+        assert (second.ledger.books.used, second.ledger.books.by_node[NodeName("n0")], second.ledger.books.gangs) == sums
         second.clock[0] += 10
         await published(second)
-        await second.open(kit.fact("one", "n0", claim=second.ledger.books.by_pod["one"]))
+        await second.open(kit.fact("one", "n0", claim=second.ledger.books.by_pod[PodUid("one")]))
         sent = [m.event for m in await published(second)]
         [binds] = [e for e in sent if isinstance(e, BindDecided)]
         assert binds.epoch == second.ledger.books.epoch
         assert {b.pod for b in binds.binds} == {"a", "b"}
 
 
-async def test_an_answer_is_the_same_after_a_restart(kit, database_url):
+async def test_an_answer_is_the_same_after_a_restart(kit: Kit, database_url: str) -> None:
     p = kit.plan("p", ("pod", "n0", ()))
     q = kit.plan("q", ("other", "nowhere", ()))
-    answers = []
+    answers: list[tuple[PlanAnswer, ...]] = []
     for _ in range(2):
         async with kit.started(database_url) as running:
-            await running.open(*([] if not answers else [kit.fact("pod", "n0", claim=running.ledger.books.by_pod["pod"])]))
+            await running.open(
+                *([] if not answers else [kit.fact("pod", "n0", claim=running.ledger.books.by_pod[PodUid("pod")])])
+            )
             await published(running)
             await running.propose(p, q)
             answers.append(next(m.event.answers for m in await published(running) if isinstance(m.event, PlansAnswered)))
@@ -64,7 +71,7 @@ async def test_an_answer_is_the_same_after_a_restart(kit, database_url):
     assert [a.committed for a in answers[0]] == [True, False]
 
 
-async def test_messages_that_come_twice_have_one_effect(kit, database_url):
+async def test_messages_that_come_twice_have_one_effect(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as running:
         await running.open()
         await running.propose(kit.plan("p", ("pod", "n0", ())))
@@ -78,7 +85,7 @@ async def test_messages_that_come_twice_have_one_effect(kit, database_url):
         assert sorted(inbox) == ["m", "x"]
 
 
-async def test_the_outbox_keeps_what_was_not_published_over_a_crash(kit, database_url):
+async def test_the_outbox_keeps_what_was_not_published_over_a_crash(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as first:
         await first.open()
         await first.propose(kit.plan("p", ("pod", "n0", ())))
@@ -90,13 +97,15 @@ async def test_the_outbox_keeps_what_was_not_published_over_a_crash(kit, databas
         assert kinds == [ClaimsChanged, ClaimsChanged, PlansAnswered, BindDecided]
 
 
-async def test_a_commit_that_fails_leaves_neither_claim_nor_message_and_the_next_turn_goes_on(kit, database_url):
+async def test_a_commit_that_fails_leaves_neither_claim_nor_message_and_the_next_turn_goes_on(
+    kit: Kit, database_url: str
+) -> None:
     async with kit.started(database_url) as running:
         await running.open()
         await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0),))))
         await published(running)
         running.ledger.books.slots.clear()  # a bug: two pods on one slot of a card
-        running.ledger.books.by_node["n0"].cards.clear()
+        running.ledger.books.by_node[NodeName("n0")].cards.clear()
         with pytest.raises(Conflict, match="constraint"):
             await running.propose(kit.plan("q", ("other", "n0", (kit.whole(0),))))
         assert not await published(running)
@@ -104,7 +113,7 @@ async def test_a_commit_that_fails_leaves_neither_claim_nor_message_and_the_next
         assert running.states() == {"pod": "pending", "fourth": "pending"}
 
 
-async def test_the_database_forbids_to_over_book_a_card_even_on_other_slots(kit, database_url):
+async def test_the_database_forbids_to_over_book_a_card_even_on_other_slots(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as running:
         await running.open()
         await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0),))))
@@ -112,7 +121,7 @@ async def test_the_database_forbids_to_over_book_a_card_even_on_other_slots(kit,
             await running.store.write(lambda c: c.execute(update(t.card_accounts).values(cores=101)))
 
 
-async def test_found_pods_may_over_book_and_leave_again(kit, database_url):
+async def test_found_pods_may_over_book_and_leave_again(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as running:
         await running.open(kit.fact("x", "n0", slices=(kit.whole(0),)), kit.fact("y", "n0", slices=(kit.whole(0),)))
         assert running.states() == {"x": "posted", "y": "posted"}
@@ -123,7 +132,7 @@ async def test_found_pods_may_over_book_and_leave_again(kit, database_url):
 
 @pytest.mark.parametrize("table", ["audit", "transfers"])
 @pytest.mark.parametrize("statement", ["UPDATE {} SET at = 0", "DELETE FROM {}"])
-async def test_history_cannot_be_rewritten(kit, database_url, table, statement):
+async def test_history_cannot_be_rewritten(kit: Kit, database_url: str, table: str, statement: str) -> None:
     async with kit.started(database_url) as running:
         await running.open()
         await running.propose(kit.plan("p", ("pod", "n0", ())))
@@ -131,7 +140,7 @@ async def test_history_cannot_be_rewritten(kit, database_url, table, statement):
             await running.store.write(lambda c: c.execute(text(statement.format(table))))
 
 
-async def test_replaying_the_transfers_gives_the_balances_and_the_books(kit, database_url):
+async def test_replaying_the_transfers_gives_the_balances_and_the_books(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as running:
         await running.open()
         await running.propose(*(kit.plan(f"p{i}", (f"pod{i}", "n0", ())) for i in range(6)))
@@ -141,7 +150,7 @@ async def test_replaying_the_transfers_gives_the_balances_and_the_books(kit, dat
         moves, balances = await running.store.read(
             lambda c: (c.execute(select(t.transfers)).all(), c.execute(select(t.accounts)).all())
         )
-        replayed = defaultdict(lambda: defaultdict(int))
+        replayed: defaultdict[tuple[str, str], defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
         for move in moves:
             replayed[move.queue, move.resource][move.debit] -= move.amount
             replayed[move.queue, move.resource][move.credit] += move.amount
@@ -151,10 +160,10 @@ async def test_replaying_the_transfers_gives_the_balances_and_the_books(kit, dat
         }
         used = {r: b.pending + b.posted for b in balances for r in [b.resource] if b.queue == "default"}
         assert used == {"cpu": 4000, "pods": 4}
-        assert {r: n for r, n in running.ledger.books.used["default"].items() if n} == used
+        assert {r: n for r, n in running.ledger.books.used[DEFAULT_QUEUE].items() if n} == used
 
 
-async def test_every_change_of_a_claim_has_one_record_in_an_unbroken_chain(kit, database_url):
+async def test_every_change_of_a_claim_has_one_record_in_an_unbroken_chain(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as running:
         await running.open()
         await running.propose(kit.plan("p", ("pod", "n0", ())))
@@ -173,7 +182,7 @@ async def test_every_change_of_a_claim_has_one_record_in_an_unbroken_chain(kit, 
         ]
 
 
-async def test_a_ledger_whose_epoch_is_over_writes_nothing_and_says_so(kit, database_url):
+async def test_a_ledger_whose_epoch_is_over_writes_nothing_and_says_so(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as running:
         await running.open()
         await running.store.write(lambda c: load.begin_epoch(c, now=9e9))
@@ -183,7 +192,7 @@ async def test_a_ledger_whose_epoch_is_over_writes_nothing_and_says_so(kit, data
         assert await running.store.read(lambda c: c.execute(select(func.count()).select_from(t.claims)).scalar()) == 0
 
 
-async def test_queues_and_their_end_survive(kit, database_url):
+async def test_queues_and_their_end_survive(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as first:
         await first.ledger.set_queue(Queue(QueueName("q"), capability={"cpu": 5}))
         await first.ledger.set_queue(Queue(QueueName("old")))
@@ -191,10 +200,10 @@ async def test_queues_and_their_end_survive(kit, database_url):
     async with kit.started(database_url) as second:
         views = {v.queue.name: v for v in await second.ledger.changed_queues()}
         assert {name: v.gone for name, v in views.items()} == {"default": False, "q": False, "old": True}
-        assert views["q"].queue.capability == {"cpu": 5}
+        assert views[QueueName("q")].queue.capability == {"cpu": 5}
 
 
-async def test_old_rows_are_forgotten_and_live_ones_are_not(kit, database_url):
+async def test_old_rows_are_forgotten_and_live_ones_are_not(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as running:
         await running.open()
         await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0),))), kit.plan("q", ("stays", "n0", (kit.whole(1),))))
@@ -204,14 +213,14 @@ async def test_old_rows_are_forgotten_and_live_ones_are_not(kit, database_url):
         assert kept == ["stays"]
 
 
-async def test_only_one_process_writes_to_a_database(kit, database_url):
+async def test_only_one_process_writes_to_a_database(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url):
         with pytest.raises(Unavailable, match="another process"):
             async with kit.started(database_url):
                 pass
 
 
-async def test_a_database_of_an_unknown_schema_is_refused(kit, database_url):
+async def test_a_database_of_an_unknown_schema_is_refused(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as running:
         await running.store.write(lambda c: c.execute(text("UPDATE alembic_version SET version_num = '9999'")))
     with pytest.raises(InvalidRequest, match="9999 is not known"):
@@ -219,11 +228,12 @@ async def test_a_database_of_an_unknown_schema_is_refused(kit, database_url):
             pass
 
 
-async def test_frozen_plans_are_answered_and_not_remembered(kit, database_url):
+async def test_frozen_plans_are_answered_and_not_remembered(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as running:
         p = kit.plan("p", ("pod", "n0", ()))
         await running.propose(p)
         [refused] = await published(running)
+        assert isinstance(refused.event, PlansAnswered)
         assert refused.event.answers[0].reason == "LedgerReconciling"
         assert refused.letter is None
         await running.open()
@@ -231,9 +241,9 @@ async def test_frozen_plans_are_answered_and_not_remembered(kit, database_url):
         assert running.states() == {"pod": "pending"}
 
 
-async def test_a_gang_of_a_thousand_is_told_of_in_several_messages_without_a_gap(kit, database_url):
+async def test_a_gang_of_a_thousand_is_told_of_in_several_messages_without_a_gap(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as running:
-        running.ledger.books.nodes["n0"].allocatable.update(cpu=10**9, pods=10**6)
+        running.ledger.books.nodes[NodeName("n0")].allocatable.update(cpu=10**9, pods=10**6)
         await running.open()
         await published(running)
         await running.propose(kit.plan("p", *((f"pod{i}", "n0", ()) for i in range(1100)), job="gang", min_member=1100))
@@ -243,7 +253,7 @@ async def test_a_gang_of_a_thousand_is_told_of_in_several_messages_without_a_gap
         assert feed[-1].index == running.ledger.books.index
 
 
-def test_the_migration_makes_the_tables_that_the_code_names(tmp_path):
+def test_the_migration_makes_the_tables_that_the_code_names(tmp_path: Path) -> None:
     engine = create_engine(f"sqlite:///{tmp_path}/x.db")
     with engine.connect() as connection:
         migrate(connection, t.metadata, t.VERSIONS)
@@ -252,13 +262,15 @@ def test_the_migration_makes_the_tables_that_the_code_names(tmp_path):
     engine.dispose()
 
 
-async def test_a_commit_that_only_seemed_to_fail_is_found_and_told_once(kit, database_url, monkeypatch):
+async def test_a_commit_that_only_seemed_to_fail_is_found_and_told_once(
+    kit: Kit, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with kit.started(database_url) as running:
         await running.open()
         await published(running)
         write = running.store.write
 
-        async def commits_and_fails(fn):
+        async def commits_and_fails(fn: Callable[[Connection], object]) -> None:
             await write(fn)
             raise Unavailable("the connection broke", outcome_unknown=True)
 
@@ -270,5 +282,6 @@ async def test_a_commit_that_only_seemed_to_fail_is_found_and_told_once(kit, dat
         await running.propose(kit.plan("p", ("pod", "n0", ())))
         sent = [m.event for m in await published(running)]
         assert [type(e) for e in sent] == [ClaimsChanged, PlansAnswered, PlansAnswered, BindDecided]
-        assert sent[1].answers == sent[2].answers
+        first, second = (e.answers for e in sent if isinstance(e, PlansAnswered))
+        assert first == second
         assert running.states() == {"pod": "pending"}

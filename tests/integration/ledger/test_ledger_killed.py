@@ -3,10 +3,13 @@
 import asyncio
 import subprocess
 import sys
+from pathlib import Path
 
 from sqlalchemy import func, select
 
 from hbox_ledger.adapters import tables as t
+
+from .conftest import Kit
 
 #: Proposes plans for ever and prints each plan's id once it is committed.
 PROGRAM = """
@@ -41,7 +44,7 @@ asyncio.run(main())
 """
 
 
-async def test_what_was_committed_before_a_kill_is_there_afterwards_and_whole(kit, tmp_path):
+async def test_what_was_committed_before_a_kill_is_there_afterwards_and_whole(kit: Kit, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/ledger.db"
     for _ in range(3):
         process = subprocess.Popen([sys.executable, "-c", PROGRAM, url], stdout=subprocess.PIPE)  # noqa: ASYNC220  forks quickly
@@ -58,8 +61,10 @@ async def test_what_was_committed_before_a_kill_is_there_afterwards_and_whole(ki
             assert len(pods) % 3 == 0
             answers, audited = await running.store.read(
                 lambda c: (
-                    c.execute(select(func.count()).select_from(t.plan_answers)).scalar(),
-                    c.execute(select(func.count()).select_from(t.audit).where(t.audit.c.change == "none->pending")).scalar(),
+                    c.execute(select(func.count()).select_from(t.plan_answers)).scalar_one(),
+                    c.execute(
+                        select(func.count()).select_from(t.audit).where(t.audit.c.change == "none->pending")
+                    ).scalar_one(),
                 )
             )
             assert answers >= len(pods) == audited

@@ -3,14 +3,16 @@
 import asyncio
 import re
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from hbox_common.bus import Bus, EmbeddedServer, Start
+from hbox_common.bus import Bus, Delivery, EmbeddedServer, Start
 from hbox_common.events import (
     BindDecided,
     BindOutcome,
@@ -23,16 +25,22 @@ from hbox_common.events import (
     NodeStateChanged,
     Outcome,
     OutcomesObserved,
+    Plan,
+    PlanAnswer,
     PlansAnswered,
     PlansProposed,
     PodsObserved,
     QueueStateChanged,
 )
 from hbox_common.kube import QUEUES, KubeClient, apply, wait_established
-from hbox_common.model import Card, Generation, Index, NodeState, PodPhase, SchedulerId
+from hbox_common.model import Card, Epoch, Generation, Index, NodeName, NodeState, PodFact, PodPhase, SchedulerId
 from hbox_common.runtime import Health
 from hbox_ledger.app import run
 from hbox_ledger.settings import LedgerSettings
+
+from .conftest import Kit
+
+E = TypeVar("E", bound=Event)
 
 DEADLINE_S = 20.0
 
@@ -64,13 +72,13 @@ async def until(what: Callable[[], object]) -> None:
 
 
 @pytest.fixture
-async def broker(tmp_path) -> AsyncIterator[EmbeddedServer]:
+async def broker(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
     async with EmbeddedServer(tmp_path / "nats") as server:
         yield server
 
 
 @pytest.fixture
-async def kubeconfig(tmp_path) -> AsyncIterator[str]:
+async def kubeconfig(tmp_path: Path) -> AsyncIterator[str]:
     path = tmp_path / "kubeconfig"
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "hbox_sandbox", "--port", "0", "--kubeconfig-out", str(path),
@@ -105,25 +113,25 @@ class Others:
     """The rest of the platform: remembers what the ledger says, and answers for job-controller."""
 
     bus: Bus
-    pods: list = field(default_factory=list)
+    pods: list[PodFact] = field(default_factory=list)
     said: list[Event] = field(default_factory=list)
 
-    async def listen(self, deliveries) -> None:
+    async def listen(self, deliveries: Sequence[Delivery]) -> None:
         self.said += [d.event for d in deliveries]
 
     async def jobs(self, _: Event) -> AsyncIterator[Event]:
         yield JobsPage(complete=True, pods=tuple(self.pods))
 
-    def all(self, kind):
+    def all(self, kind: type[E]) -> list[E]:
         return [e for e in self.said if isinstance(e, kind)]
 
-    def answers(self):
+    def answers(self) -> dict[str, PlanAnswer]:
         return {a.plan: a for e in self.all(PlansAnswered) for a in e.answers}
 
     async def claims(self) -> list[ClaimsPage]:
         return await self.bus.ask(ClaimsAsked(asker="test"), ClaimsPage)
 
-    async def open_epoch(self) -> int:
+    async def open_epoch(self) -> Epoch:
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 with suppress(Exception):
@@ -132,7 +140,7 @@ class Others:
                         return page.epoch
                 await asyncio.sleep(0.05)
 
-    async def propose(self, epoch, *plans, wait=True) -> None:
+    async def propose(self, epoch: Epoch, *plans: Plan, wait: bool = True) -> None:
         message = PlansProposed(scheduler=SchedulerId("s"), epoch=epoch, seen=Index(0), plans=plans)
         await self.bus.publish(message, "s")
         if wait:
@@ -140,17 +148,15 @@ class Others:
 
 
 @asynccontextmanager
-async def others(broker) -> AsyncIterator[Others]:
+async def others(broker: EmbeddedServer) -> AsyncIterator[Others]:
     async with Bus.connect(broker.url, name="test", instance="test") as bus:
         world = Others(bus)
         cards = tuple(Card(i, f"n0-{i}", "A100", 40_960, shares=4) for i in range(4))
         room = {"cpu": 64_000, "pods": 100, "nvidia.com/gpu": 16}
-        node = NodeState("n0", "n0", Generation(1), ready=True, allocatable=room, cards=cards)
+        node = NodeState(NodeName("n0"), "n0", Generation(1), ready=True, allocatable=room, cards=cards)
         await bus.publish(NodeStateChanged(node=node), "n0")
-        tasks = [
-            asyncio.create_task(bus.follow(types, world.listen, start=Start.ALL))
-            for types in ([PlansAnswered, ClaimsChanged], [BindDecided], [QueueStateChanged])
-        ]
+        followed: list[list[type[Event]]] = [[PlansAnswered, ClaimsChanged], [BindDecided], [QueueStateChanged]]
+        tasks = [asyncio.create_task(bus.follow(types, world.listen, start=Start.ALL)) for types in followed]
         tasks.append(asyncio.create_task(bus.serve(JobsAsked, world.jobs)))
         try:
             yield world
@@ -161,7 +167,7 @@ async def others(broker) -> AsyncIterator[Others]:
 
 
 @pytest.fixture
-def settings(tmp_path, broker, kubeconfig) -> LedgerSettings:
+def settings(tmp_path: Path, broker: EmbeddedServer, kubeconfig: str) -> LedgerSettings:
     return LedgerSettings(
         nats_url=broker.url,
         kubeconfig=kubeconfig,
@@ -171,7 +177,7 @@ def settings(tmp_path, broker, kubeconfig) -> LedgerSettings:
     )
 
 
-async def test_a_pod_goes_from_plan_to_bound_to_gone(kit, broker, settings):
+async def test_a_pod_goes_from_plan_to_bound_to_gone(kit: Kit, broker: EmbeddedServer, settings: LedgerSettings) -> None:
     async with others(broker) as world, running(settings) as health:
         epoch = await world.open_epoch()
         await until(lambda: health.ready)
@@ -194,7 +200,9 @@ async def test_a_pod_goes_from_plan_to_bound_to_gone(kit, broker, settings):
         await until(lambda: not world.all(QueueStateChanged)[-1].used)
 
 
-async def test_a_ledger_that_is_restarted_goes_on_in_a_new_epoch_with_the_same_claims(kit, broker, settings):
+async def test_a_ledger_that_is_restarted_goes_on_in_a_new_epoch_with_the_same_claims(
+    kit: Kit, broker: EmbeddedServer, settings: LedgerSettings
+) -> None:
     async with others(broker) as world:
         async with running(settings):
             first = await world.open_epoch()
@@ -216,7 +224,9 @@ async def test_a_ledger_that_is_restarted_goes_on_in_a_new_epoch_with_the_same_c
             assert len(page.claims) == 1
 
 
-async def test_pods_that_run_already_are_accounted_for_before_the_books_open(kit, broker, settings):
+async def test_pods_that_run_already_are_accounted_for_before_the_books_open(
+    kit: Kit, broker: EmbeddedServer, settings: LedgerSettings
+) -> None:
     async with others(broker) as world:
         world.pods.append(kit.fact("found", "n0", slices=(kit.whole(0),)))
         async with running(settings):
@@ -227,7 +237,9 @@ async def test_pods_that_run_already_are_accounted_for_before_the_books_open(kit
             assert world.answers()["p"].reason == "CardTaken"
 
 
-async def test_queues_come_from_kubernetes_and_their_rules_hold(kit, broker, settings):
+async def test_queues_come_from_kubernetes_and_their_rules_hold(
+    kit: Kit, broker: EmbeddedServer, settings: LedgerSettings
+) -> None:
     async with others(broker) as world, running(settings), KubeClient.connect(settings.kubeconfig, user_agent="test") as kube:
         epoch = await world.open_epoch()
         small = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "small"}}
@@ -246,7 +258,9 @@ async def test_queues_come_from_kubernetes_and_their_rules_hold(kit, broker, set
         assert world.answers()["p2"].reason == "QueueNotFound"
 
 
-async def test_the_broker_may_be_killed_between_plan_and_answer(kit, broker, settings):
+async def test_the_broker_may_be_killed_between_plan_and_answer(
+    kit: Kit, broker: EmbeddedServer, settings: LedgerSettings
+) -> None:
     async with others(broker) as world, running(settings):
         epoch = await world.open_epoch()
         await world.propose(epoch, *(kit.plan(f"p{i}", (f"pod{i}", "n0", ())) for i in range(20)), wait=False)
@@ -265,7 +279,7 @@ async def test_the_broker_may_be_killed_between_plan_and_answer(kit, broker, set
         ({"HBOX_RECONCILE_S": "-1"}, "HBOX_RECONCILE_S"),
     ],
 )
-async def test_a_wrong_setting_ends_the_process_with_one_clear_line(change, said, kubeconfig):
+async def test_a_wrong_setting_ends_the_process_with_one_clear_line(change: dict[str, str], said: str, kubeconfig: str) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "hbox_ledger",
         env={"HBOX_LOG_FORMAT": "text", "HBOX_LOG_LEVEL": "error", "HBOX_KUBECONFIG": kubeconfig, **change},

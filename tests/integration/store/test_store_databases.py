@@ -2,9 +2,12 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import pytest
-from sqlalchemy import CheckConstraint, Column, Integer, MetaData, Table, event, func, insert, select, text
+from sqlalchemy import CheckConstraint, Column, Connection, Integer, MetaData, Table, event, func, insert, select, text
 
 from hbox_common.errors import Bug, Conflict, HBoxError, InvalidRequest, Unavailable
 from hbox_common.store import Inbox, Letter, Outbox, Store
@@ -14,21 +17,21 @@ numbers = Table("numbers", metadata, Column("n", Integer, primary_key=True), Che
 inbox, outbox = Inbox(metadata), Outbox(metadata)
 
 
-def opened(url):
+def opened(url: str) -> AbstractAsyncContextManager[Store]:
     return Store.open(url, metadata=metadata, versions=None)
 
 
-def adds(n):
+def adds(n: int) -> Callable[[Connection], object]:
     return lambda connection: connection.execute(insert(numbers), [{"n": n}])
 
 
-async def count(store):
-    return await store.read(lambda c: c.execute(select(func.count()).select_from(numbers)).scalar())
+async def count(store: Store) -> int:
+    return await store.read(lambda c: c.execute(select(func.count()).select_from(numbers)).scalar_one())
 
 
-async def test_what_waits_is_committed_together_and_survives_reopening(database_url):
+async def test_what_waits_is_committed_together_and_survives_reopening(database_url: str) -> None:
     async with opened(database_url) as store:
-        commits = []
+        commits: list[Connection] = []
         event.listen(store._engine, "commit", commits.append)
         held = threading.Event()
         blocker = asyncio.create_task(store.read(lambda _: held.wait(10)))
@@ -41,10 +44,10 @@ async def test_what_waits_is_committed_together_and_survives_reopening(database_
         assert await count(store) == 20
 
 
-async def test_one_that_fails_does_not_fail_the_others_of_its_group(database_url):
+async def test_one_that_fails_does_not_fail_the_others_of_its_group(database_url: str) -> None:
     async with opened(database_url) as store:
 
-        def refuses(_):
+        def refuses(_: Connection) -> None:
             raise Conflict("not now")
 
         held = threading.Event()
@@ -59,14 +62,14 @@ async def test_one_that_fails_does_not_fail_the_others_of_its_group(database_url
         assert await count(store) == 2
 
 
-async def test_a_read_sees_only_what_is_committed(database_url):
+async def test_a_read_sees_only_what_is_committed(database_url: str) -> None:
     async with opened(database_url) as store:
         write, read = asyncio.create_task(store.write(adds(1))), asyncio.create_task(count(store))
         await write
         assert await read == 1
 
 
-async def test_a_message_is_handled_once_and_its_result_kept(database_url):
+async def test_a_message_is_handled_once_and_its_result_kept(database_url: str) -> None:
     async with opened(database_url) as store:
         first = await store.write(lambda c: inbox.once(c, "me", "m1", at=1.0, result=b"done"))
         again = await store.write(lambda c: inbox.once(c, "me", "m1", at=2.0, result=b"other"))
@@ -75,7 +78,7 @@ async def test_a_message_is_handled_once_and_its_result_kept(database_url):
         assert await store.write(lambda c: inbox.forget(c, before=1.5)) == 1
 
 
-async def test_letters_leave_in_order_and_once(database_url):
+async def test_letters_leave_in_order_and_once(database_url: str) -> None:
     letters = [Letter(e, n, "io.x", ("a b", "c\nd"), bytes([n])) for e, n in ((1, 9), (1, 10), (2, 1))]
     async with opened(database_url) as store:
         await store.write(lambda c: outbox.add(c, letters[::-1]))
@@ -93,21 +96,21 @@ async def test_letters_leave_in_order_and_once(database_url):
         ("sqlite:////nowhere/at/all/x.db", "does not exist"),
     ],
 )
-async def test_a_wrong_address_is_refused_in_one_line(url, said):
+async def test_a_wrong_address_is_refused_in_one_line(url: str, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said) as raised:
         async with opened(url):
             pass
     assert "\n" not in str(raised.value)
 
 
-async def test_a_file_that_is_no_database_is_refused(tmp_path):
+async def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.db").write_text("this is a letter to my grandmother, not a database " * 100)
     with pytest.raises(InvalidRequest, match="not a database"):
         async with opened(f"sqlite:///{tmp_path}/x.db"):
             pass
 
 
-async def test_a_server_that_is_not_there_is_unavailable_and_no_password_is_shown():
+async def test_a_server_that_is_not_there_is_unavailable_and_no_password_is_shown() -> None:
     with pytest.raises(Unavailable) as raised:
         async with opened("postgresql+psycopg://me:secret@127.0.0.1:1/x"):
             pass
@@ -115,7 +118,7 @@ async def test_a_server_that_is_not_there_is_unavailable_and_no_password_is_show
     assert "\n" not in str(raised.value)
 
 
-async def test_a_second_writer_is_kept_out_until_the_first_is_gone(database_url):
+async def test_a_second_writer_is_kept_out_until_the_first_is_gone(database_url: str) -> None:
     async with opened(database_url):
         with pytest.raises(Unavailable, match="another process"):
             async with opened(database_url):
@@ -124,7 +127,7 @@ async def test_a_second_writer_is_kept_out_until_the_first_is_gone(database_url)
         assert await count(store) == 0
 
 
-async def test_a_connection_that_was_cut_is_opened_again_by_the_next_call(postgres):
+async def test_a_connection_that_was_cut_is_opened_again_by_the_next_call(postgres: str) -> None:
     async with opened(postgres) as store:
         await store.write(adds(1))
         with pytest.raises(Unavailable) as raised:

@@ -1,15 +1,18 @@
 """Which plans become claims, and why others do not."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from hbox_common.events import encode
+from hbox_common.events import Plan, encode
 from hbox_common.events.plans import PlansAnswered
-from hbox_common.model import ClaimState, Epoch, Index, PodPhase, Queue, QueueName, QueuePhase, Verdict
+from hbox_common.model import ClaimState, Epoch, Generation, Index, NodeName, PodPhase, Queue, QueueName, QueuePhase, Verdict
+
+from .conftest import World
 
 
-def test_a_plan_that_fits_becomes_a_pending_claim_and_a_bind(world):
+def test_a_plan_that_fits_becomes_a_pending_claim_and_a_bind(world: World) -> None:
     world.commits(world.plan("p", ("pod", "a", [world.card(0)])))
     assert world.state("pod") is ClaimState.PENDING
     [bind] = world.last.binds
@@ -17,7 +20,7 @@ def test_a_plan_that_fits_becomes_a_pending_claim_and_a_bind(world):
     assert bind.deadline == world.now + 60
 
 
-def test_ids_follow_from_the_plan_and_the_pod(world):
+def test_ids_follow_from_the_plan_and_the_pod(world: World) -> None:
     other = type(world)()
     other.books.nodes.update(world.books.nodes)
     for w in (world, other):
@@ -36,52 +39,52 @@ def test_ids_follow_from_the_plan_and_the_pod(world):
         ((0, 10_000), (100, 40_960), False),
     ],
 )
-def test_a_card_is_given_away_once(world, first, second, fits):
+def test_a_card_is_given_away_once(world: World, first: tuple[int, int], second: tuple[int, int], fits: bool) -> None:
     world.commits(world.plan("p1", ("one", "a", [world.card(0, *first)])))
     [answer] = world.propose(world.plan("p2", ("two", "a", [world.card(0, *second)])))
     assert answer.committed == fits
 
 
-def test_the_placements_of_one_plan_are_judged_beside_each_other(world):
+def test_the_placements_of_one_plan_are_judged_beside_each_other(world: World) -> None:
     both = world.plan("p", ("one", "a", [world.card(0)]), ("two", "a", [world.card(0)]), job="gang", min_member=2)
     assert world.refuses(both) == "CardTaken"
-    assert not world.books.node("a").cards[0].pods
+    assert not world.books.node(NodeName("a")).cards[0].pods
 
 
-def test_plans_of_one_batch_see_those_before_them(world):
+def test_plans_of_one_batch_see_those_before_them(world: World) -> None:
     answers = world.propose(world.plan("p1", ("one", "a", [world.card(0)])), world.plan("p2", ("two", "a", [world.card(0)])))
     assert [a.committed for a in answers] == [True, False]
     assert answers[1].refresh == 1 == world.books.index
 
 
-def test_a_gang_is_refused_whole_when_one_member_does_not_fit(world):
+def test_a_gang_is_refused_whole_when_one_member_does_not_fit(world: World) -> None:
     gang = world.plan("p", ("one", "a", []), ("two", "nowhere", []), job="gang", min_member=2)
     assert world.refuses(gang) == "NodeUnknown"
     assert world.state("one") is None
 
 
-def test_fewer_members_than_a_gang_needs_are_refused(world):
+def test_fewer_members_than_a_gang_needs_are_refused(world: World) -> None:
     assert world.refuses(world.plan("p", ("one", "a", []), job="gang", min_member=2)) == "GangIncomplete"
 
 
-def test_what_the_plan_says_is_bound_does_not_count_only_live_claims_do(world):
+def test_what_the_plan_says_is_bound_does_not_count_only_live_claims_do(world: World) -> None:
     lying = world.plan("p", ("one", "a", []), job="gang", min_member=2).model_copy(update={"bound": 5})
     assert world.refuses(lying) == "GangIncomplete"
     world.commits(world.plan("p2", ("one", "a", []), ("two", "a", []), job="gang", min_member=2))
     world.commits(world.plan("p3", ("three", "b", []), job="gang", min_member=2))
 
 
-def test_a_pod_has_one_claim(world):
+def test_a_pod_has_one_claim(world: World) -> None:
     world.commits(world.plan("p1", ("pod", "a", [])))
     assert world.refuses(world.plan("p2", ("pod", "b", []))) == "PodAlreadyClaimed"
 
 
-def test_a_pod_that_is_gone_gets_no_claim(world):
+def test_a_pod_that_is_gone_gets_no_claim(world: World) -> None:
     world.see(world.fact("pod", "a", PodPhase.GONE))
     assert world.refuses(world.plan("p", ("pod", "a", []))) == "PodAlreadyClaimed"
 
 
-def test_the_same_plan_again_gets_the_same_answer_to_the_byte(world):
+def test_the_same_plan_again_gets_the_same_answer_to_the_byte(world: World) -> None:
     first = world.plan("p", ("pod", "a", []))
     [answer] = world.propose(first)
     stored = {first.id: answer}
@@ -93,7 +96,7 @@ def test_the_same_plan_again_gets_the_same_answer_to_the_byte(world):
     assert len(world.books.live) == 1
 
 
-def test_the_same_plan_twice_in_one_batch_has_one_effect(world):
+def test_the_same_plan_twice_in_one_batch_has_one_effect(world: World) -> None:
     p = world.plan("p", ("pod", "a", []))
     assert [a.committed for a in world.propose(p, p)] == [True]
     assert len(world.last.changes) == 1
@@ -102,24 +105,24 @@ def test_the_same_plan_twice_in_one_batch_has_one_effect(world):
 @pytest.mark.parametrize(
     ("epoch", "frozen", "reason"), [(6, False, "StaleEpoch"), (8, False, "StaleEpoch"), (7, True, "LedgerReconciling")]
 )
-def test_other_epochs_and_a_frozen_ledger_refuse_without_storing(world, epoch, frozen, reason):
+def test_other_epochs_and_a_frozen_ledger_refuse_without_storing(world: World, epoch: int, frozen: bool, reason: str) -> None:
     world.books.frozen = frozen
     [answer] = world.propose(world.plan("p", ("pod", "a", [])), epoch=epoch)
     assert answer.reason == reason
     assert not world.last.durable
 
 
-def test_the_default_queue_exists_without_an_object_and_others_do_not(world):
+def test_the_default_queue_exists_without_an_object_and_others_do_not(world: World) -> None:
     world.commits(world.plan("p", ("one", "a", [])))
     assert world.refuses(world.plan("q", ("two", "a", []), queue="nope")) == "QueueNotFound"
 
 
-def test_a_closed_queue_takes_nothing(world):
+def test_a_closed_queue_takes_nothing(world: World) -> None:
     world.books.queues[QueueName("q")] = Queue(QueueName("q"), QueuePhase.CLOSED)
     assert world.refuses(world.plan("p", ("pod", "a", []), queue="q")) == "QueueClosed"
 
 
-def test_capability_counts_pending_claims_and_frees_with_them(world):
+def test_capability_counts_pending_claims_and_frees_with_them(world: World) -> None:
     world.books.queues[QueueName("q")] = Queue(QueueName("q"), capability={"nvidia.com/gpu": 2, "cpu": 100_000})
     world.commits(world.plan("p1", ("one", "a", [world.card(0)]), queue="q"))
     world.commits(world.plan("p2", ("two", "a", [world.card(1)]), queue="q"))
@@ -128,9 +131,10 @@ def test_capability_counts_pending_claims_and_frees_with_them(world):
     world.commits(world.plan("p4", ("three", "b", [world.card(0)]), queue="q"))
 
 
-def test_unhealthy_and_cordoned_nodes_get_no_new_claim(world):
-    world.books.verdicts["a"] = Verdict("a", 1, healthy=True, bad_cards=(0,))
-    world.books.nodes["b"] = replace(world.books.nodes["b"], unschedulable=True)
+def test_unhealthy_and_cordoned_nodes_get_no_new_claim(world: World) -> None:
+    world.books.verdicts[NodeName("a")] = Verdict(NodeName("a"), Generation(1), healthy=True, bad_cards=(0,))
+    b = NodeName("b")
+    world.books.nodes[b] = replace(world.books.nodes[b], unschedulable=True)
     assert world.refuses(world.plan("p1", ("pod", "a", [world.card(0)]))) == "CardUnhealthy"
     assert world.refuses(world.plan("p2", ("pod", "b", []))) == "NodeNotReady"
     world.commits(world.plan("p3", ("pod", "a", [world.card(1)])))
@@ -149,5 +153,5 @@ def test_unhealthy_and_cordoned_nodes_get_no_new_claim(world):
         lambda w: w.plan("p", ("pod", "a", [])).model_copy(update={"requests": ({"nvidia.com/gpu": 1},)}),
     ],
 )
-def test_malformed_plans_are_refused_and_leave_nothing(world, broken):
+def test_malformed_plans_are_refused_and_leave_nothing(world: World, broken: Callable[[World], Plan]) -> None:
     assert world.refuses(broken(world)) == "PlanMalformed"

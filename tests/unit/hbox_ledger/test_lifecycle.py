@@ -3,14 +3,16 @@
 import pytest
 
 from hbox_common.events import BindOutcome, EvictKind
-from hbox_common.model import ClaimState, PodPhase
+from hbox_common.model import ClaimState, NodeName, PodPhase
 from hbox_ledger.core.holding import Intent
 from hbox_ledger.core.reconcile import reconcile
+
+from .conftest import World
 
 PENDING, POSTED = ClaimState.PENDING, ClaimState.POSTED
 
 
-def gang(world, *pods, min_member=2):
+def gang(world: World, *pods: str, min_member: int = 2) -> None:
     world.commits(world.plan("g", *((pod, "a", []) for pod in pods), job="gang", min_member=min_member))
 
 
@@ -29,22 +31,24 @@ def gang(world, *pods, min_member=2):
         (BindOutcome.UNKNOWN, "", PENDING),
     ],
 )
-def test_the_outcome_of_a_bind_posts_or_voids_the_claim_or_leaves_it(world, outcome, at, state):
+def test_the_outcome_of_a_bind_posts_or_voids_the_claim_or_leaves_it(
+    world: World, outcome: BindOutcome, at: str, state: ClaimState | None
+) -> None:
     world.commits(world.plan("p", ("pod", "a", [world.card(0)])))
     world.outcome("pod", outcome, at=at)
     assert world.state("pod") is state
-    assert (world.books.node("a").cards[0].pods == 0) == (state is None)
+    assert (world.books.node(NodeName("a")).cards[0].pods == 0) == (state is None)
 
 
 @pytest.mark.parametrize("outcome", list(BindOutcome))
-def test_late_news_of_its_bind_does_not_free_a_posted_claim(world, outcome):
+def test_late_news_of_its_bind_does_not_free_a_posted_claim(world: World, outcome: BindOutcome) -> None:
     world.commits(world.plan("p", ("pod", "a", [])))
     world.see(world.fact("pod", "a", claim=world.claim("pod").id))
     world.outcome("pod", outcome, generation=1)
     assert world.state("pod") is POSTED
 
 
-def test_an_overdue_bind_is_revoked_and_only_the_revocation_frees(world):
+def test_an_overdue_bind_is_revoked_and_only_the_revocation_frees(world: World) -> None:
     world.commits(world.plan("p", ("pod", "a", [])))
     [revoke] = world.wait(61).evictions
     assert (revoke.kind, revoke.generation) == (EvictKind.REVOKE, 2)
@@ -55,7 +59,7 @@ def test_an_overdue_bind_is_revoked_and_only_the_revocation_frees(world):
     assert world.state("pod") is None
 
 
-def test_a_bind_that_won_against_its_revocation_stays(world):
+def test_a_bind_that_won_against_its_revocation_stays(world: World) -> None:
     world.commits(world.plan("p", ("pod", "a", [])))
     world.wait(61)
     world.outcome("pod", BindOutcome.BOUND, at="a")
@@ -63,7 +67,7 @@ def test_a_bind_that_won_against_its_revocation_stays(world):
     assert not world.books.open
 
 
-def test_an_open_decision_is_sent_again_as_it_was_at_growing_distances(world):
+def test_an_open_decision_is_sent_again_as_it_was_at_growing_distances(world: World) -> None:
     world.commits(world.plan("p", ("pod", "a", [])))
     [first] = world.last.binds
     assert world.wait(14).binds == []
@@ -74,7 +78,9 @@ def test_an_open_decision_is_sent_again_as_it_was_at_growing_distances(world):
 
 @pytest.mark.parametrize("phase", [PodPhase.SUCCEEDED, PodPhase.FAILED, PodPhase.GONE])
 @pytest.mark.parametrize("posted", [False, True])
-def test_a_pod_that_ended_frees_its_claim_and_older_news_bring_nothing_back(world, phase, posted):
+def test_a_pod_that_ended_frees_its_claim_and_older_news_bring_nothing_back(
+    world: World, phase: PodPhase, posted: bool
+) -> None:
     world.commits(world.plan("p", ("pod", "a", [world.card(0)])))
     claim = world.claim("pod").id
     if posted:
@@ -85,14 +91,14 @@ def test_a_pod_that_ended_frees_its_claim_and_older_news_bring_nothing_back(worl
     assert world.state("pod") is None
 
 
-def test_a_pod_seen_with_its_claim_posts_it(world):
+def test_a_pod_seen_with_its_claim_posts_it(world: World) -> None:
     world.commits(world.plan("p", ("pod", "a", [])))
     world.see(world.fact("pod", "a", PodPhase.BOUND, claim=world.claim("pod").id))
     assert world.state("pod") is POSTED
 
 
 @pytest.mark.parametrize("where", ["a", "b"])
-def test_a_pod_bound_by_another_loses_its_claim_and_is_accounted_for_as_found(world, where):
+def test_a_pod_bound_by_another_loses_its_claim_and_is_accounted_for_as_found(world: World, where: str) -> None:
     world.commits(world.plan("p", ("pod", "a", [])))
     mine = world.claim("pod").id
     world.see(world.fact("pod", where, PodPhase.BOUND))
@@ -101,15 +107,15 @@ def test_a_pod_bound_by_another_loses_its_claim_and_is_accounted_for_as_found(wo
     assert world.state("pod") is POSTED
 
 
-def test_a_pod_found_bound_is_accounted_for_even_over_the_node(world):
+def test_a_pod_found_bound_is_accounted_for_even_over_the_node(world: World) -> None:
     world.commits(world.plan("p", ("one", "a", [world.card(0)]), cpu=8000))
     world.see(world.fact("two", "a", slices=[world.card(0)], claim="lost"))
     assert world.claim("two").slices == (world.card(0),)
-    assert world.books.node("a").cards[0].pods == 2
+    assert world.books.node(NodeName("a")).cards[0].pods == 2
     assert world.refuses(world.plan("q", ("three", "a", [world.card(0, 10, 10)]), cpu=1)) == "NodeResourcesInsufficient"
 
 
-def test_a_foreign_pod_takes_the_lowest_free_cards_and_nobodys_quota(world):
+def test_a_foreign_pod_takes_the_lowest_free_cards_and_nobodys_quota(world: World) -> None:
     world.commits(world.plan("p", ("one", "a", [world.card(0)])))
     world.see(world.fact("foreign", "a", cards=2, ours=False))
     assert [s.index for s in world.claim("foreign").slices] == [1]
@@ -117,7 +123,7 @@ def test_a_foreign_pod_takes_the_lowest_free_cards_and_nobodys_quota(world):
     assert world.books.used == {"default": {"cpu": 1000, "pods": 1, "nvidia.com/gpu": 1}}
 
 
-def test_impossible_annotations_are_not_believed(world):
+def test_impossible_annotations_are_not_believed(world: World) -> None:
     world.see(world.fact("pod", "a", cards=1, slices=[world.card(9)]))
     assert [s.index for s in world.claim("pod").slices] == [0]
 
@@ -125,7 +131,7 @@ def test_impossible_annotations_are_not_believed(world):
 # --- gangs
 
 
-def test_a_gang_that_started_whole_is_left_alone_at_its_deadline(world):
+def test_a_gang_that_started_whole_is_left_alone_at_its_deadline(world: World) -> None:
     gang(world, "one", "two", "three")
     world.outcome("one", BindOutcome.BOUND)
     world.outcome("two", BindOutcome.BOUND)
@@ -134,7 +140,7 @@ def test_a_gang_that_started_whole_is_left_alone_at_its_deadline(world):
     assert [(e.pod, e.kind) for e in late.evictions] == [("three", EvictKind.REVOKE)]
 
 
-def test_a_gang_that_did_not_start_whole_is_unwound_and_freed_by_evidence_alone(world):
+def test_a_gang_that_did_not_start_whole_is_unwound_and_freed_by_evidence_alone(world: World) -> None:
     gang(world, "one", "two")
     world.outcome("one", BindOutcome.BOUND)
     late = world.wait(61)
@@ -148,14 +154,14 @@ def test_a_gang_that_did_not_start_whole_is_unwound_and_freed_by_evidence_alone(
     world.commits(world.plan("i", ("x", "b", []), ("y", "b", []), job="gang", min_member=2))
 
 
-def test_a_member_whose_bind_wins_while_its_gang_is_unwound_is_evicted(world):
+def test_a_member_whose_bind_wins_while_its_gang_is_unwound_is_evicted(world: World) -> None:
     gang(world, "one", "two")
     world.wait(61)
     step = world.outcome("one", BindOutcome.BOUND, at="a")
     assert [(e.kind, e.generation) for e in step.evictions] == [(EvictKind.EVICT, 3)]
 
 
-def test_a_refused_eviction_is_tried_again_and_a_pod_gone_by_it_frees(world):
+def test_a_refused_eviction_is_tried_again_and_a_pod_gone_by_it_frees(world: World) -> None:
     gang(world, "one", "two")
     world.outcome("one", BindOutcome.BOUND)
     world.wait(61)
@@ -165,7 +171,7 @@ def test_a_refused_eviction_is_tried_again_and_a_pod_gone_by_it_frees(world):
     assert world.state("one") is None
 
 
-def test_members_that_succeed_before_the_last_is_bound_count_as_started(world):
+def test_members_that_succeed_before_the_last_is_bound_count_as_started(world: World) -> None:
     gang(world, "one", "two")
     world.see(world.fact("one", "a", PodPhase.SUCCEEDED, claim=world.claim("one").id))
     world.outcome("two", BindOutcome.BOUND)
@@ -173,7 +179,7 @@ def test_members_that_succeed_before_the_last_is_bound_count_as_started(world):
     assert not world.wait(61).evictions
 
 
-def test_filling_up_a_gang_does_not_move_its_deadline(world):
+def test_filling_up_a_gang_does_not_move_its_deadline(world: World) -> None:
     gang(world, "one", "two")
     world.outcome("one", BindOutcome.BOUND)
     world.wait(50)
@@ -185,7 +191,7 @@ def test_filling_up_a_gang_does_not_move_its_deadline(world):
 # --- comparing with a complete list
 
 
-def test_a_posted_claim_is_freed_when_two_lists_in_a_row_lack_its_pod(world):
+def test_a_posted_claim_is_freed_when_two_lists_in_a_row_lack_its_pod(world: World) -> None:
     world.commits(world.plan("p", ("pod", "a", [])))
     world.outcome("pod", BindOutcome.BOUND)
     for expected in (POSTED, None):
@@ -195,7 +201,7 @@ def test_a_posted_claim_is_freed_when_two_lists_in_a_row_lack_its_pod(world):
         assert world.state("pod") is expected
 
 
-def test_a_pod_posted_after_the_list_was_asked_for_is_not_missed(world):
+def test_a_pod_posted_after_the_list_was_asked_for_is_not_missed(world: World) -> None:
     world.commits(world.plan("p", ("pod", "a", [])))
     world.outcome("pod", BindOutcome.BOUND)
     for _ in range(3):
@@ -204,7 +210,7 @@ def test_a_pod_posted_after_the_list_was_asked_for_is_not_missed(world):
     assert not world.books.suspects
 
 
-def test_a_pending_claim_is_not_freed_by_a_list_that_lacks_its_pod(world):
+def test_a_pending_claim_is_not_freed_by_a_list_that_lacks_its_pod(world: World) -> None:
     world.commits(world.plan("p", ("pod", "a", [])))
     for _ in range(3):
         world.now += 10
