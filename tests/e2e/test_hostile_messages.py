@@ -1,0 +1,182 @@
+"""A malformed, an oversized and a duplicated message on every subject of a running platform: no effect twice, a dead letter with its
+reason where somebody reads, and every service alive and at work afterwards."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+
+from hbox_common.clock import monotonic_s, new_id
+from hbox_common.events import REGISTRY, Event, Stream
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+HBOX = Path(sys.executable).with_name("hbox")
+
+#: Everything that some service reads; the events for integrators and the dead letters themselves are read by people.
+READ = [t for t in REGISTRY.values() if t.about.stream not in (None, Stream.EVENTS, Stream.DEAD)]
+
+
+async def until(what: str, good: Callable[[], Awaitable[bool]], *, within_s: float = 30.0) -> None:
+    deadline = monotonic_s() + within_s
+    while not await good():
+        if monotonic_s() > deadline:
+            pytest.fail(f"not within {within_s:g} s: {what}")
+        await asyncio.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A running platform with some bound work on it: its state folder."""
+    state = tmp_path_factory.mktemp("hostile")
+    with (state / "up.err").open("w") as errors:
+        up = subprocess.Popen([HBOX, "up", "--state", state], stdout=subprocess.PIPE, stderr=errors, text=True)
+    try:
+        assert up.stdout is not None
+        assert any(line.startswith("ready") for line in up.stdout), (state / "up.err").read_text()
+        replay(state)
+        yield state
+    finally:
+        up.send_signal(signal.SIGTERM)
+        up.wait(30)
+        assert up.stdout is not None
+        up.stdout.close()
+
+
+def replay(state: Path, limit: int = 60) -> dict[str, Any]:
+    """Some more work through the platform; its report, whose audit is clean or the command fails."""
+    run = subprocess.run(
+        [HBOX, "replay", "--state", state, "--limit", str(limit)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    report: dict[str, Any] = json.loads((state / "report.json").read_text())
+    return report
+
+
+@pytest.fixture
+async def jetstream(platform: Path) -> AsyncIterator[JetStreamContext]:
+    client: Client = await nats.connect(json.loads((platform / "platform.json").read_text())["nats_url"])
+    yield client.jetstream()
+    await client.close()
+
+
+def pids(state: Path) -> dict[str, int]:
+    found: dict[str, int] = json.loads((state / "pids.json").read_text())
+    return found
+
+
+async def dead(js: JetStreamContext) -> list[dict[str, Any]]:
+    """All dead letters so far."""
+    info = await js.stream_info(Stream.DEAD)
+    return [
+        msgpack.unpackb((await js.get_msg(Stream.DEAD, seq)).data or b"")
+        for seq in range(info.state.first_seq or 1, info.state.last_seq + 1)
+    ]
+
+
+def subject_of(event: type[Event]) -> str:
+    keys = event.about.subject.count("{")
+    return event.subject(*["0"] * keys)
+
+
+def header(event: type[Event], message_id: str) -> dict[str, str]:
+    return {
+        "ce-specversion": "1.0",
+        "ce-type": event.ce_type(),
+        "ce-source": "/test",
+        "ce-id": message_id,
+        "content-type": "application/msgpack",
+        "Nats-Msg-Id": message_id,
+    }
+
+
+async def ready(state: Path) -> bool:
+    def look(url: str) -> bool:
+        with urllib.request.urlopen(url + "/readyz", timeout=5) as answer:
+            return int(answer.status) == 200
+
+    health = json.loads((state / "platform.json").read_text())["health"]
+    try:
+        return all([await asyncio.to_thread(look, url) for url in health.values()])
+    except OSError:
+        return False
+
+
+async def test_malformed_and_oversized_messages_end_as_dead_letters_and_nobody_dies(
+    platform: Path, jetstream: JetStreamContext
+) -> None:
+    before = pids(platform)
+    sent: dict[str, str] = {}
+    for event in READ:
+        bodies = {
+            "no msgpack": b"\xc1\xc1\xc1",
+            "wrong fields": msgpack.packb({"plans": 7, "jobs": "x", "node": {"name": 3}, "epoch": "new"}),
+            "no map": msgpack.packb([1, 2, 3]),
+        }
+        # The broker itself refuses more than 8 MiB, so types that may be as large cannot be sent oversized at all.
+        if event.about.max_bytes < 8 * 2**20:
+            bodies["oversized"] = b"\x80" * (event.about.max_bytes + 1)
+        for kind, body in bodies.items():
+            message_id = f"{kind}-{event.ce_type()}"
+            await jetstream.publish(subject_of(event), body, headers=header(event, message_id))
+            sent[message_id] = kind
+            # State streams keep the last value of a subject: give its readers the time to see each.
+            if event.about.stream is Stream.STATE:
+
+                async def buried(message_id: str = message_id) -> bool:
+                    return any(letter["message_id"] == message_id for letter in await dead(jetstream))
+
+                await until(f"a dead letter for {message_id}", buried)
+
+    async def all_buried() -> bool:
+        return set(sent) <= {letter["message_id"] for letter in await dead(jetstream)}
+
+    try:
+        await until("a dead letter for every message that nobody can read", all_buried)
+    finally:
+        missing = set(sent) - {letter["message_id"] for letter in await dead(jetstream)}
+        assert not missing
+    letters = [letter for letter in await dead(jetstream) if letter["message_id"] in sent]
+    assert all(letter["reason"] for letter in letters)
+    assert all("bytes" in letter["reason"] for letter in letters if sent[letter["message_id"]] == "oversized")
+    twice = [key for key, n in Counter((letter["consumer"], letter["message_id"]) for letter in letters).items() if n > 1]
+    assert not twice
+    assert pids(platform) == before
+    await until("all services ready", lambda: ready(platform))
+    for pid in before.values():
+        os.kill(pid, 0)
+    assert replay(platform)["audit"]["faults"] == 0
+
+
+async def test_every_message_sent_once_more_has_no_second_effect(platform: Path, jetstream: JetStreamContext) -> None:
+    """Outside of the broker's duplicate window a repetition is a new message; only the consumers' own inboxes stand between it and its effect."""
+    before = pids(platform)
+    replay(platform)
+    for stream in (Stream.JOBS, Stream.PLANS, Stream.DECISIONS, Stream.OUTCOMES, Stream.STATE):
+        info = await jetstream.stream_info(stream)
+        for seq in range(info.state.first_seq or 1, info.state.last_seq + 1):
+            try:
+                message = await jetstream.get_msg(stream, seq)
+            except nats.js.errors.NotFoundError:
+                continue  # a later value of the same subject took its place
+            headers = {**(message.headers or {}), "Nats-Msg-Id": new_id()}
+            assert message.subject is not None
+            await jetstream.publish(message.subject, message.data or b"", headers=headers)
+    await until("all services ready", lambda: ready(platform))
+    report = replay(platform)
+    assert report["audit"]["faults"] == 0
+    assert report["pods"]["bound"] + report["pods"]["waiting"] == report["pods"]["submitted"]
+    assert pids(platform) == before
