@@ -107,3 +107,11 @@ def test_why_finds_a_job_by_each_of_its_names() -> None:
         find(items, "train-8")
     with pytest.raises(NotFound, match="2 jobs are called x"):
         find([{"id": "1", "name": "a/x"}, {"id": "2", "name": "b/x"}], "x")
+
+
+def test_why_finds_a_job_by_one_of_its_pods() -> None:
+    items = job_items([job("train-7", waiting=2)], [], {}, now=0)
+    pod = items[0]["waiting"][0]
+    assert find(items, pod) == find(items, f"ml/{pod}") == items[0]
+    with pytest.raises(NotFound):
+        find(items, f"other/{pod}")

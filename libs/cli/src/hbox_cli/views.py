@@ -29,6 +29,8 @@ def job_items(jobs: Iterable[Job], pods: Iterable[PodFact], verdicts: Mapping[Jo
                 "priority": job.priority,
                 "state": _job_state(job, own, waiting, verdicts),
                 "pods": {"bound": job.bound, "members": job.members, "min": job.min_member},
+                "placed": {pod.name: pod.node for pod in own},
+                "waiting": [pod.name for task in job.tasks for pod in task.pods],
                 "cards": sum(pod.cards for pod in own) + asked,
                 "ageSeconds": round(max(0.0, now - job.created_at), 1),
                 "reason": job.problem or (verdicts.get(job.id, "") if waiting else ""),

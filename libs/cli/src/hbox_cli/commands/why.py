@@ -13,11 +13,14 @@ from ..output import duration
 from . import jobs
 
 
+NODES_SHOWN = 8
+
+
 @click.command("why")
 @click.argument("job")
 @command_options
 def command(ctx: Context, job: str) -> None:
-    """Why JOB waits. JOB is a name, namespace/name, or a uid.
+    """Why JOB waits, or where it is. JOB is a job's or a pod's name, namespace/name, or a job's uid.
 
     \b
     hbox why train-7
@@ -36,8 +39,9 @@ def command(ctx: Context, job: str) -> None:
 
 
 def find(items: list[dict[str, Any]], job: str) -> dict[str, Any]:
-    """The job meant. Raises NotFound, with the nearest names, also when several have the name."""
+    """The job meant, by its own name or one of its pods'. Raises NotFound, with the nearest names, also when several have the name."""
     matches = [item for item in items if job in (item["id"], item["name"]) or item["name"].partition("/")[2] == job]
+    matches = matches or [item for item in items if _has_pod(item, job)]
     if len(matches) == 1:
         return matches[0]
     if matches:
@@ -51,6 +55,11 @@ def find(items: list[dict[str, Any]], job: str) -> dict[str, Any]:
     )
 
 
+def _has_pod(item: dict[str, Any], pod: str) -> bool:
+    namespace = item["name"].partition("/")[0]
+    return any(pod in (name, f"{namespace}/{name}") for name in (*item["placed"], *item["waiting"]))
+
+
 def explain(item: dict[str, Any]) -> str:
     match item["state"]:
         case "INVALID":
@@ -62,4 +71,8 @@ def explain(item: dict[str, Any]) -> str:
         case "GROWING":
             return f"started; more of its pods wait: {item['reason'] or 'the scheduler has not spoken on them yet'}"
         case _:
-            return "placed: all of its pods have nodes"
+            nodes = sorted(set(item["placed"].values()))
+            where = ", ".join(nodes[:NODES_SHOWN]) + (
+                f" and {len(nodes) - NODES_SHOWN} more" if len(nodes) > NODES_SHOWN else ""
+            )
+            return f"placed: all of its pods have nodes: {where}"
