@@ -11,14 +11,21 @@ from ..aio import Interrupted, run
 from ..context import Context, command_options
 from ..exits import Exit
 from ..output import say
-from ..platform import Plan, Platform
+from ..platform import Api, Plan, Platform
 
 POLICIES = ("binpack", "fgd")
 
 
 @click.command("up")
 @click.option(
-    "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Schedule on this cluster [an emulated one]."
+    "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Schedule on this cluster [one of our own]."
+)
+@click.option(
+    "--api",
+    type=click.Choice([str(api) for api in Api]),
+    default=str(Api.EMULATED),
+    show_default=True,
+    help="Our own cluster: our emulator, or kube-apiserver with etcd, controllers and kwok, from KUBEBUILDER_ASSETS or `make kube-assets`.",
 )
 @click.option("--policy", type=click.Choice(POLICIES), default=POLICIES[0], show_default=True, help="How nodes are chosen.")
 @click.option("--database", metavar="URL", help="The ledger's database [SQLite in the state folder].")
@@ -34,6 +41,7 @@ def command(
     ctx: Context,
     *,
     kubeconfig: Path | None,
+    api: str,
     policy: str,
     database: str | None,
     nats_url: str | None,
@@ -44,13 +52,16 @@ def command(
 
     \b
     hbox up                                      an emulated cluster; then: kubectl --kubeconfig .hbox/kubeconfig get nodes
+    hbox up --api assets                         a real control plane on this machine, without kubelets; kept between runs
     hbox up --kubeconfig ~/.kube/config          your cluster; pods with schedulerName: hbox are scheduled
 
     A line that begins with `ready` on standard output says that every service is. All that the platform keeps is in the state folder:
     pids.json (process ids), platform.json (addresses), logs/, and ledger.db. What it does is told on standard error. A service that dies is
     started again. Books and messages of a former emulated cluster are dropped at the start, those of a real one are kept.
     """
-    plan = Plan(ctx.state, kubeconfig, nats_url, database, policy, time_scale, ready_s)
+    if kubeconfig is not None and api != Api.EMULATED:
+        raise click.UsageError("--kubeconfig and --api exclude each other")
+    plan = Plan(ctx.state, kubeconfig, nats_url, database, policy, time_scale, ready_s, Api(api))
     platform: Platform | None = None
     began = time.monotonic()
 

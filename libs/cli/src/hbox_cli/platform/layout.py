@@ -34,6 +34,11 @@ class Layout:
         return self.folder / "nats"
 
     @property
+    def kube(self) -> Path:
+        """Of a real control plane of our own, and credentials."""
+        return self.folder / "kube"
+
+    @property
     def logs(self) -> Path:
         return self.folder / "logs"
 

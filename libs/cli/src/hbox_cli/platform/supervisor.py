@@ -3,7 +3,8 @@
 Order: broker, cluster and zygote at once; then the definitions that the cluster needs; then all services at once, which wait for what they
 need by themselves. A service that dies is started again, at once and then with growing pauses; so is the broker, on its port and its files. The
 emulated cluster lives in the memory of its process alone: when it dies there is nothing left to schedule on, and the platform stops with
-an error. Stop: services first, so that they drain, then cluster and broker.
+an error. A cluster of real programs keeps its state, so its processes are started again like the others. Stop: services first, so that they
+drain, then cluster and broker.
 """
 
 import asyncio
@@ -14,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,6 +23,7 @@ from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 
 from ..exits import leaf
 from . import child, logs, probe
+from .assets import API_SERVER, ETCD, PROGRAMS, ControlPlane
 from .forks import Forks
 from .layout import Layout, Running
 
@@ -53,6 +56,13 @@ EXTERNAL_S = 5.0
 WRONG_SETTINGS = 2
 
 
+class Api(StrEnum):
+    """What answers as Kubernetes where no kubeconfig is given."""
+
+    EMULATED = "emulated"
+    ASSETS = "assets"  #: real programs, of KUBEBUILDER_ASSETS
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What is to run. None: of our own."""
@@ -64,6 +74,11 @@ class Plan:
     policy: str = "binpack"
     time_scale: float = 1.0
     ready_s: float = 60.0  #: to wait for the services
+    api: Api = Api.EMULATED
+
+    @property
+    def emulated(self) -> bool:
+        return self.kubeconfig is None and self.api is Api.EMULATED
 
 
 @dataclass(slots=True)
@@ -142,14 +157,25 @@ class Platform:
         )
         if plan.nats_url is not None:
             await self._external_broker(plan.nats_url)
-        if plan.kubeconfig is None:
+        control_plane: ControlPlane | None = None
+        if plan.emulated or (plan.kubeconfig is None and not ControlPlane.exists(layout.kube)):
             _empty(layout, keep_broker=plan.nats_url is not None)
-        if plan.kubeconfig is None:
+        if plan.emulated:
             await self._keep(tasks, self._cluster())
+        elif plan.kubeconfig is None:
+            control_plane = ControlPlane.prepare(layout.kube, layout.kubeconfig, time_scale=plan.time_scale)
+            for name in (ETCD, API_SERVER):
+                await self._keep(tasks, self._program(control_plane, name))
         if plan.nats_url is None:
             await self._keep(tasks, self._broker())
-        if plan.kubeconfig is None:
+        if plan.emulated:
             await self._until(CLUSTER, self._cluster_ready)
+        elif control_plane is not None:
+            await self._until(API_SERVER, control_plane.ready)
+            control_plane.admit()
+            for name in PROGRAMS:
+                if name not in self._kept:
+                    await self._keep(tasks, self._program(control_plane, name))
         await self._bring_definitions()
         if plan.nats_url is None:
             await self._until(BROKER, self._broker_ready)
@@ -161,7 +187,7 @@ class Platform:
 
     async def _stop(self) -> None:
         self._stopping = True
-        for names in (tuple(SERVICES), (CLUSTER,), (BROKER,)):
+        for names in (tuple(SERVICES), (CLUSTER,), *((name,) for name in reversed(PROGRAMS)), (BROKER,)):
             kept = [self._kept[name] for name in names if name in self._kept]
             async with asyncio.TaskGroup() as stops:
                 for one in kept:
@@ -235,6 +261,9 @@ class Platform:
         argv += ["--time-scale", str(self.plan.time_scale)]
         self.layout.kubeconfig.unlink(missing_ok=True)
         return Kept(CLUSTER, argv, dict(os.environ), self.layout.log(CLUSTER), port, restart=False)
+
+    def _program(self, control_plane: ControlPlane, name: str) -> Kept:
+        return Kept(name, control_plane.argv(name), dict(os.environ), self.layout.log(name), port=0)
 
     def _services(self) -> list[Kept]:
         kept = []
@@ -318,14 +347,14 @@ def _address(layout: Layout, plan: Plan) -> Running:
         nats_url=plan.nats_url or f"nats://127.0.0.1:{ports[-1]}",
         kubeconfig=str(plan.kubeconfig.absolute() if plan.kubeconfig else layout.kubeconfig),
         database_url=plan.database_url or f"sqlite:///{layout.database}",
-        emulated=plan.kubeconfig is None,
+        emulated=plan.emulated,
         policy=plan.policy,
         health={name: f"http://127.0.0.1:{port}" for name, port in zip(SERVICES, ports, strict=False)},
     )
 
 
 def _empty(layout: Layout, *, keep_broker: bool) -> None:
-    """A new emulated cluster has nothing of a former one: books and messages about that would only be in the way."""
+    """A new cluster of our own has nothing of a former one: books and messages about that would only be in the way."""
     if not keep_broker:
         shutil.rmtree(layout.nats, ignore_errors=True)
         layout.nats.mkdir()
