@@ -12,7 +12,6 @@ from ..context import Context, command_options
 from ..output import duration
 from . import jobs
 
-
 NODES_SHOWN = 8
 
 

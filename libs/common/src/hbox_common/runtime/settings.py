@@ -39,6 +39,9 @@ class Settings(BaseSettings):
     health_port: int = Field(0, ge=0, le=65535, description="its port; 0 picks a free one and logs it")
     log_level: str = Field("info", description="debug, info, warning or error")
     log_format: LogFormat = Field(LogFormat.JSON, description="json for machines, text for people")
+    profile: str | None = Field(
+        None, description="an existing folder: a profile of the main thread is written there at the end"
+    )
     instance: str = Field(f"{socket.gethostname()}-{os.getpid()}", description="the name of this process among its like")
 
     @field_validator("log_level")
@@ -71,7 +74,8 @@ def load(settings: type[S], service: str, environ: dict[str, str] | None = None)
         where = f"HBOX_{name.upper()}" if name in given else f"{path}: {name}"
         allowed = settings.model_fields[name].description if name in settings.model_fields else ""
         raise InvalidRequest(
-            f"{where} = {first.get('input')!r}: {first['msg']}", hint=allowed or "see the service's README"
+            f"{where} = {first.get('input')!r}: {first['msg'].removeprefix('Value error, ')}",
+            hint=allowed or "see the service's README",
         ) from e
 
 
