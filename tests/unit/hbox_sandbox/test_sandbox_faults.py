@@ -139,3 +139,28 @@ async def test_the_server_stops_while_watches_are_open() -> None:
             response = await session.get(api.url + CONFIGMAPS, params={"watch": "1"})
             assert response.status == 200
         response.close()
+
+
+def test_a_rule_for_one_client_spares_the_others() -> None:
+    plan = faults({"client": "hbox-", "status": 500})
+    assert plan.draw("get", "pods", "observer") is None
+    assert plan.draw("get", "pods", "hbox-binder") is not None
+
+
+async def test_severed_watches_break_and_those_of_other_clients_go_on() -> None:
+    async with ApiServer() as api, aiohttp.ClientSession(api.url) as http:
+
+        async def watch(agent: str) -> aiohttp.ClientResponse:
+            return await http.get(CONFIGMAPS, params={"watch": "1"}, headers={"User-Agent": agent})
+
+        ours, theirs = await watch("observer"), await watch("hbox-binder")
+        async with http.post("/_sandbox/sever", params={"client": "hbox-"}) as severed:
+            assert severed.status == 204
+        with pytest.raises(aiohttp.ClientError):
+            await theirs.content.readany()
+        seen = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "seen"}}
+        async with http.post(CONFIGMAPS, json=seen) as made:
+            assert made.status == 201
+        assert b"seen" in await ours.content.readline()
+        ours.close()
+        theirs.close()

@@ -3,9 +3,10 @@
     {"seed": 7, "rules": [{"verb": "create", "resource": "pods/binding", "probability": 0.1, "applied_status": 504},
                           {"verb": "watch", "resource": "pods", "watch_end_s": 2.0}]}
 
-A rule takes a request by verb (get, list, watch, create, update, patch, delete, deletecollection; "*" all) and resource (plural, with
-"/subresource" where there is one; "*" all), then fires with `probability`, on each `every`-th match, at most `limit` times. All that it names
-happens; where several rules fire, each adds what the ones before have left open.
+A rule takes a request by verb (get, list, watch, create, update, patch, delete, deletecollection; "*" all), resource (plural, with
+"/subresource" where there is one; "*" all) and client (how its User-Agent begins, so that an observer can be spared), then fires with
+`probability`, on each `every`-th match, at most `limit` times. All that it names happens; where several rules fire, each adds what the ones
+before have left open.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     verb: str = "*"
     resource: str = "*"
+    client: str = ""
     probability: float = 1.0
     every: int = 1
     limit: int = 0
@@ -44,8 +46,8 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     watch_stall_s: float = 0.0
     watch_chunk: int = 0
 
-    def takes(self, verb: str, resource: str) -> bool:
-        return self.verb in ("*", verb) and self.resource in ("*", resource)
+    def takes(self, verb: str, resource: str, client: str) -> bool:
+        return self.verb in ("*", verb) and self.resource in ("*", resource) and client.startswith(self.client)
 
 
 class Plan(msgspec.Struct, forbid_unknown_fields=True):
@@ -81,11 +83,11 @@ class Faults:
     def report(self) -> bytes:
         return msgspec.json.encode({"seed": self.plan.seed, "rules": self.plan.rules, "fired": self.fired})
 
-    def draw(self, verb: str, resource: str) -> Rule | None:
+    def draw(self, verb: str, resource: str, client: str = "") -> Rule | None:
         """What happens to this request: the rules that fire, as one; None for nothing."""
         drawn: Rule | None = None
         for at, rule in enumerate(self.plan.rules):
-            if not rule.takes(verb, resource):
+            if not rule.takes(verb, resource, client):
                 continue
             self._matched[at] += 1
             if self._matched[at] % rule.every or (rule.limit and self.fired[at] >= rule.limit):

@@ -44,6 +44,7 @@ class ApiServer:
         self.port = port
         self._bookmark_s = bookmark_s
         self._controllers = Controllers(self.cluster)
+        self._watching: dict[int, web.BaseRequest] = {}  #: by id: a request cannot be hashed
         self._runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=1.0)
         self._tasks = asyncio.TaskGroup()
         self._running: list[asyncio.Task[None]] = []
@@ -92,16 +93,16 @@ class ApiServer:
             async with asyncio.timeout(_READ_TIMEOUT_S):
                 body = await self._body(request)
             if request.path.startswith("/_sandbox/"):
-                return self._control(request.method, request.path, body)
+                return self._control(request.method, request.path, request.query, body)
             if request.method == "GET" and (known := self._well_known(request.path)) is not None:
                 return known
             params = request.query
             call = route(self.cluster, request.method, request.path, params)
-            fault = self.faults.draw(call.verb, call.subject) if self.faults.plan.rules else None
+            fault = self.faults.draw(call.verb, call.subject, _agent(request)) if self.faults.plan.rules else None
             if fault is not None:
                 await self._before(request, fault)
             if call.verb == "watch":
-                return await serve_watch(self.cluster, request, call.target, params, fault=fault, bookmark_s=self._bookmark_s)
+                return await self._watch(request, call, params, fault)
             answer = self._perform(request, call, params, body)
             if fault is not None:
                 self._after(request, fault)
@@ -115,6 +116,15 @@ class ApiServer:
             # The emulator knows no schema of built-in kinds: an object of the wrong shape surfaces where a rule first reads it.
             return _refusal(bad_request(f"the object cannot be decoded: {type(error).__name__}: {error}"))
 
+    async def _watch(
+        self, request: web.BaseRequest, call: Call, params: Mapping[str, str], fault: Rule | None
+    ) -> web.StreamResponse:
+        self._watching[id(request)] = request
+        try:
+            return await serve_watch(self.cluster, request, call.target, params, fault=fault, bookmark_s=self._bookmark_s)
+        finally:
+            del self._watching[id(request)]
+
     async def _body(self, request: web.BaseRequest) -> bytes:
         if not request.can_read_body:
             return b""
@@ -127,9 +137,8 @@ class ApiServer:
         return b"".join(chunks)
 
     def _perform(self, request: web.BaseRequest, call: Call, params: Mapping[str, str], body: bytes) -> Answer:
-        agent = request.headers.get("User-Agent", "unknown")
         content_type = request.headers.get("Content-Type", "").partition(";")[0].strip()
-        return perform(self.cluster, call, params, content_type=content_type, body=body, agent=agent)
+        return perform(self.cluster, call, params, content_type=content_type, body=body, agent=_agent(request))
 
     async def _reply(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
         if isinstance(answer.pieces, list):
@@ -165,8 +174,9 @@ class ApiServer:
         document = discover(self.cluster.registry, path.rstrip("/"))
         return None if document is None else web.Response(body=msgspec.json.encode(document), content_type="application/json")
 
-    def _control(self, method: str, path: str, body: bytes) -> web.Response:
-        """The sandbox's own switches: faults (GET, PUT), compact (POST: forget the history that watches and tokens reach back to)."""
+    def _control(self, method: str, path: str, params: Mapping[str, str], body: bytes) -> web.Response:
+        """The sandbox's own switches: faults (GET, PUT), compact (POST: forget the history that watches and tokens reach back to),
+        sever (POST: break the open watches of clients whose User-Agent begins with ?client=; a fault plan takes new ones alone)."""
         if path == "/_sandbox/faults":
             if method == "PUT":
                 self.faults.load(body)
@@ -176,6 +186,11 @@ class ApiServer:
         if path == "/_sandbox/compact" and method == "POST":
             self.cluster.store.compact()
             return web.Response(status=204)
+        if path == "/_sandbox/sever" and method == "POST":
+            for request in list(self._watching.values()):
+                if _agent(request).startswith(params.get("client", "")):
+                    _abort(request)
+            return web.Response(status=204)
         raise unknown_path()
 
 
@@ -184,6 +199,10 @@ def _refusal(error: ApiError) -> web.Response:
     return web.Response(
         status=error.code, body=msgspec.json.encode(error.status()), content_type="application/json", headers=headers
     )
+
+
+def _agent(request: web.BaseRequest) -> str:
+    return request.headers.get("User-Agent", "unknown")
 
 
 def _abort(request: web.BaseRequest) -> None:
