@@ -1,7 +1,8 @@
 """How a service process is set up, watched and stopped."""
 
 from .health import Condition, Health, HealthServer
+from .leading import led
 from .run import main
 from .settings import Settings, load
 
-__all__ = ["Condition", "Health", "HealthServer", "Settings", "load", "main"]
+__all__ = ["Condition", "Health", "HealthServer", "Settings", "led", "load", "main"]

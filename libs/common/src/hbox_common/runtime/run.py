@@ -18,6 +18,7 @@ from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.telemetry import logs, tracing
 
 from .health import Health, HealthServer
+from .profile import profiled
 from .settings import Settings, load
 
 S = TypeVar("S", bound=Settings)
@@ -43,7 +44,7 @@ def main(service: str, settings: type[S], run: Callable[[S, Health], Awaitable[N
     # Long-lived columns and caches make the default collector walk everything again and again: 70 % of decode time (ecosystem §1).
     gc.set_threshold(50_000, 20, 50)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with profiled(service, config.profile), asyncio.Runner(loop_factory=_loop_factory()) as runner:
             status = runner.run(_serve(service, config, run))
     finally:
         tracing.shutdown()

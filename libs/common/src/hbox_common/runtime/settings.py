@@ -44,6 +44,14 @@ class Settings(BaseSettings):
     )
     instance: str = Field(f"{socket.gethostname()}-{os.getpid()}", description="the name of this process among its like")
 
+    leader_election: bool = Field(
+        False, description="true where several processes of this service run: one acts, the others stand by"
+    )
+    lease_namespace: str = Field("hbox-system", description="the namespace of the leases")
+    lease_duration_s: float = Field(
+        15.0, ge=1, le=300, description="after so long without a sign of life another process takes over"
+    )
+
     @field_validator("log_level")
     @classmethod
     def _known_level(cls, value: str) -> str:
