@@ -1,9 +1,12 @@
-"""One suite, any Kubernetes API: the emulator as a process of its own, or the server that HBOX_CONFORMANCE_KUBECONFIG names."""
+"""One suite, any Kubernetes API: the emulator as a process of its own or what HBOX_CONFORMANCE_KUBECONFIG names; and, where tests marked
+`real` are asked for, a real API server.
+"""
 
 from __future__ import annotations
 
 import itertools
 import os
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -11,24 +14,43 @@ import aiohttp
 import pytest
 import yaml
 
+from hbox_cli.platform.assets import API_SERVER, ETCD
+
+from ..real.control_plane import control_plane
 from .kube_world import KubeApi, Raw, start_sandbox, stop
 
-REAL = os.environ.get("HBOX_CONFORMANCE_KUBECONFIG", "")
+#: Any other server, instead of the emulator.
+GIVEN = os.environ.get("HBOX_CONFORMANCE_KUBECONFIG", "")
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
-def kube_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApi]:
+@pytest.fixture(scope="session", params=["given" if GIVEN else "emulator", pytest.param("assets", marks=pytest.mark.real)])
+def kube_api(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeApi]:
     """Without kubelets: a bound pod stays as it is, as on an API server with nothing else around it."""
-    if REAL:
-        config = yaml.safe_load(Path(REAL).read_text())
-        token = config["users"][0]["user"].get("token", "")
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        yield KubeApi(url=config["clusters"][0]["cluster"]["server"], kubeconfig=Path(REAL), headers=headers, emulated=False)
-        return
-    process, api = start_sandbox(tmp_path_factory.mktemp("sandbox"), "--kubelets=off", "--bookmark-seconds=0.2")
-    yield api
-    assert stop(process) == 0
+    folder = tmp_path_factory.mktemp(request.param)
+    match request.param:
+        case "given":
+            config = yaml.safe_load(Path(GIVEN).read_text())
+            token = config["users"][0]["user"].get("token", "")
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            url = config["clusters"][0]["cluster"]["server"]
+            yield KubeApi(url=url, kubeconfig=Path(GIVEN), headers=headers, emulated=False, tls=False)
+        case "assets":
+            # A server hands out changes since its own start alone: only a second one has versions that are too old for it.
+            with control_plane(folder, programs=(ETCD, API_SERVER)):
+                pass
+            with control_plane(folder, programs=(ETCD, API_SERVER)) as plane:
+                yield KubeApi(
+                    url=plane.url,
+                    kubeconfig=plane.kubeconfig,
+                    headers={"Authorization": f"Bearer {plane.token}"},
+                    emulated=False,
+                    tls=ssl.create_default_context(cafile=str(plane.certificate)),
+                )
+        case _:
+            process, api = start_sandbox(folder, "--kubelets=off", "--bookmark-seconds=0.2")
+            yield api
+            assert stop(process) == 0
 
 
 @pytest.fixture
@@ -41,7 +63,7 @@ def emulator(kube_api: KubeApi) -> KubeApi:
 
 @pytest.fixture
 async def raw(kube_api: KubeApi) -> AsyncIterator[Raw]:
-    connector = aiohttp.TCPConnector(ssl=False)
+    connector = aiohttp.TCPConnector(ssl=kube_api.tls)
     async with aiohttp.ClientSession(headers=kube_api.headers, connector=connector, read_bufsize=2**20) as session:
         yield Raw(session, kube_api.url)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -26,6 +27,7 @@ class KubeApi:
     kubeconfig: Path
     headers: dict[str, str]
     emulated: bool
+    tls: ssl.SSLContext | bool = True  #: as aiohttp takes it: True verifies by the system's authorities
 
 
 def start_sandbox(folder: Path, *arguments: str) -> tuple[subprocess.Popen[str], KubeApi]:

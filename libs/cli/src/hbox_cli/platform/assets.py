@@ -177,7 +177,7 @@ class ControlPlane:
                     writer.write(b"GET /readyz HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n")
                     return b" 200 " in await reader.readline()
                 finally:
-                    writer.close()
+                    writer.transport.abort()  # a TLS farewell would wait for the server's
         except (OSError, TimeoutError):  # an SSLError is an OSError; the file may be half written
             return False
 

@@ -1,0 +1,15 @@
+// kube-apiserver, as its own repository's main: see ../../build for the version.
+package main
+
+import (
+	"os"
+	_ "time/tzdata" // time zones of CronJobs, where the machine has none
+
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/logs/json/register"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+)
+
+func main() { os.Exit(cli.Run(app.NewAPIServerCommand())) }

@@ -1,0 +1,61 @@
+"""A real control plane in processes of its own, without the platform: the programs of `make kube-assets`, or KUBEBUILDER_ASSETS."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from hbox_cli.platform.assets import API_SERVER, ETCD, PROGRAMS, ControlPlane
+from hbox_cli.platform.child import die_with
+
+READY_S = 60.0
+STOP_S = 20.0
+
+
+@contextmanager
+def control_plane(folder: Path, programs: Sequence[str] = PROGRAMS) -> Iterator[ControlPlane]:
+    """Ready, in `folder`; stopped at the end of the block. The administrator's kubeconfig is `.kubeconfig`."""
+    plane = ControlPlane.prepare(folder / "kube", folder / "kubeconfig")
+    with ExitStack() as stack:
+        api_server = [stack.enter_context(_running(plane, name)) for name in (ETCD, API_SERVER)][1]
+        asyncio.run(_ready(plane, api_server))
+        plane.admit()
+        for name in programs:
+            if name not in (ETCD, API_SERVER):
+                stack.enter_context(_running(plane, name))
+        yield plane
+
+
+async def _ready(plane: ControlPlane, api_server: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + READY_S
+    while not await plane.ready():
+        assert api_server.poll() is None, f"kube-apiserver ended; its log is beside {plane.folder}"
+        assert time.monotonic() < until, f"kube-apiserver is not ready after {READY_S:g} s; its log is beside {plane.folder}"
+        await asyncio.sleep(0.05)
+
+
+@contextmanager
+def _running(plane: ControlPlane, name: str) -> Iterator[subprocess.Popen[bytes]]:
+    us = os.getpid()
+    with (plane.folder.parent / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            plane.argv(name),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            preexec_fn=lambda: die_with(us),  # noqa: PLW1509  a system call and no more
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
