@@ -162,3 +162,29 @@ async def test_a_refused_stream_raises_as_a_request_does(api: Any, client: KubeC
     with pytest.raises(InvalidRequest, match="pods is forbidden"):
         async with client.stream("/w", params={"watch": "1"}, inactivity_s=1.0):
             pass
+
+
+async def test_a_renewed_token_is_used_by_the_next_request(api: Any, kubeconfig: Any, tmp_path: Path) -> None:
+    api.reply("GET", "/version", body={})
+    file = tmp_path / "service.token"
+    file.write_text("first\n")
+    async with KubeClient.connect(kubeconfig(api.url, tokenFile="service.token"), user_agent="t") as client:
+        await client.request("GET", "/version")
+        draft = tmp_path / "draft"
+        draft.write_text("second")
+        draft.replace(file)
+        await client.request("GET", "/version")
+        file.unlink()
+        await client.request("GET", "/version")
+    assert [r.headers["Authorization"] for r in api.asked] == ["Bearer first", "Bearer second", "Bearer second"]
+
+
+@pytest.mark.parametrize("content", [None, "", " \n"])
+async def test_a_token_file_that_is_missing_or_empty_is_one_clear_line(
+    kubeconfig: Any, tmp_path: Path, content: str | None
+) -> None:
+    if content is not None:
+        (tmp_path / "service.token").write_text(content)
+    with pytest.raises(InvalidRequest, match=r"service\.token"):
+        async with KubeClient.connect(kubeconfig("http://127.0.0.1:1", tokenFile="service.token"), user_agent="t"):
+            pass

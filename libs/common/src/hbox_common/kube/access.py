@@ -14,6 +14,8 @@ from urllib.request import getproxies, proxy_bypass
 
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 
+from .token_file import token_file_of
+
 Authorize = Callable[[dict[str, str]], Awaitable[None]]
 
 
@@ -44,6 +46,7 @@ async def find_access(kubeconfig: str | None) -> Access:
             )
         # The API client reads certificates at once: a broken file shows here and not at the first request.
         library = client.ApiClient(settings)
+        token_file = None if kubeconfig is None else token_file_of(kubeconfig)
     except HBoxError:
         raise
     except Exception as e:  # the loader lets TypeError, KeyError, YAMLError, SSLError and its own through
@@ -65,7 +68,7 @@ async def find_access(kubeconfig: str | None) -> Access:
         tls=library.rest_client.ssl_context if base.startswith("https:") else None,
         server_name=settings.tls_server_name or None,
         proxy=settings.proxy or _proxy_from_environment(base),
-        authorize=_authorizer(library, settings),
+        authorize=_authorizer(library, settings) if token_file is None else token_file.authorize,
     )
 
 
