@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -75,6 +75,7 @@ class Plan:
     time_scale: float = 1.0
     ready_s: float = 60.0  #: to wait for the services
     api: Api = Api.EMULATED
+    as_given: bool = False  #: all services act as the given kubeconfig's user, none with an identity of its own
 
     @property
     def emulated(self) -> bool:
@@ -110,6 +111,7 @@ class Platform:
     _stopping: bool = False
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _forks: Forks | None = None
+    _kubeconfigs: Mapping[str, str] | None = None  #: of services with an identity of their own; None: all use the platform's
 
     @classmethod
     @asynccontextmanager
@@ -176,7 +178,7 @@ class Platform:
             for name in PROGRAMS:
                 if name not in self._kept:
                     await self._keep(tasks, self._program(control_plane, name))
-        await self._bring_definitions()
+        await self._bring_definitions(tasks)
         if plan.nats_url is None:
             await self._until(BROKER, self._broker_ready)
         for kept in self._services():
@@ -278,6 +280,11 @@ class Platform:
                 "HBOX_HEALTH_PORT": str(port),
                 "HBOX_LOG_FORMAT": "json",
             }
+            if self._kubeconfigs is not None:
+                # One without rights of its own gets no way in at all, not even by an environment that we inherited.
+                env.pop("HBOX_KUBECONFIG")
+                if name in self._kubeconfigs:
+                    env["HBOX_KUBECONFIG"] = self._kubeconfigs[name]
             kept.append(Kept(name, [sys.executable, "-m", module], env, self.layout.log(name), port, module=module))
         return kept
 
@@ -314,13 +321,21 @@ class Platform:
                 )
             await asyncio.sleep(0.03)
 
-    async def _bring_definitions(self) -> None:
+    async def _bring_definitions(self, tasks: asyncio.TaskGroup) -> None:
+        """What the cluster needs of ours; on a real one also accounts, rights and tokens of the services, renewed from here on."""
         from hbox_common.kube import KubeClient  # noqa: PLC0415  half a second, while the broker starts
 
-        from . import crds  # noqa: PLC0415
+        from . import crds, identities  # noqa: PLC0415
 
         async with KubeClient.connect(self.running.kubeconfig, user_agent="hbox") as client:
             await crds.bring(client, self.say)
+            if self.plan.emulated or self.plan.as_given:
+                return
+            await identities.bring(client, self.say)
+            tokens = identities.Tokens(self.layout.kube, Path(self.running.kubeconfig))
+            self._kubeconfigs = tokens.write_kubeconfigs()
+            due_s = await tokens.issue(client)
+        self._tasks.append(tasks.create_task(tokens.renew(due_s, self.say), name="tokens"))
 
     async def _until_services_are_ready(self) -> None:
         until = time.monotonic() + self.plan.ready_s
