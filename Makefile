@@ -4,11 +4,12 @@ UV     := .uv/bin/uv
 BIN    := .venv/bin
 PACKAGES := libs/common libs/sandbox libs/cli services/topology-collector services/scheduler-core services/quota-ledger services/health-monitor services/binder services/job-controller
 SOURCES := libs services tests
+CACHE  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hbox
 export UV_LINK_MODE ?= copy
 export UV_PYTHON_DOWNLOADS ?= never
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check bench format lock docs clean
+.PHONY: help install run test kube-assets test-real check chaos bench format lock docs clean
 
 help: ## what the targets do
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,12 +35,21 @@ run: install ## the main job: the whole platform on an emulated cluster, a trace
 test: install ## every test that needs no special machine
 	@$(BIN)/python -m pytest
 
+kube-assets: ## etcd, Kubernetes and kwok as programs, from Go modules: 5 to 10 minutes, once; or KUBEBUILDER_ASSETS=folder
+	@PYTHON=$(PYTHON) tests/real/assets/build $(CACHE)/kube-assets $(CACHE)
+
+test-real: install kube-assets ## the conformance suite and the platform on a real control plane
+	@$(BIN)/python -m pytest -m real
+
 check: install ## format, lint, types, import contracts, generated documents
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy libs services tests
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m hbox_common.events.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
+
+chaos: install ## N=100 faults under load, with SEED=1; each judged from outside
+	@$(BIN)/python -m tests.chaos --n $(or $(N),100) --seed $(or $(SEED),1)
 
 bench: install ## speed and memory, with the limit beside each figure
 	@$(BIN)/python -m tests.bench
