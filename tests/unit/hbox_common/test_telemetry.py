@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from hbox_common.telemetry import current_traceparent, logs, new_traceparent, record, span, tracing
+from hbox_common.telemetry import current_traceparent, decided, logs, record, record_root, recording, tracing, within
+
+JOB = f"00-{'1' * 32}-{'2' * 16}-01"
 
 
 @pytest.fixture
@@ -19,42 +21,82 @@ def exporter() -> Iterator[InMemorySpanExporter]:
 
 
 def test_without_a_collector_the_context_is_handed_on_unchanged() -> None:
-    parent = new_traceparent()
-    with span("bind", traceparent=parent) as step:
-        assert step.traceparent == parent == current_traceparent()
-    assert current_traceparent() == ""
-    assert record("bind", traceparent=parent, start=1.0, end=2.0) == parent
+    assert not recording()
+    assert decided(JOB) == JOB
+    assert record("bind", traceparent=JOB, start=1.0, end=2.0) == JOB
+    record_root("job", traceparent=JOB, start=1.0, end=2.0)
 
 
 def test_spans_of_one_job_are_one_trace(exporter: InMemorySpanExporter) -> None:
-    parent = new_traceparent()
-    with span("place", traceparent=parent, queue="a") as first, span("commit") as second:
-        pass
-    third = record("bind", traceparent=second.traceparent, start=5.0, end=7.5, node="n1")
-    names = {s.name: s for s in exporter.get_finished_spans()}
-    trace_ids = {format(s.context.trace_id, "032x") for s in names.values()}
-    assert trace_ids == {parent.split("-")[1]} == {third.split("-")[1]}
-    assert first.traceparent != second.traceparent
-    assert names["commit"].parent is not None
-    assert names["commit"].parent.span_id == names["place"].context.span_id
-    assert names["bind"].end_time == 7_500_000_000
-    assert names["place"].attributes == {"queue": "a"}
+    place = record("place", traceparent=JOB, start=2.0, end=2.5, queue="a")
+    record("commit", traceparent=place, start=5.0, end=7.5)
+    record_root("job", traceparent=JOB, start=1.0, end=8.0, name="train")
+    spans = {s.name: s for s in exporter.get_finished_spans()}
+    root = spans["job"]
+    assert root.parent is None
+    assert f"00-{root.context.trace_id:032x}-{root.context.span_id:016x}-01" == JOB
+    parents = {name: s.parent.span_id for name, s in spans.items() if s.parent is not None}
+    assert parents == {"place": root.context.span_id, "commit": spans["place"].context.span_id}
+    assert {s.context.trace_id for s in spans.values()} == {root.context.trace_id}
+    assert (spans["commit"].start_time, spans["commit"].end_time) == (5_000_000_000, 7_500_000_000)
+    assert spans["place"].attributes == {"queue": "a"}
 
 
-def test_an_exception_is_recorded_and_goes_on(exporter: InMemorySpanExporter) -> None:
-    with pytest.raises(ValueError, match="boom"), span("place", traceparent=new_traceparent()):
-        raise ValueError("boom")
-    assert exporter.get_finished_spans()[0].events[0].name == "exception"
+def test_ids_are_random_again_after_a_root(exporter: InMemorySpanExporter) -> None:
+    record_root("job", traceparent=JOB, start=1.0, end=8.0)
+    assert record("late", traceparent=JOB, start=2.0, end=3.0) != JOB
+    assert len({s.context.span_id for s in exporter.get_finished_spans()}) == 2
+
+
+def test_a_step_that_ends_before_it_begins_has_no_length(exporter: InMemorySpanExporter) -> None:
+    record("bind", traceparent=JOB, start=3.0, end=2.0)
+    (span,) = exporter.get_finished_spans()
+    assert span.start_time == span.end_time == 3_000_000_000
+
+
+@pytest.mark.parametrize("wrong", ["", "1", "00-0-0-01", f"00-{'0' * 32}-{'2' * 16}-01", JOB.replace("1", "A"), f"{JOB}1"])
+def test_a_malformed_context_records_nothing(exporter: InMemorySpanExporter, wrong: str) -> None:
+    assert record("bind", traceparent=wrong, start=1.0, end=2.0) == wrong
+    record_root("job", traceparent=wrong, start=1.0, end=2.0)
+    assert decided(wrong) == wrong
+    assert not exporter.get_finished_spans()
+
+
+@pytest.mark.parametrize("sampler", ["always_off", "parentbased_always_off"])
+def test_a_trace_that_is_not_sampled_is_recorded_by_nobody(monkeypatch: pytest.MonkeyPatch, sampler: str) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", sampler)
+    memory = InMemorySpanExporter()
+    tracing.setup("test", "1", exporter=memory, environ={})
+    try:
+        parent = decided(JOB)
+        assert parent == f"{JOB[:-2]}00"
+        assert record("place", traceparent=parent, start=1.0, end=2.0) == parent
+        record_root("job", traceparent=parent, start=1.0, end=2.0)
+    finally:
+        tracing.shutdown()
+    assert not memory.get_finished_spans()
+
+
+def test_a_share_of_traces_is_chosen_by_their_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_traceidratio")
+    monkeypatch.setenv("OTEL_TRACES_SAMPLER_ARG", "0.25")
+    tracing.setup("test", "1", exporter=InMemorySpanExporter(), environ={})
+    try:
+        ids = [f"{i * 2**54:032x}" for i in range(1, 1000)]
+        chosen = [decided(f"00-{id_}-{'2' * 16}-01").endswith("01") for id_ in ids]
+    finally:
+        tracing.shutdown()
+    assert sum(chosen) == 255
 
 
 def test_a_json_log_line_carries_trace_and_extra_and_stays_one_line() -> None:
-    parent = new_traceparent()
     entry = logging.makeLogRecord({"msg": "two\nlines", "levelname": "WARNING", "pod": "a/b"})
-    with span("bind", traceparent=parent):
+    with within(JOB):
+        assert current_traceparent() == JOB
         text = logs.JsonFormatter("binder").format(entry)
     line = json.loads(text)
     assert "\n" not in text
-    assert (line["trace_id"], line["pod"], line["level"], line["service"]) == (parent.split("-")[1], "a/b", "warning", "binder")
+    assert (line["trace_id"], line["pod"], line["level"], line["service"]) == ("1" * 32, "a/b", "warning", "binder")
 
 
 def test_a_text_log_line_escapes_line_breaks() -> None:

@@ -1,17 +1,18 @@
 """Metrics, traces and logs. The only importer of the OpenTelemetry SDK."""
 
 from .metrics import LATENCY_BUCKETS, counter, exposition, gauge, histogram
-from .tracing import Span, current_traceparent, new_traceparent, record, span
+from .tracing import current_traceparent, decided, record, record_root, recording, within
 
 __all__ = [
     "LATENCY_BUCKETS",
-    "Span",
     "counter",
     "current_traceparent",
+    "decided",
     "exposition",
     "gauge",
     "histogram",
-    "new_traceparent",
     "record",
-    "span",
+    "record_root",
+    "recording",
+    "within",
 ]

@@ -1,0 +1,109 @@
+"""Spans recorded by the OpenTelemetry SDK. Imported only where somebody collects them: the SDK costs 0.2 s of start."""
+
+import logging
+import re
+from collections.abc import Mapping
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
+from opentelemetry.sdk.trace.sampling import Decision
+from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFlags
+
+Attribute = str | int | float | bool
+
+_TRACEPARENT = re.compile("00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
+
+
+class Recorder:
+    """A provider of our own, not the process's global one: nothing else is to be instrumented by it."""
+
+    def __init__(self, service: str, instance: str, *, exporter: SpanExporter | None, environ: Mapping[str, str]) -> None:
+        named = {} if environ.get("OTEL_SERVICE_NAME") else {"service.name": service}
+        resource = Resource.create({**named, "service.namespace": "hbox", "service.instance.id": instance})
+        self._ids = _Ids()
+        self._provider = TracerProvider(resource=resource, id_generator=self._ids)
+        if exporter is not None:
+            self._provider.add_span_processor(SimpleSpanProcessor(exporter))
+        else:
+            _one_line_when_the_collector_is_away()
+            self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self._tracer = self._provider.get_tracer("hbox")
+
+    def decided(self, traceparent: str) -> str:
+        """The context with the sampler's decision in its flags (OTEL_TRACES_SAMPLER); whoever gets it keeps to that."""
+        if (context := _parsed(traceparent)) is None:
+            return traceparent
+        decision = self._provider.sampler.should_sample(None, context.trace_id, "job").decision
+        return f"{traceparent[:-2]}{int(decision is Decision.RECORD_AND_SAMPLE):02d}"
+
+    def record(self, name: str, traceparent: str, start: float, end: float, attributes: Mapping[str, Attribute]) -> str:
+        """A child of `traceparent`; returns its own context, or `traceparent` where that is malformed."""
+        parent = _parsed(traceparent)
+        if parent is None:
+            return traceparent
+        span = self._tracer.start_span(
+            name,
+            context=trace.set_span_in_context(NonRecordingSpan(parent)),
+            kind=SpanKind.CONSUMER,
+            start_time=_ns(start),
+            attributes=attributes,
+        )
+        span.end(end_time=_ns(max(start, end)))
+        own = span.get_span_context()
+        return f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}"
+
+    def record_root(self, name: str, traceparent: str, start: float, end: float, attributes: Mapping[str, Attribute]) -> None:
+        """The span that `traceparent` itself names, which others have been children of while it lasted."""
+        own = _parsed(traceparent)
+        if own is None:
+            return
+        self._ids.next = own
+        span = self._tracer.start_span(
+            name, context=trace.set_span_in_context(trace.INVALID_SPAN), start_time=_ns(start), attributes=attributes
+        )
+        span.end(end_time=_ns(max(start, end)))
+
+    def shutdown(self) -> None:
+        """Send what is left."""
+        self._provider.shutdown()
+
+
+class _Ids(RandomIdGenerator):
+    """Random ids, but for the one span whose ids were handed out before it began. One thread records."""
+
+    def __init__(self) -> None:
+        self.next: SpanContext | None = None
+
+    def generate_trace_id(self) -> int:
+        return self.next.trace_id if self.next is not None else super().generate_trace_id()
+
+    def generate_span_id(self) -> int:
+        given, self.next = self.next, None
+        return given.span_id if given is not None else super().generate_span_id()
+
+
+def _parsed(traceparent: str) -> SpanContext | None:
+    found = _TRACEPARENT.fullmatch(traceparent)
+    if found is None:
+        return None
+    return SpanContext(int(found[1], 16), int(found[2], 16), is_remote=True, trace_flags=TraceFlags(int(found[3], 16) & 1))
+
+
+def _ns(seconds: float) -> int:
+    return int(seconds * 1e9)
+
+
+def _one_line_when_the_collector_is_away() -> None:
+    """Export runs in a thread of the SDK, which logs tracebacks; a collector that is down is no fault of ours, and one line says it."""
+
+    def shorten(entry: logging.LogRecord) -> bool:
+        if entry.exc_info and (error := entry.exc_info[1]) is not None:
+            entry.msg, entry.args, entry.exc_info = "traces are not exported: %s", (str(error)[:200],), None
+        return True
+
+    for name in ("opentelemetry.sdk._shared_internal", "opentelemetry.exporter.otlp.proto.http.trace_exporter"):
+        logging.getLogger(name).addFilter(shorten)
