@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hbox_common.bus import Bus, Delivery, LeadEdgeBatcher
 from hbox_common.clock import monotonic_s, wall_s
@@ -11,7 +11,7 @@ from hbox_common.events import BindDecided, EvictDecided, Outcome, OutcomesObser
 from hbox_common.kube import KubeClient
 from hbox_common.model import DecisionId
 from hbox_common.runtime import Condition
-from hbox_common.telemetry import record
+from hbox_common.telemetry import within
 
 from . import metrics
 from .adapters.cluster import carry_out
@@ -31,6 +31,7 @@ from .core import (
     Ticked,
     Verb,
 )
+from .steps import Steps
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class _Handling:
 
     left: int
     over: "asyncio.Future[None]"
+    steps: Steps
 
 
 class Worker:
@@ -72,13 +74,14 @@ class Worker:
             assert isinstance(event, BindDecided | EvictDecided)
             batches.append(Decided(event.epoch, event.binds if isinstance(event, BindDecided) else event.evictions))
         ids = {decision.id for batch in batches for decision in batch.decisions}
-        handling = _Handling(len(ids), asyncio.get_running_loop().create_future())
+        handling = _Handling(len(ids), asyncio.get_running_loop().create_future(), Steps())
         for id_ in ids:
             self._handlings.setdefault(id_, []).append(handling)
         for batch in batches:
             self._step(batch)
         if ids:
             await handling.over
+            handling.steps.record()
         now = wall_s()
         for delivery in deliveries:
             metrics.DECIDED_S.observe(max(0.0, now - delivery.stored_at))
@@ -134,16 +137,21 @@ class Worker:
         metrics.CALL_S.labels(call.verb).observe(took_s)
         if call.verb is Verb.BIND:
             metrics.BIND_S.observe(took_s)
-        traceparent = record(
-            call.verb, traceparent=decision.traceparent, start=started, end=started + took_s, pod=decision.pod, found=answer.finding
-        )  # fmt: skip
+        self._trace(call, started, took_s)
         if answer.finding is Finding.UNCLEAR:
             self._on_kube.bad(answer.message)
         else:
             self._on_kube.ok()
         if answer.finding in (Finding.UNCLEAR, Finding.REFUSED, Finding.BLOCKED):
             _say(call, answer)
-        self._step(Answered(decision.id, replace(answer, traceparent=traceparent)))
+        self._step(Answered(decision.id, answer))
+
+    def _trace(self, call: Call, started: float, took_s: float) -> None:
+        waiting = self._handlings.get(call.decision.id)
+        steps = waiting[0].steps if waiting else Steps()
+        steps.add(call, started, took_s)
+        if not waiting:
+            steps.record()
 
     async def _publish(self, report: Report) -> None:
         outcome = report.outcome
@@ -169,7 +177,8 @@ class Worker:
 def _say(call: Call, answer: Answer) -> None:
     decision = call.decision
     level = logging.WARNING if answer.finding is Finding.REFUSED else logging.INFO
-    log.log(
-        level, "%s of %s/%s: %s: %s", call.verb, decision.namespace, decision.pod, answer.finding, answer.message,
-        extra={"claim": decision.claim, "job": decision.job},
-    )  # fmt: skip
+    with within(decision.traceparent):
+        log.log(
+            level, "%s of %s/%s: %s: %s", call.verb, decision.namespace, decision.pod, answer.finding, answer.message,
+            extra={"claim": decision.claim, "job": decision.job},
+        )  # fmt: skip

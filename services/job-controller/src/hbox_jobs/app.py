@@ -18,6 +18,7 @@ from . import metrics
 from .adapters.announcer import RETRY_S, Announcer, pages
 from .adapters.objects import PodReader, group_view
 from .adapters.paced import paced
+from .adapters.traces import JobTraces, trace_of
 from .adapters.writes import KubeWriter, rfc3339
 from .core.feedback import Feedback
 from .core.jobs import Jobs
@@ -52,7 +53,8 @@ class JobController:
 
     def __init__(self, settings: JobControllerSettings, health: Health, client: KubeClient, bus: Bus) -> None:
         self._settings, self._health, self._bus = settings, health, bus
-        self.jobs = Jobs()
+        self.jobs = Jobs(trace=trace_of)
+        self._traces = JobTraces()
         self.feedback = Feedback(self.jobs)
         self._reader = PodReader()
         self._writer = KubeWriter(client, component="hbox", instance=settings.instance)
@@ -60,7 +62,7 @@ class JobController:
         self._groups = Informer(client, PODGROUPS, kube.PodGroup)
         self._classes = Informer(client, PRIORITYCLASSES, kube.PriorityClass)
         self._wake, self._behind = asyncio.Event(), asyncio.Event()
-        self._announcer = Announcer(self.jobs, self.feedback, bus, wake=self._wake, behind=self._behind)
+        self._announcer = Announcer(self.jobs, self.feedback, self._traces, bus, wake=self._wake, behind=self._behind)
 
     @property
     def synced(self) -> bool:
@@ -88,7 +90,7 @@ class JobController:
     # --- Kubernetes in
 
     async def _on_pods(self, deltas: Sequence[Delta[kube.Pod]]) -> None:
-        now = monotonic_s()
+        now, wall = monotonic_s(), wall_s()
         for delta in deltas:
             if delta.new is None:
                 assert delta.old is not None
@@ -96,6 +98,7 @@ class JobController:
                 continue
             old = self.jobs.view(PodUid(delta.new.metadata.uid))
             new = self._reader.view(delta.new, old)
+            self._traces.pod(old, new, wall)
             self.jobs.pod(new, now)
             if new.ours:
                 self.feedback.pod(old, new, now)
@@ -200,7 +203,9 @@ class JobController:
                 await asyncio.sleep(bucket.wait_s())
                 continue
             bucket.spend(1)
-            await self._say_phase(self.jobs.phases.popleft())
+            phase = self.jobs.phases.popleft()
+            self._traces.entered(phase)
+            await self._say_phase(phase)
 
     async def _say_phase(self, phase: JobPhaseChanged) -> None:
         while True:

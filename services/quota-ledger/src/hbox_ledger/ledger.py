@@ -11,6 +11,7 @@ taken over; this one stops.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -34,7 +35,7 @@ from hbox_common.model import (
     Verdict,
 )
 from hbox_common.store import Letter, Store
-from hbox_common.telemetry import record
+from hbox_common.telemetry import record, recording
 
 from . import metrics
 from .adapters import load, tables
@@ -312,9 +313,10 @@ class Ledger:
                 metrics.FROZEN.set(0)
             self._stale = False
         self._tell(step, outgoing)
-        ended = self._clock()
-        for bind in step.binds:
-            record("commit", traceparent=bind.traceparent, start=step.now, end=ended, plan=bind.plan)
+        if recording():
+            ended = self._clock()
+            for (plan, traceparent), binds in Counter((bind.plan, bind.traceparent) for bind in step.binds).items():
+                record("commit", traceparent=traceparent, start=step.now, end=ended, plan=plan, binds=binds)
 
     def _outgoing(self, step: Step, *, durable: bool) -> list[Outgoing]:
         out = []

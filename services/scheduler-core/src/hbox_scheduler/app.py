@@ -10,7 +10,7 @@ from hbox_common.clock import monotonic_s, new_id, wall_s
 from hbox_common.events import Plan
 from hbox_common.model import SchedulerId
 from hbox_common.runtime import Health
-from hbox_common.telemetry import record
+from hbox_common.telemetry import record, recording
 
 from . import metrics
 from .adapters.feeds import Feeds
@@ -116,6 +116,16 @@ class SchedulerService:
 
 
 def _traced(plan: Plan, start: float, end: float) -> Plan:
-    """The plan, under a span of its own where traces are recorded."""
-    own = record("plan", traceparent=plan.traceparent, start=start, end=end, placements=len(plan.placements))
+    """The plan, under a span of its own where traces are recorded: the cycle that made it, others' plans included."""
+    if not recording():
+        return plan
+    own = record(
+        "place",
+        traceparent=plan.traceparent,
+        start=start,
+        end=end,
+        queue=plan.queue,
+        placements=len(plan.placements),
+        nodes=len({placement.node for placement in plan.placements}),
+    )
     return plan if own == plan.traceparent else plan.model_copy(update={"traceparent": own})

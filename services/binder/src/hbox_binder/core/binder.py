@@ -356,7 +356,7 @@ class Binder:
             node=answer.node,
             message=answer.message[:LONGEST_MESSAGE],
             at=wall,
-            traceparent=answer.traceparent or decision.traceparent,
+            traceparent=decision.traceparent,
         )
         effects.append(Report(said, _kind(decision)))
         if outcome is BindOutcome.UNKNOWN:

@@ -56,7 +56,6 @@ class Answer:
     node: str = ""  #: where the pod is, if it is bound
     resource_version: str = ""  #: the pod's, where it was read
     retry_after_s: float | None = None  #: the server's wish
-    traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)

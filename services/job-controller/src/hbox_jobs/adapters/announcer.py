@@ -14,10 +14,12 @@ from hbox_common.clock import monotonic_s, new_id, wall_s
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import Event, JobsAsked, JobsPage, JobsPending, JobsWithdrawn, PodsObserved
 from hbox_common.model import Job, JobId, PodFact
+from hbox_common.telemetry import within
 
 from .. import metrics
 from ..core.feedback import Feedback
 from ..core.jobs import MAX_ITEMS, Batch, Jobs
+from .traces import JobTraces
 
 log = logging.getLogger(__name__)
 
@@ -35,20 +37,23 @@ T = TypeVar("T")
 class Announcer:
     """`wake` is set by whoever changes the jobs; `behind` is set when there may be something for Kubernetes."""
 
-    def __init__(self, jobs: Jobs, feedback: Feedback, bus: Bus, *, wake: asyncio.Event, behind: asyncio.Event) -> None:
-        self._jobs, self._feedback, self._bus = jobs, feedback, bus
+    def __init__(
+        self, jobs: Jobs, feedback: Feedback, traces: JobTraces, bus: Bus, *, wake: asyncio.Event, behind: asyncio.Event
+    ) -> None:
+        self._jobs, self._feedback, self._traces, self._bus = jobs, feedback, traces, bus
         self._wake, self._behind = wake, behind
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
             await self._something_due()
-            started = monotonic_s()
-            batch = self._jobs.take(started, wall_s())
+            started, wall = monotonic_s(), wall_s()
+            batch = self._jobs.take(started, wall)
             for record in batch.settled:
                 self._feedback.settled(record, started)
             self._behind.set()
             await self._say(batch)
+            self._traces.announced(batch.pending, batch.settled, wall, wall_s())
             metrics.PUBLISH.observe(monotonic_s() - started)
             backlog = len(batch.pending) >= MAX_ITEMS or len(batch.facts) >= MAX_ITEMS
             await asyncio.sleep(started + (WINDOW_UNDER_BACKLOG_S if backlog else WINDOW_S) - monotonic_s())
@@ -88,7 +93,8 @@ class Announcer:
             metrics.ANNOUNCED.inc(len(jobs))
         except InvalidRequest as e:
             if len(jobs) == 1:
-                log.error("job %s/%s cannot be announced: %s", jobs[0].namespace, jobs[0].name, e)
+                with within(jobs[0].traceparent):
+                    log.error("job %s/%s cannot be announced: %s", jobs[0].namespace, jobs[0].name, e)
                 return
             half = len(jobs) // 2
             await self._pending(jobs[:half])

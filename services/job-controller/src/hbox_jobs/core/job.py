@@ -10,7 +10,7 @@ Rules that stand nowhere else:
 - Until the PodGroup that pods name exists, they form one job with a problem, so that the user is told.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
@@ -85,8 +85,8 @@ class Record:
         return t
 
 
-def job_of(record: Record, tally: Tally, classes: Mapping[str, int]) -> Job:
-    """The job as it is now, with revision 0. `classes`: values of the PriorityClasses, by name."""
+def job_of(record: Record, tally: Tally, classes: Mapping[str, int], trace: Callable[[JobId], str]) -> Job:
+    """The job as it is now, with revision 0. `classes`: values of the PriorityClasses, by name; `trace`: the context of a job's trace."""
     group = record.group
     priority, problem = _priority(record, classes)
     if record.gang and group is None:
@@ -107,7 +107,7 @@ def job_of(record: Record, tally: Tally, classes: Mapping[str, int]) -> Job:
         tasks=tasks,
         gang=record.gang,
         problem=problem or _pod_problem(record),
-        traceparent=traceparent_of(record.id),
+        traceparent=trace(record.id),
     )
 
 

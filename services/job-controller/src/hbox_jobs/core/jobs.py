@@ -11,14 +11,14 @@ Revisions rise over all jobs and over restarts: previous + 1, at least the wall 
 """
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from hbox_common.events import JobPhase, JobPhaseChanged, JobVerdict
 from hbox_common.model import Job, JobId, PodFact, PodPhase, PodUid, QueueName
 from hbox_common.model.devices import GPU
 
-from .job import Record, Tally, job_of
+from .job import Record, Tally, job_of, traceparent_of
 from .phases import phase_of
 from .views import GroupView, PodStatus, PodView
 
@@ -50,8 +50,8 @@ class Batch:
 class Jobs:
     """One writer. `now` is monotonic seconds everywhere; `wall` seconds since the epoch."""
 
-    def __init__(self, *, lazy_s: float = LAZY_S) -> None:
-        self._lazy_s = lazy_s
+    def __init__(self, *, lazy_s: float = LAZY_S, trace: Callable[[JobId], str] = traceparent_of) -> None:
+        self._lazy_s, self._trace = lazy_s, trace
         self._pods: dict[PodUid, PodView] = {}
         self._records: dict[str, Record] = {}
         self._by_id: dict[JobId, str] = {}  #: of settled jobs
@@ -239,7 +239,7 @@ class Jobs:
                     withdrawn.append((old.id, self._next_revision(wall)))
                 self._enter(record, JobPhase.DELETED, tally, "", wall)
             return None
-        new = job_of(record, tally, self._classes)
+        new = job_of(record, tally, self._classes, self._trace)
         if old is not None and old.id != new.id:
             self._by_id.pop(old.id, None)
             if record.announced:

@@ -8,6 +8,7 @@ from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import JobsWaiting, JobVerdict, Plan, PlansProposed
+from hbox_common.telemetry import within
 
 from .. import metrics
 from ..core import Proposals, Scheduler
@@ -58,7 +59,8 @@ class Sender:
                 for plan in plans:
                     await self._say([plan])
                 return
-            log.error("job %s/%s cannot be planned: %s", plans[0].namespace, plans[0].name, e)
+            with within(plans[0].traceparent):
+                log.error("job %s/%s cannot be planned: %s", plans[0].namespace, plans[0].name, e)
             scheduler.refuse(plans[0], e.message, now=monotonic_s())
 
     async def _verdicts(self, verdicts: Sequence[JobVerdict]) -> None:
