@@ -1,0 +1,208 @@
+"""The faults, and a seeded order of them.
+
+A fault is on from `begin` to its end, then healed: a killed process is healed at once, since nobody but the platform mends it. `limit_s` is how long
+bindings may then be absent.
+"""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+from urllib.request import Request, urlopen
+
+from .load import Load
+
+SERVICES = ("topology-collector", "job-controller", "quota-ledger", "scheduler-core", "binder", "health-monitor")
+BROKER = "nats-server"
+
+KILL_LIMIT_S = 3.0
+HEAL_LIMIT_S = 10.0
+
+#: The supervisor pauses for so long, at most, before it starts one again that keeps dying.
+START_S = 15.0
+
+#: Only the platform meets the faults of the API; users and observer are spared.
+PLATFORM = "hbox-"
+
+API: Mapping[str, list[dict[str, Any]]] = {
+    "slow": [{"latency_s": 2.0}],
+    "429": [{"probability": 0.5, "status": 429, "retry_after_s": 1}],
+    "409": [{"verb": verb, "probability": 0.5, "status": 409} for verb in ("create", "update", "patch", "delete")],
+    "5xx": [{"probability": 0.3, "status": 500}, {"probability": 0.2, "status": 503}],
+    "applied-504": [{"verb": "create", "resource": "pods/binding", "probability": 0.5, "applied_status": 504}],
+    "applied-reset": [{"verb": "create", "resource": "pods/binding", "probability": 0.5, "applied_reset": True}],
+    "watches-end": [{"verb": "watch", "watch_end_s": 1.0}],
+    "watches-stall": [{"verb": "watch", "watch_stall_s": 5.0}],
+    "410": [
+        {"verb": "watch", "probability": 0.5, "watch_gone": "http"},
+        {"verb": "watch", "probability": 0.3, "watch_gone": "stream"},
+    ],
+    "away": [{"reset": True}],
+}
+#: Those that open watches have to meet too.
+BREAKS_WATCHES = ("watches-end", "watches-stall", "410", "away")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The platform that suffers."""
+
+    state: Path
+    api_url: str
+    load: Load
+
+    async def pid(self, name: str) -> int:
+        """Of the running process; one that an earlier fault killed is waited for."""
+        async with asyncio.timeout(START_S):
+            while True:
+                pid = int(json.loads((self.state / "pids.json").read_text())[name])
+                try:
+                    os.kill(pid, 0)
+                except ProcessLookupError:
+                    await asyncio.sleep(0.05)
+                else:
+                    return pid
+
+    async def control(self, method: str, path: str, body: bytes = b"") -> None:
+        def send() -> None:
+            with urlopen(Request(f"{self.api_url}/_sandbox/{path}", data=body, method=method), timeout=10):
+                pass
+
+        await asyncio.to_thread(send)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`act` returns when the fault is healed."""
+
+    name: str
+    limit_s: float
+    act: Callable[[Target], Coroutine[None, None, None]]
+
+
+def kill(*names: str) -> Fault:
+    async def act(target: Target) -> None:
+        for pid in [await target.pid(name) for name in names]:
+            os.kill(pid, signal.SIGKILL)
+
+    return Fault("kill " + " ".join(names), KILL_LIMIT_S if BROKER not in names else HEAL_LIMIT_S, act)
+
+
+def kill_in_commit() -> Fault:
+    """kill -9 of the ledger at the moment at which a burst reaches its database's log."""
+
+    async def act(target: Target) -> None:
+        log = target.state / "ledger.db-wal"
+        pid = await target.pid("quota-ledger")
+
+        def written() -> tuple[int, int]:
+            try:
+                stat = log.stat()
+            except FileNotFoundError:
+                return 0, 0
+            return stat.st_size, stat.st_mtime_ns
+
+        def strike() -> None:
+            before = written()
+            for _ in range(20_000):
+                if written() != before:
+                    os.kill(pid, signal.SIGKILL)
+                    return
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(target.load.burst(100))
+            await asyncio.sleep(0.1)
+            await asyncio.to_thread(strike)
+
+    return Fault("kill quota-ledger in commit", KILL_LIMIT_S, act)
+
+
+def pause(name: str, hold_s: float) -> Fault:
+    """SIGSTOP, then SIGCONT: who was away comes back and believes that nothing happened."""
+
+    async def act(target: Target) -> None:
+        pid = await target.pid(name)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(hold_s)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+
+    return Fault(f"pause {name} {hold_s:.0f} s", HEAL_LIMIT_S, act)
+
+
+def wipe() -> Fault:
+    """The broker loses its disk: all streams and consumers."""
+
+    async def act(target: Target) -> None:
+        pid = await target.pid(BROKER)
+        os.kill(pid, signal.SIGSTOP)  # it must not write to the folder while that goes
+        try:
+            shutil.rmtree(target.state / "nats" / "store")
+        finally:
+            os.kill(pid, signal.SIGKILL)
+
+    return Fault("wipe nats-server", HEAL_LIMIT_S, act)
+
+
+def api(kind: str, hold_s: float, seed: int) -> Fault:
+    """The API server misbehaves towards the platform."""
+
+    async def act(target: Target) -> None:
+        rules = [{"client": PLATFORM, **rule} for rule in API[kind]]
+        await target.control("PUT", "faults", json.dumps({"seed": seed, "rules": rules}).encode())
+        try:
+            if kind == "410":
+                await target.control("POST", "compact")
+            if kind in BREAKS_WATCHES:
+                await target.control("POST", f"sever?client={PLATFORM}")
+            await asyncio.sleep(hold_s)
+        finally:
+            await target.control("PUT", "faults", b"{}")
+
+    return Fault(f"api {kind} {hold_s:.0f} s", HEAL_LIMIT_S, act)
+
+
+def both(first: Fault, second: Fault, after_s: float) -> Fault:
+    """The second begins while the first is on."""
+
+    async def act(target: Target) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(first.act(target))
+            await asyncio.sleep(after_s)
+            await second.act(target)
+
+    return Fault(f"{first.name} + {second.name}", HEAL_LIMIT_S, act)
+
+
+def every_kind(rng: Random, *, hold_s: tuple[float, float]) -> list[Fault]:
+    """One of each kind, in a random order; those that last do so for between `hold_s`."""
+
+    def hold() -> float:
+        return rng.uniform(*hold_s)
+
+    faults = [kill(name) for name in (*SERVICES, BROKER)]
+    faults += [kill(*SERVICES), kill("quota-ledger", BROKER), kill_in_commit(), wipe()]
+    faults += [pause(name, hold()) for name in (*SERVICES, BROKER)]
+    faults += [api(kind, hold(), rng.getrandbits(31)) for kind in API]
+    rng.shuffle(faults)
+    return faults
+
+
+def schedule(count: int, seed: int, *, hold_s: tuple[float, float] = (5.0, 30.0)) -> list[Fault]:
+    """`count` faults: every kind as often as any other, one in five of them together with a kill."""
+    rng = Random(seed)
+    faults: list[Fault] = []
+    while len(faults) < count:
+        for fault in every_kind(rng, hold_s=hold_s):
+            if fault.name.startswith(("pause", "api")) and rng.random() < 0.2:
+                faults.append(both(fault, kill(rng.choice((*SERVICES, BROKER))), rng.uniform(1.0, 4.0)))
+            else:
+                faults.append(fault)
+    return faults[:count]

@@ -1,0 +1,129 @@
+"""A steady stream of pods and gangs that always fit, and users who delete some of them, running or not.
+
+What is asked for stays below LIMIT of all cards: whatever waits for long then waits because of the platform, not of the cluster.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from random import Random
+from typing import NoReturn
+
+from hbox_common.clock import monotonic_s, wall_s
+from hbox_common.errors import NotFound
+from hbox_common.kube import NAMESPACES, NODES, PODGROUPS, PODS, KubeClient
+from hbox_sandbox.trace import TraceNode, TracePod, node_manifest, pod_group_manifest, pod_manifest
+
+from .observer import Observer
+
+NAMESPACE = "chaos"
+CARDS = 8
+LIMIT = 0.5
+GANG_SHARE = 0.06  #: of what comes is a gang
+DELETE_SHARE = 0.4  #: after each pod, one in so many is deleted though there is room
+
+_SHAPES = (
+    TracePod("", 4000, 8192, cards=1, card_milli=250),
+    TracePod("", 4000, 8192, cards=1, card_milli=500),
+    TracePod("", 8000, 16384, cards=1, card_milli=1000),
+    TracePod("", 16000, 32768, cards=2, card_milli=1000),
+    TracePod("", 16000, 65536, cards=4, card_milli=1000),
+    TracePod("", 2000, 4096),
+)
+_WEIGHTS = (30, 25, 25, 5, 3, 12)
+
+
+@dataclass(slots=True)
+class Unit:
+    """A pod, or a gang's pods."""
+
+    pods: list[str]
+    milli: int
+    gang: str = ""
+
+
+@dataclass(slots=True)
+class Load:
+    """The users. `run` submits until `pause`d; what `submitted` says is the API server's word."""
+
+    client: KubeClient
+    observer: Observer
+    rng: Random
+    rate: float  #: pods per second
+    nodes: int
+    submitted: int = 0
+    deleted: int = 0
+    running: asyncio.Event = field(default_factory=asyncio.Event)
+    _alive: list[Unit] = field(default_factory=list)
+    _milli: int = 0
+
+    async def run(self) -> NoReturn:
+        """Submits and deletes while `running` is set, until cancelled."""
+        due = monotonic_s()
+        for number, unit in enumerate(self._units()):
+            await self.running.wait()
+            due = max(due, monotonic_s() - 1.0)
+            await asyncio.sleep(max(0.0, due - monotonic_s()))
+            due += len(unit) / self.rate
+            await self._submit(unit)
+            while self._milli > LIMIT * self.nodes * CARDS * 1000 or (number > 100 and self.rng.random() < DELETE_SHARE):
+                await self._delete()
+        raise AssertionError("users never end")
+
+    async def burst(self, pods: int) -> None:
+        """So many pods at once."""
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(pods):
+                number = self.submitted + self.rng.getrandbits(40)
+                tasks.create_task(self._submit([replace(_SHAPES[0], name=f"burst-{number}")]))
+
+    def _units(self) -> Iterator[list[TracePod]]:
+        number = 0
+        while True:
+            number += 1
+            if self.rng.random() < GANG_SHARE:
+                gang = f"gang-{number}"
+                size = self.rng.choice((4, 8, 16))
+                yield [replace(_SHAPES[2], name=f"{gang}-{i}", gang=gang) for i in range(size)]
+            else:
+                (shape,) = self.rng.choices(_SHAPES, _WEIGHTS)
+                yield [replace(shape, name=f"pod-{number}")]
+
+    async def _submit(self, unit: list[TracePod]) -> None:
+        gang = unit[0].gang
+        if gang:
+            body = pod_group_manifest(gang, namespace=NAMESPACE, members=len(unit))
+            await self.client.json("POST", PODGROUPS.path(namespace=NAMESPACE), body=body)
+            self.observer.gang(f"{NAMESPACE}/{gang}", len(unit))
+        for pod in unit:
+            await self.client.json("POST", PODS.path(namespace=NAMESPACE), body=pod_manifest(pod, namespace=NAMESPACE))
+        self.submitted += len(unit)
+        milli = sum(pod.milli for pod in unit)
+        self._alive.append(Unit([pod.name for pod in unit], milli, gang))
+        self._milli += milli
+
+    async def _delete(self) -> None:
+        unit = self._alive.pop(self.rng.randrange(len(self._alive)))
+        self._milli -= unit.milli
+        if unit.gang:
+            self.observer.forget_gang(f"{NAMESPACE}/{unit.gang}")
+        for name in unit.pods:
+            try:
+                await self.client.json("DELETE", PODS.path(namespace=NAMESPACE, name=name), expect=(200, 202))
+            except NotFound:
+                pass  # a pod that never had a node goes at once; one that ended may have gone by itself
+        if unit.gang:
+            await self.client.json("DELETE", PODGROUPS.path(namespace=NAMESPACE, name=unit.gang), expect=(200, 202))
+        self.deleted += len(unit.pods)
+
+
+async def make_nodes(client: KubeClient, count: int) -> None:
+    """Nodes with CARDS cards each, ready, and the namespace of the users."""
+    await client.json(
+        "POST", NAMESPACES.path(), body={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    )
+    now = datetime.fromtimestamp(wall_s(), UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    for number in range(count):
+        node = TraceNode(f"node-{number:04}", 128_000, 1_048_576, CARDS, "V100M32")
+        await client.json("POST", NODES.path(), body=node_manifest(node, now=now))

@@ -1,0 +1,197 @@
+"""Looks at the cluster from outside, with a watch of its own, and judges every single change.
+
+Nothing of the platform is asked here: what a pod holds is read off its own annotations, what a node has off the node. The sums are kept by
+pod, so that each event costs the one pod that it is about. Times are of the monotonic clock, in seconds.
+"""
+
+import itertools
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from hbox_cli.audit import AuditNode, AuditPod, read_node, read_pod
+from hbox_cli.audit.reading import list_all
+from hbox_common.clock import Clock, monotonic_s
+from hbox_common.errors import Unavailable
+from hbox_common.kube import NODES, PODS, KubeClient
+from hbox_common.model.devices import ALL_CORES
+
+#: A gang is bound whole within the platform's own deadline (scheduler-core's gang_deadline_s) and the time to take it back.
+GANG_S = 60.0 + 15.0
+
+Card = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Seen:
+    """One pod, as last seen."""
+
+    pod: AuditPod
+    made_at: float
+    bound_at: float | None = None
+    verdict: str = ""
+    leaving: bool = False  #: its deletion has begun
+
+
+@dataclass(slots=True)
+class Observer:
+    """Keeps the sums and the violations; fed by `watch`, or by `see` and `gone` directly."""
+
+    nodes: dict[str, AuditNode]
+    clock: Clock = monotonic_s
+    during: Callable[[], str] = str  #: which fault is on, for the violations' texts
+    pods: dict[str, Seen] = field(default_factory=dict)
+    bindings: list[float] = field(default_factory=list)  #: when each was seen
+    violations: list[str] = field(default_factory=list)
+    changes: int = 0
+    _used: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    _on_card: dict[Card, dict[str, tuple[int, int]]] = field(default_factory=lambda: defaultdict(dict))
+    _gangs: dict[str, int] = field(default_factory=dict)  #: least members, by namespace/name
+    _started: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _partial_since: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    async def begin(cls, client: KubeClient) -> "Observer":
+        return cls({raw["metadata"]["name"]: read_node(raw) for raw in await list_all(client, NODES)})
+
+    async def watch(self, client: KubeClient) -> NoReturn:
+        """Lists once, then watches until cancelled. Raises HBoxError where the watch breaks: then nothing was proven."""
+        listed = await client.json("GET", PODS.path())
+        for raw in listed["items"]:
+            self.see(raw)
+        params = {"watch": "1", "resourceVersion": listed["metadata"]["resourceVersion"], "allowWatchBookmarks": "true"}
+        async with client.stream(PODS.path(), params=params, inactivity_s=60.0) as batches:
+            async for lines in batches:
+                for line in lines:
+                    event = json.loads(line)
+                    if event["type"] in ("ADDED", "MODIFIED"):
+                        self.see(event["object"])
+                    elif event["type"] == "DELETED":
+                        self.gone(event["object"]["metadata"]["uid"])
+                    elif event["type"] == "ERROR":
+                        raise Unavailable(f"the observer's watch broke: {event['object']}")
+        raise Unavailable("the observer's watch ended")
+
+    def gang(self, name: str, min_member: int) -> None:
+        """From now on this gang is never to stay started in part."""
+        self._gangs[name] = min_member
+
+    def forget_gang(self, name: str) -> None:
+        """The user takes it away, pod by pod."""
+        self._gangs.pop(name, None)
+        self._partial_since.pop(name, None)
+
+    def see(self, raw: dict[str, Any]) -> None:
+        """A pod that was made or changed."""
+        self.changes += 1
+        pod = read_pod(raw)
+        now = self.clock()
+        seen = self.pods.get(pod.uid)
+        if seen is None:
+            seen = self.pods[pod.uid] = Seen(pod, now)
+        before = seen.pod
+        if before.node and pod.node != before.node:
+            self._violated(f"pod {pod.name} ({pod.uid}) was bound to {before.node}, and is now to {pod.node or 'nothing'}")
+        seen.pod, seen.verdict = pod, _verdict(raw)
+        seen.leaving = "deletionTimestamp" in raw["metadata"]
+        if pod.node and seen.bound_at is None:
+            seen.bound_at = now
+            self.bindings.append(now)
+            self._hold(pod)
+        elif pod.node and pod.slices != before.slices:
+            self._violated(f"pod {pod.name}: its cards changed from {before.slices} to {pod.slices}")
+        if pod.node and not pod.holds and before.holds:
+            self._free(pod)
+        self._gang_of(pod)
+
+    def gone(self, uid: str) -> None:
+        """A pod that is no more."""
+        self.changes += 1
+        seen = self.pods.pop(uid, None)
+        if seen is None:
+            return
+        if seen.bound_at is not None and seen.pod.holds:
+            self._free(seen.pod)
+        self._started[seen.pod.gang].discard(uid)
+        self._gang_of(seen.pod)
+
+    def look_at_gangs(self) -> None:
+        """Judges the gangs that are started in part by the time that has passed."""
+        now = self.clock()
+        for name, since in list(self._partial_since.items()):
+            if now - since > GANG_S:
+                have = len(self._started[name])
+                self._violated(f"gang {name}: {have} of {self._gangs[name]} members bound for {now - since:.0f} s")
+                del self._partial_since[name]
+
+    def waiting(self, *, made_before: float) -> list[Seen]:
+        """Pods made before, without a node, that nobody has deleted."""
+        return [s for s in self.pods.values() if s.bound_at is None and not s.leaving and s.made_at <= made_before]
+
+    def longest_gap(self, begin: float, end: float) -> float:
+        """Longest time between two bindings, of the part of it that lies between `begin` and `end`."""
+        times = [begin, *(at for at in self.bindings if begin < at < end), end]
+        return max(b - a for a, b in itertools.pairwise(times))
+
+    def longest_wait(self, begin: float, end: float) -> float:
+        """Longest time from made to bound, of the pods bound between `begin` and `end`."""
+        waits = (s.bound_at - s.made_at for s in self.pods.values() if s.bound_at is not None and begin <= s.bound_at <= end)
+        return max(waits, default=0.0)
+
+    def _hold(self, pod: AuditPod) -> None:
+        node = self.nodes.get(pod.node)
+        if node is None:
+            return self._violated(f"pod {pod.name} was bound to {pod.node}, which is no node")
+        used = self._used[pod.node]
+        used.update(pod.requests)
+        for resource, amount in pod.requests.items():
+            if amount and used[resource] > node.allocatable.get(resource, 0):
+                self._violated(
+                    f"node {pod.node}: {used[resource]} of {resource} of {node.allocatable.get(resource, 0)} with pod {pod.name}"
+                )
+        if pod.slices is None or len({piece.index for piece in pod.slices}) != pod.cards:
+            self._violated(f"pod {pod.name} asked for {pod.cards} cards and was given {pod.slices}")
+        for piece in pod.slices or ():
+            card = (pod.node, piece.index)
+            self._on_card[card][pod.uid] = (piece.cores, piece.memory_mib)
+            self._judge(card, pod.name)
+        return None
+
+    def _judge(self, card: Card, pod: str) -> None:
+        name, index = card
+        known, users = self.nodes[name].cards.get(index), self._on_card[card].values()
+        cores, memory = sum(c for c, _ in users), sum(m for _, m in users)
+        if known is None:
+            self._violated(f"node {name} has no card {index}, given to pod {pod}")
+        elif cores > ALL_CORES or (known.memory_mib and memory > known.memory_mib):
+            self._violated(
+                f"node {name} card {index} is over-booked by pod {pod}: {cores} %, {memory} of {known.memory_mib} MiB"
+            )
+
+    def _free(self, pod: AuditPod) -> None:
+        self._used[pod.node].subtract(pod.requests)
+        for piece in pod.slices or ():
+            self._on_card[pod.node, piece.index].pop(pod.uid, None)
+
+    def _gang_of(self, pod: AuditPod) -> None:
+        if pod.gang not in self._gangs:
+            return
+        if pod.node and pod.uid in self.pods:
+            self._started[pod.gang].add(pod.uid)
+        if 0 < len(self._started[pod.gang]) < self._gangs[pod.gang]:
+            self._partial_since.setdefault(pod.gang, self.clock())
+        else:
+            self._partial_since.pop(pod.gang, None)
+
+    def _violated(self, what: str) -> None:
+        on = self.during()
+        self.violations.append(f"{what} [{on}]" if on else what)
+
+
+def _verdict(raw: dict[str, Any]) -> str:
+    for condition in (raw.get("status") or {}).get("conditions") or ():
+        if condition["type"] == "PodScheduled" and condition["status"] == "False":
+            return str(condition.get("message", ""))
+    return ""
