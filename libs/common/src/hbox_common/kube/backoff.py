@@ -2,7 +2,6 @@
 
 from random import Random
 
-
 #: Another side's wish to wait is honoured up to this.
 WISH_S = 60.0
 
