@@ -2,6 +2,8 @@
 
 import json
 import logging
+import socket
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -87,6 +89,21 @@ def test_a_share_of_traces_is_chosen_by_their_ids(monkeypatch: pytest.MonkeyPatc
     finally:
         tracing.shutdown()
     assert sum(chosen) == 255
+
+
+def test_a_collector_that_is_away_costs_a_line_and_no_long_wait(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+        tracing.setup("test", "1")
+    record("bind", traceparent=JOB, start=1.0, end=2.0)
+    began = time.monotonic()
+    tracing.shutdown()
+    assert time.monotonic() - began < 5.0
+    (line,) = [entry for entry in caplog.records if entry.name.startswith("opentelemetry")]
+    assert line.getMessage().startswith("traces do not reach their collector: ")
+    assert line.exc_info is None
 
 
 def test_a_json_log_line_carries_trace_and_extra_and_stays_one_line() -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import re
+import threading
 from collections.abc import Mapping
 
 from opentelemetry import trace
@@ -15,6 +16,10 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFl
 
 Attribute = str | int | float | bool
 
+#: Seconds.
+DRAIN_S = 2.0
+QUIET_S = 60.0
+
 _TRACEPARENT = re.compile("00-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
 
 
@@ -27,10 +32,12 @@ class Recorder:
         self._ids = _Ids()
         self._provider = TracerProvider(resource=resource, id_generator=self._ids)
         if exporter is not None:
+            self._exporter: SpanExporter = exporter
             self._provider.add_span_processor(SimpleSpanProcessor(exporter))
         else:
-            _one_line_when_the_collector_is_away()
-            self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+            _hush()
+            self._exporter = OTLPSpanExporter()
+            self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("hbox")
 
     def decided(self, traceparent: str) -> str:
@@ -68,8 +75,13 @@ class Recorder:
         span.end(end_time=_ns(max(start, end)))
 
     def shutdown(self) -> None:
-        """Send what is left."""
-        self._provider.shutdown()
+        """Send what is left, within about DRAIN_S: a collector that is away must not hold up the end of a service."""
+        give_up = threading.Timer(DRAIN_S, self._exporter.shutdown)
+        give_up.start()
+        try:
+            self._provider.shutdown()
+        finally:
+            give_up.cancel()
 
 
 class _Ids(RandomIdGenerator):
@@ -97,13 +109,27 @@ def _ns(seconds: float) -> int:
     return int(seconds * 1e9)
 
 
-def _one_line_when_the_collector_is_away() -> None:
-    """Export runs in a thread of the SDK, which logs tracebacks; a collector that is down is no fault of ours, and one line says it."""
+class _Seldom(logging.Filter):
+    """The SDK's complaints about the collector, as one line every QUIET_S: each attempt has several, some with tracebacks."""
 
-    def shorten(entry: logging.LogRecord) -> bool:
-        if entry.exc_info and (error := entry.exc_info[1]) is not None:
-            entry.msg, entry.args, entry.exc_info = "traces are not exported: %s", (str(error)[:200],), None
+    def __init__(self) -> None:
+        super().__init__()
+        self._quiet_until = 0.0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.created < self._quiet_until:
+            return False
+        self._quiet_until = record.created + QUIET_S
+        said = record.exc_info[1] if record.exc_info else record.getMessage()
+        record.levelno, record.levelname = logging.WARNING, "WARNING"
+        record.msg, record.args, record.exc_info = "traces do not reach their collector: %s", (str(said)[:300],), None
         return True
 
+
+def _hush() -> None:
+    seldom = _Seldom()
     for name in ("opentelemetry.sdk._shared_internal", "opentelemetry.exporter.otlp.proto.http.trace_exporter"):
-        logging.getLogger(name).addFilter(shorten)
+        logger = logging.getLogger(name)
+        for old in [f for f in logger.filters if isinstance(f, _Seldom)]:
+            logger.removeFilter(old)
+        logger.addFilter(seldom)
