@@ -1,3 +1,4 @@
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +17,13 @@ WALL = 1_800_000_000.0
 LATER = 1000.0  #: everything lazy is due
 
 
-def settle(jobs: Jobs, now: float = LATER) -> Batch:
+TURNS = itertools.count()
+
+
+def settle(jobs: Jobs, now: float | None = None) -> Batch:
+    """What is to be said at `now`; without it, at a moment when everything is due."""
     jobs.validate()
-    batch = jobs.take(now, WALL)
+    batch = jobs.take(LATER + next(TURNS) if now is None else now, WALL)
     jobs.validate()
     return batch
 
@@ -162,10 +167,21 @@ def test_facts_follow_a_pod_from_its_node_to_its_end_and_heartbeats_are_no_facts
         [("Pending", PodPhase.BOUND), ("Running", PodPhase.RUNNING), ("Running", None), ("Succeeded", PodPhase.SUCCEEDED)]
     ):
         jobs.pod(pod("a", rv=str(n), node="n1", status=status), 0.0)
-        assert [f.phase for f in settle(jobs).facts] == ([expected] if expected else [])
-    jobs.pod_gone(PodUid("uid-a"), 0.0)
-    assert [f.phase for f in settle(jobs).facts] == [PodPhase.GONE]
+        assert [f.phase for f in settle(jobs, float(n)).facts] == ([expected] if expected else [])
+    jobs.pod_gone(PodUid("uid-a"), 9.0)
+    assert [f.phase for f in settle(jobs, 9.0).facts] == [PodPhase.GONE]
     assert list(jobs.facts()) == []
+
+
+def test_the_first_fact_is_told_at_once_and_those_after_it_together() -> None:
+    jobs = Jobs()
+    jobs.pod(pod("a", node="n1"), 0.0)
+    assert jobs.next_due() == float("-inf")
+    assert len(settle(jobs, 1.0).facts) == 1
+    jobs.pod(pod("b", node="n1"), 1.0)
+    jobs.pod(pod("c", node="n1"), 1.01)
+    assert settle(jobs, 1.01).facts == ()
+    assert len(jobs.take(1.05, WALL).facts) == 2
 
 
 def test_facts_that_wait_for_the_bus_are_told_as_the_newest_only() -> None:

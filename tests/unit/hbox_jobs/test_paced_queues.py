@@ -3,7 +3,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbox_jobs.core.queues import DueQueue, TokenBucket
+from hbox_jobs.core.queues import DueQueue, Meter, TokenBucket
 
 
 def test_a_newer_value_replaces_an_older_one_and_keeps_its_turn() -> None:
@@ -52,3 +52,11 @@ def test_a_bucket_lets_a_burst_through_and_then_its_rate() -> None:
     assert bucket.wait_s() == 0.05
     assert bucket.available(0.1) == 1
     assert bucket.available(100.0) == 3
+
+
+def test_a_meter_counts_what_came_of_late_and_forgets_it() -> None:
+    meter = Meter()
+    for tenth in range(100):
+        meter.count(20, tenth / 10)
+    assert 180 < meter.per_s(9.9) < 220
+    assert meter.per_s(15.0) < 2

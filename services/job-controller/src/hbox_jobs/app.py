@@ -17,7 +17,7 @@ from hbox_common.runtime import Condition, Health
 from . import metrics
 from .adapters.announcer import RETRY_S, Announcer, pages
 from .adapters.objects import PodReader, group_view
-from .adapters.paced import paced
+from .adapters.paced import BUSY_SHARE, PATIENCE_S, paced
 from .adapters.traces import JobTraces, trace_of
 from .adapters.writes import KubeWriter, rfc3339
 from .core.feedback import Feedback
@@ -189,16 +189,20 @@ class JobController:
                 again=feedback.again_event,
                 wake=behind,
                 rate_per_s=settings.events_per_s,
+                busy=self._announcer.busy,
             ),
         ]
 
     async def _phases(self) -> None:
         """Phases in the order in which they were entered; each is said until the broker has it."""
-        bucket = TokenBucket(self._settings.phases_per_s, 50)
+        full = TokenBucket(self._settings.phases_per_s, 50)
+        slow = TokenBucket(BUSY_SHARE * self._settings.phases_per_s, 50)
         while True:
             while not self.jobs.phases:
                 self._behind.clear()
                 await self._behind.wait()
+            fresh = wall_s() - self.jobs.phases[0].at < PATIENCE_S
+            bucket = slow if fresh and self._announcer.busy() else full
             if bucket.available(monotonic_s()) == 0:
                 await asyncio.sleep(bucket.wait_s())
                 continue

@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 QUEUE_WINDOW_S = 0.05
+#: Between two turns over outcomes, or over facts of pods: nobody waits for a single one, and each turn is a commit.
+EVIDENCE_S = 0.05
 SUSPECTS_S = 10.0  #: claims without a pod are looked at again so soon
 ASK_AGAIN_S = 0.5
 PAGE = 1000
@@ -73,8 +75,10 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                     )
                 )
                 tasks.create_task(bus.consume("quota-ledger-plans", [PlansProposed], shell.on_plans))
-                tasks.create_task(bus.consume("quota-ledger-outcomes", [OutcomesObserved], shell.on_outcomes))
-                tasks.create_task(bus.consume("quota-ledger-pods", [PodsObserved], shell.on_pods))
+                tasks.create_task(
+                    bus.consume("quota-ledger-outcomes", [OutcomesObserved], shell.on_outcomes, window_s=EVIDENCE_S)
+                )
+                tasks.create_task(bus.consume("quota-ledger-pods", [PodsObserved], shell.on_pods, window_s=EVIDENCE_S))
                 tasks.create_task(bus.serve(ClaimsAsked, shell.answer))
                 tasks.create_task(shell.reconcile(conditions.books))
                 tasks.create_task(shell.tell_queues())

@@ -15,13 +15,15 @@ from hbox_common.telemetry import record, recording
 from . import metrics
 from .adapters.feeds import Feeds
 from .adapters.sender import Sender
-from .core import Limits, Scheduler
+from .core import Limits, Proposals, Scheduler
 from .core.policy import policy_of
 from .settings import SchedulerSettings
 
 log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
+BACKLOG_WINDOWS = 2.5
+EMPTY_CYCLE_S = 0.001
 
 
 async def run(settings: SchedulerSettings, health: Health) -> None:
@@ -78,11 +80,18 @@ class SchedulerService:
             started = monotonic_s()
             began = wall_s()
             out = self.scheduler.cycle(started)
-            metrics.CYCLE.observe(monotonic_s() - started)
+            took_s = monotonic_s() - started
+            metrics.CYCLE.observe(took_s)
             out.plans = [_traced(plan, began, wall_s()) for plan in out.plans]
             await self._sender.send(out)
             wake_at = monotonic_s() if out.more else out.wake_at
-            await asyncio.sleep(0 if out.more else max(0.0, started + self._window_s - monotonic_s()))
+            await asyncio.sleep(max(0.0, started + self._pause_s(out, took_s) - monotonic_s()))
+
+    def _pause_s(self, out: Proposals, took_s: float) -> float:
+        """Between the starts of two cycles. One with nothing to do holds up nobody; several plans in one say that more are coming."""
+        if out.more or (not out.plans and took_s < EMPTY_CYCLE_S):
+            return 0.0
+        return BACKLOG_WINDOWS * self._window_s if len(out.plans) > 1 else self._window_s
 
     async def _wait(self, until: float | None) -> None:
         """Until something changed, or the time given."""

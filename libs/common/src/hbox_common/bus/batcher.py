@@ -79,8 +79,9 @@ class LeadEdgeBatcher(Generic[T]):
                 started = monotonic_s()
                 batch = self._next()
                 await self._send(batch)
+                # Two within a window: more are coming.
+                window_s = self._backlog_window_s if len(batch) > 1 else self._window_s
                 batch = []
-                window_s = self._backlog_window_s if len(self._waiting) >= self._max_items else self._window_s
                 await asyncio.sleep(started + window_s - monotonic_s())
         finally:
             await self._close(batch)

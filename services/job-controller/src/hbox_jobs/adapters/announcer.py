@@ -18,7 +18,8 @@ from hbox_common.telemetry import within
 
 from .. import metrics
 from ..core.feedback import Feedback
-from ..core.jobs import MAX_ITEMS, Batch, Jobs
+from ..core.jobs import Batch, Jobs
+from ..core.queues import Meter
 from .traces import JobTraces
 
 log = logging.getLogger(__name__)
@@ -27,6 +28,9 @@ SHARD = "0"
 WINDOW_S = 0.010
 WINDOW_UNDER_BACKLOG_S = 0.025
 RETRY_S = 0.5
+
+#: Jobs announced and pods bound a second, above which the platform is busy.
+BUSY_PER_S = 120.0
 
 PAGE_ITEMS = 500
 PAGE_PODS = 10_000
@@ -42,6 +46,11 @@ class Announcer:
     ) -> None:
         self._jobs, self._feedback, self._traces, self._bus = jobs, feedback, traces, bus
         self._wake, self._behind = wake, behind
+        self._busy = Meter()
+
+    def busy(self) -> bool:
+        """Whether so much is being placed now that what can wait should."""
+        return self._busy.per_s(monotonic_s()) > BUSY_PER_S
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -55,7 +64,9 @@ class Announcer:
             await self._say(batch)
             self._traces.announced(batch.pending, batch.settled, wall, wall_s())
             metrics.PUBLISH.observe(monotonic_s() - started)
-            backlog = len(batch.pending) >= MAX_ITEMS or len(batch.facts) >= MAX_ITEMS
+            self._busy.count(len(batch.pending) + len(batch.facts), started)
+            # Two jobs within a window: more are coming, and each message costs every service behind us.
+            backlog = len(batch.pending) > 1
             await asyncio.sleep(started + (WINDOW_UNDER_BACKLOG_S if backlog else WINDOW_S) - monotonic_s())
 
     async def _something_due(self) -> None:

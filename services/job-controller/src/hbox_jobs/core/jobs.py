@@ -5,7 +5,7 @@ from what was said before: nothing is queued, so a job that changes ten times be
 bus costs no memory. Marks are of two kinds. Urgent: a pod that can be placed is new, changed or gone, and its gang is complete. Lazy, said
 within LAZY_S: a gang still growing, pods that got their node (the scheduler has it from the ledger already), resource versions that moved
 (they fence bindings, and the binder looks again). So a gang of a thousand, created or bound pod by pod, is said a few times, not a
-thousand. Facts about pods with a node are never delayed: the ledger waits for them.
+thousand. Facts about pods with a node are said at once, and then every FACTS_S: the ledger waits for them, but commits once a message.
 
 Revisions rise over all jobs and over restarts: previous + 1, at least the wall clock in microseconds.
 """
@@ -23,6 +23,7 @@ from .phases import phase_of
 from .views import GroupView, PodStatus, PodView
 
 LAZY_S = 0.25
+FACTS_S = 0.05
 MAX_ITEMS = 512
 #: A PodRef takes about 110 bytes of a message that may have 8 MiB.
 MAX_PODS = 20_000
@@ -59,6 +60,7 @@ class Jobs:
         self._urgent: dict[str, None] = {}
         self._lazy: dict[str, float] = {}  #: in order of their due times, since the delay is always the same
         self._facts: dict[PodUid, PodFact] = {}
+        self._facts_from = float("-inf")  #: monotonic; facts are said from then on
         self._disowned: dict[JobId, None] = {}
         self._revision = 0
         self.phases: deque[JobPhaseChanged] = deque(maxlen=MAX_PHASES)
@@ -205,9 +207,12 @@ class Jobs:
 
     def next_due(self) -> float | None:
         """When `take` has something: minus infinity for at once, None where nothing is marked."""
-        if self._urgent or self._facts or self._disowned:
+        if self._urgent or self._disowned:
             return float("-inf")
-        return next(iter(self._lazy.values()), None)
+        lazy = next(iter(self._lazy.values()), None)
+        if not self._facts:
+            return lazy
+        return self._facts_from if lazy is None else min(lazy, self._facts_from)
 
     def take(self, now: float, wall: float) -> Batch:
         """What is to be said, at most MAX_ITEMS of each kind. The caller says it, for as long as it takes."""
@@ -225,7 +230,10 @@ class Jobs:
             if job is not None:
                 pending.append(job)
                 pods += sum(len(task.pods) for task in job.tasks)
-        facts = [self._facts.pop(uid) for uid in list(self._facts)[:MAX_ITEMS]]
+        facts: list[PodFact] = []
+        if self._facts and now >= self._facts_from:
+            facts = [self._facts.pop(uid) for uid in list(self._facts)[:MAX_ITEMS]]
+            self._facts_from = now if self._facts else now + FACTS_S
         return Batch(tuple(pending), tuple(withdrawn), tuple(facts), tuple(settled))
 
     def _settle(self, record: Record, withdrawn: list[tuple[JobId, int]], wall: float, now: float) -> Job | None:

@@ -1,6 +1,7 @@
 """Work that waits its turn: keyed, so that a newer piece replaces an older one of its key, and paced, so that the API server is spared."""
 
 import heapq
+from math import exp
 from typing import Generic, TypeVar
 
 K = TypeVar("K")
@@ -73,3 +74,21 @@ class TokenBucket:
     def wait_s(self) -> float:
         """Seconds until the next whole token."""
         return max(0.0, (1.0 - self._tokens) / self._rate)
+
+
+class Meter:
+    """How many a second, of late: a sum that decays with a time constant of SMOOTHING_S. `now` is monotonic seconds."""
+
+    SMOOTHING_S = 1.0
+
+    def __init__(self) -> None:
+        self._sum, self._at = 0.0, 0.0
+
+    def count(self, amount: int, now: float) -> None:
+        self._sum, self._at = self._decayed(now) + amount, now
+
+    def per_s(self, now: float) -> float:
+        return self._decayed(now) / self.SMOOTHING_S
+
+    def _decayed(self, now: float) -> float:
+        return self._sum * exp(min(0.0, self._at - now) / self.SMOOTHING_S)
