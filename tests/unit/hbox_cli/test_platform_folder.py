@@ -59,6 +59,10 @@ def test_a_log_is_asked_for_its_last_error(tmp_path: Path) -> None:
     assert logs.last_words(log, since) == "the cause"
     log.write_text("Traceback\nImportError: no module\n")
     assert logs.last_words(log, 0) == "ImportError: no module"
+    log.write_text(
+        '{"level": "warn", "msg": "of etcd"}\npanic: invalid database\n\ngoroutine 68 [running]:\n\tbackend.go:75 +0x1a5\n'
+    )
+    assert logs.last_words(log, 0) == "panic: invalid database"
     assert logs.last_words(tmp_path / "absent", 0) == ""
 
 

@@ -45,11 +45,13 @@ def last_words(path: Path, since: int) -> str:
 
 
 def parse(line: str) -> tuple[str, str]:
-    """Level and message of one line; what is no JSON record has the level ``."""
+    """Level and message of one line; what is no JSON record, nor the head of a Go program's stack, has the level ``."""
+    if line.startswith("panic: "):
+        return "critical", line
     if line.startswith("{"):
         try:
             record = json.loads(line)
-            return str(record["level"]), str(record["message"])
+            return str(record["level"]).lower(), str(record["message"] if "message" in record else record["msg"])
         except (ValueError, KeyError):
             pass
     return "", line.strip()
