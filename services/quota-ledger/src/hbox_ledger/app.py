@@ -51,7 +51,12 @@ async def run(settings: LedgerSettings, health: Health) -> None:
     """Serve until cancelled. Ends with Conflict when another ledger has taken over the database."""
     conditions = Conditions(*(health.condition(name) for name in ("database", "bus", "queues", "books")))
     async with (
-        Store.open(settings.database_url, metadata=tables.metadata, versions=tables.VERSIONS) as store,
+        Store.open(
+            settings.database_url,
+            metadata=tables.metadata,
+            versions=tables.VERSIONS,
+            exclusive=not settings.leader_election,  # a leader that hangs would keep its standby out; transactions are fenced by epoch and index
+        ) as store,
         KubeClient.connect(settings.kubeconfig, user_agent="hbox-quota-ledger") as kube,
         Bus.connect(settings.nats_url, name="quota-ledger", instance=settings.instance) as bus,
     ):
@@ -105,6 +110,9 @@ class Shell:
     def __init__(self, settings: LedgerSettings, ledger: Ledger, bus: Bus, queues: Informer[QueueObject]) -> None:
         self.state_read = asyncio.Event()
         self._settings, self._ledger, self._bus, self._queues = settings, ledger, bus, queues
+        self._compare = asyncio.Event()  #: pods may have ended unheard
+        self._watchers: set[str] = set()  #: job-controllers that have spoken; one more at each of their starts
+        self._pods_read = 0  #: sequence
 
     async def on_state(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -123,6 +131,14 @@ class Shell:
         )
 
     async def on_pods(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            # Nobody told of pods that ended between the death of one job-controller and the first list of the next, nor of those whose ends
+            # were in a stream that was lost. Their claims would hold cards until the next regular comparison.
+            again = delivery.deliveries == 1 and delivery.sequence < self._pods_read
+            if again or delivery.source not in self._watchers:
+                self._watchers.add(delivery.source)
+                self._compare.set()
+            self._pods_read = delivery.sequence
         await self._ledger.observed([Numbered(d.message_id, d.event) for d in deliveries if isinstance(d.event, PodsObserved)])
 
     async def on_queues(self, deltas: Sequence[Delta[QueueObject]]) -> None:
@@ -170,6 +186,7 @@ class Shell:
         await self.state_read.wait()
         await self._queues.synced.wait()
         while True:
+            self._compare.clear()
             try:
                 asked_at = wall_s()
                 pages = await self._bus.ask(JobsAsked(asker=self._settings.instance, jobs=False, pods=True), JobsPage)
@@ -183,7 +200,12 @@ class Shell:
                 continue
             condition.ok()
             self._ledger.touch_queues()
-            await asyncio.sleep(min(SUSPECTS_S, self._settings.reconcile_s) if doubt else self._settings.reconcile_s)
+            pause_s = min(SUSPECTS_S, self._settings.reconcile_s) if doubt else self._settings.reconcile_s
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._compare.wait()
+            except TimeoutError:
+                pass  # time for the regular one
 
     async def tell_queues(self) -> NoReturn:
         """Publish the state of queues that changed: a last value, so that only the newest is worth sending."""

@@ -28,6 +28,9 @@ POLICIES = ("binpack", "fgd")
     help="Our own cluster: our emulator, or kube-apiserver with etcd, controllers and kwok, from KUBEBUILDER_ASSETS or `make kube-assets`.",
 )
 @click.option("--as-given", is_flag=True, help="All services act as the kubeconfig's user [each has an account of its own].")
+@click.option(
+    "--standby", is_flag=True, help="A second process of job-controller, scheduler-core, quota-ledger and binder stands by."
+)
 @click.option("--policy", type=click.Choice(POLICIES), default=POLICIES[0], show_default=True, help="How nodes are chosen.")
 @click.option("--database", metavar="URL", help="The ledger's database [SQLite in the state folder].")
 @click.option("--nats-url", metavar="URL", help="A NATS server with JetStream [one of our own].")
@@ -44,6 +47,7 @@ def command(
     kubeconfig: Path | None,
     api: str,
     as_given: bool,
+    standby: bool,
     policy: str,
     database: str | None,
     nats_url: str | None,
@@ -63,7 +67,7 @@ def command(
     """
     if kubeconfig is not None and api != Api.EMULATED:
         raise click.UsageError("--kubeconfig and --api exclude each other")
-    plan = Plan(ctx.state, kubeconfig, nats_url, database, policy, time_scale, ready_s, Api(api), as_given)
+    plan = Plan(ctx.state, kubeconfig, nats_url, database, policy, time_scale, ready_s, Api(api), as_given, standby)
     platform: Platform | None = None
     began = time.monotonic()
 

@@ -81,11 +81,16 @@ async def bring(client: KubeClient, say: Callable[[str], None]) -> None:
     """
     every = identities()
     try:
-        await apply(client, _NAMESPACE_MANIFEST, field_manager=FIELD_MANAGER)
+        await bring_namespace(client)
         await _together(_give(client, identity) for identity in every)
     except InvalidRequest as e:
         raise _refused(e) from e
     say(f"applied accounts and rights of {len(every)} services in namespace {NAMESPACE}")
+
+
+async def bring_namespace(client: KubeClient) -> None:
+    """Applies the namespace of our accounts and leases. Raises InvalidRequest, Unavailable."""
+    await apply(client, _NAMESPACE_MANIFEST, field_manager=FIELD_MANAGER)
 
 
 class Tokens:

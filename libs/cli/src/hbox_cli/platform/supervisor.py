@@ -36,6 +36,9 @@ SERVICES = {
     "binder": "hbox_binder",
     "health-monitor": "hbox_health",
 }
+#: Those that may run twice: one leads, the other stands by.
+PAIRED = ("job-controller", "scheduler-core", "quota-ledger", "binder")
+
 BROKER = "nats-server"
 CLUSTER = "kube-api"
 
@@ -76,10 +79,16 @@ class Plan:
     ready_s: float = 60.0  #: to wait for the services
     api: Api = Api.EMULATED
     as_given: bool = False  #: all services act as the given kubeconfig's user, none with an identity of its own
+    standby: bool = False  #: a second process of each service of PAIRED
 
     @property
     def emulated(self) -> bool:
         return self.kubeconfig is None and self.api is Api.EMULATED
+
+    @property
+    def processes(self) -> dict[str, str]:
+        """Name of each process to be run -> its service."""
+        return {name: name for name in SERVICES} | ({f"{name}-standby": name for name in PAIRED} if self.standby else {})
 
 
 @dataclass(slots=True)
@@ -155,7 +164,9 @@ class Platform:
     async def _start(self, tasks: asyncio.TaskGroup) -> None:
         plan, layout = self.plan, self.layout
         self._tasks.append(
-            tasks.create_task(logs.follow({name: layout.log(name) for name in SERVICES}, self.say, calm=lambda: self._ready))
+            tasks.create_task(
+                logs.follow({name: layout.log(name) for name in plan.processes}, self.say, calm=lambda: self._ready)
+            )
         )
         if plan.nats_url is not None:
             await self._external_broker(plan.nats_url)
@@ -189,7 +200,7 @@ class Platform:
 
     async def _stop(self) -> None:
         self._stopping = True
-        for names in (tuple(SERVICES), (CLUSTER,), *((name,) for name in reversed(PROGRAMS)), (BROKER,)):
+        for names in (tuple(self.plan.processes), (CLUSTER,), *((name,) for name in reversed(PROGRAMS)), (BROKER,)):
             kept = [self._kept[name] for name in names if name in self._kept]
             async with asyncio.TaskGroup() as stops:
                 for one in kept:
@@ -269,7 +280,8 @@ class Platform:
 
     def _services(self) -> list[Kept]:
         kept = []
-        for name, module in SERVICES.items():
+        for name, service in self.plan.processes.items():
+            module = SERVICES[service]
             port = int(self.running.health[name].rsplit(":", 1)[1])
             env = dict(os.environ) | {
                 "HBOX_NATS_URL": self.running.nats_url,
@@ -280,11 +292,13 @@ class Platform:
                 "HBOX_HEALTH_PORT": str(port),
                 "HBOX_LOG_FORMAT": "json",
             }
+            if self.plan.standby and service in PAIRED:
+                env["HBOX_LEADER_ELECTION"] = "true"
             if self._kubeconfigs is not None:
                 # One without rights of its own gets no way in at all, not even by an environment that we inherited.
                 env.pop("HBOX_KUBECONFIG")
-                if name in self._kubeconfigs:
-                    env["HBOX_KUBECONFIG"] = self._kubeconfigs[name]
+                if service in self._kubeconfigs:
+                    env["HBOX_KUBECONFIG"] = self._kubeconfigs[service]
             kept.append(Kept(name, [sys.executable, "-m", module], env, self.layout.log(name), port, module=module))
         return kept
 
@@ -329,6 +343,8 @@ class Platform:
 
         async with KubeClient.connect(self.running.kubeconfig, user_agent="hbox") as client:
             await crds.bring(client, self.say)
+            if self.plan.standby:
+                await identities.bring_namespace(client)
             if self.plan.emulated or self.plan.as_given:
                 return
             await identities.bring(client, self.say)
@@ -339,7 +355,7 @@ class Platform:
 
     async def _until_services_are_ready(self) -> None:
         until = time.monotonic() + self.plan.ready_s
-        waiting = dict.fromkeys(SERVICES, probe.Readiness(False))
+        waiting = dict.fromkeys(self.plan.processes, probe.Readiness(False))
         while waiting:
             for name in list(waiting):
                 waiting[name] = await probe.readiness(self._kept[name].port)
@@ -356,7 +372,7 @@ class Platform:
 
 
 def _address(layout: Layout, plan: Plan) -> Running:
-    ports = probe.free_ports(len(SERVICES) + 1)
+    ports = probe.free_ports(len(plan.processes) + 1)
     return Running(
         pid=os.getpid(),
         nats_url=plan.nats_url or f"nats://127.0.0.1:{ports[-1]}",
@@ -364,7 +380,7 @@ def _address(layout: Layout, plan: Plan) -> Running:
         database_url=plan.database_url or f"sqlite:///{layout.database}",
         emulated=plan.emulated,
         policy=plan.policy,
-        health={name: f"http://127.0.0.1:{port}" for name, port in zip(SERVICES, ports, strict=False)},
+        health={name: f"http://127.0.0.1:{port}" for name, port in zip(plan.processes, ports, strict=False)},
     )
 
 

@@ -23,6 +23,9 @@ from .streams import GIB, HEADER_BYTES, MIB
 START_S = 10.0
 STOP_S = 5.0
 
+#: A client that answers none of three of these is dropped, and what it pulled goes to another; a process that hangs keeps its socket open.
+PING_S = 2
+
 #: The largest body of any message, and its headers.
 MAX_PAYLOAD = 8 * MIB + HEADER_BYTES
 
@@ -53,6 +56,8 @@ server_name: {json.dumps(name)}
 host: {host}
 port: {port}
 max_payload: {MAX_PAYLOAD}
+ping_interval: "{PING_S}s"
+ping_max: 2
 jetstream {{
   store_dir: {json.dumps(str(folder / "store"))}
   sync_interval: always

@@ -41,8 +41,8 @@ class _Call:
 class Store:
     """One database, for one process that writes to it."""
 
-    def __init__(self, url: str, metadata: MetaData, versions: Path | None) -> None:
-        self._url, self._metadata, self._versions = parse(url), metadata, versions
+    def __init__(self, url: str, metadata: MetaData, versions: Path | None, exclusive: bool) -> None:
+        self._url, self._metadata, self._versions, self._exclusive = parse(url), metadata, versions, exclusive
         self._engine = engine(self._url)
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._room = asyncio.BoundedSemaphore(WAITING)
@@ -57,14 +57,19 @@ class Store:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, url: str, *, metadata: MetaData, versions: Path | None) -> AsyncIterator["Store"]:
+    async def open(
+        cls, url: str, *, metadata: MetaData, versions: Path | None, exclusive: bool = True
+    ) -> AsyncIterator["Store"]:
         """Open the database at `url` (sqlite:///path, postgresql+psycopg://...), migrated to the newest of `versions`.
+
+        `exclusive`: no other process may write meanwhile. Without it the caller's transactions have to tell by themselves that another has
+        taken over: a lock would keep a standby out for as long as a leader hangs.
 
         Raises InvalidRequest (address, folder, not a database, unknown schema) or Unavailable (unreachable, another writer).
         """
-        store = cls(url, metadata, versions)
+        store = cls(url, metadata, versions, exclusive)
         with ExitStack() as held:
-            if store.kind == "sqlite":
+            if exclusive and store.kind == "sqlite":
                 held.enter_context(FileLock(Path(cast(str, store._url.database))))
             store._thread.start()
             try:
@@ -149,7 +154,7 @@ class Store:
             connection: Connection | None = None
             try:
                 connection = self._engine.connect()
-                if self.kind == "postgresql":
+                if self._exclusive and self.kind == "postgresql":
                     take_advisory_lock(connection)
                 migrate(connection, self._metadata, self._versions)
             except (SQLAlchemyError, HBoxError) as e:
