@@ -51,8 +51,8 @@ check: install ## format, lint, types, import contracts, generated documents
 chaos: install ## N=100 faults under load, with SEED=1; each judged from outside
 	@$(BIN)/python -m tests.chaos --n $(or $(N),100) --seed $(or $(SEED),1)
 
-bench: install ## speed and memory, with the limit beside each figure
-	@$(BIN)/python -m tests.bench
+bench: install ## speed and memory, with the limit beside each figure; REAL=1: beside kube-scheduler on a real API server
+	@$(BIN)/python -m tests.bench $(if $(REAL),real)
 
 format: install ## rewrite the sources in our format
 	@$(BIN)/ruff format $(SOURCES)

@@ -1,0 +1,193 @@
+"""Load through a real API server, measured from outside: when each pod was created, and when a watch showed its node."""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hbox_common.clock import monotonic_s
+from hbox_common.errors import NotFound
+from hbox_common.kube import MERGE_PATCH, NAMESPACES, NODES, PODGROUPS, PODS, Delta, Informer, KubeClient, Pod
+
+NAMESPACE = "load"
+#: Requests at a time.
+CONCURRENCY = 64
+PATIENCE_S = 180.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds; `waits` are from before a pod's creation was asked for until its node was seen, in ascending order."""
+
+    pods: int
+    last_bound_s: float  #: from the first creation
+    waits: Sequence[float]
+
+    @property
+    def per_s(self) -> float:
+        return self.pods / self.last_bound_s
+
+    def wait_ms(self, share: float) -> float:
+        """The wait that `share` of the pods did not exceed."""
+        return 1000 * self.waits[max(0, math.ceil(share * len(self.waits)) - 1)]
+
+
+class Load:
+    """Made by `connect`; one measurement at a time."""
+
+    def __init__(self, client: KubeClient) -> None:
+        self._client = client
+        self._created: dict[str, float] = {}
+        self._bound: dict[str, float] = {}
+        self._present: set[str] = set()
+        self._changed = asyncio.Event()
+        self._count = 0
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, kubeconfig: Path) -> AsyncIterator["Load"]:
+        async with (
+            KubeClient.connect(str(kubeconfig), user_agent="hbox-bench", connections=CONCURRENCY + 8) as client,
+            asyncio.TaskGroup() as group,
+        ):
+            load = cls(client)
+            await client.json(
+                "POST",
+                NAMESPACES.path(),
+                body={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}},
+                expect=(201, 409),
+            )
+            informer = Informer(client, PODS, Pod, namespace=NAMESPACE)
+            watching = group.create_task(informer.run(load._on_pods))
+            await informer.synced.wait()
+            yield load
+            watching.cancel()
+
+    async def nodes(self, count: int, *, cards: int = 8) -> None:
+        """Ready nodes of one size, without kubelets behind them."""
+        size = {"cpu": "128", "memory": "1024Gi", "pods": "110", "nvidia.com/gpu": str(cards)}
+
+        async def make(i: int) -> None:
+            name = f"n{i:05d}"
+            await self._client.json(
+                "POST",
+                NODES.path(),
+                body={
+                    "apiVersion": "v1",
+                    "kind": "Node",
+                    "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+                    "status": {"capacity": size, "allocatable": size, "conditions": [{"type": "Ready", "status": "True"}]},
+                },
+            )
+            # The API server taints what is new as not ready, and waits for a controller that is not here.
+            await self._client.json("PATCH", NODES.path(name=name), body={"spec": {"taints": None}}, content_type=MERGE_PATCH)
+
+        await _all(make, range(count))
+
+    async def burst(self, count: int, *, scheduler: str, cards: int = 1, gang: bool = False) -> Measured:
+        """So many pods as fast as they can be created, in one PodGroup where `gang`."""
+        prefix = self._begin()
+        if gang:
+            await self._client.json(
+                "POST",
+                PODGROUPS.path(NAMESPACE),
+                body={
+                    "apiVersion": "scheduling.volcano.sh/v1beta1",
+                    "kind": "PodGroup",
+                    "metadata": {"name": prefix},
+                    "spec": {"minMember": count},
+                },
+            )
+        group = prefix if gang else ""
+        await _all(lambda i: self._create(_pod(f"{prefix}-{i}", scheduler, cards, group=group)), range(count))
+        return await self._all_bound(count)
+
+    async def rate(self, count: int, *, per_s: float, scheduler: str) -> Measured:
+        """So many pods of one card, evenly spaced."""
+        prefix, began = self._begin(), monotonic_s()
+        async with asyncio.TaskGroup() as group:
+            for i in range(count):
+                await asyncio.sleep(began + i / per_s - monotonic_s())
+                group.create_task(self._create(_pod(f"{prefix}-{i}", scheduler, 1)))
+        return await self._all_bound(count)
+
+    async def settled(self, count: int, *, nodes: int, scheduler: str) -> None:
+        """So many pods of one card that have their nodes already."""
+        prefix = self._begin()
+        await _all(lambda i: self._create(_pod(f"{prefix}-{i}", scheduler, 1, node=f"n{i % nodes:05d}")), range(count))
+
+    async def clean(self) -> None:
+        """No pods and no PodGroups are left."""
+        for kind in (PODS, PODGROUPS):
+            try:
+                await self._client.json("DELETE", kind.path(NAMESPACE), params={"gracePeriodSeconds": "0"}, timeout_s=120)
+            except NotFound:
+                pass  # kube-scheduler is measured before anybody has installed PodGroups
+        async with asyncio.timeout(PATIENCE_S):
+            while self._present:
+                self._changed.clear()
+                await self._changed.wait()
+
+    def _begin(self) -> str:
+        self._created.clear()
+        self._bound.clear()
+        self._count += 1
+        return f"load-{self._count}"
+
+    async def _create(self, pod: dict[str, Any]) -> None:
+        self._created[pod["metadata"]["name"]] = monotonic_s()
+        await self._client.json("POST", PODS.path(NAMESPACE), body=pod, timeout_s=60)
+
+    async def _all_bound(self, count: int) -> Measured:
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while len(self._bound) < count:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            raise SystemExit(f"only {len(self._bound)} of {count} pods were bound within {PATIENCE_S:g} s") from None
+        waits = sorted(bound - self._created[name] for name, bound in self._bound.items())
+        return Measured(count, max(self._bound.values()) - min(self._created.values()), waits)
+
+    async def _on_pods(self, deltas: Sequence[Delta[Pod]]) -> None:
+        now = monotonic_s()
+        for delta in deltas:
+            if delta.new is None:
+                assert delta.old is not None
+                self._present.discard(delta.old.metadata.name)
+                continue
+            name = delta.new.metadata.name
+            self._present.add(name)
+            if delta.new.spec.node_name and name in self._created:
+                self._bound.setdefault(name, now)
+        self._changed.set()
+
+
+def _pod(name: str, scheduler: str, cards: int, *, group: str = "", node: str = "") -> dict[str, Any]:
+    resources = {"requests": {"cpu": str(cards), "memory": f"{4 * cards}Gi"}, "limits": {"nvidia.com/gpu": str(cards)}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": {"scheduling.k8s.io/group-name": group} if group else {}},
+        "spec": {
+            "schedulerName": scheduler,
+            "containers": [{"name": "main", "image": "pause", "resources": resources}],
+            **({"nodeName": node} if node else {}),
+        },
+    }
+
+
+async def _all(make: Callable[[int], Awaitable[None]], numbers: Iterable[int]) -> None:
+    """`make` for each, CONCURRENCY at a time, begun in order."""
+    left = iter(numbers)
+
+    async def work() -> None:
+        for number in left:
+            await make(number)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CONCURRENCY):
+            group.create_task(work())
