@@ -237,6 +237,23 @@ async def test_pods_that_run_already_are_accounted_for_before_the_books_open(
             assert world.answers()["p"].reason == "CardTaken"
 
 
+async def test_when_another_job_controller_speaks_pods_that_ended_between_the_two_are_found_missing(
+    kit: Kit, broker: EmbeddedServer, settings: LedgerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hbox_ledger.app.SUSPECTS_S", 0.1)
+    async with others(broker) as world:
+        world.pods.append(kit.fact("ends", "n0", slices=(kit.whole(0),)))
+        async with running(settings.model_copy(update={"reconcile_s": 600.0})):
+            await world.open_epoch()
+            world.pods.clear()
+            other = kit.fact("stays", "n0", slices=(kit.whole(1),))
+            world.pods.append(other)
+            await world.bus.publish(PodsObserved(pods=(other,)), "0")
+            await until(lambda: any(c.pod == "ends" and c.state == "void" for e in world.all(ClaimsChanged) for c in e.claims))
+            [page] = await world.claims()
+            assert [c.pod for c in page.claims] == ["stays"]
+
+
 async def test_queues_come_from_kubernetes_and_their_rules_hold(
     kit: Kit, broker: EmbeddedServer, settings: LedgerSettings
 ) -> None:

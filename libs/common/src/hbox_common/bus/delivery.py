@@ -20,6 +20,7 @@ class Delivery:
     deliveries: int  #: 1 = the first time
     traceparent: str
     stored_at: float  #: seconds since the epoch, by the broker's clock
+    source: str = ""  #: who said it: /hbox/<service>/<instance>
 
 
 @dataclass(slots=True, eq=False)
@@ -80,4 +81,5 @@ def deliver(raw: Raw, types: Sequence[type[Event]]) -> Delivery:
         deliveries=raw.deliveries,
         traceparent=raw.headers.get(TRACEPARENT, ""),
         stored_at=raw.stored_ns / 1e9,
+        source=raw.headers.get("ce-source", ""),
     )
