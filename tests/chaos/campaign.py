@@ -81,7 +81,8 @@ async def campaign(
         await make_nodes(client, nodes)
         observer = await Observer.begin(client)
         load = Load(client, observer, Random(seed), rate, nodes)
-        target = Target(state, client.base, load)
+        env = {f"HBOX_{name.upper()}": running[name] for name in ("nats_url", "kubeconfig", "database_url", "policy")}
+        target = Target(state, client.base, load, env)
         async with asyncio.TaskGroup() as tasks:
             background = [
                 tasks.create_task(observer.watch(client)),

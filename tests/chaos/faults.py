@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,16 @@ from urllib.request import Request, urlopen
 
 from .load import Load
 
-SERVICES = ("topology-collector", "job-controller", "quota-ledger", "scheduler-core", "binder", "health-monitor")
+#: Name -> module whose `python -m` it is.
+MODULES = {
+    "topology-collector": "hbox_topology",
+    "job-controller": "hbox_jobs",
+    "quota-ledger": "hbox_ledger",
+    "scheduler-core": "hbox_scheduler",
+    "binder": "hbox_binder",
+    "health-monitor": "hbox_health",
+}
+SERVICES = tuple(MODULES)
 BROKER = "nats-server"
 
 KILL_LIMIT_S = 3.0
@@ -56,6 +66,7 @@ class Target:
     state: Path
     api_url: str
     load: Load
+    env: Mapping[str, str]  #: settings of its services
 
     async def pid(self, name: str) -> int:
         """Of the running process; one that an earlier fault killed is waited for."""
@@ -137,6 +148,29 @@ def pause(name: str, hold_s: float) -> Fault:
     return Fault(f"pause {name} {hold_s:.0f} s", HEAL_LIMIT_S, act)
 
 
+def rival(name: str, hold_s: float) -> Fault:
+    """A second instance takes over while the first is stopped; then the first goes on as a zombie, beside it for a moment."""
+
+    async def act(target: Target) -> None:
+        pid = await target.pid(name)
+        with (target.state / "logs" / f"rival-{name}.log").open("ab") as log:
+            os.kill(pid, signal.SIGSTOP)
+            try:
+                other = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", MODULES[name], env=os.environ | target.env, stdout=log, stderr=log
+                )
+                await asyncio.sleep(hold_s)
+            finally:
+                os.kill(pid, signal.SIGCONT)
+        await asyncio.sleep(2.0)
+        if other.returncode is None:
+            other.terminate()
+        async with asyncio.timeout(START_S):
+            await other.wait()
+
+    return Fault(f"rival {name} {hold_s:.0f} s", HEAL_LIMIT_S, act)
+
+
 def wipe() -> Fault:
     """The broker loses its disk: all streams and consumers."""
 
@@ -190,6 +224,7 @@ def every_kind(rng: Random, *, hold_s: tuple[float, float]) -> list[Fault]:
     faults = [kill(name) for name in (*SERVICES, BROKER)]
     faults += [kill(*SERVICES), kill("quota-ledger", BROKER), kill_in_commit(), wipe()]
     faults += [pause(name, hold()) for name in (*SERVICES, BROKER)]
+    faults += [rival(name, hold()) for name in SERVICES]
     faults += [api(kind, hold(), rng.getrandbits(31)) for kind in API]
     rng.shuffle(faults)
     return faults
@@ -201,7 +236,7 @@ def schedule(count: int, seed: int, *, hold_s: tuple[float, float] = (5.0, 30.0)
     faults: list[Fault] = []
     while len(faults) < count:
         for fault in every_kind(rng, hold_s=hold_s):
-            if fault.name.startswith(("pause", "api")) and rng.random() < 0.2:
+            if fault.name.startswith(("pause", "rival", "api")) and rng.random() < 0.2:
                 faults.append(both(fault, kill(rng.choice((*SERVICES, BROKER))), rng.uniform(1.0, 4.0)))
             else:
                 faults.append(fault)
