@@ -15,7 +15,7 @@ from hbox_common.kube import MERGE_PATCH, NAMESPACES, NODES, PODGROUPS, PODS, De
 NAMESPACE = "load"
 #: Requests at a time.
 CONCURRENCY = 64
-PATIENCE_S = 180.0
+PATIENCE_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ BURST = 4000
 GANGS = (512, 1024)
 RATE_PER_S, RATED = 50, 1500
 BOUND = 8000
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 
 PEER = "default-scheduler"
 NOT_OURS = (ETCD, API_SERVER, "load generator")
