@@ -94,6 +94,15 @@ def test_a_write_that_a_change_of_the_pod_overtook_is_made_again_on_the_new_vers
     assert waiting_pod.feedback.conditions(2.0, 9)[0].resource_version == "2"
 
 
+def test_a_version_of_a_pod_is_written_on_once(waiting_pod: World) -> None:
+    assert waiting_pod.conditions(2.0) == [("a", WHY)]
+    # The watch is late: whatever came of the write, another on this version can only conflict.
+    waiting_pod.verdict("uid-a", "0/4 nodes are available: 4 Insufficient cpu.", 2.0)
+    assert waiting_pod.conditions(9.0) == []
+    waiting_pod.pod(replace(pod("a"), resource_version="99"), 9.0)
+    assert waiting_pod.conditions(9.0) == [("a", "0/4 nodes are available: 4 Insufficient cpu.")]
+
+
 def test_a_write_that_failed_is_made_again_with_the_truth_of_then(waiting_pod: World) -> None:
     (write,) = waiting_pod.feedback.conditions(DELAY_S, 9)
     waiting_pod.feedback.again_condition(write, 3.0)

@@ -24,6 +24,9 @@ SCHEDULED = "Scheduled"
 MAX_NOTE = 1024
 MAX_CONDITION_MESSAGE = 32_768
 
+#: Versions of pods that were written on are remembered up to here; what is forgotten costs one needless request.
+MAX_REMEMBERED = 20_000
+
 
 class Kind(StrEnum):
     POD = "Pod"
@@ -78,6 +81,7 @@ class Feedback:
         self._successes: DueQueue[str, EventWrite] = DueQueue()
         self._started: dict[str, bool] = {}
         self._noted: dict[str, str] = {}  #: by job key, the last FailedScheduling text
+        self._written: dict[PodUid, str] = {}  #: the resourceVersion that a condition was last written on
 
     # --- what changed
 
@@ -139,7 +143,11 @@ class Feedback:
             if pod is None or record is None or not pod.placeable or not record.reason:
                 continue
             message = record.reason[:MAX_CONDITION_MESSAGE]
-            if pod.told != message:
+            # A version that was written on is history, whether that succeeded or met a newer one: the watch brings the next.
+            if pod.told != message and self._written.get(uid) != pod.resource_version:
+                if len(self._written) >= MAX_REMEMBERED:
+                    self._written.clear()
+                self._written[uid] = pod.resource_version
                 writes.append(
                     ConditionWrite(uid, pod.namespace, pod.name, pod.resource_version, message, fresh=pod.told is None)
                 )
@@ -171,6 +179,7 @@ class Feedback:
 
     def again_condition(self, write: ConditionWrite, now: float) -> None:
         """The write failed and may succeed later."""
+        self._written.pop(write.uid, None)
         self._conditions.put(write.uid, write.uid, now)
 
     def again_status(self, write: StatusWrite, now: float) -> None:
