@@ -22,6 +22,9 @@ def main() -> int:
     )
     parser.add_argument("--only", default="", help="faults whose name has this in it")
     parser.add_argument("--rate", type=float, default=12.0, help="pods per second")
+    parser.add_argument(
+        "--slack", type=float, default=1.0, help="factor on the limits, for a machine that does other things too"
+    )
     arguments = parser.parse_args()
     faults = schedule(arguments.n, arguments.seed, hold_s=tuple(arguments.hold))
     if arguments.only:
@@ -33,7 +36,7 @@ def main() -> int:
         faults = faults[: arguments.n]
     folder = Path(tempfile.mkdtemp(prefix="hbox-chaos-"))
     with up(folder / "state") as platform:
-        report = asyncio.run(campaign(platform.state, faults, seed=arguments.seed, rate=arguments.rate))
+        report = asyncio.run(campaign(platform.state, faults, seed=arguments.seed, rate=arguments.rate, slack=arguments.slack))
         platform.stop()
     print(report.table())
     if report.violations:

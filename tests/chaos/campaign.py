@@ -23,6 +23,9 @@ from .observer import Observer
 #: After a fault is healed, every pod that waited then has to be bound within so long.
 DECIDED_S = 60.0
 
+#: A pod that ended while nobody watched is missed by two comparisons of the ledger, 10 s apart; its claim is there until then.
+AUDIT_PATIENCE_S = "30"
+
 #: Bindings are looked at for so long after a fault is healed, at least.
 LOOK_S = 3.0
 
@@ -122,6 +125,7 @@ async def _suffer(fault: Fault, target: Target, observer: Observer, nats_url: st
     left = await _drained(observer, healed)
     drained = monotonic_s() - healed
     await asyncio.sleep(max(0.0, LOOK_S - drained))
+    left += await _drained(observer, monotonic_s())  # or a gap that goes on would be cut off here
     end = monotonic_s()
     gap, healed_gap = observer.longest_gap(began, end), observer.longest_gap(healed, end)
     observer.during = str
@@ -187,6 +191,8 @@ async def _audit(state: Path) -> list[str]:
         "--state",
         str(state),
         "audit",
+        "--patience",
+        AUDIT_PATIENCE_S,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
