@@ -385,3 +385,19 @@ def test_a_reader_who_heard_everything_knows_what_can_be_placed(steps: Any) -> N
         f"uid-p{n}" for n in range(4) if (view := jobs.view(PodUid(f"uid-p{n}"))) is not None and view.placeable
     }
     assert {j.id: j for j in jobs.jobs() if j.tasks} == heard
+
+
+def test_phases_said_side_by_side_are_of_different_jobs() -> None:
+    jobs = Jobs()
+    jobs.pod(pod("a"), 0.0)
+    jobs.pod(pod("b"), 0.0)
+    settle(jobs)
+    jobs.pod_gone(PodUid("uid-a"), 0.0)
+    settle(jobs)
+    assert [p.phase for p in jobs.take_phases(1)] == [JobPhase.PENDING]
+    assert [p.name for p in jobs.take_phases(9)] == ["b", "a"]
+    jobs.pod(pod("a"), 0.0)
+    settle(jobs)
+    jobs.pod_gone(PodUid("uid-a"), 0.0)
+    settle(jobs)
+    assert [[p.phase for p in jobs.take_phases(9)] for _ in range(2)] == [[JobPhase.PENDING], [JobPhase.DELETED]]

@@ -33,6 +33,10 @@ CONDITIONS = ("kube", "bus", "synced")
 #: A watch brings bookmarks about once a minute; one that was silent for longer than two is stale.
 STALE_S = 150.0
 
+#: Phases said at once, and the time between two such batches: said one by one, each wakes the broker and us.
+PHASES_AT_ONCE = 50
+PHASES_WINDOW_S = 0.05
+
 #: Outcomes that say: whoever planned this had an old view of the job.
 _OLD_VIEW = frozenset({BindOutcome.GONE, BindOutcome.CONFLICT})
 
@@ -194,22 +198,25 @@ class JobController:
         ]
 
     async def _phases(self) -> None:
-        """Phases in the order in which they were entered; each is said until the broker has it."""
-        full = TokenBucket(self._settings.phases_per_s, 50)
-        slow = TokenBucket(BUSY_SHARE * self._settings.phases_per_s, 50)
+        """Phases of one job in the order in which they were entered; each is said until the broker has it."""
+        full = TokenBucket(self._settings.phases_per_s, PHASES_AT_ONCE)
+        slow = TokenBucket(BUSY_SHARE * self._settings.phases_per_s, PHASES_AT_ONCE)
         while True:
             while not self.jobs.phases:
                 self._behind.clear()
                 await self._behind.wait()
             fresh = wall_s() - self.jobs.phases[0].at < PATIENCE_S
             bucket = slow if fresh and self._announcer.busy() else full
-            if bucket.available(monotonic_s()) == 0:
+            limit = bucket.available(monotonic_s())
+            if limit == 0:
                 await asyncio.sleep(bucket.wait_s())
                 continue
-            bucket.spend(1)
-            phase = self.jobs.phases.popleft()
-            self._traces.entered(phase)
-            await self._say_phase(phase)
+            phases = self.jobs.take_phases(limit)
+            bucket.spend(len(phases))
+            async with asyncio.TaskGroup() as group:
+                for phase in phases:
+                    group.create_task(self._say_phase(phase))
+            await asyncio.sleep(PHASES_WINDOW_S)
 
     async def _say_phase(self, phase: JobPhaseChanged) -> None:
         while True:

@@ -236,6 +236,14 @@ class Jobs:
             self._facts_from = now if self._facts else now + FACTS_S
         return Batch(tuple(pending), tuple(withdrawn), tuple(facts), tuple(settled))
 
+    def take_phases(self, limit: int) -> list[JobPhaseChanged]:
+        """The oldest phases, at most one of a job: they may be said side by side, the next of a job only behind them."""
+        taken: dict[JobId, JobPhaseChanged] = {}
+        while self.phases and len(taken) < limit and self.phases[0].job not in taken:
+            phase = self.phases.popleft()
+            taken[JobId(phase.job)] = phase
+        return list(taken.values())
+
     def _settle(self, record: Record, withdrawn: list[tuple[JobId, int]], wall: float, now: float) -> Job | None:
         """Work a job out. Returns it where it has to be announced; withdraws what was announced and is no more."""
         old, tally = record.job, record.tally()
