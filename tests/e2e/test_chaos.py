@@ -30,7 +30,7 @@ def faults() -> list[Fault]:
 
 
 async def test_under_every_fault_no_promise_is_broken_and_bindings_go_on_soon(platform: Up) -> None:
-    report = await campaign(platform.state, faults(), seed=SEED, nodes=60, rate=8.0, slack=2.0)
+    report = await campaign(platform.state, faults(), seed=SEED, nodes=60, rate=8.0, slack=3.0)
     assert report.violations == [], report.table()
     assert report.bound > 100
     assert len(report.lines) == len(faults())
