@@ -215,6 +215,7 @@ class JobController:
             bucket.spend(len(phases))
             async with asyncio.TaskGroup() as group:
                 for phase in phases:
+                    self._traces.entered(phase)
                     group.create_task(self._say_phase(phase))
             await asyncio.sleep(PHASES_WINDOW_S)
 
