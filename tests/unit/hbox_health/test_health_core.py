@@ -91,6 +91,7 @@ def test_what_a_node_shows_is_what_is_said_of_it_at_once(
 
 def test_good_counts_only_after_a_while_without_a_break() -> None:
     ward = Ward()
+    ward.see()
     ward.see(ready=False)
     assert ward.see() == []
     assert ward.later(20) == []
@@ -255,3 +256,11 @@ def test_only_a_change_of_what_may_be_used_is_told_to_integrators() -> None:
     (second,) = [e for e in ward.see(ready=False, conditions={"XidError": "True"}) if isinstance(e, Publish)]
     assert (first.changed, second.changed) == (True, False)
     assert second.verdict.since == first.verdict.since
+
+
+def test_a_node_that_joins_is_used_as_soon_as_it_is_ready() -> None:
+    ward = Ward()
+    assert said(ward.see(ready=False)) == [(False, (), "not ready")]
+    assert said(ward.see(ready=True)) == [(True, (), "")]
+    assert said(ward.see(ready=False)) == [(False, (), "not ready")]
+    assert said(ward.see(ready=True)) == [], "from now on it has to stay ready for a while"

@@ -10,6 +10,7 @@ does not attract one job after the other:
     no          ACTIVE        RECOVERING from now on
     no          RECOVERING    over when `recover_after_s` have passed
     (a card that is not in the inventory any more shows nothing: its fault stays as it is)
+    (a node that was never seen ready, and of which no verdict stands, joins: its not being ready is over at once when it is)
 
 The verdict is made of the faults, active and recovering: unhealthy by any fault of the node, or when all of its cards are bad; else its bad
 cards. Its generation is above all that were ever published for the node (the last one is read back at start), and follows the clock. A fault
@@ -120,6 +121,7 @@ class _Counted:
 class _Node:
     state: NodeState
     faults: dict[Fault, float | None] = field(default_factory=dict)  #: None = active; else recovering since then
+    joining: bool = False  #: never seen ready
     asked: NodeAction | None = None
     asked_at: float = 0.0
     was_closed: bool = False  #: by us, as the node showed since its faults began
@@ -193,7 +195,7 @@ class Monitor:
         if state.gone:
             return
         if known is None:
-            node = self.nodes[state.name] = _Node(state)
+            node = self.nodes[state.name] = _Node(state, joining=not state.ready)
         else:
             node = known
             node.state = state
@@ -204,6 +206,9 @@ class Monitor:
         }
         for fault in shown:
             node.faults[fault] = None
+        if state.ready and node.joining:
+            node.joining = False
+            node.faults.pop(Fault(FaultKind.NOT_READY), None)
         for fault, recovering in node.faults.items():
             if recovering is None and fault not in shown and fault not in absent:
                 node.faults[fault] = now
@@ -213,6 +218,7 @@ class Monitor:
         if earlier is None:
             return
         if not earlier.healthy:
+            node.joining = False
             node.faults[Fault(FaultKind.EARLIER, earlier.reason)] = now
         for card in earlier.bad_cards:
             node.faults.setdefault(Fault(FaultKind.CARD, card=card), now)
