@@ -170,11 +170,14 @@ async def _books(state: Path, pods: int) -> None:
     """Returns when the platform's books have so many pods on nodes: what went before is digested."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        asked = await asyncio.create_subprocess_exec(
-            HBOX, "--state", state, "-o", "json", "nodes", stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        asked = await asyncio.to_thread(
+            subprocess.run,
+            [HBOX, "--state", state, "-o", "json", "nodes"],
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=False,
         )
-        out, _ = await asked.communicate()
-        found = sum(node["pods"] for node in json.loads(out)["items"]) if asked.returncode == 0 else -1
+        found = sum(node["pods"] for node in json.loads(asked.stdout)["items"]) if asked.returncode == 0 else -1
         if found == pods:
             return
         if time.monotonic() > deadline:
