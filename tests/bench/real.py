@@ -170,19 +170,19 @@ async def _books(state: Path, pods: int) -> None:
     """Returns when the platform's books have so many pods on nodes: what went before is digested."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        asked = await asyncio.to_thread(
-            subprocess.run,
-            [HBOX, "--state", state, "-o", "json", "nodes"],
-            capture_output=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        asked = await asyncio.to_thread(_nodes, state)
         found = sum(node["pods"] for node in json.loads(asked.stdout)["items"]) if asked.returncode == 0 else -1
         if found == pods:
             return
         if time.monotonic() > deadline:
             raise SystemExit(f"the books have {found} pods and not {pods} after {PATIENCE_S:g} s")
         await asyncio.sleep(1)
+
+
+def _nodes(state: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [HBOX, "--state", state, "-o", "json", "nodes"], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
 
 
 def _processes(plane: ControlPlane, others: dict[str, int]) -> dict[str, int]:
