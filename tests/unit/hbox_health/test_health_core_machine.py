@@ -21,7 +21,9 @@ class HealthMachine(RuleBasedStateMachine):
         self.cluster: dict[NodeName, NodeState] = {}
         self.stream: dict[NodeName, Verdict] = {}
         self.decisions: list[Decide] = []
-        self.last_bad: dict[NodeName, float] = {}
+        self.last_bad: dict[NodeName, float] = {}  # a condition
+        self.last_unready: dict[NodeName, float] = {}  # but for nodes that only join
+        self.was_ready: set[NodeName] = set()
         self.core = Monitor(RULES)
         self.step(Synced())
 
@@ -42,9 +44,18 @@ class HealthMachine(RuleBasedStateMachine):
             base |= {"unschedulable": old.unschedulable, "cordoned_by": old.cordoned_by, "cards": old.cards}
             base |= {"ready": old.ready, "conditions": old.conditions}
         state = self.cluster[name] = NodeState(name=name, **(base | facts))
-        if not state.ready or "True" in state.conditions.values():
-            self.last_bad[name] = self.now
+        if state.ready and name not in self.was_ready:
+            self.was_ready.add(name)
+            self.last_unready.pop(name, None)  # it has joined
+        self.note(name, state)
         self.step(NodeSeen(state))
+
+    def note(self, name: NodeName, state: NodeState) -> None:
+        """What is wrong with the node at this moment."""
+        if not state.ready:
+            self.last_unready[name] = self.now
+        if "True" in state.conditions.values():
+            self.last_bad[name] = self.now
 
     @rule(
         name=st.sampled_from(NAMES),
@@ -78,15 +89,16 @@ class HealthMachine(RuleBasedStateMachine):
     def delete(self, name: NodeName) -> None:
         state = self.cluster.pop(name, None)
         self.last_bad.pop(name, None)
+        self.last_unready.pop(name, None)
+        self.was_ready.discard(name)
         self.step(NodeSeen(NodeState(name=name, uid="x", generation=Generation(1), ready=False, gone=True)))
         assert state is None or name not in self.core.nodes
 
     @rule(seconds=st.floats(0.1, 30.0))
     def wait(self, seconds: float) -> None:
-        shown_bad = [n for n, s in self.cluster.items() if not s.ready or "True" in s.conditions.values()]
         self.now += seconds
-        for name in shown_bad:
-            self.last_bad[name] = self.now
+        for name, state in self.cluster.items():
+            self.note(name, state)
         self.step(Ticked())
 
     @rule()
@@ -104,7 +116,7 @@ class HealthMachine(RuleBasedStateMachine):
 
     @invariant()
     def no_node_with_a_fault_in_the_last_seconds_is_called_healthy(self) -> None:
-        for name, at in self.last_bad.items():
+        for name, at in [*self.last_bad.items(), *self.last_unready.items()]:
             if self.now - at < RULES.recover_after_s:
                 assert name in self.stream
                 assert not self.stream[name].healthy
