@@ -22,7 +22,7 @@ from hbox_common.model import (
     Verdict,
     validate_claim,
 )
-from hbox_scheduler.core.actions.allocate import allocate
+from hbox_scheduler.core.seating import allocate
 from hbox_scheduler.core.devices.nvidia import free_percent, pick
 from hbox_scheduler.core.explain.reasons import reasons_of
 from hbox_scheduler.core.plugins import Shape, expected_fragment

@@ -11,11 +11,11 @@ from hbox_common.events import JobVerdict, Placement, Plan
 from hbox_common.model import CardSlice, Generation, NodeName, PlanId, PodRef, PodUid, SchedulerId
 from hbox_common.model.resources import Resources, add
 
-from .actions.allocate import Seat, allocate
 from .explain.reasons import Reasons, reasons_of
 from .jobs import Entry
 from .policy import Policy
 from .queues import Queues
+from .seating import Seat, allocate
 from .state import Booking, Bookings, Columns, Journal
 from .task import Task
 from .view import Views

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from hbox_common.model import CardRequest, NodeTerm, PreferredTerm, Resources, TaskSpec, Toleration
 
-from .state import Amount, Columns
+from .state import Amount, Columns, Ports, ports_of
 
 _Key: TypeAlias = tuple[object, ...]
 
@@ -26,6 +26,8 @@ class Task:
     affinity: tuple[NodeTerm, ...] | None
     preferred: tuple[PreferredTerm, ...]
     tolerations: tuple[Toleration, ...]
+    ports: Ports = ()
+    volumes: tuple[tuple[NodeTerm, ...], ...] = ()
 
 
 class Tasks:
@@ -45,6 +47,7 @@ class Tasks:
             spec.affinity,
             spec.preferred,
             spec.tolerations,
+            spec.volumes,
         )
         task = self._known.get(key)
         if task is not None:
@@ -58,6 +61,8 @@ class Tasks:
             affinity=spec.affinity,
             preferred=spec.preferred,
             tolerations=spec.tolerations,
+            ports=ports_of(spec.requests),
+            volumes=spec.volumes,
         )
         self._known[key] = task
         if len(self._known) > self._keep:

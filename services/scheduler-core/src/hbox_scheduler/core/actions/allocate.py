@@ -1,35 +1,123 @@
-"""allocate: find nodes and cards for equal pods, many at once.
+"""allocate: queues take turns, each serves its first gang, a gang's turn ends when its minimum has places (reference volcano §3).
 
-The journal has what was booked, so that a gang of several tasks can be taken back whole.
+A turn is one statement: a gang that is ready afterwards is committed; one that is promised enough places keeps them for this session, so that nobody
+else takes them, and commits nothing; any other leaves no trace. A member without a place does not hold up the queue: its gang goes on as long as
+its minimum can still be met.
 """
 
-from typing import TypeAlias
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from hbox_common.model import CardSlice
+from ..arrays import Bools
+from ..session.nouns import Gang, GroupPhase, Member, Status, SubGang
+from ..session.placing import Placing
+from ..session.statement import Statement
+from ..session.turns import Turns
 
-from ..devices.nvidia import pick, slices_of
-from ..policy import Policy
-from ..state import Columns, Journal
-from ..task import Task
-from ..view import Views
-
-#: A place for one pod: the node's row, and the slices of its cards.
-Seat: TypeAlias = tuple[int, tuple[CardSlice, ...]]
+if TYPE_CHECKING:
+    from ..session.session import Session
 
 
-def allocate(columns: Columns, views: Views, policy: Policy, *, journal: Journal, task: Task, pods: int) -> list[Seat]:
-    """Book up to `pods` pods of the task, best places first, and return their seats."""
-    found: list[Seat] = []
-    cards = task.cards.count if task.cards is not None else 0
-    while len(found) < pods:
-        rows, counts = views.of(task).best(pods - len(found))
-        if not len(rows):
-            break
-        keys = None
-        if policy.cards is not None and task.cards is not None and cards == 1 and not task.cards.whole:
-            keys = policy.cards.card_keys(columns, rows, task)
-        batch = pick(columns, rows, counts, task, keys)
-        journal.book(batch)
-        slices = slices_of(columns, batch, cards)
-        found.extend(zip(rows.repeat(counts).tolist(), slices, strict=True))
-    return found
+@dataclass(slots=True, eq=False)
+class Worksheet:
+    """Members of a gang that are still to be tried in this session, by sub-gang."""
+
+    gang: Gang
+    pending: dict[SubGang, list[Member]] = field(default_factory=dict)
+
+    @property
+    def left(self) -> bool:
+        return any(self.pending.values())
+
+
+def worksheet_of(session: "Session", gang: Gang) -> Worksheet:
+    sheet = Worksheet(gang)
+    for sub_gang in gang.sub_gangs:
+        members = [m for m in sub_gang.members if m.status is Status.PENDING and not m.best_effort]
+        if members:
+            sheet.pending[sub_gang] = sorted(members, key=session.member_key)
+    return sheet
+
+
+def candidates(session: "Session") -> Iterable[Gang]:
+    """Gangs that allocate looks at. Where no enqueue action stands at the gate, those outside come in here."""
+    gated = "enqueue" in session.conf.actions
+    for gang in session.gangs:
+        if gang.phase is GroupPhase.PENDING:
+            if gated:
+                continue
+            gang.phase = GroupPhase.INQUEUE
+        if why := session.invalid(gang):
+            session.outcome.verdicts[gang.id] = why
+        else:
+            yield gang
+
+
+def run(session: "Session") -> None:
+    sheets = {gang: sheet for gang in candidates(session) if (sheet := worksheet_of(session, gang)).left}
+    turns = Turns(session, sheets)
+    serving = Serving(session)
+    while (queue := turns.next_queue()) is not None:
+        if session.overused(queue):
+            turns.drop(queue)
+            continue
+        gang = turns.of(queue)
+        assert gang is not None
+        if serving.turn(sheets[gang]) and sheets[gang].left:
+            turns.put_back(gang)
+
+
+class Serving:
+    """Gangs' turns on one session."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._placing = Placing(session)
+
+    def turn(self, sheet: Worksheet) -> bool:
+        """One turn of a gang. Returns whether it got anything, so that another turn makes sense."""
+        session, gang = self._session, sheet.gang
+        statement = session.statement()
+        for sub_gang in sorted(sheet.pending, key=session.sub_gang_key):
+            self.fill(statement, sub_gang, sheet.pending[sub_gang])
+            if session.ready(gang) and session.sub_gang_ready(sub_gang):
+                break
+        if not statement.operations:
+            return False
+        if session.ready(gang):
+            statement.commit()
+            return True
+        if not session.pipelined(gang):
+            statement.discard()
+            return False
+        return True
+
+    def fill(self, statement: Statement, sub_gang: SubGang, members: list[Member], within: Bools | None = None) -> None:
+        """Place members in their order until the sub-gang is ready; those tried leave `members`. `within`: `[N]`, rows that may be used."""
+        session = self._session
+        gang = sub_gang.gang
+        queue = session.queues[gang.queue]
+        failed: set[tuple[str, int]] = set()
+        while members:
+            member = members.pop(0)
+            if not session.allocatable(queue, member):
+                continue
+            kind = (member.role, id(member.task))
+            room = None if kind in failed else self._placing.find(member, within)
+            if room is None:
+                failed.add(kind)
+                if _hopeless(gang, member, members):
+                    break
+                continue
+            if room.now:
+                statement.allocate(member, room.row, room.slices)
+            else:
+                statement.pipeline(member, room.row, room.slices)
+            if session.sub_gang_ready(sub_gang) and session.ready(gang):
+                break
+
+
+def _hopeless(gang: Gang, failed: Member, left: list[Member]) -> bool:
+    """Whether the gang cannot reach its minimum without the member that failed."""
+    return failed.gang is gang and gang.ready + gang.waiting + len(left) < gang.min_member

@@ -123,7 +123,7 @@ def pick(columns: Columns, rows: Ints, counts: Ints, task: Task, keys: Floats | 
     request = task.cards
     nothing = np.zeros(0, dtype=np.int64)
     if request is None:
-        return Batch(rows, counts, task.amount, nothing, nothing, 0, nothing)
+        return Batch(rows, counts, task.amount, nothing, nothing, 0, nothing, task.ports)
     fits = seats(columns, rows, request)
     wanted = counts * request.count
     np.minimum(fits, wanted[:, None] if request.count == 1 else 1, out=fits)
@@ -144,7 +144,7 @@ def pick(columns: Columns, rows: Ints, counts: Ints, task: Task, keys: Floats | 
     assert len(positions) == len(card_rows), "more pods than seats"
     need = memory_needed(request, columns.card_memory[card_rows, positions])
     cores = ALL if request.whole else request.cores
-    return Batch(rows, counts, task.amount, card_rows, positions, cores, need)
+    return Batch(rows, counts, task.amount, card_rows, positions, cores, need, task.ports)
 
 
 @lru_cache(maxsize=65_536)

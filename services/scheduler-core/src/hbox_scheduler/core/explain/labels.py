@@ -12,6 +12,8 @@ class Label(StrEnum):
     NODE_SELECTOR_MISMATCH = "NodeSelectorMismatch"
     NODE_AFFINITY_MISMATCH = "NodeAffinityMismatch"
     UNTOLERATED_TAINT = "UntoleratedTaint"
+    VOLUME_NODE_MISMATCH = "VolumeNodeAffinityMismatch"  #: a volume of the pod cannot be reached from the node
+    NODE_PORTS_TAKEN = "NodePortsTaken"  #: another pod holds a host port that is asked for
     DEVICE_INSUFFICIENT = "NodeInsufficientDevice"  #: fewer cards on the node than asked for
     CARD_NOT_HEALTH = "CardNotHealth"
     CARD_TYPE_MISMATCH = "CardTypeMismatch"

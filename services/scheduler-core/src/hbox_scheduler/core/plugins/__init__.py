@@ -4,11 +4,13 @@ from .base import CardChoice, Predicate, Room, Score
 from .binpack import Binpack
 from .fgd import Fgd, Fragments, Mix, Shape, expected_fragment
 from .nodeaffinity import NodeAffinity
+from .nodeports import NodePorts
 from .nodestate import NodeCondition
 from .resources import ResourceRoom
 from .taints import Taints
+from .volumes import VolumeReach
 
 __all__ = [
-    "Binpack", "CardChoice", "Fgd", "Fragments", "Mix", "NodeAffinity", "NodeCondition", "Predicate", "ResourceRoom", "Room", "Score", "Shape",
-    "Taints", "expected_fragment",
+    "Binpack", "CardChoice", "Fgd", "Fragments", "Mix", "NodeAffinity", "NodeCondition", "NodePorts", "Predicate", "ResourceRoom", "Room", "Score", "Shape",
+    "Taints", "VolumeReach", "expected_fragment",
 ]  # fmt: skip

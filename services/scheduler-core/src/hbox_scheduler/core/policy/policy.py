@@ -15,12 +15,14 @@ from ..plugins import (
     Mix,
     NodeAffinity,
     NodeCondition,
+    NodePorts,
     Predicate,
     ResourceRoom,
     Room,
     Score,
     Shape,
     Taints,
+    VolumeReach,
 )
 from ..state import Columns
 from ..task import Task
@@ -94,8 +96,8 @@ def policy_of(name: PolicyName, *, mix: Mapping[Shape, float] | None = None, str
     Under FGD what a pod prefers comes first (0 to 100 per plugin), fragmentation decides among equals (a few cards at most).
     """
     affinity, taints = NodeAffinity(), Taints()
-    predicates = (NodeCondition(), affinity, taints)
-    rooms = (ResourceRoom(cards=False), CardRoom(), ResourceRoom(cards=True))
+    predicates = (NodeCondition(), affinity, taints, VolumeReach())
+    rooms = (NodePorts(), ResourceRoom(cards=False), CardRoom(), ResourceRoom(cards=True))
     if name is PolicyName.BINPACK:
         return Policy(predicates, rooms, ((Binpack(), 1.0), (affinity, 1.0), (taints, 1.0)))
     fgd = Fgd(Mix(mix), stranding=stranding)

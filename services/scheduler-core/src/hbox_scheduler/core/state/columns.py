@@ -4,20 +4,25 @@ Nodes are rows; a node that goes leaves its row to the next newcomer. Amounts ar
 resources; cards are `[N, D]`, ordered by their index on the node, with `card_index` -1 where a node has fewer than D. Integers are added and
 taken away, so that undoing restores every cell exactly.
 
+`leaving` and `card_*_leaving` hold what will go once those who leave have left, less what is promised to others: `future()` shows the columns
+as they will be then.
+
 Three logs tell readers what to look at again: `changes` (any cell of a row), `described` (what does not depend on bookings: labels, health,
 sizes) and `risen` (rows that may take more than before: what wakes waiting jobs).
 """
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 
-from hbox_common.model import Card, CardSlice, NodeName, NodeState, Verdict
+from hbox_common.model import Card, CardSlice, NodeName, NodeState, Verdict, is_host_port
 
 from ..arrays import Bools, Ints
 from .changelog import ChangeLog
+from .hostports import HostPorts, Ports
 from .interning import Descriptions, grown
 
 #: Resource columns and the units of each: a request, resolved once.
@@ -37,6 +42,7 @@ class Batch:
     card_positions: Ints
     cores: int
     memory_mib: Ints
+    ports: Ports = ()
 
 
 class Columns:
@@ -58,6 +64,7 @@ class Columns:
         self.healthy: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.allocatable: Ints = np.zeros((_RESOURCES, _ROWS), dtype=np.int64)
         self.used: Ints = np.zeros((_RESOURCES, _ROWS), dtype=np.int64)
+        self.leaving: Ints = np.zeros((_RESOURCES, _ROWS), dtype=np.int64)
         self.card_index: Ints = np.full((_ROWS, _CARDS), -1, dtype=np.int64)
         self.card_memory: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
         self.card_shares: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
@@ -66,7 +73,11 @@ class Columns:
         self.card_cores_used: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
         self.card_memory_used: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
         self.card_pods: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.card_cores_leaving: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.card_memory_leaving: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.card_pods_leaving: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
         self.descriptions = Descriptions(_ROWS)
+        self.ports, self.ports_leaving = HostPorts(), HostPorts()
 
         self.changes = ChangeLog()
         self.described = ChangeLog()
@@ -82,11 +93,17 @@ class Columns:
             if found == len(self.allocatable):
                 self.allocatable = grown(self.allocatable, 0, 2 * found)
                 self.used = grown(self.used, 0, 2 * found)
+                self.leaving = grown(self.leaving, 0, 2 * found)
         return found
 
+    @property
+    def resources(self) -> Mapping[str, int]:
+        """The row of each resource met so far."""
+        return self._resource
+
     def amount(self, requests: Mapping[str, int]) -> Amount:
-        """The request's positive amounts, by resource column, in the request's order."""
-        return tuple((self.resource(name), units) for name, units in requests.items() if units > 0)
+        """The request's positive amounts, by resource column, in the request's order; host ports have no columns."""
+        return tuple((self.resource(name), units) for name, units in requests.items() if units > 0 and not is_host_port(name))
 
     def model(self, name: str) -> int:
         return self._model.setdefault(name, len(self._model))
@@ -159,9 +176,11 @@ class Columns:
     def clear_usage(self, row: int) -> None:
         """Nothing booked on this row."""
         self.used[:, row] = 0
-        self.card_cores_used[row] = 0
-        self.card_memory_used[row] = 0
-        self.card_pods[row] = 0
+        self.leaving[:, row] = 0
+        self.ports.clear(row)
+        self.ports_leaving.clear(row)
+        for field in _CARD_BOOKS:
+            getattr(self, field)[row] = 0
 
     def _judge(self, row: int, cards: Sequence[Card]) -> None:
         verdict = self.verdicts.get(self.names[row])
@@ -180,6 +199,8 @@ class Columns:
         """Book a batch (`times=1`) or take it back (`times=-1`). Taking back is not logged as a rise: nobody saw the rows lower."""
         for column, units in batch.amount:
             self.used[column, batch.rows] += times * units * batch.counts
+        for name, units in batch.ports:
+            self.ports.book(batch.rows.repeat(batch.counts).tolist(), name, times * units)
         if batch.card_rows.size:
             cells = batch.card_rows * self.card_index.shape[1] + batch.card_positions
             np.add.at(self.card_cores_used.reshape(-1), cells, times * batch.cores)
@@ -190,20 +211,48 @@ class Columns:
     def book(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice], times: int = 1) -> None:
         """Book one pod on one row, or take it back. Slices of cards that the node does not have count nowhere."""
         for name, units in requests.items():
-            if units:
+            if name not in self._resource and is_host_port(name):
+                self.ports.book((row,), name, times * units)
+            elif units:
                 column = self.resource(name)  # first: it may put larger arrays in place
                 self.used[column, row] += times * units
-        if slices:
-            index = self.card_index[row].tolist()
-            for s in slices:
-                if s.index in index:
-                    position = index.index(s.index)
-                    self.card_cores_used[row, position] += times * s.cores
-                    self.card_memory_used[row, position] += times * s.memory_mib
-                    self.card_pods[row, position] += times
+        for position, s in self._positions(row, slices):
+            self.card_cores_used[row, position] += times * s.cores
+            self.card_memory_used[row, position] += times * s.memory_mib
+            self.card_pods[row, position] += times
         self.changes.add(row)
         if times < 0:
             self.risen.add(row)
+
+    def depart(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice], times: int = 1) -> None:
+        """What is booked for one pod will go (`times=1`), or what will be free is promised to one (`times=-1`)."""
+        for name, units in requests.items():
+            if is_host_port(name):
+                self.ports_leaving.book((row,), name, times * units)
+            elif units:
+                column = self.resource(name)
+                self.leaving[column, row] += times * units
+        for position, s in self._positions(row, slices):
+            self.card_cores_leaving[row, position] += times * s.cores
+            self.card_memory_leaving[row, position] += times * s.memory_mib
+            self.card_pods_leaving[row, position] += times
+
+    def future(self) -> Self:
+        """The columns as they will be once all that leaves has left and all that is promised has come. To be read only, and at once: bookings
+        made later do not show in it."""
+        view = copy(self)
+        view.used = self.used - self.leaving
+        view.ports = self.ports.without(self.ports_leaving)
+        view.card_cores_used = self.card_cores_used - self.card_cores_leaving
+        view.card_memory_used = self.card_memory_used - self.card_memory_leaving
+        view.card_pods = self.card_pods - self.card_pods_leaving
+        return view
+
+    def _positions(self, row: int, slices: Sequence[CardSlice]) -> list[tuple[int, CardSlice]]:
+        if not slices:
+            return []
+        index = self.card_index[row].tolist()
+        return [(index.index(s.index), s) for s in slices if s.index in index]
 
     # Growth.
 
@@ -224,7 +273,7 @@ class Columns:
     def _grow_rows(self, rows: int) -> None:
         for field in ("alive", "ready", "schedulable", "healthy"):
             setattr(self, field, grown(getattr(self, field), 0, rows))
-        for field in ("allocatable", "used"):
+        for field in ("allocatable", "used", "leaving"):
             setattr(self, field, grown(getattr(self, field), 1, rows))
         for field in _CARD_FIELDS:
             setattr(self, field, grown(getattr(self, field), 0, rows, -1 if field == "card_index" else 0))
@@ -235,6 +284,7 @@ class Columns:
             setattr(self, field, grown(getattr(self, field), 1, cards, -1 if field == "card_index" else 0))
 
 
-_CARD_FIELDS = (
-    "card_index", "card_memory", "card_shares", "card_model", "card_ok", "card_cores_used", "card_memory_used", "card_pods",
+_CARD_BOOKS = (
+    "card_cores_used", "card_memory_used", "card_pods", "card_cores_leaving", "card_memory_leaving", "card_pods_leaving",
 )  # fmt: skip
+_CARD_FIELDS = ("card_index", "card_memory", "card_shares", "card_model", "card_ok", *_CARD_BOOKS)

@@ -1,0 +1,13 @@
+"""enqueue: the gate before everything else. A gang passes when the policy lets it, so that its pods are not created in vain."""
+
+from ..session.nouns import GroupPhase
+from ..session.session import Session
+from ..session.turns import Turns
+
+
+def run(session: Session) -> None:
+    """Queues in turn, one gang a turn, each in its order; those that pass are INQUEUE."""
+    turns = Turns(session, (gang for gang in session.gangs if gang.phase is GroupPhase.PENDING))
+    while (gang := turns.next()) is not None:
+        if gang.min_resources is None or session.enqueueable(gang):
+            session.enqueue(gang)

@@ -1,0 +1,19 @@
+"""Actions by their names in volcano-scheduler.conf."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from ..session.session import Session
+from . import allocate, backfill, enqueue
+
+Action: TypeAlias = Callable[[Session], None]
+
+ACTIONS: Mapping[str, Action] = {
+    "enqueue": enqueue.run,
+    "allocate": allocate.run,
+    "backfill": backfill.run,
+}
+
+
+def run_action(name: str, session: Session) -> None:
+    ACTIONS[name](session)

@@ -1,0 +1,130 @@
+"""gang: a gang starts whole or not at all, and loses members only as long as it stays whole (reference volcano §4)."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..session.hooks import Vote
+from ..session.nouns import HOLDING, Gang, Member, Status, SubGang
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+_VALID = HOLDING | {Status.PENDING, Status.PIPELINED, Status.SUCCEEDED}
+
+
+class GangPlugin:
+    """Minimums: minMember of the gang, minTaskMember of each role, subGroupSize and minSubGroups. Role minimums count only where they are no
+    more than minMember in all."""
+
+    name = "gang"
+
+    def __init__(self, conf: "PluginConf") -> None:
+        """No arguments."""
+
+    def open(self, session: "Session") -> None:
+        """Nothing to compute: the gangs themselves are counted when asked."""
+
+    def valid(self, gang: Gang) -> str:
+        there = gang.count(*_VALID)
+        if there < gang.min_member:
+            return f"GangIncomplete: the gang needs {gang.min_member} pods and {there} exist; create the missing ones or lower minMember"
+        if roles_count(gang):
+            roles = Counter(member.role for member in gang.of(*_VALID))
+            for role, minimum in gang.min_task_member.items():
+                if roles[role] < minimum:
+                    return f"GangIncomplete: task {role or '(without a name)'} needs {minimum} pods and {roles[role]} exist"
+        for policy in gang.sub_gang_policies:
+            whole = [
+                group
+                for group in gang.sub_gangs
+                if group.policy is policy and sum(member.status in _VALID for member in group.members) >= policy.size
+            ]
+            if len(whole) < policy.min_sub_gangs:
+                return f"GangIncomplete: {policy.min_sub_gangs} sub-groups {policy.name} of {policy.size} are needed and {len(whole)} exist"
+        return ""
+
+    def gang_key(self, gang: Gang) -> bool:
+        """Those that are not ready come first."""
+        return self.ready(gang)
+
+    def sub_gang_key(self, sub_gang: SubGang) -> bool:
+        return self.sub_gang_ready(sub_gang)
+
+    def ready(self, gang: Gang) -> bool:
+        return gang.ready >= gang.min_member and _roles_hold(gang, waiting=False) and _sub_gangs_hold(gang, waiting=False)
+
+    def sub_gang_ready(self, sub_gang: SubGang) -> bool:
+        return _there(sub_gang, waiting=False) >= _size(sub_gang)
+
+    def pipelined(self, gang: Gang) -> Vote:
+        enough = (
+            gang.ready + gang.waiting >= gang.min_member
+            and _roles_hold(gang, waiting=True)
+            and _sub_gangs_hold(gang, waiting=True)
+        )
+        return Vote.PERMIT if enough else Vote.REJECT
+
+    def sub_gang_pipelined(self, sub_gang: SubGang) -> Vote:
+        return Vote.PERMIT if _there(sub_gang, waiting=True) >= _size(sub_gang) else Vote.REJECT
+
+    def starving(self, gang: Gang) -> bool:
+        """Whether it has not yet what it needs to run."""
+        return gang.ready + gang.waiting < gang.min_member or not _roles_hold(gang, waiting=True)
+
+    def preemptable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
+        """Members of which their gang has more than it needs; each one named counts."""
+        left: dict[Gang, int] = {}
+        roles: dict[Gang, Counter[str]] = {}
+        victims: list[Member] = []
+        for member in candidates:
+            gang = member.gang
+            if gang not in left:
+                left[gang] = gang.ready
+                roles[gang] = Counter(m.role for m in gang.members if _counts(m))
+            minimum = gang.min_task_member.get(member.role, 0) if roles_count(gang) else 0
+            if left[gang] > gang.min_member and roles[gang][member.role] > minimum:
+                left[gang] -= 1
+                roles[gang][member.role] -= 1
+                victims.append(member)
+        return victims
+
+    reclaimable = preemptable
+
+
+def roles_count(gang: Gang) -> bool:
+    """Whether the minimums of roles matter: Volcano ignores them where minMember is less than their sum."""
+    return bool(gang.min_task_member) and gang.min_member >= sum(gang.min_task_member.values())
+
+
+def _counts(member: Member) -> bool:
+    return (
+        member.status in HOLDING
+        or member.status is Status.SUCCEEDED
+        or (member.status is Status.PENDING and member.best_effort)
+    )
+
+
+def _there(sub_gang: SubGang, *, waiting: bool) -> int:
+    return sum(_counts(member) or (waiting and member.status is Status.PIPELINED) for member in sub_gang.members)
+
+
+def _size(sub_gang: SubGang) -> int:
+    """What the sub-gang needs: its own size, and as the only one of its gang the gang's minimum."""
+    return sub_gang.size if sub_gang.policy is not None or len(sub_gang.gang.sub_gangs) == 1 else 0
+
+
+def _roles_hold(gang: Gang, *, waiting: bool) -> bool:
+    if not roles_count(gang):
+        return True
+    roles = Counter(m.role for m in gang.members if _counts(m) or (waiting and m.status is Status.PIPELINED))
+    return all(roles[role] >= minimum for role, minimum in gang.min_task_member.items())
+
+
+def _sub_gangs_hold(gang: Gang, *, waiting: bool) -> bool:
+    for policy in gang.sub_gang_policies:
+        whole = sum(_there(group, waiting=waiting) >= policy.size for group in gang.sub_gangs if group.policy is policy)
+        if whole < policy.min_sub_gangs:
+            return False
+    return True

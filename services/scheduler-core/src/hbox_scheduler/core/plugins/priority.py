@@ -1,0 +1,55 @@
+"""priority: who is served first, and who may take from whom (reference volcano §4)."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..session.nouns import Gang, Member, Status
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+#: Sets a member's priority among its gang, in place of the pod's.
+TASK_PRIORITY = "volcano.sh/task-priority"
+
+
+class PriorityPlugin:
+    """Gangs by their priority class, members by the pod's priority. Equal priority is never a victim."""
+
+    name = "priority"
+
+    def __init__(self, conf: "PluginConf") -> None:
+        """No arguments."""
+
+    def open(self, session: "Session") -> None:
+        """Nothing to compute."""
+
+    def gang_key(self, gang: Gang) -> int:
+        return -gang.priority
+
+    def member_key(self, member: Member) -> int:
+        return -priority_of(member)
+
+    def starving(self, gang: Gang) -> bool:
+        return gang.ready + gang.waiting < len(gang.members) - gang.count(Status.GATED)
+
+    def preemptable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
+        """Members of gangs of lower priority; within one gang members of lower priority."""
+        return [
+            member
+            for member in candidates
+            if (
+                member.gang.priority < claimant.gang.priority
+                if member.gang is not claimant.gang
+                else priority_of(member) < priority_of(claimant)
+            )
+        ]
+
+    def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:
+        return list(candidates) if reclaim else [m for m in candidates if m.gang.priority < claimant.priority]
+
+
+def priority_of(member: Member) -> int:
+    """Among its gang."""
+    written = member.annotations.get(TASK_PRIORITY, "")
+    return int(written) if written.lstrip("-").isdigit() else member.priority

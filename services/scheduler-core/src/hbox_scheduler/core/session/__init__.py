@@ -1,0 +1,29 @@
+"""Sessions: a cluster, a policy's plugins, and the journal of what they decide."""
+
+from .hooks import Hooks, Key, Plugin, Vote
+from .nouns import (
+    EVICTABLE,
+    HOLDING,
+    Cluster,
+    DisruptionBudget,
+    Gang,
+    GroupPhase,
+    HyperNode,
+    Member,
+    QueueInfo,
+    ResourceQuota,
+    Status,
+    SubGang,
+    SubGangPolicy,
+    TopologyMode,
+    TopologyWish,
+)
+from .placing import Placing, Room
+from .session import Eviction, Outcome, Session
+from .statement import Operation, Statement
+
+__all__ = [
+    "EVICTABLE", "HOLDING", "Cluster", "DisruptionBudget", "Eviction", "Gang", "GroupPhase", "Hooks", "HyperNode", "Key", "Member", "Operation",
+    "Outcome", "Placing", "Plugin", "QueueInfo", "ResourceQuota", "Room", "Session", "Statement", "Status", "SubGang", "SubGangPolicy", "TopologyMode",
+    "TopologyWish", "Vote",
+]  # fmt: skip

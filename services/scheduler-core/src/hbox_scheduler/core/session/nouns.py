@@ -1,0 +1,232 @@
+"""What a session works on: members (one pod each), gangs, sub-gangs and queues, as they stand at its beginning.
+
+A `Member` points to its interned `Task`, which holds all that equal pods share; node rows are those of the columns. Amounts are `int64[R]` in base
+units, R = the resource columns known when the session opened.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum, auto
+
+from hbox_common.model import CardSlice, JobId, NodeName, PodUid, QueueName, QueuePhase, Resources
+
+from ..arrays import Ints
+from ..task import Task
+
+
+class Status(Enum):
+    """Where a member stands. Volcano's task statuses, but for those that only its bind workers need."""
+
+    PENDING = auto()
+    GATED = auto()  #: has scheduling gates: not looked at, but it exists
+    ALLOCATED = auto()  #: given a place that is free now, in this session
+    PIPELINED = auto()  #: promised a place that victims have yet to leave, in this session
+    BOUND = auto()  #: has a node and does not run yet
+    RUNNING = auto()
+    RELEASING = auto()  #: leaving, or evicted in this session
+    SUCCEEDED = auto()
+    FAILED = auto()
+
+
+#: Hold their places now.
+HOLDING = frozenset({Status.ALLOCATED, Status.BOUND, Status.RUNNING})
+
+#: May be evicted.
+EVICTABLE = frozenset({Status.BOUND, Status.RUNNING})
+
+
+class GroupPhase(StrEnum):
+    """Volcano's PodGroup phases."""
+
+    PENDING = "Pending"
+    INQUEUE = "Inqueue"
+    RUNNING = "Running"
+    UNKNOWN = "Unknown"
+    COMPLETED = "Completed"
+
+
+class TopologyMode(StrEnum):
+    HARD = "hard"
+    SOFT = "soft"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyWish:
+    """PodGroup `networkTopology`: in one domain of at most this tier (hard), or as low as possible (soft). No tier = no limit."""
+
+    mode: TopologyMode
+    highest_tier: int | None = None
+    highest_tier_name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubGangPolicy:
+    """One entry of PodGroup `subGroupPolicy`: members with equal values of the labels form one sub-gang each."""
+
+    name: str
+    labels: tuple[str, ...] = ()  #: matchLabelKeys
+    selector: Mapping[str, str] = field(default_factory=dict)  #: labelSelector.matchLabels
+    size: int = 1  #: members of one sub-gang that have to be placed together (subGroupSize)
+    min_sub_gangs: int = 0
+    topology: TopologyWish | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One pod of a gang. Compared by identity."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    gang: "Gang"
+    role: str  #: its task in the job (label or annotation volcano.sh/task-spec); "" where it has none
+    task: Task
+    request: Ints  #: `[R]`, without `pods`
+    created_at: float
+    priority: int = 1  #: of the pod; Volcano's default where it has none
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    status: Status = Status.PENDING
+    row: int = -1  #: the node's row while it has, or is promised, a place
+    slices: tuple[CardSlice, ...] = ()
+    preemptable: bool = True
+    never_preempts: bool = False  #: preemptionPolicy: Never
+    nominated: NodeName | None = None
+    started_at: float | None = None
+    sub_gang: "SubGang | None" = None
+
+    @property
+    def id(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def best_effort(self) -> bool:
+        """Asks for nothing that is counted: `allocate` leaves it to `backfill`."""
+        return not self.request.any() and self.task.cards is None
+
+
+@dataclass(slots=True, eq=False)
+class SubGang:
+    """Members that a topology domain or a minimum binds together. A gang without policies has exactly one, named ""."""
+
+    name: str
+    gang: "Gang"
+    policy: SubGangPolicy | None
+    members: list[Member] = field(default_factory=list)
+    allocated_domain: str = ""  #: HyperNode in which its running members are
+
+    @property
+    def size(self) -> int:
+        """Members that have to be placed together."""
+        return self.policy.size if self.policy is not None else self.gang.min_member
+
+
+@dataclass(slots=True, eq=False)
+class Gang:
+    """A PodGroup with its pods (or a bare pod, as a gang of one). Compared by identity."""
+
+    id: JobId
+    namespace: str
+    name: str
+    queue: QueueName
+    priority: int
+    min_member: int
+    created_at: float
+    phase: GroupPhase = GroupPhase.INQUEUE
+    min_task_member: Mapping[str, int] = field(default_factory=dict)  #: by role
+    min_resources: Resources | None = None
+    topology: TopologyWish | None = None
+    sub_gang_policies: tuple[SubGangPolicy, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    preemptable: bool = True  #: volcano.sh/preemptable of the PodGroup
+    allocated_domain: str = ""
+    members: list[Member] = field(default_factory=list)
+    sub_gangs: list[SubGang] = field(default_factory=list)
+    problem: str = ""  #: why it cannot be scheduled as written
+    nominated_domain: str = ""
+
+    def of(self, *statuses: Status) -> Iterator[Member]:
+        return (member for member in self.members if member.status in statuses)
+
+    def count(self, *statuses: Status) -> int:
+        return sum(member.status in statuses for member in self.members)
+
+    @property
+    def ready(self) -> int:
+        """Members that count for the minimum: with a place, finished, or best effort and waiting."""
+        return sum(
+            member.status in HOLDING
+            or member.status is Status.SUCCEEDED
+            or (member.status is Status.PENDING and member.best_effort)
+            for member in self.members
+        )
+
+    @property
+    def waiting(self) -> int:
+        """Members that are promised a place."""
+        return self.count(Status.PIPELINED)
+
+
+@dataclass(slots=True, eq=False)
+class QueueInfo:
+    """A Volcano Queue. Amounts are by resource name; a resource that `capability` does not name is not limited."""
+
+    name: QueueName
+    weight: int = 1
+    priority: int = 0
+    parent: QueueName | None = None
+    capability: Resources = field(default_factory=dict)
+    deserved: Resources = field(default_factory=dict)
+    guarantee: Resources = field(default_factory=dict)
+    reclaimable: bool = True
+    phase: QueuePhase = QueuePhase.OPEN
+    created_at: float = 0.0
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    node_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """`requiredAffinity`, `preferredAffinity`, `requiredAntiAffinity`, `preferredAntiAffinity` -> node group names (spec.affinity)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HyperNode:
+    """A topology domain: its tier (1 = leaf) and what is below, by exact name, pattern or label."""
+
+    name: str
+    tier: int
+    tier_name: str = ""
+    nodes: tuple[NodeName, ...] = ()  #: members of type Node, resolved
+    children: tuple[str, ...] = ()  #: members of type HyperNode, resolved
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget: `allowed` more of the members that it selects may go."""
+
+    namespace: str
+    name: str
+    selector: Mapping[str, str]
+    allowed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceQuota:
+    """What a namespace may ask for in all (`hard`), and what it has asked for already (`used`); by quota key, such as requests.cpu."""
+
+    namespace: str
+    name: str
+    hard: Resources
+    used: Resources = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """All that a session is opened on beside the nodes, which are in the columns."""
+
+    gangs: list[Gang]
+    queues: list[QueueInfo]
+    hypernodes: list[HyperNode] = field(default_factory=list)
+    budgets: list[DisruptionBudget] = field(default_factory=list)
+    quotas: list[ResourceQuota] = field(default_factory=list)
+    namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    priority_classes: Mapping[str, int] = field(default_factory=dict)

@@ -1,0 +1,125 @@
+"""Where one member can go, and which of those places is best.
+
+A node takes a member where no plugin's filter fails it, its resources cover the request, and enough of its cards are free. Resources and cards are
+the engine's own business and always hold; filters and scores are the policy's. `books` is either the columns as they are, or `columns.future()`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hbox_common.model import CardSlice
+
+from ..arrays import Bools, Floats
+from ..devices.nvidia import CardRoom, pick, slices_of
+from ..plugins.resources import ResourceRoom
+from ..state import Columns
+from .nouns import Member
+
+if TYPE_CHECKING:
+    from .session import Session
+
+_ROOMS = (ResourceRoom(cards=False), CardRoom(), ResourceRoom(cards=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """A place for a member: the row, and whether it is free now (else it has to wait for those who leave)."""
+
+    row: int
+    now: bool
+    slices: tuple[CardSlice, ...]
+
+
+class Placing:
+    """Answers about places, on the session's columns as they are when asked."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._columns = session.columns
+
+    def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:
+        """Label and mask `[N]`, all rules in the order in which reasons are given: filters, resources, cards, the count of cards."""
+        for _, hook in self._session.filters():
+            yield from hook(member, books)
+        yield from self.room_failures(member, books)
+
+    def room_failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:
+        """As `failures`, but what is booked alone."""
+        rows = slice(0, books.size)
+        for room in _ROOMS:
+            yield from room.failures(books, rows, member.task)
+
+    def allowed(self, member: Member, books: Columns) -> Bools:
+        """`[N]`: alive nodes that no plugin's filter fails, whatever is booked there."""
+        mask = books.alive[: books.size].copy()
+        for _, hook in self._session.filters():
+            for _, fails in hook(member, books):
+                mask &= ~fails
+        return mask
+
+    def fits(self, member: Member, books: Columns) -> Bools:
+        """`[N]`: nodes with room, by resources and cards alone."""
+        rows = slice(0, books.size)
+        mask = np.ones(books.size, dtype=np.bool_)
+        for room in _ROOMS:
+            capacity = room.capacity(books, rows, member.task)
+            if capacity is not None:
+                mask &= capacity > 0
+        return mask
+
+    def scores(self, member: Member, books: Columns, candidates: Bools) -> Floats:
+        """`[N]`: the sum over the plugins; meaningful at the candidates `[N]`."""
+        total = np.zeros(books.size, dtype=np.float64)
+        for _, _, score in self.scores_by_plugin(member, books, candidates):
+            total += score
+        return total
+
+    def scores_by_plugin(self, member: Member, books: Columns, candidates: Bools) -> Iterator[tuple[str, str, Floats]]:
+        """Plugin, hook, `[N]`."""
+        for name, plugin, hook in self._session.scorers():
+            score = hook(member, books, candidates) if name == "normalised" else hook(member, books)
+            if score is not None:
+                yield plugin.name, name, score
+
+    def best(self, member: Member, candidates: Bools, books: Columns | None = None) -> int:
+        """The best row of the candidates `[N]`, of which there must be one; equal ones by row."""
+        scores = self.scores(member, books or self._columns, candidates)
+        scores[~candidates] = -np.inf
+        chosen = self._session.best_node(member, scores)
+        return chosen if chosen is not None and candidates[chosen] else int(scores.argmax())
+
+    def find(self, member: Member, within: Bools | None = None, *, future: bool = True) -> Room | None:
+        """The best place for a member: one that is free now, else (`future`) one that will be. None = there is none.
+
+        within: `[N]`, rows to be looked at; None = all.
+        """
+        columns = self._columns
+        allowed = self.allowed(member, columns)
+        if within is not None:
+            allowed &= within
+        if not allowed.any():
+            return None
+        now = allowed & self.fits(member, columns)
+        if member.nominated is not None and (row := self._session.row(member.nominated)) is not None and now[row]:
+            return Room(row, True, self.slices(member, row, columns))
+        if now.any():
+            row = self.best(member, now)
+            return Room(row, True, self.slices(member, row, columns))
+        if not future:
+            return None
+        books = columns.future()
+        later = allowed & self.fits(member, books)
+        if not later.any():
+            return None
+        row = self.best(member, later, books)
+        return Room(row, False, self.slices(member, row, books))
+
+    def slices(self, member: Member, row: int, books: Columns) -> tuple[CardSlice, ...]:
+        """The cards that the member takes on this row, which must have room for it."""
+        if member.task.cards is None:
+            return ()
+        batch = pick(books, np.array([row], dtype=np.int64), np.array([1], dtype=np.int64), member.task)
+        return slices_of(books, batch, member.task.cards.count)[0]

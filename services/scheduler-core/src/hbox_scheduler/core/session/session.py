@@ -1,0 +1,331 @@
+"""One scheduling session: the cluster as it stands, a policy's plugins, and the rules by which their answers become one.
+
+Combination (reference volcano §2): orders - the first plugin whose keys differ decides, then creation, then id. Gates and filters - all must
+agree; overused - one is enough. Votes - inside a tier a reject decides, then a permit; a tier that abstains passes on. Starving - the first tier that has the
+hook. Victims - inside a tier the lists are intersected; the first tier with an answer that is not empty decides.
+
+One rule differs from Volcano's: a tier in which plugins answered, and agreed on nobody, is final (there a later tier is asked, so that
+victims protected by one plugin are given away by the next).
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import NodeName, QueueName, Resources
+from hbox_common.model.resources import PODS
+
+from ..arrays import Bools, Floats, Ints
+from ..state import Columns
+from .hooks import Key, Plugin, Vote
+from .nouns import Cluster, Gang, GroupPhase, Member, QueueInfo, Status, SubGang
+from .statement import Kind, Operation, Statement
+
+if TYPE_CHECKING:
+    from ..policy.conf import Conf
+
+_FINISHED = (Status.SUCCEEDED, Status.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    member: Member
+    row: int
+    claimant: Gang | None
+    reason: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a session decided: committed operations only."""
+
+    bindings: list[Member] = field(default_factory=list)
+    evictions: list[Eviction] = field(default_factory=list)
+    nominations: list[Member] = field(default_factory=list)
+    verdicts: dict[str, str] = field(default_factory=dict)  #: gang id -> why it waits, where it is not about nodes
+
+    def take(self, operations: Iterable[Operation]) -> None:
+        for done in operations:
+            match done.kind:
+                case Kind.ALLOCATE:
+                    self.bindings.append(done.member)
+                case Kind.PIPELINE:
+                    self.nominations.append(done.member)
+                case Kind.EVICT:
+                    self.evictions.append(Eviction(done.member, done.row, done.claimant, done.reason))
+
+
+class Session:
+    """Opened on a cluster for a number of actions. Single-threaded; what it changes are the columns, the members, and its outcome."""
+
+    def __init__(
+        self, *, columns: Columns, cluster: Cluster, conf: "Conf", tiers: Sequence[Sequence[Plugin]], now: float = 0.0
+    ) -> None:
+        """`tiers`: the plugins of `conf`, in its order (`policy.registry.plugins_of`). Raises InvalidRequest where they contradict each other."""
+        self.columns = columns
+        self.cluster = cluster
+        self.conf = conf
+        self.now = now
+        self.outcome = Outcome()
+        self.queues: dict[QueueName, QueueInfo] = {queue.name: queue for queue in cluster.queues}
+        self.gangs: list[Gang] = sorted(cluster.gangs, key=lambda gang: (gang.created_at, gang.id))
+        self.rows: Ints = np.flatnonzero(columns.alive[: columns.size]).astype(np.int64)
+        self.total: Ints = columns.allocatable[:, self.rows].sum(axis=1) if len(self.rows) else self.zeros()
+        self.counted: Bools = np.ones(len(self.total), dtype=np.bool_)  #: dimensions that quotas look at: all but `pods`
+        if PODS in columns.resources:
+            self.counted[columns.resources[PODS]] = False
+        self._tiers = tiers
+        self._hooks: dict[str, list[list[tuple[Plugin, Callable[..., Any]]]]] = {}
+        for tier, confs in zip(tiers, conf.tiers, strict=True):
+            for plugin, plugin_conf in zip(tier, confs, strict=True):
+                if plugin.name != plugin_conf.name:
+                    raise InvalidRequest(f"plugin {plugin.name} stands where the policy has {plugin_conf.name}")
+        self._placed = [hook for tier in self._of("placed") for _, hook in tier]
+        self._displaced = [hook for tier in self._of("displaced") for _, hook in tier]
+        for gang in self.gangs:
+            form_sub_gangs(gang)
+        for tier in tiers:
+            for plugin in tier:
+                plugin.open(self)
+
+    # What plugins and actions ask about the cluster.
+
+    def zeros(self) -> Ints:
+        """`[R]`"""
+        return np.zeros(len(self.columns.allocatable), dtype=np.int64)
+
+    def vector(self, amounts: Mapping[str, int]) -> Ints:
+        """`[R]` base units. Resources that no node and no pod named before the session opened are left out: nobody can have any."""
+        out = self.zeros()
+        resources = self.columns.resources
+        for name, units in amounts.items():
+            if name in resources:
+                out[resources[name]] = units
+        return out
+
+    def amounts(self, vector: Ints) -> Resources:
+        """The reverse of `vector`, without what is 0."""
+        return {name: int(vector[column]) for name, column in self.columns.resources.items() if vector[column]}
+
+    def node(self, row: int) -> NodeName:
+        return self.columns.names[row]
+
+    def row(self, node: NodeName) -> int | None:
+        return self.columns.row_of.get(node)
+
+    def statement(self) -> Statement:
+        return Statement(self)
+
+    def has(self, plugin: str) -> bool:
+        return any(one.name == plugin for tier in self._tiers for one in tier)
+
+    def arguments(self, action: str) -> Mapping[str, Any]:
+        """The action's part of `configurations`."""
+        return self.conf.arguments.get(action, {})
+
+    # Events.
+
+    def placed(self, member: Member, row: int) -> None:
+        for hook in self._placed:
+            hook(member, row)
+
+    def displaced(self, member: Member, row: int) -> None:
+        for hook in self._displaced:
+            hook(member, row)
+
+    # Orders.
+
+    def queue_key(self, queue: QueueInfo) -> Key:
+        return (*self._keys("queue_key", queue), queue.created_at, queue.name)
+
+    def gang_key(self, gang: Gang) -> Key:
+        return (*self._keys("gang_key", gang), gang.created_at, gang.id)
+
+    def sub_gang_key(self, sub_gang: SubGang) -> Key:
+        return (*self._keys("sub_gang_key", sub_gang), sub_gang.name)
+
+    def member_key(self, member: Member) -> Key:
+        return (*self._keys("member_key", member), -member.priority, member.created_at, member.uid)
+
+    def victim_queue_key(self, claimant: QueueInfo, queue: QueueInfo) -> Key:
+        """Whose members are taken first: lowest. Without a plugin's word the queue that would be served last."""
+        return tuple(hook(claimant, queue) for tier in self._of("victim_queue_key") for _, hook in tier)
+
+    def victims_first(self, members: Iterable[Member], *, claimant: Gang) -> list[Member]:
+        """In the order in which they are taken: nearest queues first, then the reverse of the orders of service."""
+        home = self.queues.get(claimant.queue)
+
+        by_queue: dict[QueueName, list[Member]] = defaultdict(list)
+        for member in members:
+            by_queue[member.gang.queue].append(member)
+        names = [name for name in by_queue if name in self.queues]
+        names.sort(key=lambda name: self.queue_key(self.queues[name]), reverse=True)
+        if home is not None:
+            names.sort(key=lambda name: self.victim_queue_key(home, self.queues[name]))
+        names += [name for name in by_queue if name not in self.queues]
+        out: list[Member] = []
+        for name in names:
+            by_gang: dict[Gang, list[Member]] = defaultdict(list)
+            for member in by_queue[name]:
+                by_gang[member.gang].append(member)
+            for gang in sorted(by_gang, key=self.gang_key, reverse=True):
+                out.extend(sorted(by_gang[gang], key=self.member_key, reverse=True))
+        return out
+
+    def _keys(self, name: str, subject: object) -> list[Key]:
+        return [hook(subject) for tier in self._of(name) for _, hook in tier]
+
+    # Gates.
+
+    def invalid(self, gang: Gang) -> str:
+        """Why the gang cannot be scheduled as it stands, or ""."""
+        if gang.problem:
+            return gang.problem
+        return next((why for tier in self._of("valid") for _, hook in tier if (why := hook(gang))), "")
+
+    def enqueueable(self, gang: Gang) -> bool:
+        return self._vote("enqueueable", gang, default=True)
+
+    def enqueue(self, gang: Gang) -> None:
+        gang.phase = GroupPhase.INQUEUE
+        for tier in self._of("enqueued"):
+            for _, hook in tier:
+                hook(gang)
+
+    def overused(self, queue: QueueInfo) -> bool:
+        return any(hook(queue) for tier in self._of("overused") for _, hook in tier)
+
+    def allocatable(self, queue: QueueInfo, member: Member) -> bool:
+        return all(hook(queue, member) for tier in self._of("allocatable") for _, hook in tier)
+
+    def preemptive(self, queue: QueueInfo, member: Member) -> bool:
+        return all(hook(queue, member) for tier in self._of("preemptive") for _, hook in tier)
+
+    # States of gangs.
+
+    def ready(self, gang: Gang) -> bool:
+        return all(hook(gang) for tier in self._of("ready") for _, hook in tier)
+
+    def sub_gang_ready(self, sub_gang: SubGang) -> bool:
+        return all(hook(sub_gang) for tier in self._of("sub_gang_ready") for _, hook in tier)
+
+    def pipelined(self, gang: Gang) -> bool:
+        return self._vote("pipelined", gang, default=True)
+
+    def sub_gang_pipelined(self, sub_gang: SubGang) -> bool:
+        return self._vote("sub_gang_pipelined", sub_gang, default=True)
+
+    def starving(self, gang: Gang) -> bool:
+        for tier in self._of("starving"):
+            if tier:
+                return all(hook(gang) for _, hook in tier)
+        return False
+
+    def _vote(self, name: str, subject: object, *, default: bool) -> bool:
+        for tier in self._of(name):
+            votes = [hook(subject) for _, hook in tier]
+            if any(vote is Vote.REJECT for vote in votes):
+                return False
+            if any(vote is Vote.PERMIT for vote in votes):
+                return True
+        return default
+
+    # Nodes.
+
+    def filters(self) -> list[tuple[Plugin, Callable[..., Any]]]:
+        return [pair for tier in self._of("failures") for pair in tier]
+
+    def scorers(self) -> list[tuple[str, Plugin, Callable[..., Any]]]:
+        """Hook name, plugin, hook."""
+        return [(name, *pair) for name in ("score", "normalised") for tier in self._of(name) for pair in tier]
+
+    def best_node(self, member: Member, scores: Floats) -> int | None:
+        for tier in self._of("best_node"):
+            for _, hook in tier:
+                if (row := hook(member, scores)) is not None:
+                    return int(row)
+        return None
+
+    # Victims.
+
+    def preemptable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
+        return self._victims("preemptable", candidates, claimant)
+
+    def reclaimable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
+        return self._victims("reclaimable", candidates, claimant)
+
+    def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:
+        return self._victims("evictable", candidates, claimant, reclaim=reclaim)
+
+    def _victims(self, name: str, candidates: Sequence[Member], claimant: object, **more: object) -> list[Member]:
+        for tier in self._of(name):
+            answers = [answer for _, hook in tier if (answer := hook(claimant, candidates, **more)) is not None]
+            if answers:
+                agreed = set.intersection(*(set(answer) for answer in answers))
+                return [member for member in candidates if member in agreed]
+        return []
+
+    def shuffled(self, members: Sequence[Member]) -> list[Member]:
+        """Members that some plugin wants elsewhere."""
+        for tier in self._of("victims"):
+            union = {id(victim): victim for _, hook in tier for victim in hook(members)}
+            if union:
+                return [member for member in members if id(member) in union]
+        return []
+
+    # Domains.
+
+    def gradients(self, sub_gang: SubGang | None, gang: Gang, *, evict: bool = False) -> list[list[str]]:
+        for tier in self._of("gradients"):
+            for _, hook in tier:
+                if (found := hook(sub_gang, gang, evict=evict)) is not None:
+                    return list(found)
+        return []
+
+    def domain_scores(self, sub_gang: SubGang | None, gang: Gang, domains: Sequence[str]) -> dict[str, float]:
+        total = dict.fromkeys(domains, 0.0)
+        for tier in self._of("domain_scores"):
+            for _, hook in tier:
+                for name, score in (hook(sub_gang, gang, domains) or {}).items():
+                    total[name] += score
+        return total
+
+    def _of(self, hook: str) -> list[list[tuple[Plugin, Callable[..., Any]]]]:
+        """The plugins that have the hook and did not have it switched off, tier by tier."""
+        found = self._hooks.get(hook)
+        if found is None:
+            found = self._hooks[hook] = [
+                [
+                    (plugin, getattr(plugin, hook))
+                    for plugin, conf in zip(tier, confs, strict=True)
+                    if hook not in conf.off and hasattr(plugin, hook)
+                ]
+                for tier, confs in zip(self._tiers, self.conf.tiers, strict=True)
+            ]
+        return found
+
+
+def form_sub_gangs(gang: Gang) -> None:
+    """Divide a gang's members by its policies: equal values of a policy's labels are one sub-gang. Members that no policy selects form the one named ""."""
+    groups: dict[str, SubGang] = {}
+    for member in gang.members:
+        name, policy = "", None
+        for candidate in gang.sub_gang_policies:
+            if all(member.labels.get(key) == value for key, value in candidate.selector.items()) and all(
+                key in member.labels for key in candidate.labels
+            ):
+                name = "/".join((candidate.name, *(member.labels[key] for key in candidate.labels)))
+                policy = candidate
+                break
+        sub_gang = groups.get(name)
+        if sub_gang is None:
+            sub_gang = groups[name] = SubGang(name, gang, policy)
+        sub_gang.members.append(member)
+        member.sub_gang = sub_gang
+    if not groups:
+        groups[""] = SubGang("", gang, None)
+    gang.sub_gangs = sorted(groups.values(), key=lambda group: group.name)

@@ -1,0 +1,111 @@
+"""The journal of one decision: whole outcomes are committed, everything else leaves no trace.
+
+Each operation changes the columns, the member and the plugins' sums at once; `discard` takes the operations back, newest first, and every cell is what
+it was before. What Volcano's statement gets wrong when it replays a dry run (#5362, #5684) cannot happen here: a dry run is a statement that
+is rolled back, and the chosen outcome is made anew by the same operations.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from hbox_common.model import CardSlice
+
+from .nouns import Gang, Member, Status
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+class Kind(Enum):
+    EVICT = auto()
+    PIPELINE = auto()
+    ALLOCATE = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What was done to a member, and what it was before."""
+
+    kind: Kind
+    member: Member
+    status: Status
+    row: int
+    slices: tuple[CardSlice, ...]
+    claimant: Gang | None = None  #: of an eviction: for whom
+    reason: str = ""
+
+
+class Statement:
+    """Operations on one session. Not to be used after `commit` or `discard`."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self.operations: list[Operation] = []
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    def allocate(self, member: Member, row: int, slices: Sequence[CardSlice] = ()) -> None:
+        """Give a pending member a place that is free now."""
+        self._note(Kind.ALLOCATE, member)
+        member.status, member.row, member.slices = Status.ALLOCATED, row, tuple(slices)
+        self._session.columns.book(row, member.task.requests, member.slices)
+        self._session.placed(member, row)
+
+    def pipeline(self, member: Member, row: int, slices: Sequence[CardSlice] = ()) -> None:
+        """Promise a pending member a place that will be free once all that leaves has left."""
+        self._note(Kind.PIPELINE, member)
+        member.status, member.row, member.slices = Status.PIPELINED, row, tuple(slices)
+        self._session.columns.depart(row, member.task.requests, member.slices, -1)
+        self._session.placed(member, row)
+
+    def evict(self, member: Member, *, claimant: Gang | None, reason: str) -> None:
+        """Have a member that holds a place leave it."""
+        self._note(Kind.EVICT, member, claimant, reason)
+        member.status = Status.RELEASING
+        if member.row >= 0:
+            self._session.columns.depart(member.row, member.task.requests, member.slices)
+        self._session.displaced(member, member.row)
+
+    def _note(self, kind: Kind, member: Member, claimant: Gang | None = None, reason: str = "") -> None:
+        self.operations.append(Operation(kind, member, member.status, member.row, member.slices, claimant, reason))
+
+    def mark(self) -> int:
+        """A point to which `rollback` can return."""
+        return len(self.operations)
+
+    def rollback(self, mark: int = 0) -> None:
+        """Take back all operations after the mark, newest first."""
+        columns = self._session.columns
+        while len(self.operations) > mark:
+            done = self.operations.pop()
+            member, row = done.member, done.member.row
+            match done.kind:
+                case Kind.ALLOCATE:
+                    columns.book(member.row, member.task.requests, member.slices, -1)
+                    member.status, member.row, member.slices = done.status, done.row, done.slices
+                    self._session.displaced(member, row)
+                case Kind.PIPELINE:
+                    columns.depart(member.row, member.task.requests, member.slices)
+                    member.status, member.row, member.slices = done.status, done.row, done.slices
+                    self._session.displaced(member, row)
+                case Kind.EVICT:
+                    if member.row >= 0:
+                        columns.depart(member.row, member.task.requests, member.slices, -1)
+                    member.status = done.status
+                    self._session.placed(member, row)
+
+    def discard(self) -> None:
+        self.rollback()
+
+    def commit(self) -> None:
+        """Make the operations part of the session's outcome."""
+        self._session.outcome.take(self.operations)
+        self.operations = []
+
+    def merge(self, other: "Statement") -> None:
+        """Take over the operations of another statement of the same session, behind one's own."""
+        self.operations.extend(other.operations)
+        other.operations = []

@@ -1,0 +1,209 @@
+"""Cycles over a saved cluster: what the scheduler would do with it, without any service.
+
+One cycle is one session. Between two of them the world moves on as far as it must: those evicted are gone (and come back as new pending members
+where asked), those bound hold their places, and promises are remembered as nominations.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..actions.registry import run_action
+from ..arrays import Bools
+from ..policy.conf import Conf
+from ..policy.registry import plugins_of
+from ..session import Cluster, Gang, GroupPhase, Member, Placing, Session, Status
+from ..state import Columns
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    member: Member
+    node: str
+    devices: tuple[str, ...]  #: uuids of its cards
+
+
+@dataclass(frozen=True, slots=True)
+class Evicted:
+    member: Member
+    node: str
+    claimant: str  #: gang id, "" where there is none
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Why a member waits. `reasons`: label -> number of nodes."""
+
+    message: str
+    reasons: Mapping[str, int]
+
+
+@dataclass(slots=True)
+class Report:
+    """What came of all cycles."""
+
+    bindings: list[Bound] = field(default_factory=list)
+    evictions: list[Evicted] = field(default_factory=list)
+    nominations: dict[str, str] = field(default_factory=dict)  #: member id -> node, as of the last cycle
+    phases: dict[str, GroupPhase] = field(default_factory=dict)  #: gang id
+    pending: dict[str, Pending] = field(default_factory=dict)  #: member id
+    filters: dict[str, dict[str, str | None]] = field(
+        default_factory=dict
+    )  #: member id -> node -> label of the filter that fails it
+    scores: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)  #: member id -> plugin or "total" -> node
+    domain_scores: dict[str, dict[str, float]] = field(default_factory=dict)  #: sub-gang -> HyperNode
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many cycles, and what happens between them. Times in seconds."""
+
+    cycles: int = 1
+    requeue_evicted: bool = False
+    explain: bool = False
+    now: float = 0.0
+    cycle_s: float = 1.0
+
+
+def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan) -> Report:
+    """Run the cycles. `columns` has the nodes, and nothing booked: the members of `cluster` that hold places are booked here.
+
+    Raises InvalidRequest for a policy that contradicts itself.
+    """
+    for gang in cluster.gangs:
+        for member in gang.members:
+            _settle(columns, member)
+    report = Report()
+    for number in range(plan.cycles):
+        session = Session(
+            columns=columns, cluster=cluster, conf=conf, tiers=plugins_of(conf), now=plan.now + number * plan.cycle_s
+        )
+        if plan.explain and number == 0:
+            explain(session, report)
+        for action in conf.actions:
+            run_action(action, session)
+        _conclude(session, report)
+        if number + 1 < plan.cycles:
+            _move_on(session, plan)
+    return report
+
+
+def explain(session: Session, report: Report) -> None:
+    """Filters and scores of every pending member on the cluster as it stands."""
+    placing, columns = Placing(session), session.columns
+    names: dict[int, str] = {row: session.node(row) for row in session.rows.tolist()}
+    for member in (m for gang in session.gangs for m in gang.of(Status.PENDING)):
+        labels: dict[str, str | None] = dict.fromkeys(names.values())
+        for _, hook in session.filters():
+            for label, fails in hook(member, columns):
+                for row in np.flatnonzero(fails).tolist():
+                    if row in names and labels[names[row]] is None:
+                        labels[names[row]] = str(label)
+        report.filters[member.id] = labels
+        candidates: Bools = placing.allowed(member, columns)
+        table: dict[str, dict[str, float]] = {}
+        total = dict.fromkeys(names.values(), 0.0)
+        for plugin, _, scores in placing.scores_by_plugin(member, columns, candidates):
+            for row, name in names.items():
+                own = table.setdefault(plugin, dict.fromkeys(names.values(), 0.0))
+                own[name] += float(scores[row])
+                total[name] += float(scores[row])
+        table["total"] = total
+        report.scores[member.id] = table
+
+
+def _conclude(session: Session, report: Report) -> None:
+    columns = session.columns
+    for member in session.outcome.bindings:
+        state = columns.states[member.row]
+        by_index = {card.index: card.uuid for card in state.cards} if state is not None else {}
+        devices = tuple(by_index[s.index] for s in member.slices if s.index in by_index)
+        report.bindings.append(Bound(member, session.node(member.row), devices))
+    for eviction in session.outcome.evictions:
+        claimant = eviction.claimant.id if eviction.claimant is not None else ""
+        report.evictions.append(Evicted(eviction.member, session.node(eviction.row), claimant, eviction.reason))
+    report.nominations = {}
+    report.pending = {}
+    bound = set(map(id, session.outcome.bindings))
+    for gang in session.gangs:
+        report.phases[gang.id] = phase_of(gang)
+        for member in gang.members:
+            if member.status is Status.PIPELINED:
+                report.nominations[member.id] = session.node(member.row)
+            if member.status in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED) and id(member) not in bound:
+                report.pending[member.id] = _why(session, member)
+
+
+def phase_of(gang: Gang) -> GroupPhase:
+    """Its phase once the outcome has taken effect."""
+    if gang.phase is GroupPhase.INQUEUE and gang.count(*_PLACED) and gang.ready >= gang.min_member:
+        return GroupPhase.RUNNING
+    return gang.phase
+
+
+_PLACED = (Status.ALLOCATED, Status.BOUND, Status.RUNNING)
+
+
+def _why(session: Session, member: Member) -> Pending:
+    """Of each node the first rule that it fails, so that the counts sum to the nodes."""
+    verdict = session.outcome.verdicts.get(member.gang.id, "")
+    columns = session.columns
+    undecided = np.zeros(columns.size, dtype=np.bool_)
+    undecided[session.rows] = True
+    counts: dict[str, int] = {}
+    for label, fails in Placing(session).failures(member, columns):
+        hit = int(np.count_nonzero(undecided & fails))
+        if hit:
+            counts[str(label)] = counts.get(str(label), 0) + hit
+            undecided &= ~fails
+    fitting = int(np.count_nonzero(undecided))
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    message = f"{fitting}/{len(session.rows)} nodes are available"
+    if ordered:
+        message += ": " + ", ".join(f"{count} {label}" for label, count in ordered)
+    return Pending(verdict or message, counts)
+
+
+def _settle(columns: Columns, member: Member) -> None:
+    """Book what a member holds, and what will go."""
+    if member.row < 0 or member.status not in (*_PLACED, Status.RELEASING):
+        return
+    columns.book(member.row, member.task.requests, member.slices)
+    if member.status is Status.RELEASING:
+        columns.depart(member.row, member.task.requests, member.slices)
+
+
+def _move_on(session: Session, plan: Plan) -> None:
+    """Between two cycles: outcomes take effect, what was promised or tried and not committed is as before."""
+    columns = session.columns
+    bound = set(map(id, session.outcome.bindings))
+    evicted = {id(eviction.member) for eviction in session.outcome.evictions}
+    for gang in session.gangs:
+        for member in gang.members:
+            match member.status:
+                case Status.ALLOCATED if id(member) in bound:
+                    member.status = Status.RUNNING
+                    member.nominated = None
+                    member.started_at = session.now
+                case Status.ALLOCATED:
+                    columns.book(member.row, member.task.requests, member.slices, -1)
+                    _reset(member)
+                case Status.PIPELINED:
+                    columns.depart(member.row, member.task.requests, member.slices)
+                    member.nominated = session.node(member.row)
+                    _reset(member)
+                case Status.RELEASING:
+                    if member.row >= 0:
+                        columns.book(member.row, member.task.requests, member.slices, -1)
+                        columns.depart(member.row, member.task.requests, member.slices, -1)
+                    _reset(member)
+                    if not (plan.requeue_evicted and id(member) in evicted):
+                        member.status = Status.FAILED
+        if gang.phase is GroupPhase.RUNNING and gang.count(*_PLACED) < gang.min_member:
+            gang.phase = GroupPhase.INQUEUE
+
+
+def _reset(member: Member) -> None:
+    member.status, member.row, member.slices = Status.PENDING, -1, ()
