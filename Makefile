@@ -48,8 +48,8 @@ check: install ## format, lint, types, import contracts, generated documents
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m hbox_common.events.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
 
-chaos: install ## N=100 faults under load, with SEED=1; each judged from outside
-	@$(BIN)/python -m tests.chaos --n $(or $(N),100) --seed $(or $(SEED),1)
+chaos: install ## every process killed N=100 times under load; FAULTS=100: as many faults of all kinds; REAL=1: on a real control plane; SEED=1
+	@$(BIN)/python -m tests.chaos --kills $(or $(N),$(if $(FAULTS),0,100)) --faults $(or $(FAULTS),0) --seed $(or $(SEED),1) $(if $(REAL),--real)
 
 bench: install ## speed and memory, with the limit beside each figure; REAL=1: beside kube-scheduler on a real API server
 	@$(BIN)/python -m tests.bench $(if $(REAL),real)

@@ -1,21 +1,28 @@
-"""`make chaos N=100`: N faults at random moments under load, a table of what they did, exit status 1 where a promise was broken."""
+"""`make chaos N=100`: every process killed N times under load; FAULTS=100: as many faults of all kinds. Exit status 1 where a promise was broken."""
 
 import argparse
 import asyncio
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.e2e.platform_world import up
 
 from .campaign import campaign
-from .faults import schedule
+from .faults import Fault, kills, schedule
+
+
+#: About once in a round of kills.
+AUDIT_EVERY = 8
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--n", type=int, default=30, help="faults")
+    parser.add_argument("--kills", type=int, default=0, help="of each process")
+    parser.add_argument("--faults", type=int, default=0, help="of all kinds, behind the kills")
+    parser.add_argument("--real", action="store_true", help="on a real control plane: etcd and kube-apiserver are killed too")
     parser.add_argument("--seed", type=int, default=1, help="of faults, their order and length, and of the load")
     parser.add_argument(
         "--hold", type=float, nargs=2, default=(5.0, 30.0), metavar="S", help="shortest and longest of those that last"
@@ -26,24 +33,37 @@ def main() -> int:
         "--slack", type=float, default=1.0, help="factor on the limits, for a machine that does other things too"
     )
     arguments = parser.parse_args()
-    faults = schedule(arguments.n, arguments.seed, hold_s=tuple(arguments.hold))
-    if arguments.only:
-        faults = [
-            fault
-            for fault in schedule(50 * arguments.n, arguments.seed, hold_s=tuple(arguments.hold))
-            if arguments.only in fault.name
-        ]
-        faults = faults[: arguments.n]
+    faults = _faults(arguments)
     folder = Path(tempfile.mkdtemp(prefix="hbox-chaos-"))
-    with up(folder / "state") as platform:
-        report = asyncio.run(campaign(platform.state, faults, seed=arguments.seed, rate=arguments.rate, slack=arguments.slack))
+    with up(folder / "state", *(["--api", "assets"] if arguments.real else [])) as platform:
+        report = asyncio.run(
+            campaign(
+                platform.state,
+                faults,
+                seed=arguments.seed,
+                rate=arguments.rate,
+                slack=arguments.slack,
+                audit_every=AUDIT_EVERY if arguments.kills else 0,
+            )
+        )
         platform.stop()
-    print(report.table())
+    if arguments.faults:
+        print(report.table())
+    print(report.summary())
     if report.violations:
         print(f"logs are in {folder}")
         return 1
     shutil.rmtree(folder)
     return 0
+
+
+def _faults(arguments: argparse.Namespace) -> Sequence[Fault]:
+    only: str = arguments.only
+    faults = [f for f in kills(arguments.kills, arguments.seed, emulated=not arguments.real) if only in f.name]
+    if not arguments.faults:
+        return faults
+    others = schedule(arguments.faults * (50 if only else 1), arguments.seed, hold_s=tuple(arguments.hold))
+    return [*faults, *[f for f in others if only in f.name][: arguments.faults]]
 
 
 if __name__ == "__main__":

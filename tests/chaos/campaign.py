@@ -3,16 +3,20 @@
 import asyncio
 import json
 import sqlite3
-import sys
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
+from statistics import median
 
 import msgpack
 import nats
 
+from hbox_cli.audit.reading import audit_platform
+from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s
+from hbox_common.errors import Unavailable
 from hbox_common.events import Stream
 from hbox_common.kube import KubeClient
 
@@ -24,24 +28,30 @@ from .observer import Observer
 DECIDED_S = 60.0
 
 #: A pod that ended while nobody watched is missed by two comparisons of the ledger, 10 s apart; its claim is there until then.
-AUDIT_PATIENCE_S = "30"
+AUDIT_PATIENCE_S = 30.0
 
 #: Bindings are looked at for so long after a fault is healed, at least.
-LOOK_S = 3.0
+LOOK_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one fault did. In seconds; `gap`: longest time without a binding from its begin on, `healed_gap`: the part after its end."""
+    """What one fault did. In seconds; `stall`: longest time in which pods waited and none was bound, from its begin on; `healed`: after its end."""
 
     fault: str
     lasted: float
-    gap: float
-    healed_gap: float
+    stall: float
+    healed: float
     limit: float
     drained: float
     wait: float
-    violations: tuple[str, ...]
+    lost: tuple[str, ...]  #: pods without a node
+    broken: tuple[str, ...]  #: promises: cards given twice, pods bound twice, parts of gangs
+    other: tuple[str, ...]
+
+    @property
+    def violations(self) -> tuple[str, ...]:
+        return (*self.broken, *self.lost, *self.other)
 
 
 @dataclass(slots=True)
@@ -54,14 +64,32 @@ class Report:
     changes: int = 0
 
     def table(self) -> str:
-        head = f"{'fault':58} {'lasted':>7} {'no binding':>10} {'after heal':>10} {'limit':>6} {'drained':>8} {'longest wait':>12} {'bad':>4}"
+        """Fault by fault."""
+        head = f"{'fault':58} {'lasted':>7} {'stall':>7} {'after heal':>10} {'limit':>6} {'drained':>8} {'longest wait':>12} {'bad':>4}"
         rows = [
-            f"{x.fault[:58]:58} {x.lasted:7.1f} {x.gap:10.2f} {x.healed_gap:10.2f} {x.limit:6.0f} {x.drained:8.2f} {x.wait:12.2f} {len(x.violations):4}"
+            f"{x.fault[:58]:58} {x.lasted:7.1f} {x.stall:7.2f} {x.healed:10.2f} {x.limit:6.0f} {x.drained:8.2f} {x.wait:12.2f} {len(x.violations):4}"
             for x in self.lines
         ]
+        return "\n".join([head, *rows, *self._verdict()])
+
+    def summary(self) -> str:
+        """All faults of a name in one row: how often, what was lost and doubled, and how long it took until work went on."""
+        groups: dict[str, list[Line]] = defaultdict(list)
+        for line in self.lines:
+            groups[line.fault].append(line)
+        head = f"{'fault':34} {'times':>5} {'lost':>5} {'doubled':>7} {'other':>5} {'recovery p50':>12} {'max':>6} {'limit':>6} {'wait p50':>9} {'max':>6}"
+        rows = [
+            f"{name[:34]:34} {len(lines):5} {sum(len(x.lost) for x in lines):5} {sum(len(x.broken) for x in lines):7} "
+            f"{sum(len(x.other) for x in lines):5} {median(x.healed for x in lines):12.2f} {max(x.healed for x in lines):6.2f} "
+            f"{max(x.limit for x in lines):6.0f} {median(x.wait for x in lines):9.2f} {max(x.wait for x in lines):6.2f}"
+            for name, lines in sorted(groups.items())
+        ]
+        return "\n".join([head, *rows, *self._verdict()])
+
+    def _verdict(self) -> list[str]:
         seen = f"{self.submitted} pods submitted, {self.bound} bound, {self.deleted} deleted; {self.changes} changes of pods judged"
         found = [f"violation: {text}" for text in self.violations] or ["no violation"]
-        return "\n".join([head, *rows, "(seconds)", seen, *found])
+        return ["(seconds)", seen, *found]
 
 
 async def campaign(
@@ -72,11 +100,13 @@ async def campaign(
     rate: float = 12.0,
     nodes: int = 150,
     slack: float = 1.0,
+    audit_every: int = 0,
     say: Callable[[str], None] = print,
 ) -> Report:
-    """Runs the faults against the platform that runs in `state`, on an emulated cluster that is empty.
+    """Runs the faults against the platform that runs in `state`, on a cluster that is empty.
 
-    `slack`: by how much bindings may stay away longer than a fault's limit, for a machine that does other things too.
+    `slack`: by how much bindings may stay away longer than a fault's limit, for a machine that does other things too. `audit_every`: so many
+    faults the users pause, and the books are compared with the cluster; 0: at the end alone.
     """
     running = json.loads((state / "platform.json").read_text())
     report = Report()
@@ -84,31 +114,38 @@ async def campaign(
         await make_nodes(client, nodes)
         observer = await Observer.begin(client)
         load = Load(client, observer, Random(seed), rate, nodes)
-        env = {f"HBOX_{name.upper()}": running[name] for name in ("nats_url", "kubeconfig", "database_url", "policy")}
-        target = Target(state, client.base, load, env)
+        target = Target(state, client.base, load, running)
+        moments = Random(seed)
         async with asyncio.TaskGroup() as tasks:
             background = [
-                tasks.create_task(observer.watch(client)),
+                tasks.create_task(observer.watch(client) if running["emulated"] else observer.watch_for_ever(client)),
                 tasks.create_task(load.run()),
                 tasks.create_task(_gangs(observer)),
             ]
             load.running.set()
             await _warm(observer)
             for number, fault in enumerate(faults, 1):
+                await asyncio.sleep(moments.uniform(0.2, 1.5))
                 line = await _suffer(fault, target, observer, running["nats_url"], limit_s=fault.limit_s * slack)
                 report.lines.append(line)
                 say(
-                    f"{number}/{len(faults)} {fault.name}: no binding for {line.gap:.2f} s, {line.healed_gap:.2f} s after its end"
+                    f"{number}/{len(faults)} {fault.name}: work went on after {line.healed:.2f} s, longest wait {line.wait:.2f} s"
                 )
-                for text in line.violations:
+                found = list(line.violations)
+                if audit_every and number % audit_every == 0:
+                    load.running.clear()
+                    await _drained(observer, monotonic_s())
+                    found += await _audit(client, running["nats_url"])
+                    load.running.set()
+                for text in found:
                     say(f"  violation: {text}")
+                report.violations += found
             load.running.clear()
             await _drained(observer, monotonic_s())
             for task in background:
                 task.cancel()
-    report.violations = [text for line in report.lines for text in line.violations]
-    report.violations += await _audit(state)
-    report.violations += await _outbox_drains(state)
+        report.violations += await _audit(client, running["nats_url"])
+    report.violations += await _outbox_drains(running["database_url"])
     report.submitted, report.deleted = load.submitted, load.deleted
     report.bound, report.changes = len(observer.bindings), observer.changes
     return report
@@ -117,31 +154,30 @@ async def campaign(
 async def _suffer(fault: Fault, target: Target, observer: Observer, nats_url: str, *, limit_s: float) -> Line:
     known = len(observer.violations)
     observer.during = lambda: fault.name
-    rng = Random(fault.name)
-    await asyncio.sleep(rng.uniform(0.2, 1.5))
     began = monotonic_s()
     await fault.act(target)
     healed = monotonic_s()
-    left = await _drained(observer, healed)
+    lost = await _drained(observer, healed)
     drained = monotonic_s() - healed
     await asyncio.sleep(max(0.0, LOOK_S - drained))
-    left += await _drained(observer, monotonic_s())  # or a gap that goes on would be cut off here
+    lost += await _drained(observer, monotonic_s())  # or a stall that goes on would be cut off here
     end = monotonic_s()
-    gap, healed_gap = observer.longest_gap(began, end), observer.longest_gap(healed, end)
+    stall, healed_stall = observer.longest_stall(began, end), observer.longest_stall(healed, end)
     observer.during = str
-    violations = observer.violations[known:]
-    if healed_gap > limit_s:
-        violations.append(f"{fault.name}: no binding for {healed_gap:.1f} s after its end, allowed are {limit_s:g} s")
-    violations += [f"{fault.name}: {text}" for text in (*left, *await _dead_letters(nats_url))]
+    other = await _dead_letters(nats_url)
+    if healed_stall > limit_s:
+        other.append(f"no binding for {healed_stall:.1f} s after its end, allowed are {limit_s:g} s")
     return Line(
         fault.name,
         healed - began,
-        gap,
-        healed_gap,
+        stall,
+        healed_stall,
         limit_s,
         drained,
         observer.longest_wait(began, end),
-        tuple(violations),
+        tuple(f"{fault.name}: {text}" for text in lost),
+        tuple(observer.violations[known:]),
+        tuple(f"{fault.name}: {text}" for text in other),
     )
 
 
@@ -183,27 +219,27 @@ async def _dead_letters(nats_url: str) -> list[str]:
         await client.close()
 
 
-async def _audit(state: Path) -> list[str]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "hbox_cli",
-        "--state",
-        str(state),
-        "audit",
-        "--patience",
-        AUDIT_PATIENCE_S,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    async with asyncio.timeout(120):
-        said, _ = await process.communicate()
-    return [] if process.returncode == 0 else [f"hbox audit: {line}" for line in said.decode().splitlines()]
+async def _audit(client: KubeClient, nats_url: str) -> list[str]:
+    """`hbox audit`, without a process of its own."""
+    try:
+        async with (
+            asyncio.timeout(4 * AUDIT_PATIENCE_S),
+            Bus.connect(nats_url, name="chaos", instance="audit", ensure=False) as bus,
+        ):
+            result, _ = await audit_platform(client, bus, patience_s=AUDIT_PATIENCE_S)
+    except TimeoutError:
+        return ["audit: no end"]
+    except Unavailable as e:
+        return [f"audit: {e}"]
+    return [f"audit: {fault}" for fault in result.faults]
 
 
-async def _outbox_drains(state: Path) -> list[str]:
+async def _outbox_drains(database_url: str) -> list[str]:
+    """Of a ledger on SQLite."""
+    file = database_url.removeprefix("sqlite:///")
+
     def letters() -> int:
-        books = sqlite3.connect(f"file:{state / 'ledger.db'}?mode=ro", uri=True, timeout=5)
+        books = sqlite3.connect(f"file:{file}?mode=ro", uri=True, timeout=5)
         try:
             return int(books.execute("select count(*) from outbox").fetchone()[0])
         finally:

@@ -31,8 +31,14 @@ MODULES = {
 SERVICES = tuple(MODULES)
 BROKER = "nats-server"
 
+#: Processes whose restart everybody has to wait for.
+HUBS = (BROKER, "etcd", "kube-apiserver")
+
 KILL_LIMIT_S = 3.0
 HEAL_LIMIT_S = 10.0
+
+#: An emulated cluster cannot be killed, since it lives in its process' memory; it is away for so long instead.
+AWAY_S = 2.0
 
 #: The supervisor pauses for so long, at most, before it starts one again that keeps dying.
 START_S = 15.0
@@ -66,7 +72,12 @@ class Target:
     state: Path
     api_url: str
     load: Load
-    env: Mapping[str, str]  #: settings of its services
+    running: Mapping[str, Any]  #: platform.json
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Settings of its services."""
+        return {f"HBOX_{name.upper()}": self.running[name] for name in ("nats_url", "kubeconfig", "database_url", "policy")}
 
     async def pid(self, name: str) -> int:
         """Of the running process; one that an earlier fault killed is waited for."""
@@ -102,7 +113,7 @@ def kill(*names: str) -> Fault:
         for pid in [await target.pid(name) for name in names]:
             os.kill(pid, signal.SIGKILL)
 
-    return Fault("kill " + " ".join(names), KILL_LIMIT_S if BROKER not in names else HEAL_LIMIT_S, act)
+    return Fault("kill " + " ".join(names), HEAL_LIMIT_S if set(names) & set(HUBS) else KILL_LIMIT_S, act)
 
 
 def kill_in_commit() -> Fault:
@@ -228,6 +239,15 @@ def every_kind(rng: Random, *, hold_s: tuple[float, float]) -> list[Fault]:
     faults += [api(kind, hold(), rng.getrandbits(31)) for kind in API]
     rng.shuffle(faults)
     return faults
+
+
+def kills(rounds: int, seed: int, *, emulated: bool) -> list[Fault]:
+    """Every process, so many times, in an order that stays the same: nobody is killed again before it lived for a while."""
+    rng = Random(seed)
+    names = [*SERVICES, *(HUBS[:1] if emulated else HUBS)]
+    faults = [kill(name) for name in names] + ([api("away", AWAY_S, seed)] if emulated else [])
+    rng.shuffle(faults)
+    return faults * rounds
 
 
 def schedule(count: int, seed: int, *, hold_s: tuple[float, float] = (5.0, 30.0)) -> list[Fault]:

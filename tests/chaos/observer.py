@@ -4,7 +4,7 @@ Nothing of the platform is asked here: what a pod holds is read off its own anno
 pod, so that each event costs the one pod that it is about. Times are of the monotonic clock, in seconds.
 """
 
-import itertools
+import asyncio
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
@@ -14,14 +14,25 @@ from typing import Any, NoReturn
 from hbox_cli.audit import AuditNode, AuditPod, read_node, read_pod
 from hbox_cli.audit.reading import list_all
 from hbox_common.clock import Clock, monotonic_s
-from hbox_common.errors import Unavailable
+from hbox_common.errors import HBoxError, Unavailable
 from hbox_common.kube import NODES, PODS, KubeClient
 from hbox_common.model.devices import ALL_CORES
 
 #: A gang is bound whole within the platform's own deadline (scheduler-core's gang_deadline_s) and the time to take it back.
 GANG_S = 60.0 + 15.0
 
+#: Between two attempts at a watch that broke.
+AGAIN_S = 0.2
+
 Card = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """One pod's way to its node: when it was seen first, and when with a node."""
+
+    made_at: float
+    at: float
 
 
 @dataclass(slots=True)
@@ -43,7 +54,7 @@ class Observer:
     clock: Clock = monotonic_s
     during: Callable[[], str] = str  #: which fault is on, for the violations' texts
     pods: dict[str, Seen] = field(default_factory=dict)
-    bindings: list[float] = field(default_factory=list)  #: when each was seen
+    bindings: list[Binding] = field(default_factory=list)  #: in their order
     violations: list[str] = field(default_factory=list)
     changes: int = 0
     _used: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -58,9 +69,24 @@ class Observer:
 
     async def watch(self, client: KubeClient) -> NoReturn:
         """Lists once, then watches until cancelled. Raises HBoxError where the watch breaks: then nothing was proven."""
+        await self._watch(client)
+        raise Unavailable("the observer's watch ended")
+
+    async def watch_for_ever(self, client: KubeClient) -> NoReturn:
+        """As `watch`, of an API server that may be killed: it is listed again then. A uid that changed its node meanwhile shows all the same."""
+        while True:
+            try:
+                await self._watch(client)
+            except HBoxError:
+                await asyncio.sleep(AGAIN_S)
+
+    async def _watch(self, client: KubeClient) -> None:
         listed = await client.json("GET", PODS.path())
         for raw in listed["items"]:
             self.see(raw)
+        there = {raw["metadata"]["uid"] for raw in listed["items"]}
+        for uid in [uid for uid in self.pods if uid not in there]:
+            self.gone(uid)
         params = {"watch": "1", "resourceVersion": listed["metadata"]["resourceVersion"], "allowWatchBookmarks": "true"}
         async with client.stream(PODS.path(), params=params, inactivity_s=60.0) as batches:
             async for lines in batches:
@@ -72,7 +98,6 @@ class Observer:
                         self.gone(event["object"]["metadata"]["uid"])
                     elif event["type"] == "ERROR":
                         raise Unavailable(f"the observer's watch broke: {event['object']}")
-        raise Unavailable("the observer's watch ended")
 
     def gang(self, name: str, min_member: int) -> None:
         """From now on this gang is never to stay started in part."""
@@ -98,7 +123,7 @@ class Observer:
         seen.leaving = "deletionTimestamp" in raw["metadata"]
         if pod.node and seen.bound_at is None:
             seen.bound_at = now
-            self.bindings.append(now)
+            self.bindings.append(Binding(seen.made_at, now))
             self._hold(pod)
         elif pod.node and pod.slices != before.slices:
             self._violated(f"pod {pod.name}: its cards changed from {before.slices} to {pod.slices}")
@@ -130,15 +155,23 @@ class Observer:
         """Pods made before, without a node, that nobody has deleted."""
         return [s for s in self.pods.values() if s.bound_at is None and not s.leaving and s.made_at <= made_before]
 
-    def longest_gap(self, begin: float, end: float) -> float:
-        """Longest time between two bindings, of the part of it that lies between `begin` and `end`."""
-        times = [begin, *(at for at in self.bindings if begin < at < end), end]
-        return max(b - a for a, b in itertools.pairwise(times))
+    def longest_stall(self, begin: float, end: float) -> float:
+        """Longest time in which somebody waited and nobody was bound, of the part of it that lies between `begin` and `end`."""
+        unbound = [seen.made_at for seen in self.pods.values() if seen.bound_at is None and not seen.leaving]
+        oldest = min((made_at for made_at in unbound if made_at < end), default=end)
+        longest, after = 0.0, end
+        for binding in reversed(self.bindings):
+            if binding.at < end:
+                longest = max(longest, after - max(begin, binding.at, oldest))
+                after = binding.at
+            oldest = min(oldest, binding.made_at)
+            if binding.at <= begin:
+                return longest
+        return max(longest, after - max(begin, oldest))
 
     def longest_wait(self, begin: float, end: float) -> float:
         """Longest time from made to bound, of the pods bound between `begin` and `end`."""
-        waits = (s.bound_at - s.made_at for s in self.pods.values() if s.bound_at is not None and begin <= s.bound_at <= end)
-        return max(waits, default=0.0)
+        return max((binding.at - binding.made_at for binding in self.bindings if begin <= binding.at <= end), default=0.0)
 
     def _hold(self, pod: AuditPod) -> None:
         node = self.nodes.get(pod.node)
