@@ -56,6 +56,10 @@ def phases(heard: Any) -> list[str]:
     return [event.phase for event in heard]
 
 
+def named(heard: Any) -> list[tuple[str, str]]:
+    return [(event.name, event.phase) for event in heard]
+
+
 async def test_a_gang_and_a_bare_pod_go_their_whole_way(kube: Kube, bus: Bus, settings: Any) -> None:
     async with running(run, settings), listening(bus, JobsPending, JobsWithdrawn, PodsObserved) as heard:
         group = await kube.podgroup("gang", 2)
@@ -129,6 +133,31 @@ async def test_integrators_hear_the_phases_of_a_job_in_order(kube: Kube, bus: Bu
         await until(lambda: phases(heard) == ["pending", "bound"])
         await kube.delete_pod("a")
         await until(lambda: phases(heard) == ["pending", "bound", "deleted"])
+
+
+async def test_a_restart_repeats_no_phase(kube: Kube, bus: Bus, kubeconfig: Path, nats: EmbeddedServer) -> None:
+    async with listening(bus, JobPhaseChanged) as heard:
+        with process("hbox_jobs", kubeconfig=kubeconfig, nats_url=nats.url):
+            for name in ("stays", "waits", "goes-on", "runs"):
+                await kube.pod(name)
+            await kube.bind("runs", "n1")
+            await until(
+                lambda: (
+                    {("stays", "pending"), ("waits", "pending"), ("goes-on", "pending"), ("runs", "bound")} <= {*named(heard)}
+                )
+            )
+            waits = next(event for event in heard if isinstance(event, JobPhaseChanged) and event.name == "waits").job
+            await bus.publish(JobsWaiting(verdicts=(JobVerdict(job=waits, message=WHY),)), "0")
+            await until(lambda: "waiting" in phases(heard))
+        said = len(heard)
+        await kube.bind("goes-on", "n1")
+        with process("hbox_jobs", kubeconfig=kubeconfig, nats_url=nats.url):
+            await bus.publish(JobsWaiting(verdicts=(JobVerdict(job=waits, message=WHY),)), "0")
+            await kube.pod("new")
+            await until(lambda: {("new", "pending"), ("goes-on", "bound")} <= {*named(heard[said:])})
+            await kube.delete_pod("stays")
+            await until(lambda: ("stays", "deleted") in named(heard[said:]))
+        assert sorted(named(heard[said:])) == [("goes-on", "bound"), ("new", "pending"), ("stays", "deleted")]
 
 
 async def test_whoever_asks_gets_all_jobs_and_pods_in_pages(kube: Kube, bus: Bus, settings: Any) -> None:

@@ -8,10 +8,10 @@ from typing import Any
 from hbox_common import kube
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s, wall_s
-from hbox_common.errors import Unavailable
-from hbox_common.events import BindOutcome, Event, JobPhaseChanged, JobsAsked, JobsWaiting, OutcomesObserved
+from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.events import BindOutcome, Event, JobPhase, JobPhaseChanged, JobsAsked, JobsWaiting, OutcomesObserved
 from hbox_common.kube import PODGROUPS, PODS, PRIORITYCLASSES, Delta, DeltaKind, Informer, KubeClient
-from hbox_common.model import PodUid
+from hbox_common.model import JobId, PodUid
 from hbox_common.runtime import Condition, Health
 
 from . import metrics
@@ -22,6 +22,7 @@ from .adapters.traces import JobTraces, trace_of
 from .adapters.writes import KubeWriter, rfc3339
 from .core.feedback import Feedback
 from .core.jobs import Jobs
+from .core.phases import is_news
 from .core.queues import TokenBucket
 from .settings import JobControllerSettings
 
@@ -198,7 +199,11 @@ class JobController:
         ]
 
     async def _phases(self) -> None:
-        """Phases of one job in the order in which they were entered; each is said until the broker has it."""
+        """Phases of one job in the order in which they were entered; each is said until the broker has it.
+
+        The first phase of a job that was there before this process may have been said by the one before it.
+        """
+        listed, said = self.jobs.ids(), dict[JobId, JobPhase]()
         full = TokenBucket(self._settings.phases_per_s, PHASES_AT_ONCE)
         slow = TokenBucket(BUSY_SHARE * self._settings.phases_per_s, PHASES_AT_ONCE)
         while True:
@@ -213,11 +218,36 @@ class JobController:
                 continue
             phases = self.jobs.take_phases(limit)
             bucket.spend(len(phases))
+            if listed or said:
+                phases = await self._news(phases, listed, said)
             async with asyncio.TaskGroup() as group:
                 for phase in phases:
                     self._traces.entered(phase)
                     group.create_task(self._say_phase(phase))
             await asyncio.sleep(PHASES_WINDOW_S)
+
+    async def _news(
+        self, phases: Sequence[JobPhaseChanged], listed: set[JobId], said: dict[JobId, JobPhase]
+    ) -> list[JobPhaseChanged]:
+        """Without those that only repeat what an earlier process said last. Jobs looked up go from `listed` to `said`, and from there with their first news."""
+        doubtful = [phase for phase in phases if phase.job in listed]
+        while doubtful:
+            try:
+                last = await self._bus.last(JobPhaseChanged, [(None, phase.queue, phase.job) for phase in doubtful])
+            except Unavailable as e:
+                log.warning("phases said before are not known yet: %s", e)
+                await asyncio.sleep(RETRY_S)
+            except InvalidRequest as e:
+                log.warning("phases said before cannot be read, and are said again: %s", e)
+                break
+            else:
+                said.update((d.event.job, d.event.phase) for d in last if isinstance(d.event, JobPhaseChanged))
+                break
+        listed.difference_update(phase.job for phase in doubtful)
+        news = [phase for phase in phases if is_news(phase.phase, said.get(phase.job))]
+        for phase in news:
+            said.pop(phase.job, None)
+        return news
 
     async def _say_phase(self, phase: JobPhaseChanged) -> None:
         while True:

@@ -12,7 +12,9 @@ from hbox_common.events import Event
 from . import rpc
 from .connection import Connection
 from .dead_letters import DeadLetters
+from .delivery import Delivery
 from .follower import Follower, Start
+from .last import last_values
 from .publisher import Publisher
 from .puller import RETRY_S, Consumer, Handle, Puller
 from .streams import ensure_streams, stream_of
@@ -125,6 +127,15 @@ class Bus:
     async def ask(self, request: Event, page: type[P], *, timeout_s: float = 10.0) -> list[P]:
         """All pages of the answer. Raises Unavailable (at once when nobody listens), InvalidRequest when the answerer says so."""
         return await rpc.ask(self._connection, request, page, timeout_s=timeout_s)
+
+    async def last(
+        self, type_: type[Event], keys: Sequence[tuple[str | None, ...]], *, timeout_s: float = 10.0
+    ) -> list[Delivery]:
+        """The last message of each subject of `type_` that has one of these keys (None: any), in the stream's order; 1,024 at most.
+
+        Raises Unavailable, ValueError for keys that do not fit, InvalidRequest where a message cannot be read.
+        """
+        return await last_values(self._connection, type_, [type_.filter(*one) for one in keys], timeout_s=timeout_s)
 
     async def ensure_streams(self) -> None:
         """Make missing streams. Idempotent. Raises Unavailable, InvalidRequest."""

@@ -61,9 +61,16 @@ class Event(BaseModel):
         return ".".join(fixed + [token_of(key) for key in keys])
 
     @classmethod
-    def filter(cls) -> str:
-        """The subject with a wildcard for every key: what a consumer filters on."""
-        return ".".join("*" if token.startswith("{") else token for token in cls.about.subject.split("."))
+    def filter(cls, *keys: str | None) -> str:
+        """The subject with a wildcard for every key that is None; without keys, for all of them: what a consumer filters on.
+
+        Raises ValueError when the number of keys is not the template's.
+        """
+        if not keys:
+            return ".".join("*" if token.startswith("{") else token for token in cls.about.subject.split("."))
+        subject = cls.subject(*(key or "" for key in keys)).split(".")
+        fixed = len(subject) - len(keys)
+        return ".".join([*subject[:fixed], *("*" if key is None else token_of(key) for key in keys)])
 
 
 E = TypeVar("E", bound=type[Event])

@@ -182,6 +182,10 @@ class Jobs:
         """The newest version of a pod."""
         return self._pods.get(uid)
 
+    def ids(self) -> set[JobId]:
+        """Of all jobs that there are now."""
+        return {record.id for record in self._records.values()}
+
     def jobs(self) -> Iterator[Job]:
         """All jobs with a live pod, as they were last worked out: marked ones are said right after."""
         return (r.job for r in self._records.values() if r.job is not None and r.job.members > 0)

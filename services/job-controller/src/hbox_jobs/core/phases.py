@@ -28,6 +28,14 @@ def phase_of(record: Record, tally: Tally) -> JobPhase:
     return JobPhase.WAITING if record.reason else JobPhase.PENDING
 
 
+def is_news(phase: JobPhase, said: JobPhase | None) -> bool:
+    """Whether a job's `phase` has to be said where an earlier process said `said` last.
+
+    A job that waits is pending again for a moment after a restart, until the scheduler repeats why.
+    """
+    return phase is not said and (phase, said) != (JobPhase.PENDING, JobPhase.WAITING)
+
+
 def group_status(record: Record, tally: Tally, *, now: str, say_why: bool = True) -> GroupStatus:
     """What the status of the job's PodGroup should say; `now` is RFC 3339. Without `say_why` its waiting is not mentioned yet.
 

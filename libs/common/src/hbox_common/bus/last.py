@@ -1,0 +1,83 @@
+"""Last values of chosen subjects, without a reader: one question, answered from the stream's own index (ADR-31 of nats-architecture-and-design).
+
+A reader of last values would go through all subjects of a stream; of a history of days those are a million, and few are of interest.
+"""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from datetime import datetime
+
+from nats.aio.msg import Msg
+
+from hbox_common.clock import monotonic_s
+from hbox_common.errors import Unavailable
+from hbox_common.events import MESSAGE_ID, TRACEPARENT, Event, decode
+
+from .connection import NO_RESPONDERS, Connection
+from .delivery import Delivery
+
+#: The broker answers with no more messages than so many, and refuses what would be more.
+MOST = 1024
+
+_NONE, _END = "404", "204"
+
+
+async def last_values(
+    connection: Connection, type_: type[Event], filters: Sequence[str], *, timeout_s: float
+) -> list[Delivery]:
+    """The last message of every subject that one of `filters` matches, in the stream's order.
+
+    Raises Unavailable: no whole answer in time, or more than MOST messages; InvalidRequest where one cannot be decoded.
+    """
+    stream = type_.about.stream
+    assert stream is not None
+    came: asyncio.Queue[Msg | None] = asyncio.Queue()
+
+    async def take(message: Msg) -> None:
+        came.put_nowait(message)
+
+    found: list[Delivery] = []
+    started = monotonic_s()
+    try:
+        async with asyncio.timeout(timeout_s):
+            await connection.connected.wait()
+            unwatch = connection.watch(lambda: came.put_nowait(None))
+            inbox = connection.new_inbox()
+            subscription = await connection.subscribe(inbox, take)
+            try:
+                question = json.dumps({"multi_last": list(filters)}).encode()
+                await connection.send(f"$JS.API.DIRECT.GET.{stream.value}", question, reply=inbox)
+                while True:
+                    message = await came.get()
+                    if message is None:
+                        raise Unavailable("the connection to the broker was lost before the answer was whole")
+                    if (delivery := _read(message)) is None:
+                        return sorted(found, key=lambda one: one.sequence)
+                    found.append(delivery)
+            finally:
+                unwatch()
+                await connection.unsubscribe(subscription)
+    except TimeoutError as e:
+        raise Unavailable(f"no last values of {stream.value} within {monotonic_s() - started:.1f} s") from e
+
+
+def _read(message: Msg) -> Delivery | None:
+    """None at the end."""
+    header = message.headers or {}
+    if "Nats-Sequence" not in header:
+        status = header.get("Status", "")
+        if status in (_NONE, _END):
+            return None
+        said = "nobody answers" if status == NO_RESPONDERS else f"{status} {header.get('Description', '')}"
+        raise Unavailable(f"last values: {said}")
+    return Delivery(
+        event=decode(message.data, header),
+        message_id=header.get(MESSAGE_ID, ""),
+        subject=header["Nats-Subject"],
+        sequence=int(header["Nats-Sequence"]),
+        deliveries=1,
+        traceparent=header.get(TRACEPARENT, ""),
+        stored_at=datetime.fromisoformat(header["Nats-Time-Stamp"]).timestamp(),
+        source=header.get("ce-source", ""),
+    )
