@@ -13,7 +13,6 @@ from tests.e2e.platform_world import up
 from .campaign import campaign
 from .faults import Fault, kills, schedule
 
-
 #: About once in a round of kills.
 AUDIT_EVERY = 8
 
