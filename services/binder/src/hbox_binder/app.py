@@ -35,9 +35,6 @@ BIND_READERS = 4
 EVICTION_READERS = 2
 BATCH = 16
 
-#: The bus says every third of it that a delivery is being worked on: it runs out only when this process is gone.
-ACK_WAIT_S = 6.0
-
 
 async def run(settings: BinderSettings, health: Health) -> None:
     """The service, until cancelled."""
@@ -51,12 +48,10 @@ async def run(settings: BinderSettings, health: Health) -> None:
             group.create_task(_watch_health(health, client, bus))
             group.create_task(worker.run())
             for _ in range(EVICTION_READERS):
-                group.create_task(
-                    bus.consume("binder-evictions", [EvictDecided], worker.handle, batch=BATCH, ack_wait_s=ACK_WAIT_S)
-                )
+                group.create_task(bus.consume("binder-evictions", [EvictDecided], worker.handle, batch=BATCH))
             for _ in range(BIND_READERS):
-                group.create_task(bus.consume("binder-binds", [BindDecided], worker.handle, batch=BATCH, ack_wait_s=ACK_WAIT_S))
-            group.create_task(bus.consume("binder-nodes", [NodeDecided], nodes.handle, ack_wait_s=ACK_WAIT_S))
+                group.create_task(bus.consume("binder-binds", [BindDecided], worker.handle, batch=BATCH))
+            group.create_task(bus.consume("binder-nodes", [NodeDecided], nodes.handle))
 
 
 async def _watch_health(health: Health, client: KubeClient, bus: Bus) -> None:

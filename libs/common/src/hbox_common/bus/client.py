@@ -16,7 +16,7 @@ from .delivery import Delivery
 from .follower import Follower, Start
 from .last import last_values
 from .publisher import Publisher
-from .puller import RETRY_S, Consumer, Handle, Puller
+from .puller import ACK_WAIT_S, RETRY_S, Consumer, Handle, Puller
 from .streams import ensure_streams, stream_of
 
 log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class Bus:
         *,
         batch: int = 256,
         window_s: float = 0.0,
-        ack_wait_s: float = 10.0,
+        ack_wait_s: float = ACK_WAIT_S,
         max_deliver: int = 5,
     ) -> NoReturn:
         """Hand over every message of `types` (of one stream) at least once, in batches of what is there, and acknowledge after `handle` returned.

@@ -1,7 +1,7 @@
 """Consuming durably: each message is handled until that succeeds, and acknowledged then.
 
 Theory of operation. Messages that are ours and not settled are `held`: waiting, being handled, or put off. Every third of ack_wait the
-broker is told of all of them that they are worked on, so that ack_wait may be short: it only runs out when this process is gone. What is
+broker is told of all of them that they are worked on, so that ack_wait may be short: it only runs out when this process is gone or hangs. What is
 delivered again all the same (an acknowledgement was lost, or the broker forgot it when it was killed) is recognised as held or as one of the last
 REMEMBERED settled, and not handled twice by this process. Another process may: handlers are idempotent, by an inbox where that takes one.
 
@@ -41,6 +41,9 @@ Handle = Callable[[Sequence[Delivery]], Awaitable[None]]
 
 RETRY_S = 0.05
 
+#: For so long a process may be silent before another gets its messages: about what it takes to start one anew.
+ACK_WAIT_S = 1.5
+
 ACK, IN_PROGRESS, TERM = b"+ACK", b"+WPI", b"+TERM"
 
 #: Settled messages that are recognised when they come again.
@@ -73,7 +76,7 @@ class Consumer:
     types: tuple[type[Event], ...]
     batch: int = 256
     window_s: float = 0.0
-    ack_wait_s: float = 10.0
+    ack_wait_s: float = ACK_WAIT_S
     max_deliver: int = 5
 
     @property
