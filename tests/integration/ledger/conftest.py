@@ -1,11 +1,16 @@
 """A ledger on a real database, SQLite and PostgreSQL, without the bus; and plans for a small cluster of nodes n0, n1 with four cards each."""
 
+import asyncio
+import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
+from hbox_common.bus import EmbeddedServer
 from hbox_common.events import (
     BindOutcome,
     Event,
@@ -16,6 +21,7 @@ from hbox_common.events import (
     PlansProposed,
     PodsObserved,
 )
+from hbox_common.kube import KubeClient, apply, wait_established
 from hbox_common.model import (
     Card,
     CardSlice,
@@ -37,6 +43,9 @@ from hbox_common.store import Store
 from hbox_ledger.adapters import tables
 from hbox_ledger.ledger import Ledger, Numbered
 from hbox_ledger.relay import Relay
+from hbox_ledger.settings import LedgerSettings
+
+from .ledger_world import DEADLINE_S, QUEUE_DEFINITION
 
 
 @dataclass
@@ -135,3 +144,39 @@ class Kit:
 @pytest.fixture
 def kit() -> Kit:
     return Kit()
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
+    async with EmbeddedServer(tmp_path / "nats") as server:
+        yield server
+
+
+@pytest.fixture
+async def kubeconfig(tmp_path: Path) -> AsyncIterator[str]:
+    path = tmp_path / "kubeconfig"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "hbox_sandbox", "--port", "0", "--kubeconfig-out", str(path),
+        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    async with asyncio.timeout(DEADLINE_S):
+        assert process.stdout is not None
+        while not re.match(rb"ready", await process.stdout.readline()):
+            assert process.returncode is None
+    async with KubeClient.connect(str(path), user_agent="test") as kube:
+        await apply(kube, QUEUE_DEFINITION, field_manager="test")
+        await wait_established(kube, "queues.scheduling.volcano.sh")
+    yield str(path)
+    process.terminate()
+    await process.wait()
+
+
+@pytest.fixture
+def settings(database_url: str, broker: EmbeddedServer, kubeconfig: str) -> LedgerSettings:
+    return LedgerSettings(
+        nats_url=broker.url,
+        kubeconfig=kubeconfig,
+        database_url=database_url,
+        instance="l1",
+        reconcile_s=1.0,
+    )

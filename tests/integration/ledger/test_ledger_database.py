@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, create_engine, func, insert, select, text, update
+from sqlalchemy import Connection, create_engine, func, insert, inspect, select, text, update
 
 from hbox_common.errors import Bug, Conflict, InvalidRequest, Unavailable
 from hbox_common.events import BindDecided, BindOutcome, ClaimsChanged, PlanAnswer, PlansAnswered
@@ -226,6 +226,17 @@ async def test_a_database_of_an_unknown_schema_is_refused(kit: Kit, database_url
     with pytest.raises(InvalidRequest, match="9999 is not known"):
         async with kit.started(database_url):
             pass
+
+
+async def test_a_database_with_tables_of_somebody_else_is_refused_and_left_as_it_is(kit: Kit, database_url: str) -> None:
+    engine = create_engine(database_url)
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE claims (amount INTEGER)"))
+    with pytest.raises(InvalidRequest, match=r"somebody else's \(claims\)"):
+        async with kit.started(database_url):
+            pass
+    assert inspect(engine).get_table_names() == ["claims"]
+    engine.dispose()
 
 
 async def test_frozen_plans_are_answered_and_not_remembered(kit: Kit, database_url: str) -> None:

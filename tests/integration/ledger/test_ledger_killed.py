@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 import sys
-from pathlib import Path
 
 from sqlalchemy import func, select
 
@@ -44,8 +43,8 @@ asyncio.run(main())
 """
 
 
-async def test_what_was_committed_before_a_kill_is_there_afterwards_and_whole(kit: Kit, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/ledger.db"
+async def test_what_was_committed_before_a_kill_is_there_afterwards_and_whole(kit: Kit, database_url: str) -> None:
+    url = database_url
     for _ in range(3):
         process = subprocess.Popen([sys.executable, "-c", PROGRAM, url], stdout=subprocess.PIPE)  # noqa: ASYNC220  forks quickly
         try:

@@ -1,180 +1,27 @@
 """The quota-ledger as it runs: its own process-like task on a real broker and the emulated API, with the other services played by the test."""
 
 import asyncio
-import re
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from itertools import pairwise
-from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
-from hbox_common.bus import Bus, Delivery, EmbeddedServer, Start
+from hbox_common.bus import EmbeddedServer
 from hbox_common.events import (
     BindDecided,
     BindOutcome,
-    ClaimsAsked,
     ClaimsChanged,
-    ClaimsPage,
-    Event,
-    JobsAsked,
-    JobsPage,
-    NodeStateChanged,
     Outcome,
     OutcomesObserved,
-    Plan,
-    PlanAnswer,
-    PlansAnswered,
-    PlansProposed,
     PodsObserved,
     QueueStateChanged,
 )
-from hbox_common.kube import QUEUES, KubeClient, apply, wait_established
-from hbox_common.model import Card, Epoch, Generation, Index, NodeName, NodeState, PodFact, PodPhase, SchedulerId
-from hbox_common.runtime import Health
-from hbox_ledger.app import run
+from hbox_common.kube import QUEUES, KubeClient
+from hbox_common.model import PodPhase
 from hbox_ledger.settings import LedgerSettings
 
 from .conftest import Kit
-
-E = TypeVar("E", bound=Event)
-
-DEADLINE_S = 20.0
-
-QUEUE_DEFINITION = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "queues.scheduling.volcano.sh"},
-    "spec": {
-        "group": "scheduling.volcano.sh",
-        "scope": "Cluster",
-        "names": {"plural": "queues", "singular": "queue", "kind": "Queue", "listKind": "QueueList"},
-        "versions": [
-            {
-                "name": "v1beta1",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
-
-
-async def until(what: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not what():  # noqa: ASYNC110  what others do sets no event of ours
-            await asyncio.sleep(0.02)
-
-
-@pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[EmbeddedServer]:
-    async with EmbeddedServer(tmp_path / "nats") as server:
-        yield server
-
-
-@pytest.fixture
-async def kubeconfig(tmp_path: Path) -> AsyncIterator[str]:
-    path = tmp_path / "kubeconfig"
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "hbox_sandbox", "--port", "0", "--kubeconfig-out", str(path),
-        stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
-    )  # fmt: skip
-    async with asyncio.timeout(DEADLINE_S):
-        assert process.stdout is not None
-        while not re.match(rb"ready", await process.stdout.readline()):
-            assert process.returncode is None
-    async with KubeClient.connect(str(path), user_agent="test") as kube:
-        await apply(kube, QUEUE_DEFINITION, field_manager="test")
-        await wait_established(kube, "queues.scheduling.volcano.sh")
-    yield str(path)
-    process.terminate()
-    await process.wait()
-
-
-@asynccontextmanager
-async def running(settings: LedgerSettings) -> AsyncIterator[Health]:
-    health = Health("quota-ledger")
-    task = asyncio.create_task(run(settings, health))
-    try:
-        yield health
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-
-
-@dataclass
-class Others:
-    """The rest of the platform: remembers what the ledger says, and answers for job-controller."""
-
-    bus: Bus
-    pods: list[PodFact] = field(default_factory=list)
-    said: list[Event] = field(default_factory=list)
-
-    async def listen(self, deliveries: Sequence[Delivery]) -> None:
-        self.said += [d.event for d in deliveries]
-
-    async def jobs(self, _: Event) -> AsyncIterator[Event]:
-        yield JobsPage(complete=True, pods=tuple(self.pods))
-
-    def all(self, kind: type[E]) -> list[E]:
-        return [e for e in self.said if isinstance(e, kind)]
-
-    def answers(self) -> dict[str, PlanAnswer]:
-        return {a.plan: a for e in self.all(PlansAnswered) for a in e.answers}
-
-    async def claims(self) -> list[ClaimsPage]:
-        return await self.bus.ask(ClaimsAsked(asker="test"), ClaimsPage)
-
-    async def open_epoch(self) -> Epoch:
-        async with asyncio.timeout(DEADLINE_S):
-            while True:
-                with suppress(Exception):
-                    [page] = await self.claims()
-                    if not page.frozen:
-                        return page.epoch
-                await asyncio.sleep(0.05)
-
-    async def propose(self, epoch: Epoch, *plans: Plan, wait: bool = True) -> None:
-        message = PlansProposed(scheduler=SchedulerId("s"), epoch=epoch, seen=Index(0), plans=plans)
-        await self.bus.publish(message, "s")
-        if wait:
-            await until(lambda: all(p.id in self.answers() for p in plans))
-
-
-@asynccontextmanager
-async def others(broker: EmbeddedServer) -> AsyncIterator[Others]:
-    async with Bus.connect(broker.url, name="test", instance="test") as bus:
-        world = Others(bus)
-        cards = tuple(Card(i, f"n0-{i}", "A100", 40_960, shares=4) for i in range(4))
-        room = {"cpu": 64_000, "pods": 100, "nvidia.com/gpu": 16}
-        node = NodeState(NodeName("n0"), "n0", Generation(1), ready=True, allocatable=room, cards=cards)
-        await bus.publish(NodeStateChanged(node=node), "n0")
-        followed: list[list[type[Event]]] = [[PlansAnswered, ClaimsChanged], [BindDecided], [QueueStateChanged]]
-        tasks = [asyncio.create_task(bus.follow(types, world.listen, start=Start.ALL)) for types in followed]
-        tasks.append(asyncio.create_task(bus.serve(JobsAsked, world.jobs)))
-        try:
-            yield world
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-
-
-@pytest.fixture
-def settings(tmp_path: Path, broker: EmbeddedServer, kubeconfig: str) -> LedgerSettings:
-    return LedgerSettings(
-        nats_url=broker.url,
-        kubeconfig=kubeconfig,
-        database_url=f"sqlite:///{tmp_path}/ledger.db",
-        instance="l1",
-        reconcile_s=1.0,
-    )
+from .ledger_world import DEADLINE_S, others, running, until
 
 
 async def test_a_pod_goes_from_plan_to_bound_to_gone(kit: Kit, broker: EmbeddedServer, settings: LedgerSettings) -> None:

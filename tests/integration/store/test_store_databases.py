@@ -7,10 +7,12 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import CheckConstraint, Column, Connection, Integer, MetaData, Table, event, func, insert, select, text
+from sqlalchemy import CheckConstraint, Column, Connection, Integer, MetaData, Table, event, func, insert, select, text, update
 
 from hbox_common.errors import Bug, Conflict, HBoxError, InvalidRequest, Unavailable
 from hbox_common.store import Inbox, Letter, Outbox, Store
+
+from ...postgres_server import PASSWORD, PostgresServer
 
 metadata = MetaData()
 numbers = Table("numbers", metadata, Column("n", Integer, primary_key=True), CheckConstraint("n >= 0"))
@@ -19,6 +21,10 @@ inbox, outbox = Inbox(metadata), Outbox(metadata)
 
 def opened(url: str) -> AbstractAsyncContextManager[Store]:
     return Store.open(url, metadata=metadata, versions=None)
+
+
+def shared(url: str) -> AbstractAsyncContextManager[Store]:
+    return Store.open(url, metadata=metadata, versions=None, exclusive=False)
 
 
 def adds(n: int) -> Callable[[Connection], object]:
@@ -127,11 +133,100 @@ async def test_a_second_writer_is_kept_out_until_the_first_is_gone(database_url:
         assert await count(store) == 0
 
 
-async def test_a_connection_that_was_cut_is_opened_again_by_the_next_call(postgres: str) -> None:
-    async with opened(postgres) as store:
+async def test_a_connection_that_was_cut_is_opened_again_by_the_next_call(postgres: PostgresServer) -> None:
+    async with opened(postgres.empty_database()) as store:
         await store.write(adds(1))
         with pytest.raises(Unavailable) as raised:
             await store.write(lambda c: c.execute(text("SELECT pg_terminate_backend(pg_backend_pid())")))
         assert raised.value.outcome_unknown
         await store.write(adds(2))
         assert await count(store) == 2
+
+
+async def test_what_was_acknowledged_survives_a_kill_of_the_server_and_work_goes_on_after_it(postgres: PostgresServer) -> None:
+    async with opened(postgres.empty_database()) as store:
+        await store.write(adds(1))
+        await asyncio.to_thread(postgres.kill)
+        try:
+            with pytest.raises(Unavailable):
+                await store.write(adds(2))
+        finally:
+            await asyncio.to_thread(postgres.start)
+        await store.write(adds(3))
+        assert await store.read(lambda c: c.execute(select(numbers.c.n).order_by(numbers.c.n)).scalars().all()) == [1, 3]
+
+
+async def test_one_that_hangs_in_a_transaction_loses_its_rows_to_a_successor(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = postgres.empty_database()
+    awake = threading.Event()
+    held = threading.Event()
+
+    def hangs(connection: Connection) -> None:
+        connection.execute(update(numbers).values(n=2))
+        held.set()
+        awake.wait(60)
+        connection.execute(update(numbers).values(n=3))
+
+    monkeypatch.setattr("hbox_common.store.engine.IDLE_TIMEOUT_MS", 300)
+    async with shared(url) as old, shared(url) as new:
+        await old.write(adds(1))
+        hanging = asyncio.create_task(old.write(hangs))
+        await asyncio.to_thread(held.wait, 60)
+        await new.write(lambda c: c.execute(update(numbers).values(n=9)))
+        awake.set()
+        with pytest.raises(Unavailable):
+            await hanging
+        assert await old.read(lambda c: c.execute(select(numbers.c.n)).scalar_one()) == 9
+
+
+async def test_several_may_make_the_schema_at_once(postgres: PostgresServer) -> None:
+    url = postgres.empty_database()
+    async with shared(url) as one, shared(url) as two:
+        assert await count(one) + await count(two) == 0
+
+
+async def test_nobody_waits_for_ever_and_what_nobody_waits_for_is_not_begun(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(database_url) as store:
+        held = threading.Event()
+        blocker = asyncio.create_task(store.read(lambda _: held.wait(60)))
+        await asyncio.sleep(0)
+        monkeypatch.setattr("hbox_common.store.writer.ANSWER_S", 0.05)
+        with pytest.raises(Unavailable, match="no answer within") as raised:
+            await store.write(adds(1))
+        assert raised.value.outcome_unknown
+        monkeypatch.undo()
+        held.set()
+        await blocker
+        assert await count(store) == 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said", "hint"),
+    [
+        ({"password": "guessed"}, "password authentication failed", "correct user and password"),
+        ({"user": "nobody-of-mine"}, "authentication failed", "correct user and password"),
+        ({"database": "absent"}, 'database "absent" does not exist', "create the database"),
+    ],
+)
+async def test_what_a_server_refuses_has_to_be_corrected(
+    postgres: PostgresServer, wrong: dict[str, str], said: str, hint: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=said) as raised:
+        async with opened(postgres.url(**wrong)):
+            pass
+    assert hint in raised.value.hint
+    assert wrong.get("password", PASSWORD) not in str(raised.value)
+
+
+async def test_one_without_the_right_to_make_tables_is_told_so(postgres: PostgresServer) -> None:
+    url = postgres.empty_database()
+    with postgres.connect() as connection:
+        connection.execute("CREATE ROLE guest LOGIN PASSWORD 'guest'")
+    with pytest.raises(InvalidRequest, match="permission denied") as raised:
+        async with opened(url.replace(f"hbox:{PASSWORD}@", "guest:guest@")):
+            pass
+    assert "create tables" in raised.value.hint

@@ -20,6 +20,7 @@ def test_what_runs_is_known_to_others_until_it_is_forgotten(tmp_path: Path) -> N
         layout.write_pids({"binder": 7})
         assert layout.running() == RUNNING
         assert json.loads((tmp_path / "pids.json").read_text()) == {"binder": 7}
+        assert (tmp_path / "platform.json").stat().st_mode & 0o077 == 0, "it may hold the database's password"
         layout.forget()
         with pytest.raises(NotFound):
             layout.running()
@@ -51,19 +52,19 @@ def test_a_log_is_asked_for_its_last_error(tmp_path: Path) -> None:
     log = tmp_path / "x.log"
     log.write_text('{"level": "critical", "message": "of a former start"}\n')
     since = log.stat().st_size
-    assert logs.last_words(log, since) == ""
+    assert logs.last_words(log, since).message == ""
     with log.open("a") as file:
         file.write(
-            '{"level": "error", "message": "first"}\n{"level": "critical", "message": "the cause"}\n{"level": "info", "message": "bye"}\n'
+            '{"level": "error", "message": "first"}\n{"level": "critical", "message": "the cause", "hint": "do this"}\n{"level": "info", "message": "bye"}\n'
         )
-    assert logs.last_words(log, since) == "the cause"
+    assert logs.last_words(log, since) == ("critical", "the cause", "do this")
     log.write_text("Traceback\nImportError: no module\n")
-    assert logs.last_words(log, 0) == "ImportError: no module"
+    assert logs.last_words(log, 0).message == "ImportError: no module"
     log.write_text(
         '{"level": "warn", "msg": "of etcd"}\npanic: invalid database\n\ngoroutine 68 [running]:\n\tbackend.go:75 +0x1a5\n'
     )
-    assert logs.last_words(log, 0) == "panic: invalid database"
-    assert logs.last_words(tmp_path / "absent", 0) == ""
+    assert logs.last_words(log, 0).message == "panic: invalid database"
+    assert logs.last_words(tmp_path / "absent", 0).message == ""
 
 
 async def test_a_port_where_nobody_listens_is_neither_ready_nor_a_broker() -> None:

@@ -72,7 +72,7 @@ def test_a_bad_condition_makes_it_unready_and_names_itself() -> None:
 
 def test_failures_end_the_process_with_their_status_and_one_line_without_a_traceback() -> None:
     for body, status, says in (
-        ("raise InvalidRequest('no such table', hint='run the migration')", 2, "no such table (run the migration)"),
+        ("raise InvalidRequest('no such table', hint='run the migration')", 2, "run the migration"),
         ("raise Unavailable('broker away')", 6, "broker away"),
         ("return", 1, "ended by itself"),
     ):

@@ -13,6 +13,7 @@ import click
 
 from .context import Context, group_options, merged
 from .exits import Exit, leaf, status_of, tell
+from .stdio import ReaderGone, take_over
 
 #: name -> (module below hbox_cli.commands, what it does)
 COMMANDS = {
@@ -25,6 +26,7 @@ COMMANDS = {
     "nodes": ("nodes", "Nodes with their free cards, health and reasons."),
     "queue": ("queue", "Queues: what they may use, and what they use."),
     "events": ("events", "What happens: jobs, health, refusals."),
+    "simulate": ("simulate", "What the scheduler would do with a saved cluster."),
 }
 
 EPILOG = """\b
@@ -74,11 +76,13 @@ def cli(
 
 def main() -> NoReturn:
     """Never ends with a traceback, but under --debug."""
+    take_over()
     words = [word for word in sys.argv[1:] if not word.startswith("-")]
     name = next((word for word in words if word in COMMANDS), "")
     command = f"hbox {name}".rstrip()
     try:
         answer: Any = cli.main(prog_name="hbox", standalone_mode=False)
+        sys.stdout.flush()
     except click.exceptions.Exit as e:
         sys.exit(e.exit_code)
     except click.ClickException as e:
@@ -89,12 +93,12 @@ def main() -> NoReturn:
     except (click.Abort, KeyboardInterrupt):
         print(f"{command}: interrupted", file=sys.stderr)
         sys.exit(Exit.INTERRUPTED)
-    except BrokenPipeError:
-        # The reader has seen enough (`hbox jobs | head`); Python would complain again when it flushes.
-        sys.stdout = None
-        sys.exit(Exit.OK)
     except (Exception, BaseExceptionGroup) as e:  # the last handler of the process
         error = leaf(e)
+        if isinstance(error, ReaderGone):
+            # It has seen enough (`hbox jobs | head`); Python would complain again when it flushes.
+            sys.stdout = None
+            sys.exit(Exit.OK)
         if "--debug" in sys.argv:
             raise
         print(tell(command, error), file=sys.stderr)

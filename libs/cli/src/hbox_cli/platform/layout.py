@@ -127,5 +127,7 @@ class Layout:
 def _replace(path: Path, content: Mapping[str, Any]) -> None:
     """Readers see the old file or the new one, never half of it."""
     draft = path.with_suffix(".tmp")
+    draft.unlink(missing_ok=True)
+    draft.touch(mode=0o600)  # the address of a database has its password
     draft.write_text(json.dumps(content, indent=2) + "\n")
     draft.replace(path)

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 _POLL_S = 0.3
 
@@ -23,38 +24,50 @@ async def follow(logs: Mapping[str, Path], say: Callable[[str], None], *, calm: 
         for name, path in logs.items():
             text, offsets[name] = _read(path, offsets[name])
             for line in text.splitlines():
-                level, message = parse(line)
-                if level not in _LOUD or (level == "warning" and not calm()):
+                found = parse(line)
+                if found.level not in _LOUD or (found.level == "warning" and not calm()):
                     continue
                 # Digits differ from one repetition to the next; the sentence is what repeats.
-                key = (name, "".join(c for c in message if not c.isdigit()))
+                key = (name, "".join(c for c in found.message if not c.isdigit()))
                 if loop.time() - told.get(key, float("-inf")) >= _REPEAT_S:
                     told[key] = loop.time()
-                    say(f"{name}: {level}: {message}")
+                    say(f"{name}: {found.level}: {found}")
 
 
-def last_words(path: Path, since: int) -> str:
+class Line(NamedTuple):
+    """What one line of a log says; the level is empty for what is no record."""
+
+    level: str
+    message: str
+    hint: str = ""  #: what to do about it
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+
+def last_words(path: Path, since: int) -> Line:
     """Why a process ended, by its log from byte `since` on: its last error, else its last line; empty for none."""
     text, _ = _read(path, since)
     parsed = [parse(line) for line in text.splitlines() if line.strip()]
     for level in ("critical", "error"):
-        for found, message in reversed(parsed):
-            if found == level:
-                return message
-    return parsed[-1][1] if parsed else ""
+        for found in reversed(parsed):
+            if found.level == level:
+                return found
+    return parsed[-1] if parsed else Line("", "")
 
 
-def parse(line: str) -> tuple[str, str]:
-    """Level and message of one line; what is no JSON record, nor the head of a Go program's stack, has the level ``."""
+def parse(line: str) -> Line:
+    """A JSON record, the head of a Go program's stack, or any other text."""
     if line.startswith("panic: "):
-        return "critical", line
+        return Line("critical", line)
     if line.startswith("{"):
         try:
             record = json.loads(line)
-            return str(record["level"]).lower(), str(record["message"] if "message" in record else record["msg"])
+            message = str(record["message"] if "message" in record else record["msg"])
+            return Line(str(record["level"]).lower(), message, str(record.get("hint", "")))
         except (ValueError, KeyError):
             pass
-    return "", line.strip()
+    return Line("", line.strip())
 
 
 def _read(path: Path, offset: int) -> tuple[str, int]:

@@ -241,10 +241,10 @@ class Platform:
             if self._stopping:
                 return
             how = child.ended(returncode)
-            why = logs.last_words(kept.log, kept.log_from) if returncode >= 0 else ""
+            why = logs.last_words(kept.log, kept.log_from) if returncode >= 0 else logs.Line("", "")
             if not kept.restart:
                 raise HBoxError(
-                    f"{kept.name}, the emulated cluster, ended ({how}){': ' + why if why else ''}; its nodes and pods lived in its memory",
+                    f"{kept.name}, the emulated cluster, ended ({how}){f': {why}' if why.message else ''}; its nodes and pods lived in its memory",
                     hint=f"start again; its log is {kept.log}",
                 )
             short_lives = 0 if time.monotonic() - kept.started_at >= WELL_S else short_lives + 1
@@ -253,13 +253,15 @@ class Platform:
             pause_s = PAUSES_S[min(max(0, short_lives - 1), len(PAUSES_S) - 1)]
             await asyncio.sleep(pause_s)
             await self._spawn(kept)
-            self.say(f"{kept.name} ended ({how}){': ' + why if why else ''}; started again as process {kept.process.pid}")
+            self.say(
+                f"{kept.name} ended ({how}){f': {why}' if why.message else ''}; started again as process {kept.process.pid}"
+            )
 
-    def _give_up(self, kept: Kept, returncode: int, how: str, why: str) -> None:
-        said = why.removeprefix(f"{kept.name}: ") or how
+    def _give_up(self, kept: Kept, returncode: int, how: str, why: logs.Line) -> None:
+        said = why.message.removeprefix(f"{kept.name}: ") or how
         # Process' exit statuses are the house's: 2 wrong settings, 6 somebody is not reachable.
         kind = {WRONG_SETTINGS: InvalidRequest, 6: Unavailable}.get(returncode, HBoxError)
-        raise kind(f"{kept.name} does not start: {said}", hint=f"its log is {kept.log}")
+        raise kind(f"{kept.name} does not start: {said}", hint=f"{why.hint + '; ' if why.hint else ''}its log is {kept.log}")
 
     def _broker(self) -> Kept:
         from hbox_common.bus import find_binary, write_config  # noqa: PLC0415  a third of a second, while the cluster starts

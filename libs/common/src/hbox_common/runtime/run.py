@@ -109,7 +109,8 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def _fail(service: str, error: BaseException) -> int:
-    log.critical("%s: %s", service, error)
+    message, hint = (error.message, error.hint) if isinstance(error, HBoxError) else (str(error), "")
+    log.critical("%s: %s", service, message, extra={"hint": hint} if hint else None)
     if isinstance(error, Unavailable):
         return EXIT_UNAVAILABLE
     return EXIT_SETTINGS if isinstance(error, InvalidRequest) else EXIT_FAILED

@@ -4,10 +4,16 @@ SQLite: WAL with synchronous=FULL (NORMAL may drop the last commits at a power l
 after another commit fails at once), foreign keys on, and a lock file beside the database. PostgreSQL: synchronous_commit as the server has it,
 time-outs on every statement, and a session advisory lock. Both locks die with the process that holds them. Sources: reference reliability §4,
 ecosystem §5.
+
+A PostgreSQL session that stops in the middle of a transaction (a leader that hangs) holds the rows that its successor needs: the server ends it
+after IDLE_TIMEOUT_MS. A server that vanished without a word is noticed by TCP within half a minute.
 """
 
 import fcntl
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,9 +27,21 @@ from hbox_common.errors import Bug, HBoxError, InvalidRequest, Unavailable
 BUSY_TIMEOUT_MS = 5_000
 CONNECT_TIMEOUT_S = 5
 STATEMENT_TIMEOUT_MS = 30_000
+IDLE_TIMEOUT_MS = 5_000  #: between two statements of a transaction
 
-#: Key of the advisory lock: one writer in a database.
-_PG_LOCK = 0x48426F78
+#: Keys of advisory locks: one writer in a database; one that changes its schema.
+_PG_LOCK, _PG_SCHEMA_LOCK = 0x48426F78, 0x48426F79
+
+#: libpq hands on no code for a connection that was refused, only these words of the server's: they no retry mends.
+_REFUSED = {
+    re.compile("authentication failed"): "correct user and password in the address",
+    re.compile("no password supplied"): "put the password into the address",
+    re.compile("no pg_hba.conf entry"): "let this user and host in, in the server's pg_hba.conf",
+    re.compile('database ".*" does not exist'): "create the database, or name another",
+    re.compile('role ".*" does not exist'): "create the user, or name another",
+}
+#: insufficient_privilege; invalid_schema_name: none that this user may use.
+_NO_RIGHTS = ("42501", "3F000")
 
 _EXAMPLES = "write it like sqlite:////var/lib/hbox/ledger.db or postgresql+psycopg://user:password@host/database"
 
@@ -52,8 +70,21 @@ def engine(url: URL) -> Engine:
         event.listen(made, "connect", _sqlite_settings)
         event.listen(made, "begin", _begin_immediate)
         return made
-    options = f"-c statement_timeout={STATEMENT_TIMEOUT_MS} -c lock_timeout={BUSY_TIMEOUT_MS}"
-    return create_engine(url, poolclass=NullPool, connect_args={"connect_timeout": CONNECT_TIMEOUT_S, "options": options})
+    limits = {
+        "statement_timeout": STATEMENT_TIMEOUT_MS,
+        "lock_timeout": BUSY_TIMEOUT_MS,
+        "idle_in_transaction_session_timeout": IDLE_TIMEOUT_MS,
+    }
+    arguments = {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "options": " ".join(f"-c {name}={value}" for name, value in limits.items()),
+        "application_name": "hbox",
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": STATEMENT_TIMEOUT_MS,
+    }
+    return create_engine(url, poolclass=NullPool, connect_args=arguments)
 
 
 def _sqlite_settings(connection: Any, _: Any) -> None:
@@ -100,10 +131,40 @@ def take_advisory_lock(connection: Connection) -> None:
         raise Unavailable("database: another process is its writer", hint="stop it first; its lock ends with its connection")
 
 
+@contextmanager
+def schema_lock(connection: Connection) -> Iterator[None]:
+    """Only one session at a time looks at the schema and changes it; on SQLite the transaction sees to that."""
+    if connection.dialect.name != "postgresql":
+        yield
+        return
+    connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _PG_SCHEMA_LOCK})
+    connection.commit()
+    yield
+    connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _PG_SCHEMA_LOCK})  # after an error the session ends
+    connection.commit()
+
+
+def refused(error: SQLAlchemyError, where: str) -> HBoxError:
+    """The house's error for a database that could not be opened: InvalidRequest where only the operator can mend it, else Unavailable."""
+    said = _words(error)
+    for words, hint in _REFUSED.items():
+        if words.search(said):
+            return InvalidRequest(f"{where}: {said}", hint=hint)
+    if getattr(getattr(error, "orig", None), "sqlstate", None) in _NO_RIGHTS:
+        return InvalidRequest(f"{where}: {said}", hint="let this user create tables there, or make it the database's owner")
+    found = mapped(error, where)
+    if isinstance(found, Bug):
+        return found
+    return Unavailable(found.message, hint="is the address right, and is the server running?")
+
+
+def _words(error: SQLAlchemyError) -> str:
+    return " ".join(str(getattr(error, "orig", None) or error).split())[:300]
+
+
 def mapped(error: SQLAlchemyError, what: str) -> HBoxError:
     """The house's error for one of SQLAlchemy's. What a constraint forbids is a bug of the caller, never a wish."""
-    original = getattr(error, "orig", None)
-    said = " ".join(str(original or error).split())[:300]
+    said = _words(error)
     if isinstance(error, IntegrityError):
         return Bug(f"{what}: a constraint of the database forbids it: {said}")
     if isinstance(error, (OperationalError, InterfaceError)) or (

@@ -7,7 +7,7 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from alembic.util.exc import CommandError
-from sqlalchemy import Connection, MetaData
+from sqlalchemy import Connection, MetaData, inspect
 
 from hbox_common.errors import InvalidRequest
 
@@ -17,7 +17,8 @@ _ENVIRONMENT = Path(__file__).with_name("migrations")
 def migrate(connection: Connection, metadata: MetaData, versions: Path | None) -> None:
     """Run the migrations in the folder `versions` that this database has not had; without a folder, create the tables of `metadata`.
 
-    Raises InvalidRequest when the database has a schema of which this program knows nothing: an older program must not write there.
+    Raises InvalidRequest when the database has a schema of which this program knows nothing: an older program must not write there; nor must
+    any where somebody else's tables have the names of ours.
     """
     if versions is None:
         metadata.create_all(connection)
@@ -34,6 +35,14 @@ def migrate(connection: Connection, metadata: MetaData, versions: Path | None) -
     connection.commit()
     if current == script.get_current_head():
         return
+    if current is None:
+        foreign = sorted(set(metadata.tables) & set(inspect(connection).get_table_names()))
+        connection.commit()
+        if foreign:
+            raise InvalidRequest(
+                f"database: it has tables of somebody else's ({', '.join(foreign[:5])})",
+                hint="give this service an empty database",
+            )
     try:
         if current is not None:
             script.get_revision(current)

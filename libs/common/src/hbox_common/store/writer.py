@@ -4,7 +4,8 @@ Theory of operation. `write(fn)` puts fn into a queue and waits. The thread take
 transaction and commits once: one fsync for all. If one of them raises, the transaction is rolled back and each is run again in a transaction
 of its own, so that one cannot fail the others; therefore a function must do nothing but statements on its connection, and may run twice.
 A connection that broke is opened anew (and its writer's lock taken anew) by the next call; calls that were on it get Unavailable with
-`outcome_unknown`, since a commit may have reached the disk.
+`outcome_unknown`, since a commit may have reached the disk. So do those that wait for longer than ANSWER_S; what nobody waits for any more is
+not begun.
 """
 
 import asyncio
@@ -19,16 +20,17 @@ from typing import Any, TypeVar, cast
 from sqlalchemy import Connection, MetaData
 from sqlalchemy.exc import SQLAlchemyError
 
-from hbox_common.errors import Bug, HBoxError, InvalidRequest, Unavailable
+from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 
-from .engine import FileLock, engine, mapped, parse, take_advisory_lock
+from .engine import FileLock, engine, mapped, parse, refused, schema_lock, take_advisory_lock
 from .schema import migrate
 
 T = TypeVar("T")
 
 GROUP = 64
 WAITING = 1024
-OPEN_TIMEOUT_S = 60.0
+ANSWER_S = 60.0  #: above what a statement may take
+JOIN_S = 60.0
 
 
 @dataclass(slots=True)
@@ -73,12 +75,11 @@ class Store:
                 held.enter_context(FileLock(Path(cast(str, store._url.database))))
             store._thread.start()
             try:
-                async with asyncio.timeout(OPEN_TIMEOUT_S):
-                    await store._submit(store._prepare, alone=True)
+                await store._submit(store._prepare, alone=True)
                 yield store
             finally:
                 store._calls.put(None)
-                await asyncio.to_thread(store._thread.join, OPEN_TIMEOUT_S)
+                await asyncio.to_thread(store._thread.join, JOIN_S)
 
     async def write(self, fn: Callable[[Connection], T]) -> T:
         """Run `fn` in a transaction and return its result once that is on disk. `fn` may run twice, and runs in the writer's thread.
@@ -95,7 +96,13 @@ class Store:
         async with self._room:
             call = _Call(fn, self._loop.create_future(), alone)
             self._calls.put(call)
-            return await call.done
+            try:
+                async with asyncio.timeout(ANSWER_S):
+                    return await call.done
+            except TimeoutError as e:
+                raise Unavailable(
+                    f"database: no answer within {ANSWER_S:g} s", hint="is its server, or its disk, well?", outcome_unknown=True
+                ) from e
 
     def _prepare(self, connection: Connection) -> None:
         """Nothing to do: that the thread could hand over a connection is the result."""
@@ -126,6 +133,9 @@ class Store:
         self._engine.dispose()
 
     def _run(self, group: list[_Call]) -> None:
+        group = [call for call in group if not call.done.done()]
+        if not group:
+            return
         try:
             results = self._transaction([call.fn for call in group])
         except Exception as error:  # noqa: BLE001  whatever it is belongs to the callers
@@ -156,7 +166,8 @@ class Store:
                 connection = self._engine.connect()
                 if self._exclusive and self.kind == "postgresql":
                     take_advisory_lock(connection)
-                migrate(connection, self._metadata, self._versions)
+                with schema_lock(connection):
+                    migrate(connection, self._metadata, self._versions)
             except (SQLAlchemyError, HBoxError) as e:
                 if connection is not None:
                     connection.close()
@@ -168,12 +179,10 @@ class Store:
 
     def _unopened(self, error: SQLAlchemyError) -> HBoxError:
         where = self._url.render_as_string(hide_password=True)
-        found = mapped(error, f"database {where}")
         if self.kind == "sqlite":
+            found = mapped(error, f"database {where}")
             return InvalidRequest(found.message, hint="is it a database of this service, and may this user write to it?")
-        if isinstance(found, Bug):
-            return found
-        return Unavailable(found.message, hint="is the address right, and is the server running?")
+        return refused(error, f"database {where}")
 
     def _drop(self) -> None:
         if self._connection is not None:

@@ -40,7 +40,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """`12:00:01.123 warning binder: message key=value`; line breaks in messages are escaped, so that a line is a record."""
+    """`12:00:01.123 warning binder: message (hint) key=value`; line breaks in messages are escaped, so that a line is a record."""
 
     def __init__(self, service: str) -> None:
         super().__init__()
@@ -48,7 +48,9 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S.%f")[:-3]
-        extra = "".join(f" {key}={value}" for key, value in record.__dict__.items() if key not in _PLAIN)
+        given = {key: value for key, value in record.__dict__.items() if key not in _PLAIN}
+        hint = f" ({given.pop('hint')})" if given.get("hint") else ""
+        extra = hint + "".join(f" {key}={value}" for key, value in given.items())
         message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
         text = f"{time} {record.levelname.lower():7} {self._service}: {message}{extra}"
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text

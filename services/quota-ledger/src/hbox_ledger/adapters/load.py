@@ -42,8 +42,11 @@ class Loaded:
 
 
 def begin_epoch(connection: Connection, *, now: float) -> Epoch:
-    """Begin the next epoch: above every earlier one of this database and, by the clock, of those that were lost with theirs."""
-    current = connection.execute(select(t.ledger.c.epoch)).scalar()
+    """Begin the next epoch: above every earlier one of this database and, by the clock, of those that were lost with theirs.
+
+    From here to the end of the transaction no other ledger commits, and none begins an epoch: the row is locked.
+    """
+    current = connection.execute(select(t.ledger.c.epoch).with_for_update()).scalar()
     epoch = Epoch(max((current or 0) + 1, int(now)))
     if current is None:
         connection.execute(insert(t.ledger), [{"id": 1, "epoch": epoch, "idx": 0}])
@@ -53,8 +56,8 @@ def begin_epoch(connection: Connection, *, now: float) -> Epoch:
 
 
 def load(connection: Connection) -> Loaded:
-    """The books as committed, frozen, and without nodes and verdicts, which the bus brings."""
-    state = connection.execute(select(t.ledger.c.epoch, t.ledger.c.idx)).one()
+    """The books as committed, frozen, and without nodes and verdicts, which the bus brings. All of one moment: every commit locks the row first."""
+    state = connection.execute(select(t.ledger.c.epoch, t.ledger.c.idx).with_for_update()).one()
     books = Books(Epoch(state.epoch), Index(state.idx))
     rows = connection.execute(select(t.claims).where(t.claims.c.state != ClaimState.VOID))
     gangs = connection.execute(select(t.gangs))

@@ -1,0 +1,60 @@
+"""Standard output and error that are written whole, whatever whoever gave them to us has done to them.
+
+A pipe that we share with a program that works without blocking (a parent's event loop, `ssh`, a test harness) may be O_NONBLOCK: the flag belongs to
+the open file, not to our end of it. Python then loses what did not fit and raises BlockingIOError; 2 MiB of JSON end after the first 128 KiB. Clearing
+the flag would block that other program instead, so we wait until there is room.
+"""
+
+import io
+import os
+import select
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class ReaderGone(Exception):
+    """Nobody reads standard output any more (`hbox jobs | head`)."""
+
+
+class _Patient(io.RawIOBase):
+    """A file descriptor; each write takes something, or waits. Raises ReaderGone."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def isatty(self) -> bool:
+        return os.isatty(self._fd)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        while True:
+            try:
+                return os.write(self._fd, data)
+            except BlockingIOError:
+                select.select([], [self._fd], [])
+            except BrokenPipeError as e:
+                raise ReaderGone from e
+
+
+def take_over() -> None:
+    """Replaces sys.stdout and sys.stderr, where they are files of the system. Lines of the latter are seen at once, as Python has it."""
+    sys.stdout = _patient(sys.stdout, by_line=False)
+    sys.stderr = _patient(sys.stderr, by_line=True)
+
+
+def _patient(stream: TextIO, *, by_line: bool) -> TextIO:
+    try:
+        fd = stream.fileno()
+    except (AttributeError, OSError, ValueError):  # closed at our start, or replaced by a test's
+        return stream
+    stream.flush()
+    whole = io.BufferedWriter(_Patient(fd), 65_536)
+    return io.TextIOWrapper(whole, encoding=stream.encoding, errors=stream.errors, line_buffering=by_line or os.isatty(fd))

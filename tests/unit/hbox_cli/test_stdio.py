@@ -1,0 +1,43 @@
+"""What is printed arrives whole, at whatever pace it is read."""
+
+import os
+import subprocess
+import sys
+import time
+
+PRINTS = """
+from unittest import mock
+from hbox_cli import __main__ as command
+from hbox_cli.output import Form, Output
+def main(**_):
+    Output(Form.JSON).rows("Node", [{"name": "n" * 1100, "n": n} for n in range(2000)], [])
+with mock.patch.object(command.cli, "main", main):
+    command.main()
+"""
+
+
+def test_two_mebibytes_arrive_whole_through_a_pipe_that_is_not_blocking_and_read_slowly() -> None:
+    reads, writes = os.pipe()
+    os.set_blocking(writes, False)  # as a parent's event loop leaves it, when both hold the same open file
+    with subprocess.Popen([sys.executable, "-c", PRINTS], stdout=writes, stderr=subprocess.PIPE) as process:
+        os.close(writes)
+        got = b""
+        while chunk := os.read(reads, 65_536):
+            got += chunk
+            time.sleep(0.002)
+        os.close(reads)
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+    assert len(got) > 2**21
+    assert got.endswith(b"]\n}\n")
+
+
+def test_a_reader_who_has_seen_enough_is_no_error() -> None:
+    with subprocess.Popen([sys.executable, "-c", PRINTS], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.read(100)
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
