@@ -14,6 +14,14 @@ class Label(StrEnum):
     UNTOLERATED_TAINT = "UntoleratedTaint"
     VOLUME_NODE_MISMATCH = "VolumeNodeAffinityMismatch"  #: a volume of the pod cannot be reached from the node
     NODE_PORTS_TAKEN = "NodePortsTaken"  #: another pod holds a host port that is asked for
+    POD_AFFINITY = "PodAffinityMismatch"
+    POD_ANTI_AFFINITY = "PodAntiAffinityMismatch"
+    POD_ANTI_AFFINITY_OF_OTHERS = "ExistingPodAntiAffinity"  #: a pod that is there wants to be apart from this one
+    SPREAD_NO_LABEL = "TopologySpreadMissingLabel"
+    SPREAD_SKEW = "TopologySpreadSkew"
+    NODE_GROUP = "NodeGroupMismatch"  #: the queue may not use the node's group
+    NODE_GROUP_LIMIT = "NodeGroupLimitExceeded"
+    PROPORTION_KEPT = "ResourcesKeptForIdleCards"  #: cpu or memory that idle cards of the node will need
     DEVICE_INSUFFICIENT = "NodeInsufficientDevice"  #: fewer cards on the node than asked for
     CARD_NOT_HEALTH = "CardNotHealth"
     CARD_TYPE_MISMATCH = "CardTypeMismatch"

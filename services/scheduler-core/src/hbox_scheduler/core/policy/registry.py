@@ -5,7 +5,13 @@ from typing import TypeAlias
 
 from ..plugins.conformance import Conformance
 from ..plugins.gang import GangPlugin
+from ..plugins.nodegroup import NodeGroup
+from ..plugins.nodeorder import NodeOrder
+from ..plugins.predicates import Predicates
 from ..plugins.priority import PriorityPlugin
+from ..plugins.resourcestrategyfit import ResourceStrategyFit
+from ..plugins.tasktopology import TaskTopology
+from ..plugins.weightedbinpack import WeightedBinpack
 from ..session.hooks import Plugin
 from .conf import Conf, PluginConf
 
@@ -15,6 +21,12 @@ PLUGINS: Mapping[str, Factory] = {
     "gang": GangPlugin,
     "priority": PriorityPlugin,
     "conformance": Conformance,
+    "predicates": Predicates,
+    "nodeorder": NodeOrder,
+    "binpack": WeightedBinpack,
+    "resource-strategy-fit": ResourceStrategyFit,
+    "nodegroup": NodeGroup,
+    "task-topology": TaskTopology,
 }
 
 

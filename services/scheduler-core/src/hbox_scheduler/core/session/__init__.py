@@ -10,20 +10,24 @@ from .nouns import (
     GroupPhase,
     HyperNode,
     Member,
+    PodTerm,
     QueueInfo,
     ResourceQuota,
+    Selector,
+    Spread,
     Status,
     SubGang,
     SubGangPolicy,
     TopologyMode,
     TopologyWish,
+    Wishes,
 )
 from .placing import Placing, Room
 from .session import Eviction, Outcome, Session
 from .statement import Operation, Statement
 
 __all__ = [
-    "EVICTABLE", "HOLDING", "Cluster", "DisruptionBudget", "Eviction", "Gang", "GroupPhase", "Hooks", "HyperNode", "Key", "Member", "Operation",
-    "Outcome", "Placing", "Plugin", "QueueInfo", "ResourceQuota", "Room", "Session", "Statement", "Status", "SubGang", "SubGangPolicy", "TopologyMode",
-    "TopologyWish", "Vote",
+    "Cluster", "DisruptionBudget", "EVICTABLE", "Eviction", "Gang", "GroupPhase", "HOLDING", "Hooks", "HyperNode", "Key",
+    "Member", "Operation", "Outcome", "Placing", "Plugin", "PodTerm", "QueueInfo", "ResourceQuota", "Room", "Selector",
+    "Session", "Spread", "Statement", "Status", "SubGang", "SubGangPolicy", "TopologyMode", "TopologyWish", "Vote", "Wishes",
 ]  # fmt: skip

@@ -23,6 +23,7 @@ from ..arrays import Bools, Floats, Ints
 from ..state import Columns
 from .hooks import Key, Plugin, Vote
 from .nouns import Cluster, Gang, GroupPhase, Member, QueueInfo, Status, SubGang
+from .population import Population
 from .statement import Kind, Operation, Statement
 
 if TYPE_CHECKING:
@@ -86,8 +87,12 @@ class Session:
                     raise InvalidRequest(f"plugin {plugin.name} stands where the policy has {plugin_conf.name}")
         self._placed = [hook for tier in self._of("placed") for _, hook in tier]
         self._displaced = [hook for tier in self._of("displaced") for _, hook in tier]
+        self.population = Population(columns, cluster.namespace_labels)
         for gang in self.gangs:
             form_sub_gangs(gang)
+            for member in gang.members:
+                if member.row >= 0:
+                    self.population.put(member, member.row)
         for tier in tiers:
             for plugin in tier:
                 plugin.open(self)
@@ -130,10 +135,12 @@ class Session:
     # Events.
 
     def placed(self, member: Member, row: int) -> None:
+        self.population.put(member, row)
         for hook in self._placed:
             hook(member, row)
 
     def displaced(self, member: Member, row: int) -> None:
+        self.population.take(member)
         for hook in self._displaced:
             hook(member, row)
 

@@ -1,0 +1,86 @@
+"""Arguments of plugins: read with an exact error where one is wrong."""
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+from hbox_common.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+
+
+class Arguments:
+    """The arguments of one plugin. `done()` refuses those that nobody asked for."""
+
+    def __init__(self, conf: "PluginConf") -> None:
+        self._plugin = conf.name
+        self._given: Mapping[str, Any] = conf.arguments
+        self._known: set[str] = set()
+
+    def number(self, key: str, default: float, *, least: float | None = None) -> float:
+        """A number. Raises InvalidRequest."""
+        value = self._take(key)
+        if value is None:
+            return default
+        try:
+            number = float(value)
+        except (TypeError, ValueError) as e:
+            raise self._wrong(key, value, "a number") from e
+        if least is not None and number < least:
+            raise self._wrong(key, value, f"a number of at least {least:g}")
+        return number
+
+    def integer(self, key: str, default: int, *, least: int | None = None) -> int:
+        number = self.number(key, default, least=least)
+        if number != int(number):
+            raise self._wrong(key, number, "a whole number")
+        return int(number)
+
+    def switch(self, key: str, default: bool) -> bool:
+        value = self._take(key)
+        if value is None:
+            return default
+        if isinstance(value, str) and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        if not isinstance(value, bool):
+            raise self._wrong(key, value, "true or false")
+        return value
+
+    def text(self, key: str, default: str = "") -> str:
+        value = self._take(key)
+        return default if value is None else str(value)
+
+    def names(self, key: str) -> list[str]:
+        """Names with commas between."""
+        return [name.strip() for name in self.text(key).split(",") if name.strip()]
+
+    def mapping(self, key: str) -> Mapping[str, Any]:
+        value = self._take(key)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise self._wrong(key, value, "keys and values")
+        return value
+
+    def starting(self, prefix: str) -> dict[str, Any]:
+        """What was given under keys that begin with `prefix`, by the rest of the key."""
+        found = {key[len(prefix) :]: value for key, value in self._given.items() if key.startswith(prefix)}
+        self._known.update(prefix + rest for rest in found)
+        return found
+
+    def done(self, *, also: tuple[str, ...] = ()) -> None:
+        """Raises InvalidRequest for an argument that the plugin does not have."""
+        known = self._known | set(also)
+        for key in self._given:
+            if key not in known:
+                close = get_close_matches(key, known, n=1)
+                hint = f"did you mean {close[0]}?" if close else f"it has: {', '.join(sorted(known)) or 'none'}"
+                raise InvalidRequest(f"plugin {self._plugin} has no argument {key!r}", hint=hint)
+
+    def _take(self, key: str) -> Any:
+        self._known.add(key)
+        return self._given.get(key)
+
+    def _wrong(self, key: str, value: object, wanted: str) -> InvalidRequest:
+        return InvalidRequest(f"plugin {self._plugin}, argument {key}: {value!r} is not {wanted}")

@@ -1,0 +1,158 @@
+"""nodegroup: queues and the groups of nodes that they may or would rather use (Queue `spec.affinity`; reference volcano §4)."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import QueueName, Resources
+from hbox_common.model.resources import capacity_units
+
+from ..arrays import Bools, Floats, Ints
+from ..explain.labels import Label
+from ..session.nouns import HOLDING, Member, QueueInfo, Status
+from ..state import Columns
+from .arguments import Arguments
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+GROUP_LABEL = "volcano.sh/nodegroup-name"
+
+#: JSON by group: what members of the queue may use of it in all.
+LIMITS = "volcano.sh/nodegroup-resource-limits"
+
+_REQUIRED, _PREFERRED, _NEVER, _RATHER_NOT = (
+    "requiredAffinity",
+    "preferredAffinity",
+    "requiredAntiAffinity",
+    "preferredAntiAffinity",
+)
+_SCORE_REQUIRED, _SCORE_PREFERRED, _SCORE_RATHER_NOT = 100.0, 50.0, -1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What one queue says, or inherits. Groups by name -> score; groups not named may not be used."""
+
+    scores: Mapping[str, float]
+    limits: Mapping[str, Resources]
+
+
+class NodeGroup:
+    """Arguments: strict (true) - a queue that says nothing may use no node at all; false: the nodes that are in no group; ordered (false) - of several
+    preferred groups the first scores 50, each further one half."""
+
+    name = "nodegroup"
+
+    def __init__(self, conf: "PluginConf") -> None:
+        arguments = Arguments(conf)
+        self._strict = arguments.switch("strict", True)
+        self._ordered = arguments.switch("enableOrder", False) or arguments.switch("ordered", False)
+        arguments.done()
+        self._hierarchy = conf.hierarchy
+        self._session: Session | None = None
+        self._rules: dict[QueueName, _Rules | None] = {}
+        self._used: dict[tuple[QueueName, str], Ints] = {}
+
+    def open(self, session: "Session") -> None:
+        self._session = session
+        for queue in session.queues.values():
+            self._rules[queue.name] = self._rules_of(queue)
+        for gang in session.gangs:
+            for member in gang.members:
+                if member.row >= 0 and (member.status in HOLDING or member.status is Status.PIPELINED):
+                    self.placed(member, member.row)
+
+    def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:
+        rules = self._rules.get(member.gang.queue)
+        column = books.descriptions.column(GROUP_LABEL)
+        codes = column.codes[: books.size]
+        if rules is None:
+            outside = codes != 0 if not self._strict else np.ones(books.size, dtype=np.bool_)
+            yield Label.NODE_GROUP, outside
+            return
+        allowed = np.array([value in rules.scores for value in column.values], dtype=np.bool_)
+        yield Label.NODE_GROUP, ~allowed[codes]
+        if rules.limits:
+            full = np.array([self._full(member, str(value or ""), rules) for value in column.values], dtype=np.bool_)
+            yield Label.NODE_GROUP_LIMIT, full[codes]
+
+    def score(self, member: Member, books: Columns) -> Floats | None:
+        rules = self._rules.get(member.gang.queue)
+        if rules is None:
+            return None
+        column = books.descriptions.column(GROUP_LABEL)
+        return np.array([rules.scores.get(str(value or ""), 0.0) for value in column.values])[column.codes[: books.size]]
+
+    def placed(self, member: Member, row: int) -> None:
+        self._count(member, row, 1)
+
+    def displaced(self, member: Member, row: int) -> None:
+        self._count(member, row, -1)
+
+    def _count(self, member: Member, row: int, times: int) -> None:
+        assert self._session is not None
+        rules = self._rules.get(member.gang.queue)
+        if rules is None or not rules.limits or row < 0:
+            return
+        state = self._session.columns.states[row]
+        group = state.labels.get(GROUP_LABEL, "") if state is not None else ""
+        key = (member.gang.queue, group)
+        used = self._used.setdefault(key, self._session.zeros())
+        used += times * member.request
+
+    def _full(self, member: Member, group: str, rules: _Rules) -> bool:
+        limits = rules.limits.get(group)
+        if limits is None:
+            return False
+        assert self._session is not None
+        used = self._used.get((member.gang.queue, group), self._session.zeros())
+        resources = self._session.columns.resources
+        return any(
+            used[resources[name]] + member.request[resources[name]] > limit
+            for name, limit in limits.items()
+            if name in resources and member.request[resources[name]] > 0
+        )
+
+    def _rules_of(self, queue: QueueInfo) -> _Rules | None:
+        """The queue's own, or under a hierarchy those of its nearest ancestor that has any."""
+        assert self._session is not None
+        found: QueueInfo | None = queue
+        seen: set[QueueName] = set()
+        while self._hierarchy and found is not None and not found.node_groups and found.name not in seen:
+            seen.add(found.name)
+            found = self._session.queues.get(found.parent) if found.parent else None
+        limits = _limits_of(queue)
+        if found is None or not found.node_groups:
+            return None
+        scores: dict[str, float] = dict.fromkeys(found.node_groups.get(_REQUIRED, ()), _SCORE_REQUIRED)
+        worth = _SCORE_PREFERRED
+        for group in found.node_groups.get(_PREFERRED, ()):
+            scores[group] = scores.get(group, 0.0) + worth
+            worth = worth / 2 if self._ordered else worth
+        for group in found.node_groups.get(_NEVER, ()):
+            scores.pop(group, None)
+        for group in found.node_groups.get(_RATHER_NOT, ()):
+            scores[group] = _SCORE_RATHER_NOT
+        return _Rules(scores, limits)
+
+
+def _limits_of(queue: QueueInfo) -> dict[str, Resources]:
+    text = queue.annotations.get(LIMITS, "")
+    if not text:
+        return {}
+    try:
+        return {
+            str(group): {name: capacity_units(name, amount) for name, amount in limits.items()}
+            for group, limits in json.loads(text).items()
+        }
+    except (ValueError, AttributeError, TypeError) as e:
+        raise InvalidRequest(
+            f"queue {queue.name}, annotation {LIMITS}: {text!r} is not an object of groups with amounts",
+            hint='write {"group": {"cpu": "8"}}',
+        ) from e

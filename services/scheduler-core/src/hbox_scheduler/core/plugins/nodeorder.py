@@ -1,0 +1,135 @@
+"""nodeorder: kube-scheduler's scores, weighted (reference volcano §4). Each is 0 to 100 before its weight."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hbox_common.model import TaintEffect
+from hbox_common.model.resources import CPU, MEMORY
+
+from ..arrays import Bools, Floats
+from ..session.nouns import Member
+from ..state import Columns
+from . import podaffinity, topologyspread
+from .arguments import Arguments
+from .nodeaffinity import term_mask
+from .predicates import judged
+from .taints import untolerated
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+#: Argument -> weight that it has where nothing is written.
+WEIGHTS = {
+    "leastrequested": 1,
+    "mostrequested": 0,
+    "nodeaffinity": 2,
+    "podaffinity": 2,
+    "balancedresource": 1,
+    "tainttoleration": 3,
+    "imagelocality": 1,
+    "podtopologyspread": 2,
+}
+
+#: Counted for pods that ask for nothing (kube-scheduler's DefaultMilliCPURequest and DefaultMemoryRequest).
+_NON_ZERO = {CPU: 100, MEMORY: 200}
+
+#: Image sizes, in bytes, between which locality counts (kube-scheduler's ImageLocality).
+_IMAGE_LEAST, _IMAGE_MOST = 23 * 2**20, 1000 * 2**20
+
+
+class NodeOrder:
+    """`<name>.weight` sets a weight; 0 switches a score off."""
+
+    name = "nodeorder"
+
+    def __init__(self, conf: "PluginConf") -> None:
+        arguments = Arguments(conf)
+        self._weights = {name: arguments.number(f"{name}.weight", weight, least=0) for name, weight in WEIGHTS.items()}
+        arguments.done()
+        self._session: Session | None = None
+
+    def open(self, session: "Session") -> None:
+        self._session = session
+
+    def score(self, member: Member, books: Columns) -> Floats | None:
+        total = np.zeros(books.size, dtype=np.float64)
+        weights = self._weights
+        if weights["leastrequested"] or weights["mostrequested"] or weights["balancedresource"]:
+            fractions = _fractions(member, books)
+            if weights["leastrequested"]:
+                total += weights["leastrequested"] * 100.0 * np.clip(1.0 - fractions, 0.0, 1.0).mean(axis=0)
+            if weights["mostrequested"]:
+                total += weights["mostrequested"] * 100.0 * np.where(fractions <= 1.0, fractions, 0.0).mean(axis=0)
+            if weights["balancedresource"]:
+                total += weights["balancedresource"] * 100.0 * (1.0 - np.minimum(fractions, 1.0).std(axis=0))
+        if weights["imagelocality"] and (images := self._images(member, books)) is not None:
+            total += weights["imagelocality"] * images
+        return total
+
+    def normalised(self, member: Member, books: Columns, candidates: Bools) -> Floats | None:
+        assert self._session is not None
+        total = np.zeros(books.size, dtype=np.float64)
+        weights, population = self._weights, self._session.population
+        if weights["nodeaffinity"]:
+            total += weights["nodeaffinity"] * _node_affinity(member, books, candidates)
+        if weights["tainttoleration"]:
+            total += weights["tainttoleration"] * _taint_toleration(member, books, candidates)
+        if weights["podaffinity"] and (near := podaffinity.score(population, member, candidates)) is not None:
+            total += weights["podaffinity"] * near
+        if weights["podtopologyspread"] and member.wishes.spread:
+            spread = topologyspread.score(population, member, candidates, *judged(member, books))
+            if spread is not None:
+                total += weights["podtopologyspread"] * spread
+        return total
+
+    def _images(self, member: Member, books: Columns) -> Floats | None:
+        """Bytes of the pod's images that a node has already, each counted by how widespread it is."""
+        assert self._session is not None
+        on_nodes = self._session.cluster.images
+        wanted = member.wishes.images
+        if not wanted or not on_nodes:
+            return None
+        out = np.zeros(books.size, dtype=np.float64)
+        for image in wanted:
+            holders = [
+                (row, images[image])
+                for node, images in on_nodes.items()
+                if image in images and (row := books.row_of.get(node)) is not None
+            ]
+            for row, size in holders:
+                out[row] += size * len(holders) / max(len(self._session.rows), 1)
+        most = _IMAGE_MOST * len(wanted)
+        return 100.0 * (np.clip(out, _IMAGE_LEAST, most) - _IMAGE_LEAST) / (most - _IMAGE_LEAST)
+
+
+def _fractions(member: Member, books: Columns) -> Floats:
+    """`[2, N]`: use of cpu and memory with the member in place."""
+    out = np.zeros((2, books.size), dtype=np.float64)
+    for position, name in enumerate((CPU, MEMORY)):
+        column = books.resource(name)
+        asked = member.task.requests.get(name, 0) or _NON_ZERO[name]
+        has = np.maximum(books.allocatable[column, : books.size], 1)
+        out[position] = (books.used[column, : books.size] + asked) / has
+    return out
+
+
+def _node_affinity(member: Member, books: Columns, candidates: Bools) -> Floats:
+    out = np.zeros(books.size, dtype=np.float64)
+    for preferred in member.task.preferred:
+        out += preferred.weight * term_mask(books, slice(0, books.size), preferred.term)
+    most = out[candidates].max(initial=0.0)
+    return out * (100.0 / most) if most > 0 else out
+
+
+def _taint_toleration(member: Member, books: Columns, candidates: Bools) -> Floats:
+    counts = np.array(
+        [
+            len(untolerated(taints, member.task.tolerations, (TaintEffect.PREFER_NO_SCHEDULE,)))
+            for taints in books.descriptions.taint_sets
+        ],
+        dtype=np.float64,
+    )[books.descriptions.taints[: books.size]]
+    most = counts[candidates].max(initial=0.0)
+    return 100.0 * (1.0 - counts / most) if most > 0 else np.full(books.size, 100.0)

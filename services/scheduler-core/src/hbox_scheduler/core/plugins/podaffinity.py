@@ -1,0 +1,58 @@
+"""Affinity and anti-affinity between pods, as kube-scheduler filters and scores it (InterPodAffinity).
+
+Required affinity: for every term the node's domain holds a pod that matches all terms; the first of its kind may start anywhere if it matches its own
+terms. Required anti-affinity works both ways: the pod's own terms against those who are there, and theirs against the pod.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..arrays import Bools, Floats
+from ..explain.labels import Label
+from ..session.nouns import Member
+from ..session.population import Population
+
+#: What a pod's required affinity adds to the score of those that it would like to be near to (kube-scheduler's hardPodAffinityWeight).
+_HARD_WEIGHT = 1
+
+
+def failures(population: Population, member: Member) -> Iterator[tuple[str, Bools]]:
+    """Label and mask `[N]`."""
+    wishes, namespace = member.wishes, member.namespace
+    if wishes.near:
+        counts = population.of(wishes.near, namespace)
+        first = not counts.any() and population.matches(wishes.near, namespace, member)
+        fails = np.zeros(population.columns.size, dtype=np.bool_)
+        for term in wishes.near:
+            there, has = population.per_domain(counts, term.topology_key)
+            fails |= ~has if first else ~(has & (there > 0))
+        yield Label.POD_AFFINITY, fails
+    for term in wishes.apart:
+        there, has = population.per_domain(population.of((term,), namespace), term.topology_key)
+        yield Label.POD_ANTI_AFFINITY, has & (there > 0)
+    for holders in population.holders("apart"):
+        if population.matches((holders.term,), holders.namespace, member):
+            there, has = population.per_domain(holders.counts, holders.term.topology_key)
+            yield Label.POD_ANTI_AFFINITY_OF_OTHERS, has & (there > 0)
+
+
+def score(population: Population, member: Member, candidates: Bools) -> Floats | None:
+    """`[N]`, 0 to 100 over the candidates; None where nobody has a preference."""
+    total = np.zeros(population.columns.size, dtype=np.float64)
+    asked = False
+    for sign, terms in ((1, member.wishes.rather_near), (-1, member.wishes.rather_apart)):
+        for weight, term in terms:
+            there, has = population.per_domain(population.of((term,), member.namespace), term.topology_key)
+            total += sign * weight * np.where(has, there, 0)
+            asked = True
+    for sign, wish in ((1, "near"), (1, "rather_near"), (-1, "rather_apart")):
+        for holders in population.holders(wish):
+            if population.matches((holders.term,), holders.namespace, member):
+                there, has = population.per_domain(holders.counts, holders.term.topology_key)
+                total += sign * (holders.weight or _HARD_WEIGHT) * np.where(has, there, 0)
+                asked = True
+    if not asked or not candidates.any():
+        return None
+    low, high = total[candidates].min(), total[candidates].max()
+    return np.zeros_like(total) if high == low else 100.0 * (total - low) / (high - low)

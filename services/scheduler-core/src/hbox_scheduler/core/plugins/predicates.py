@@ -1,0 +1,74 @@
+"""predicates: what kube-scheduler filters. Resources are not among it: the engine itself never over-books a node."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..arrays import Bools
+from ..explain.labels import Label
+from ..session.nouns import Member
+from ..state import Columns
+from . import podaffinity, topologyspread
+from .arguments import Arguments
+from .base import Predicate
+from .nodeaffinity import NodeAffinity
+from .nodestate import NodeCondition
+from .taints import Taints
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+#: Volcano's switches for what is part of other plugins, or of the engine, here.
+_ALSO = (
+    "predicate.CacheEnable", "predicate.ProportionalEnable", "predicate.DynamicResourceAllocationEnable", "predicate.GPUSharingEnable",
+)  # fmt: skip
+
+
+class Predicates:
+    """Each rule can be switched off by its `predicate.<Rule>Enable`."""
+
+    name = "predicates"
+
+    def __init__(self, conf: "PluginConf") -> None:
+        arguments = Arguments(conf)
+        self._affinity = arguments.switch("predicate.NodeAffinityEnable", True)
+        self._taints = arguments.switch("predicate.TaintTolerationEnable", True)
+        self._pods = arguments.switch("predicate.PodAffinityEnable", True)
+        self._spread = arguments.switch("predicate.PodTopologySpreadEnable", True)
+        for switch in ("NodePorts", "NodeVolumeLimits", "VolumeZone", "VolumeBinding"):
+            arguments.switch(f"predicate.{switch}Enable", True)
+        arguments.done(also=_ALSO)
+        self._session: Session | None = None
+        self._rules: list[Predicate] = [NodeCondition()]
+        if self._affinity:
+            self._rules.append(NodeAffinity())
+        if self._taints:
+            self._rules.append(Taints())
+
+    def open(self, session: "Session") -> None:
+        self._session = session
+
+    def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:
+        assert self._session is not None
+        rows = slice(0, books.size)
+        for rule in self._rules:
+            yield from rule.failures(books, rows, member.task)
+        population = self._session.population
+        if self._pods:
+            yield from podaffinity.failures(population, member)
+        if self._spread and member.wishes.spread:
+            yield from topologyspread.failures(population, member, *judged(member, books))
+
+
+def judged(member: Member, books: Columns) -> tuple[Bools, Bools]:
+    """`[N]` nodes that the member's selector and affinity allow, and `[N]` those whose taints it tolerates."""
+    rows = slice(0, books.size)
+    eligible, untainted = np.ones(books.size, dtype=np.bool_), np.ones(books.size, dtype=np.bool_)
+    for _, fails in NodeAffinity().failures(books, rows, member.task):
+        eligible &= ~fails
+    for label, fails in Taints().failures(books, rows, member.task):
+        if label == Label.UNTOLERATED_TAINT:
+            untainted &= ~fails
+    return eligible, untainted

@@ -1,0 +1,139 @@
+"""resource-strategy-fit: each resource packed or spread by its own strategy; nodes with scarce resources kept free of pods that do not need them; and
+cpu and memory kept for the idle cards of a node (reference volcano §4)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model.resources import CPU, MEMORY, PODS
+
+from ..arrays import Bools, Floats
+from ..explain.labels import Label
+from ..session.nouns import Member
+from ..state import Columns
+from .arguments import Arguments
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+_MOST, _LEAST = "MostAllocated", "LeastAllocated"
+
+
+@dataclass(frozen=True, slots=True)
+class _Strategy:
+    most: bool
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    """For each idle unit of a resource: cores, and GiB."""
+
+    cpu: float
+    memory_gib: float
+
+
+class ResourceStrategyFit:
+    """Arguments: resourceStrategyFitWeight (10), resources {<name or prefix*>: {type: MostAllocated | LeastAllocated, weight}}, sra {enable, resources,
+    weight, resourceWeight}, proportional {enable, resources, resourceProportion {<name>.cpu, <name>.memory}}."""
+
+    name = "resource-strategy-fit"
+
+    def __init__(self, conf: "PluginConf") -> None:
+        arguments = Arguments(conf)
+        self._weight = arguments.number("resourceStrategyFitWeight", 10, least=0)
+        self._strategies = {name: _strategy(name, row) for name, row in arguments.mapping("resources").items()}
+        sra = arguments.mapping("sra")
+        self._scarce: dict[str, float] = {}
+        self._sra_weight = 0.0
+        if sra.get("enable"):
+            weights = sra.get("resourceWeight") or {}
+            self._scarce = {name: float(weights.get(name, 1)) for name in _names(sra.get("resources"))}
+            self._sra_weight = float(sra.get("weight", 10))
+        proportional = arguments.mapping("proportional")
+        self._kept: dict[str, _Kept] = {}
+        if proportional.get("enable"):
+            shares = proportional.get("resourceProportion") or {}
+            self._kept = {
+                name: _Kept(float(shares.get(f"{name}.cpu", 0)), float(shares.get(f"{name}.memory", 0)))
+                for name in _names(proportional.get("resources"))
+            }
+        arguments.done()
+
+    def open(self, session: "Session") -> None:
+        """Nothing to compute."""
+
+    def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:
+        """Pods that ask for none of these resources leave what the idle units will need."""
+        for name, kept in self._kept.items():
+            if member.task.requests.get(name, 0):
+                continue
+            column, size = books.resource(name), books.size
+            idle = np.maximum(books.allocatable[column, :size] - books.used[column, :size], 0)
+            fails = np.zeros(size, dtype=np.bool_)
+            for resource, units in ((CPU, 1000 * kept.cpu), (MEMORY, 1024 * kept.memory_gib)):
+                at = books.resource(resource)
+                left = books.allocatable[at, :size] - books.used[at, :size] - member.task.requests.get(resource, 0)
+                fails |= (idle > 0) & (left < idle * units)
+            yield Label.PROPORTION_KEPT, fails
+
+    def score(self, member: Member, books: Columns) -> Floats | None:
+        return self._fit(member, books) + self._spared(member, books)
+
+    def _fit(self, member: Member, books: Columns) -> Floats:
+        total = np.zeros(books.size, dtype=np.float64)
+        weights = 0.0
+        for name, units in member.task.requests.items():
+            strategy = self._of(name)
+            if units <= 0 or strategy is None or name == PODS:
+                continue
+            column = books.resource(name)
+            allocatable = books.allocatable[column, : books.size]
+            share = (books.used[column, : books.size] + units) / np.maximum(allocatable, 1)
+            fits = share <= 1.0
+            total += strategy.weight * np.where(fits & (allocatable > 0), share if strategy.most else 1.0 - share, 0.0)
+            weights += strategy.weight
+        return total * (100.0 * self._weight / weights) if weights else total
+
+    def _spared(self, member: Member, books: Columns) -> Floats:
+        """Nodes without the scarce resources that the member does not ask for; a node that lacks one that it asks for gains nothing."""
+        total = np.zeros(books.size, dtype=np.float64)
+        all_weights = sum(self._scarce.values())
+        if not all_weights or not self._sra_weight:
+            return total
+        useless = np.zeros(books.size, dtype=np.bool_)
+        for name, weight in self._scarce.items():
+            lacks = books.allocatable[books.resource(name), : books.size] == 0
+            if member.task.requests.get(name, 0):
+                useless |= lacks
+            else:
+                total += weight * lacks
+        return np.where(useless, 0.0, total * (100.0 * self._sra_weight / all_weights))
+
+    def _of(self, name: str) -> _Strategy | None:
+        found = self._strategies.get(name)
+        if found is not None:
+            return found
+        prefixes = [key for key in self._strategies if key.endswith("*") and name.startswith(key[:-1])]
+        return self._strategies[max(prefixes, key=len)] if prefixes else None
+
+
+def _strategy(name: str, row: Any) -> _Strategy:
+    if not isinstance(row, Mapping) or row.get("type") not in (_MOST, _LEAST):
+        raise InvalidRequest(
+            f"plugin resource-strategy-fit, resources.{name}: {row!r}", hint=f"write {{type: {_MOST} or {_LEAST}, weight: 1}}"
+        )
+    try:
+        return _Strategy(row["type"] == _MOST, float(row.get("weight", 1)))
+    except (TypeError, ValueError) as e:
+        raise InvalidRequest(
+            f"plugin resource-strategy-fit, resources.{name}.weight: {row.get('weight')!r} is not a number"
+        ) from e
+
+
+def _names(text: object) -> list[str]:
+    return [name.strip() for name in str(text or "").split(",") if name.strip()]

@@ -1,0 +1,63 @@
+"""binpack, by Volcano's formula: 100 * weight * sum of w_r (used_r + asked_r) / allocatable_r over the resources asked for, over the sum of their weights.
+
+0 where the node lacks one of them, or would be over-full with it (reference volcano §4).
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..arrays import Floats
+from ..session.nouns import Member
+from ..state import Columns
+from .arguments import Arguments
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+
+class WeightedBinpack:
+    """Arguments: binpack.weight, binpack.cpu, binpack.memory, binpack.resources (names) and binpack.resources.<name> (their weights)."""
+
+    name = "binpack"
+
+    def __init__(self, conf: "PluginConf") -> None:
+        arguments = Arguments(conf)
+        self._weight = arguments.number("binpack.weight", 1, least=0)
+        self._weights = {
+            "cpu": arguments.number("binpack.cpu", 1, least=0),
+            "memory": arguments.number("binpack.memory", 1, least=0),
+        }
+        for name in arguments.names("binpack.resources"):
+            self._weights[name] = arguments.number(f"binpack.resources.{name}", 1, least=0)
+        arguments.starting("binpack.resources.")
+        arguments.done()
+
+    def open(self, session: "Session") -> None:
+        """Nothing to compute."""
+
+    def score(self, member: Member, books: Columns) -> Floats | None:
+        if not self._weight:
+            return None
+        return self._weight * ratio(member, books, self._weights)
+
+
+def ratio(member: Member, books: Columns, weights: dict[str, float]) -> Floats:
+    """`[N]`, 0 to 100: how full each node is in what the member asks for, once the member is there; 0 where it does not fit."""
+    total = np.zeros(books.size, dtype=np.float64)
+    fits = np.ones(books.size, dtype=np.bool_)
+    weight_sum = 0.0
+    for name, units in member.task.requests.items():
+        weight = weights.get(name, 0.0)
+        if units <= 0 or not weight:
+            continue
+        column = books.resource(name)
+        allocatable = books.allocatable[column, : books.size]
+        used = books.used[column, : books.size] + units
+        fits &= used <= allocatable
+        total += weight * used / np.maximum(allocatable, 1)
+        weight_sum += weight
+    if not weight_sum:
+        return total
+    return np.where(fits, 100.0 * total / weight_sum, 0.0)

@@ -1,0 +1,120 @@
+"""Who is where: how many placed members of each kind every node has, for the rules that pods have about each other.
+
+A kind is asked for by a term (selector and namespaces); from the first question on its counts are kept in step with every placement. Kinds that nobody
+asks about cost nothing.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from ..arrays import Bools, Ints
+from ..plugins.nodeaffinity import holds
+from ..state import Columns
+from .nouns import Member, PodTerm, Selector
+
+#: A term, and the namespace of the pod that has it: without namespaces of its own the term means that one.
+Kind: TypeAlias = tuple[tuple[PodTerm, ...], str]
+
+
+def selects(selector: Selector | None, labels: Mapping[str, str]) -> bool:
+    """Kubernetes' rule: no selector selects nothing, an empty one everything."""
+    return selector is not None and all(holds(match)(labels.get(match.key)) for match in selector.matches)
+
+
+@dataclass(slots=True)
+class Holders:
+    """Placed members that have one term among their wishes, by node."""
+
+    term: PodTerm
+    namespace: str
+    counts: Ints
+    weight: int = 0
+
+
+@dataclass(slots=True)
+class Population:
+    """Placed members of a session, by node row."""
+
+    columns: Columns
+    namespace_labels: Mapping[str, Mapping[str, str]]
+    _members: dict[int, tuple[Member, int]] = field(default_factory=dict)  #: id(member) -> member, row
+    _kinds: dict[Kind, Ints] = field(default_factory=dict)
+    _holders: dict[str, dict[tuple[PodTerm, str, int], Holders]] = field(default_factory=dict)
+
+    def put(self, member: Member, row: int) -> None:
+        self._members[id(member)] = (member, row)
+        self._count(member, row, 1)
+
+    def take(self, member: Member) -> None:
+        found = self._members.pop(id(member), None)
+        if found is not None:
+            self._count(member, found[1], -1)
+
+    def of(self, terms: tuple[PodTerm, ...], namespace: str) -> Ints:
+        """`[N]`: members that match all of the terms, each asked by a pod of `namespace`. Not to be written to."""
+        kind = (terms, namespace)
+        found = self._kinds.get(kind)
+        if found is None:
+            found = self._kinds[kind] = np.zeros(self.columns.size, dtype=np.int64)
+            for member, row in self._members.values():
+                if self.matches(terms, namespace, member):
+                    found[row] += 1
+        return found
+
+    def matches(self, terms: tuple[PodTerm, ...], namespace: str, member: Member) -> bool:
+        return all(self._meant(term, namespace, member) and selects(term.selector, member.labels) for term in terms)
+
+    def holders(self, wish: str) -> Iterator[Holders]:
+        """Who has which terms. `wish`: "near", "apart", "rather_near" or "rather_apart"."""
+        found = self._holders.get(wish)
+        if found is None:
+            found = self._holders[wish] = {}
+            for member, row in self._members.values():
+                self._hold(wish, member, row, 1)
+        return (holders for holders in found.values() if holders.counts.any())
+
+    def per_domain(self, counts: Ints, topology_key: str) -> tuple[Ints, Bools]:
+        """`[N]` sums of `counts` over each node's domain, and `[N]` nodes that have the key at all."""
+        codes = self.columns.descriptions.column(topology_key).codes[: self.columns.size]
+        alive = self.columns.alive[: self.columns.size]
+        sums = np.bincount(codes, weights=counts * alive).astype(np.int64)
+        return sums[codes], (codes > 0) & alive
+
+    def _meant(self, term: PodTerm, namespace: str, member: Member) -> bool:
+        if member.namespace in term.namespaces:
+            return True
+        if term.namespace_selector is not None:
+            return selects(term.namespace_selector, self.namespace_labels.get(member.namespace, {}))
+        return not term.namespaces and member.namespace == namespace
+
+    def _count(self, member: Member, row: int, times: int) -> None:
+        for (terms, namespace), counts in self._kinds.items():
+            if self.matches(terms, namespace, member):
+                counts[row] += times
+        for wish in self._holders:
+            self._hold(wish, member, row, times)
+
+    def _hold(self, wish: str, member: Member, row: int, times: int) -> None:
+        table = self._holders[wish]
+        for weight, term in _terms(wish, member):
+            key = (term, member.namespace, weight)
+            found = table.get(key)
+            if found is None:
+                found = table[key] = Holders(term, member.namespace, np.zeros(self.columns.size, dtype=np.int64), weight)
+            found.counts[row] += times
+
+
+def _terms(wish: str, member: Member) -> list[tuple[int, PodTerm]]:
+    wishes = member.wishes
+    match wish:
+        case "near":
+            return [(0, term) for term in wishes.near]
+        case "apart":
+            return [(0, term) for term in wishes.apart]
+        case "rather_near":
+            return list(wishes.rather_near)
+        case _:
+            return list(wishes.rather_apart)
