@@ -156,8 +156,8 @@ async def _suffer(fault: Fault, target: Target, observer: Observer, nats_url: st
     observer.during = lambda: fault.name
     began = monotonic_s()
     await fault.act(target)
-    healed = monotonic_s()
-    lost = await _drained(observer, healed)
+    healed = began if fault.instant else monotonic_s()
+    lost = await _drained(observer, monotonic_s())
     drained = monotonic_s() - healed
     await asyncio.sleep(max(0.0, LOOK_S - drained))
     lost += await _drained(observer, monotonic_s())  # or a stall that goes on would be cut off here

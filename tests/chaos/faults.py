@@ -17,6 +17,8 @@ from random import Random
 from typing import Any
 from urllib.request import Request, urlopen
 
+from hbox_cli.platform.supervisor import WELL_S
+
 from .load import Load
 
 #: Name -> module whose `python -m` it is.
@@ -36,6 +38,9 @@ HUBS = (BROKER, "etcd", "kube-apiserver")
 
 KILL_LIMIT_S = 3.0
 HEAL_LIMIT_S = 10.0
+
+#: Pods at once around a kill, and the time that takes: what dies then has work in its hands.
+BURST, BURST_S = 40, 0.4
 
 #: An emulated cluster cannot be killed, since it lives in its process' memory; it is away for so long instead.
 AWAY_S = 2.0
@@ -91,6 +96,12 @@ class Target:
                 else:
                     return pid
 
+    async def well(self, name: str) -> int:
+        """Pid of a process that has lived for so long that its keeper starts it again without a pause."""
+        while (age_s := _age_s(pid := await self.pid(name))) < WELL_S:
+            await asyncio.sleep(WELL_S - age_s)
+        return pid
+
     async def control(self, method: str, path: str, body: bytes = b"") -> None:
         def send() -> None:
             with urlopen(Request(f"{self.api_url}/_sandbox/{path}", data=body, method=method), timeout=10):
@@ -99,21 +110,34 @@ class Target:
         await asyncio.to_thread(send)
 
 
+def _age_s(pid: int) -> float:
+    started = int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return float(Path("/proc/uptime").read_text().split()[0]) - started
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`act` returns when the fault is healed."""
+    """`act` returns when the fault is healed; `instant`: nobody but the platform has to heal it, so that time counts from its begin."""
 
     name: str
     limit_s: float
     act: Callable[[Target], Coroutine[None, None, None]]
+    instant: bool = False
 
 
-def kill(*names: str) -> Fault:
+def kill(*names: str, burst: int = 0, after_s: float = 0.0) -> Fault:
+    """kill -9; with `burst`, so long after the first of so many pods, so that it hits work under way."""
+
     async def act(target: Target) -> None:
-        for pid in [await target.pid(name) for name in names]:
-            os.kill(pid, signal.SIGKILL)
+        pids = [await target.well(name) for name in names]
+        async with asyncio.TaskGroup() as tasks:
+            if burst:
+                tasks.create_task(target.load.burst(burst))
+                await asyncio.sleep(after_s)
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
 
-    return Fault("kill " + " ".join(names), HEAL_LIMIT_S if set(names) & set(HUBS) else KILL_LIMIT_S, act)
+    return Fault("kill " + " ".join(names), HEAL_LIMIT_S if set(names) & set(HUBS) else KILL_LIMIT_S, act, instant=True)
 
 
 def kill_in_commit() -> Fault:
@@ -121,7 +145,7 @@ def kill_in_commit() -> Fault:
 
     async def act(target: Target) -> None:
         log = target.state / "ledger.db-wal"
-        pid = await target.pid("quota-ledger")
+        pid = await target.well("quota-ledger")
 
         def written() -> tuple[int, int]:
             try:
@@ -142,7 +166,7 @@ def kill_in_commit() -> Fault:
             await asyncio.sleep(0.1)
             await asyncio.to_thread(strike)
 
-    return Fault("kill quota-ledger in commit", KILL_LIMIT_S, act)
+    return Fault("kill quota-ledger in commit", KILL_LIMIT_S, act, instant=True)
 
 
 def pause(name: str, hold_s: float) -> Fault:
@@ -245,9 +269,13 @@ def kills(rounds: int, seed: int, *, emulated: bool) -> list[Fault]:
     """Every process, so many times, in an order that stays the same: nobody is killed again before it lived for a while."""
     rng = Random(seed)
     names = [*SERVICES, *(HUBS[:1] if emulated else HUBS)]
-    faults = [kill(name) for name in names] + ([api("away", AWAY_S, seed)] if emulated else [])
-    rng.shuffle(faults)
-    return faults * rounds
+    rng.shuffle(names)
+    faults: list[Fault] = []
+    for _ in range(rounds):
+        faults += [kill(name, burst=BURST, after_s=rng.uniform(0.0, BURST_S)) for name in names]
+        if emulated:
+            faults.append(api("away", AWAY_S, seed))
+    return faults
 
 
 def schedule(count: int, seed: int, *, hold_s: tuple[float, float] = (5.0, 30.0)) -> list[Fault]:
