@@ -4,7 +4,7 @@ One line a node: its name, its cards, and words for what is special about it. On
 (`x4`, or `x4 min 2`), and words. What the scheduler made of it is drawn the same way: one line a job, with the nodes and cards of its pods.
 
     n1  8 cards                     n2  4 cards V100 shares=10 cpu=32 label zone=a taint gpu=yes:NoSchedule cordoned notready
-    train  8 cards x4               infer  1 card 30% cpu=4 queue=q priority=5 on zone=a tolerates gpu
+    train  8 cards x4               infer  1 card 30% cpu=4 queue=q priority=5 on zone=a tolerates gpu port=80 volume zone=a
 """
 
 import re
@@ -16,14 +16,19 @@ import pytest
 from hbox_common.model import (
     DEFAULT_QUEUE,
     CardRequest,
+    HostPort,
     Job,
+    Match,
+    MatchOperator,
     NodeState,
+    NodeTerm,
     Queue,
     QueueName,
     Taint,
     TaintEffect,
     Toleration,
     TolerationOperator,
+    port_amounts,
 )
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.simulate import Simulation, job, node
@@ -80,7 +85,17 @@ def job_of(position: int, name: str, text: str) -> Job:
         node_selector=dict(re.findall(r"\bon ([\w.-]+)=([\w-]+)", text)),
     )
     tolerations = tuple(Toleration(key, TolerationOperator.EXISTS) for key in re.findall(r"tolerates (\w+)", text))
-    return replace(drawn, tasks=(replace(drawn.tasks[0], tolerations=tolerations),))
+    ports = [HostPort(int(port), protocol or "TCP", address) for port, protocol, address in _PORT.findall(text)]
+    volumes = tuple(
+        tuple(NodeTerm((Match(key, MatchOperator.IN, (value,)),)) for value in values.split("|"))
+        for key, values in re.findall(r"volume (\w+)=([\w|]+)", text)
+    )
+    task = drawn.tasks[0]
+    requests = task.requests | port_amounts(ports)
+    return replace(drawn, tasks=(replace(task, tolerations=tolerations, requests=requests, volumes=volumes),))
+
+
+_PORT = re.compile(r"port=(\d+)(?:/(\w+))?(?:@([\d.]+))?")
 
 
 class World:

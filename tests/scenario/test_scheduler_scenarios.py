@@ -123,6 +123,51 @@ def test_a_card_in_use_says_what_it_lacks(world: Draw, card: str, first: str, se
     )
 
 
+PORTS = [
+    pytest.param("port=80", "port=80", False, id="the same port clashes"),
+    pytest.param("port=80", "port=81", True, id="another port does not"),
+    pytest.param("port=80/TCP", "port=80/UDP", True, id="nor another protocol"),
+    pytest.param("port=80@10.0.0.1", "port=80@10.0.0.2", True, id="nor another address"),
+    pytest.param("port=80@10.0.0.1", "port=80@10.0.0.1", False, id="the same address does"),
+    pytest.param("port=80", "port=80@10.0.0.2", False, id="all addresses clash with one"),
+    pytest.param("port=80@10.0.0.1", "port=80", False, id="and one with all"),
+    pytest.param("port=80@0.0.0.0", "port=80", False, id="0.0.0.0 is all addresses"),
+    pytest.param("port=80 port=443", "port=443", False, id="one of several ports is enough"),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "fits"), PORTS)
+def test_two_pods_whose_host_ports_clash_never_share_a_node(world: Draw, first: str, second: str, *, fits: bool) -> None:
+    w = world("n1 0 cards").submit(f"a {first}").submit(f"b {second}")
+    assert w.drawn() == {"a": "n1"} | ({"b": "n1"} if fits else {})
+    assert w.why("b") == ("" if fits else "0/1 nodes are available: 1 NodePortsTaken")
+
+
+def test_pods_with_a_host_port_are_spread_and_the_next_one_waits_for_a_port_to_be_free(world: Draw) -> None:
+    w = world("n1 1 card \n n2 1 card").submit("a port=80 x2 \n b port=80")
+    assert w.drawn() == {"a": "n1 n2"}
+    assert w.finish("a").drawn() == {"b": "n1"}
+
+
+def test_a_gang_that_does_not_fit_gives_its_host_ports_back(world: Draw) -> None:
+    assert world("n1 0 cards \n n2 0 cards").submit("a port=80 x3 \n b port=80").drawn() == {"b": "n1"}
+
+
+VOLUMES = [
+    pytest.param("volume zone=b", "n2", id="one volume"),
+    pytest.param("volume zone=b|c", "n2", id="one of several terms is enough"),
+    pytest.param("volume zone=b volume rack=r1", "n2", id="all volumes are needed"),
+    pytest.param("volume zone=a volume rack=r1", "", id="volumes that no node reaches together"),
+]
+
+
+@pytest.mark.parametrize(("wish", "where"), VOLUMES)
+def test_a_pod_goes_where_its_volumes_are_within_reach(world: Draw, wish: str, where: str) -> None:
+    w = world("n1 0 cards label zone=a \n n2 0 cards label zone=b label rack=r1 \n n3 0 cards").submit(f"a {wish}")
+    assert w.drawn().get("a", "") == where
+    assert w.why("a") == ("" if where else "0/3 nodes are available: 3 VolumeNodeAffinityMismatch")
+
+
 def test_a_gang_is_told_how_far_it_came(world: Draw) -> None:
     why = world("n1 8 cards \n n2 8 cards \n n3 8 cards cordoned").submit("a 8 cards x4").why("a")
     assert why == (

@@ -102,6 +102,7 @@ _job = Job(
             affinity=(NodeTerm((Match("rack", MatchOperator.IN, ("r1", "r2")),), (Match("metadata.name", MatchOperator.NOT_IN, ("x",)),)),),
             preferred=(PreferredTerm(5, NodeTerm((Match("fast", MatchOperator.EXISTS),))),),
             tolerations=(Toleration("gpu", TolerationOperator.EQUAL, "yes", "NoSchedule"),),
+            volumes=((NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),),),
         ),
     ),
     gang=True, problem="queue é unknown", traceparent=_PARENT,

@@ -401,3 +401,12 @@ def test_phases_said_side_by_side_are_of_different_jobs() -> None:
     jobs.pod_gone(PodUid("uid-a"), 0.0)
     settle(jobs)
     assert [[p.phase for p in jobs.take_phases(9)] for _ in range(2)] == [[JobPhase.PENDING], [JobPhase.DELETED]]
+
+
+def test_what_goes_after_the_streams_were_lost_is_withdrawn_all_the_same() -> None:
+    jobs = Jobs()
+    jobs.pod(pod("a"), 0.0)
+    settle(jobs)
+    jobs.repeat_all(1.0)
+    jobs.pod_gone(PodUid("uid-a"), 1.0)
+    assert [job for job, _ in settle(jobs, 2.0).withdrawn] == ["uid-a"]

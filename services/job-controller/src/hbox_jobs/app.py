@@ -19,6 +19,7 @@ from .adapters.announcer import RETRY_S, Announcer, pages
 from .adapters.objects import PodReader, group_view
 from .adapters.paced import BUSY_SHARE, PATIENCE_S, paced
 from .adapters.traces import JobTraces, trace_of
+from .adapters.volumes import VolumeWatch
 from .adapters.writes import KubeWriter, rfc3339
 from .core.feedback import Feedback
 from .core.jobs import Jobs
@@ -67,23 +68,30 @@ class JobController:
         self._groups = Informer(client, PODGROUPS, kube.PodGroup)
         self._classes = Informer(client, PRIORITYCLASSES, kube.PriorityClass)
         self._wake, self._behind = asyncio.Event(), asyncio.Event()
+        self._volumes = VolumeWatch(client, self.jobs, self._wake)
+        self._informers: dict[str, Informer[Any]] = {
+            "pods": self._pods,
+            "podgroups": self._groups,
+            "priorityclasses": self._classes,
+            **self._volumes.informers,
+        }
         self._announcer = Announcer(self.jobs, self.feedback, self._traces, bus, wake=self._wake, behind=self._behind)
 
     @property
     def synced(self) -> bool:
         """Whether the caches were filled from the API: nothing is said before, since half a gang would be a wrong one."""
-        return all(i.synced.is_set() for i in (self._pods, self._groups, self._classes))
+        return all(i.synced.is_set() for i in self._informers.values())
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._classes.run(self._on_classes))
             group.create_task(self._groups.run(self._on_groups))
             group.create_task(self._pods.run(self._on_pods))
+            self._volumes.start(group)
             group.create_task(self._watch_health())
             group.create_task(self._bus.serve(JobsAsked, self._answer))
-            await self._pods.synced.wait()
-            await self._groups.synced.wait()
-            await self._classes.synced.wait()
+            for informer in self._informers.values():
+                await informer.synced.wait()
             log.info("synced", extra=dict(self.jobs.counts()))
             group.create_task(self._announcer.run())
             group.create_task(self._bus.follow([JobsWaiting], self._on_waiting, start=Start.NEW, on_gap=self._streams_lost))
@@ -267,16 +275,11 @@ class JobController:
 
     async def _watch_health(self) -> None:
         conditions = {name: self._health.condition(name) for name in CONDITIONS}
-        informers: dict[str, Informer[Any]] = {
-            "pods": self._pods,
-            "podgroups": self._groups,
-            "priorityclasses": self._classes,
-        }
         while True:
-            wrong = [f"{name}: {_complaint(i)}" for name, i in informers.items() if _complaint(i)]
+            wrong = [f"{name}: {_complaint(i)}" for name, i in self._informers.items() if _complaint(i)]
             _set(conditions["kube"], good=not wrong, message="; ".join(wrong))
             _set(conditions["bus"], good=self._bus.connected, message="NATS cannot be reached")
-            missing = [name for name, i in informers.items() if not i.synced.is_set()]
+            missing = [name for name, i in self._informers.items() if not i.synced.is_set()]
             _set(conditions["synced"], good=not missing, message=f"not listed yet: {', '.join(missing)}")
             counts = self.jobs.counts()
             metrics.JOBS.set(counts["jobs"])

@@ -117,6 +117,22 @@ class SchedulingGate(_Slim, frozen=True, gc=False):
     name: str
 
 
+class ClaimSource(_Slim, frozen=True, gc=False):
+    claim_name: str = ""
+
+
+class EphemeralSource(_Slim, frozen=True, gc=False):
+    """The claim is made from a template, by a controller, under the name `<pod>-<volume>`."""
+
+
+class Volume(_Slim, frozen=True, gc=False):
+    """Volumes of other kinds come from the node or the API server and restrict nothing."""
+
+    name: str = ""
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
+
+
 class PodSpec(_Slim, frozen=True, gc=False):
     node_name: str = ""
     scheduler_name: str = ""
@@ -129,6 +145,7 @@ class PodSpec(_Slim, frozen=True, gc=False):
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    volumes: tuple[Volume, ...] = ()
     resources: Needs | None = None
     overhead: Quantities = {}
     termination_grace_period_seconds: int | None = None
@@ -171,6 +188,39 @@ class NodeStatus(_Slim, frozen=True, gc=False):
 class Node(KubeObject, frozen=True, gc=False):
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+
+# --- volumes
+
+
+class PersistentVolumeClaimSpec(_Slim, frozen=True, gc=False):
+    volume_name: str = ""
+    storage_class_name: str | None = None
+
+
+class PersistentVolumeClaimStatus(_Slim, frozen=True, gc=False):
+    phase: str = ""
+
+
+class PersistentVolumeClaim(KubeObject, frozen=True, gc=False):
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
+
+
+class VolumeNodeAffinity(_Slim, frozen=True, gc=False):
+    required: NodeSelector | None = None
+
+
+class PersistentVolumeSpec(_Slim, frozen=True, gc=False):
+    node_affinity: VolumeNodeAffinity | None = None
+
+
+class PersistentVolume(KubeObject, frozen=True, gc=False):
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+
+
+class StorageClass(KubeObject, frozen=True, gc=False):
+    volume_binding_mode: str = ""
 
 
 # --- Volcano's scheduling.volcano.sh/v1beta1

@@ -2,6 +2,7 @@
 
 from .claim import CardBooks, Claim, ClaimState, NodeBooks, Refusal, RefusalReason, validate_claim
 from .devices import Card, CardRequest, CardSlice, format_slices, parse_slices
+from .hostports import HostPort, is_host_port, port_amounts
 from .ids import (
     DEFAULT_QUEUE,
     SCHEDULER_NAME,
@@ -36,8 +37,8 @@ from .resources import Resources, capacity_units, parse_quantity, request_units
 
 __all__ = [
     "DEFAULT_QUEUE", "SCHEDULER_NAME", "Card", "CardBooks", "CardRequest", "CardSlice", "Claim", "ClaimId", "ClaimState", "DecisionId",
-    "Epoch", "Generation", "Index", "Job", "JobId", "Match", "MatchOperator", "NodeBooks", "NodeName", "NodeState", "NodeTerm", "PlanId",
+    "Epoch", "Generation", "HostPort", "Index", "Job", "JobId", "Match", "MatchOperator", "NodeBooks", "NodeName", "NodeState", "NodeTerm", "PlanId",
     "PodFact", "PodPhase", "PodRef", "PodUid", "PreferredTerm", "Queue", "QueueName", "QueuePhase", "Refusal", "RefusalReason", "Resources",
     "SchedulerId", "Taint", "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator", "Verdict", "capacity_units", "format_slices",
-    "parse_quantity", "parse_slices", "request_units", "validate_claim",
+    "is_host_port", "parse_quantity", "parse_slices", "port_amounts", "request_units", "validate_claim",
 ]  # fmt: skip

@@ -67,13 +67,16 @@ class TaskSpec:
     """Pods of one job that ask for the same: one placement problem."""
 
     name: str
-    requests: Resources  #: base units, of one pod; holds `pods: 1`, and `nvidia.com/gpu` where cards are asked for
+    requests: Resources  #: base units, of one pod; holds `pods: 1`, `nvidia.com/gpu` where cards are asked for, and host ports
     pods: tuple[PodRef, ...]
     cards: CardRequest | None = None
     node_selector: dict[str, str] = field(default_factory=dict)
     affinity: tuple[NodeTerm, ...] | None = None  #: required: one of the terms; None = no such rule
     preferred: tuple[PreferredTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    volumes: tuple[
+        tuple[NodeTerm, ...], ...
+    ] = ()  #: of each of its volumes that not every node reaches: one of the terms holds
 
 
 @dataclass(frozen=True, slots=True)

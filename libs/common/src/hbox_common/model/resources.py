@@ -11,6 +11,8 @@ from typing import TypeAlias
 
 from hbox_common.errors import InvalidRequest
 
+from .hostports import WHOLE, is_host_port
+
 Resources: TypeAlias = dict[str, int]
 
 CPU = "cpu"
@@ -62,5 +64,16 @@ def add(into: Resources, amount: Mapping[str, int], times: int = 1) -> None:
 
 
 def shortfall(request: Mapping[str, int], used: Mapping[str, int], limit: Mapping[str, int]) -> list[str]:
-    """The resources of `request` that `limit` names nothing of, or too little of beside `used`; in the request's order."""
-    return [name for name, units in request.items() if units > 0 and used.get(name, 0) + units > limit.get(name, 0)]
+    """The resources of `request` that `limit` names nothing of, or too little of beside `used`; in the request's order.
+
+    Host ports are on every node, and named by none.
+    """
+    return [
+        name
+        for name, units in request.items()
+        if units > 0 and used.get(name, 0) + units > (limit.get(name, 0) or _everywhere(name))
+    ]
+
+
+def _everywhere(name: str) -> int:
+    return WHOLE if is_host_port(name) else 0

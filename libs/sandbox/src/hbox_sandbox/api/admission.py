@@ -6,7 +6,18 @@ from base64 import b64encode
 
 from .cluster import Cluster, micro_timestamp
 from .errors import Json, bad_request, cause, forbidden
-from .resources import CRDS, EVENTS, NAMESPACES, PDBS, PODS, PRIORITY_CLASSES, ResourceType
+from .resources import (
+    CRDS,
+    EVENTS,
+    NAMESPACES,
+    PDBS,
+    PODS,
+    PRIORITY_CLASSES,
+    STORAGE_CLASSES,
+    VOLUME_CLAIMS,
+    VOLUMES,
+    ResourceType,
+)
 from .schema import shape_custom
 from .validation import check_pod, check_pod_update, check_quantities
 
@@ -37,6 +48,15 @@ def admit_create(cluster: Cluster, resource: ResourceType, obj: Json) -> list[Js
             if obj["value"] > 1_000_000_000 and not obj["metadata"]["name"].startswith("system-"):
                 why = "Forbidden: maximum allowed value of a user defined priority is 1000000000"
                 return [cause("value", why, "FieldValueForbidden")]
+        case VOLUME_CLAIMS.storage:
+            obj.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+            obj["status"] = {"phase": "Pending"}
+        case VOLUMES.storage:
+            obj["spec"] = {"persistentVolumeReclaimPolicy": "Retain", "volumeMode": "Filesystem"} | (obj.get("spec") or {})
+            obj["status"] = {"phase": "Pending"}
+        case STORAGE_CLASSES.storage:
+            obj.setdefault("reclaimPolicy", "Delete")
+            obj.setdefault("volumeBindingMode", "Immediate")
         case CRDS.storage:
             return _admit_crd(obj)
     return admit_any(resource, obj)
@@ -108,6 +128,7 @@ def _admit_pod(cluster: Cluster, pod: Json) -> list[Json]:
     for part in ("containers", "initContainers"):
         for container in spec.get(part) or ():
             _default_requests(container)
+            _default_ports(container, host_network=bool(spec.get("hostNetwork")))
     tolerations = spec.setdefault("tolerations", [])
     for key in _DEFAULT_TOLERATIONS:
         if not any(
@@ -124,6 +145,14 @@ def _admit_pod(cluster: Cluster, pod: Json) -> list[Json]:
         }
         status["conditions"] = [gated]
     return check_pod(pod)
+
+
+def _default_ports(container: Json, *, host_network: bool) -> None:
+    """A pod on its node's network takes the ports that it names (pkg/apis/core/v1/defaults.go)."""
+    for port in container.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+        if host_network and not port.get("hostPort"):
+            port["hostPort"] = port.get("containerPort", 0)
 
 
 def _default_requests(container: Json) -> None:

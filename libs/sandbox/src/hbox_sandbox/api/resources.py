@@ -152,6 +152,36 @@ PRIORITY_CLASSES = ResourceType(
     short_names=("pc",),
     has_generation=True,
 )
+VOLUME_CLAIMS = ResourceType(
+    group="",
+    version="v1",
+    plural="persistentvolumeclaims",
+    kind="PersistentVolumeClaim",
+    short_names=("pvc",),
+    subresources=("status",),
+    has_status=True,
+    returns_deleted=True,
+)
+VOLUMES = ResourceType(
+    group="",
+    version="v1",
+    plural="persistentvolumes",
+    kind="PersistentVolume",
+    namespaced=False,
+    short_names=("pv",),
+    subresources=("status",),
+    has_status=True,
+    returns_deleted=True,
+)
+STORAGE_CLASSES = ResourceType(
+    group="storage.k8s.io",
+    version="v1",
+    plural="storageclasses",
+    kind="StorageClass",
+    namespaced=False,
+    short_names=("sc",),
+    returns_deleted=True,
+)
 EVENTS = ResourceType(group="", version="v1", plural="events", kind="Event", short_names=("ev",), creates_on_update=True)
 BUILT_IN = (
     PODS,
@@ -195,6 +225,9 @@ BUILT_IN = (
     ),
     PRIORITY_CLASSES,
     PDBS,
+    VOLUME_CLAIMS,
+    VOLUMES,
+    STORAGE_CLASSES,
     ResourceType(
         group="events.k8s.io",
         version="v1",

@@ -16,6 +16,7 @@ from hbox_common.model import (
     SCHEDULER_NAME,
     CardSlice,
     ClaimId,
+    HostPort,
     Match,
     MatchOperator,
     NodeName,
@@ -33,6 +34,7 @@ from .. import metrics
 from ..core.requests import Container
 from ..core.spec import UNSUPPORTED_WISHES, PodSpec, Shape, shape_of
 from ..core.views import GroupCondition, GroupPhase, GroupStatus, GroupView, PodStatus, PodView
+from ..core.volumes import VolumeUse
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +80,7 @@ class PodReader:
             told=unscheduled.message if unscheduled is not None else None,
             slices=self._slices(pod, old),
             claim=ClaimId(notes.get(CLAIM, "")),
+            volumes=_volumes(pod),
         )
 
     def _slices(self, pod: kube.Pod, old: PodView | None) -> tuple[CardSlice, ...]:
@@ -111,6 +114,7 @@ class PodReader:
                 spec.node_selector,
                 spec.affinity,
                 spec.tolerations,
+                _ports(spec),
                 notes.get(USE_GPU_TYPE, ""),
                 wishes,
             )
@@ -158,6 +162,7 @@ def _read_shape(key: str, pod: kube.Pod, wishes: frozenset[str]) -> Shape:
             affinity=affinity,
             preferred=preferred,
             tolerations=tolerations,
+            ports=_ports(spec),
             gpu_types=pod.metadata.annotations.get(USE_GPU_TYPE, ""),
             wishes=wishes,
         ),
@@ -169,12 +174,35 @@ def _container(c: kube.Container) -> Container:
     return Container(c.name, c.resources.requests, c.resources.limits, sidecar=c.restart_policy == "Always")
 
 
+def _ports(spec: kube.PodSpec) -> tuple[HostPort, ...]:
+    ports = [p for c in spec.containers for p in c.ports if p.host_port]
+    ports += [p for c in spec.init_containers if c.restart_policy == "Always" for p in c.ports if p.host_port]
+    return tuple(HostPort(p.host_port, p.protocol, p.host_ip) for p in ports)
+
+
+def _volumes(pod: kube.Pod) -> tuple[VolumeUse, ...]:
+    if not pod.spec.volumes:
+        return ()
+    uses = []
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            uses.append(VolumeUse(volume.persistent_volume_claim.claim_name))
+        elif volume.ephemeral is not None:
+            uses.append(VolumeUse(f"{pod.metadata.name}-{volume.name}", own=True))
+    return tuple(uses)
+
+
 def _affinity(affinity: kube.Affinity | None) -> tuple[tuple[NodeTerm, ...] | None, tuple[PreferredTerm, ...]]:
     node = affinity.node_affinity if affinity is not None else None
     if node is None:
         return None, ()
-    required = tuple(_term(t) for t in node.required.node_selector_terms) if node.required is not None else None
+    required = node_terms(node.required) if node.required is not None else None
     return required, tuple(PreferredTerm(p.weight, _term(p.preference)) for p in node.preferred)
+
+
+def node_terms(selector: kube.NodeSelector) -> tuple[NodeTerm, ...]:
+    """Raises ValueError for an operator that Kubernetes does not have."""
+    return tuple(_term(t) for t in selector.node_selector_terms)
 
 
 def _term(term: kube.NodeSelectorTerm) -> NodeTerm:

@@ -7,6 +7,7 @@ Rules that stand nowhere else:
   replacement has to be placed with as many others as keep the gang whole.
 - Pods that are leaving or held back by scheduling gates are no members: a gang too small without them waits for more.
 - Priority is that of the PodGroup's priority class where it names one, else the highest of its pods.
+- Pods of equal shape are two tasks where their volumes can be reached from different nodes.
 - Until the PodGroup that pods name exists, they form one job with a problem, so that the user is told.
 """
 
@@ -18,6 +19,7 @@ from hbox_common.events import JobPhase, JobVerdict
 from hbox_common.model import DEFAULT_QUEUE, Job, JobId, PodRef, PodUid, QueueName, TaskSpec
 
 from .views import GroupView, PodStatus, PodView
+from .volumes import Reach, Volumes
 
 
 @dataclass(slots=True)
@@ -33,7 +35,8 @@ class Tally:
 
 @dataclass(slots=True)
 class Record:
-    """What is known of one job. `job` is the last value worked out of it (revision and all), `announced` whether the bus last heard it pending."""
+    """What is known of one job. `job` is the last value worked out of it (revision and all), `announced` whether the bus last heard it pending,
+    `again` whether it is to hear so once more though nothing changed."""
 
     key: str
     namespace: str
@@ -43,6 +46,7 @@ class Record:
     pods: dict[PodUid, PodView] = field(default_factory=dict)
     job: Job | None = None
     announced: bool = False
+    again: bool = False
     phase: JobPhase | None = None
     verdict: JobVerdict | None = None
     told_from: float = 0.0  #: monotonic; Kubernetes is told why the job waits from then on
@@ -85,13 +89,13 @@ class Record:
         return t
 
 
-def job_of(record: Record, tally: Tally, classes: Mapping[str, int], trace: Callable[[JobId], str]) -> Job:
+def job_of(record: Record, tally: Tally, classes: Mapping[str, int], volumes: Volumes, trace: Callable[[JobId], str]) -> Job:
     """The job as it is now, with revision 0. `classes`: values of the PriorityClasses, by name; `trace`: the context of a job's trace."""
     group = record.group
     priority, problem = _priority(record, classes)
     if record.gang and group is None:
         problem = f"PodGroup {record.key} not found: create it, or remove the annotation scheduling.k8s.io/group-name"
-    tasks = _tasks(record)
+    tasks, waits_for_volume = _tasks(record, volumes)
     created = group.created_at if group else min((pod.created_at for pod in record.pods.values()), default=0.0)
     return Job(
         id=record.id,
@@ -106,7 +110,7 @@ def job_of(record: Record, tally: Tally, classes: Mapping[str, int], trace: Call
         revision=0,
         tasks=tasks,
         gang=record.gang,
-        problem=problem or _pod_problem(record),
+        problem=problem or _pod_problem(record) or waits_for_volume,
         traceparent=trace(record.id),
     )
 
@@ -133,12 +137,17 @@ def _pod_problem(record: Record) -> str:
     )
 
 
-def _tasks(record: Record) -> tuple[TaskSpec, ...]:
-    """Pods to be placed, equal ones together, in order of creation and name."""
-    alike: dict[str, list[PodView]] = {}
+def _tasks(record: Record, volumes: Volumes) -> tuple[tuple[TaskSpec, ...], str]:
+    """Pods to be placed, equal ones together, in order of creation and name; and why the first that waits for a volume does."""
+    alike: dict[tuple[str, Reach], list[PodView]] = {}
+    problem = ""
     for pod in sorted((p for p in record.pods.values() if p.placeable), key=lambda p: (p.created_at, len(p.name), p.name)):
-        alike.setdefault(pod.shape.key, []).append(pod)
-    return tuple(
+        reach: Reach = ()
+        if pod.volumes:
+            reach, why = volumes.needs(pod.namespace, pod.name, pod.uid, pod.volumes)
+            problem = problem or (f"pod {pod.name}: {why}" if why else "")
+        alike.setdefault((pod.shape.key, reach), []).append(pod)
+    tasks = tuple(
         TaskSpec(
             name=pods[0].role or pods[0].name,
             requests=pods[0].shape.requests,
@@ -148,6 +157,8 @@ def _tasks(record: Record) -> tuple[TaskSpec, ...]:
             affinity=pods[0].shape.affinity,
             preferred=pods[0].shape.preferred,
             tolerations=pods[0].shape.tolerations,
+            volumes=reach,
         )
-        for pods in alike.values()
+        for (_, reach), pods in alike.items()
     )
+    return tasks, problem

@@ -11,7 +11,7 @@ Revisions rise over all jobs and over restarts: previous + 1, at least the wall 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from hbox_common.events import JobPhase, JobPhaseChanged, JobVerdict
@@ -21,6 +21,7 @@ from hbox_common.model.devices import GPU
 from .job import Record, Tally, job_of, traceparent_of
 from .phases import phase_of
 from .views import GroupView, PodStatus, PodView
+from .volumes import Volumes
 
 LAZY_S = 0.25
 FACTS_S = 0.05
@@ -57,6 +58,8 @@ class Jobs:
         self._records: dict[str, Record] = {}
         self._by_id: dict[JobId, str] = {}  #: of settled jobs
         self._classes: dict[str, int] = {}
+        self.volumes = Volumes()
+        self._users: dict[str, dict[PodUid, None]] = {}  #: pods of ours by the claims (namespace/name) that they use
         self._urgent: dict[str, None] = {}
         self._lazy: dict[str, float] = {}  #: in order of their due times, since the delay is always the same
         self._facts: dict[PodUid, PodFact] = {}
@@ -74,6 +77,8 @@ class Jobs:
         if old is not None and old.key != new.key:
             self._leave(old, now)
         record = self._join(new) if new.ours else None
+        if new.volumes and old is None:
+            self._use_volumes(new)
         if new.node and (old is None or old.evidence != new.evidence):
             self._facts[new.uid] = self._fact(new, _FACT_PHASE[new.status])
         if record is not None:
@@ -87,6 +92,8 @@ class Jobs:
         old = self._pods.pop(uid, None)
         if old is None:
             return None
+        if old.volumes:
+            self._release_volumes(old)
         if old.ours or old.node:
             self._facts[uid] = self._fact(old, PodPhase.GONE)
         self._leave(old, now)
@@ -120,6 +127,14 @@ class Jobs:
             if record.group is not None and record.group.priority_class == name:
                 self._mark(record.key, now, urgent=True)
 
+    def volumes_changed(self, claims: Iterable[str], now: float) -> None:
+        """These claims (namespace/name), or what they are bound to, are not what they were (`volumes` knows)."""
+        for claim in claims:
+            for uid in self._users.get(claim, ()):
+                pod = self._pods[uid]
+                if pod.placeable:
+                    self._mark(pod.key, now, urgent=True)
+
     # --- what the bus says
 
     def verdict(self, verdict: JobVerdict, now: float, *, delay_s: float) -> Record | None:
@@ -152,7 +167,7 @@ class Jobs:
         if record is None:
             self.disown(job)
         else:
-            record.announced = False
+            record.again = True
             self._mark(record.key, now, urgent=False)
 
     def evicted(self, job: JobId, message: str, wall: float) -> None:
@@ -164,7 +179,7 @@ class Jobs:
     def repeat_all(self, now: float) -> None:
         """The streams were lost: say everything again."""
         for record in self._records.values():
-            record.announced = False
+            record.again = True
             self._mark(record.key, now, urgent=True)
         self._facts.update((fact.uid, fact) for fact in self.facts())
 
@@ -259,7 +274,7 @@ class Jobs:
                     withdrawn.append((old.id, self._next_revision(wall)))
                 self._enter(record, JobPhase.DELETED, tally, "", wall)
             return None
-        new = job_of(record, tally, self._classes, self._trace)
+        new = job_of(record, tally, self._classes, self.volumes, self._trace)
         if old is not None and old.id != new.id:
             self._by_id.pop(old.id, None)
             if record.announced:
@@ -281,7 +296,8 @@ class Jobs:
         phase = phase_of(record, tally)
         if phase is not record.phase:
             self._enter(record, phase, tally, record.reason if phase is JobPhase.WAITING else "", wall)
-        if new.tasks and not (said and record.announced):
+        again, record.again = record.again, False
+        if new.tasks and (again or not (said and record.announced)):
             if said:
                 record.job = new = replace(new, revision=self._next_revision(wall))
             record.announced = True
@@ -340,6 +356,19 @@ class Jobs:
         record = self._records.get(pod.key)
         if record is not None and record.pods.pop(pod.uid, None) is not None:
             self._mark(record.key, now, urgent=not pod.node or not record.gang)
+
+    def _use_volumes(self, pod: PodView) -> None:
+        if pod.ours:
+            for use in pod.volumes:
+                self._users.setdefault(f"{pod.namespace}/{use.claim}", {})[pod.uid] = None
+
+    def _release_volumes(self, pod: PodView) -> None:
+        for use in pod.volumes:
+            key = f"{pod.namespace}/{use.claim}"
+            users = self._users.get(key, {})
+            users.pop(pod.uid, None)
+            if not users:
+                self._users.pop(key, None)
 
     def _mark_for(self, record: Record, old: PodView | None, new: PodView, now: float) -> None:
         if old is not None and replace(old, resource_version=new.resource_version, told=new.told) == new:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import CardRequest, NodeTerm, PreferredTerm, Resources, Toleration
+from hbox_common.model import CardRequest, HostPort, NodeTerm, PreferredTerm, Resources, Toleration, port_amounts
 
 from .cards import card_request
 from .requests import Container, pod_requests
@@ -28,6 +28,7 @@ class PodSpec:
     affinity: tuple[NodeTerm, ...] | None = None
     preferred: tuple[PreferredTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
+    ports: tuple[HostPort, ...] = ()  #: of containers and sidecars; init containers have ended when others look for theirs
     gpu_types: str = ""  #: annotation nvidia.com/use-gputype
     wishes: frozenset[str] = frozenset()  #: which of UNSUPPORTED_WISHES are written on it
 
@@ -52,6 +53,7 @@ def shape_of(key: str, spec: PodSpec, *, problem: str = "") -> Shape:
     cards: CardRequest | None = None
     try:
         requests = pod_requests(spec.containers, spec.init_containers, overhead=spec.overhead, pod_level=spec.pod_requests)
+        requests |= port_amounts(spec.ports)
         cards = card_request(spec.containers + spec.init_containers, spec.gpu_types)
         if cards is not None and spec.wishes:
             raise InvalidRequest(

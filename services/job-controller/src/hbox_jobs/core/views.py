@@ -6,6 +6,7 @@ from enum import StrEnum
 from hbox_common.model import CardSlice, ClaimId, NodeName, PodUid, QueueName
 
 from .spec import Shape
+from .volumes import VolumeUse
 
 
 class PodStatus(StrEnum):
@@ -43,6 +44,7 @@ class PodView:
     told: str | None = None  #: the message of its condition PodScheduled=False; None where there is no such condition
     slices: tuple[CardSlice, ...] = ()
     claim: ClaimId = ClaimId("")
+    volumes: tuple[VolumeUse, ...] = ()
 
     @property
     def key(self) -> str:

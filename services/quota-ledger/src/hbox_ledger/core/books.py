@@ -25,6 +25,7 @@ from hbox_common.model import (
     QueueName,
     Resources,
     Verdict,
+    is_host_port,
 )
 from hbox_common.model.resources import add
 
@@ -149,7 +150,7 @@ class Books:
             if slot >= 0:
                 self.slots.setdefault(CardKey(claim.node, s.index), set()).add(slot)
         if claim.queue:
-            add(self.used.setdefault(claim.queue, {}), claim.requests)
+            add(self.used.setdefault(claim.queue, {}), _counted(claim.requests))
 
     def _unindex(self, holding: Holding) -> None:
         claim = holding.claim
@@ -165,7 +166,7 @@ class Books:
         for slot, s in zip(holding.slots, claim.slices, strict=True):
             self.slots.get(CardKey(claim.node, s.index), set()).discard(slot)
         if claim.queue:
-            add(self.used[claim.queue], claim.requests, -1)
+            add(self.used[claim.queue], _counted(claim.requests), -1)
 
     def _on_cards(self, step: Step, holding: Holding, times: int) -> None:
         claim = holding.claim
@@ -187,7 +188,7 @@ class Books:
         if not claim.queue:
             return  # pods that HBox does not schedule use nobody's quota
         step.queues.add(claim.queue)
-        for resource, amount in claim.requests.items():
+        for resource, amount in _counted(claim.requests).items():
             step.move(claim.queue, resource, debit, credit, amount)
 
     def _changed(self, step: Step, claim: Claim, before: ClaimState | None, actor: str, cause: str) -> None:
@@ -211,6 +212,11 @@ class Books:
         for holding in self.live.values():
             assert holding.claim.state.live
             assert (holding.claim.state is ClaimState.PENDING) <= (holding.intent in (Intent.BIND, Intent.REVOKE))
+
+
+def _counted(requests: Resources) -> Resources:
+    """What counts against a queue: host ports are a matter of their node alone."""
+    return {name: n for name, n in requests.items() if not is_host_port(name)} if any(map(is_host_port, requests)) else requests
 
 
 def _solid(sums: Mapping[QueueName, Resources] | Mapping[NodeName, Resources]) -> dict[str, Resources]:

@@ -1,0 +1,89 @@
+"""Claims, volumes and storage classes into the core: three watches that are silent in most clusters."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hbox_common import kube
+from hbox_common.clock import monotonic_s
+from hbox_common.kube import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES, Delta, Informer, KubeClient
+from hbox_common.model import MatchOperator, NodeTerm
+
+from ..core.jobs import Jobs
+from ..core.volumes import ClaimView
+from .objects import node_terms
+
+#: Written by the volume controller when claim and volume name each other.
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+#: The class before `spec.storageClassName`, which still counts first.
+OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
+
+WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+
+
+class VolumeWatch:
+    """Keeps `jobs.volumes` as Kubernetes has it; `wake` is set when jobs may have changed."""
+
+    def __init__(self, client: KubeClient, jobs: Jobs, wake: asyncio.Event) -> None:
+        self._jobs, self._wake = jobs, wake
+        self._claims = Informer(client, PERSISTENTVOLUMECLAIMS, kube.PersistentVolumeClaim)
+        self._volumes = Informer(client, PERSISTENTVOLUMES, kube.PersistentVolume)
+        self._classes = Informer(client, STORAGECLASSES, kube.StorageClass)
+        self.informers: dict[str, Informer[Any]] = {
+            "persistentvolumeclaims": self._claims,
+            "persistentvolumes": self._volumes,
+            "storageclasses": self._classes,
+        }
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        group.create_task(self._claims.run(self._on_claims))
+        group.create_task(self._volumes.run(self._on_volumes))
+        group.create_task(self._classes.run(self._on_classes))
+
+    async def _on_claims(self, deltas: Sequence[Delta[kube.PersistentVolumeClaim]]) -> None:
+        for delta in deltas:
+            thing = delta.new or delta.old
+            assert thing is not None
+            key = f"{thing.metadata.namespace}/{thing.metadata.name}"
+            self._changed(self._jobs.volumes.claim(key, claim_view(delta.new) if delta.new is not None else None))
+
+    async def _on_volumes(self, deltas: Sequence[Delta[kube.PersistentVolume]]) -> None:
+        for delta in deltas:
+            thing = delta.new or delta.old
+            assert thing is not None
+            gone = delta.new is None
+            self._changed(self._jobs.volumes.volume(thing.metadata.name, None if gone else reach_of(thing), gone=gone))
+
+    async def _on_classes(self, deltas: Sequence[Delta[kube.StorageClass]]) -> None:
+        for delta in deltas:
+            thing = delta.new or delta.old
+            assert thing is not None
+            waits = None if delta.new is None else delta.new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+            self._changed(self._jobs.volumes.storage_class(thing.metadata.name, waits))
+
+    def _changed(self, claims: Iterable[str]) -> None:
+        self._jobs.volumes_changed(claims, monotonic_s())
+        self._wake.set()
+
+
+def claim_view(claim: kube.PersistentVolumeClaim) -> ClaimView:
+    """A PersistentVolumeClaim as the core's value."""
+    meta, spec = claim.metadata, claim.spec
+    owner = next((o for o in meta.owner_references if o.controller and o.kind == "Pod"), None)
+    return ClaimView(
+        volume=spec.volume_name,
+        bound=bool(spec.volume_name) and BIND_COMPLETED in meta.annotations,
+        lost=claim.status.phase == "Lost",
+        deleting=meta.deletion_timestamp is not None,
+        storage_class=meta.annotations.get(OLD_CLASS) or spec.storage_class_name or "",
+        owner=owner.uid if owner is not None else "",
+    )
+
+
+def reach_of(volume: kube.PersistentVolume) -> tuple[NodeTerm, ...] | None:
+    """The nodes from which a volume can be reached; None = all. What cannot be read is reached from none."""
+    affinity = volume.spec.node_affinity
+    if affinity is None or affinity.required is None:
+        return None
+    operators = {r.operator for t in affinity.required.node_selector_terms for r in (*t.match_expressions, *t.match_fields)}
+    return node_terms(affinity.required) if operators <= set(MatchOperator) else ()

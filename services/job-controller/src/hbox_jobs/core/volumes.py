@@ -1,0 +1,120 @@
+"""Which nodes a pod's volumes can be reached from, and why it has to wait for them: kube-scheduler's VolumeBinding, in its words.
+
+A claim is bound once it names its volume and the controller has said that it is done (KEP-1933's annotation). What waits for its first consumer
+waits for ever here: HBox does not choose volumes, and says so. Pods without claims cost nothing.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from hbox_common.model import NodeTerm
+
+#: Of each volume that not every node reaches: one of the terms holds.
+Reach: TypeAlias = tuple[tuple[NodeTerm, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeUse:
+    """A PersistentVolumeClaim that a pod uses. `own`: made for this pod from a template of its own (a generic ephemeral volume)."""
+
+    claim: str  #: its name, in the pod's namespace
+    own: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimView:
+    """One version of a PersistentVolumeClaim."""
+
+    volume: str = ""
+    bound: bool = False  #: to `volume`, from both sides
+    lost: bool = False  #: its volume is gone
+    deleting: bool = False
+    storage_class: str = ""
+    owner: str = ""  #: uid of the pod that it was made for
+
+
+class Volumes:
+    """Claims by namespace/name, volumes and classes by name, as Kubernetes has them. Setters return the claims of which the answer may differ now."""
+
+    def __init__(self) -> None:
+        self._claims: dict[str, ClaimView] = {}
+        self._reach: dict[str, tuple[NodeTerm, ...] | None] = {}  #: None = from everywhere
+        self._waits: dict[str, bool] = {}  #: whether volumes of this class wait for their first consumer
+        self._on: dict[str, set[str]] = {}  #: claims by the volume that they name
+        self._of: dict[str, set[str]] = {}  #: claims by their class
+
+    def claim(self, key: str, new: ClaimView | None) -> list[str]:
+        """The claim is as this now; None = it was deleted."""
+        old = self._claims.pop(key, None)
+        if old is not None:
+            self._on[old.volume].discard(key)
+            self._of[old.storage_class].discard(key)
+        if new is not None:
+            self._claims[key] = new
+            self._on.setdefault(new.volume, set()).add(key)
+            self._of.setdefault(new.storage_class, set()).add(key)
+        return [key] if old != new else []
+
+    def volume(self, name: str, reach: tuple[NodeTerm, ...] | None, *, gone: bool = False) -> list[str]:
+        """A volume can be reached from the nodes of these terms; None = from all."""
+        known = name in self._reach
+        if known is not gone and self._reach.get(name) == reach:
+            return []
+        if gone:
+            self._reach.pop(name, None)
+        else:
+            self._reach[name] = reach
+        return sorted(self._on.get(name, ()))
+
+    def storage_class(self, name: str, waits: bool | None) -> list[str]:
+        """A class's volumes wait for their first consumer, or not; None = it was deleted."""
+        if self._waits.get(name) == waits:
+            return []
+        if waits is None:
+            del self._waits[name]
+        else:
+            self._waits[name] = waits
+        return sorted(self._of.get(name, ()))
+
+    def needs(self, namespace: str, pod: str, uid: str, uses: Sequence[VolumeUse]) -> tuple[Reach, str]:
+        """From where all volumes of a pod can be reached, or why it has to wait (empty = it need not)."""
+        reach: list[tuple[NodeTerm, ...]] = []
+        problems = list(self._problems(namespace, pod, uid, uses))
+        if problems:
+            return (), problems[0]
+        for use in uses:
+            terms = self._reach[self._claims[f"{namespace}/{use.claim}"].volume]
+            if terms is not None and terms not in reach:
+                reach.append(terms)
+        return tuple(reach), ""
+
+    def _problems(self, namespace: str, pod: str, uid: str, uses: Sequence[VolumeUse]) -> Iterator[str]:
+        """What no node can help with comes first, as in kube-scheduler."""
+        unbound: list[str] = []
+        for use in uses:
+            named = f'persistentvolumeclaim "{use.claim}"'
+            claim = self._claims.get(f"{namespace}/{use.claim}")
+            if claim is None and use.own:
+                yield f"waiting for ephemeral volume controller to create the {named}"
+            elif claim is None:
+                yield f"{named} not found"
+            elif claim.deleting:
+                yield f"{named} is being deleted"
+            elif use.own and claim.owner != uid:
+                yield f"PVC {namespace}/{use.claim} was not created for pod {namespace}/{pod} (pod is not owner)"
+            elif claim.lost or (claim.bound and claim.volume not in self._reach):
+                yield f'{named} bound to non-existent persistentvolume "{claim.volume}"'
+            elif not claim.bound:
+                unbound.append(self._unbound(named, claim))
+        yield from unbound
+
+    def _unbound(self, named: str, claim: ClaimView) -> str:
+        if claim.storage_class and claim.storage_class not in self._waits:
+            return f'storageclass.storage.k8s.io "{claim.storage_class}" not found, which {named} names'
+        if claim.volume or not self._waits.get(claim.storage_class, False):
+            return "pod has unbound immediate PersistentVolumeClaims"
+        return (
+            f"{named} waits for its first consumer (StorageClass {claim.storage_class}), and HBox places pods on bound volumes only: "
+            "bind it beforehand, or use a class with volumeBindingMode Immediate"
+        )

@@ -1,0 +1,146 @@
+"""From where volumes are within reach, and why pods wait for them, in kube-scheduler's words."""
+
+from typing import Any
+
+import pytest
+
+from hbox_common.model import Match, MatchOperator, NodeTerm
+from hbox_jobs.core.jobs import Jobs
+from hbox_jobs.core.volumes import ClaimView, Volumes, VolumeUse
+
+from .job_world import group, pod
+
+ZONE_A = (NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),)
+ZONE_B = (NodeTerm((Match("zone", MatchOperator.IN, ("b",)),)),)
+
+FIRST_CONSUMER = (
+    'persistentvolumeclaim "data" waits for its first consumer (StorageClass late), and HBox places pods on bound volumes only: '
+    "bind it beforehand, or use a class with volumeBindingMode Immediate"
+)
+IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
+
+WAITING = [
+    pytest.param(None, 'persistentvolumeclaim "data" not found', id="missing"),
+    pytest.param(ClaimView(), IMMEDIATE, id="no class, to be bound by hand"),
+    pytest.param(ClaimView(storage_class="now"), IMMEDIATE, id="provisioned at once"),
+    pytest.param(ClaimView(storage_class="late"), FIRST_CONSUMER, id="waits for its first consumer"),
+    pytest.param(ClaimView(storage_class="late", volume="v"), IMMEDIATE, id="a volume is named, not bound yet"),
+    pytest.param(
+        ClaimView(storage_class="none"),
+        'storageclass.storage.k8s.io "none" not found, which persistentvolumeclaim "data" names',
+        id="no such class",
+    ),
+    pytest.param(
+        ClaimView(volume="v", bound=True, deleting=True), 'persistentvolumeclaim "data" is being deleted', id="deleting"
+    ),
+    pytest.param(
+        ClaimView(volume="x", bound=True),
+        'persistentvolumeclaim "data" bound to non-existent persistentvolume "x"',
+        id="no such volume",
+    ),
+    pytest.param(
+        ClaimView(volume="v", bound=True, lost=True),
+        'persistentvolumeclaim "data" bound to non-existent persistentvolume "v"',
+        id="lost",
+    ),
+    pytest.param(ClaimView(volume="v", bound=True), "", id="bound"),
+]
+
+
+@pytest.fixture
+def volumes() -> Volumes:
+    volumes = Volumes()
+    volumes.storage_class("now", waits=False)
+    volumes.storage_class("late", waits=True)
+    volumes.volume("v", None)
+    volumes.volume("a", ZONE_A)
+    volumes.volume("b", ZONE_B)
+    return volumes
+
+
+@pytest.mark.parametrize(("claim", "why"), WAITING)
+def test_a_pod_waits_for_a_claim_with_the_reason_that_kube_scheduler_gives(
+    volumes: Volumes, claim: ClaimView | None, why: str
+) -> None:
+    volumes.claim("ml/data", claim)
+    assert volumes.needs("ml", "p", "uid-p", [VolumeUse("data")]) == ((), why)
+
+
+def test_what_no_binding_can_help_is_said_before_what_a_binding_would(volumes: Volumes) -> None:
+    volumes.claim("ml/one", ClaimView())
+    assert volumes.needs("ml", "p", "u", [VolumeUse("one"), VolumeUse("two")])[1] == 'persistentvolumeclaim "two" not found'
+
+
+def test_an_ephemeral_volume_has_to_be_of_this_pod(volumes: Volumes) -> None:
+    use = [VolumeUse("p-scratch", own=True)]
+    assert volumes.needs("ml", "p", "uid-p", use)[1] == (
+        'waiting for ephemeral volume controller to create the persistentvolumeclaim "p-scratch"'
+    )
+    volumes.claim("ml/p-scratch", ClaimView(volume="v", bound=True, owner="another"))
+    assert volumes.needs("ml", "p", "uid-p", use)[1] == "PVC ml/p-scratch was not created for pod ml/p (pod is not owner)"
+    volumes.claim("ml/p-scratch", ClaimView(volume="v", bound=True, owner="uid-p"))
+    assert volumes.needs("ml", "p", "uid-p", use) == ((), "")
+
+
+def test_all_volumes_have_to_be_within_reach_and_those_reached_from_everywhere_do_not_matter(volumes: Volumes) -> None:
+    for claim, volume in (("one", "a"), ("two", "b"), ("three", "v")):
+        volumes.claim(f"ml/{claim}", ClaimView(volume=volume, bound=True))
+    uses = [VolumeUse("one"), VolumeUse("two"), VolumeUse("three")]
+    assert volumes.needs("ml", "p", "u", uses) == ((ZONE_A, ZONE_B), "")
+
+
+def test_a_change_names_the_claims_that_it_touches_and_no_change_names_none(volumes: Volumes) -> None:
+    bound = ClaimView(volume="a", bound=True)
+    assert volumes.claim("ml/one", bound) == ["ml/one"]
+    assert volumes.claim("ml/one", bound) == []
+    assert volumes.volume("a", ZONE_A) == []
+    assert volumes.volume("a", ZONE_B) == ["ml/one"]
+    assert volumes.volume("a", None, gone=True) == ["ml/one"]
+    assert volumes.volume("a", None, gone=True) == []
+    volumes.claim("ml/two", ClaimView(storage_class="late"))
+    assert volumes.storage_class("late", waits=True) == []
+    assert volumes.storage_class("late", None) == ["ml/two"]
+    assert volumes.claim("ml/two", None) == ["ml/two"]
+    assert volumes.storage_class("late", waits=True) == []
+
+
+def using(name: str, *claims: str, **fields: Any) -> Any:
+    return pod(name, volumes=tuple(VolumeUse(claim) for claim in claims), **fields)
+
+
+def test_a_job_is_announced_anew_when_its_claim_is_bound_and_only_that_job() -> None:
+    jobs = Jobs()
+    jobs.pod(using("a", "data"), 0.0)
+    jobs.pod(using("b", "other"), 0.0)
+    (first, _) = jobs.take(1.0, 1e9).pending
+    assert first.problem == 'pod a: persistentvolumeclaim "data" not found'
+    jobs.volumes.volume("v", ZONE_A)
+    jobs.volumes_changed(jobs.volumes.claim("ml/data", ClaimView(volume="v", bound=True)), 2.0)
+    (again,) = jobs.take(2.0, 1e9).pending
+    assert (again.id, again.problem, again.tasks[0].volumes) == ("uid-a", "", (ZONE_A,))
+    jobs.volumes_changed(jobs.volumes.volume("v", ZONE_B), 3.0)
+    (moved,) = jobs.take(3.0, 1e9).pending
+    assert moved.tasks[0].volumes == (ZONE_B,)
+    assert moved.revision > again.revision > first.revision
+
+
+def test_a_pod_that_is_gone_or_has_its_node_is_not_looked_at_when_its_claim_changes() -> None:
+    jobs = Jobs()
+    jobs.pod(using("a", "data"), 0.0)
+    jobs.pod(using("b", "data", node="n"), 0.0)
+    jobs.pod_gone(using("a").uid, 0.0)
+    jobs.take(10.0, 1e9)
+    jobs.volumes_changed(["ml/data"], 20.0)
+    assert jobs.next_due() is None
+
+
+def test_members_of_equal_shape_whose_volumes_are_elsewhere_are_tasks_of_their_own() -> None:
+    jobs = Jobs()
+    jobs.group(group(min_member=3), 0.0)
+    for name, volume, reach in (("a", "va", ZONE_A), ("b", "vb", ZONE_B), ("c", "vc", ZONE_A)):
+        jobs.volumes.volume(volume, reach)
+        jobs.volumes.claim(f"ml/data-{name}", ClaimView(volume=volume, bound=True))
+        jobs.pod(using(name, f"data-{name}", group="g"), 0.0)
+    (job,) = jobs.take(1.0, 1e9).pending
+    assert [(task.volumes, [p.name for p in task.pods]) for task in job.tasks] == [((ZONE_A,), ["a", "c"]), ((ZONE_B,), ["b"])]
+    assert job.problem == ""
