@@ -98,7 +98,7 @@ class Target:
 
     async def well(self, name: str) -> int:
         """Pid of a process that has lived for so long that its keeper starts it again without a pause."""
-        while (age_s := _age_s(pid := await self.pid(name))) < WELL_S:
+        while (age_s := _age_s(pid := await self.pid(name))) < WELL_S:  # noqa: ASYNC110  it may be killed meanwhile
             await asyncio.sleep(WELL_S - age_s)
         return pid
 
