@@ -127,7 +127,7 @@ async def _post(client: KubeClient, wanted: _Wanted, resource_version: str) -> B
         return BindResult(BindOutcome.GONE, message)
     if answer.status in (401, 429):
         # Refused before it was looked at; reading now would only add to what the server has too much of.
-        wait_s = retry_after_s(answer.headers.get("Retry-After"), status)
+        wait_s = retry_after_s(answer.headers.get("retry-after"), status)
         return BindResult(BindOutcome.UNKNOWN, message, retry_after_s=wait_s)
     if answer.status in (404, 408, 409) or answer.status >= 500:
         return _Doubt(message, in_flight=answer.status != 409)

@@ -52,7 +52,7 @@ async def evict(client: KubeClient, *, namespace: str, name: str, uid: str, grac
             return EvictResult(EvictOutcome.ACCEPTED)
         status = read_status(answer.body)
         message = f"{status.message or 'no reason given'} (HTTP {answer.status})"
-        wait_s = retry_after_s(answer.headers.get("Retry-After"), status)
+        wait_s = retry_after_s(answer.headers.get("retry-after"), status)
         if answer.status == 404 and status.reason == "NotFound":
             return EvictResult(EvictOutcome.GONE, message)
         if answer.status == 429:

@@ -1,15 +1,17 @@
 """Bytes to the API server and back: one pool of connections, a timeout on everything, errors of the house.
 
-aiohttp directly, since the official client's call path costs more than twice as much a bind (3,370/s against 8,050/s, reference
-ecosystem §1); who and where we are comes from `access`.
+Requests go through `http1`, watches (and everything, where there is a proxy on the way) through aiohttp: the official client's call path costs
+more than twice aiohttp's a bind (3,370/s against 8,050/s, reference ecosystem §1), and aiohttp's twice that of `http1`. Who and where we
+are comes from `access`.
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Container, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import aiohttp
 import msgspec
@@ -18,6 +20,7 @@ from yarl import URL
 from hbox_common.errors import Unavailable
 
 from .access import Access, find_access
+from .http1 import BrokenHttp, Pool
 from .lines import LineSplitter
 from .status import error_of
 
@@ -36,7 +39,7 @@ _READ_BUFFER_BYTES = 2**20  #: how much of a watch is taken in one go after a pa
 class Response:
     status: int
     body: bytes
-    headers: Mapping[str, str]  #: case does not matter
+    headers: Mapping[str, str]  #: by lower-case names
 
     def decode(self, type_: type[T]) -> T:
         """The body as `type_`, a msgspec type. Raises Unavailable when it is something else: an answer that we cannot read."""
@@ -49,11 +52,16 @@ class Response:
 class KubeClient:
     """One API server. Made by `connect`; safe to share by all tasks of a loop."""
 
-    def __init__(self, access: Access, session: aiohttp.ClientSession, *, timeout_s: float) -> None:
+    def __init__(
+        self, access: Access, session: aiohttp.ClientSession, pool: Pool | None, *, user_agent: str, timeout_s: float
+    ) -> None:
         self.base = access.base
         self.timeout_s = timeout_s
         self._access = access
-        self._session = session
+        self._session, self._pool = session, pool
+        self._prefix = urlsplit(access.base).path
+        # Compression would be paid by the API server's CPU, which is the scarcest part of the whole platform.
+        self._fields = {"User-Agent": user_agent, "Accept": JSON, "Accept-Encoding": "identity"}
 
     @classmethod
     @asynccontextmanager
@@ -70,12 +78,17 @@ class KubeClient:
         session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
-            # Compression would be paid by the API server's CPU, which is the scarcest part of the whole platform.
-            headers={"User-Agent": user_agent, "Accept": JSON, "Accept-Encoding": "identity"},
             read_bufsize=_READ_BUFFER_BYTES,
         )
+        pool = None
+        if access.proxy is None:
+            pool = Pool(access.base, tls=access.tls, server_name=access.server_name, limit=connections)
         async with session:
-            yield cls(access, session, timeout_s=timeout_s)
+            try:
+                yield cls(access, session, pool, user_agent=user_agent, timeout_s=timeout_s)
+            finally:
+                if pool is not None:
+                    await pool.close()
 
     async def request(
         self,
@@ -94,9 +107,14 @@ class KubeClient:
         """
         limit_s = self.timeout_s if timeout_s is None else timeout_s
         try:
-            async with asyncio.timeout(limit_s), await self._send(method, path, params, body, content_type) as response:
-                return Response(response.status, await response.read(), response.headers)
-        except (aiohttp.ClientError, TimeoutError) as e:
+            async with asyncio.timeout(limit_s):
+                target, fields, data = await self._prepare(path, params, body, content_type)
+                if self._pool is not None:
+                    answer = await self._pool.request(method, self._prefix + target, fields, data)
+                    return Response(answer.status, answer.body, answer.fields)
+                async with await self._send(method, target, fields, data) as response:
+                    return Response(response.status, await response.read(), _lower(response))
+        except _FAILURES as e:
             raise self._unavailable(e, method, path, limit_s) from e
 
     async def json(
@@ -136,7 +154,7 @@ class KubeClient:
         response = await self.request(method, path, params=params, body=body, content_type=content_type, timeout_s=timeout_s)
         if response.status not in expect:
             raise error_of(
-                response.status, response.body, what=f"{method} {path}", retry_after=response.headers.get("Retry-After")
+                response.status, response.body, what=f"{method} {path}", retry_after=response.headers.get("retry-after")
             )
         return response
 
@@ -150,7 +168,8 @@ class KubeClient:
         """
         try:
             async with asyncio.timeout(self.timeout_s):
-                response = await self._send("GET", path, params, None, JSON)
+                target, fields, _ = await self._prepare(path, params, None, JSON)
+                response = await self._send("GET", target, fields, None)
                 refusal = None if response.status == 200 else await response.read()
         except (aiohttp.ClientError, TimeoutError) as e:
             raise self._unavailable(e, "GET", path, self.timeout_s) from e
@@ -175,22 +194,25 @@ class KubeClient:
             if lines := splitter.feed(chunk):
                 yield lines
 
-    async def _send(
-        self, method: str, path: str, params: Mapping[str, str] | None, body: object, content_type: str
-    ) -> aiohttp.ClientResponse:
-        headers: dict[str, str] = {}
+    async def _prepare(
+        self, path: str, params: Mapping[str, str] | None, body: object, content_type: str
+    ) -> tuple[str, dict[str, str], bytes | None]:
+        """Path and query, header fields, body."""
+        fields = dict(self._fields)
         if self._access.authorize is not None:
-            await self._access.authorize(headers)
+            await self._access.authorize(fields)
         data: bytes | None = None
         if body is not None:
             data = body if isinstance(body, bytes) else msgspec.json.encode(body)
-            headers["Content-Type"] = content_type
-        url = f"{self.base}{path}?{urlencode(params)}" if params else self.base + path
+            fields["Content-Type"] = content_type
+        return f"{path}?{urlencode(params)}" if params else path, fields, data
+
+    async def _send(self, method: str, target: str, fields: Mapping[str, str], data: bytes | None) -> aiohttp.ClientResponse:
         return await self._session.request(
             method,
-            URL(url, encoded=True),
+            URL(self.base + target, encoded=True),
             data=data,
-            headers=headers,
+            headers=fields,
             allow_redirects=False,
             timeout=_NO_TIMEOUT,
             proxy=self._access.proxy,
@@ -198,14 +220,20 @@ class KubeClient:
         )
 
     def _unavailable(self, e: Exception, method: str, path: str, limit_s: float) -> Unavailable:
-        if isinstance(e, aiohttp.ClientSSLError):
+        if isinstance(e, aiohttp.ClientSSLError | ssl.SSLError):
             hint = "check certificate-authority and tls-server-name in the kubeconfig"
             return Unavailable(f"the Kubernetes API at {self.base} cannot be trusted: {e}", hint=hint)
-        if isinstance(e, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
+        unconnected = isinstance(e, OSError) and not isinstance(e, aiohttp.ClientError | TimeoutError)
+        if unconnected or isinstance(e, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
             hint = "is it running, and is the address right?"
             return Unavailable(f"the Kubernetes API at {self.base} cannot be reached: {e}", hint=hint)
         said = f"no answer within {limit_s:g} s" if isinstance(e, TimeoutError) else str(e) or type(e).__name__
         return Unavailable(f"Kubernetes API, {method} {path}: {said}", outcome_unknown=method != "GET")
 
 
+def _lower(response: aiohttp.ClientResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.headers.items()}
+
+
+_FAILURES = (aiohttp.ClientError, BrokenHttp, OSError)  # TimeoutError is an OSError
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # ours is around the whole request, credentials included

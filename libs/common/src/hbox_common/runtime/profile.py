@@ -1,10 +1,11 @@
-"""Where a service's main thread spends its time: written to a file at the end, when HBOX_PROFILE names a folder.
+"""Where a service's main thread spends its processor time: written to a file at the end, when HBOX_PROFILE names a folder.
 
 `python -m pstats FILE` reads it. Function calls cost about twice as much while it is on: compare shares, not seconds.
 """
 
 import cProfile
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ def profiled(service: str, folder: str | None) -> Iterator[None]:
     if folder is None:
         yield
         return
-    profiler = cProfile.Profile()
+    profiler = cProfile.Profile(time.thread_time)  # on a busy machine time on the wall says who else was running
     profiler.enable()
     try:
         yield
