@@ -16,6 +16,7 @@ class Form(StrEnum):
     WIDE = "wide"
     JSON = "json"
     YAML = "yaml"
+    NDJSON = "ndjson"  #: one object a line
     NAME = "name"
 
 
@@ -45,6 +46,9 @@ class Output:
         match self.form:
             case Form.JSON | Form.YAML:
                 self.document(f"{kind}List", {"items": list(items)})
+            case Form.NDJSON:
+                for item in items:
+                    print(json.dumps(item, ensure_ascii=False))
             case Form.NAME:
                 for item in items:
                     print(f"{kind.lower()}/{item['name']}")
@@ -57,18 +61,20 @@ class Output:
                     print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
 
     def document(self, kind: str, content: Mapping[str, Any]) -> None:
-        """One object, as JSON or YAML."""
+        """One object, as JSON, as JSON on one line, or as YAML."""
         body = {"apiVersion": API_VERSION, "kind": kind, **content}
         if self.form is Form.YAML:
             import yaml  # noqa: PLC0415  a third of a cold start, for those who ask for it
 
             print(yaml.safe_dump(json.loads(json.dumps(body)), sort_keys=False, allow_unicode=True), end="")
+        elif self.form is Form.NDJSON:
+            print(json.dumps(body, ensure_ascii=False))
         else:
             print(json.dumps(body, indent=2, ensure_ascii=False))
 
     @property
     def machine(self) -> bool:
-        return self.form in (Form.JSON, Form.YAML)
+        return self.form in (Form.JSON, Form.YAML, Form.NDJSON)
 
     def coloured(self, text: str, code: str) -> str:
         """`text` in an ANSI colour, where standard output is a terminal that wants it. A word or glyph has to say the same."""

@@ -1,0 +1,81 @@
+"""Which cards the pods of a saved cluster hold.
+
+HBox writes `hbox.io/cards`, HAMi's scheduler `hami.io/vgpu-devices-allocated`. A pod with neither got its cards from its kubelet, and nobody wrote down
+which: it is counted on the lowest that can be its own, after all those that are known, so that the node's sum is right.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from hbox_common.model import Card, CardBooks, CardRequest, CardSlice, NodeName, NodeState
+from hbox_common.model.devices import ALL_CORES
+
+#: Of each container `uuid,type,MiB,cores:` per card, containers divided by `;`.
+HAMI_ALLOCATED = "hami.io/vgpu-devices-allocated"
+
+_RECORD_FIELDS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A pod with a node: what it asks for, and what is written on it."""
+
+    node: NodeName
+    cards: CardRequest
+    slices: tuple[CardSlice, ...] = ()  #: of hbox.io/cards
+    allocated: str = ""  #: of hami.io/vgpu-devices-allocated
+
+
+def slices_of(nodes: Iterable[NodeState], holders: Sequence[Holder]) -> list[tuple[CardSlice, ...]]:
+    """What each holder holds, in their order. Less than it asks for where the node has no more."""
+    cards = {node.name: sorted(node.cards, key=lambda card: card.index) for node in nodes}
+    books: dict[NodeName, dict[int, CardBooks]] = {name: {} for name in cards}
+    found: list[tuple[CardSlice, ...]] = []
+    for holder in holders:
+        known = _written(holder, cards.get(holder.node, ()))
+        found.append(known)
+        _book(books, holder.node, known)
+    for place, holder in enumerate(holders):
+        if not found[place]:
+            found[place] = _lowest(holder.cards, cards.get(holder.node, ()), books.get(holder.node, {}))
+            _book(books, holder.node, found[place])
+    return found
+
+
+def _written(holder: Holder, cards: Sequence[Card]) -> tuple[CardSlice, ...]:
+    indices = {card.index for card in cards}
+    if holder.slices and {s.index for s in holder.slices} <= indices:
+        return holder.slices
+    by_uuid = {card.uuid: card.index for card in cards}
+    taken: dict[int, tuple[int, int]] = {}
+    for record in holder.allocated.replace(";", ":").split(":"):
+        fields = [field.strip() for field in record.split(",")]
+        if len(fields) != _RECORD_FIELDS or fields[0] not in by_uuid or not (fields[2].isdecimal() and fields[3].isdecimal()):
+            continue
+        memory, cores = taken.get(by_uuid[fields[0]], (0, 0))
+        taken[by_uuid[fields[0]]] = memory + int(fields[2]), min(ALL_CORES, cores + int(fields[3]))
+    return tuple(CardSlice(index, cores, memory) for index, (memory, cores) in sorted(taken.items()))
+
+
+def _lowest(request: CardRequest, cards: Sequence[Card], books: dict[int, CardBooks]) -> tuple[CardSlice, ...]:
+    cores = ALL_CORES if request.whole else request.cores
+    fitting = [
+        CardSlice(card.index, cores, memory)
+        for card in cards
+        if _fits(card, books.get(card.index), cores, memory := request.memory_on(card.memory_mib))
+    ]
+    return tuple(fitting[: request.count])
+
+
+def _fits(card: Card, held: CardBooks | None, cores: int, memory_mib: int) -> bool:
+    if held is None or held.pods == 0:
+        return True
+    return cores < ALL_CORES and held.cores + cores <= ALL_CORES and held.memory_mib + memory_mib <= card.memory_mib
+
+
+def _book(books: dict[NodeName, dict[int, CardBooks]], node: NodeName, slices: Sequence[CardSlice]) -> None:
+    for s in slices:
+        card = books.setdefault(node, {}).setdefault(s.index, CardBooks())
+        card.cores += s.cores
+        card.memory_mib += s.memory_mib
+        card.pods += 1

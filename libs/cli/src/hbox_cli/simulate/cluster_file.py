@@ -1,0 +1,226 @@
+"""One file of Kubernetes documents into a cluster that cycles can run on.
+
+Objects of kinds that scheduling does not look at are passed over, so that `kubectl get all -A -o yaml` can be read as it is.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hbox_common import kube
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import DEFAULT_QUEUE, JobId, NodeName
+from hbox_common.model.resources import PODS
+from hbox_scheduler.core.session import Cluster, Gang, Member, QueueInfo
+from hbox_scheduler.core.state import Columns
+from hbox_scheduler.core.task import Task, Tasks
+
+from . import kinds
+from .cards import Holder, slices_of
+from .documents import Document, documents_of
+from .gangs import gang_of, lone_gang_of, priority_of
+from .hypernodes import hypernodes_of
+from .nodes import node_of
+from .pods import PodEntries, PodEntry
+from .queues import budget_of, class_of, namespace_of, queue_of, quota_of
+from .volumes import volumes_of
+from .wishes import wishes_of
+
+POLICY_KEY = "volcano-scheduler.conf"
+DEVICES_KEY = "device-config.yaml"
+
+#: Kinds that are read, by API group.
+_READ = {
+    "": ("Node", "Pod", "Namespace", "ConfigMap", "ResourceQuota", "PersistentVolumeClaim", "PersistentVolume"),
+    "scheduling.volcano.sh": ("PodGroup", "Queue"),
+    "topology.volcano.sh": ("HyperNode",),
+    "scheduling.k8s.io": ("PriorityClass",),
+    "policy": ("PodDisruptionBudget",),
+    "storage.k8s.io": ("StorageClass",),
+    "hbox.io": ("Simulation",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCluster:
+    """What a file says. `columns` has the nodes, and nothing booked."""
+
+    columns: Columns
+    cluster: Cluster
+    options: kinds.SimulationSpec
+    groups: tuple[JobId, ...] = ()  #: gangs that are PodGroups of the file
+    policy: str | None = None  #: the text of volcano-scheduler.conf
+    device_config: str | None = None  #: the text of device-config.yaml
+    warnings: tuple[str, ...] = ()  #: what could not be read of nodes, in words
+
+
+def read_cluster(path: Path, *, schedulers: Collection[str], now: float) -> SavedCluster:
+    """The cluster of one file. `schedulers`: whose pods are to be placed; all others only hold what they hold. now: seconds since the epoch.
+
+    Raises InvalidRequest that names document, object and field.
+    """
+    return cluster_of(documents_of(path), schedulers=schedulers, now=now)
+
+
+def cluster_of(documents: Sequence[Document], *, schedulers: Collection[str], now: float) -> SavedCluster:
+    """As `read_cluster`, of documents that are read already."""
+    return _Reading(documents).cluster(schedulers, now)
+
+
+class _Reading:
+    def __init__(self, documents: Sequence[Document]) -> None:
+        self._of: dict[str, list[Document]] = defaultdict(list)
+        seen: dict[tuple[str, str, str], Document] = {}
+        for document in documents:
+            if document.kind not in _READ.get(document.group, ()):
+                continue
+            meta = document.content.get("metadata")
+            meta = meta if isinstance(meta, dict) else {}
+            key = document.kind, str(meta.get("namespace", "default")), str(meta.get("name"))
+            if key in seen:
+                raise document.wrong("metadata.name", f"the same object stands in document {seen[key].number} already")
+            seen[key] = document
+            self._of[document.kind].append(document)
+        if not self._of:
+            raise InvalidRequest(
+                "the file has no object that scheduling looks at",
+                hint="save a cluster with: kubectl get nodes,pods,podgroups,queues -A -o yaml > FILE",
+            )
+
+    def cluster(self, schedulers: Collection[str], now: float) -> SavedCluster:
+        options = self._options()
+        read = [node_of(document) for document in self._of["Node"]]
+        columns = Columns()
+        for state, _ in read:
+            columns.put_node(state)
+        classes = {one.metadata.name: one for one in map(class_of, self._of["PriorityClass"])}
+        volumes = volumes_of(self._of["PersistentVolumeClaim"], self._of["PersistentVolume"], self._of["StorageClass"])
+        entries = PodEntries(classes, volumes, schedulers=schedulers, ages_s=options.age_seconds, now=now)
+        pods = [entries.entry(document) for document in self._of["Pod"]]
+        queues = [queue_of(document) for document in self._of["Queue"]]
+        gangs, groups = self._gangs([pod for pod in pods if pod.ours or pod.view.node], classes, columns)
+        unwritten = {gang.queue for gang in gangs} - {queue.name for queue in queues}
+        if DEFAULT_QUEUE in unwritten:  # there is always one
+            queues.append(QueueInfo(DEFAULT_QUEUE))
+        cluster = Cluster(
+            gangs=gangs,
+            queues=queues,
+            hypernodes=hypernodes_of(self._of["HyperNode"], [state for state, _ in read]),
+            budgets=[budget_of(document) for document in self._of["PodDisruptionBudget"]],
+            quotas=[quota_of(document) for document in self._of["ResourceQuota"]],
+            namespace_labels=dict(namespace_of(document) for document in self._of["Namespace"]),
+            priority_classes={name: one.value for name, one in classes.items()},
+        )
+        return SavedCluster(
+            columns=columns,
+            cluster=cluster,
+            options=options,
+            groups=groups,
+            policy=self._config(POLICY_KEY),
+            device_config=self._config(DEVICES_KEY),
+            warnings=tuple(warning for _, warnings in read for warning in warnings),
+        )
+
+    def _options(self) -> kinds.SimulationSpec:
+        found = self._of["Simulation"]
+        if not found:
+            return kinds.SimulationSpec()
+        if len(found) > 1:
+            raise found[1].wrong("kind", "a file has one Simulation")
+        options = found[0].read(kinds.Simulation, namespaced=False).spec
+        if options.cycles < 1:
+            raise found[0].wrong("spec.cycles", f"is {options.cycles}", hint="write 1 or more")
+        return options
+
+    def _config(self, key: str) -> str | None:
+        having = [
+            one for one in self._of["ConfigMap"] if isinstance(one.content.get("data"), dict) and key in one.content["data"]
+        ]
+        if not having:
+            return None
+        if len(having) > 1:
+            raise having[1].wrong(f"data.{key}", f"document {having[0].number} has one too", hint="leave one of them out")
+        return having[0].read(kube.ConfigMap, namespaced=True).data[key]
+
+    def _gangs(
+        self, pods: Sequence[PodEntry], classes: dict[str, kube.PriorityClass], columns: Columns
+    ) -> tuple[list[Gang], tuple[JobId, ...]]:
+        """All gangs, and which of them are PodGroups."""
+        groups = [gang_of(document) for document in self._of["PodGroup"]]
+        by_name = {f"{gang.namespace}/{gang.name}": gang for gang, _ in groups}
+        gangs = list(by_name.values())
+        members: dict[JobId, list[PodEntry]] = defaultdict(list)
+        owner: list[Gang] = []
+        for pod in pods:
+            named = f"{pod.view.namespace}/{pod.group}"
+            if not pod.ours or not pod.group:
+                gang = lone_gang_of(pod)
+                gangs.append(gang)
+            elif named in by_name:
+                gang = by_name[named]
+            else:
+                gang = by_name[named] = _missing(pod)
+                gangs.append(gang)
+            owner.append(gang)
+            members[gang.id].append(pod)
+            if pod.problem and not gang.problem and pod.ours and pod.view.placeable:
+                gang.problem = f"pod {pod.view.name}: {pod.problem}"
+        for gang, named_class in groups:
+            gang.priority = priority_of(named_class, classes, members[gang.id])
+        tasks = Tasks(columns)
+        _join(pods, owner, [tasks.of(pod.spec) for pod in pods], columns)
+        return gangs, tuple(gang.id for gang, _ in groups)
+
+
+def _missing(pod: PodEntry) -> Gang:
+    """Pods that name a PodGroup which is not there: one gang that cannot be scheduled."""
+    key = f"{pod.view.namespace}/{pod.group}"
+    gang = lone_gang_of(pod)
+    gang.id, gang.name = JobId(key), pod.group
+    gang.problem = f"PodGroup {key} not found: create it, or remove the annotation scheduling.k8s.io/group-name"
+    return gang
+
+
+def _join(pods: Sequence[PodEntry], owner: Sequence[Gang], tasks: Sequence[Task], columns: Columns) -> None:
+    """Make pods members of their gangs. All resources are columns by now."""
+    holding = [place for place, pod in enumerate(pods) if pod.view.node and tasks[place].cards is not None]
+    nodes = [state for state in columns.states if state is not None]
+    holders = []
+    for place in holding:
+        cards = tasks[place].cards
+        assert cards is not None
+        holders.append(Holder(pods[place].view.node, cards, pods[place].view.slices, pods[place].allocated))
+    held = dict(zip(holding, slices_of(nodes, holders), strict=True))
+    width, pods_column = len(columns.allocatable), columns.resources.get(PODS)
+    for place, (pod, gang, task) in enumerate(zip(pods, owner, tasks, strict=True)):
+        request = np.zeros(width, dtype=np.int64)
+        for column, units in task.amount:
+            request[column] = units
+        if pods_column is not None:
+            request[pods_column] = 0
+        gang.members.append(
+            Member(
+                uid=pod.view.uid,
+                namespace=pod.view.namespace,
+                name=pod.view.name,
+                gang=gang,
+                role=pod.role,
+                task=task,
+                request=request,
+                created_at=pod.view.created_at,
+                priority=pod.priority,
+                labels=pod.labels,
+                annotations=pod.annotations,
+                status=pod.status,
+                row=columns.row_of.get(NodeName(pod.view.node), -1),
+                slices=held.get(place, ()),
+                preemptable=pod.preemptable and pod.ours,
+                never_preempts=pod.never_preempts,
+                nominated=pod.nominated,
+                started_at=pod.started_at,
+                wishes=wishes_of(pod.document),
+            )
+        )

@@ -1,0 +1,78 @@
+"""Queues, priorities, and the other objects that rules are made of."""
+
+from collections.abc import Mapping
+
+from hbox_common import kube
+from hbox_common.model import QueueName, QueuePhase
+from hbox_scheduler.core.session import DisruptionBudget, QueueInfo, ResourceQuota
+
+from . import kinds
+from .amounts import capacities, quota
+from .documents import Document
+from .times import seconds
+
+_MAX_WEIGHT = 65535
+
+
+def queue_of(document: Document) -> QueueInfo:
+    """A queue. Raises InvalidRequest."""
+    queue = document.read(kinds.Queue, namespaced=False)
+    spec = queue.spec
+    if not 0 <= spec.weight <= _MAX_WEIGHT:
+        raise document.wrong("spec.weight", f"is {spec.weight}", hint=f"write 1 to {_MAX_WEIGHT}")
+    near, far = spec.affinity.node_group_affinity, spec.affinity.node_group_anti_affinity
+    groups = {
+        "requiredAffinity": near.required,
+        "preferredAffinity": near.preferred,
+        "requiredAntiAffinity": far.required,
+        "preferredAntiAffinity": far.preferred,
+    }
+    return QueueInfo(
+        name=QueueName(queue.metadata.name),
+        weight=spec.weight,
+        priority=spec.priority,
+        parent=QueueName(spec.parent) if spec.parent else None,
+        capability=capacities(document, "spec.capability", spec.capability),
+        deserved=capacities(document, "spec.deserved", spec.deserved),
+        guarantee=capacities(document, "spec.guarantee.resource", spec.guarantee.resource),
+        reclaimable=spec.reclaimable,
+        phase=QueuePhase.OPEN if queue.status.state in ("", QueuePhase.OPEN) else QueuePhase.CLOSED,
+        created_at=seconds(document, queue.metadata.creation_timestamp),
+        annotations=queue.metadata.annotations,
+        node_groups={name: names for name, names in groups.items() if names},
+    )
+
+
+def class_of(document: Document) -> kube.PriorityClass:
+    """A PriorityClass. Raises InvalidRequest."""
+    return document.read(kube.PriorityClass, namespaced=False)
+
+
+def namespace_of(document: Document) -> tuple[str, Mapping[str, str]]:
+    """A namespace's name and labels. Raises InvalidRequest."""
+    meta = document.read(kube.Namespace, namespaced=False).metadata
+    return meta.name, meta.labels
+
+
+def budget_of(document: Document) -> DisruptionBudget:
+    """A PodDisruptionBudget; as in Kubernetes nobody may go before its controller has said how many. Raises InvalidRequest."""
+    budget = document.read(kinds.PodDisruptionBudget, namespaced=True)
+    if budget.spec.selector.match_expressions:
+        raise document.wrong("spec.selector.matchExpressions", "is not supported yet", hint="write it with matchLabels")
+    return DisruptionBudget(
+        namespace=budget.metadata.namespace,
+        name=budget.metadata.name,
+        selector=budget.spec.selector.match_labels,
+        allowed=max(0, budget.status.disruptions_allowed),
+    )
+
+
+def quota_of(document: Document) -> ResourceQuota:
+    """A ResourceQuota. What its controller enforces (status.hard) counts before what is written. Raises InvalidRequest."""
+    found = document.read(kinds.ResourceQuota, namespaced=True)
+    return ResourceQuota(
+        namespace=found.metadata.namespace,
+        name=found.metadata.name,
+        hard=quota(document, "spec.hard", found.status.hard or found.spec.hard, down=True),
+        used=quota(document, "status.used", found.status.used, down=False),
+    )

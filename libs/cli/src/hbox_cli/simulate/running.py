@@ -1,0 +1,86 @@
+"""One file after the other: read, simulate, and give the outcome as a row. A file that is wrong gives a row that says so."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from hbox_common.errors import Bug, HBoxError, InvalidRequest
+from hbox_scheduler.core.policy.conf import Conf, parse_conf
+from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.simulate.cycles import Plan, simulate
+
+from .cluster_file import POLICY_KEY, cluster_of
+from .documents import Document, documents_of
+from .outcome import Row, failed, row_of
+
+#: HBox's own policy, for files that name none.
+DEFAULT_POLICY = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: conformance
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What the command was asked for. None = as the file says."""
+
+    explain: bool = False
+    cycles: int | None = None
+    policy: str | None = None  #: the text of volcano-scheduler.conf
+    policy_file: str = ""  #: where that came from
+    schedulers: Collection[str] = ("hbox",)
+    now: float = 0.0  #: seconds since the epoch
+    debug: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    row: Row
+    error: HBoxError | None = None
+
+
+def answers(files: Sequence[Path], wish: Wish) -> Iterator[Answer]:
+    """An answer for each file, in order. Raises InvalidRequest where the policy of the wish is wrong; no file's error stops the others."""
+    conf = None if wish.policy is None else _conf(wish.policy, wish.policy_file)
+    for file in files:
+        try:
+            yield Answer(outcome_of(str(file), documents_of(file), wish, conf))
+        except HBoxError as e:
+            yield _failed(file, e)
+        except Exception as e:
+            if wish.debug:
+                raise
+            yield _failed(file, Bug(f"{type(e).__name__}: {e}", hint="run it again with --debug, and send us what it prints"))
+
+
+def outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf | None = None) -> Row:
+    """The row of one file. `conf`: the policy of the wish, parsed. Raises InvalidRequest."""
+    saved = cluster_of(documents, schedulers=wish.schedulers, now=wish.now)
+    if conf is None:
+        conf = _conf(saved.policy, POLICY_KEY) if saved.policy is not None else _conf(DEFAULT_POLICY, "the default policy")
+    options = saved.options
+    cycles = wish.cycles or options.cycles
+    plan = Plan(
+        cycles=cycles,
+        requeue_evicted=cycles > 1 if options.requeue_evicted is None else options.requeue_evicted,
+        explain=wish.explain,
+        now=wish.now + options.before_cycle_wait_seconds,
+    )
+    report = simulate(saved.columns, saved.cluster, conf, plan)
+    return row_of(file, saved, report, explain=wish.explain)
+
+
+def _conf(text: str, where: str) -> Conf:
+    try:
+        return parse_conf(text, plugins=tuple(PLUGINS))
+    except InvalidRequest as e:
+        raise InvalidRequest(f"{where}: {e.message}", hint=e.hint) from e
+
+
+def _failed(file: Path, error: HBoxError) -> Answer:
+    named = type(error)(f"{file}: {error.message}", hint=error.hint)
+    return Answer(failed(str(file), str(error)), named)
