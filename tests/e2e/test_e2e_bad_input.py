@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from ..postgres_server import PostgresServer
 from .platform_world import hbox, processes_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(90)]
@@ -55,6 +56,27 @@ def test_a_database_that_cannot_be_opened(tmp_path: Path) -> None:
     done = hbox("up", "--state", str(tmp_path / "s"), "--database", "sqlite:////proc/none/ledger.db")
     failed(tmp_path / "s", done, done.returncode, "quota-ledger", "/proc/none")
     assert done.returncode in (5, 6)
+
+
+def test_a_postgresql_server_that_is_not_there(tmp_path: Path) -> None:
+    done = hbox("up", "--state", str(tmp_path / "s"), "--database", "postgresql+psycopg://me:secret@127.0.0.1:9/ledger")
+    failed(tmp_path / "s", done, 6, "127.0.0.1", "is the server running?")
+    assert "secret" not in done.stderr
+
+
+def test_a_postgresql_server_that_refuses_the_password(tmp_path: Path, postgres: PostgresServer) -> None:
+    done = hbox("up", "--state", str(tmp_path / "s"), "--database", postgres.url(password="guessed"))
+    failed(tmp_path / "s", done, 5, "password authentication failed", "correct user and password")
+    assert "guessed" not in done.stderr
+
+
+def test_a_database_of_a_newer_version(tmp_path: Path, postgres: PostgresServer) -> None:
+    url = postgres.empty_database()
+    with postgres.connect() as connection:
+        connection.execute("CREATE TABLE alembic_version (version_num varchar(32) PRIMARY KEY)")
+        connection.execute("INSERT INTO alembic_version VALUES ('9999')")
+    done = hbox("up", "--state", str(tmp_path / "s"), "--database", url)
+    failed(tmp_path / "s", done, 5, "9999 is not known", "newer one")
 
 
 def test_a_wrong_setting_in_the_environment(tmp_path: Path) -> None:
