@@ -12,6 +12,7 @@ import pytest
 
 from hbox_common.bus import EmbeddedServer
 from hbox_common.events import (
+    CONTENT_TYPE,
     BindOutcome,
     Event,
     Outcome,
@@ -20,6 +21,7 @@ from hbox_common.events import (
     Plan,
     PlansProposed,
     PodsObserved,
+    decode,
 )
 from hbox_common.kube import KubeClient, apply, wait_established
 from hbox_common.model import (
@@ -54,8 +56,8 @@ class Recorder:
 
     sent: list[tuple[str, Event]] = field(default_factory=list)
 
-    async def publish(self, event: Event, *keys: str, message_id: str | None = None, traceparent: str = "") -> None:
-        self.sent.append((message_id or "", event))
+    async def publish_raw(self, type_: type[Event], body: bytes, *keys: str, message_id: str) -> None:
+        self.sent.append((message_id, decode(body, {"ce-type": type_.ce_type(), "content-type": CONTENT_TYPE})))
 
 
 @dataclass

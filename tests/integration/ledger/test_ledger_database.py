@@ -85,6 +85,32 @@ async def test_messages_that_come_twice_have_one_effect(kit: Kit, database_url: 
         assert sorted(inbox) == ["m", "x"]
 
 
+async def test_what_an_earlier_process_handled_is_recognised_by_the_database(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as first:
+        await first.open()
+        await first.see("x", kit.fact("old", "n0"))
+    async with kit.started(database_url) as second:
+        await second.open(kit.fact("old", "n0"))
+        index = second.ledger.books.index
+        await second.see("x", kit.fact("other", "n1"))  # would have an effect if it were not known
+        assert second.ledger.books.index == index
+        await second.see("y", kit.fact("other", "n1"))
+        assert sorted(second.states()) == ["old", "other"]
+
+
+async def test_a_plan_that_was_answered_long_ago_is_answered_the_same_again(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as running:
+        await running.open()
+        p = kit.plan("p", ("pod", "n0", ()))
+        await running.propose(p)
+        answer = next(m.event.answers for m in await published(running) if isinstance(m.event, PlansAnswered))
+        running.ledger._answered._ids.clear()  # so many came since that this one is not remembered
+        await running.propose(p, kit.plan("q", ("second", "n1", ())))
+        again = next(m.event.answers for m in await published(running) if isinstance(m.event, PlansAnswered))
+        assert (answer[0], True) == (again[0], again[1].committed)
+        assert running.states() == {"pod": "pending", "second": "pending"}
+
+
 async def test_the_outbox_keeps_what_was_not_published_over_a_crash(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as first:
         await first.open()

@@ -21,7 +21,7 @@ from hbox_ledger.ledger import Ledger
 from hbox_ledger.relay import Relay
 
 class Away:
-    async def publish(self, event, *keys, message_id=None, traceparent=""):
+    async def publish_raw(self, type_, body, *keys, message_id):
         await asyncio.Event().wait()
 
 async def main():

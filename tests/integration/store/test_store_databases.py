@@ -7,10 +7,24 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import CheckConstraint, Column, Connection, Integer, MetaData, Table, event, func, insert, select, text, update
+from sqlalchemy import (
+    CheckConstraint,
+    Column,
+    Connection,
+    Integer,
+    MetaData,
+    Table,
+    bindparam,
+    event,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
 
 from hbox_common.errors import Bug, Conflict, HBoxError, InvalidRequest, Unavailable
-from hbox_common.store import Inbox, Letter, Outbox, Store
+from hbox_common.store import Inbox, Letter, Outbox, Prepared, Store
 
 from ...postgres_server import PASSWORD, PostgresServer
 
@@ -48,6 +62,19 @@ async def test_what_waits_is_committed_together_and_survives_reopening(database_
         assert len(commits) == 2  # the reader's, and one for all twenty
     async with opened(database_url) as store:
         assert await count(store) == 20
+
+
+async def test_a_prepared_statement_runs_over_rows_and_tells_how_many_it_changed(database_url: str) -> None:
+    put = Prepared(insert(numbers), columns=["n"], or_nothing=True)
+    raised = Prepared(update(numbers).where(numbers.c.n < bindparam("below")).values(n=numbers.c.n + bindparam("by")))
+    async with opened(database_url) as store:
+        assert await store.write(lambda c: put.run(c, [{"n": n} for n in range(5)])) == 5
+        assert await store.write(lambda c: put.run(c, [{"n": 4}, {"n": 5}])) == 1
+        assert await store.write(lambda c: put.run(c, [])) == 0
+        assert await store.write(lambda c: raised.run(c, [{"below": 2, "by": 100}])) == 2
+        with pytest.raises(Bug):
+            await store.write(lambda c: put.run(c, [{"n": -1}]))
+        assert sorted(await store.read(lambda c: c.execute(select(numbers.c.n)).scalars().all())) == [2, 3, 4, 5, 100, 101]
 
 
 async def test_one_that_fails_does_not_fail_the_others_of_its_group(database_url: str) -> None:

@@ -38,9 +38,9 @@ from .settings import LedgerSettings
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-QUEUE_WINDOW_S = 0.05
+QUEUE_WINDOW_S = 0.25
 #: Between two turns over outcomes, or over facts of pods: nobody waits for a single one, and each turn is a commit.
-EVIDENCE_S = 0.05
+EVIDENCE_S = 0.1
 SUSPECTS_S = 10.0  #: claims without a pod are looked at again so soon
 ASK_AGAIN_S = 0.5
 PAGE = 1000
@@ -127,7 +127,7 @@ class Shell:
 
     async def on_outcomes(self, deliveries: Sequence[Delivery]) -> None:
         await self._ledger.outcomes(
-            [Numbered(d.message_id, d.event) for d in deliveries if isinstance(d.event, OutcomesObserved)]
+            [Numbered(d.message_id, d.event, d.deliveries > 1) for d in deliveries if isinstance(d.event, OutcomesObserved)]
         )
 
     async def on_pods(self, deliveries: Sequence[Delivery]) -> None:
@@ -139,7 +139,9 @@ class Shell:
                 self._watchers.add(delivery.source)
                 self._compare.set()
             self._pods_read = delivery.sequence
-        await self._ledger.observed([Numbered(d.message_id, d.event) for d in deliveries if isinstance(d.event, PodsObserved)])
+        await self._ledger.observed(
+            [Numbered(d.message_id, d.event, d.deliveries > 1) for d in deliveries if isinstance(d.event, PodsObserved)]
+        )
 
     async def on_queues(self, deltas: Sequence[Delta[QueueObject]]) -> None:
         for delta in deltas:

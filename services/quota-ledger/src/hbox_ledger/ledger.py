@@ -11,8 +11,8 @@ taken over; this one stops.
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import Connection
@@ -39,7 +39,7 @@ from hbox_common.telemetry import record, recording
 
 from . import metrics
 from .adapters import load, tables
-from .adapters.journal import Head, Record
+from .adapters.journal import Head, Record, Repeated
 from .core import arbitrate, lifecycle, reconcile
 from .core.step import Step
 from .messages import messages_of
@@ -56,6 +56,7 @@ class Numbered:
 
     id: str
     event: OutcomesObserved | PodsObserved
+    again: bool = False  #: delivered before, so that it may have been handled
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,24 @@ class QueueView:
     gone: bool
 
 
+class _Recent:
+    """The last ids that this process handled: a hint at what the database holds, and no more than that."""
+
+    MOST = 65_536
+
+    def __init__(self) -> None:
+        self._ids: OrderedDict[str, None] = OrderedDict()
+
+    def __contains__(self, ids: Iterable[str]) -> bool:
+        """Whether any of `ids` is among them."""
+        return not self._ids.keys().isdisjoint(ids)
+
+    def add(self, ids: Iterable[str]) -> None:
+        self._ids.update(dict.fromkeys(ids))
+        while len(self._ids) > self.MOST:
+            self._ids.popitem(last=False)
+
+
 class Ledger:
     """The only owner of the books. All of its coroutines raise Unavailable while the database is."""
 
@@ -90,6 +109,7 @@ class Ledger:
         self._store, self._relay, self._clock = store, relay, clock
         self._journal, self._gone = loaded.journal, loaded.gone
         self._lock = asyncio.Lock()
+        self._answered, self._handled = _Recent(), _Recent()
         self._stale = False
         self._number = 0
         metrics.EPOCH.set(self.books.epoch)
@@ -132,16 +152,22 @@ class Ledger:
     async def propose(self, proposals: Sequence[PlansProposed]) -> None:
         """Answer the plans of these messages."""
         ids = [plan.id for proposed in proposals for plan in proposed.plans]
-        async with self._lock:
-            await self._fresh()
-            answered: dict[PlanId, PlanAnswer] = await self._store.read(lambda c: load.answers(c, ids))
+
+        async def answer(*, look: bool) -> None:
+            answered: dict[PlanId, PlanAnswer] = await self._store.read(lambda c: load.answers(c, ids)) if look else {}
 
             def decide(step: Step) -> None:
                 for proposed in proposals:
                     arbitrate.propose(self.books, step, proposed, answered)
 
             await self._turn(decide)
-        metrics.PLANS.labels("repeated").inc(len(answered))
+            self._answered.add(ids)
+            metrics.PLANS.labels("repeated").inc(len(answered))
+
+        async with self._lock:
+            await self._fresh()
+            # What was answered in this epoch was answered here.
+            await self._insist(answer, look=ids in self._answered or any(p.epoch != self.books.epoch for p in proposals))
 
     async def outcomes(self, messages: Sequence[Numbered]) -> None:
         """Take in what became of decisions."""
@@ -254,10 +280,10 @@ class Ledger:
     # --- turns
 
     async def _once(self, consumer: str, messages: Sequence[Numbered]) -> None:
-        async with self._lock:
-            await self._fresh()
-            ids = [m.id for m in messages]
-            known = set(await self._store.read(lambda c: tables.inbox.results(c, consumer, ids)))
+        ids = [m.id for m in messages]
+
+        async def take_in(*, look: bool) -> None:
+            known = set(await self._store.read(lambda c: tables.inbox.results(c, consumer, ids))) if look else set()
             new = {m.id: m.event for m in messages if m.id not in known}
 
             def decide(step: Step) -> None:
@@ -269,8 +295,25 @@ class Ledger:
                         for fact in event.pods:
                             lifecycle.observed(self.books, step, fact)
 
+            def note(connection: Connection) -> None:
+                if tables.inbox.add(connection, consumer, list(new), at=now) != len(new):
+                    raise Repeated
+
             now = self._clock()
-            await self._turn(decide, extra=lambda c: tables.inbox.add(c, consumer, list(new), at=now))
+            await self._turn(decide, extra=note)
+            self._handled.add(ids)
+
+        async with self._lock:
+            await self._fresh()
+            await self._insist(take_in, look=ids in self._handled or any(m.again for m in messages))
+
+    async def _insist(self, turn: Callable[..., Awaitable[None]], *, look: bool) -> None:
+        """Take the turn; `look`: ask the database first what of it was handled before. Without, the database itself says so, and it is taken anew."""
+        try:
+            await turn(look=look)
+        except Repeated:
+            await self._fresh()
+            await turn(look=True)
 
     async def _queue(self, queue: Queue, *, gone: bool, change: str, cause: str) -> None:
         note = Record(self.books.epoch, self._clock(), "kubernetes", f"queue {queue.name}", change, cause)
@@ -323,10 +366,10 @@ class Ledger:
         for message in messages_of(step, epoch=self.books.epoch, index=self.books.index):
             self._number += 1
             letter = None
+            body = encode(message.event)
             if durable:
-                body = encode(message.event)
                 letter = Letter(self.books.epoch, self._number, message.event.ce_type(), message.keys, body)
-            out.append(Outgoing(message.event, message.keys, f"{self.books.epoch}-{self._number}", letter))
+            out.append(Outgoing(message.event, body, message.keys, f"{self.books.epoch}-{self._number}", letter))
         return out
 
     def _tell(self, step: Step, outgoing: list[Outgoing]) -> None:

@@ -1,9 +1,10 @@
 """The relay: publishes what was committed, in order, until the broker has stored it.
 
-Each stream has a lane of its own, so that a slow one holds up no other; within a lane the order is that of the outbox. A letter is deleted
-from the outbox in batches, behind the publishing: what a crash leaves there is published again under the same message id, which the broker
-and every consumer's inbox know. A decision's row ends here; that its *result* is outstanding is kept with the claim (`Holding.intent`),
-from which it is sent again.
+Each stream has a lane of its own, so that a slow one holds up no other; within a lane the order is that of the outbox, with up to AT_ONCE letters
+under way. (One of these that has to be sent again comes behind its followers: readers of the feed take that for a gap, and binds and evictions
+carry generations.) A letter is deleted from the outbox in batches, behind the publishing: what a crash leaves there is published again under the
+same message id, which the broker and every consumer's inbox know. A decision's row ends here; that its *result* is outstanding is kept with
+the claim (`Holding.intent`), from which it is sent again.
 """
 
 import asyncio
@@ -24,20 +25,23 @@ log = logging.getLogger(__name__)
 FLUSH_S = 0.5
 RETRY_S = 1.0
 
+AT_ONCE = 16
+
 LANES = (Stream.PLANS, Stream.DECISIONS, Stream.EVENTS)
 
 
 class Publisher(Protocol):
     """The part of the bus that the relay needs."""
 
-    async def publish(self, event: Event, *keys: str, message_id: str | None = None, traceparent: str = "") -> None: ...
+    async def publish_raw(self, type_: type[Event], body: bytes, *keys: str, message_id: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to publish. `letter` is its row in the outbox; a transient one has none."""
+    """A message to publish, and its body as encoded. `letter` is its row in the outbox; a transient one has none."""
 
     event: Event
+    body: bytes
     keys: tuple[str, ...]
     id: str
     letter: Letter | None
@@ -65,7 +69,7 @@ class Relay:
                 self._held.add(letter.id)
                 self._sent.append(letter)
                 continue
-            self.send(Outgoing(event, letter.keys, letter.id, letter))
+            self.send(Outgoing(event, letter.body, letter.keys, letter.id, letter))
 
     def send(self, outgoing: Outgoing) -> None:
         stream = outgoing.event.about.stream
@@ -83,16 +87,21 @@ class Relay:
 
     async def _publish(self, lane: asyncio.Queue[Outgoing]) -> NoReturn:
         while True:
-            outgoing = await lane.get()
+            batch = [await lane.get()]
+            while len(batch) < AT_ONCE and not lane.empty():
+                batch.append(lane.get_nowait())
             metrics.OUTBOX.set(sum(queue.qsize() for queue in self._lanes.values()))
-            await self._deliver(outgoing)
-            if outgoing.letter is not None:
-                self._sent.append(outgoing.letter)
+            async with asyncio.TaskGroup() as group:
+                for outgoing in batch:
+                    group.create_task(self._deliver(outgoing))
+            self._sent.extend(outgoing.letter for outgoing in batch if outgoing.letter is not None)
 
     async def _deliver(self, outgoing: Outgoing) -> None:
         while True:
             try:
-                return await self._bus.publish(outgoing.event, *outgoing.keys, message_id=f"ledger-{outgoing.id}")
+                return await self._bus.publish_raw(
+                    type(outgoing.event), outgoing.body, *outgoing.keys, message_id=f"ledger-{outgoing.id}"
+                )
             except Unavailable as e:
                 log.warning("outbox: %s waits: %s", outgoing.event.ce_type(), e)
             except InvalidRequest as e:  # it would block its lane for ever; snapshots and re-sent decisions tell it again

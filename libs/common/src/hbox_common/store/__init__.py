@@ -2,6 +2,7 @@
 
 from .inbox import Inbox
 from .outbox import Letter, Outbox
+from .prepared import Prepared
 from .writer import Store
 
-__all__ = ["Inbox", "Letter", "Outbox", "Store"]
+__all__ = ["Inbox", "Letter", "Outbox", "Prepared", "Store"]

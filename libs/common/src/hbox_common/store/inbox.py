@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 from sqlalchemy import Column, Connection, Double, Index, LargeBinary, MetaData, Table, Text, and_, delete, insert, select
 
+from .prepared import Prepared
+
 
 class Inbox:
     """The table `inbox` of `metadata` and the statements on it. Times are seconds since the epoch."""
@@ -18,6 +20,7 @@ class Inbox:
             Column("result", LargeBinary, nullable=False),
         )
         Index("inbox_at", self.table.c.at)
+        self._insert = Prepared(insert(self.table), columns=self.table.columns.keys(), or_nothing=True)
 
     def results(self, connection: Connection, consumer: str, messages: Sequence[str]) -> dict[str, bytes]:
         """The stored results of those of `messages` that `consumer` has handled."""
@@ -25,11 +28,10 @@ class Inbox:
         found = connection.execute(select(t.c.message, t.c.result).where(t.c.consumer == consumer, t.c.message.in_(messages)))
         return {row.message: row.result for row in found}
 
-    def add(self, connection: Connection, consumer: str, messages: Sequence[str], *, at: float, result: bytes = b"") -> None:
-        """Note `messages` as handled. A message that is noted already breaks the primary key: the caller looks first."""
-        if messages:
-            rows = [{"consumer": consumer, "message": m, "at": at, "result": result} for m in messages]
-            connection.execute(insert(self.table), rows)
+    def add(self, connection: Connection, consumer: str, messages: Sequence[str], *, at: float, result: bytes = b"") -> int:
+        """Note `messages` as handled. Returns how many of them were not noted before: where that is not all, the caller rolls back."""
+        rows = [{"consumer": consumer, "message": m, "at": at, "result": result} for m in messages]
+        return self._insert.run(connection, rows)
 
     def once(self, connection: Connection, consumer: str, message: str, *, at: float, result: bytes = b"") -> bytes | None:
         """Note one message, or return the result stored for it, in which case the caller must have no effect."""

@@ -23,6 +23,8 @@ from sqlalchemy import (
     select,
 )
 
+from .prepared import Prepared
+
 
 @dataclass(frozen=True, slots=True)
 class Letter:
@@ -56,20 +58,16 @@ class Outbox:
             Column("traceparent", Text, nullable=False),
         )
         t = self.table
-        self._insert = insert(t)
-        self._delete = delete(t).where(and_(t.c.epoch == bindparam("e"), t.c.number == bindparam("n")))
+        self._insert = Prepared(insert(t), columns=t.columns.keys())
+        self._delete = Prepared(delete(t).where(and_(t.c.epoch == bindparam("e"), t.c.number == bindparam("n"))))
 
     def add(self, connection: Connection, letters: Sequence[Letter]) -> None:
         """Write `letters`, in the caller's transaction."""
-        if letters:
-            connection.execute(
-                self._insert,
-                [
-                    {"epoch": m.epoch, "number": m.number, "type": m.type, "keys": json.dumps(m.keys), "body": m.body,
-                     "traceparent": m.traceparent}
-                    for m in letters
-                ],
-            )  # fmt: skip
+        rows = [
+            {"epoch": m.epoch, "number": m.number, "type": m.type, "keys": json.dumps(m.keys), "body": m.body, "traceparent": m.traceparent}
+            for m in letters
+        ]  # fmt: skip
+        self._insert.run(connection, rows)
 
     def unsent(self, connection: Connection) -> list[Letter]:
         """What has not been published, or not been known to be, in order."""
@@ -79,5 +77,4 @@ class Outbox:
 
     def sent(self, connection: Connection, letters: Sequence[Letter]) -> None:
         """Take out what the broker has stored."""
-        if letters:
-            connection.execute(self._delete, [{"e": m.epoch, "n": m.number} for m in letters])
+        self._delete.run(connection, [{"e": m.epoch, "n": m.number} for m in letters])

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, and_, bindparam, delete, insert, update
+from sqlalchemy import Connection, Table, and_, bindparam, delete, insert, update
 
 from hbox_common.errors import Conflict
 from hbox_common.model import Claim, Epoch, Index, Queue, Resources, format_slices
-from hbox_common.store import Letter
+from hbox_common.store import Letter, Prepared
 
 from ..core.holding import Holding
 from ..core.step import Bucket, CardKey, Step
@@ -23,20 +23,46 @@ from . import tables as t
 
 GENESIS = b"\0" * 32
 
-_SLOT_FREED = update(t.card_slots).where(t.card_slots.c.claim == bindparam("c")).values(live=False)
-_CLAIM_CHANGED = update(t.claims).where(t.claims.c.id == bindparam("c"))
-_ACCOUNT_MOVED = (
+_STATE = ("state", "reason", "generation", "intent", "intent_reason", "changed_at")
+
+
+def _rows_of(table: Table, *, or_nothing: bool = False) -> Prepared:
+    return Prepared(insert(table), columns=table.columns.keys(), or_nothing=or_nothing)
+
+
+_FENCED = Prepared(
+    update(t.ledger)
+    .where(and_(t.ledger.c.epoch == bindparam("e"), t.ledger.c.idx == bindparam("first")))
+    .values(idx=bindparam("last"))
+)
+_SLOT_FREED = Prepared(update(t.card_slots).where(t.card_slots.c.claim == bindparam("c")).values(live=False))
+_SLOT_TAKEN = _rows_of(t.card_slots)
+_CLAIM_MADE = _rows_of(t.claims)
+_CLAIM_CHANGED = Prepared(update(t.claims).where(t.claims.c.id == bindparam("c")), columns=_STATE)
+_ACCOUNT_OPENED = _rows_of(t.accounts)
+_ACCOUNT_MOVED = Prepared(
     update(t.accounts)
     .where(and_(t.accounts.c.queue == bindparam("q"), t.accounts.c.resource == bindparam("r")))
     .values(pending=t.accounts.c.pending + bindparam("d_pending"), posted=t.accounts.c.posted + bindparam("d_posted"))
 )
+_TRANSFERRED = _rows_of(t.transfers)
 _card = t.card_accounts.c
-_CARD_MOVED = (
+_moved = (
     update(t.card_accounts)
     .where(and_(_card.node == bindparam("n"), _card.card == bindparam("i")))
     .values({name: _card[name] + bindparam(f"d_{name}") for name in ("cores", "memory_mib", "pods", "whole", "forced")})
 )
-_CARD_SIZED = _CARD_MOVED.values(size_mib=bindparam("s_mib"), shares=bindparam("s_shares"))
+_CARD_OPENED = _rows_of(t.card_accounts)
+_CARD_MOVED = Prepared(_moved)
+_CARD_SIZED = Prepared(_moved.values(size_mib=bindparam("s_mib"), shares=bindparam("s_shares")))
+_ANSWERED = _rows_of(t.plan_answers, or_nothing=True)
+_AUDITED = _rows_of(t.audit)
+_GANG_DROPPED = Prepared(delete(t.gangs).where(t.gangs.c.job == bindparam("j")))
+_GANG_SET = _rows_of(t.gangs)
+
+
+class Repeated(Exception):
+    """What was to be noted for the first time is in the database already: look there, and decide anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,21 +112,20 @@ class Journal:
         letters: Sequence[Letter],
         notes: Sequence[Record] = (),
     ) -> Head:
-        """Write `step`, which takes the books from its first index to `index`. Raises Conflict when another epoch has begun."""
+        """Write `step`, which takes the books from its first index to `index`. Raises Conflict when another epoch has begun, Repeated."""
         head = Head(self.head.audit_seq, self.head.audit_hash, self.head.transfer_seq)
         fence(connection, epoch, step.first, index)
         self._claims(connection, step)
         self._cards(connection, step, head)
         self._accounts(connection, step, head, epoch, index)
         self._gangs(connection, step)
-        if step.stored:
-            connection.execute(insert(t.plan_answers), [_answer_row(s.scheduler, s.answer, step.now) for s in step.stored])
+        if _ANSWERED.run(connection, [_answer_row(s.scheduler, s.answer, step.now) for s in step.stored]) != len(step.stored):
+            raise Repeated
         records = [
             Record(epoch, step.now, c.actor, c.claim.id, f"{c.before or 'none'}->{c.claim.state}", c.cause)
             for c in step.changes
         ]
-        if rows := [_chain(head, record) for record in (*records, *notes)]:
-            connection.execute(insert(t.audit), rows)
+        _AUDITED.run(connection, [_chain(head, record) for record in (*records, *notes)])
         t.outbox.add(connection, letters)
         return head
 
@@ -114,24 +139,20 @@ class Journal:
         connection.execute(insert(t.queues), [row])
 
     def _claims(self, connection: Connection, step: Step) -> None:
-        if freed := [{"c": id} for id, h in step.freed.items() if h.claim.slices]:
-            connection.execute(_SLOT_FREED, freed)
-        if step.touched:
-            connection.execute(_CLAIM_CHANGED, [{"c": id, **_state(h)} for id, h in step.touched.items()])
-        if step.made:
-            connection.execute(insert(t.claims), _claim_rows(step.made.values()))
-            slots = [
-                {"claim": id, "node": h.claim.node, "card": s.index, "slot": slot, "live": h.claim.state.live}
-                for id, h in step.made.items()
-                for s, slot in zip(h.claim.slices, h.slots, strict=True)
-            ]
-            if slots:
-                connection.execute(insert(t.card_slots), slots)
+        _SLOT_FREED.run(connection, [{"c": id} for id, h in step.freed.items() if h.claim.slices])
+        _CLAIM_CHANGED.run(connection, [{"c": id, **_state(h)} for id, h in step.touched.items()])
+        _CLAIM_MADE.run(connection, _claim_rows(step.made.values()))
+        slots = [
+            {"claim": id, "node": h.claim.node, "card": s.index, "slot": slot, "live": h.claim.state.live}
+            for id, h in step.made.items()
+            for s, slot in zip(h.claim.slices, h.slots, strict=True)
+        ]
+        _SLOT_TAKEN.run(connection, slots)
 
     def _cards(self, connection: Connection, step: Step, head: Head) -> None:
         if new := [key for key in step.cards if key not in self.known_cards]:
             zeros = dict.fromkeys(("cores", "memory_mib", "pods", "whole", "forced", "size_mib"), 0)
-            connection.execute(insert(t.card_accounts), [{"node": k.node, "card": k.card, "shares": 1, **zeros} for k in new])
+            _CARD_OPENED.run(connection, [{"node": k.node, "card": k.card, "shares": 1, **zeros} for k in new])
             head.cards.extend(new)
         moved: list[dict[str, Any]] = []
         sized: list[dict[str, Any]] = []
@@ -144,10 +165,8 @@ class Journal:
                 moved.append(row)
             else:
                 sized.append({**row, "s_mib": d.size[0], "s_shares": max(1, d.size[1])})
-        if moved:
-            connection.execute(_CARD_MOVED, moved)
-        if sized:
-            connection.execute(_CARD_SIZED, sized)
+        _CARD_MOVED.run(connection, moved)
+        _CARD_SIZED.run(connection, sized)
 
     def _accounts(self, connection: Connection, step: Step, head: Head, epoch: Epoch, index: Index) -> None:
         if not step.moves:
@@ -163,25 +182,22 @@ class Journal:
             sums[move.debit] -= amount
             sums[move.credit] += amount
         if new := [key for key in balance if key not in self.known_accounts]:
-            connection.execute(insert(t.accounts), [{"queue": q, "resource": r, "pending": 0, "posted": 0} for q, r in new])
+            _ACCOUNT_OPENED.run(connection, [{"queue": q, "resource": r, "pending": 0, "posted": 0} for q, r in new])
             head.accounts.extend(new)
-        connection.execute(insert(t.transfers), rows)
-        connection.execute(
-            _ACCOUNT_MOVED,
+        _TRANSFERRED.run(connection, rows)
+        _ACCOUNT_MOVED.run(
+            connection,
             [{"q": q, "r": r, "d_pending": s[Bucket.PENDING], "d_posted": s[Bucket.POSTED]} for (q, r), s in balance.items()],
         )
 
     def _gangs(self, connection: Connection, step: Step) -> None:
-        if not step.gangs:
-            return
-        connection.execute(delete(t.gangs).where(t.gangs.c.job == bindparam("j")), [{"j": job} for job in step.gangs])
+        _GANG_DROPPED.run(connection, [{"j": job} for job in step.gangs])
         rows = [
             {"job": g.job, "min_member": g.min_member, "deadline": g.deadline, "unwinding": g.unwinding, "finished": g.finished}
             for g in step.gangs.values()
             if g is not None
         ]
-        if rows:
-            connection.execute(insert(t.gangs), rows)
+        _GANG_SET.run(connection, rows)
 
 
 def _chain(head: Head, record: Record) -> dict[str, Any]:
@@ -202,9 +218,7 @@ def chained(previous: bytes, seq: int, r: Record) -> bytes:
 
 def fence(connection: Connection, epoch: Epoch, first: Index, index: Index) -> None:
     """Go from `first` to `index` within `epoch`. Raises Conflict when the database is elsewhere: another ledger has begun an epoch."""
-    row = t.ledger.c
-    moved = connection.execute(update(t.ledger).where(and_(row.epoch == epoch, row.idx == first)).values(idx=index))
-    if moved.rowcount != 1:
+    if _FENCED.run(connection, [{"e": epoch, "first": first, "last": index}]) != 1:
         raise Conflict(f"another quota-ledger has taken over from epoch {epoch}", hint="only one may run on a database")
 
 
