@@ -167,7 +167,7 @@ class _Reading:
             owner.append(gang)
             members[gang.id].append(pod)
             if pod.problem and not gang.problem and pod.ours and pod.view.placeable:
-                gang.problem = f"pod {pod.view.name}: {pod.problem}"
+                gang.problem = pod.problem
         for gang, named_class in groups:
             gang.priority = priority_of(named_class, classes, members[gang.id])
         tasks = Tasks(columns)

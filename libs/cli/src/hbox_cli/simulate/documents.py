@@ -1,7 +1,7 @@
 """Files of Kubernetes documents, as `kubectl get -o yaml` or `-o json` writes them: several in a file, lists of them in one."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,7 +20,14 @@ MAX_BYTES = 1 << 30
 _SUFFIXES = (".yaml", ".yml", ".json")
 _PATH = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _EXPECTED = re.compile(r"^Expected `(?P<want>[^`]+)`(?:, got `(?P<got>[^`]+)`)?")
-_WORDS = {"str": "a string", "int": "a whole number", "bool": "true or false", "object": "keys and values", "array": "a list"}
+_WORDS = {
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "object": "keys and values",
+    "array": "a list",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +62,12 @@ class Document:
 
     def read(self, kind: type[T], *, namespaced: bool) -> T:
         """The object as a value of this kind. A uid is made up where there is none. Raises InvalidRequest that names document, object and field."""
-        content = _without_nulls(self.content)
-        meta = content.get("metadata")
+        content = dict(self.content)
+        meta = content["metadata"] = content.get("metadata", {})
         if isinstance(meta, dict):
+            meta = content["metadata"] = dict(meta)
             scope = str(meta.setdefault("namespace", "default")) if namespaced else ""
             meta.setdefault("uid", f"{scope}{'-' if self.kind == 'Pod' else '/'}{meta.get('name', '')}".strip("/"))
-        else:
-            content.setdefault("metadata", {})
         try:
             return msgspec.convert(content, kind)
         except msgspec.ValidationError as e:
@@ -74,7 +80,10 @@ class Document:
         if missing := re.search(r"missing required field `(\w+)`", text):
             return self.wrong(f"{field}.{missing[1]}".removeprefix("it."), "is missing")
         if expected := _EXPECTED.match(text):
-            want = " or ".join(_WORDS.get(one, one) for one in expected["want"].split(" | ") if one != "null")
+            kinds = set(expected["want"].split(" | ")) - {"null"}
+            if "float" in kinds:
+                kinds.discard("int")
+            want = " or ".join(sorted(_WORDS.get(one, one) for one in kinds))
             got = f", not {_WORDS.get(expected['got'], expected['got'])}" if expected["got"] else ""
             hint = (
                 "write it without quotes"
@@ -122,7 +131,12 @@ def documents_of(path: Path) -> list[Document]:
         text = path.read_bytes()
     except OSError as e:
         raise InvalidRequest(f"the file cannot be read: {e.strerror}") from e
-    return [document for number, content in enumerate(contents_of(text), 1) for document in _objects(number, content)]
+    return objects_of(contents_of(text))
+
+
+def objects_of(contents: Iterable[Any]) -> list[Document]:
+    """The objects of a file's documents. Raises InvalidRequest for what is no Kubernetes object."""
+    return [document for number, content in enumerate(contents, 1) for document in _objects(number, _without_nulls(content))]
 
 
 def _objects(number: int, content: Any) -> Iterator[Document]:

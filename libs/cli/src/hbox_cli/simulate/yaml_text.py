@@ -31,7 +31,7 @@ def contents_of(text: bytes) -> Iterator[Any]:
     if text.lstrip()[:1] == b"{":
         try:
             yield msgspec.json.decode(text)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             pass  # YAML may begin so too
         else:
             return
@@ -55,18 +55,20 @@ class _Builder:
         self._left = MAX_VALUES
 
     def documents(self) -> Iterator[Any]:
-        number = 0
+        number = 1
         try:
             loader = _Loader(self._text)
             while loader.check_node():
-                number += 1
                 yield self._value(loader.get_node())
+                number += 1
         except yaml.MarkedYAMLError as e:
             raise _at(e.problem_mark or e.context_mark, str(e.problem or e.context)) from e
-        except (yaml.YAMLError, UnicodeError, RecursionError) as e:
+        except (yaml.YAMLError, UnicodeError) as e:
             raise InvalidRequest(
-                f"document {number + 1}: {' '.join(str(e).split())}", hint="the file has to be YAML or JSON"
+                f"document {number}: {' '.join(str(e).split())}", hint="the file has to be YAML or JSON"
             ) from e
+        except RecursionError as e:
+            raise InvalidRequest(f"document {number}: nested too deep", hint="no Kubernetes object is") from e
 
     def _value(self, node: Any) -> Any:
         self._left -= 1
