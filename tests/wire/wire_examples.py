@@ -46,6 +46,7 @@ from hbox_common.events import (
     PodsObserved,
     QueueRefused,
     QueueStateChanged,
+    Victim,
     encode,
 )
 from hbox_common.model import (
@@ -105,17 +106,20 @@ _job = Job(
             volumes=((NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),),),
         ),
     ),
-    gang=True, problem="queue é unknown", traceparent=_PARENT,
+    gang=True, preemptable=False, problem="queue é unknown", traceparent=_PARENT,
 )  # fmt: skip
 _fact = PodFact(
     uid=_POD, namespace="team", name="train-0", phase=PodPhase.RUNNING, node=_NODE, job=_JOB, queue=_QUEUE, priority=100,
-    requests=_REQUESTS, cards=2, slices=_SLICES, claim=_CLAIM, ours=True, resource_version="991",
+    requests=_REQUESTS, cards=2, slices=_SLICES, claim=_CLAIM, ours=True, resource_version="991", min_member=2, preemptable=False, created_at=1.5,
 )  # fmt: skip
 _claim = Claim(
     id=_CLAIM, pod_uid=_POD, namespace="team", pod="train-0", job=_JOB, plan=_PLAN, queue=_QUEUE, priority=100, node=_NODE,
-    requests=_REQUESTS, slices=_SLICES, state=ClaimState.POSTED, reason="why",
+    requests=_REQUESTS, slices=_SLICES, state=ClaimState.POSTED, reason="why", min_member=2, preemptable=False, created_at=1.5,
 )  # fmt: skip
-_queue = Queue(_QUEUE, QueuePhase.CLOSED, {"nvidia.com/gpu": 8}, weight=3, priority=1)
+_queue = Queue(
+    _QUEUE, QueuePhase.CLOSED, {"nvidia.com/gpu": 8}, weight=3, priority=1, deserved={"nvidia.com/gpu": 4}, guarantee={"nvidia.com/gpu": 2},
+    reclaimable=False, parent="root", created_at=1.5,
+)  # fmt: skip
 _node = NodeState(
     name=_NODE, uid="node-uid", generation=Generation(5), ready=True, unschedulable=True, labels={"zone": "a"},
     taints=(Taint("gpu", "yes", TaintEffect.NO_SCHEDULE),), conditions={"Ready": "True"}, allocatable={"cpu": 64000},
@@ -137,7 +141,7 @@ EXAMPLES: tuple[Event, ...] = (
             Plan(
                 id=_PLAN, job=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, bound=1, requests=(_REQUESTS,),
                 placements=(Placement(pod_uid=_POD, pod="train-0", resource_version="991", node=_NODE, generation=Generation(5), slices=_SLICES),),
-                deadline_s=30.0, traceparent=_PARENT,
+                victims=(Victim(claim=_CLAIM, pod_uid=_POD),), preemptable=False, created_at=1.5, deadline_s=30.0, traceparent=_PARENT,
             ),
         ),
     ),

@@ -18,7 +18,7 @@ from .decisions import (
 )
 from .jobs import JobsPending, JobsWaiting, JobsWithdrawn, PodsObserved
 from .jobs import Verdict as JobVerdict
-from .plans import ClaimsChanged, Placement, Plan, PlanAnswer, PlansAnswered, PlansProposed
+from .plans import ClaimsChanged, Placement, Plan, PlanAnswer, PlansAnswered, PlansProposed, Victim
 from .public import DeadLetter, HealthChanged, JobPhase, JobPhaseChanged, QueueRefused
 from .rpc import ClaimsAsked, ClaimsPage, JobsAsked, JobsPage
 from .state import HealthVerdict, NodeStateChanged, QueueStateChanged
@@ -28,5 +28,5 @@ __all__ = [
     "ClaimsPage", "DeadLetter", "Event", "Evict", "EvictDecided", "EvictKind", "HealthChanged", "HealthVerdict", "JobPhase", "JobPhaseChanged",
     "JobVerdict", "JobsAsked", "JobsPage", "JobsPending", "JobsWaiting", "JobsWithdrawn", "NodeAction", "NodeDecided", "NodeObserved",
     "NodeOutcome", "NodeStateChanged", "Outcome", "OutcomesObserved", "Placement", "Plan", "PlanAnswer", "PlansAnswered", "PlansProposed",
-    "PodsObserved", "QueueRefused", "QueueStateChanged", "Stream", "decode", "encode", "headers", "token_of",
+    "PodsObserved", "QueueRefused", "QueueStateChanged", "Stream", "Victim", "decode", "encode", "headers", "token_of",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ from typing import ClassVar
 from hbox_common.model import (
     CardSlice,
     Claim,
+    ClaimId,
     Epoch,
     Generation,
     Index,
@@ -33,8 +34,19 @@ class Placement(Event):
     requests: int = 0  #: which of the plan's `requests`
 
 
+class Victim(Event):
+    """A claim that has to end for a plan's sake."""
+
+    claim: ClaimId
+    pod_uid: PodUid
+
+
 class Plan(Event):
-    """All of `placements` or nothing. `bound` of the gang's members had a node or a live claim already; with this plan they reach `min_member`."""
+    """All of `placements` or nothing. `bound` of the gang's members had a node or a live claim already; with this plan they reach `min_member`.
+
+    A plan with victims asks for their eviction and claims nothing: its placements show what becomes possible. They are proposed again, in a plan
+    without victims, once the victims are gone.
+    """
 
     id: PlanId
     job: JobId
@@ -46,6 +58,9 @@ class Plan(Event):
     bound: int
     requests: tuple[Resources, ...]  #: of one pod; equal pods share one
     placements: tuple[Placement, ...]
+    victims: tuple[Victim, ...] = ()
+    preemptable: bool = True  #: of the job
+    created_at: float = 0.0  #: of the job
     deadline_s: float = 60.0  #: from commit: what is not bound whole by then is unwound
     traceparent: str = ""
 

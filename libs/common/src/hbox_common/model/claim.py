@@ -43,6 +43,9 @@ class Claim:
     slices: tuple[CardSlice, ...] = ()
     state: ClaimState = ClaimState.PENDING
     reason: str = ""  #: why it is void
+    min_member: int = 1  #: of its job: what has to stay for the job to stay whole
+    preemptable: bool = True  #: whether it may be evicted for others at all
+    created_at: float = 0.0  #: of its job, in seconds since the epoch
 
 
 @dataclass(slots=True)
@@ -88,6 +91,8 @@ class RefusalReason(StrEnum):
     POD_CLAIMED = "PodAlreadyClaimed"
     STALE_EPOCH = "StaleEpoch"
     FROZEN = "LedgerReconciling"
+    VICTIM_GONE = "VictimGone"
+    VICTIM_PROTECTED = "VictimProtected"
     MALFORMED = "PlanMalformed"
 
 

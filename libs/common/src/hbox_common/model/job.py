@@ -99,6 +99,7 @@ class Job:
     revision: int
     tasks: tuple[TaskSpec, ...]
     gang: bool = False  #: False: a bare pod, a gang of one
+    preemptable: bool = True  #: whether its pods may be evicted for others (`volcano.sh/preemptable`)
     problem: str = ""  #: why it cannot be scheduled as written (bad annotation, unknown PodGroup); empty = fine
     traceparent: str = ""  #: W3C trace context of its whole way
 
@@ -134,3 +135,6 @@ class PodFact:
     claim: ClaimId = ClaimId("")  #: from its annotation
     ours: bool = False  #: schedulerName is hbox
     resource_version: str = ""
+    min_member: int = 1  #: of its job
+    preemptable: bool = True
+    created_at: float = 0.0  #: of its job

@@ -16,10 +16,18 @@ class QueuePhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """`capability` is the wall: what is named there may never be exceeded, pending claims included; what is not named is not limited."""
+    """`capability` is the wall: what is named there may never be exceeded, pending claims included; what is not named is not limited.
+
+    `deserved` is what the queue gets back when others have borrowed it, `guarantee` what is never taken from it; nothing named = nothing promised.
+    """
 
     name: QueueName
     phase: QueuePhase = QueuePhase.OPEN
     capability: Resources = field(default_factory=dict)
     weight: int = 1
     priority: int = 0
+    deserved: Resources = field(default_factory=dict)
+    guarantee: Resources = field(default_factory=dict)
+    reclaimable: bool = True  #: whether others may take back what it has beyond its deserved share
+    parent: str = ""
+    created_at: float = 0.0  #: seconds since the epoch

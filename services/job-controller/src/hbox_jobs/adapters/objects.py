@@ -5,6 +5,7 @@ What a pod asks for is worked out once for all pods that write the same: a job's
 
 import logging
 from collections import OrderedDict
+from collections.abc import Mapping
 from hashlib import sha256
 
 import msgspec
@@ -28,7 +29,7 @@ from hbox_common.model import (
     TolerationOperator,
     parse_slices,
 )
-from hbox_common.model.annotations import CARDS, CLAIM, GROUP_NAME, QUEUE_NAME, USE_GPU_TYPE
+from hbox_common.model.annotations import CARDS, CLAIM, GROUP_NAME, PREEMPTABLE, QUEUE_NAME, USE_GPU_TYPE
 
 from .. import metrics
 from ..core.requests import Container
@@ -81,6 +82,7 @@ class PodReader:
             slices=self._slices(pod, old),
             claim=ClaimId(notes.get(CLAIM, "")),
             volumes=_volumes(pod),
+            preemptable=_preemptable(meta.labels, notes),
         )
 
     def _slices(self, pod: kube.Pod, old: PodView | None) -> tuple[CardSlice, ...]:
@@ -212,6 +214,11 @@ def _term(term: kube.NodeSelectorTerm) -> NodeTerm:
     )
 
 
+def _preemptable(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    """The annotation counts before the label; what neither says is yes."""
+    return annotations.get(PREEMPTABLE, labels.get(PREEMPTABLE, "true")).lower() not in ("false", "0", "f")
+
+
 def group_view(group: kube.PodGroup) -> GroupView:
     """A PodGroup as the core's value."""
     meta, spec, status = group.metadata, group.spec, group.status
@@ -227,6 +234,7 @@ def group_view(group: kube.PodGroup) -> GroupView:
         min_member=spec.min_member,
         queue=QueueName(spec.queue[:MAX_NAME]),
         priority_class=spec.priority_class_name,
+        preemptable=_preemptable(meta.labels, meta.annotations),
         status=GroupStatus(
             phase,
             status.running,

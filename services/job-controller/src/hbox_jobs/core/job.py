@@ -110,6 +110,7 @@ def job_of(record: Record, tally: Tally, classes: Mapping[str, int], volumes: Vo
         revision=0,
         tasks=tasks,
         gang=record.gang,
+        preemptable=preemptable_of(record),
         problem=problem or _pod_problem(record) or waits_for_volume,
         traceparent=trace(record.id),
     )
@@ -119,6 +120,11 @@ def traceparent_of(job: JobId) -> str:
     """The context of the job's trace: made from its id, so that it is the same after a restart of this service."""
     digest = sha256(job.encode()).hexdigest()
     return f"00-{digest[:32]}-{digest[32:48]}-01"
+
+
+def preemptable_of(record: Record) -> bool:
+    """Whether its pods may be evicted for others: the PodGroup's word, and that of every pod."""
+    return (record.group is None or record.group.preemptable) and all(pod.preemptable for pod in record.pods.values())
 
 
 def _priority(record: Record, classes: Mapping[str, int]) -> tuple[int, str]:

@@ -18,7 +18,7 @@ from hbox_common.events import JobPhase, JobPhaseChanged, JobVerdict
 from hbox_common.model import Job, JobId, PodFact, PodPhase, PodUid, QueueName
 from hbox_common.model.devices import GPU
 
-from .job import Record, Tally, job_of, traceparent_of
+from .job import Record, Tally, job_of, preemptable_of, traceparent_of
 from .phases import phase_of
 from .views import GroupView, PodStatus, PodView
 from .volumes import Volumes
@@ -407,6 +407,9 @@ class Jobs:
             claim=pod.claim,
             ours=pod.ours,
             resource_version=pod.resource_version,
+            min_member=record.min_member if record is not None else 1,
+            preemptable=preemptable_of(record) if record is not None else False,
+            created_at=record.group.created_at if record is not None and record.group is not None else pod.created_at,
         )
 
     def validate(self) -> None:

@@ -45,6 +45,7 @@ class PodView:
     slices: tuple[CardSlice, ...] = ()
     claim: ClaimId = ClaimId("")
     volumes: tuple[VolumeUse, ...] = ()
+    preemptable: bool = True
 
     @property
     def key(self) -> str:
@@ -110,6 +111,7 @@ class GroupView:
     min_member: int = 1
     queue: QueueName = QueueName("")
     priority_class: str = ""
+    preemptable: bool = True
     status: GroupStatus = GroupStatus()
 
     @property

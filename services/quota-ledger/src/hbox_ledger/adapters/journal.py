@@ -133,7 +133,7 @@ class Journal:
         """Remember a queue's rules, or that it is gone."""
         row = {
             "name": queue.name, "phase": queue.phase, "capability": json.dumps(queue.capability), "weight": queue.weight,
-            "priority": queue.priority, "gone": gone,
+            "priority": queue.priority, "gone": gone, "rules": json.dumps(_rules(queue)),
         }  # fmt: skip
         connection.execute(delete(t.queues).where(t.queues.c.name == queue.name))
         connection.execute(insert(t.queues), [row])
@@ -249,10 +249,18 @@ def _claim_rows(holdings: Iterable[Holding]) -> list[dict[str, Any]]:
     return [{**_identity(h.claim), "requests": requests(h.claim.requests), **_terms(h), **_state(h)} for h in holdings]
 
 
+def _rules(queue: Queue) -> dict[str, Any]:
+    return {
+        "deserved": queue.deserved, "guarantee": queue.guarantee, "reclaimable": queue.reclaimable, "parent": queue.parent,
+        "created_at": queue.created_at,
+    }  # fmt: skip
+
+
 def _identity(claim: Claim) -> dict[str, Any]:
     return {
         "id": claim.id, "pod_uid": claim.pod_uid, "namespace": claim.namespace, "pod": claim.pod, "job": claim.job, "plan": claim.plan,
         "queue": claim.queue, "priority": claim.priority, "node": claim.node, "slices": format_slices(claim.slices),
+        "min_member": claim.min_member, "preemptable": claim.preemptable, "created_at": claim.created_at,
     }  # fmt: skip
 
 

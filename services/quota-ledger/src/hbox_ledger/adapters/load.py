@@ -67,7 +67,14 @@ def load(connection: Connection) -> Loaded:
     )
     gone: dict[QueueName, Queue] = {}
     for row in connection.execute(select(t.queues)):
-        queue = Queue(QueueName(row.name), QueuePhase(row.phase), json.loads(row.capability), row.weight, row.priority)
+        queue = Queue(
+            QueueName(row.name),
+            QueuePhase(row.phase),
+            json.loads(row.capability),
+            row.weight,
+            row.priority,
+            **json.loads(row.rules),
+        )
         (gone if row.gone else books.queues)[queue.name] = queue
     return Loaded(books, _journal(connection), gone)
 
@@ -100,6 +107,9 @@ def _holding(row: Row[Any]) -> Holding:
         slices=parse_slices(row.slices),
         state=ClaimState(row.state),
         reason=row.reason,
+        min_member=row.min_member,
+        preemptable=bool(row.preemptable),
+        created_at=row.created_at,
     )
     return Holding(
         claim=claim,

@@ -1,5 +1,8 @@
 """Volcano's Queue objects as the ledger's queues."""
 
+from collections.abc import Mapping
+from datetime import datetime
+
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube import Queue as QueueObject
 from hbox_common.model import Queue, QueueName, QueuePhase, Resources, capacity_units
@@ -8,18 +11,39 @@ from hbox_common.model import Queue, QueueName, QueuePhase, Resources, capacity_
 def queue_of(found: QueueObject) -> Queue:
     """The rules of one Queue. A state other than Open (or none yet) takes no new work: Volcano's Closed, Closing, Unknown.
 
-    Raises InvalidRequest where its capability holds something that is not a quantity.
+    Raises InvalidRequest where one of its shares holds something that is not a quantity.
     """
-    capability: Resources = {}
-    for name, quantity in found.spec.capability.items():
-        try:
-            capability[name] = capacity_units(name, quantity)
-        except InvalidRequest as e:
-            raise InvalidRequest(f"queue {found.metadata.name}: capability of {name}: {e.message}", hint=e.hint) from e
-    phase = QueuePhase.OPEN if found.status.state in ("", "Open") else QueuePhase.CLOSED
-    return Queue(QueueName(found.metadata.name), phase, capability, found.spec.weight, found.spec.priority)
+    name, spec = found.metadata.name, found.spec
+    return Queue(
+        name=QueueName(name),
+        phase=QueuePhase.OPEN if found.status.state in ("", "Open") else QueuePhase.CLOSED,
+        capability=_amounts(name, "capability", spec.capability),
+        weight=spec.weight,
+        priority=spec.priority,
+        deserved=_amounts(name, "deserved", spec.deserved),
+        guarantee=_amounts(name, "guarantee", spec.guarantee.resource),
+        reclaimable=spec.reclaimable,
+        parent=spec.parent,
+        created_at=_seconds(found.metadata.creation_timestamp),
+    )
 
 
 def closed(found: QueueObject) -> Queue:
-    """A queue whose rules cannot be read: nothing new is given to it until they can be."""
-    return Queue(QueueName(found.metadata.name), QueuePhase.CLOSED, {}, found.spec.weight, found.spec.priority)
+    """A queue whose rules cannot be read: nothing new is given to it until they can be, and nothing is taken from it."""
+    return Queue(
+        QueueName(found.metadata.name), QueuePhase.CLOSED, {}, found.spec.weight, found.spec.priority, reclaimable=False
+    )
+
+
+def _amounts(queue: str, share: str, quantities: Mapping[str, str | float]) -> Resources:
+    amounts: Resources = {}
+    for name, quantity in quantities.items():
+        try:
+            amounts[name] = capacity_units(name, quantity)
+        except InvalidRequest as e:
+            raise InvalidRequest(f"queue {queue}: {share} of {name}: {e.message}", hint=e.hint) from e
+    return amounts
+
+
+def _seconds(timestamp: str | None) -> float:
+    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0

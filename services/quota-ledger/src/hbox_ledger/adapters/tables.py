@@ -24,6 +24,7 @@ from sqlalchemy import (
     Table,
     Text,
     text,
+    true,
 )
 
 from hbox_common.store import Inbox, Outbox
@@ -71,6 +72,9 @@ claims = Table(
     Column("forced", Boolean, nullable=False),
     Column("traceparent", Text, nullable=False),
     Column("changed_at", Double, nullable=False),
+    Column("min_member", Integer, nullable=False, server_default="1"),  # of its job, as the next two
+    Column("preemptable", Boolean, nullable=False, server_default=true()),
+    Column("created_at", Double, nullable=False, server_default="0"),
     CheckConstraint("state IN ('pending', 'posted', 'void')", name="claims_state"),
     Index("claims_pod", "pod_uid", unique=True, sqlite_where=text("state <> 'void'"), postgresql_where=text("state <> 'void'")),
     Index("claims_void", "changed_at", sqlite_where=text("state = 'void'"), postgresql_where=text("state = 'void'")),
@@ -170,6 +174,7 @@ queues = Table(
     Column("weight", BigInteger, nullable=False),
     Column("priority", BigInteger, nullable=False),
     Column("gone", Boolean, nullable=False),
+    Column("rules", Text, nullable=False, server_default="{}"),  # JSON: shares, parent, and whether others may reclaim
 )
 
 #: One record a change of state, each with the hash of the one before: a chain that cannot be edited in the middle.

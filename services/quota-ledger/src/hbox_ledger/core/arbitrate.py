@@ -11,7 +11,7 @@ long as each leaves at least `min_member` live claims; a gang that is being unwo
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hbox_common.events import Bind, Placement, Plan, PlanAnswer, PlansProposed, QueueRefused
+from hbox_common.events import Placement, Plan, PlanAnswer, PlansProposed, QueueRefused
 from hbox_common.model import (
     DEFAULT_QUEUE,
     Claim,
@@ -31,9 +31,11 @@ from hbox_common.model.devices import GPU
 from hbox_common.model.resources import add
 
 from .books import Books
+from .decisions import bind_of
 from .holding import Gang, Holding, Intent
-from .identity import BIND, claim_id, decision_id
+from .identity import claim_id
 from .step import Step, StoredAnswer
+from .taking import take
 
 _IMPLICIT = Queue(DEFAULT_QUEUE)
 
@@ -93,9 +95,13 @@ def _answer(plan: Plan, verdict: Committed | Refused) -> PlanAnswer:
 
 def arbitrate(books: Books, step: Step, plan: Plan) -> Committed | Refused:
     """Enter the plan's claims into the books and its binds into `step`, or say why not."""
-    refusal = _malformed(plan) or _claimed(books, plan) or _queue(books, plan) or _gang(books, plan) or _nodes(books, plan)
+    refusal = _malformed(plan) or _claimed(books, plan) or _queue(books, plan) or _gang(books, plan)
+    if refusal is None:
+        refusal = take(books, step, plan) if plan.victims else _nodes(books, plan)
     if refusal is not None:
         return Refused(refusal, books.index)
+    if plan.victims:
+        return Committed(())
     deadline = step.now + min(plan.deadline_s, MAX_DEADLINE_S)
     holdings = tuple(_holding(plan, placement, deadline, step.now) for placement in plan.placements)
     for holding, placement in zip(holdings, plan.placements, strict=True):
@@ -103,27 +109,6 @@ def arbitrate(books: Books, step: Step, plan: Plan) -> Committed | Refused:
         step.binds.append(bind_of(holding, pod=placement.pod))
     _begin_gang(books, step, plan, deadline)
     return Committed(holdings)
-
-
-def bind_of(holding: Holding, *, pod: str) -> Bind:
-    """The decision to bind this claim's pod, the same at every sending."""
-    claim = holding.claim
-    return Bind(
-        id=decision_id(claim.id, holding.generation, BIND),
-        claim=claim.id,
-        generation=holding.generation,
-        plan=claim.plan,
-        job=claim.job,
-        queue=claim.queue,
-        namespace=claim.namespace,
-        pod=pod,
-        pod_uid=claim.pod_uid,
-        resource_version=holding.resource_version,
-        node=claim.node,
-        slices=claim.slices,
-        deadline=holding.deadline,
-        traceparent=holding.traceparent,
-    )
 
 
 def _holding(plan: Plan, placement: Placement, deadline: float, now: float) -> Holding:
@@ -139,6 +124,9 @@ def _holding(plan: Plan, placement: Placement, deadline: float, now: float) -> H
         node=placement.node,
         requests=plan.requests[placement.requests],
         slices=placement.slices,
+        min_member=plan.min_member,
+        preemptable=plan.preemptable,
+        created_at=plan.created_at,
     )
     return Holding(
         claim=claim,

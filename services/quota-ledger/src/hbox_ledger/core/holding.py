@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hbox_common.model import Claim, JobId
+from hbox_common.model import Claim, JobId, PlanId
 
 
 class Intent(StrEnum):
@@ -26,6 +26,7 @@ class Holding:
     generation: int = 1  #: counts the decisions on this claim
     intent: Intent = Intent.NONE
     reason: str = ""  #: of an eviction or revocation
+    beneficiary: PlanId = PlanId("")  #: of an eviction: the plan for which; not kept over a restart
     forced: bool = False  #: found bound: counts even where it over-books
     traceparent: str = ""
     slots: tuple[int, ...] = ()  #: one a slice; -1 for forced claims

@@ -24,22 +24,20 @@ A gang of two and more is on its way (`Gang`) from its first claims until `min_m
 unwound whole: bound members are evicted, the others revoked. It ends when it has started, or when nothing of it is left.
 """
 
-from hbox_common.events import BindOutcome, Evict, EvictKind, Outcome
+from hbox_common.events import BindOutcome, Outcome
 from hbox_common.model import Claim, ClaimState, JobId, PlanId, PodFact, PodPhase, QueueName
 
-from .arbitrate import bind_of
 from .books import Books
+from .decisions import send, take_back
 from .find import slices_of
 from .holding import Gang, Holding, Intent
-from .identity import decision_id, found_claim_id
+from .identity import found_claim_id
 from .step import Step
 
 #: An open decision without a result is sent again after so long, then after twice as long, up to the second figure.
 RESEND_S, RESEND_MAX_S = 15.0, 120.0
 
 _VOIDS = (BindOutcome.CONFLICT, BindOutcome.EXPIRED, BindOutcome.REVOKED, BindOutcome.GONE)
-
-_KIND = {Intent.EVICT: EvictKind.EVICT, Intent.REVOKE: EvictKind.REVOKE}
 
 
 def outcome(books: Books, step: Step, result: Outcome) -> None:
@@ -96,10 +94,10 @@ def tick(books: Books, step: Step) -> None:
             step.gangs[gang.job] = gang
             reason = f"its gang of {gang.min_member} did not start whole in time"
             for claim in list(books.jobs[gang.job].live):
-                _take_back(books, step, books.live[claim], reason)
+                take_back(books, step, books.live[claim], reason)
     for holding in list(books.open.values()):
         if holding.intent is Intent.BIND and 0 < holding.deadline <= step.now:
-            _take_back(books, step, holding, "its deadline passed")
+            take_back(books, step, holding, "its deadline passed")
         elif step.now - holding.sent_at >= min(RESEND_S * 2 ** max(0, holding.sendings - 1), RESEND_MAX_S):
             send(step, holding)
 
@@ -110,47 +108,13 @@ def send_open(books: Books, step: Step) -> None:
         send(step, holding)
 
 
-def send(step: Step, holding: Holding) -> None:
-    """Send the open decision of a live claim."""
-    claim = holding.claim
-    holding.sent_at, holding.sendings = step.now, holding.sendings + 1
-    if holding.intent is Intent.BIND:
-        step.binds.append(bind_of(holding, pod=claim.pod))
-        return
-    kind = _KIND[holding.intent]
-    step.evictions.append(
-        Evict(
-            id=decision_id(claim.id, holding.generation, kind),
-            kind=kind,
-            claim=claim.id,
-            generation=holding.generation,
-            job=claim.job,
-            namespace=claim.namespace,
-            pod=claim.pod,
-            pod_uid=claim.pod_uid,
-            reason=holding.reason,
-            traceparent=holding.traceparent,
-        )
-    )
-
-
-def _take_back(books: Books, step: Step, holding: Holding, reason: str) -> None:
-    """Decide that this claim has to end: evict its pod if it is bound, else make sure that it will not be."""
-    intent = Intent.EVICT if holding.claim.state is ClaimState.POSTED else Intent.REVOKE
-    if holding.intent is intent:
-        return
-    holding.generation, holding.reason, holding.sendings = holding.generation + 1, reason, 0
-    books.intend(step, holding, intent)
-    send(step, holding)
-
-
 def _posted(books: Books, step: Step, holding: Holding, *, actor: str, cause: str) -> None:
     books.post(step, holding, actor=actor, cause=cause)
     gang = books.gangs.get(holding.claim.job)
     if gang is None:
         return
     if gang.unwinding:
-        _take_back(books, step, holding, f"its gang of {gang.min_member} did not start whole in time")
+        take_back(books, step, holding, f"its gang of {gang.min_member} did not start whole in time")
     elif books.jobs[gang.job].posted + gang.finished >= gang.min_member:
         _end(books, step, gang)
 
@@ -189,6 +153,9 @@ def _force(books: Books, step: Step, fact: PodFact, actor: str) -> None:
         requests={name: amount for name, amount in fact.requests.items() if amount > 0},
         slices=slices_of(books, fact),
         state=ClaimState.POSTED,
+        min_member=fact.min_member,
+        preemptable=fact.preemptable and fact.ours,
+        created_at=fact.created_at,
     )
     holding = Holding(claim, fact.resource_version, deadline=0.0, changed_at=step.now, forced=True)
     books.enter(step, holding, actor=actor, cause="found bound without a live claim")

@@ -1,0 +1,107 @@
+"""Plans that ask for room which others hold: judging them, and deciding the evictions.
+
+The ledger is the bank: it checks the right to take, not the choice. Between queues: who takes gets no more than it deserves, who gives has more than it
+deserves and keeps at least its guarantee, and both only in dimensions that are asked for. Inside a queue: lower priority gives. Nobody gives whose job
+may not be preempted. And nothing is evicted in vain: the placements have to fit where the victims are gone, by the same rule as every other claim.
+
+A victim's claim is freed on evidence alone, as ever; what becomes free is proposed again by the scheduler, in a plan without victims.
+"""
+
+from collections.abc import Sequence
+
+from hbox_common.events import Plan
+from hbox_common.model import ClaimState, QueueName, Refusal, RefusalReason, Resources, validate_claim
+from hbox_common.model.resources import PODS, add
+
+from .books import Books
+from .decisions import take_back
+from .holding import Holding, Intent
+from .step import Step
+
+
+def take(books: Books, step: Step, plan: Plan) -> Refusal | None:
+    """Decide the evictions that the plan asks for, or say why not."""
+    victims: list[Holding] = []
+    for victim in plan.victims:
+        holding = books.live.get(victim.claim)
+        if holding is None or holding.claim.pod_uid != victim.pod_uid or holding.claim.state is not ClaimState.POSTED:
+            return Refusal(RefusalReason.VICTIM_GONE, f"claim {victim.claim} holds nothing that could be taken")
+        victims.append(holding)
+    refusal = _rights(books, plan, victims) or _in_vain(books, plan, victims)
+    if refusal is not None:
+        return refusal
+    for holding in victims:
+        if holding.intent is not Intent.EVICT:
+            said = "preempted" if holding.claim.queue == plan.queue else "reclaimed"
+            take_back(
+                books, step, holding, f"{said} for {plan.namespace}/{plan.name} of queue {plan.queue}", beneficiary=plan.id
+            )
+    return None
+
+
+def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | None:
+    asked: Resources = {}
+    for placement in plan.placements:
+        add(asked, plan.requests[placement.requests])
+    asked.pop(PODS, None)
+    queue = books.queues.get(plan.queue)
+    used = books.used.get(plan.queue, {})
+    between = False
+    left: dict[QueueName, Resources] = {}
+    for holding in victims:
+        claim = holding.claim
+        if not claim.preemptable:
+            return _protected(f"{claim.namespace}/{claim.pod} may not be preempted")
+        if claim.queue == plan.queue:
+            if claim.priority >= plan.priority:
+                return _protected(
+                    f"{claim.namespace}/{claim.pod} has priority {claim.priority}, {plan.name} has {plan.priority}"
+                )
+            continue
+        between = True
+        giver = books.queues.get(claim.queue)
+        if giver is None or not giver.reclaimable:
+            return _protected(f"queue {claim.queue} gives nothing back")
+        has = left.setdefault(claim.queue, dict(books.used.get(claim.queue, {})))
+        gives = [name for name, units in claim.requests.items() if units > 0 and asked.get(name, 0) > 0]
+        if not any(has.get(name, 0) > giver.deserved.get(name, 0) for name in gives):
+            return _protected(f"queue {claim.queue} has no more than it deserves")
+        add(has, claim.requests, -1)
+        below = [
+            name for name, units in giver.guarantee.items() if claim.requests.get(name, 0) > 0 and has.get(name, 0) < units
+        ]
+        if below:
+            return _protected(f"queue {claim.queue} is guaranteed its {', '.join(below)}")
+    if between:
+        deserved = queue.deserved if queue is not None else {}
+        over = [name for name, units in asked.items() if name in deserved and used.get(name, 0) + units > deserved[name]]
+        if over or not any(name in deserved for name in asked):
+            what = f"would have more than it deserves of {', '.join(over)}" if over else "deserves nothing of what is asked for"
+            return _protected(f"queue {plan.queue} {what}")
+    return None
+
+
+def _in_vain(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | None:
+    """Whether the placements do not fit where the victims are gone. The books are as before afterwards."""
+    for holding in victims:
+        books.node(holding.claim.node).book(holding.claim.requests, holding.claim.slices, -1)
+    refusal: Refusal | None = None
+    booked = []
+    for placement in plan.placements:
+        requests, node = plan.requests[placement.requests], books.node(placement.node)
+        refusal = validate_claim(
+            books.nodes.get(placement.node), books.verdicts.get(placement.node), node, requests, placement.slices
+        )
+        if refusal is not None:
+            break
+        node.book(requests, placement.slices)
+        booked.append(placement)
+    for placement in booked:
+        books.node(placement.node).book(plan.requests[placement.requests], placement.slices, -1)
+    for holding in victims:
+        books.node(holding.claim.node).book(holding.claim.requests, holding.claim.slices)
+    return refusal
+
+
+def _protected(message: str) -> Refusal:
+    return Refusal(RefusalReason.VICTIM_PROTECTED, message)
