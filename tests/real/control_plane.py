@@ -6,9 +6,10 @@ import asyncio
 import os
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 from hbox_cli.platform.assets import API_SERVER, ETCD, PROGRAMS, ControlPlane
 from hbox_cli.platform.child import die_with
@@ -18,16 +19,21 @@ STOP_S = 20.0
 
 
 @contextmanager
-def control_plane(folder: Path, programs: Sequence[str] = PROGRAMS) -> Iterator[ControlPlane]:
-    """Ready, in `folder`; stopped at the end of the block. The administrator's kubeconfig is `.kubeconfig`."""
+def control_plane(
+    folder: Path, programs: Sequence[str] = PROGRAMS, more: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+) -> Iterator[ControlPlane]:
+    """Ready, in `folder`; stopped at the end of the block. The administrator's kubeconfig is `.kubeconfig`.
+
+    `more`: flags by program, in place of those that it has else.
+    """
     plane = ControlPlane.prepare(folder / "kube", folder / "kubeconfig")
     with ExitStack() as stack:
-        api_server = [stack.enter_context(_running(plane, name)) for name in (ETCD, API_SERVER)][1]
+        api_server = [stack.enter_context(_running(plane, name, more.get(name, {}))) for name in (ETCD, API_SERVER)][1]
         asyncio.run(_ready(plane, api_server))
         plane.admit()
         for name in programs:
             if name not in (ETCD, API_SERVER):
-                stack.enter_context(_running(plane, name))
+                stack.enter_context(_running(plane, name, more.get(name, {})))
         yield plane
 
 
@@ -40,11 +46,11 @@ async def _ready(plane: ControlPlane, api_server: subprocess.Popen[bytes]) -> No
 
 
 @contextmanager
-def _running(plane: ControlPlane, name: str) -> Iterator[subprocess.Popen[bytes]]:
+def _running(plane: ControlPlane, name: str, more: Mapping[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     us = os.getpid()
     with (plane.folder.parent / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(
-            plane.argv(name),
+            [*plane.argv(name), *(f"--{flag}={value}" for flag, value in more.items())],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -22,9 +22,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 KUBECTL = Path(sys.executable).with_name("kubectl")
 
-#: Optimistic writes lose a race now and then, the more so on a busy machine: of 100 pods so many, and with the same pod so often.
-CONFLICTS_OF_100 = 10
-CONFLICTS_OF_ONE = 4
+#: A binding is fenced by what is known of its pod, which may have changed a moment ago: of 100 bindings so many may meet that.
+CONFLICTS_OF_100 = 1
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +133,6 @@ def test_the_api_server_saw_nothing_forbidden_needless_or_listed_twice(platform:
     assert refused == {}
     assert bindings > 200
     assert conflicts.total() <= CONFLICTS_OF_100 * bindings / 100, conflicts
-    assert max(conflicts.values(), default=0) <= CONFLICTS_OF_ONE, conflicts
     assert {"hbox-job-controller: list pods/", "hbox-topology-collector: list nodes/"} <= set(lists)
     assert {asked: count for asked, count in lists.items() if count > 1} == {}
 

@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from hbox_common.events import JobVerdict
+from hbox_common.model import PodUid
 from hbox_jobs.core.feedback import Feedback, Kind
 from hbox_jobs.core.jobs import Jobs
 from hbox_jobs.core.views import GroupCondition, GroupPhase, GroupStatus, PodView
@@ -19,7 +20,7 @@ class World:
     """The core as its shell drives it."""
 
     def __init__(self) -> None:
-        self.jobs = Jobs()
+        self.jobs = Jobs(tell_after_s=DELAY_S)
         self.feedback = Feedback(self.jobs)
 
     def pod(self, new: PodView, now: float = 0.0) -> None:
@@ -32,7 +33,7 @@ class World:
             self.feedback.settled(record, now)
 
     def verdict(self, job: str, message: str = WHY, now: float = 0.0) -> Any:
-        record = self.jobs.verdict(JobVerdict(job=job, message=message), now, delay_s=DELAY_S)
+        record = self.jobs.verdict(JobVerdict(job=job, message=message), now)
         if record is not None:
             self.feedback.settled(record, now)
 
@@ -84,7 +85,7 @@ def test_only_the_newest_text_is_written_and_only_when_it_changed(waiting_pod: W
     waiting_pod.verdict("uid-a", "other", now=2.0)
     assert waiting_pod.conditions(9.0) == []
     waiting_pod.verdict("uid-a", "third", now=9.0)
-    (write,) = waiting_pod.feedback.conditions(9.0, 9)
+    (write,) = waiting_pod.feedback.conditions(9.0 + DELAY_S, 9)
     assert (write.message, write.fresh, write.resource_version) == ("third", False, "2")
 
 
@@ -107,7 +108,44 @@ def test_a_write_that_failed_is_made_again_with_the_truth_of_then(waiting_pod: W
     (write,) = waiting_pod.feedback.conditions(DELAY_S, 9)
     waiting_pod.feedback.again_condition(write, 3.0)
     waiting_pod.verdict("uid-a", "newer", now=2.5)
-    assert waiting_pod.conditions(3.0) == [("a", "newer")]
+    assert waiting_pod.conditions(2.5 + DELAY_S) == [("a", "newer")]
+
+
+def test_a_new_reason_has_to_stand_a_while_and_one_that_changes_all_the_time_is_told_all_the_same(waiting_pod: World) -> None:
+    assert waiting_pod.conditions(DELAY_S) == [("a", WHY)]
+    waiting_pod.pod(pod("a", rv="2", told=WHY), 2.0)
+    waiting_pod.verdict("uid-a", "second", now=2.0)
+    assert waiting_pod.conditions(2.9) == []
+    waiting_pod.verdict("uid-a", "third", now=2.9)
+    assert waiting_pod.conditions(2.0 + DELAY_S) == [("a", "third")]
+    assert waiting_pod.events(2.0 + DELAY_S) == [(Kind.POD, "a", "FailedScheduling", "third")]
+
+
+def test_nothing_is_written_on_a_pod_that_is_being_bound_until_that_came_to_nothing(waiting_pod: World) -> None:
+    waiting_pod.feedback.decided([PodUid("uid-a"), PodUid("uid-nobody")], 0.5)
+    assert waiting_pod.conditions(9.0) == []
+    waiting_pod.feedback.not_bound(PodUid("uid-a"), 9.0)
+    waiting_pod.feedback.not_bound(PodUid("uid-nobody"), 9.0)
+    assert waiting_pod.conditions(9.0) == [("a", WHY)]
+
+
+def test_a_decision_whose_outcome_never_comes_silences_a_pod_for_half_a_minute(waiting_pod: World) -> None:
+    waiting_pod.feedback.decided([PodUid("uid-a")], 0.5)
+    assert waiting_pod.conditions(30.0) == []
+    assert waiting_pod.feedback.next_condition() == 30.5
+    assert waiting_pod.conditions(30.5) == [("a", WHY)]
+
+
+def test_a_gang_that_became_complete_is_not_told_that_it_is_too_small(world: World) -> None:
+    world.jobs.group(group(min_member=2), 0.0)
+    world.pod(pod("a", group="g"))
+    world.settle()
+    world.verdict("uid-g", "GangIncomplete")
+    world.pod(pod("b", group="g"), 0.9)
+    for record in world.jobs.take(0.9, 1e9).settled:
+        world.feedback.settled(record, 0.9)
+    assert world.conditions(1.8) == []
+    assert [name for name, _ in world.conditions(1.9)] == ["a", "b"]
 
 
 def test_a_problem_of_the_job_is_told_without_any_verdict(world: World) -> None:

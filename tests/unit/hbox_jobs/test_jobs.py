@@ -123,11 +123,15 @@ def test_a_job_is_said_again_only_when_it_changed_and_with_a_higher_revision() -
     assert second.tasks[0].pods[0].resource_version == "2"
 
 
-def test_a_moved_resource_version_is_said_lazily_and_a_new_pod_at_once() -> None:
+def test_a_moved_resource_version_is_said_at_once_and_lazily_where_a_gangs_others_will_move_too() -> None:
     jobs = Jobs(lazy_s=0.25)
-    jobs.pod(pod("a"), 0.0)
-    assert jobs.take(0.0, WALL).pending
-    jobs.pod(pod("a", rv="2"), 1.0)
+    jobs.pod(pod("bare"), 0.0)
+    jobs.group(group(min_member=1), 0.0)
+    jobs.pod(pod("a", group="g"), 0.0)
+    assert len(jobs.take(0.0, WALL).pending) == 2
+    jobs.pod(pod("bare", rv="2"), 1.0)
+    assert jobs.take(1.0, WALL).pending
+    jobs.pod(pod("a", rv="2", group="g"), 1.0)
     assert jobs.next_due() == 1.25
     assert not jobs.take(1.0, WALL).pending
     assert jobs.take(1.25, WALL).pending
@@ -231,7 +235,7 @@ def test_phases_are_told_in_order_and_once() -> None:
     jobs = Jobs()
     jobs.pod(pod("a"), 0.0)
     settle(jobs)
-    jobs.verdict(JobVerdict(job="uid-a", message="0/3 nodes"), 0.0, delay_s=1.0)
+    jobs.verdict(JobVerdict(job="uid-a", message="0/3 nodes"), 0.0)
     settle(jobs)
     jobs.pod(pod("a", node="n1"), 0.0)
     settle(jobs)
@@ -259,7 +263,7 @@ def test_an_eviction_is_a_phase_between() -> None:
 
 def test_a_verdict_about_an_unknown_job_has_it_withdrawn() -> None:
     jobs = Jobs()
-    jobs.verdict(JobVerdict(job="deleted-long-ago", message="no"), 0.0, delay_s=1.0)
+    jobs.verdict(JobVerdict(job="deleted-long-ago", message="no"), 0.0)
     assert jobs.next_due() == float("-inf")
     assert [j for j, _ in settle(jobs).withdrawn] == ["deleted-long-ago"]
 
@@ -374,7 +378,7 @@ def test_a_reader_who_heard_everything_knows_what_can_be_placed(steps: Any) -> N
             case "group gone":
                 jobs.group_gone(f"ml/g{which % 2}", f"u{which}", now)
             case "verdict":
-                jobs.verdict(JobVerdict(job=f"uid-p{which}", message="no"), now, delay_s=1.0)
+                jobs.verdict(JobVerdict(job=f"uid-p{which}", message="no"), now)
             case "all":
                 jobs.repeat_all(now)
             case _:

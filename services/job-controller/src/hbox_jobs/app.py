@@ -9,7 +9,16 @@ from hbox_common import kube
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import BindOutcome, Event, JobPhase, JobPhaseChanged, JobsAsked, JobsWaiting, OutcomesObserved
+from hbox_common.events import (
+    BindDecided,
+    BindOutcome,
+    Event,
+    JobPhase,
+    JobPhaseChanged,
+    JobsAsked,
+    JobsWaiting,
+    OutcomesObserved,
+)
 from hbox_common.kube import PODGROUPS, PODS, PRIORITYCLASSES, Delta, DeltaKind, Informer, KubeClient
 from hbox_common.model import JobId, PodUid
 from hbox_common.runtime import Condition, Health
@@ -42,6 +51,9 @@ PHASES_WINDOW_S = 0.05
 #: Outcomes that say: whoever planned this had an old view of the job.
 _OLD_VIEW = frozenset({BindOutcome.GONE, BindOutcome.CONFLICT})
 
+#: Outcomes after which a pod waits again.
+_NOT_BOUND = frozenset({BindOutcome.CONFLICT, BindOutcome.REJECTED, BindOutcome.EXPIRED, BindOutcome.REVOKED})
+
 
 async def run(settings: JobControllerSettings, health: Health) -> None:
     """The service, until cancelled."""
@@ -59,7 +71,7 @@ class JobController:
 
     def __init__(self, settings: JobControllerSettings, health: Health, client: KubeClient, bus: Bus) -> None:
         self._settings, self._health, self._bus = settings, health, bus
-        self.jobs = Jobs(trace=trace_of)
+        self.jobs = Jobs(tell_after_s=settings.condition_delay_s, trace=trace_of)
         self._traces = JobTraces()
         self.feedback = Feedback(self.jobs)
         self._reader = PodReader()
@@ -96,6 +108,7 @@ class JobController:
             group.create_task(self._announcer.run())
             group.create_task(self._bus.follow([JobsWaiting], self._on_waiting, start=Start.NEW, on_gap=self._streams_lost))
             group.create_task(self._bus.follow([OutcomesObserved], self._on_outcomes, start=Start.NEW))
+            group.create_task(self._bus.follow([BindDecided], self._on_decided, start=Start.NEW))
             group.create_task(self._phases())
             for task in self._feedback_tasks():
                 group.create_task(task)
@@ -144,7 +157,7 @@ class JobController:
         for delivery in deliveries:
             assert isinstance(delivery.event, JobsWaiting)
             for verdict in delivery.event.verdicts:
-                record = self.jobs.verdict(verdict, now, delay_s=self._settings.condition_delay_s)
+                record = self.jobs.verdict(verdict, now)
                 if record is not None:
                     self.feedback.settled(record, now)
         self._wake.set()
@@ -159,8 +172,16 @@ class JobController:
                     self.jobs.evicted(outcome.job, outcome.message, wall)
                 elif outcome.outcome in _OLD_VIEW:
                     self.jobs.repeat(outcome.job, now)
+                if outcome.outcome in _NOT_BOUND:
+                    self.feedback.not_bound(outcome.pod_uid, now)
         self._wake.set()
         self._behind.set()
+
+    async def _on_decided(self, deliveries: Sequence[Delivery]) -> None:
+        now = monotonic_s()
+        for delivery in deliveries:
+            assert isinstance(delivery.event, BindDecided)
+            self.feedback.decided((bind.pod_uid for bind in delivery.event.binds), now)
 
     async def _streams_lost(self) -> None:
         log.warning("the stream of jobs was lost or made anew: saying everything again")

@@ -29,7 +29,9 @@ class Bind(Event):
 
 @register
 class BindDecided(Event):
-    about: ClassVar = About("hbox.v1.decision.bind.{shard}", Stream.DECISIONS, ("quota-ledger",), ("binder",), 8 * 2**20)
+    about: ClassVar = About(
+        "hbox.v1.decision.bind.{shard}", Stream.DECISIONS, ("quota-ledger",), ("binder", "job-controller"), 8 * 2**20
+    )
     epoch: Epoch
     binds: tuple[Bind, ...]
 

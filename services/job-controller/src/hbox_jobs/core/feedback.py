@@ -3,9 +3,11 @@
 Everything here is behind the hot path: queued by object, so that only the newest text is written, worked out when its turn comes, so that
 what is not true any more is not written at all, and written only where the object does not say it already (which it may, from before a
 restart). A condition moves its pod's resourceVersion, which fences bindings: a job has to wait a while before its pods are touched.
-A success is not written on pods: the Binding itself sets PodScheduled.
+A success is not written on pods: the Binding itself sets PodScheduled. Nor is anything written on a pod whose binding is under way: one of
+the two would only meet a conflict.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,6 +25,9 @@ SCHEDULED = "Scheduled"
 #: The API server refuses longer notes.
 MAX_NOTE = 1024
 MAX_CONDITION_MESSAGE = 32_768
+
+#: A decision to bind without an outcome for so long is forgotten.
+DECIDED_S = 30.0
 
 #: Versions of pods that were written on are remembered up to here; what is forgotten costs one needless request.
 MAX_REMEMBERED = 20_000
@@ -81,17 +86,33 @@ class Feedback:
         self._successes: DueQueue[str, EventWrite] = DueQueue()
         self._started: dict[str, bool] = {}
         self._noted: dict[str, str] = {}  #: by job key, the last FailedScheduling text
+        self._decided: dict[PodUid, float] = {}  #: pods with a binding under way, and until when that is believed
         self._written: dict[PodUid, str] = {}  #: the resourceVersion that a condition was last written on
 
     # --- what changed
 
     def pod(self, old: PodView | None, new: PodView, now: float) -> None:
         """A pod of ours was seen in a new version."""
+        if new.node:
+            self._decided.pop(new.uid, None)
         if old is not None and not old.node and new.node and not new.group:
             note = f"Successfully assigned {new.namespace}/{new.name} to {new.node}"
             self._successes.put(new.uid, EventWrite(Kind.POD, new.uid, new.namespace, new.name, SCHEDULED, note), now)
         if new.placeable and (record := self._jobs.record(new.key)) is not None and record.reason and new.told != record.reason:
             self._conditions.put(new.uid, new.uid, max(now, record.told_from))
+
+    def decided(self, pods: Iterable[PodUid], now: float) -> None:
+        """These pods are being bound."""
+        if len(self._decided) >= MAX_REMEMBERED:
+            self._decided.clear()
+        self._decided.update(
+            (uid, now + DECIDED_S) for uid in pods if (pod := self._jobs.view(uid)) is not None and not pod.node
+        )
+
+    def not_bound(self, uid: PodUid, now: float) -> None:
+        """A binding came to nothing."""
+        if self._decided.pop(uid, None) is not None and (pod := self._jobs.view(uid)) is not None:
+            self.pod(None, pod, now)
 
     def settled(self, record: Record, now: float) -> None:
         """A job was worked out anew, or why it waits changed."""
@@ -142,6 +163,10 @@ class Feedback:
             record = self._jobs.record(pod.key) if pod is not None else None
             if pod is None or record is None or not pod.placeable or not record.reason:
                 continue
+            not_before = max(record.told_from, self._decided.get(uid, 0.0))
+            if now < not_before:
+                self._conditions.put(uid, uid, not_before)
+                continue
             message = record.reason[:MAX_CONDITION_MESSAGE]
             # A version that was written on is history, whether that succeeded or met a newer one: the watch brings the next.
             if pod.told != message and self._written.get(uid) != pod.resource_version:
@@ -172,7 +197,9 @@ class Feedback:
         writes = self._successes.take(now, limit)
         for key in self._failures.take(now, limit - len(writes)):
             record = self._jobs.record(key)
-            if record is not None and (write := self._failure(record)) is not None:
+            if record is not None and now < record.told_from:
+                self._failures.put(key, key, record.told_from)
+            elif record is not None and (write := self._failure(record)) is not None:
                 self._noted[key] = record.reason
                 writes.append(write)
         return writes

@@ -3,8 +3,8 @@
 Theory of operation. Every change of a pod, PodGroup or PriorityClass marks its job; `take` works marked jobs out and returns what differs
 from what was said before: nothing is queued, so a job that changes ten times before the bus takes it is said once, and an outage of the
 bus costs no memory. Marks are of two kinds. Urgent: a pod that can be placed is new, changed or gone, and its gang is complete. Lazy, said
-within LAZY_S: a gang still growing, pods that got their node (the scheduler has it from the ledger already), resource versions that moved
-(they fence bindings, and the binder looks again). So a gang of a thousand, created or bound pod by pod, is said a few times, not a
+within LAZY_S: a gang still growing, pods that got their node (the scheduler has it from the ledger already), resource versions
+of a gang's pods that moved (they fence bindings, and the binder looks again). So a gang of a thousand, created or bound pod by pod, is said a few times, not a
 thousand. Facts about pods with a node are said at once, and then every FACTS_S: the ledger waits for them, but commits once a message.
 
 Revisions rise over all jobs and over restarts: previous + 1, at least the wall clock in microseconds.
@@ -24,6 +24,7 @@ from .views import GroupView, PodStatus, PodView
 from .volumes import Volumes
 
 LAZY_S = 0.25
+TELL_AFTER_S = 1.0
 FACTS_S = 0.05
 MAX_ITEMS = 512
 #: A PodRef takes about 110 bytes of a message that may have 8 MiB.
@@ -52,8 +53,15 @@ class Batch:
 class Jobs:
     """One writer. `now` is monotonic seconds everywhere; `wall` seconds since the epoch."""
 
-    def __init__(self, *, lazy_s: float = LAZY_S, trace: Callable[[JobId], str] = traceparent_of) -> None:
-        self._lazy_s, self._trace = lazy_s, trace
+    def __init__(
+        self,
+        *,
+        lazy_s: float = LAZY_S,
+        tell_after_s: float = TELL_AFTER_S,
+        trace: Callable[[JobId], str] = traceparent_of,
+    ) -> None:
+        """`tell_after_s`: how long a reason to wait has to stand before Kubernetes is told."""
+        self._lazy_s, self._tell_after_s, self._trace = lazy_s, tell_after_s, trace
         self._pods: dict[PodUid, PodView] = {}
         self._records: dict[str, Record] = {}
         self._by_id: dict[JobId, str] = {}  #: of settled jobs
@@ -137,8 +145,8 @@ class Jobs:
 
     # --- what the bus says
 
-    def verdict(self, verdict: JobVerdict, now: float, *, delay_s: float) -> Record | None:
-        """Why the scheduler cannot place a job; Kubernetes is told after `delay_s`, if it still waits then.
+    def verdict(self, verdict: JobVerdict, now: float) -> Record | None:
+        """Why the scheduler cannot place a job; Kubernetes is told later, if it still waits then.
 
         A job that is not known is disowned. Returns the job whose reason changed, else None.
         """
@@ -148,12 +156,11 @@ class Jobs:
             return None
         if record.job is None or not record.job.tasks or record.verdict == verdict:
             return None
-        if not record.reason:
-            record.told_from = now + delay_s
         before = record.reason
         record.verdict = verdict
         if record.reason == before:
             return None
+        self._tell_later(record, now)
         self._mark(record.key, now, urgent=False)
         return record
 
@@ -284,8 +291,11 @@ class Jobs:
         self._by_id[new.id] = record.key
         if not new.tasks:
             record.verdict = None
-        if new.problem and (old is None or not old.problem):
-            record.told_from = now
+        if new.problem and (old is None or old.problem != new.problem):
+            self._tell_later(record, now)
+        if old is not None and old.members < old.min_member and new.members >= new.min_member:
+            # What was said of a gang that was too small is about to change.
+            record.told_from = max(record.told_from, now + self._tell_after_s)
         said = old is not None and replace(old, revision=0) == new
         if said:
             assert old is not None
@@ -339,6 +349,11 @@ class Jobs:
         self._revision = max(self._revision + 1, int(wall * 1e6))
         return self._revision
 
+    def _tell_later(self, record: Record, now: float) -> None:
+        """Its reason to wait is new. One that changes all the time is told all the same."""
+        if record.told_from <= now:
+            record.told_from = now + self._tell_after_s
+
     # --- membership and marks
 
     def _record(self, key: str, namespace: str, name: str, *, gang: bool) -> Record:
@@ -373,7 +388,8 @@ class Jobs:
     def _mark_for(self, record: Record, old: PodView | None, new: PodView, now: float) -> None:
         if old is not None and replace(old, resource_version=new.resource_version, told=new.told) == new:
             if new.placeable:
-                self._mark(record.key, now, urgent=False)
+                # Bindings are fenced by it. Of a gang many move one after the other, and its message is long.
+                self._mark(record.key, now, urgent=not record.gang)
             return
         matters = (new.placeable or (old is not None and old.placeable)) and not new.node
         self._mark(record.key, now, urgent=matters and (not record.gang or self._complete(record)))
