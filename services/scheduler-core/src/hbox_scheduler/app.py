@@ -47,7 +47,7 @@ class SchedulerService:
         self._window_s = settings.cycle_window_ms / 1000
         self.scheduler = Scheduler(
             id=SchedulerId(f"{settings.instance}-{new_id()[:12]}"),
-            policy=policy_of(settings.policy, stranding=settings.fgd_stranding),
+            policy=policy_of(settings.policy),
             limits=Limits(
                 placements=settings.cycle_placements,
                 resend_after_s=settings.resend_after_s,

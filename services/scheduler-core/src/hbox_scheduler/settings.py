@@ -13,13 +13,9 @@ class SchedulerSettings(Settings):
     service: ClassVar[str] = "scheduler-core"
 
     policy: PolicyName = Field(
-        PolicyName.BINPACK, description="binpack (fill used nodes) or fgd (least fragmentation of cards)"
-    )
-    fgd_stranding: float = Field(
-        0.5,
-        ge=0,
-        le=10,
-        description="with policy fgd: weight of idle cards that their node's free cpu cannot feed; 0 is FGD as published",
+        PolicyName.BINPACK,
+        description="binpack (fill used nodes), least-waste (least cards that nobody can use, learned from the requests) or fgd (least "
+        "expected fragmentation, as published)",
     )
     cycle_window_ms: float = Field(
         10.0, ge=0, le=1000, description="least time between two planning cycles; the first is at once"

@@ -13,7 +13,7 @@ from ..exits import Exit
 from ..output import say
 from ..platform import Api, Plan, Platform
 
-POLICIES = ("binpack", "fgd")
+POLICIES = ("binpack", "least-waste", "fgd")
 
 
 @click.command("up")

@@ -49,6 +49,13 @@ class View:
         fits = self._policy.capacity(columns, rows, self.task)
         fits[~self.allowed[rows]] = 0
         self.capacity[rows] = fits
+        open_rows = np.flatnonzero(fits)
+        if 2 * len(open_rows) < len(fits):
+            self.rank[rows] = -np.inf
+            if len(open_rows):
+                rows = open_rows if isinstance(rows, slice) else rows[open_rows]
+                self.rank[rows] = self._policy.score(columns, rows, self.task)
+            return
         score = self._policy.score(columns, rows, self.task)
         score[fits == 0] = -np.inf
         self.rank[rows] = score

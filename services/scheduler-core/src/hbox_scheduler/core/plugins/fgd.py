@@ -6,11 +6,10 @@ shape m of the workload asks for cpu d, k cards and u percent of each. It sees a
   sum of the r_g below u     otherwise.
 The expected fragment F is the mean over the mix, by popularity p_m; a pod goes where F before minus F after placing is largest.
 
-Computed here without a loop over shapes: those with equal (k, u, models) form a group, whose popularity among shapes with d <= c is a step
-function of c, kept as a table. Then F = R + sum over groups of table * can_run * (small(u) - R).
+Computed here without a loop over shapes: those with equal (k, u) form a group, whose popularity among shapes with d <= c that a card model may
+run is a step function of c, kept as a table by model. Then F = R + sum over groups of table * can_run * (small(u) - R).
 
-All shapes stay in the mix: dropping the rare, large ones costs five points of allocation (reference §1.5). The optional stranding term adds
-weight * max(0, R - c / kappa): idle cards that the node's free cpu cannot feed; it is not part of FGD.
+All shapes stay in the mix: dropping the rare, large ones costs five points of allocation (reference §1.5).
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ import numpy as np
 
 from hbox_common.model.resources import CPU
 
-from ..arrays import Bools, Floats, Ints, Rows
+from ..arrays import Floats, Ints, Rows
 from ..devices.nvidia import ALL, free_percent, memory_needed, seats
 from ..state import Columns
 from ..task import Task
@@ -39,55 +38,36 @@ class Shape:
 class Fragments:
     """F for one mix: popularity by shape (any positive weights), tabulated."""
 
-    def __init__(
-        self, mix: Mapping[Shape, float], *, model_codes: Mapping[str, int], stranding: float = 0.0, cpu_per_card: int = 12_000
-    ) -> None:
+    def __init__(self, mix: Mapping[Shape, float], *, model_codes: Mapping[str, int]) -> None:
         total = sum(mix.values()) or 1.0
         asking = {shape: weight / total for shape, weight in mix.items() if shape.cards > 0}
-        groups = sorted({(s.cards, s.percent, s.models) for s in asking})
+        groups = sorted({(s.cards, s.percent) for s in asking})
         codes = 1 + max(model_codes.values(), default=0)
-        self._percents: Ints = np.array(sorted({percent for _, percent, _ in groups}), dtype=np.int64)
-        self._cards: Ints = np.array([cards for cards, _, _ in groups], dtype=np.int64)
-        self._percent_of: Ints = np.searchsorted(self._percents, [percent for _, percent, _ in groups]).astype(np.int64)
-        self._allowed: Bools = np.ones((codes, len(groups)), dtype=np.bool_)
-        for g, (_, _, models) in enumerate(groups):
-            if models:
-                self._allowed[:, g] = False
-                self._allowed[[model_codes[name] for name in models if name in model_codes], g] = True
+        self._percents: Ints = np.array(sorted({percent for _, percent in groups}), dtype=np.int64)
+        self._cards: Ints = np.array([cards for cards, _ in groups], dtype=np.int64)
+        self._percent_of: Ints = np.searchsorted(self._percents, [percent for _, percent in groups]).astype(np.int64)
         self._cpu_steps: Ints = np.array(sorted({s.cpu_milli for s in asking}), dtype=np.int64)
-        at_step: Floats = np.zeros((len(self._cpu_steps) + 1, len(groups)), dtype=np.float64)
+        at_step: Floats = np.zeros((codes, len(self._cpu_steps) + 1, len(groups)), dtype=np.float64)
         for shape, p in asking.items():
             step = int(np.searchsorted(self._cpu_steps, shape.cpu_milli)) + 1
-            at_step[step, groups.index((shape.cards, shape.percent, shape.models))] += p
-        self._popularity: Floats = np.cumsum(at_step, axis=0)
-        self._stranding = stranding
-        self._cpu_per_card = cpu_per_card
+            allowed = [model_codes[name] for name in set(shape.models) if name in model_codes] if shape.models else slice(None)
+            at_step[allowed, step, groups.index((shape.cards, shape.percent))] += p
+        self._popularity: Floats = np.cumsum(at_step, axis=1)
 
     def weights(self, free_cpu: Ints, model: Ints) -> Floats:
         """`[n, G]`: popularity of each group's shapes that cpu and model allow on the node."""
-        return np.asarray(self._popularity[np.searchsorted(self._cpu_steps, free_cpu, side="right")] * self._allowed[model])
+        return np.asarray(self._popularity[model, np.searchsorted(self._cpu_steps, free_cpu, side="right")])
 
     def tally(self, free: Ints) -> tuple[Ints, Ints]:
         """`[n, U]` each: cards with at least u percent free, and the sum of what is free on the others."""
         enough = free[:, :, None] >= self._percents
         return enough.sum(axis=1), np.where(enough, 0, free[:, :, None]).sum(axis=1)
 
-    def tally_change(self, before: Ints, after: Ints) -> tuple[Ints, Ints]:
-        """`[..., U]`: how the tally moves when one card goes from `before` to `after` percent free."""
-        had, has = before[..., None] >= self._percents, after[..., None] >= self._percents
-        return (
-            has.astype(np.int64) - had.astype(np.int64),
-            np.where(has, 0, after[..., None]) - np.where(had, 0, before[..., None]),
-        )
-
-    def expected(self, free_cpu: Ints, idle: Ints, enough: Ints, small: Ints, weights: Floats) -> Floats:
+    def expected(self, idle: Ints, enough: Ints, small: Ints, weights: Floats) -> Floats:
         """F in cards, over any leading shape; `idle` is R in percent, `enough` and `small` as from `tally`."""
         can_run = enough[..., self._percent_of] >= self._cards
         lost = np.where(can_run, small[..., self._percent_of] - idle[..., None], 0)
-        fragment = (idle + (weights * lost).sum(axis=-1)) / ALL
-        if self._stranding:
-            fragment = fragment + self._stranding * np.maximum(idle / ALL - free_cpu / self._cpu_per_card, 0.0)
-        return np.asarray(fragment, dtype=np.float64)
+        return np.asarray((idle + (weights * lost).sum(axis=-1)) / ALL, dtype=np.float64)
 
 
 def expected_fragment(
@@ -106,7 +86,7 @@ def expected_fragment(
     fragments = Fragments(mix, model_codes=codes)
     cpu, free = np.asarray(free_cpu_milli, dtype=np.int64), np.asarray(free_percent, dtype=np.int64)
     model = np.array([codes[name] for name in models], dtype=np.int64)
-    return fragments.expected(cpu, free.sum(axis=1), *fragments.tally(free), fragments.weights(cpu, model))
+    return fragments.expected(free.sum(axis=1), *fragments.tally(free), fragments.weights(cpu, model))
 
 
 class Mix:
@@ -138,11 +118,15 @@ class Fgd:
 
     fills = False
 
-    def __init__(self, mix: Mix, *, stranding: float = 0.0) -> None:
+    def __init__(self, mix: Mix) -> None:
         self._mix = mix
-        self._stranding = stranding
         self._tabled: tuple[int, int] | None = None
         self._fragments = Fragments({}, model_codes={})
+        # Of the nodes as they are, as of `_known`: every task asks for the same.
+        self._losses: Floats = np.zeros(0)
+        self._cpu: Ints = np.zeros(0, dtype=np.int64)
+        self._free: Ints = np.zeros((0, 0), dtype=np.int64)
+        self._known: tuple[Columns, int] | None = None
 
     @property
     def version(self) -> int:
@@ -152,7 +136,7 @@ class Fgd:
         self._mix.learn(shape_of(task), pods)
 
     def score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
-        """F before minus F after one pod of the task."""
+        """The loss of each node before, minus its loss after one pod of the task."""
         if task.cards is not None and task.cards.count == 1 and not task.cards.whole:
             return np.asarray(self._each_card(columns, rows, task).max(axis=1))
         before, cpu, free, model = self._now(columns, rows)
@@ -164,55 +148,82 @@ class Fgd:
                 free = np.where(fits, 0, free)
             else:
                 order = np.argsort(np.where(fits, free, 2 * ALL), axis=1, kind="stable")[:, : task.cards.count]
-                after_each = self._left(columns, rows, task, free)
+                after_each = self._left(columns, rows, task)
+                free = free.copy()
                 np.put_along_axis(free, order, np.take_along_axis(after_each, order, axis=1), axis=1)
-        fragments = self._fragments
-        after = fragments.expected(left, free.sum(axis=1), *fragments.tally(free), fragments.weights(left, model))
-        return before - after
+        return before - self._loss(left, free, model)
 
     def card_keys(self, columns: Columns, rows: Ints, task: Task) -> Floats:
-        """The card whose use avoids the most fragmentation first."""
+        """The card whose use avoids the most loss first."""
         return -self._each_card(columns, rows, task)
 
     def _each_card(self, columns: Columns, rows: Rows, task: Task) -> Floats:
         """`[n, D]`: the score of placing one share on each card; -inf where it does not fit."""
         assert task.cards is not None
         before, cpu, free, model = self._now(columns, rows)
-        fragments = self._fragments
+        after = self._left(columns, rows, task)
+        fits = seats(columns, rows, task.cards) > 0
+        # Cards of a node that are alike are looked at once: the first of them.
+        kind = (free * (ALL + 1) + after) * 2 + fits
+        first = (kind[:, :, None] == kind[:, None, :]).argmax(axis=2)
+        node, card = np.nonzero(fits & (first == np.arange(kind.shape[1])))
+        gain: Floats = np.full(free.shape, -np.inf)
         left = cpu - task.requests.get(CPU, 0)
-        weights = fragments.weights(left, model)
-        after_card = self._left(columns, rows, task, free)
-        enough, small = fragments.tally(free)
-        more_enough, more_small = fragments.tally_change(free, after_card)
-        idle = free.sum(axis=1)[:, None] - (free - after_card)
-        after = fragments.expected(
-            left[:, None], idle, enough[:, None, :] + more_enough, small[:, None, :] + more_small, weights[:, None, :]
-        )
-        return np.where(seats(columns, rows, task.cards) > 0, before[:, None] - after, -np.inf)
+        gain[node, card] = before[node] - self._loss_each(left[node], free[node], card, after[node, card], model[node])
+        return np.where(fits, np.take_along_axis(gain, first, axis=1), -np.inf)
 
-    def _left(self, columns: Columns, rows: Rows, task: Task, free: Ints) -> Ints:
-        """`[n, D]`: what each card would have left beside one more slice, in percent; nothing where that takes its last share."""
+    def _loss(self, cpu: Ints, free: Ints, model: Ints) -> Floats:
+        """`[n]`, in cards: F. cpu: [n] free milli; free: [n, D] percent of each card; model: [n] code of the cards' model."""
+        fragments = self._fragments
+        return fragments.expected(free.sum(axis=1), *fragments.tally(free), fragments.weights(cpu, model))
+
+    def _loss_each(self, cpu: Ints, free: Ints, card: Ints, after: Ints, model: Ints) -> Floats:
+        """`[m]`: as `_loss`, for nodes of which one card each has `after` percent free instead. free: [m, D]; the others [m]."""
+        now = free.copy()
+        now[np.arange(len(card)), card] = after
+        return self._loss(cpu, now, model)
+
+    def _left(self, columns: Columns, rows: Rows, task: Task) -> Ints:
+        """`[n, D]`: what `free_percent` would say of each card that the task fits on, with one more slice of it."""
         assert task.cards is not None
         memory = columns.card_memory[rows]
-        taken = np.maximum(-(-ALL * memory_needed(task.cards, memory) // np.maximum(memory, 1)), task.cards.cores)
-        return np.where(columns.card_pods[rows] + 1 >= columns.card_shares[rows], 0, np.maximum(free - taken, 0))
+        used = columns.card_memory_used[rows] + memory_needed(task.cards, memory)
+        left = (ALL * (memory - used) + memory // 2) // np.maximum(memory, 1)
+        np.minimum(left, ALL - columns.card_cores_used[rows] - task.cards.cores, out=left)
+        left[(left < 0) | (columns.card_pods[rows] + 1 >= columns.card_shares[rows])] = 0
+        return left
 
     def _now(self, columns: Columns, rows: Rows) -> tuple[Floats, Ints, Ints, Ints]:
-        self._table(columns)
-        column = columns.resource(CPU)
-        cpu = np.maximum(columns.allocatable[column, rows] - columns.used[column, rows], 0)
-        free = free_percent(columns, rows)
-        model = columns.card_model[rows][:, 0]
-        fragments = self._fragments
-        before = fragments.expected(cpu, free.sum(axis=1), *fragments.tally(free), fragments.weights(cpu, model))
-        return before, cpu, free, model
-
-    def _table(self, columns: Columns) -> None:
+        """Of nodes as they are: loss, free cpu, free percents and model."""
         codes = columns.model_codes
-        if self._tabled == (self._mix.version, len(codes)):
+        if self._tabled != (self._mix.version, len(codes)):
+            self._tabled = (self._mix.version, len(codes))
+            self._tabulate(columns, self._mix.popularity)
+            self._known = None
+        self._look(columns)
+        return self._losses[rows], self._cpu[rows], self._free[rows], columns.card_model[rows, 0]
+
+    def _look(self, columns: Columns) -> None:
+        """Bring what is known of nodes up to date."""
+        since = self._known[1] if self._known is not None and self._known[0] is columns else -1
+        if since == columns.changes.end:
             return
-        self._tabled = (self._mix.version, len(codes))
-        self._fragments = Fragments(self._mix.popularity, model_codes=codes, stranding=self._stranding)
+        changed = columns.changes.since(since)
+        shape = (columns.size, columns.card_index.shape[1])
+        rows: Rows = slice(0, columns.size) if changed is None or self._free.shape != shape else changed
+        cpu = columns.resource(CPU)
+        free_cpu = np.maximum(columns.allocatable[cpu, rows] - columns.used[cpu, rows], 0)
+        free = free_percent(columns, rows)
+        losses = self._loss(free_cpu, free, columns.card_model[rows, 0])
+        if isinstance(rows, slice):
+            self._cpu, self._free, self._losses = free_cpu, free, losses
+        else:
+            self._cpu[rows], self._free[rows], self._losses[rows] = free_cpu, free, losses
+        self._known = (columns, columns.changes.end)
+
+    def _tabulate(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
+        """The mix, or the models of the cluster's cards, are not what they were."""
+        self._fragments = Fragments(mix, model_codes=columns.model_codes)
 
 
 #: Memory of the card by which requests in MiB count as a percentage in the mix: half of today's cards have less, half more.

@@ -12,6 +12,7 @@ from ..plugins import (
     Binpack,
     CardChoice,
     Fgd,
+    LeastWaste,
     Mix,
     NodeAffinity,
     NodeCondition,
@@ -33,6 +34,7 @@ _UNLIMITED = 1 << 30
 class PolicyName(StrEnum):
     BINPACK = "binpack"
     FGD = "fgd"
+    LEAST_WASTE = "least-waste"
 
 
 @dataclass(frozen=True)
@@ -90,15 +92,15 @@ class Policy:
         return total
 
 
-def policy_of(name: PolicyName, *, mix: Mapping[Shape, float] | None = None, stranding: float = 0.0) -> Policy:
-    """The built-in policies. `mix` and `stranding` are FGD's: a given target mix instead of a learned one, and the stranding term's weight.
+def policy_of(name: PolicyName, *, mix: Mapping[Shape, float] | None = None) -> Policy:
+    """The built-in policies. `mix`: a given target mix, for those that else learn it.
 
-    Under FGD what a pod prefers comes first (0 to 100 per plugin), fragmentation decides among equals (a few cards at most).
+    Under FGD and least waste what a pod prefers comes first (0 to 100 per plugin), cards decide among equals (a few of them at most).
     """
     affinity, taints = NodeAffinity(), Taints()
     predicates = (NodeCondition(), affinity, taints, VolumeReach())
     rooms = (NodePorts(), ResourceRoom(cards=False), CardRoom(), ResourceRoom(cards=True))
     if name is PolicyName.BINPACK:
         return Policy(predicates, rooms, ((Binpack(), 1.0), (affinity, 1.0), (taints, 1.0)))
-    fgd = Fgd(Mix(mix), stranding=stranding)
-    return Policy(predicates, rooms, ((fgd, 1.0), (affinity, 1.0), (taints, 1.0)), cards=fgd)
+    chooser = Fgd(Mix(mix)) if name is PolicyName.FGD else LeastWaste(Mix(mix))
+    return Policy(predicates, rooms, ((chooser, 1.0), (affinity, 1.0), (taints, 1.0)), cards=chooser)

@@ -1,0 +1,89 @@
+"""Least waste: HBox's own choice of node and card. It adds to FGD what FGD does not see, and learns all of it from the requests that come.
+
+A node is the worse, in cards,
+- by what its cards hold that no set of coming requests will ever fill (`packing`): a share goes beside the one that it makes a full card with,
+  rather than to the card where it happens to fit best;
+- by a tenth of its expected fragment F, FGD's measure (`fgd`): it decides among packings that are equally good, and keeps room for whole
+  cards and whole nodes;
+- by a tenth of its stranded cards: idle ones that its free cpu cannot feed. For one kind of request that needs q cpu a card they are
+  max(0, R - c / q); here that is averaged over the cards asked for. Pods that need much cpu go where cpu is plenty;
+- less a tenth of its idle cards, times how scarce their model is: the cards asked for by requests that are bound to it (to several models:
+  spread over them), per card of it, in units of the cards asked for per card of the cluster. Who may run anywhere leaves scarce cards alone.
+
+A pod goes where that rises the least or falls the most. Nothing is known beforehand and nothing is configured: the mix is the
+requests seen so far, taken anew each time that they have doubled.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ..arrays import Floats, Ints
+from ..devices.nvidia import ALL
+from ..state import Columns
+from .fgd import Fgd, Mix, Shape
+from .packing import card_worth
+
+#: Of F, of stranded cards and of scarcity, against cards lost for good. Found on the traces of reference performance §1: a third and three times
+#: as much cost a tenth of a point each.
+EXPECTED = 0.1
+
+
+class LeastWaste(Fgd):
+    """As `Fgd`; scores are in cards of waste avoided."""
+
+    def __init__(self, mix: Mix) -> None:
+        super().__init__(mix)
+        self._waste: Floats = np.zeros(ALL + 1)
+        self._scarcity: Floats = np.zeros(1)
+        self._inverse: Floats = np.zeros(0)  #: cards that a milli of cpu feeds, by kind of request, ascending
+        self._fed: Floats = np.zeros(1)  #: share of the cards asked for, summed over the kinds before each position
+        self._feeding: Floats = np.zeros(1)  #: the same, times `_inverse`
+
+    def _tabulate(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
+        super()._tabulate(columns, mix)
+        asked = {shape: weight * shape.cards * shape.percent / ALL for shape, weight in mix.items() if shape.cards > 0}
+        shares: dict[int, float] = {}
+        for shape in asked:
+            if shape.percent < ALL:
+                shares[shape.percent] = shares.get(shape.percent, 0.0) + mix[shape] * shape.cards
+        self._waste = np.arange(ALL + 1) / ALL - card_worth(shares)
+        self._waste[ALL] = 0.0
+        self._tabulate_cpu(asked)
+        self._tabulate_models(columns, asked)
+
+    def _tabulate_cpu(self, asked: Mapping[Shape, float]) -> None:
+        kinds: dict[float, float] = {}
+        for shape, cards in asked.items():
+            if shape.cpu_milli > 0:
+                inverse = shape.cards * shape.percent / ALL / shape.cpu_milli
+                kinds[inverse] = kinds.get(inverse, 0.0) + cards
+        self._inverse = np.array(sorted(kinds), dtype=np.float64)
+        share = np.array([kinds[inverse] for inverse in sorted(kinds)]) / (sum(kinds.values()) or 1.0)
+        self._fed = np.concatenate(([0.0], np.cumsum(share)))
+        self._feeding = np.concatenate(([0.0], np.cumsum(share * self._inverse)))
+
+    def _tabulate_models(self, columns: Columns, asked: Mapping[Shape, float]) -> None:
+        codes = columns.model_codes
+        present = columns.card_index[: columns.size] >= 0
+        cards = np.bincount(columns.card_model[: columns.size][present], minlength=1 + max(codes.values())).astype(np.float64)
+        bound: Floats = np.zeros(len(cards))
+        for shape, amount in asked.items():
+            allowed = [codes[name] for name in set(shape.models) if name in codes]
+            if allowed and (there := cards[allowed].sum()) > 0:
+                bound[allowed] += amount / there
+        everywhere = sum(asked.values()) / max(cards.sum(), 1.0)
+        self._scarcity = bound / everywhere if everywhere else bound
+
+    def _loss(self, cpu: Ints, free: Ints, model: Ints) -> Floats:
+        idle = free.sum(axis=1)
+        return np.asarray(
+            EXPECTED * (super()._loss(cpu, free, model) + self._beside(cpu, idle, model)) + self._waste[free].sum(axis=1)
+        )
+
+    def _beside(self, cpu: Ints, idle: Ints, model: Ints) -> Floats:
+        """`[n]`: stranded cards, less idle ones by scarcity."""
+        cards = idle / ALL
+        kinds = np.searchsorted(self._inverse, cards / np.maximum(cpu, 1))
+        # A kind is stranded by R - c * inverse where that is positive: where its inverse is below R / c.
+        return np.asarray(self._fed[kinds] * cards - self._feeding[kinds] * cpu - self._scarcity[model] * cards)
