@@ -2,7 +2,9 @@
 
 import argparse
 import asyncio
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -12,6 +14,7 @@ from tests.e2e.platform_world import up
 
 from .campaign import campaign
 from .faults import Fault, kills, schedule
+from .machine import Machine, machine
 
 #: About once in a round of kills.
 AUDIT_EVERY = 8
@@ -32,13 +35,16 @@ def main() -> int:
         "--slack", type=float, default=1.0, help="factor on the limits, for a machine that does other things too"
     )
     arguments = parser.parse_args()
-    faults = _faults(arguments)
+    _be_able_to_mount()
     folder = Path(tempfile.mkdtemp(prefix="hbox-chaos-"))
-    with up(folder / "state", *(["--api", "assets"] if arguments.real else [])) as platform:
+    real = ("--api", "assets") if arguments.real else ()
+    with machine(folder) as one, up(one.state, *one.words, *real, env=one.env) as platform:
+        for what in one.missing:
+            print(what)
         report = asyncio.run(
             campaign(
-                platform.state,
-                faults,
+                one,
+                _faults(arguments, one),
                 seed=arguments.seed,
                 rate=arguments.rate,
                 slack=arguments.slack,
@@ -56,12 +62,20 @@ def main() -> int:
     return 0
 
 
-def _faults(arguments: argparse.Namespace) -> Sequence[Fault]:
+def _be_able_to_mount() -> None:
+    """Where we are not root, be it in a namespace of our own, if users may have one."""
+    if os.geteuid() != 0 and shutil.which("unshare") is not None:
+        inside = ("unshare", "--user", "--map-root-user", "--mount")
+        if subprocess.run([*inside, "true"], check=False, capture_output=True).returncode == 0:
+            os.execvp(inside[0], [*inside, sys.executable, "-m", "tests.chaos", *sys.argv[1:]])
+
+
+def _faults(arguments: argparse.Namespace, on: Machine) -> Sequence[Fault]:
     only: str = arguments.only
     faults = [f for f in kills(arguments.kills, arguments.seed, emulated=not arguments.real) if only in f.name]
     if not arguments.faults:
         return faults
-    others = schedule(arguments.faults * (50 if only else 1), arguments.seed, hold_s=tuple(arguments.hold))
+    others = schedule(arguments.faults * (50 if only else 1), arguments.seed, on, hold_s=tuple(arguments.hold))
     return [*faults, *[f for f in others if only in f.name][: arguments.faults]]
 
 

@@ -6,7 +6,6 @@ import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from random import Random
 from statistics import median
 
@@ -22,10 +21,14 @@ from hbox_common.kube import KubeClient
 
 from .faults import Fault, Target
 from .load import Load, make_nodes
+from .machine import Machine
 from .observer import Observer
 
 #: After a fault is healed, every pod that waited then has to be bound within so long.
 DECIDED_S = 60.0
+
+#: Of pods that wait so many are named.
+TOLD = 5
 
 #: A pod that ended while nobody watched is missed by two comparisons of the ledger, 10 s apart; its claim is there until then.
 AUDIT_PATIENCE_S = 30.0
@@ -93,7 +96,7 @@ class Report:
 
 
 async def campaign(
-    state: Path,
+    machine: Machine,
     faults: Sequence[Fault],
     *,
     seed: int,
@@ -103,18 +106,18 @@ async def campaign(
     audit_every: int = 0,
     say: Callable[[str], None] = print,
 ) -> Report:
-    """Runs the faults against the platform that runs in `state`, on a cluster that is empty.
+    """Runs the faults against the platform that runs on `machine`, on a cluster that is empty.
 
     `slack`: by how much bindings may stay away longer than a fault's limit, for a machine that does other things too. `audit_every`: so many
     faults the users pause, and the books are compared with the cluster; 0: at the end alone.
     """
-    running = json.loads((state / "platform.json").read_text())
+    running = json.loads((machine.state / "platform.json").read_text())
     report = Report()
     async with KubeClient.connect(running["kubeconfig"], user_agent="chaos", timeout_s=30) as client:
         await make_nodes(client, nodes)
         observer = await Observer.begin(client)
         load = Load(client, observer, Random(seed), rate, nodes)
-        target = Target(state, client.base, load, running)
+        target = Target(machine.state, client.base, load, running, machine)
         moments = Random(seed)
         async with asyncio.TaskGroup() as tasks:
             background = [
@@ -199,7 +202,10 @@ async def _drained(observer: Observer, moment: float) -> list[str]:
     until = monotonic_s() + DECIDED_S
     while (waiting := observer.waiting(made_before=moment)) and monotonic_s() < until:  # noqa: ASYNC110  as above
         await asyncio.sleep(0.05)
-    return [f"pod {s.pod.name} waits for {monotonic_s() - s.made_at:.0f} s: {s.verdict or 'no verdict'}" for s in waiting]
+    told = [
+        f"pod {s.pod.name} waits for {monotonic_s() - s.made_at:.0f} s: {s.verdict or 'no verdict'}" for s in waiting[:TOLD]
+    ]
+    return [*told, *([f"and {len(waiting) - TOLD} more pods wait"] if len(waiting) > TOLD else [])]
 
 
 async def _dead_letters(nats_url: str) -> list[str]:

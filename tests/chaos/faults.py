@@ -20,6 +20,7 @@ from urllib.request import Request, urlopen
 from hbox_cli.platform.supervisor import WELL_S
 
 from .load import Load
+from .machine import Machine
 
 #: Name -> module whose `python -m` it is.
 MODULES = {
@@ -41,6 +42,9 @@ HEAL_LIMIT_S = 10.0
 
 #: Pods at once around a kill, and the time that takes: what dies then has work in its hands.
 BURST, BURST_S = 40, 0.4
+
+#: A clock is off by so much, at most.
+JUMP_S = 600.0
 
 #: An emulated cluster cannot be killed, since it lives in its process' memory; it is away for so long instead.
 AWAY_S = 2.0
@@ -78,6 +82,7 @@ class Target:
     api_url: str
     load: Load
     running: Mapping[str, Any]  #: platform.json
+    machine: Machine
 
     @property
     def env(self) -> dict[str, str]:
@@ -238,6 +243,40 @@ def api(kind: str, hold_s: float, seed: int) -> Fault:
     return Fault(f"api {kind} {hold_s:.0f} s", HEAL_LIMIT_S, act)
 
 
+def disk_full(name: str, hold_s: float) -> Fault:
+    """Nothing can be written to the disk of the broker or of the ledger's database."""
+
+    async def act(target: Target) -> None:
+        disk = target.machine.disks[name]
+        await asyncio.to_thread(disk.fill)
+        try:
+            await asyncio.sleep(hold_s)
+        finally:
+            disk.free()
+
+    return Fault(f"disk full {name} {hold_s:.0f} s", HEAL_LIMIT_S, act)
+
+
+def clock_jump(jump_s: float, hold_s: float, *, then_kill: str = "", only: str = "") -> Fault:
+    """The wall clock of all processes, or of `only` one, is set, and set back after a while; `then_kill` dies when it is right again.
+
+    The broker's clock stays as it is, so that the two differ.
+    """
+
+    async def act(target: Target) -> None:
+        assert target.machine.clock is not None
+        target.machine.clock.set(jump_s, pid=await target.pid(only) if only else 0)
+        try:
+            await asyncio.sleep(hold_s)
+        finally:
+            target.machine.clock.set(0)
+        if then_kill:
+            await kill(then_kill).act(target)
+
+    name = f"clock {jump_s:+.0f} s {only or 'of all'} {hold_s:.0f} s"
+    return Fault(f"{name}, then kill {then_kill}" if then_kill else name, HEAL_LIMIT_S, act)
+
+
 def both(first: Fault, second: Fault, after_s: float) -> Fault:
     """The second begins while the first is on."""
 
@@ -250,8 +289,8 @@ def both(first: Fault, second: Fault, after_s: float) -> Fault:
     return Fault(f"{first.name} + {second.name}", HEAL_LIMIT_S, act)
 
 
-def every_kind(rng: Random, *, hold_s: tuple[float, float]) -> list[Fault]:
-    """One of each kind, in a random order; those that last do so for between `hold_s`."""
+def every_kind(rng: Random, machine: Machine, *, hold_s: tuple[float, float]) -> list[Fault]:
+    """One of each kind that `machine` can have, in a random order; those that last do so for between `hold_s`."""
 
     def hold() -> float:
         return rng.uniform(*hold_s)
@@ -261,6 +300,16 @@ def every_kind(rng: Random, *, hold_s: tuple[float, float]) -> list[Fault]:
     faults += [pause(name, hold()) for name in (*SERVICES, BROKER)]
     faults += [rival(name, hold()) for name in SERVICES]
     faults += [api(kind, hold(), rng.getrandbits(31)) for kind in API]
+    faults.append(api("away", 2 * hold_s[1], 0))
+    faults += [disk_full(name, hold()) for name in machine.disks]
+    if machine.clock is not None:
+        jump_s = rng.choice((-JUMP_S, JUMP_S))
+        faults += [
+            clock_jump(JUMP_S, hold()),
+            clock_jump(-JUMP_S, hold()),
+            clock_jump(JUMP_S, hold(), then_kill=rng.choice(SERVICES)),
+            clock_jump(jump_s, hold(), only=rng.choice(SERVICES)),
+        ]
     rng.shuffle(faults)
     return faults
 
@@ -278,12 +327,12 @@ def kills(rounds: int, seed: int, *, emulated: bool) -> list[Fault]:
     return faults
 
 
-def schedule(count: int, seed: int, *, hold_s: tuple[float, float] = (5.0, 30.0)) -> list[Fault]:
+def schedule(count: int, seed: int, machine: Machine, *, hold_s: tuple[float, float] = (5.0, 30.0)) -> list[Fault]:
     """`count` faults: every kind as often as any other, one in five of them together with a kill."""
     rng = Random(seed)
     faults: list[Fault] = []
     while len(faults) < count:
-        for fault in every_kind(rng, hold_s=hold_s):
+        for fault in every_kind(rng, machine, hold_s=hold_s):
             if fault.name.startswith(("pause", "rival", "api")) and rng.random() < 0.2:
                 faults.append(both(fault, kill(rng.choice((*SERVICES, BROKER))), rng.uniform(1.0, 4.0)))
             else:

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,12 +51,16 @@ def processes_of(folder: Path) -> list[str]:
 class Up:
     """A running `hbox up`."""
 
-    def __init__(self, state: Path, *words: str) -> None:
+    def __init__(self, state: Path, *words: str, env: Mapping[str, str] | None = None) -> None:
         self.state = state
         self.out, self.err = state.with_suffix(".out"), state.with_suffix(".err")
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
-                [*HBOX, "up", "--state", str(state), *words], stdout=out, stderr=err, stdin=subprocess.DEVNULL
+                [*HBOX, "up", "--state", str(state), *words],
+                stdout=out,
+                stderr=err,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | dict(env or {}),
             )
         until(self._ready, timeout_s=READY_S, what="hbox up")
 
@@ -84,8 +88,9 @@ class Up:
 
 
 @contextmanager
-def up(state: Path, *words: str) -> Iterator[Up]:
-    platform = Up(state, *words)
+def up(state: Path, *words: str, env: Mapping[str, str] | None = None) -> Iterator[Up]:
+    """`env`: added to ours."""
+    platform = Up(state, *words, env=env)
     try:
         yield platform
     finally:

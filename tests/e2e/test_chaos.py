@@ -1,20 +1,32 @@
-"""The faults that the other tests of the platform do not cause, one after the other under load, with an observer from outside. `make chaos` has many more."""
+"""Every process killed, and the faults that the other tests of the platform do not cause, one after the other under load, with an observer from
+outside. `make chaos` has many more.
+"""
 
+from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 
 import pytest
 
 from ..chaos.campaign import campaign
-from ..chaos.faults import API, Fault, api, kill, kill_in_commit, pause, wipe
-from .platform_world import Up
+from ..chaos.faults import API, Fault, api, clock_jump, disk_full, kill, kill_in_commit, kills, pause, wipe
+from ..chaos.machine import Machine, machine
+from .platform_world import up
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
 SEED = 20
 HOLD_S = 2.0
+ROUNDS = 3
 
 
-def faults() -> list[Fault]:
+@pytest.fixture
+def on(tmp_path: Path) -> Iterator[Machine]:
+    with machine(tmp_path) as one, up(one.state, *one.words, env=one.env):
+        yield one
+
+
+def faults(on: Machine) -> list[Fault]:
     rng = Random(SEED)
     # Stalled watches only show when they last for longer than a test may; `make chaos` has them.
     kinds = [api(kind, HOLD_S, rng.getrandbits(31)) for kind in API if kind != "watches-stall"]
@@ -25,12 +37,17 @@ def faults() -> list[Fault]:
         kill_in_commit(),
         kill("quota-ledger", "nats-server"),
     ]
+    kinds += [disk_full(name, HOLD_S) for name in on.disks]
+    if on.clock is not None:
+        kinds += [clock_jump(600.0, HOLD_S, then_kill="job-controller"), clock_jump(-600.0, HOLD_S)]
     rng.shuffle(kinds)
-    return kinds
+    return kills(ROUNDS, SEED, emulated=True) + kinds
 
 
-async def test_under_every_fault_no_promise_is_broken_and_bindings_go_on_soon(platform: Up) -> None:
-    report = await campaign(platform.state, faults(), seed=SEED, nodes=60, rate=8.0, slack=3.0)
+async def test_under_every_fault_no_promise_is_broken_and_bindings_go_on_soon(on: Machine) -> None:
+    suffered = faults(on)
+    report = await campaign(on, suffered, seed=SEED, nodes=60, rate=8.0, slack=3.0)
+    print(report.table(), *on.missing, sep="\n")
     assert report.violations == [], report.table()
     assert report.bound > 100
-    assert len(report.lines) == len(faults())
+    assert len(report.lines) == len(suffered)

@@ -20,25 +20,41 @@ class Readiness:
 
 async def readiness(port: int, *, host: str = "127.0.0.1") -> Readiness:
     """What /readyz of a service says; not ready where it does not answer."""
-    try:
-        async with asyncio.timeout(_TIMEOUT_S):
-            reader, writer = await asyncio.open_connection(host, port)
-            try:
-                writer.write(f"GET /readyz HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
-                answer = await reader.read(65_536)
-                while more := await reader.read(65_536):
-                    answer += more
-            finally:
-                writer.close()
-    except (OSError, TimeoutError):
-        return Readiness(False)
-    head, _, body = answer.partition(b"\r\n\r\n")
+    head, body = await _get("/readyz", port, host)
     try:
         conditions = json.loads(body)["conditions"]
         waits = {name: str(c["message"]) for name, c in conditions.items() if not c["good"]}
     except (ValueError, KeyError, TypeError):
         waits = {}
     return Readiness(b" 200 " in head.split(b"\r\n")[0], waits)
+
+
+async def write_error(port: int, *, host: str = "127.0.0.1") -> str:
+    """What a nats-server says of a stream that it can write to no more, on its port for /healthz; empty where it says no such thing."""
+    _, body = await _get("/healthz", port, host)
+    try:
+        error = str(json.loads(body).get("error", ""))
+    except (ValueError, AttributeError):
+        return ""
+    return error if "write error" in error else ""
+
+
+async def _get(path: str, port: int, host: str) -> tuple[bytes, bytes]:
+    """Head and body of the answer; both empty where there is none."""
+    try:
+        async with asyncio.timeout(_TIMEOUT_S):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(f"GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+                answer = await reader.read(65_536)
+                while more := await reader.read(65_536):
+                    answer += more
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return b"", b""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    return head, body
 
 
 async def greets(port: int, *, host: str = "127.0.0.1") -> bool:

@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
@@ -51,6 +52,10 @@ PAUSES_S = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0)
 
 #: One that ends so often before the platform was ever ready will not come up by itself.
 TRIES = 3
+
+#: How often the broker is asked for streams that it can write to no more, and the room that its disk needs before a start helps.
+WRITABLE_S = 0.5
+ROOM_BYTES = 16 * 2**20
 
 #: For a broker of somebody else's to answer.
 EXTERNAL_S = 5.0
@@ -120,6 +125,7 @@ class Platform:
     _stopping: bool = False
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _forks: Forks | None = None
+    _broker_health: int = 0  #: port
     _kubeconfigs: Mapping[str, str] | None = None  #: of services with an identity of their own; None: all use the platform's
 
     @classmethod
@@ -192,6 +198,7 @@ class Platform:
         await self._bring_definitions(tasks)
         if plan.nats_url is None:
             await self._until(BROKER, self._broker_ready)
+            self._tasks.append(tasks.create_task(self._keep_broker_writable(), name="writable"))
         for kept in self._services():
             await self._keep(tasks, kept)
         await self._until_services_are_ready()
@@ -267,7 +274,8 @@ class Platform:
         from hbox_common.bus import find_binary, write_config  # noqa: PLC0415  a third of a second, while the cluster starts
 
         port = int(self.running.nats_url.rsplit(":", 1)[1])
-        config = write_config(self.layout.nats, host="127.0.0.1", port=port)
+        (self._broker_health,) = probe.free_ports(1)
+        config = write_config(self.layout.nats, host="127.0.0.1", port=port, health_port=self._broker_health)
         return Kept(BROKER, [str(find_binary()), "--config", str(config)], dict(os.environ), self.layout.log(BROKER), port)
 
     def _cluster(self) -> Kept:
@@ -322,6 +330,16 @@ class Platform:
 
     async def _broker_ready(self) -> bool:
         return await probe.greets(self._kept[BROKER].port)
+
+    async def _keep_broker_writable(self) -> NoReturn:
+        """A stream whose disk was full once takes nothing any more until nats-server starts anew, which is done as soon as there is room."""
+        while True:
+            await asyncio.sleep(WRITABLE_S)
+            wrong = await probe.write_error(self._broker_health)
+            process = self._kept[BROKER].process
+            if wrong and process is not None and shutil.disk_usage(self.layout.nats).free > ROOM_BYTES:
+                self.say(f"{BROKER} is started anew: {wrong}")
+                await child.stop(process, grace_s=GRACE_S)
 
     async def _cluster_ready(self) -> bool:
         kept = self._kept[CLUSTER]
@@ -390,6 +408,6 @@ def _empty(layout: Layout, *, keep_broker: bool) -> None:
     """A new cluster of our own has nothing of a former one: books and messages about that would only be in the way."""
     if not keep_broker:
         shutil.rmtree(layout.nats, ignore_errors=True)
-        layout.nats.mkdir()
+        layout.nats.mkdir(exist_ok=True)  # it may be a filesystem of its own
     for file in layout.folder.glob(f"{layout.database.name}*"):
         file.unlink()

@@ -4,6 +4,9 @@ Importing costs a service one to two seconds of CPU; six of them at once on two 
 again when a killed service is started anew. Here it is paid once. Services' own modules are not imported before the fork: they register
 metrics and read their settings.
 
+What one service alone needs of libraries is imported before that one is forked for the first time: those forked earlier do not carry its pages, and those
+that start again find it there.
+
 On standard input come orders, one JSON object a line: {"name", "module", "env", "log"}. On standard output go {"ready": true} once, then for
 each order {"name", "pid"}, and for each end {"ended": pid, "returncode": n}. No thread and no event loop lives here, so that a fork is safe. Every child
 dies with this process, and this one with the supervisor (PR_SET_PDEATHSIG), however that ends.
@@ -18,29 +21,29 @@ import selectors
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from .child import die_with, rename
 
 SHARED = (
     "uvloop",
-    "numpy",
-    "sqlalchemy",
     "hbox_common.runtime",
     "hbox_common.telemetry",
     "hbox_common.events",
     "hbox_common.bus",
     "hbox_common.kube",
-    "hbox_common.store",
 )
+#: Module of a service -> libraries that it alone needs.
+OWN = {
+    "hbox_ledger": ("hbox_common.store",),
+    "hbox_scheduler": ("numpy",),
+}
 
 
 def main() -> NoReturn:
     rename("hbox-zygote")
-    for module in SHARED:
-        importlib.import_module(module)
-    # What is here now lives as long as the process; the collectors of the children need not touch (and so copy) its pages.
-    gc.freeze()
+    _bring(SHARED)
     woken, wake = socket.socketpair()
     woken.setblocking(False)
     wake.setblocking(False)
@@ -69,8 +72,17 @@ def main() -> NoReturn:
                     _become(order)
 
 
+def _bring(modules: Sequence[str]) -> None:
+    for module in modules:
+        importlib.import_module(module)
+    # What is here now lives as long as the process; the collectors of the children need not touch (and so copy) its pages.
+    gc.collect()
+    gc.freeze()
+
+
 def _fork(order: dict[str, Any]) -> dict[str, Any] | None:
     """None in this process; in the new one, what it shall become."""
+    _bring([module for module in OWN.get(order["module"], ()) if module not in sys.modules])
     parent = os.getpid()
     pid = os.fork()
     if pid == 0:

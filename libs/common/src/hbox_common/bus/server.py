@@ -47,10 +47,14 @@ def free_port(host: str = "127.0.0.1") -> int:
         return port
 
 
-def write_config(folder: Path, *, host: str = "127.0.0.1", port: int, name: str = "hbox") -> Path:
-    """Write `nats.conf` into `folder`, whose subfolder `store` will hold the streams. Returns its path. `name` is what the server calls itself."""
+def write_config(folder: Path, *, host: str = "127.0.0.1", port: int, name: str = "hbox", health_port: int = 0) -> Path:
+    """Write `nats.conf` into `folder`, whose subfolder `store` will hold the streams. Returns its path.
+
+    `name` is what the server calls itself. `health_port`: where it answers /healthz, on loopback alone; 0: nowhere.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "nats.conf"
+    health = f'http: "127.0.0.1:{health_port}"\n' if health_port else ""
     config.write_text(f"""\
 server_name: {json.dumps(name)}
 host: {host}
@@ -65,7 +69,7 @@ jetstream {{
   max_file: {16 * GIB}
 }}
 feature_flags {{ js_ack_fc_v2: false }}
-""")
+{health}""")
     return config
 
 

@@ -1,0 +1,118 @@
+"""What a platform is started on so that its disks can be filled and its clock be set: small filesystems of their own, and a clock shim.
+
+Filesystems: tmpfs, mounted by us where we may, else within a user namespace that `__main__` enters; RLIMIT_FSIZE would not do: nats-server dies
+of its signal, and neither sees what a full disk says (ENOSPC). Where one of both cannot be had, its faults are left out, and `missing` says so.
+"""
+
+import errno
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SHIM = Path(__file__).with_name("clock_shim.c")
+
+#: Of each small filesystem. JetStream refuses streams that claim more than its own limit, not than the disk has.
+DISK_MIB = 96
+
+_BLOCK = bytes(2**16)
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """The wall clock of all Python processes that were started with `env`."""
+
+    file: Path
+    env: Mapping[str, str]
+
+    def set(self, offset_s: float, *, pid: int = 0) -> None:
+        """How far it is off from now on; for one process, or (0) for all."""
+        self.file.write_bytes(struct.pack("qq", round(offset_s * 1e9), pid))
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """A small filesystem."""
+
+    folder: Path
+
+    def fill(self) -> None:
+        """Until nothing goes in any more."""
+        with (self.folder / "ballast").open("wb", buffering=0) as ballast:
+            for size in (len(_BLOCK), 1):
+                try:
+                    while ballast.write(_BLOCK[:size]):
+                        pass
+                except OSError as e:
+                    if e.errno != errno.ENOSPC:
+                        raise
+
+    def free(self) -> None:
+        (self.folder / "ballast").unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where the platform in `state` runs."""
+
+    state: Path
+    words: tuple[str, ...] = ()  #: for `hbox up`
+    disks: Mapping[str, Disk] = field(default_factory=dict)  #: by whose data is on it
+    clock: Clock | None = None
+    missing: tuple[str, ...] = ()
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """What its processes are started with, beside our own."""
+        return self.clock.env if self.clock is not None else {}
+
+
+@contextmanager
+def machine(folder: Path) -> Iterator[Machine]:
+    """In `folder`, for the time of the block."""
+    state = folder / "state"
+    places = {"nats-server": state / "nats", "quota-ledger": folder / "books"}
+    words = ("--database", f"sqlite:///{places['quota-ledger'] / 'ledger.db'}")
+    missing: list[str] = []
+    disks: dict[str, Disk] = {}
+    with ExitStack() as held:
+        for name, place in places.items():
+            place.mkdir(parents=True)
+            if why := _mount(place):
+                missing.append(f"no full disk of {name}: {why}")
+            else:
+                held.callback(_unmount, place)
+                disks[name] = Disk(place)
+        clock = _clock(folder)
+        if clock is None:
+            missing.append("no clock is set: there is no C compiler, or not Linux")
+        yield Machine(state, words, disks, clock, tuple(missing))
+
+
+def _mount(place: Path) -> str:
+    """Empty where it worked, else why not."""
+    try:
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "chaos", place], capture_output=True, text=True, check=False
+        )
+    except OSError as e:
+        return f"mount: {e.strerror}"
+    return done.stderr.strip() or "mount failed" if done.returncode else ""
+
+
+def _unmount(place: Path) -> None:
+    subprocess.run(["umount", "--lazy", place], check=False)
+
+
+def _clock(folder: Path) -> Clock | None:
+    compiler = shutil.which("cc")
+    if compiler is None or not Path("/proc/self").exists():
+        return None
+    library, file = folder / "clock_shim.so", folder / "clock"
+    subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, SHIM, "-ldl"], check=True)
+    clock = Clock(file, {"LD_PRELOAD": str(library), "CHAOS_CLOCK": str(file)})
+    clock.set(0)
+    return clock
