@@ -12,7 +12,7 @@ from sqlalchemy import Connection, create_engine, func, insert, inspect, select,
 from hbox_common.errors import Bug, Conflict, InvalidRequest, Unavailable
 from hbox_common.events import BindDecided, BindOutcome, ClaimsChanged, PlanAnswer, PlansAnswered
 from hbox_common.model import DEFAULT_QUEUE, Epoch, NodeName, PodPhase, PodUid, Queue, QueueName
-from hbox_common.store.schema import migrate
+from hbox_common.store.schema import migrate, newest
 from hbox_ledger.adapters import load
 from hbox_ledger.adapters import tables as t
 from hbox_ledger.adapters.journal import GENESIS, Record, chained
@@ -295,6 +295,7 @@ def test_the_migration_makes_the_tables_that_the_code_names(tmp_path: Path) -> N
     with engine.connect() as connection:
         migrate(connection, t.metadata, t.VERSIONS)
         assert compare_metadata(MigrationContext.configure(connection), t.metadata) == []
+        assert MigrationContext.configure(connection).get_current_revision() == newest(t.VERSIONS)
         connection.execute(insert(t.ledger), [{"id": 1, "epoch": Epoch(1), "idx": 0}])
     engine.dispose()
 

@@ -15,7 +15,7 @@ from hbox_common.errors import Unavailable
 from . import child
 
 _READY_S = 60.0
-_FORK_S = 10.0
+_FORK_S = 60.0  #: with imports before the first
 
 
 @dataclass(slots=True)

@@ -28,14 +28,14 @@ from .assets import API_SERVER, ETCD, PROGRAMS, ControlPlane
 from .forks import Forks
 from .layout import Layout, Running
 
-#: Name -> module whose `python -m` is the service.
+#: Name -> module whose `python -m` is the service, in the order in which they are started.
 SERVICES = {
     "topology-collector": "hbox_topology",
     "job-controller": "hbox_jobs",
-    "quota-ledger": "hbox_ledger",
-    "scheduler-core": "hbox_scheduler",
     "binder": "hbox_binder",
     "health-monitor": "hbox_health",
+    "quota-ledger": "hbox_ledger",  # the last two wait for libraries of their own, and start with what the others bring
+    "scheduler-core": "hbox_scheduler",
 }
 #: Those that may run twice: one leads, the other stands by.
 PAIRED = ("job-controller", "scheduler-core", "quota-ledger", "binder")
