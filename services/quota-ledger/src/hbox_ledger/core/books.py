@@ -63,6 +63,7 @@ class Books:
     gangs: dict[JobId, Gang] = field(default_factory=dict)
     slots: dict[CardKey, set[int]] = field(default_factory=dict)
     gone: dict[PodUid, None] = field(default_factory=dict)  #: in order of going
+    leaving: set[ClaimId] = field(default_factory=set)  #: to be evicted for somebody's plan; not kept over a restart
     suspects: set[ClaimId] = field(default_factory=set)  #: posted, but absent from the last list of pods
 
     def step(self, now: float) -> Step:
@@ -157,6 +158,7 @@ class Books:
         del self.live[claim.id], self.by_pod[claim.pod_uid]
         self.open.pop(claim.id, None)
         self.suspects.discard(claim.id)
+        self.leaving.discard(claim.id)
         job = self.jobs[claim.job]
         del job.live[claim.id]
         job.posted -= claim.state is ClaimState.POSTED

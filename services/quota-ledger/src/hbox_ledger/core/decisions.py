@@ -67,5 +67,7 @@ def take_back(books: Books, step: Step, holding: Holding, reason: str, *, benefi
         return
     holding.generation, holding.reason, holding.sendings = holding.generation + 1, reason, 0
     holding.beneficiary = beneficiary
+    if beneficiary:
+        books.leaving.add(holding.claim.id)
     books.intend(step, holding, intent)
     send(step, holding)

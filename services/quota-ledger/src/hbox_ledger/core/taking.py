@@ -47,7 +47,7 @@ def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | N
     queue = books.queues.get(plan.queue)
     used = books.used.get(plan.queue, {})
     between = False
-    left: dict[QueueName, Resources] = {}
+    left = _staying(books)
     for holding in victims:
         claim = holding.claim
         if not claim.preemptable:
@@ -62,6 +62,8 @@ def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | N
         giver = books.queues.get(claim.queue)
         if giver is None or not giver.reclaimable:
             return _protected(f"queue {claim.queue} gives nothing back")
+        if claim.id in books.leaving:
+            continue
         has = left.setdefault(claim.queue, dict(books.used.get(claim.queue, {})))
         gives = [name for name, units in claim.requests.items() if units > 0 and asked.get(name, 0) > 0]
         if not any(has.get(name, 0) > giver.deserved.get(name, 0) for name in gives):
@@ -79,6 +81,15 @@ def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | N
             what = f"would have more than it deserves of {', '.join(over)}" if over else "deserves nothing of what is asked for"
             return _protected(f"queue {plan.queue} {what}")
     return None
+
+
+def _staying(books: Books) -> dict[QueueName, Resources]:
+    """What queues have without the claims that leave already; only of queues that have such."""
+    left: dict[QueueName, Resources] = {}
+    for claim_id in books.leaving:
+        claim = books.live[claim_id].claim
+        add(left.setdefault(claim.queue, dict(books.used.get(claim.queue, {}))), claim.requests, -1)
+    return left
 
 
 def _in_vain(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | None:

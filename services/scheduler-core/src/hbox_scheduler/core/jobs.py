@@ -19,6 +19,7 @@ class JobState(StrEnum):
     PROPOSED = "proposed"  #: the ledger's answers
     HELD = "held"  #: a view of the books at least as new as the refusal names
     DELAYED = "delayed"  #: its back-off
+    PROMISED = "promised"  #: others that leave for it
     SETTLED = "settled"  #: nothing: all of its pods have places
 
 

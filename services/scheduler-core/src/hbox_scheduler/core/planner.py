@@ -4,10 +4,10 @@ Gangs are all or nothing: pods that have a place already and those placed now re
 standing gang has beyond its minimum is placed pod by pod, each in a plan of its own.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
-from hbox_common.events import JobVerdict, Placement, Plan
+from hbox_common.events import JobVerdict, Placement, Plan, Victim
 from hbox_common.model import CardSlice, Generation, NodeName, PlanId, PodRef, PodUid, SchedulerId
 from hbox_common.model.resources import Resources, add
 
@@ -17,6 +17,7 @@ from .policy import Policy
 from .queues import Queues
 from .seating import Seat, allocate
 from .state import Booking, Bookings, Columns, Journal
+from .taking import Taking
 from .task import Task
 from .view import Views
 
@@ -144,7 +145,7 @@ class Planner:
         plan = PlanId(blake2b(f"{self.id}/{job.id}/{entry.counter}".encode(), digest_size=16).hexdigest())
         names, states = self.columns.names, self.columns.states
         placements: list[Placement] = []
-        job_id, queue = job.id, job.queue
+        job_id, queue, priority = job.id, job.queue, job.priority
         for which, (task, pods, seats) in enumerate(chosen):
             bookings: list[Booking] = []
             requests = task.requests
@@ -152,7 +153,7 @@ class Planner:
                 name, state, uid = names[row], states[row], pod.uid
                 generation = state.generation if state is not None else Generation(0)
                 placements.append(_placement(uid, pod, name, generation, slices, which))
-                bookings.append(Booking(uid, job_id, queue, name, requests, slices, plan))
+                bookings.append(Booking(uid, job_id, queue, name, requests, slices, plan, priority=priority))
             self.bookings.record(bookings)
         entry.plans.add(plan)
         return Plan(
@@ -166,9 +167,41 @@ class Planner:
             bound=job.bound + entry.held,
             requests=tuple(task.requests for task, _, _ in chosen),
             placements=tuple(placements),
+            preemptable=job.preemptable,
+            created_at=job.created_at,
             deadline_s=self.deadline_s,
             traceparent=job.traceparent,
         )
+
+    def taking(self, taking: Taking) -> Plan:
+        """The plan that asks for the room of others. Its places are booked, on top of those who are still there."""
+        plan = self._plan(taking.entry, self._chosen(taking))
+        for taken in taking.placements:
+            self.columns.book(taken.row, taken.task.requests, taken.slices)
+        victims = tuple(Victim(claim=victim.claim, pod_uid=victim.pod) for victim in taking.victims)
+        return plan.model_copy(update={"victims": victims})
+
+    def kept(self, taking: Taking) -> Plan | None:
+        """The plan for the same places without victims; None where the job's pods are not what they were."""
+        entry = taking.entry
+        entry.look(self.bookings)
+        pods = {pod.uid: pod for _, pending in entry.pending for pod in pending}
+        if not all(taken.pod.uid in pods for taken in taking.placements):
+            return None
+        fresh = replace(taking, placements=tuple(replace(taken, pod=pods[taken.pod.uid]) for taken in taking.placements))
+        plan = self._plan(entry, self._chosen(fresh))
+        for taken in taking.placements:
+            self.columns.book(taken.row, taken.task.requests, taken.slices)
+        return plan
+
+    @staticmethod
+    def _chosen(taking: Taking) -> list[tuple[Task, list[PodRef], list[Seat]]]:
+        chosen: dict[int, tuple[Task, list[PodRef], list[Seat]]] = {}
+        for taken in taking.placements:
+            _, pods, seats = chosen.setdefault(id(taken.task), (taken.task, [], []))
+            pods.append(taken.pod)
+            seats.append((taken.row, taken.slices))
+        return list(chosen.values())
 
     def _reasons(self, task: Task) -> Reasons:
         """Reasons for one more pod of the task, kept as long as no node changes."""

@@ -1,5 +1,6 @@
 """What a queue still allows, by its rules and by what is booked in it: a check before planning, so that the ledger rarely has to refuse."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hbox_common.model import DEFAULT_QUEUE, Queue, QueueName, QueuePhase, Resources
@@ -34,6 +35,10 @@ class Queues:
 
     def drop(self, name: QueueName) -> None:
         self._queues.pop(name, None)
+
+    def all(self) -> Mapping[QueueName, Queue]:
+        """Every queue that was announced."""
+        return self._queues
 
     def allowance(self, name: QueueName, each: Resources) -> Allowance:
         """How many times `each` fits under the queue's capability."""

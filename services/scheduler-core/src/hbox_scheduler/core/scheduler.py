@@ -33,9 +33,12 @@ from .jobs import Entry, JobState, Order, entry_of
 from .parking import Parking
 from .planner import Attempt, Planner
 from .policy import Policy
+from .policy.conf import Conf
+from .promises import Promise, Promises
 from .proposals import InFlight, Verdicts
 from .queues import Queues
 from .state import Booking, Bookings, Columns
+from .taking import Taking, Takings
 from .task import Tasks
 from .view import Views
 
@@ -51,6 +54,9 @@ class Limits:
     backoff_max_s: float = 5.0
     verdict_every_s: float = 2.0  #: of one job, at most
     deadline_s: float = 60.0  #: for a gang to be bound whole
+    look_every_s: float = 0.2  #: for room that others hold, at most
+    look_at: int = 512  #: jobs in one such look
+    promise_s: float = 120.0  #: after so long without its victims gone a job looks elsewhere
 
 
 @dataclass(slots=True)
@@ -67,7 +73,8 @@ class Proposals:
 class Scheduler:
     """One scheduler's view and its decisions. Single-threaded; time comes in as `now`, in seconds, monotone."""
 
-    def __init__(self, *, id: SchedulerId, policy: Policy, limits: Limits | None = None) -> None:
+    def __init__(self, *, id: SchedulerId, policy: Policy, limits: Limits | None = None, conf: Conf | None = None) -> None:
+        """`conf`: whose reclaim and preempt actions make room; None = nobody is evicted for anybody."""
         self.id = id
         self.limits = limits or Limits()
         self.policy = policy
@@ -89,6 +96,12 @@ class Scheduler:
             deadline_s=self.limits.deadline_s,
         )
         self._entries: dict[JobId, Entry] = {}
+        self._takings = (
+            Takings(columns=self.columns, bookings=self.bookings, tasks=self.tasks, conf=conf) if conf is not None else None
+        )
+        self._promises = Promises()
+        self._wanting: dict[JobId, None] = {}  #: parked jobs that others may have to make room for
+        self._looked: tuple[float, Index, int] = (float("-inf"), Index(0), 0)
         self._withdrawn: dict[JobId, int] = {}
         self._touched = 0
         self._eager: list[Order] = []
@@ -202,6 +215,11 @@ class Scheduler:
             plan = self._flights.get(answer.plan)
             if plan is None:
                 continue
+            if answer.committed and plan.victims:
+                self._flights.close(plan.id)
+                if (promise := self._promises.of_plan(plan.job, plan.id)) is not None:
+                    promise.accepted = True
+                continue
             if answer.committed:
                 self._flights.commit(plan.id, index)
             else:
@@ -210,6 +228,9 @@ class Scheduler:
             entry = self._entries.get(plan.job)
             if entry is None:
                 continue
+            if not answer.committed and plan.victims:
+                self._promises.drop(plan.job)
+                entry.state = JobState.PROPOSED
             if not answer.committed:
                 entry.refusals += 1
                 entry.refresh = max(entry.refresh, answer.refresh)
@@ -240,9 +261,11 @@ class Scheduler:
         freed = self._queues_changed | self.bookings.queues_freed
         self._queues_changed, self.bookings.queues_freed = set(), set()
         if not self.frozen:
+            self._keep_promises(out, now)
             for entry in self._parking.wake(self._entries, freed):
                 heappush(self._eager, entry.order)
             self._plan(out, now)
+            self._make_room(out, now)
         else:
             self._queues_changed |= freed
         out.resend = self._flights.due(now)
@@ -250,6 +273,10 @@ class Scheduler:
         times = [t for t in (self._flights.next_at(), self._verdicts.next_at()) if t is not None]
         if self._delayed:
             times.append(self._delayed[0][0])
+        if self._wanting and self._news():
+            times.append(self._looked[0] + self.limits.look_every_s)
+        if (until := self._promises.next_at()) is not None:
+            times.append(until)
         out.wake_at = min(times, default=None)
         return out
 
@@ -282,7 +309,80 @@ class Scheduler:
                 entry.state, entry.kind = JobState.PARKED, None
             else:
                 self._parking.park(entry)
+                if self._takings is not None and self._takings.may(entry, self.queues.all()):
+                    self._wanting[entry.job.id] = None
             self._verdicts.put(verdict, now)
+
+    # Room that others hold.
+
+    def _news(self) -> bool:
+        """Whether anything changed since the last look that could change what it found."""
+        return self._looked[1:] != (self.index, len(self._wanting))
+
+    def _make_room(self, out: Proposals, now: float) -> None:
+        """Look for room that others hold, for jobs that wait though it is their turn."""
+        if self._takings is None or self._takings.idle or not self._wanting or not self._news():
+            return
+        if now < self._looked[0] + self.limits.look_every_s or self._flights.placements >= self.limits.outstanding:
+            return
+        entries: list[Entry] = []
+        for job in list(self._wanting):
+            entry = self._entries.get(job)
+            if entry is None or entry.state is not JobState.PARKED:
+                del self._wanting[job]
+                continue
+            entry.look(self.bookings)
+            if not entry.problem() and self._takings.may(entry, self.queues.all()):
+                entries.append(entry)
+        entries.sort(key=lambda entry: entry.order)
+        takings = (
+            self._takings.look(entries[: self.limits.look_at], self.queues.all(), self._promises, now=now) if entries else []
+        )
+        for taking in takings:
+            self._parking.recheck(taking.entry)
+            self._promise(out, taking, now)
+        self._looked = (now, self.index, len(self._wanting))
+
+    def _promise(self, out: Proposals, taking: Taking, now: float) -> None:
+        entry = taking.entry
+        del self._wanting[entry.job.id]
+        plan = self._planner.taking(taking)
+        entry.state, entry.kind, entry.woken = JobState.PROMISED, None, None
+        self._promises.put(
+            Promise(plan.id, taking, {victim.pod for victim in taking.victims}, until=now + self.limits.promise_s)
+        )
+        self._flights.open(plan, now)
+        out.plans.append(plan)
+
+    def _keep_promises(self, out: Proposals, now: float) -> None:
+        """Propose the places whose victims are gone; give up on those that were never left."""
+        for promise in self._promises.due():
+            entry = promise.taking.entry
+            self._promises.drop(entry.job.id)
+            self._release(promise)
+            plan = self._planner.kept(promise.taking)
+            if plan is None:
+                self._wake(entry)
+                continue
+            entry.state = JobState.PROPOSED
+            self._flights.open(plan, now)
+            out.plans.append(plan)
+        for promise in self._promises.overdue(now):
+            self._break(promise)
+
+    def _break(self, promise: Promise) -> None:
+        """The promise is off: its places are free again, and the job looks for others."""
+        entry = promise.taking.entry
+        self._promises.drop(entry.job.id)
+        self._release(promise)
+        if entry.state is JobState.PROMISED:
+            self._wake(entry)
+
+    def _release(self, promise: Promise) -> None:
+        for taken in promise.taking.placements:
+            booking = self.bookings.get(taken.pod.uid)
+            if booking is not None and booking.plan == promise.plan and not booking.claim:
+                self.bookings.remove(taken.pod.uid)
 
     def _run(self, first: Entry, most: int) -> list[Entry]:
         """The job, and those after it that ask for the same: each one pod of the same task in the same queue."""
@@ -322,7 +422,7 @@ class Scheduler:
         fresh = entry_of(job, self.tasks, self._touched)
         moved = fresh.order != entry.order
         entry.job, entry.order, entry.tasks, entry.touched = job, fresh.order, fresh.tasks, self._touched
-        if entry.state in (JobState.PROPOSED, JobState.HELD, JobState.DELAYED):
+        if entry.state in (JobState.PROPOSED, JobState.PROMISED, JobState.HELD, JobState.DELAYED):
             return  # looked at again anyway when that is over
         if entry.state is JobState.PARKED and before is not None and not moved:
             entry.look(self.bookings)
@@ -336,6 +436,9 @@ class Scheduler:
 
     def _forget(self, entry: Entry) -> None:
         self._parking.recheck(entry)
+        if (promise := self._promises.drop(entry.job.id)) is not None:
+            self._release(promise)
+        self._wanting.pop(entry.job.id, None)
         del self._entries[entry.job.id]
         self._held.discard(entry.job.id)
         self._verdicts.drop(entry.job.id)
@@ -383,6 +486,8 @@ class Scheduler:
                     slices=claim.slices,
                     plan=claim.plan,
                     claim=claim.id,
+                    priority=claim.priority,
+                    held=claim,
                 )
             )
             entry = self._entries.get(claim.job)
@@ -397,6 +502,8 @@ class Scheduler:
         """A new epoch: what was proposed in the old one and has no claim is planned anew; indexes of the old one mean nothing any more."""
         for plan in self._flights.restart():
             self._undo(plan)
+            if plan.victims:
+                self._promises.drop(plan.job)
             entry = self._entries.get(plan.job)
             if entry is not None:
                 self._answered(entry, plan.id, now)
@@ -406,6 +513,7 @@ class Scheduler:
     def _void(self, pod: PodUid, now: float) -> None:
         """A claim ended. If its job still lists the pod, it has to be placed again; each time in a row a little later."""
         booking = self.bookings.remove(pod)
+        self._promises.left(pod)
         entry = None if booking is None else self._entries.get(booking.job)
         if entry is None or entry.state not in (JobState.SETTLED, JobState.PARKED):
             return

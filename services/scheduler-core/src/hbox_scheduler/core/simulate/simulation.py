@@ -37,6 +37,7 @@ from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, MEMORY, PODS
 
 from ..policy import Policy
+from ..policy.conf import Conf
 from ..scheduler import Limits, Scheduler
 
 
@@ -116,9 +117,16 @@ class Simulation:
     """A scheduler, and a ledger that answers within the same call. Time stands still unless it is set."""
 
     def __init__(
-        self, policy: Policy, *, limits: Limits | None = None, queues: Sequence[Queue] = (Queue(DEFAULT_QUEUE),)
+        self,
+        policy: Policy,
+        *,
+        limits: Limits | None = None,
+        queues: Sequence[Queue] = (Queue(DEFAULT_QUEUE),),
+        conf: Conf | None = None,
     ) -> None:
-        self.scheduler = Scheduler(id=SchedulerId("simulation"), policy=policy, limits=limits)
+        """`conf`: by which room is taken from others."""
+        self.scheduler = Scheduler(id=SchedulerId("simulation"), policy=policy, limits=limits, conf=conf)
+        self.evicted: list[Claim] = []  #: victims of accepted plans that have not left yet
         self.now = 0.0
         self.verdicts: dict[JobId, str] = {}
         self.claims: dict[PodUid, Claim] = {}
@@ -162,9 +170,17 @@ class Simulation:
         self.scheduler.on_withdrawn([claim.job for claim in ended], [1 << 60] * len(ended))
         self._tell([replace(claim, state=ClaimState.VOID) for claim in ended])
 
+    def leave(self) -> list[Claim]:
+        """Those evicted are gone, and nobody asks for them again. Returns their claims."""
+        gone, self.evicted = self.evicted, []
+        self.finish([claim.pod_uid for claim in gone])
+        return gone
+
     def accept(self, plans: Sequence[Plan]) -> None:
         """The ledger says yes to these plans and claims their places. Raises Bug where one is wrong."""
-        claims = [claim for plan in plans for claim in self._claims_of(plan)]
+        for plan in plans:
+            self.evicted += [self.claims[victim.pod_uid] for victim in plan.victims]
+        claims = [claim for plan in plans if not plan.victims for claim in self._claims_of(plan)]
         self._tell(claims)
         self.scheduler.on_answers(
             epoch=self._epoch,
@@ -198,6 +214,10 @@ class Simulation:
                 node=placement.node,
                 requests=requests,
                 slices=placement.slices,
+                state=ClaimState.POSTED,
+                min_member=plan.min_member,
+                preemptable=plan.preemptable,
+                created_at=plan.created_at,
             )
             if placement.pod_uid in self.claims:
                 raise Bug(f"pod {placement.pod} is placed twice")

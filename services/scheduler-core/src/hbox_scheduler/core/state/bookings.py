@@ -3,10 +3,11 @@
 A pod has one booking at most. The columns are the sum of the bookings; where a node's cards change or it comes back, its row is summed anew.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hbox_common.model import CardSlice, ClaimId, JobId, NodeName, PlanId, PodUid, QueueName, Resources
+from hbox_common.model import CardSlice, Claim, ClaimId, JobId, NodeName, PlanId, PodUid, QueueName, Resources
 from hbox_common.model.resources import add
 
 from .columns import Columns
@@ -24,6 +25,8 @@ class Booking:
     slices: tuple[CardSlice, ...]
     plan: PlanId
     claim: ClaimId = ClaimId("")
+    priority: int = 0
+    held: Claim | None = None  #: the ledger's claim, once there is one
 
 
 class Bookings:
@@ -34,6 +37,7 @@ class Bookings:
         self._of: dict[PodUid, Booking] = {}
         self._on: dict[NodeName, dict[PodUid, Booking]] = {}
         self.queue_used: dict[QueueName, Resources] = {}
+        self._priorities: dict[QueueName, Counter[int]] = {}
         self.queues_freed: set[QueueName] = set()  #: queues of which something was given back; the reader empties it
 
     def __len__(self) -> int:
@@ -55,13 +59,19 @@ class Bookings:
             of[booking.pod] = booking
             self._on.setdefault(booking.node, {})[booking.pod] = booking
         assert len(of) == before + len(bookings), "a pod was placed that has a place"
-        add(self.queue_used.setdefault(bookings[0].queue, {}), bookings[0].requests, len(bookings))
+        first = bookings[0]
+        add(self.queue_used.setdefault(first.queue, {}), first.requests, len(bookings))
+        self._priorities.setdefault(first.queue, Counter())[first.priority] += len(bookings)
+
+    def lowest_priority(self, queue: QueueName) -> int | None:
+        """Of the bookings in a queue; None where there are none."""
+        return min((priority for priority, count in self._priorities.get(queue, {}).items() if count > 0), default=None)
 
     def put(self, booking: Booking) -> None:
         """Book a pod, in place of what it had. Equal amounts on the same node leave the columns untouched."""
         old = self._of.get(booking.pod)
         if old is not None and old.node == booking.node and old.slices == booking.slices and old.requests == booking.requests:
-            if old.queue != booking.queue:
+            if old.queue != booking.queue or old.priority != booking.priority:
                 self._leave(old)
                 self._enter(booking)
             else:
@@ -96,6 +106,7 @@ class Bookings:
         self._of[booking.pod] = booking
         self._on.setdefault(booking.node, {})[booking.pod] = booking
         add(self.queue_used.setdefault(booking.queue, {}), booking.requests)
+        self._priorities.setdefault(booking.queue, Counter())[booking.priority] += 1
 
     def _leave(self, booking: Booking) -> None:
         del self._of[booking.pod]
@@ -104,4 +115,5 @@ class Bookings:
         if not on:
             del self._on[booking.node]
         add(self.queue_used[booking.queue], booking.requests, -1)
+        self._priorities[booking.queue][booking.priority] -= 1
         self.queues_freed.add(booking.queue)

@@ -1,0 +1,73 @@
+"""Room that is promised: plans with victims that the ledger accepted, until the last victim is gone.
+
+The places of a promise are booked on the columns from the start, over-full as they are, so that nobody else gets what the victims leave. Once all of them
+are gone the places fit, and a plan without victims asks the ledger for them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hbox_common.model import JobId, PlanId, PodUid
+
+from .taking import Taking
+
+
+@dataclass(slots=True)
+class Promise:
+    """One job's taking. `waits_for`: victims that still have a booking."""
+
+    plan: PlanId
+    taking: Taking
+    waits_for: set[PodUid]
+    until: float  #: it is given up then, and the job looks elsewhere
+    accepted: bool = False
+
+
+@dataclass(slots=True)
+class Promises:
+    """At most one promise a job."""
+
+    _of: dict[JobId, Promise] = field(default_factory=dict)
+    _waiting: dict[PodUid, JobId] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def put(self, promise: Promise) -> None:
+        job = promise.taking.entry.job.id
+        self._of[job] = promise
+        self._waiting.update(dict.fromkeys(promise.waits_for, job))
+
+    def get(self, job: JobId) -> Promise | None:
+        return self._of.get(job)
+
+    def of_plan(self, job: JobId, plan: PlanId) -> Promise | None:
+        promise = self._of.get(job)
+        return promise if promise is not None and promise.plan == plan else None
+
+    def drop(self, job: JobId) -> Promise | None:
+        promise = self._of.pop(job, None)
+        if promise is not None:
+            for pod in promise.waits_for:
+                self._waiting.pop(pod, None)
+        return promise
+
+    def __contains__(self, pod: object) -> bool:
+        """Whether somebody waits for this pod to leave."""
+        return pod in self._waiting
+
+    def left(self, pod: PodUid) -> None:
+        """A pod's booking is gone."""
+        job = self._waiting.pop(pod, None)
+        if job is not None:
+            self._of[job].waits_for.discard(pod)
+
+    def due(self) -> Iterator[Promise]:
+        """Accepted ones whose victims are all gone."""
+        return (promise for promise in list(self._of.values()) if promise.accepted and not promise.waits_for)
+
+    def overdue(self, now: float) -> Iterator[Promise]:
+        return (promise for promise in list(self._of.values()) if promise.until <= now)
+
+    def next_at(self) -> float | None:
+        return min((promise.until for promise in self._of.values()), default=None)

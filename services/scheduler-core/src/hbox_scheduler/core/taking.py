@@ -1,0 +1,240 @@
+"""Room that others hold: who has to leave so that jobs that wait can have what is theirs.
+
+The policy's `reclaim` and `preempt` actions run on a session over the service's own columns, with the ledger's claims as its members: the same code,
+and so the same outcomes, as `hbox simulate cycle`. The session decides and is then undone; what it decided comes back as takings, which
+the scheduler books and proposes.
+"""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hbox_common.model import CardSlice, JobId, PodRef, PodUid, Queue, QueueName, TaskSpec
+from hbox_common.model.resources import PODS
+
+from .actions.registry import run_action
+from .arrays import Ints
+from .jobs import Entry
+from .policy.conf import Conf
+from .policy.registry import plugins_of
+from .session import Cluster, Gang, GroupPhase, Member, QueueInfo, Session, Status
+from .state import Booking, Bookings, Columns
+from .task import Task, Tasks
+
+#: Actions of a policy that make room; the rest is the planner's own business.
+MAKE_ROOM = ("reclaim", "preempt", "gangreclaim", "gangpreempt")
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One pod's place among what its job is given."""
+
+    task: Task
+    pod: PodRef
+    row: int
+    slices: tuple[CardSlice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """What one job gets, and whose bookings have to go for it."""
+
+    entry: Entry
+    placements: tuple[Taken, ...]
+    victims: tuple[Booking, ...]
+
+
+class Takings:
+    """Looks for takings; keeps nothing between two looks."""
+
+    def __init__(self, *, columns: Columns, bookings: Bookings, tasks: Tasks, conf: Conf) -> None:
+        self._columns = columns
+        self._bookings = bookings
+        self._tasks = tasks
+        self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in MAKE_ROOM))
+
+    @property
+    def idle(self) -> bool:
+        """Whether the policy makes no room at all."""
+        return not self._conf.actions
+
+    def may(self, entry: Entry, queues: Mapping[QueueName, Queue]) -> bool:
+        """Whether it is worth a look: the job's queue has less than it deserves of what is asked for, or work of lower priority."""
+        queue = queues.get(entry.job.queue)
+        task = entry.pending[0][0] if entry.pending else None
+        if task is None:
+            return False
+        if queue is not None and queue.deserved:
+            used = self._bookings.queue_used.get(queue.name, {})
+            asked = [name for name, units in task.requests.items() if units > 0 and name in queue.deserved]
+            if asked and all(used.get(name, 0) + task.requests[name] <= queue.deserved[name] for name in asked):
+                return True
+        lowest = self._bookings.lowest_priority(entry.job.queue)
+        return lowest is not None and lowest < entry.job.priority
+
+    def look(
+        self, entries: Sequence[Entry], queues: Mapping[QueueName, Queue], leaving: Container[PodUid], *, now: float
+    ) -> list[Taking]:
+        """What the policy would take for these jobs, in its order. `leaving`: pods that go already. Columns and bookings are as before afterwards."""
+        holders = self._holders(leaving)
+        held = {member.uid: booking for member, booking in holders}
+        claimants = {self._claimant(entry): entry for entry in entries}
+        gangs = [*{id(member.gang): member.gang for member, _ in holders}.values(), *claimants]
+        known = [_queue_info(queue) for queue in queues.values()]
+        names = {queue.name for queue in known}
+        known += [QueueInfo(name) for name in sorted({gang.queue for gang in gangs} - names)]
+        conf = _with_hierarchy(self._conf, any(queue.parent for queue in known))
+        session = Session(columns=self._columns, cluster=Cluster(gangs, known), conf=conf, tiers=plugins_of(conf), now=now)
+        try:
+            for action in conf.actions:
+                run_action(action, session)
+            return self._takings(session, claimants, held)
+        finally:
+            self._undo(session)
+
+    def _holders(self, leaving: Container[PodUid]) -> list[tuple[Member, Booking]]:
+        """Members for all claims; those of pods that no queue counts are on the columns alone."""
+        found: list[tuple[Member, Booking]] = []
+        size = len(self._columns.allocatable)
+        vectors: dict[int, Ints] = {}
+        gangs: dict[JobId, Gang] = {}
+        for booking in self._bookings.all().values():
+            row = self._columns.row_of.get(booking.node)
+            claim = booking.held
+            if row is None or not booking.queue:
+                continue
+            gang = gangs.get(booking.job)
+            if gang is None:
+                gang = gangs[booking.job] = Gang(
+                    id=booking.job,
+                    namespace=claim.namespace if claim is not None else "",
+                    name=booking.job,
+                    queue=booking.queue,
+                    priority=booking.priority,
+                    min_member=claim.min_member if claim is not None else 1,
+                    created_at=claim.created_at if claim is not None else 0.0,
+                    phase=GroupPhase.RUNNING,
+                    preemptable=claim is not None and claim.preemptable,
+                )
+            task = self._tasks.of(TaskSpec(name="", requests=booking.requests, pods=()))
+            vector = vectors.get(id(task))
+            if vector is None:
+                vector = vectors[id(task)] = _vector(task, size)
+            member = Member(
+                uid=booking.pod,
+                namespace=claim.namespace if claim is not None else "",
+                name=claim.pod if claim is not None else booking.pod,
+                gang=gang,
+                role="",
+                task=task,
+                request=vector,
+                created_at=claim.created_at if claim is not None else 0.0,
+                priority=booking.priority,
+                status=Status.ALLOCATED if claim is None else Status.RELEASING if booking.pod in leaving else Status.RUNNING,
+                row=row,
+                slices=booking.slices,
+                preemptable=claim is not None and claim.preemptable,
+            )
+            gang.members.append(member)
+            found.append((member, booking))
+            if member.status is Status.RELEASING:
+                self._columns.depart(row, booking.requests, booking.slices)
+        return found
+
+    def _claimant(self, entry: Entry) -> Gang:
+        job = entry.job
+        gang = Gang(
+            id=JobId(f"{job.id} "),  # its members that have places are another gang, of the job's own id
+            namespace=job.namespace,
+            name=job.name,
+            queue=job.queue,
+            priority=job.priority,
+            min_member=max(entry.need, 1),
+            created_at=job.created_at,
+            phase=GroupPhase.INQUEUE,
+        )
+        size = len(self._columns.allocatable)
+        for task, pods in entry.pending:
+            vector = _vector(task, size)
+            gang.members.extend(
+                Member(
+                    uid=pod.uid,
+                    namespace=job.namespace,
+                    name=pod.name,
+                    gang=gang,
+                    role="",
+                    task=task,
+                    request=vector,
+                    created_at=job.created_at,
+                    priority=job.priority,
+                )
+                for pod in pods
+            )
+        return gang
+
+    def _takings(self, session: Session, claimants: Mapping[Gang, Entry], held: Mapping[PodUid, Booking]) -> list[Taking]:
+        victims: dict[Gang, list[Booking]] = {}
+        for eviction in session.outcome.evictions:
+            if eviction.claimant is not None:
+                victims.setdefault(eviction.claimant, []).append(held[eviction.member.uid])
+        takings: list[Taking] = []
+        for gang, gone in victims.items():
+            entry = claimants[gang]
+            pods = {pod.uid: pod for _, pending in entry.pending for pod in pending}
+            placements = tuple(
+                Taken(member.task, pods[member.uid], member.row, member.slices)
+                for member in gang.members
+                if member.status in (Status.PIPELINED, Status.ALLOCATED)
+            )
+            if placements:
+                takings.append(Taking(entry, placements, tuple(gone)))
+        return takings
+
+    def _undo(self, session: Session) -> None:
+        """Take what the session did, and what was told to it, off the columns again."""
+        for eviction in session.outcome.evictions:
+            self._columns.depart(eviction.row, eviction.member.task.requests, eviction.member.slices, -1)
+        evicted = {id(eviction.member) for eviction in session.outcome.evictions}
+        for gang in session.gangs:
+            if gang.phase is not GroupPhase.INQUEUE:
+                for member in gang.of(Status.RELEASING):
+                    if id(member) not in evicted:
+                        self._columns.depart(member.row, member.task.requests, member.slices, -1)
+                continue
+            for member in gang.members:
+                if member.status is Status.PIPELINED:
+                    self._columns.depart(member.row, member.task.requests, member.slices)
+                elif member.status is Status.ALLOCATED:
+                    self._columns.book(member.row, member.task.requests, member.slices, -1)
+
+
+def _vector(task: Task, size: int) -> Ints:
+    vector = np.zeros(size, dtype=np.int64)
+    for column, units in task.amount:
+        vector[column] = units
+    return vector
+
+
+def _queue_info(queue: Queue) -> QueueInfo:
+    return QueueInfo(
+        name=queue.name,
+        weight=queue.weight,
+        priority=queue.priority,
+        parent=QueueName(queue.parent) if queue.parent else None,
+        capability=queue.capability,
+        deserved={name: units for name, units in queue.deserved.items() if name != PODS},
+        guarantee=queue.guarantee,
+        reclaimable=queue.reclaimable,
+        phase=queue.phase,
+        created_at=queue.created_at,
+    )
+
+
+def _with_hierarchy(conf: Conf, hierarchy: bool) -> Conf:
+    """Queues with parents are judged with their ancestors, whatever the policy's flag says."""
+    if not hierarchy:
+        return conf
+    return replace(
+        conf, tiers=tuple(tuple(replace(p, hierarchy=True) if p.name == "capacity" else p for p in tier) for tier in conf.tiers)
+    )
