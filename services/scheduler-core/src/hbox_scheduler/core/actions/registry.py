@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from ..session.session import Session
-from . import allocate, backfill, enqueue
+from . import allocate, backfill, enqueue, preempt, reclaim, shuffle
 
 Action: TypeAlias = Callable[[Session], None]
 
@@ -12,6 +12,9 @@ ACTIONS: Mapping[str, Action] = {
     "enqueue": enqueue.run,
     "allocate": allocate.run,
     "backfill": backfill.run,
+    "preempt": preempt.run,
+    "reclaim": reclaim.run,
+    "shuffle": shuffle.run,
 }
 
 

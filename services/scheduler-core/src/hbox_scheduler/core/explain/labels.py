@@ -21,6 +21,7 @@ class Label(StrEnum):
     SPREAD_SKEW = "TopologySpreadSkew"
     NODE_GROUP = "NodeGroupMismatch"  #: the queue may not use the node's group
     NODE_GROUP_LIMIT = "NodeGroupLimitExceeded"
+    REVOCABLE_ZONE = "RevocableZone"  #: lent by the hour: closed now, or not for pods that may not be taken away
     PROPORTION_KEPT = "ResourcesKeptForIdleCards"  #: cpu or memory that idle cards of the node will need
     DEVICE_INSUFFICIENT = "NodeInsufficientDevice"  #: fewer cards on the node than asked for
     CARD_NOT_HEALTH = "CardNotHealth"

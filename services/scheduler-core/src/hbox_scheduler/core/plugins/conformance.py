@@ -17,6 +17,7 @@ class Conformance:
     """Protects kube-system and pods of the system priority classes."""
 
     name = "conformance"
+    guards = True
 
     def __init__(self, conf: "PluginConf") -> None:
         """No arguments."""

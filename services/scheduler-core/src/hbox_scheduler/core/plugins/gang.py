@@ -19,6 +19,7 @@ class GangPlugin:
     more than minMember in all."""
 
     name = "gang"
+    guards = True
 
     def __init__(self, conf: "PluginConf") -> None:
         """No arguments."""
@@ -74,20 +75,32 @@ class GangPlugin:
         return gang.ready + gang.waiting < gang.min_member or not _roles_hold(gang, waiting=True)
 
     def preemptable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
-        """Members of which their gang has more than it needs; each one named counts."""
+        """Members of which their gang has more than it needs, each one named counting; or all that a gang has: it goes whole, but is never left in
+        pieces. (Volcano's gang does not go at all, so that one at its minimum keeps its place for ever.)"""
+        named = Counter(member.gang for member in candidates)
         left: dict[Gang, int] = {}
         roles: dict[Gang, Counter[str]] = {}
+        whole: set[Gang] = set()
         victims: list[Member] = []
         for member in candidates:
             gang = member.gang
             if gang not in left:
                 left[gang] = gang.ready
-                roles[gang] = Counter(m.role for m in gang.members if _counts(m))
-            minimum = gang.min_task_member.get(member.role, 0) if roles_count(gang) else 0
-            if left[gang] > gang.min_member and roles[gang][member.role] > minimum:
-                left[gang] -= 1
-                roles[gang][member.role] -= 1
+                if gang.min_task_member:
+                    roles[gang] = Counter(m.role for m in gang.members if _counts(m))
+                if named[gang] >= gang.count(*HOLDING):
+                    whole.add(gang)
+            if gang in whole:
                 victims.append(member)
+                continue
+            if left[gang] <= gang.min_member:
+                continue
+            if roles_count(gang):
+                if roles[gang][member.role] <= gang.min_task_member.get(member.role, 0):
+                    continue
+                roles[gang][member.role] -= 1
+            left[gang] -= 1
+            victims.append(member)
         return victims
 
     reclaimable = preemptable

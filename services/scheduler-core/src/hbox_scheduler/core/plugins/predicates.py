@@ -50,6 +50,14 @@ class Predicates:
     def open(self, session: "Session") -> None:
         self._session = session
 
+    def settled(self, member: Member) -> bool:
+        """Whether no rule about other pods concerns it."""
+        assert self._session is not None
+        wishes = member.wishes
+        if self._spread and wishes.spread:
+            return False
+        return not self._pods or not (wishes.near or wishes.apart or any(self._session.population.holders("apart")))
+
     def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:
         assert self._session is not None
         rows = slice(0, books.size)

@@ -45,8 +45,8 @@ class PriorityPlugin:
             )
         ]
 
-    def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:
-        return list(candidates) if reclaim else [m for m in candidates if m.gang.priority < claimant.priority]
+    def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member] | None:
+        return None if reclaim else [m for m in candidates if m.gang.priority < claimant.priority]
 
 
 def priority_of(member: Member) -> int:

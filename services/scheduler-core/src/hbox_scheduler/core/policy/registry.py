@@ -3,14 +3,23 @@
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from ..plugins.capacity import Capacity
+from ..plugins.cdp import Cdp
 from ..plugins.conformance import Conformance
+from ..plugins.drf import Drf
 from ..plugins.gang import GangPlugin
 from ..plugins.nodegroup import NodeGroup
 from ..plugins.nodeorder import NodeOrder
+from ..plugins.overcommit import Overcommit
+from ..plugins.pdb import Pdb
 from ..plugins.predicates import Predicates
 from ..plugins.priority import PriorityPlugin
+from ..plugins.proportion import Proportion
+from ..plugins.resourcequota import ResourceQuotaPlugin
 from ..plugins.resourcestrategyfit import ResourceStrategyFit
+from ..plugins.sla import Sla
 from ..plugins.tasktopology import TaskTopology
+from ..plugins.tdm import Tdm
 from ..plugins.weightedbinpack import WeightedBinpack
 from ..session.hooks import Plugin
 from .conf import Conf, PluginConf
@@ -18,6 +27,15 @@ from .conf import Conf, PluginConf
 Factory: TypeAlias = Callable[[PluginConf], Plugin]
 
 PLUGINS: Mapping[str, Factory] = {
+    "capacity": Capacity,
+    "proportion": Proportion,
+    "drf": Drf,
+    "overcommit": Overcommit,
+    "resourcequota": ResourceQuotaPlugin,
+    "sla": Sla,
+    "pdb": Pdb,
+    "cdp": Cdp,
+    "tdm": Tdm,
     "gang": GangPlugin,
     "priority": PriorityPlugin,
     "conformance": Conformance,

@@ -21,6 +21,7 @@ from .nouns import Member
 if TYPE_CHECKING:
     from .session import Session
 
+_FIRST = slice(0, 1)
 _ROOMS = (ResourceRoom(cards=False), CardRoom(), ResourceRoom(cards=True))
 
 
@@ -123,3 +124,14 @@ class Placing:
             return ()
         batch = pick(books, np.array([row], dtype=np.int64), np.array([1], dtype=np.int64), member.task)
         return slices_of(books, batch, member.task.cards.count)[0]
+
+    def cards_fit(self, member: Member, row: int) -> bool:
+        """Whether the row has the cards once all that leaves has left."""
+        if member.task.cards is None:
+            return True
+        capacity = CardRoom().capacity(self._columns.cards_of(row), _FIRST, member.task)
+        return capacity is None or bool(capacity[0] > 0)
+
+    def future_slices(self, member: Member, row: int) -> tuple[CardSlice, ...]:
+        """As `slices`, once all that leaves has left."""
+        return () if member.task.cards is None else self.slices(member, 0, self._columns.cards_of(row))

@@ -2,10 +2,10 @@
 
 Combination (reference volcano §2): orders - the first plugin whose keys differ decides, then creation, then id. Gates and filters - all must
 agree; overused - one is enough. Votes - inside a tier a reject decides, then a permit; a tier that abstains passes on. Starving - the first tier that has the
-hook. Victims - inside a tier the lists are intersected; the first tier with an answer that is not empty decides.
-
-One rule differs from Volcano's: a tier in which plugins answered, and agreed on nobody, is final (there a later tier is asked, so that
-victims protected by one plugin are given away by the next).
+hook. Victims - of the plugins that choose (priority, drf, proportion, capacity, ...) the first tier with an answer decides, all of its plugins having
+to agree, even on nobody; those that guard (`guards = True`: gang, conformance, pdb, cdp, tdm) always have to agree, whatever their tier. In Volcano a
+tier in which all have agreed on nobody passes the question on, and guards count in one tier only: victims that one plugin protects are given away by
+another (its #5896).
 """
 
 from collections import defaultdict
@@ -21,6 +21,7 @@ from hbox_common.model.resources import PODS
 
 from ..arrays import Bools, Floats, Ints
 from ..state import Columns
+from .asking import Asking
 from .hooks import Key, Plugin, Vote
 from .nouns import Cluster, Gang, GroupPhase, Member, QueueInfo, Status, SubGang
 from .population import Population
@@ -73,12 +74,14 @@ class Session:
         self.now = now
         self.outcome = Outcome()
         self.queues: dict[QueueName, QueueInfo] = {queue.name: queue for queue in cluster.queues}
+        _intern(columns, cluster)
         self.gangs: list[Gang] = sorted(cluster.gangs, key=lambda gang: (gang.created_at, gang.id))
         self.rows: Ints = np.flatnonzero(columns.alive[: columns.size]).astype(np.int64)
         self.total: Ints = columns.allocatable[:, self.rows].sum(axis=1) if len(self.rows) else self.zeros()
         self.counted: Bools = np.ones(len(self.total), dtype=np.bool_)  #: dimensions that quotas look at: all but `pods`
         if PODS in columns.resources:
             self.counted[columns.resources[PODS]] = False
+        self.asking = Asking()
         self._tiers = tiers
         self._hooks: dict[str, list[list[tuple[Plugin, Callable[..., Any]]]]] = {}
         for tier, confs in zip(tiers, conf.tiers, strict=True):
@@ -269,12 +272,26 @@ class Session:
         return self._victims("evictable", candidates, claimant, reclaim=reclaim)
 
     def _victims(self, name: str, candidates: Sequence[Member], claimant: object, **more: object) -> list[Member]:
-        for tier in self._of(name):
-            answers = [answer for _, hook in tier if (answer := hook(claimant, candidates, **more)) is not None]
-            if answers:
-                agreed = set.intersection(*(set(answer) for answer in answers))
-                return [member for member in candidates if member in agreed]
-        return []
+        left, answered = list(candidates), False
+        for tier in self._choosers(name):
+            chosen = False
+            for hook in tier:
+                answer = hook(claimant, left, **more)
+                if answer is not None:
+                    left, chosen = answer, True
+            if chosen:
+                answered = True
+                break
+        for hook in self._guards(name):
+            if left and (answer := hook(claimant, left, **more)) is not None:
+                left, answered = answer, True
+        return left if answered else []
+
+    def _choosers(self, name: str) -> list[list[Callable[..., Any]]]:
+        return [[hook for plugin, hook in tier if not getattr(plugin, "guards", False)] for tier in self._of(name)]
+
+    def _guards(self, name: str) -> list[Callable[..., Any]]:
+        return [hook for tier in self._of(name) for plugin, hook in tier if getattr(plugin, "guards", False)]
 
     def shuffled(self, members: Sequence[Member]) -> list[Member]:
         """Members that some plugin wants elsewhere."""
@@ -336,3 +353,13 @@ def form_sub_gangs(gang: Gang) -> None:
     if not groups:
         groups[""] = SubGang("", gang, None)
     gang.sub_gangs = sorted(groups.values(), key=lambda group: group.name)
+
+
+def _intern(columns: Columns, cluster: Cluster) -> None:
+    """Give a column to every resource that a queue or a minimum names: what no node has is an amount of 0, not one that does not count."""
+    for queue in cluster.queues:
+        for name in (*queue.capability, *queue.deserved, *queue.guarantee):
+            columns.resource(name)
+    for gang in cluster.gangs:
+        for name in gang.min_resources or {}:
+            columns.resource(name)

@@ -1,12 +1,15 @@
 """Whose turn it is: the queue that is served first now, and in it the gang that is served first. Keys are asked anew every turn, for each outcome
-changes shares."""
+changes shares.
+
+Gangs that were promised places come before all others: others have left for them.
+"""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from hbox_common.model import QueueName
 
-from .nouns import Gang, QueueInfo
+from .nouns import Gang, QueueInfo, Status
 
 if TYPE_CHECKING:
     from .session import Session
@@ -33,14 +36,15 @@ class Turns:
         if not names:
             return None
         queues = self._session.queues
-        return queues[min(names, key=lambda name: self._session.queue_key(queues[name]))]
+        key = self._session.queue_key
+        return queues[min(names, key=lambda name: (not any(map(_promised, self._waiting[name])), key(queues[name])))]
 
     def of(self, queue: QueueInfo) -> Gang | None:
         """The queue's gang that is served first; it waits no longer."""
         gangs = self._waiting.get(queue.name)
         if not gangs:
             return None
-        gang = min(gangs, key=self._session.gang_key)
+        gang = min(gangs, key=lambda gang: (not _promised(gang), self._session.gang_key(gang)))
         gangs.remove(gang)
         return gang
 
@@ -51,3 +55,7 @@ class Turns:
     def drop(self, queue: QueueInfo) -> None:
         """The queue has no more turns."""
         self._waiting.pop(queue.name, None)
+
+
+def _promised(gang: Gang) -> bool:
+    return any(member.nominated is not None and member.status is Status.PENDING for member in gang.members)

@@ -248,6 +248,16 @@ class Columns:
         view.card_pods = self.card_pods - self.card_pods_leaving
         return view
 
+    def cards_of(self, row: int) -> Self:
+        """The cards of one row, as row 0, as they will be. Nothing else of this view means anything."""
+        view = copy(self)
+        for field in ("card_index", "card_memory", "card_shares", "card_model", "card_ok"):
+            setattr(view, field, getattr(self, field)[row : row + 1])
+        for field in ("card_cores", "card_memory", "card_pods"):
+            used, leaving = getattr(self, f"{field}_used" if field != "card_pods" else field), getattr(self, f"{field}_leaving")
+            setattr(view, f"{field}_used" if field != "card_pods" else field, used[row : row + 1] - leaving[row : row + 1])
+        return view
+
     def _positions(self, row: int, slices: Sequence[CardSlice]) -> list[tuple[int, CardSlice]]:
         if not slices:
             return []

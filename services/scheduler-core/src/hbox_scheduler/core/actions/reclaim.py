@@ -1,0 +1,42 @@
+"""reclaim: a queue takes back from others what it deserves (reference volcano §3). Queues take turns, each serves its first gang.
+
+What is taken goes only together with the places that it makes: the search proves them on the state as it will be, and a gang gets all that it needs to
+run or nothing.
+"""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..session.claims import Claims, claimants, waiting
+from ..session.nouns import Member
+from ..session.pool import Pool
+from ..session.turns import Turns
+
+if TYPE_CHECKING:
+    from ..session.session import Session
+
+
+def run(session: "Session") -> None:
+    turns = Turns(session, claimants(session))
+    if turns.next_queue() is None:
+        return
+    pool = Pool(session)
+    claims = Claims(session, pool, reason="Reclaimed")
+    reclaimable = np.array(
+        [name in session.queues and session.queues[name].reclaimable for name in pool.queues], dtype=np.bool_
+    )
+    codes = {name: code for code, name in enumerate(pool.queues)}
+    while (queue := turns.next_queue()) is not None:
+        gang = turns.of(queue)
+        assert gang is not None
+        if session.overused(queue):
+            turns.drop(queue)
+            continue
+
+        def may(member: Member) -> bool:
+            return session.preemptive(session.queues[member.gang.queue], member)
+
+        members = sorted(waiting(gang), key=session.member_key)
+        eligible = reclaimable[pool.queue] & (pool.queue != codes[queue.name])
+        claims.serve(gang, members, eligible=eligible, legal=session.reclaimable, may=may)

@@ -1,0 +1,16 @@
+"""shuffle: running members that the policy wants elsewhere are evicted; their controllers make new ones (reference volcano §3)."""
+
+from typing import TYPE_CHECKING
+
+from ..session.nouns import Status
+
+if TYPE_CHECKING:
+    from ..session.session import Session
+
+
+def run(session: "Session") -> None:
+    members = [member for gang in session.gangs for member in gang.of(Status.RUNNING)]
+    statement = session.statement()
+    for member in session.shuffled(members):
+        statement.evict(member, claimant=None, reason="Shuffled")
+    statement.commit()

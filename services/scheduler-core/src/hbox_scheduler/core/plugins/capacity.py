@@ -1,0 +1,280 @@
+"""capacity: queues with amounts that they deserve, and a tree of them (reference volcano §4; for fair shares peers §2).
+
+    guarantee <= deserved <= fair share <= capability
+    kept for   given back  may be        never more
+    the queue  to it       taken back
+
+One rule serves two worlds. A queue that asks for members of others has to stay within a line of its own, and takes only from queues that are above the
+same line of theirs, so that nobody takes back and forth. Volcano has one line, the deserved amount. Queues with the annotation
+`kai.scheduler/over-quota-weight` have a second one beyond it: the fair share, which adds what nobody deserves, divided by these weights; and as what they
+have beyond the deserved amount can be taken back at any time, members that may not be evicted have to stay within the deserved amount.
+
+Who is compared: Volcano looks at the two queues themselves and, by `ancestorReclaimLevel`, at so many ancestors; annotated queues are compared at the
+highest level at which their paths differ. An ancestor of both is never a reason.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model.resources import CPU, MEMORY
+
+from ..session.asking import Asked, Sums, add
+from ..session.hooks import Vote
+from ..session.nouns import Gang, Member, QueueInfo
+from .arguments import Arguments
+from .fairshare import Claim, divide
+from .queuebooks import UNLIMITED, Account, QueueBooks, passes, set_ceilings, share
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+#: Weight of a queue beyond what it deserves (KAI-Scheduler's Queue `overQuotaWeight`).
+OVER_QUOTA_WEIGHT = "kai.scheduler/over-quota-weight"
+
+
+class Capacity:
+    """Argument: ancestorReclaimLevel (0). The tree counts where enableHierarchy is on."""
+
+    name = "capacity"
+
+    def __init__(self, conf: "PluginConf") -> None:
+        arguments = Arguments(conf)
+        self._level = arguments.integer("ancestorReclaimLevel", 0, least=0)
+        arguments.done()
+        self._hierarchy = conf.hierarchy
+
+    def open(self, session: "Session") -> None:
+        self._session = session
+        self._books = books = QueueBooks(session, hierarchy=self._hierarchy)
+        resources = session.columns.resources
+        self._general = frozenset(resources[name] for name in (CPU, MEMORY) if name in resources)
+        self._weights = {account: weight_of(account.queue) for account in books.accounts.values()}
+        self._fair: dict[Account, Sums] = {}
+        self._limits(session)
+        self._lines = {account: self._counting(account) for account in books.accounts.values()}
+        self._share_fairly()
+
+    def _limits(self, session: "Session") -> None:
+        """Ceilings from the root down, guarantees and deserved amounts held to them."""
+        books = self._books
+        for _, children in reversed(list(books.levels())):
+            for account in children:
+                below = [sum(child.guarantee[column] for child in account.children) for column in range(books.size)]
+                account.guarantee = [max(pair) for pair in zip(account.guarantee, below, strict=True)]
+        for parent, children in books.levels():
+            set_ceilings(session, children, books.total if parent is None else parent.ceiling)
+            for account in children:
+                account.deserved = [
+                    max(min(deserved, ceiling), guarantee)
+                    for deserved, ceiling, guarantee in zip(account.deserved, account.ceiling, account.guarantee, strict=True)
+                ]
+
+    def _counting(self, account: Account) -> frozenset[int]:
+        """The columns in which the deserved amount is a line. Of cpu and memory 0 is as good as unnamed."""
+        return frozenset(c for c in account.named if c not in self._general or account.deserved[c] > 0)
+
+    def _share_fairly(self) -> None:
+        books = self._books
+        for parent, children in books.levels():
+            room = books.total if parent is None or parent not in self._fair else self._fair[parent]
+            for account in children:
+                self._fair[account] = list(account.deserved)
+            weighted = [account for account in children if self._weights[account] is not None]
+            if not weighted:
+                continue
+            weighted.sort(key=lambda account: (account.queue.created_at, account.queue.name))
+            for column in range(books.size):
+                if not any(column in self._lines[account] for account in weighted):
+                    for account in weighted:
+                        self._fair[account][column] = UNLIMITED
+                    continue
+                others = sum(a.deserved[column] for a in children if self._weights[a] is None)
+                available = min(room[column], books.total[column]) - others
+                claims = [self._claim(account, column) for account in weighted]
+                for account, given in zip(weighted, divide(available, claims), strict=True):
+                    self._fair[account][column] = (
+                        max(given, account.deserved[column]) if column in self._lines[account] else UNLIMITED
+                    )
+
+    def _claim(self, account: Account, column: int) -> Claim:
+        unlimited = column not in self._lines[account]
+        return Claim(
+            deserved=UNLIMITED if unlimited else account.deserved[column],
+            wanted=min(account.ceiling[column], account.requested[column]),
+            weight=self._weights[account] or 0.0,
+            priority=account.queue.priority,
+        )
+
+    # Orders.
+
+    def queue_key(self, queue: QueueInfo) -> tuple[object, ...]:
+        """By priority, then by the used part of what it deserves; in a tree, at the highest level at which two paths differ."""
+        return tuple((-a.queue.priority, self._share(a), a.queue.created_at, a.queue.name) for a in self._books.of(queue).path)
+
+    def _share(self, account: Account) -> float:
+        if not self._lines[account]:
+            return 1.0
+        return max(share((account.allocated[c],), (account.deserved[c],)) for c in self._lines[account])
+
+    def victim_queue_key(self, claimant: QueueInfo, queue: QueueInfo) -> int:
+        """The nearest relatives first."""
+        return -_common(self._books.of(claimant), self._books.of(queue))
+
+    # Gates.
+
+    def enqueueable(self, gang: Gang) -> Vote:
+        return Vote.PERMIT if passes(self._books, self._session, gang) else Vote.REJECT
+
+    def enqueued(self, gang: Gang) -> None:
+        self._books.commit(gang, self._session)
+
+    def allocatable(self, queue: QueueInfo, member: Member) -> bool:
+        account, asked = self._books.of(queue), self._books.asked(member)
+        if not account.open or not account.leaf:
+            return False
+        return all(one.fits(one.ceiling, asked) for one in account.path) and self._may_stay(account, member, asked)
+
+    def _may_stay(self, account: Account, member: Member, asked: Asked) -> bool:
+        """Nobody can take back what a member has that may not be evicted: in annotated queues it stays within what they deserve."""
+        if member.preemptable:
+            return True
+        return all(
+            one.protected[column] + units <= one.deserved[column]
+            for one in account.path
+            if self._weights[one] is not None
+            for column, units in asked
+            if column in self._lines[one]
+        )
+
+    # Taking back.
+
+    def preemptive(self, queue: QueueInfo, member: Member) -> bool:
+        """Within its ceiling and, in something that is asked for, within what it or one of so many ancestors deserves; annotated queues: within their
+        fair share in everything."""
+        account, asked = self._books.of(queue), self._books.asked(member)
+        if (
+            not account.open
+            or not account.leaf
+            or not account.fits(account.ceiling, asked)
+            or not self._may_stay(account, member, asked)
+        ):
+            return False
+        if self._weights[account] is not None:
+            return self._within(account, self._fair[account], asked)
+        return any(self._entitled(one, asked) for one in _nearest(account.path, self._level))
+
+    def _within(self, account: Account, line: Sums, asked: Asked) -> bool:
+        return all(account.allocated[c] + units <= line[c] for c, units in asked if c in self._lines[account])
+
+    def _entitled(self, account: Account, asked: Asked) -> set[int]:
+        """Columns in which the account stays within what it deserves."""
+        return {c for c, units in asked if account.allocated[c] + units <= account.deserved[c]}
+
+    def reclaimable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
+        """Taken in this order, each one named counts."""
+        account = self._books.accounts.get(claimant.gang.queue)
+        if account is None:
+            return []
+        asked, victims = self._books.asked(claimant), []
+        with self._aside() as leave:
+            for member in candidates:
+                other = self._books.accounts.get(member.gang.queue)
+                if other is None or other is account:
+                    continue
+                units = self._books.asked(member)
+                if self._legal(account, asked, other, units):
+                    leave(other, units)
+                    victims.append(member)
+        return victims
+
+    def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member] | None:
+        """Of a whole gang the largest member speaks."""
+        if not reclaim or not claimant.members:
+            return None
+        largest = max(claimant.members, key=lambda member: sum(units for _, units in self._books.asked(member)))
+        return self.reclaimable(largest, candidates)
+
+    @contextmanager
+    def _aside(self) -> Iterator[Callable[[Account, Asked], None]]:
+        """Members leave the books for as long as the block lasts."""
+        left: list[tuple[Account, Asked]] = []
+
+        def leave(account: Account, asked: Asked) -> None:
+            left.append((account, asked))
+            for one in account.path:
+                add(one.allocated, asked, -1)
+
+        try:
+            yield leave
+        finally:
+            for account, asked in left:
+                for one in account.path:
+                    add(one.allocated, asked)
+
+    def placed(self, member: Member, row: int) -> None:
+        self._books.placed(member, row)
+
+    def displaced(self, member: Member, row: int) -> None:
+        self._books.displaced(member, row)
+
+    def _legal(self, account: Account, asked: Asked, other: Account, units: Asked) -> bool:
+        common = _common(account, other)
+        ours, theirs = account.path[common:], other.path[common:]
+        wanted = {column for column, _ in asked}
+        touched = [column for column, _ in units if column in wanted]
+        if not touched or any(
+            one.guarantee[column] and one.allocated[column] - amount < one.guarantee[column]
+            for one in theirs
+            for column, amount in units
+        ):
+            return False
+        if self._weights[account] is not None:
+            return self._over_fairly(ours, theirs, asked, touched)
+        entitled: set[int] = set().union(*(self._entitled(one, asked) for one in _nearest(account.path, self._level)))
+        touched = [column for column in touched if column in entitled]
+        return bool(touched) and all(self._over(one, one.deserved, touched) for one in _nearest(theirs, self._level))
+
+    def _over_fairly(self, ours: Sequence[Account], theirs: Sequence[Account], asked: Asked, touched: Sequence[int]) -> bool:
+        if not ours or not theirs or not all(self._within(one, self._fair[one], asked) for one in ours):
+            return False
+        own, other = ours[0], theirs[0]
+        if self._within(own, own.deserved, asked):
+            return self._over(other, other.deserved, touched)
+        return self._over(other, self._fair[other], touched)
+
+    def _over(self, account: Account, line: Sums, touched: Sequence[int]) -> bool:
+        """Whether it has more than its line in something that would be freed. What it deserves nothing of is all beyond."""
+        counting = [column for column in touched if column in self._lines[account]]
+        return not counting or any(account.allocated[column] > line[column] for column in counting)
+
+
+def _nearest(path: Sequence[Account], level: int) -> Sequence[Account]:
+    """The queue itself, and so many ancestors."""
+    return path[-1 - level :] if level < len(path) else path
+
+
+def _common(one: Account, other: Account) -> int:
+    """How many ancestors two queues share."""
+    count = 0
+    for a, b in zip(one.path, other.path, strict=False):
+        if a is not b:
+            break
+        count += 1
+    return count
+
+
+def weight_of(queue: QueueInfo) -> float | None:
+    """Its over-quota weight; None = the queue does not say. Raises InvalidRequest."""
+    text = queue.annotations.get(OVER_QUOTA_WEIGHT)
+    if text is None:
+        return None
+    try:
+        weight = float(text)
+    except ValueError as e:
+        raise InvalidRequest(f"queue {queue.name}, annotation {OVER_QUOTA_WEIGHT}: {text!r} is not a number") from e
+    if weight < 0:
+        raise InvalidRequest(f"queue {queue.name}, annotation {OVER_QUOTA_WEIGHT}: {text} is less than 0")
+    return weight

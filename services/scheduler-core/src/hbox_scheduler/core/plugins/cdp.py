@@ -1,0 +1,41 @@
+"""cdp: cool-down protection; a member that started a short while ago is no victim (reference volcano §4)."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..session.nouns import Gang, Member
+from .arguments import Arguments
+from .sla import duration_s
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+#: Annotation or label of a pod: how long it is protected, as a duration such as 600s. What is none protects nobody.
+COOLDOWN = "volcano.sh/cooldown-time"
+
+
+class Cdp:
+    """No arguments."""
+
+    name = "cdp"
+    guards = True
+
+    def __init__(self, conf: "PluginConf") -> None:
+        Arguments(conf).done()
+
+    def open(self, session: "Session") -> None:
+        self._now = session.now
+
+    def preemptable(self, claimant: Member | Gang, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
+        return [member for member in candidates if not self._cooling(member)]
+
+    reclaimable = preemptable
+
+    def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:  # noqa: ARG002
+        return self.preemptable(claimant, candidates)
+
+    def _cooling(self, member: Member) -> bool:
+        text = member.annotations.get(COOLDOWN) or member.labels.get(COOLDOWN, "")
+        cooldown_s = duration_s(text) if text else None
+        return cooldown_s is not None and member.started_at is not None and member.started_at + cooldown_s > self._now

@@ -1,0 +1,98 @@
+"""drf: dominant resource fairness among gangs; with enableHierarchy among queues of a weighted tree (reference volcano §4)."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..arrays import Floats, Ints
+from ..session.nouns import HOLDING, Gang, Member, QueueInfo, Status
+from .arguments import Arguments
+from .hierarchicaldrf import Tree
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+_EQUAL = 1e-6
+_ASKING = HOLDING | {Status.PENDING, Status.PIPELINED}
+
+
+class Drf:
+    """A gang's share is the largest part that it has of any resource of the cluster. No arguments."""
+
+    name = "drf"
+
+    def __init__(self, conf: "PluginConf") -> None:
+        Arguments(conf).done()
+        self._hierarchy = conf.hierarchy
+
+    def open(self, session: "Session") -> None:
+        self._scale: Floats = np.where((session.total > 0) & session.counted, 1.0 / np.maximum(session.total, 1), 0.0)
+        self._used = {gang: _sum(session, gang, HOLDING | {Status.PIPELINED}) for gang in session.gangs}
+        self._shares: dict[Gang, float] = {}
+        self._tree: Tree | None = None
+        self._stale = True
+        if self._hierarchy:
+            self._wanted = {gang: _sum(session, gang, _ASKING) * self._scale for gang in session.gangs}
+            self._tree = Tree(session.queues.values(), session.gangs)
+
+    def gang_key(self, gang: Gang) -> float:
+        share = self._shares.get(gang)
+        if share is None:
+            share = self._shares[gang] = self._share(self._used[gang])
+        return share
+
+    def queue_key(self, queue: QueueInfo) -> tuple[object, ...]:
+        """In a tree, at the highest level at which two paths differ: those that can grow first, then the smaller share by weight."""
+        return tuple(branch.key for branch in self._current().path(queue.name)) if self._tree is not None else ()
+
+    def preemptable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
+        """Members whose gang has no smaller share after the loss than the claimant's gang after the gain; each one named counts."""
+        own = self._share(self._used[claimant.gang] + claimant.request)
+        left: dict[Gang, Ints] = {}
+        victims: list[Member] = []
+        for member in candidates:
+            gang = member.gang
+            if gang is claimant.gang or gang not in self._used:
+                continue
+            after = left.get(gang, self._used[gang]) - member.request
+            if own <= self._share(after) + _EQUAL:
+                left[gang] = after
+                victims.append(member)
+        return victims
+
+    def reclaimable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member] | None:
+        """In a tree: members of queues that are ahead of the claimant's."""
+        if self._tree is None:
+            return None
+        tree = self._current()
+        own = [branch.key for branch in tree.path(claimant.gang.queue)]
+        return [member for member in candidates if [branch.key for branch in tree.path(member.gang.queue)] > own]
+
+    def placed(self, member: Member, row: int) -> None:  # noqa: ARG002  # the hook's signature
+        self._change(member, 1)
+
+    def displaced(self, member: Member, row: int) -> None:  # noqa: ARG002
+        self._change(member, -1)
+
+    def _change(self, member: Member, times: int) -> None:
+        used = self._used.get(member.gang)
+        if used is not None:
+            used += times * member.request
+            self._shares.pop(member.gang, None)
+            self._stale = True
+
+    def _current(self) -> Tree:
+        assert self._tree is not None
+        if self._stale:
+            self._tree.update({gang: used * self._scale for gang, used in self._used.items()}, self._wanted)
+            self._stale = False
+        return self._tree
+
+    def _share(self, used: Ints) -> float:
+        return float((used * self._scale).max(initial=0.0))
+
+
+def _sum(session: "Session", gang: Gang, statuses: frozenset[Status]) -> Ints:
+    return sum((member.request for member in gang.of(*statuses)), start=session.zeros())

@@ -1,0 +1,50 @@
+"""overcommit: the gate lets in somewhat more than the cluster has, so that pods wait ready for room (reference volcano §4)."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..arrays import Ints
+from ..session.hooks import Vote
+from ..session.nouns import HOLDING, Gang, GroupPhase
+from .arguments import Arguments
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+_DEFAULT = 1.2
+
+
+class Overcommit:
+    """Argument: overcommit-factor (1.2, which also stands in for factors below 1)."""
+
+    name = "overcommit"
+
+    def __init__(self, conf: "PluginConf") -> None:
+        arguments = Arguments(conf)
+        factor = arguments.number("overcommit-factor", _DEFAULT)
+        arguments.done()
+        self._factor = factor if factor >= 1 else _DEFAULT
+
+    def open(self, session: "Session") -> None:
+        self._session = session
+        used, self._waiting = session.zeros(), session.zeros()
+        for gang in session.gangs:
+            held = sum((member.request for member in gang.of(*HOLDING)), start=session.zeros())
+            used += held
+            if gang.phase in (GroupPhase.INQUEUE, GroupPhase.RUNNING):
+                self._waiting += np.maximum(self._minimum(gang) - held, 0)
+        self._room = np.floor(session.total * self._factor).astype(np.int64) - used
+
+    def enqueueable(self, gang: Gang) -> Vote:
+        minimum = self._minimum(gang)
+        asked = (minimum > 0) & self._session.counted
+        fits = bool((self._waiting + minimum <= self._room)[asked].all())
+        return Vote.PERMIT if fits else Vote.REJECT
+
+    def enqueued(self, gang: Gang) -> None:
+        self._waiting += self._minimum(gang)
+
+    def _minimum(self, gang: Gang) -> Ints:
+        return self._session.vector(gang.min_resources or {})

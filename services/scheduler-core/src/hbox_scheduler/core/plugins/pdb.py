@@ -1,0 +1,65 @@
+"""pdb: no more victims than the PodDisruptionBudgets allow (reference volcano §4)."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..session.nouns import Gang, Member, Status
+from .arguments import Arguments
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+
+class Pdb:
+    """What the session evicts counts against the budgets. No arguments."""
+
+    name = "pdb"
+    guards = True
+
+    def __init__(self, conf: "PluginConf") -> None:
+        Arguments(conf).done()
+
+    def open(self, session: "Session") -> None:
+        self._budgets = session.cluster.budgets
+        self._left = [budget.allowed for budget in self._budgets]
+        self._gone: set[int] = set()  # ids of members evicted in this session
+
+    def preemptable(self, claimant: Member | Gang, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
+        """Each one named counts."""
+        left, victims = list(self._left), []
+        for member in candidates:
+            mine = self._of(member)
+            if all(left[budget] > 0 for budget in mine):
+                for budget in mine:
+                    left[budget] -= 1
+                victims.append(member)
+        return victims
+
+    reclaimable = preemptable
+
+    def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:  # noqa: ARG002
+        return self.preemptable(claimant, candidates)
+
+    def placed(self, member: Member, row: int) -> None:  # noqa: ARG002
+        """Also told when an eviction is taken back."""
+        if id(member) in self._gone:
+            self._gone.discard(id(member))
+            self._count(member, 1)
+
+    def displaced(self, member: Member, row: int) -> None:  # noqa: ARG002
+        """Also told when a placement of this session is taken back: that costs no budget."""
+        if member.status is Status.RELEASING:
+            self._gone.add(id(member))
+            self._count(member, -1)
+
+    def _count(self, member: Member, times: int) -> None:
+        for budget in self._of(member):
+            self._left[budget] += times
+
+    def _of(self, member: Member) -> list[int]:
+        return [
+            number
+            for number, budget in enumerate(self._budgets)
+            if budget.namespace == member.namespace and budget.selector.items() <= member.labels.items()
+        ]

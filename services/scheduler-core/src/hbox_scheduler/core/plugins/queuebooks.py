@@ -1,0 +1,211 @@
+"""The books of queues: what each has, asks for and is held to, kept in step with every placement. Shared by `proportion` and `capacity`.
+
+What a queue has counts for all of its ancestors too. A flat policy is a tree of depth one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hbox_common.model import QueueName, QueuePhase
+
+from ..session.asking import Asked, Asking, Sums, add, pairs
+from ..session.nouns import HOLDING, Gang, GroupPhase, Member, QueueInfo, Status
+
+if TYPE_CHECKING:
+    from ..session.session import Session
+
+#: The queue that may stand above all others. It has no members and no limits but the cluster's size.
+ROOT = QueueName("root")
+
+#: More than anybody can have; small enough that sums of it stay exact.
+UNLIMITED = 1 << 60
+
+_ASKING = HOLDING | {Status.PENDING, Status.PIPELINED}
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """One queue. Amounts are `[R]` in base units."""
+
+    queue: QueueInfo
+    size: int  #: R
+    path: tuple["Account", ...] = ()  #: from the topmost ancestor below the root to the queue itself
+    children: list["Account"] = field(default_factory=list)
+    named: frozenset[int] = frozenset()  #: columns that `deserved` names
+    guarantee: Sums = field(default_factory=list)
+    deserved: Sums = field(default_factory=list)
+    ceiling: Sums = field(default_factory=list)  #: what it can have at most: capability, and what others are guaranteed
+    allocated: Sums = field(default_factory=list)
+    protected: Sums = field(
+        default_factory=list
+    )  #: of `allocated`, what nobody may take back: members that are not preemptable
+    requested: Sums = field(default_factory=list)  #: held or waited for
+    committed: Sums = field(
+        default_factory=list
+    )  #: promised at the gate: minimums of gangs that passed, and what gangs without a minimum hold
+
+    def __post_init__(self) -> None:
+        for name in ("guarantee", "deserved", "ceiling", "allocated", "protected", "requested", "committed"):
+            setattr(self, name, [0] * self.size)
+
+    @property
+    def open(self) -> bool:
+        return self.queue.phase is QueuePhase.OPEN
+
+    @property
+    def leaf(self) -> bool:
+        return not self.children
+
+    def fits(self, limit: Sums, asked: Asked) -> bool:
+        """Whether what it has and `asked` are within the limit, in the columns asked for."""
+        allocated = self.allocated
+        return all(allocated[column] + units <= limit[column] for column, units in asked)
+
+
+class QueueBooks:
+    """Accounts of all queues of a session."""
+
+    def __init__(self, session: "Session", *, hierarchy: bool) -> None:
+        self._asking: Asking = session.asking
+        self.size = len(session.total)
+        self.total: Sums = [int(units) for units in session.total]
+        self._counted = [bool(counts) for counts in session.counted]
+        self.accounts = {name: Account(queue, self.size) for name, queue in session.queues.items()}
+        self._tree(hierarchy)
+        for account in self.accounts.values():
+            account.guarantee = self._sums(session, account.queue.guarantee)
+            account.deserved = self._sums(session, account.queue.deserved)
+            resources = session.columns.resources
+            account.named = frozenset(resources[name] for name in account.queue.deserved if name in resources)
+        for gang in session.gangs:
+            account_ = self.accounts.get(gang.queue)
+            if account_ is not None:
+                self._enter(session, gang, account_)
+
+    def _sums(self, session: "Session", amounts: Mapping[str, int]) -> Sums:
+        vector = session.vector(amounts)
+        return [int(units) if counts else 0 for units, counts in zip(vector, self._counted, strict=True)]
+
+    def _tree(self, hierarchy: bool) -> None:
+        for account in self.accounts.values():
+            chain = [account]
+            while hierarchy:
+                parent = self.accounts.get(chain[-1].queue.parent or ROOT)
+                if parent is None or parent.queue.name == ROOT or parent in chain:
+                    break
+                chain.append(parent)
+            account.path = tuple(reversed(chain))
+            if len(chain) > 1:
+                chain[1].children.append(account)
+        if hierarchy and ROOT in self.accounts:
+            root = self.accounts[ROOT]
+            root.children = self.tops()
+
+    def _enter(self, session: "Session", gang: Gang, account: Account) -> None:
+        for member in gang.members:
+            if member.status in _ASKING:
+                asked = self._asking.of(member)
+                for one in account.path:
+                    add(one.requested, asked)
+                if member.status in HOLDING or member.status is Status.PIPELINED:
+                    self._hold(account, member, asked, 1)
+        if _at_the_gate(gang) and gang.phase is not GroupPhase.PENDING:
+            self.commit(gang, session)
+
+    # Questions.
+
+    def of(self, queue: QueueInfo) -> Account:
+        return self.accounts[queue.name]
+
+    def tops(self) -> list[Account]:
+        """The queues right below the root."""
+        return [account for account in self.accounts.values() if len(account.path) == 1 and account.queue.name != ROOT]
+
+    def levels(self) -> Iterator[tuple[Account | None, list[Account]]]:
+        """Parents and their children, parents first; None is the root."""
+        yield None, self.tops()
+        below = self.tops()
+        while below:
+            account = below.pop()
+            if account.children:
+                yield account, account.children
+                below.extend(account.children)
+
+    def asked(self, member: Member) -> Asked:
+        return self._asking.of(member)
+
+    # Changes.
+
+    def commit(self, gang: Gang, session: "Session") -> None:
+        """The gang passed the gate: its minimum is promised."""
+        account = self.accounts.get(gang.queue)
+        if account is None or gang.min_resources is None:
+            return
+        minimum = self.minimum(gang, session)
+        for one in account.path:
+            add(one.committed, minimum)
+
+    def minimum(self, gang: Gang, session: "Session") -> Asked:
+        vector = session.vector(gang.min_resources or {})
+        vector[~session.counted] = 0
+        return pairs(vector)
+
+    def placed(self, member: Member, row: int) -> None:  # noqa: ARG002  # the hook's signature
+        account = self.accounts.get(member.gang.queue)
+        if account is not None:
+            self._hold(account, member, self._asking.of(member), 1)
+
+    def displaced(self, member: Member, row: int) -> None:  # noqa: ARG002
+        account = self.accounts.get(member.gang.queue)
+        if account is not None:
+            self._hold(account, member, self._asking.of(member), -1)
+
+    def _hold(self, account: Account, member: Member, asked: Asked, times: int) -> None:
+        gate = not _at_the_gate(member.gang)
+        for one in account.path:
+            allocated = one.allocated
+            for column, units in asked:
+                allocated[column] += times * units
+            if not member.preemptable:
+                add(one.protected, asked, times)
+            if gate:
+                add(one.committed, asked, times)
+
+
+def _at_the_gate(gang: Gang) -> bool:
+    """Whether the gang counts at the gate with its minimum, whatever it holds: it may have lost members, and may hold more that can be taken back."""
+    return gang.min_resources is not None and gang.phase in (GroupPhase.PENDING, GroupPhase.INQUEUE, GroupPhase.RUNNING)
+
+
+def set_ceilings(session: "Session", accounts: Sequence[Account], room: Sums) -> None:
+    """What each of these siblings can have at most: the room `[R]` above them without what others are guaranteed, and its capability where that is less."""
+    for column, total in enumerate(room):
+        guaranteed = sum(account.guarantee[column] for account in accounts)
+        for account in accounts:
+            account.ceiling[column] = max(0, total - guaranteed + account.guarantee[column])
+    limit(session, accounts)
+
+
+def limit(session: "Session", accounts: Sequence[Account]) -> None:
+    """Lower the ceilings to the capabilities; a resource that a capability does not name is not limited."""
+    resources = session.columns.resources
+    for account in accounts:
+        for name, units in account.queue.capability.items():
+            if name in resources:
+                column = resources[name]
+                account.ceiling[column] = min(account.ceiling[column], units)
+
+
+def passes(books: QueueBooks, session: "Session", gang: Gang) -> bool:
+    """Whether the gang's minimum fits beside what the queue and all above it have promised."""
+    account = books.accounts.get(gang.queue)
+    if account is None or not account.open or not account.leaf:
+        return False
+    minimum = books.minimum(gang, session)
+    return all(one.committed[column] + units <= one.ceiling[column] for one in account.path for column, units in minimum)
+
+
+def share(allocated: Sequence[int], deserved: Sequence[float]) -> float:
+    """The largest part of what is deserved that is in use; all of it where nothing is deserved and something is used."""
+    return max((a / d if d > 0 else 1.0 for a, d in zip(allocated, deserved, strict=True) if d > 0 or a > 0), default=0.0)

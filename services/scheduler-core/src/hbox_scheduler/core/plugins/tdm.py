@@ -1,0 +1,132 @@
+"""tdm: nodes that are lent by the hour. Inside its window a revocable zone takes members that may be taken away; outside they have to leave
+(reference volcano §4).
+
+Volcano evicts once per `tdm.evict.period`; a session has no memory of earlier ones, and needs none: what is away already counts against a gang's
+budget, so that repeating changes nothing.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hbox_common.errors import InvalidRequest
+
+from ..arrays import Bools, Floats
+from ..explain.labels import Label
+from ..session.nouns import Gang, Member, Status
+from ..state import Columns
+from .arguments import Arguments
+from .sla import duration_s
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+#: Label of a node: its zone. Annotation of a pod or its gang: `*` = may run in revocable zones.
+ZONE = "volcano.sh/revocable-zone"
+
+PREEMPTABLE = "volcano.sh/preemptable"
+MIN_AVAILABLE = "volcano.sh/jdb-min-available"
+MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
+
+_PERIOD = "tdm.evict.period"
+_WINDOW = "tdm.revocable-zone."
+_SCORE = 100.0
+_WITHOUT_BUDGET = 1
+
+
+class Tdm:
+    """Arguments: tdm.revocable-zone.<zone>, a window such as 22:00-6:00 in UTC (from and to equal: all day), and tdm.evict.period."""
+
+    name = "tdm"
+    guards = True
+
+    def __init__(self, conf: "PluginConf") -> None:
+        arguments = Arguments(conf)
+        self._windows = {zone: _window(zone, str(text)) for zone, text in arguments.starting(_WINDOW).items()}
+        period = arguments.text(_PERIOD, "1m")
+        arguments.done()
+        if duration_s(period) is None:
+            raise InvalidRequest(f"plugin tdm, argument {_PERIOD}: {period!r} is not a duration", hint="write it as 1m")
+
+    def open(self, session: "Session") -> None:
+        now = datetime.fromtimestamp(session.now, UTC)
+        minute = 60 * now.hour + now.minute
+        self._open = {zone for zone, (start, end) in self._windows.items() if _inside(minute, start, end)}
+        column = session.columns.descriptions.column(ZONE)
+        by_code = [str(value or "") for value in column.values]
+        self._zones = [by_code[code] for code in column.codes[: session.columns.size].tolist()]
+        self._revocable: Bools = np.array([bool(zone) for zone in self._zones], dtype=np.bool_)
+        self._lent: Bools = np.array([zone in self._open for zone in self._zones], dtype=np.bool_)
+
+    def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002  # the hook's signature
+        """Who may not be taken away does not come into a zone; nobody comes into one that is closed."""
+        yield Label.REVOCABLE_ZONE, self._revocable & ~self._lent if _may_be_lent_to(member) else self._revocable
+
+    def score(self, member: Member, books: Columns) -> Floats | None:  # noqa: ARG002
+        return np.where(self._lent, _SCORE, 0.0) if _may_be_lent_to(member) else None
+
+    def preemptable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
+        """Nobody for those who may run in zones; for others members outside of zones, within their gangs' budgets."""
+        if _may_be_lent_to(claimant):
+            return []
+        return _within_budgets([member for member in candidates if member.row >= 0 and not self._revocable[member.row]])
+
+    def victims(self, members: Sequence[Member]) -> list[Member]:
+        """Members that may be taken away, on nodes of closed zones, within their gangs' budgets."""
+        closed = self._revocable & ~self._lent
+        return _within_budgets([m for m in members if m.preemptable and m.row >= 0 and closed[m.row]])
+
+
+def _within_budgets(members: Sequence[Member]) -> list[Member]:
+    by_gang: dict[Gang, list[Member]] = defaultdict(list)
+    for member in members:
+        by_gang[member.gang].append(member)
+    chosen = {id(member) for gang, own in by_gang.items() for member in own[: budget(gang)]}
+    return [member for member in members if id(member) in chosen]
+
+
+def budget(gang: Gang) -> int:
+    """How many running members of a gang may be taken now."""
+    running, size = gang.count(Status.RUNNING), len(gang.members)
+    if text := gang.annotations.get(MAX_UNAVAILABLE, ""):
+        away = size - gang.count(Status.SUCCEEDED, Status.FAILED) - running
+        return max(0, _part(gang, MAX_UNAVAILABLE, text, size) - away)
+    if text := gang.annotations.get(MIN_AVAILABLE, ""):
+        return max(0, running - _part(gang, MIN_AVAILABLE, text, size))
+    return _WITHOUT_BUDGET
+
+
+def _part(gang: Gang, key: str, text: str, size: int) -> int:
+    """A number, or a percentage of `size`, rounded up."""
+    try:
+        return -(-int(text[:-1]) * size // 100) if text.endswith("%") else int(text)
+    except ValueError as e:
+        raise InvalidRequest(f"gang {gang.id}, annotation {key}: {text!r} is neither a number nor a percentage") from e
+
+
+def _may_be_lent_to(member: Member) -> bool:
+    zone = member.annotations.get(ZONE, member.gang.annotations.get(ZONE))
+    if zone is not None:
+        return zone == "*"
+    return member.annotations.get(PREEMPTABLE, member.gang.annotations.get(PREEMPTABLE)) == "true"
+
+
+def _window(zone: str, text: str) -> tuple[int, int]:
+    """Minutes of the day."""
+    try:
+        start, end = (datetime.strptime(part.strip(), "%H:%M").replace(tzinfo=UTC) for part in text.split("-"))
+    except ValueError as e:
+        raise InvalidRequest(
+            f"plugin tdm, argument {_WINDOW}{zone}: {text!r} is not a window", hint="write it as 22:00-6:00"
+        ) from e
+    return 60 * start.hour + start.minute, 60 * end.hour + end.minute
+
+
+def _inside(minute: int, start: int, end: int) -> bool:
+    if start == end:
+        return True
+    return start <= minute < end if start < end else minute >= start or minute < end

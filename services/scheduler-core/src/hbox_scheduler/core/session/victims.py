@@ -1,0 +1,385 @@
+"""Who has to leave so that the members of a gang get places: the search that preempt and reclaim share.
+
+For each member every node is rated by who would have to leave it: the members that are taken there first, in their order, until what is lacking is freed.
+The node where those least to be spared leave comes first: by queue and priority, then by how many are lost, then by the order of service. Ratings are made
+with arrays over all nodes once, and anew only for nodes that changed, so that a gang of equal members costs one pass.
+
+A node is then tried in earnest, in the statement: the plugins have to agree to each victim on the state as it then is, and the member has to fit by
+every rule with them gone. Who turns out not to be needed stays. What fails is taken back.
+
+Members are taken one by one where their gang can spare them, else with all that is left of it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from ..arrays import Bools, Ints
+from ..explain.labels import Label
+from .nouns import EVICTABLE, Gang, Member, QueueInfo
+from .placing import Placing
+from .pool import Pool
+from .statement import Statement
+
+if TYPE_CHECKING:
+    from .session import Session
+
+#: Of candidates those that may be evicted for the claimant, all of them together.
+Legal: TypeAlias = Callable[[Member, Sequence[Member]], list[Member]]
+
+#: What a filter says against a node that those who leave may change.
+RESOLVABLE = frozenset(
+    {
+        Label.NODE_PORTS_TAKEN,
+        Label.POD_ANTI_AFFINITY,
+        Label.POD_ANTI_AFFINITY_OF_OTHERS,
+        Label.SPREAD_SKEW,
+        Label.NODE_GROUP_LIMIT,
+        Label.PROPORTION_KEPT,
+    }
+)
+
+#: Nodes that may fail in a row before whole queues are asked for a legal victim at all.
+_PATIENCE = 8
+
+#: Queue and priority, members lost, order of service, node row.
+Rating: TypeAlias = tuple[int, int, int, int]
+
+
+@dataclass(slots=True)
+class Kind:
+    """What equal members of the claimant share during its search."""
+
+    columns: Ints  #: of the request
+    request: Ints
+    allowed: Bools  #: `[N]` no filter speaks against the node
+    resolvable: Bools  #: `[N]` filters speak against it, but evictions may change that
+    settled: bool  #: filters need not be asked again
+    ratings: list[Rating] | None = None  #: heap of nodes that may do; None = to be made
+    current: dict[int, Rating] = field(default_factory=dict)  #: row -> its rating
+    failed: bool = False
+
+
+class Search:
+    """One gang's search on one statement. What a member gets stays in the statement; what did not work out left no trace."""
+
+    def __init__(
+        self, session: "Session", statement: Statement, gang: Gang, pool: Pool, *, eligible: Bools, legal: Legal, reason: str
+    ) -> None:
+        """eligible: `[V]`, members of the pool that may be looked at, of those that are still there."""
+        self._session = session
+        self._statement = statement
+        self._gang = gang
+        self._queue: QueueInfo = session.queues[gang.queue]
+        self._pool = pool
+        self._eligible = eligible & pool.standing
+        self._legal = legal
+        self._reason = reason
+        self._placing = Placing(session)
+        self._kinds: dict[object, Kind] = {}
+        self._order: list[int] = []
+        self._failures = 0
+        self._sort()
+
+    def serve(self, member: Member) -> bool:
+        """Find a place for a pending member, evicting whom it takes. Whether it has one."""
+        kind = self._kind(member)
+        if kind.failed:
+            return False
+        if self._session.allocatable(self._queue, member) and self._take_free(member, kind):
+            return True
+        if not self._eligible.any():
+            kind.failed = True
+            return False
+        if self._sort():
+            for one in self._kinds.values():
+                one.ratings = None
+        if kind.ratings is None:
+            self._rate_all(kind)
+        while (row := self._next(kind)) is not None:
+            if self._try(member, kind, row):
+                self._failures = 0
+                self._rate_again(self._touched)
+                return True
+            kind.current.pop(row, None)
+            self._failures += 1
+            if self._failures == _PATIENCE:
+                self._ask_queues(member)
+                self._rate_all(kind)
+        kind.failed = True
+        return False
+
+    def discard(self) -> None:
+        """As if the search had not been."""
+        self._undo(0)
+
+    # What is where.
+
+    def _kind(self, member: Member) -> Kind:
+        settled = self._settled(member)
+        labels = () if settled else tuple(sorted(member.labels.items()))
+        key = (id(member.task), member.namespace, member.preemptable, member.wishes, labels)
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = self._new_kind(member, settled)
+        return kind
+
+    def _settled(self, member: Member) -> bool:
+        """Whether what the filters say about it stays true whoever comes or goes; those that do not say so have to be asked again."""
+        plugins = (plugin for plugin, _ in self._session.filters())
+        return not member.task.ports and all(hasattr(plugin, "settled") and plugin.settled(member) for plugin in plugins)
+
+    def _new_kind(self, member: Member, settled: bool) -> Kind:
+        columns = self._session.columns
+        hard, soft = ~columns.alive[: columns.size], np.zeros(columns.size, dtype=np.bool_)
+        for _, hook in self._session.filters():
+            for label, fails in hook(member, columns):
+                if label in RESOLVABLE:
+                    soft |= fails
+                else:
+                    hard |= fails
+        amount = member.task.amount
+        return Kind(
+            columns=np.array([column for column, _ in amount], dtype=np.int64),
+            request=np.array([units for _, units in amount], dtype=np.int64),
+            allowed=~hard & ~soft,
+            resolvable=~hard & soft,
+            settled=settled,
+        )
+
+    def _lacking(self, kind: Kind, rows: slice | int) -> Ints:
+        """`[C, n]` or `[C]`: what is missing of the request once all that leaves has left."""
+        columns, c = self._session.columns, kind.columns
+        free = columns.allocatable[c, rows] - columns.used[c, rows] + columns.leaving[c, rows]
+        return (kind.request[:, None] if isinstance(rows, slice) else kind.request) - free
+
+    def _take_free(self, member: Member, kind: Kind) -> bool:
+        rows = slice(0, self._session.columns.size)
+        free = kind.allowed & (self._lacking(kind, rows) <= 0).all(axis=0)
+        if not free.any():
+            return False
+        room = self._placing.find(member, free)
+        if room is None:
+            return False
+        self._statement.pipeline(member, room.row, room.slices)
+        if kind.ratings is not None:
+            self._rate_again({room.row})
+        return True
+
+    # Ratings.
+
+    def _sort(self) -> bool:
+        """Bring the pool into the order in which its members are taken now. Whether that changed."""
+        session, pool = self._session, self._pool
+        queues = session.queues
+        known = [code for code, name in enumerate(pool.queues) if name in queues]
+        known.sort(key=lambda code: session.queue_key(queues[pool.queues[code]]), reverse=True)
+        known.sort(key=lambda code: session.victim_queue_key(self._queue, queues[pool.queues[code]]))
+        if self._order == known and known:
+            return False
+        self._order = known
+        position = np.full(len(pool.queues), len(pool.queues), dtype=np.int64)
+        position[known] = np.arange(len(known))
+        _, priority = np.unique(pool.priority, return_inverse=True)
+        ranks = np.lexsort((np.arange(pool.size), position[pool.queue]))
+        self._rank = np.empty(pool.size, dtype=np.int64)
+        self._rank[ranks] = np.arange(pool.size)
+        self._level = position[pool.queue] * (int(priority.max(initial=0)) + 1) + priority
+        self._by_row = np.lexsort((self._rank, pool.rows))
+        size = self._session.columns.size
+        self._starts = np.searchsorted(pool.rows[self._by_row], np.arange(size + 1)).tolist()
+        return True
+
+    def _rate_all(self, kind: Kind) -> None:
+        size = self._session.columns.size
+        kind.ratings = self._rate(kind, 0, size)
+        kind.current = {rating[3]: rating for rating in kind.ratings}
+        heapify(kind.ratings)
+
+    def _rate_again(self, rows: set[int]) -> None:
+        for kind in self._kinds.values():
+            if kind.ratings is None:
+                continue
+            for row in rows:
+                kind.current.pop(row, None)
+                for rating in self._rate(kind, row, row + 1):
+                    kind.current[row] = rating
+                    heappush(kind.ratings, rating)
+
+    def _rate(self, kind: Kind, first: int, last: int) -> list[Rating]:
+        """Ratings of the rows from `first` to before `last` on which those who may be taken free enough."""
+        pool = self._pool
+        who = self._by_row[self._starts[first] : self._starts[last]]
+        who = who[self._eligible[who]]
+        who = who[(kind.allowed | kind.resolvable)[pool.rows[who]]]
+        if not len(who):
+            return []
+        lacking = self._lacking(kind, slice(first, last)).T[pool.rows[who] - first]
+        amounts = pool.amounts[who[:, None], kind.columns[None, :]]
+        helps = ((amounts > 0) & (lacking > 0)).any(axis=1) | (lacking <= 0).all(axis=1)
+        who, lacking, amounts = who[helps], lacking[helps], amounts[helps]
+        if not len(who):
+            return []
+        rows = pool.rows[who]
+        begins = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]])
+        lengths = np.diff(np.r_[begins, len(rows)])
+        before = np.repeat(begins, lengths)
+        freed = np.cumsum(amounts, axis=0)
+        freed -= (freed - amounts)[before]
+        harm = np.cumsum(pool.harm[who])
+        harm -= (harm - pool.harm[who])[before]
+        enough = np.where((freed >= lacking).all(axis=1), np.arange(len(who)), len(who))
+        at = np.minimum.reduceat(enough, begins)
+        at = at[at < len(who)]
+        last_ones = who[at]
+        return list(
+            zip(
+                self._level[last_ones].tolist(),
+                harm[at].tolist(),
+                self._rank[last_ones].tolist(),
+                rows[at].tolist(),
+                strict=True,
+            )
+        )
+
+    def _next(self, kind: Kind) -> int | None:
+        assert kind.ratings is not None
+        while kind.ratings:
+            rating = heappop(kind.ratings)
+            if kind.current.get(rating[3]) == rating:
+                return rating[3]
+        return None
+
+    def _ask_queues(self, member: Member) -> None:
+        """Leave out queues of which nobody may be taken: what is not legal now will not become it while more is taken."""
+        pool = self._pool
+        for code in self._order:
+            mine = np.flatnonzero(self._eligible & (pool.queue == code))
+            if len(mine) and not self._legal(member, [pool.members[i] for i in mine.tolist()]):
+                self._eligible[mine] = False
+
+    # In earnest.
+
+    def _try(self, member: Member, kind: Kind, row: int) -> bool:
+        mark = self._statement.mark()
+        self._touched = {row}
+        who = self._by_row[self._starts[row] : self._starts[row + 1]]
+        members = [self._pool.members[i] for i in who[self._eligible[who]].tolist()]
+        lacking = dict(zip(kind.columns.tolist(), self._lacking(kind, row).tolist(), strict=True))
+        units = None if kind.resolvable[row] else self._few(member, members, lacking)
+        if units is not None:
+            for one in units:
+                self._evict(one)
+            if self._fits(member, kind, row):
+                return self._place(member, row)
+            self._undo(mark)
+        bundles = self._one_by_one(member, kind, row, members)
+        if bundles is None:
+            self._undo(mark)
+            return False
+        self._spare(member, kind, row, mark, bundles)
+        return self._place(member, row)
+
+    def _few(self, member: Member, members: Sequence[Member], lacking: dict[int, int]) -> list[Member] | None:
+        """The first members that free what is lacking, none of them in vain, if all of them may go; None = it is not as simple as that."""
+        left = {column: units for column, units in lacking.items() if units > 0}
+        chosen: list[Member] = []
+        short = dict(left)
+        for one in members:
+            if not short:
+                break
+            frees = [(column, units) for column, units in one.task.amount if column in short]
+            if not frees:
+                continue
+            chosen.append(one)
+            for column, units in frees:
+                short[column] -= units
+                if short[column] <= 0:
+                    del short[column]
+        if short or not chosen:
+            return None
+        sums = dict.fromkeys(left, 0)
+        for one in chosen:
+            for column, units in one.task.amount:
+                if column in sums:
+                    sums[column] += units
+        for one in chosen[-2::-1]:
+            frees = [(column, units) for column, units in one.task.amount if column in sums]
+            if all(sums[column] - units >= left[column] for column, units in frees):
+                chosen.remove(one)
+                for column, units in frees:
+                    sums[column] -= units
+        return chosen if len(self._legal(member, chosen)) == len(chosen) else None
+
+    def _one_by_one(self, member: Member, kind: Kind, row: int, members: Sequence[Member]) -> list[list[Member]] | None:
+        """Evict, in their order, until the member fits. Returns those who went, by who had to go together; None = it does not fit."""
+        bundles: list[list[Member]] = []
+        fits = self._fits(member, kind, row)
+        for one in members:
+            if fits:
+                break
+            if one.status not in EVICTABLE:
+                continue
+            lacking = dict(zip(kind.columns.tolist(), self._lacking(kind, row).tolist(), strict=True))
+            if any(units > 0 for units in lacking.values()) and not any(
+                lacking.get(column, 0) > 0 for column, _ in one.task.amount
+            ):
+                continue
+            bundle = [one]
+            if not self._legal(member, bundle):
+                bundle = self._pool.of(one.gang)
+                if len(bundle) < 2 or len(self._legal(member, bundle)) < len(bundle):
+                    continue
+            for victim in bundle:
+                self._evict(victim)
+            bundles.append(bundle)
+            fits = self._fits(member, kind, row)
+        return bundles if fits and bundles else None
+
+    def _spare(self, member: Member, kind: Kind, row: int, mark: int, bundles: list[list[Member]]) -> None:
+        """Take back who is not needed, those most to be spared first."""
+        needed = list(bundles)
+        for bundle in bundles[-2::-1]:
+            self._undo(mark)
+            rest = [one for one in needed if one is not bundle]
+            self._evict_all(rest)
+            if self._fits(member, kind, row):
+                needed = rest
+        self._undo(mark)
+        self._evict_all(needed)
+
+    def _evict_all(self, bundles: Sequence[Sequence[Member]]) -> None:
+        for bundle in bundles:
+            for victim in bundle:
+                self._evict(victim)
+
+    def _evict(self, victim: Member) -> None:
+        self._touched.add(victim.row)
+        position = self._pool.position[id(victim)]
+        self._eligible[position] = self._pool.standing[position] = False
+        self._statement.evict(victim, claimant=self._gang, reason=self._reason)
+
+    def _undo(self, mark: int) -> None:
+        for done in self._statement.operations[mark:]:
+            position = self._pool.position.get(id(done.member))
+            if position is not None:
+                self._eligible[position] = self._pool.standing[position] = True
+        self._statement.rollback(mark)
+
+    def _fits(self, member: Member, kind: Kind, row: int) -> bool:
+        session = self._session
+        if (self._lacking(kind, row) > 0).any() or not session.allocatable(self._queue, member):
+            return False
+        if not self._placing.cards_fit(member, row):
+            return False
+        if kind.settled:
+            return True
+        books = session.columns.future()
+        return not any(fails[row] for _, hook in session.filters() for _, fails in hook(member, books))
+
+    def _place(self, member: Member, row: int) -> bool:
+        self._statement.pipeline(member, row, self._placing.future_slices(member, row))
+        return True
