@@ -17,7 +17,7 @@ from hbox_common.events import (
     PodsObserved,
 )
 from hbox_common.kube import EVENTS, PODGROUPS, PODS
-from hbox_common.model import CardSlice, Job, PodPhase
+from hbox_common.model import CardSlice, Job, JobId, PodPhase
 from hbox_jobs.app import run
 from hbox_jobs.settings import JobControllerSettings
 
@@ -158,6 +158,15 @@ async def test_a_restart_repeats_no_phase(kube: Kube, bus: Bus, kubeconfig: Path
             await kube.delete_pod("stays")
             await until(lambda: ("stays", "deleted") in named(heard[said:]))
         assert sorted(named(heard[said:])) == [("goes-on", "bound"), ("new", "pending"), ("stays", "deleted")]
+
+
+async def test_after_the_clock_went_back_its_revisions_are_higher_all_the_same(kube: Kube, bus: Bus, settings: Any) -> None:
+    future = 2**60
+    await bus.publish(JobsWithdrawn(jobs=(JobId("gone"),), revisions=(future,)), "0")
+    async with running(run, settings), listening(bus, JobsPending) as heard:
+        await kube.pod("a")
+        await until(lambda: "a" in latest(heard))
+        assert latest(heard)["a"].revision > future
 
 
 async def test_whoever_asks_gets_all_jobs_and_pods_in_pages(kube: Kube, bus: Bus, settings: Any) -> None:

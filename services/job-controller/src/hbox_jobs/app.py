@@ -16,7 +16,9 @@ from hbox_common.events import (
     JobPhase,
     JobPhaseChanged,
     JobsAsked,
+    JobsPending,
     JobsWaiting,
+    JobsWithdrawn,
     OutcomesObserved,
 )
 from hbox_common.kube import PODGROUPS, PODS, PRIORITYCLASSES, Delta, DeltaKind, Informer, KubeClient
@@ -24,7 +26,7 @@ from hbox_common.model import JobId, PodUid
 from hbox_common.runtime import Condition, Health
 
 from . import metrics
-from .adapters.announcer import RETRY_S, Announcer, pages
+from .adapters.announcer import RETRY_S, SHARD, Announcer, last_revision, pages
 from .adapters.objects import PodReader, group_view
 from .adapters.paced import BUSY_SHARE, PATIENCE_S, paced
 from .adapters.traces import JobTraces, trace_of
@@ -102,8 +104,10 @@ class JobController:
             self._volumes.start(group)
             group.create_task(self._watch_health())
             group.create_task(self._bus.serve(JobsAsked, self._answer))
+            resumed = group.create_task(self._resume())
             for informer in self._informers.values():
                 await informer.synced.wait()
+            await resumed
             log.info("synced", extra=dict(self.jobs.counts()))
             group.create_task(self._announcer.run())
             group.create_task(self._bus.follow([JobsWaiting], self._on_waiting, start=Start.NEW, on_gap=self._streams_lost))
@@ -112,6 +116,20 @@ class JobController:
             group.create_task(self._phases())
             for task in self._feedback_tasks():
                 group.create_task(task)
+
+    async def _resume(self) -> None:
+        """Revisions go on above those of earlier processes."""
+        while True:
+            try:
+                said = [*await self._bus.last(JobsPending, [(SHARD,)]), *await self._bus.last(JobsWithdrawn, [(SHARD,)])]
+            except Unavailable as e:
+                log.warning("the last revision is not known yet: %s", e)
+                await asyncio.sleep(RETRY_S)
+            except InvalidRequest as e:
+                log.warning("the last revision cannot be read: %s", e)
+                return None
+            else:
+                return self.jobs.resume(max((last_revision(delivery.event) for delivery in said), default=0))
 
     # --- Kubernetes in
 

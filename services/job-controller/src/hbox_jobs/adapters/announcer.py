@@ -136,6 +136,16 @@ def pages(asked: JobsAsked, jobs: Jobs, *, complete: bool) -> Iterator[JobsPage]
     return iter(wanted or [JobsPage(complete=complete)])
 
 
+def last_revision(event: Event) -> int:
+    """The highest revision that a message of ours says; 0 where it says none."""
+    match event:
+        case JobsPending(jobs=jobs):
+            return max((job.revision for job in jobs), default=0)
+        case JobsWithdrawn(revisions=revisions):
+            return max(revisions, default=0)
+    return 0
+
+
 def _chunks(items: Sequence[T], weights: Sequence[int]) -> list[list[T]]:
     """Items in order, at most PAGE_ITEMS and, unless one alone has more, PAGE_PODS of weight together."""
     chunks: list[list[T]] = []

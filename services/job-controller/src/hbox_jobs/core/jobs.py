@@ -76,6 +76,10 @@ class Jobs:
         self._revision = 0
         self.phases: deque[JobPhaseChanged] = deque(maxlen=MAX_PHASES)
 
+    def resume(self, revision: int) -> None:
+        """Revisions up to this one were said by earlier processes: the clock may have gone back since."""
+        self._revision = max(self._revision, revision)
+
     # --- what Kubernetes says
 
     def pod(self, new: PodView, now: float) -> None:
