@@ -1,0 +1,50 @@
+"""Progress of many runs, on standard error: a bar where a person watches, a line every few seconds otherwise."""
+
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+_EVERY_S = 5.0
+
+
+class Runs:
+    """Call it after each run; as a context it shows and takes away the bar."""
+
+    def __init__(self, total: int, what: str) -> None:
+        self._total, self._what = total, what
+        self._done = 0
+        self._began = self._told_at = time.monotonic()
+        self._bars: Any = None
+        self._bar: Any = None
+
+    def __enter__(self) -> Self:
+        if sys.stderr.isatty():
+            from rich import progress as rich  # noqa: PLC0415  only where somebody watches
+            from rich.console import Console  # noqa: PLC0415
+
+            self._bars = rich.Progress(
+                rich.TextColumn("{task.description}"),
+                rich.BarColumn(),
+                rich.MofNCompleteColumn(),
+                rich.TimeElapsedColumn(),
+                rich.TimeRemainingColumn(),
+                console=Console(stderr=True),
+                refresh_per_second=4,
+            )
+            self._bar = self._bars.add_task(self._what, total=self._total)
+            self._bars.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._bars is not None:
+            self._bars.stop()
+
+    def __call__(self) -> None:
+        self._done += 1
+        now = time.monotonic()
+        if self._bars is not None:
+            self._bars.update(self._bar, completed=self._done)
+        elif now - self._told_at >= _EVERY_S or self._done == self._total:
+            self._told_at = now
+            print(f"{now - self._began:5.0f} s  {self._what} {self._done}/{self._total}", file=sys.stderr, flush=True)
