@@ -165,7 +165,7 @@ def test_requests_are_counted_as_kubernetes_counts_them() -> None:
         "overhead": {"cpu": "100m"},
     }
     read = read_pod({"metadata": {"uid": "u", "name": "p", "namespace": "x"}, "spec": spec})
-    assert read.requests == {"cpu": 3350, "memory": 1024, "pods": 1}
+    assert read.requests == {"cpu": 3350, "memory": 2**30, "pods": 1}
 
 
 def test_cards_are_read_in_all_forms_that_nodes_have() -> None:

@@ -24,6 +24,7 @@ from hbox_common.model import (
     request_units,
     validate_claim,
 )
+from hbox_common.model.resources import MOST
 
 
 @pytest.mark.parametrize(
@@ -52,9 +53,18 @@ def test_what_kubernetes_would_refuse_is_refused(text: str) -> None:
         parse_quantity(text)
 
 
+def test_memory_is_compared_to_the_byte_as_kubernetes_does() -> None:
+    assert 10 * request_units("memory", "1G") == capacity_units("memory", "10G") == 10**10
+    assert request_units("ephemeral-storage", "1Ki") == 1024
+
+
+def test_amounts_beyond_all_measure_are_one_amount() -> None:
+    assert request_units("memory", "9Ei") == capacity_units("cpu", "1e18") == MOST
+
+
 def test_rounding_never_over_books() -> None:
-    assert request_units("memory", "1") == 1
-    assert capacity_units("memory", "2097151") == 1
+    assert request_units("memory", "1500m") == 2
+    assert capacity_units("memory", "1500m") == 1
     assert request_units("cpu", "0.0001") == 1
     assert capacity_units("cpu", "1.9999") == 1999
     with pytest.raises(InvalidRequest, match="negative"):

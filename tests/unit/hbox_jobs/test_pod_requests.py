@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model.resources import GIB
 from hbox_jobs.core.requests import Container, pod_requests
 
 
@@ -15,13 +16,13 @@ def c(requests: Any = None, *, limits: Any = None, sidecar: Any = False, name: s
 @pytest.mark.parametrize(
     ("containers", "init", "requests"),
     [
-        ([c({"cpu": "500m", "memory": "1Gi"})], [], {"cpu": 500, "memory": 1024}),
+        ([c({"cpu": "500m", "memory": "1Gi"})], [], {"cpu": 500, "memory": GIB}),
         ([c({"cpu": "1"}), c({"cpu": 2})], [], {"cpu": 3000}),
         ([c({"cpu": "1"})], [c({"cpu": "4"}), c({"cpu": "3"})], {"cpu": 4000}),
         ([c({"cpu": "1"})], [c({"cpu": "1"}, sidecar=True)], {"cpu": 2000}),
         ([c({"cpu": "1"})], [c({"cpu": "1"}, sidecar=True), c({"cpu": "3"})], {"cpu": 4000}),
         ([c({"cpu": "1"})], [c({"cpu": "3"}), c({"cpu": "1"}, sidecar=True)], {"cpu": 3000}),
-        ([c({"cpu": "1"})], [c({"memory": "1Gi"})], {"cpu": 1000, "memory": 1024}),
+        ([c({"cpu": "1"})], [c({"memory": "1Gi"})], {"cpu": 1000, "memory": GIB}),
         ([c({"cpu": "1"}, limits={"cpu": "4", "nvidia.com/gpu": 2})], [], {"cpu": 1000, "nvidia.com/gpu": 2}),
         ([c({"cpu": "0", "nvidia.com/gpu": "0"})], [], {}),
         ([c()], [], {}),
@@ -33,7 +34,7 @@ def test_a_pod_takes_what_kubernetes_computes(containers: Any, init: Any, reques
 
 def test_overhead_comes_on_top_and_pod_level_requests_replace_the_containers() -> None:
     taken = pod_requests([c({"cpu": "1", "memory": "1Gi"})], overhead={"cpu": "250m"}, pod_level={"memory": "4Gi"})
-    assert taken == {"cpu": 1250, "memory": 4096, "pods": 1}
+    assert taken == {"cpu": 1250, "memory": 4 * GIB, "pods": 1}
 
 
 def test_parts_of_cards_are_not_left_in_the_requests() -> None:

@@ -32,7 +32,13 @@ def test_a_node_is_read_in_base_units_with_labels_taints_conditions_and_cards() 
         ),
         Generation(7),
     ).state
-    assert node.allocatable == {"cpu": 63500, "memory": 527360, "nvidia.com/gpu": 8, "pods": 110, "ephemeral-storage": 1048576}
+    assert node.allocatable == {
+        "cpu": 63500,
+        "memory": 527360 * 2**20,
+        "nvidia.com/gpu": 8,
+        "pods": 110,
+        "ephemeral-storage": 2**40,
+    }
     assert node.taints == (Taint("gpu", "yes", TaintEffect.NO_SCHEDULE),)
     assert (node.ready, node.unschedulable, node.cordoned_by, node.generation) == (True, True, "health-monitor", 7)
     assert node.conditions == {"Ready": "True", "DiskPressure": "False"}
@@ -68,7 +74,7 @@ def test_a_broken_register_leaves_the_node_without_cards_and_with_a_warning_cond
 
 def test_an_unreadable_amount_promises_nothing_and_is_named() -> None:
     reading = read_node(facts(allocatable={"cpu": "many", "memory": "1Gi"}), Generation(0))
-    assert reading.state.allocatable == {"memory": 1024}
+    assert reading.state.allocatable == {"memory": 2**30}
     assert "cpu" in reading.warnings[0]
 
 

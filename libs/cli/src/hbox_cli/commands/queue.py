@@ -20,7 +20,7 @@ COLUMNS = (
     Column("USED", lambda q: cards_of(q["used"]) or 0),
     Column("PENDING", lambda q: q["pendingJobs"]),
     Column("CPU", lambda q: f"{q['used'].get('cpu', 0) / 1000:g}", wide=True),
-    Column("MEM-GIB", lambda q: q["used"].get("memory", 0) // 1024, wide=True),
+    Column("MEM-GIB", lambda q: q["used"].get("memory", 0) // 2**30, wide=True),
 )
 
 

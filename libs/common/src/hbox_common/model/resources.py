@@ -1,7 +1,8 @@
 """Amounts of resources: integers in base units, by Kubernetes' resource names.
 
-Base units: `cpu` in thousandths of a core, `memory` and `ephemeral-storage` in MiB, all else as counted. Requests are rounded up and
-capacities down, so that rounding can never over-book a node.
+Base units: `cpu` in thousandths of a core, `memory` and `ephemeral-storage` in bytes, all else as counted: whole numbers of them are what
+Kubernetes compares. In MiB ten requests of 1G would not fit a node of 10G. What is finer is rounded, requests up and capacities down, so that
+rounding can never over-book a node.
 """
 
 import re
@@ -20,8 +21,13 @@ MEMORY = "memory"
 EPHEMERAL = "ephemeral-storage"
 PODS = "pods"
 
-_MIB = Decimal(2**20)
-_SCALE: Mapping[str, Decimal] = {CPU: Decimal(1000), MEMORY: 1 / _MIB, EPHEMERAL: 1 / _MIB}
+MIB = 2**20
+GIB = 2**30
+
+#: More than this counts as this: what every reader of JSON and every float holds exactly, far above any node, and far enough below int64 to be summed.
+MOST = 2**53
+
+_SCALE: Mapping[str, Decimal] = {CPU: Decimal(1000)}
 _SUFFIX: Mapping[str, Decimal] = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
     "k": Decimal("1e3"), "M": Decimal("1e6"), "G": Decimal("1e9"), "T": Decimal("1e12"), "P": Decimal("1e15"), "E": Decimal("1e18"),
@@ -49,12 +55,12 @@ def request_units(name: str, quantity: str | float) -> int:
     value = parse_quantity(quantity) * _SCALE.get(name, Decimal(1))
     if value < 0:
         raise InvalidRequest(f"{name}: {quantity} is negative")
-    return int(value.to_integral_value(ROUND_CEILING))
+    return min(MOST, int(value.to_integral_value(ROUND_CEILING)))
 
 
 def capacity_units(name: str, quantity: str | float) -> int:
     """What is there, in base units, rounded down. Raises InvalidRequest."""
-    return int((parse_quantity(quantity) * _SCALE.get(name, Decimal(1))).to_integral_value(ROUND_FLOOR))
+    return min(MOST, int((parse_quantity(quantity) * _SCALE.get(name, Decimal(1))).to_integral_value(ROUND_FLOOR)))
 
 
 def add(into: Resources, amount: Mapping[str, int], times: int = 1) -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hbox_common.model import TaintEffect
-from hbox_common.model.resources import CPU, MEMORY
+from hbox_common.model.resources import CPU, MEMORY, MIB
 
 from ..arrays import Bools, Floats
 from ..session.nouns import Member
@@ -33,7 +33,7 @@ WEIGHTS = {
 }
 
 #: Counted for pods that ask for nothing (kube-scheduler's DefaultMilliCPURequest and DefaultMemoryRequest).
-_NON_ZERO = {CPU: 100, MEMORY: 200}
+_NON_ZERO = {CPU: 100, MEMORY: 200 * MIB}
 
 #: Image sizes, in bytes, between which locality counts (kube-scheduler's ImageLocality).
 _IMAGE_LEAST, _IMAGE_MOST = 23 * 2**20, 1000 * 2**20

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model.resources import CPU, MEMORY, PODS
+from hbox_common.model.resources import CPU, GIB, MEMORY, PODS
 
 from ..arrays import Bools, Floats
 from ..explain.labels import Label
@@ -75,7 +75,7 @@ class ResourceStrategyFit:
             column, size = books.resource(name), books.size
             idle = np.maximum(books.allocatable[column, :size] - books.used[column, :size], 0)
             fails = np.zeros(size, dtype=np.bool_)
-            for resource, units in ((CPU, 1000 * kept.cpu), (MEMORY, 1024 * kept.memory_gib)):
+            for resource, units in ((CPU, 1000 * kept.cpu), (MEMORY, GIB * kept.memory_gib)):
                 at = books.resource(resource)
                 left = books.allocatable[at, :size] - books.used[at, :size] - member.task.requests.get(resource, 0)
                 fails |= (idle > 0) & (left < idle * units)
