@@ -6,38 +6,18 @@ its minimum can still be met.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..arrays import Bools
-from ..session.nouns import Gang, GroupPhase, Member, Status, SubGang
+from ..session.nouns import Gang, GroupPhase, Member, SubGang
 from ..session.placing import Placing
 from ..session.statement import Statement
 from ..session.turns import Turns
+from .domains import Domains
+from .worksheet import Worksheet, worksheet_of
 
 if TYPE_CHECKING:
     from ..session.session import Session
-
-
-@dataclass(slots=True, eq=False)
-class Worksheet:
-    """Members of a gang that are still to be tried in this session, by sub-gang."""
-
-    gang: Gang
-    pending: dict[SubGang, list[Member]] = field(default_factory=dict)
-
-    @property
-    def left(self) -> bool:
-        return any(self.pending.values())
-
-
-def worksheet_of(session: "Session", gang: Gang) -> Worksheet:
-    sheet = Worksheet(gang)
-    for sub_gang in gang.sub_gangs:
-        members = [m for m in sub_gang.members if m.status is Status.PENDING and not m.best_effort]
-        if members:
-            sheet.pending[sub_gang] = sorted(members, key=session.member_key)
-    return sheet
 
 
 def candidates(session: "Session") -> Iterable[Gang]:
@@ -74,10 +54,13 @@ class Serving:
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._placing = Placing(session)
+        self._domains = Domains(session)
 
     def turn(self, sheet: Worksheet) -> bool:
         """One turn of a gang. Returns whether it got anything, so that another turn makes sense."""
         session, gang = self._session, sheet.gang
+        if self._domains.concern(gang):
+            return self._domains.turn(sheet)
         statement = session.statement()
         for sub_gang in sorted(sheet.pending, key=session.sub_gang_key):
             self.fill(statement, sub_gang, sheet.pending[sub_gang])

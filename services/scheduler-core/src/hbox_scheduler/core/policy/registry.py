@@ -8,6 +8,7 @@ from ..plugins.cdp import Cdp
 from ..plugins.conformance import Conformance
 from ..plugins.drf import Drf
 from ..plugins.gang import GangPlugin
+from ..plugins.networktopology import NetworkTopology
 from ..plugins.nodegroup import NodeGroup
 from ..plugins.nodeorder import NodeOrder
 from ..plugins.overcommit import Overcommit
@@ -45,6 +46,7 @@ PLUGINS: Mapping[str, Factory] = {
     "resource-strategy-fit": ResourceStrategyFit,
     "nodegroup": NodeGroup,
     "task-topology": TaskTopology,
+    "network-topology-aware": NetworkTopology,
 }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from hbox_common.model import CardSlice
 
-from ..arrays import Bools, Floats
+from ..arrays import Bools, Floats, Ints
 from ..devices.nvidia import CardRoom, pick, slices_of
 from ..plugins.resources import ResourceRoom
 from ..state import Columns
@@ -20,6 +20,9 @@ from .nouns import Member
 
 if TYPE_CHECKING:
     from .session import Session
+
+#: What a node takes of members that ask for nothing.
+_NO_LIMIT = 1 << 30
 
 _FIRST = slice(0, 1)
 _ROOMS = (ResourceRoom(cards=False), CardRoom(), ResourceRoom(cards=True))
@@ -63,13 +66,17 @@ class Placing:
 
     def fits(self, member: Member, books: Columns) -> Bools:
         """`[N]`: nodes with room, by resources and cards alone."""
+        return self.capacity(member, books) > 0
+
+    def capacity(self, member: Member, books: Columns) -> Ints:
+        """`[N]`: how many such members have room, by resources and cards alone."""
         rows = slice(0, books.size)
-        mask = np.ones(books.size, dtype=np.bool_)
+        least = np.full(books.size, _NO_LIMIT, dtype=np.int64)
         for room in _ROOMS:
             capacity = room.capacity(books, rows, member.task)
             if capacity is not None:
-                mask &= capacity > 0
-        return mask
+                np.minimum(least, capacity, out=least)
+        return np.maximum(least, 0, out=least)
 
     def scores(self, member: Member, books: Columns, candidates: Bools) -> Floats:
         """`[N]`: the sum over the plugins; meaningful at the candidates `[N]`."""

@@ -11,6 +11,7 @@ another (its #5896).
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from hbox_common.model.resources import PODS
 
 from ..arrays import Bools, Floats, Ints
 from ..state import Columns
+from ..topology.tree import Tree, tree_of
 from .asking import Asking
 from .hooks import Key, Plugin, Vote
 from .nouns import Cluster, Gang, GroupPhase, Member, QueueInfo, Status, SubGang
@@ -118,6 +120,11 @@ class Session:
     def amounts(self, vector: Ints) -> Resources:
         """The reverse of `vector`, without what is 0."""
         return {name: int(vector[column]) for name, column in self.columns.resources.items() if vector[column]}
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The HyperNodes over the nodes."""
+        return tree_of(self.cluster.hypernodes, self.columns.row_of, self.columns.size)
 
     def node(self, row: int) -> NodeName:
         return self.columns.names[row]
@@ -302,6 +309,11 @@ class Session:
         return []
 
     # Domains.
+
+    @property
+    def topological(self) -> bool:
+        """Whether some plugin says which domains gangs may be in."""
+        return any(self._of("gradients"))
 
     def gradients(self, sub_gang: SubGang | None, gang: Gang, *, evict: bool = False) -> list[list[str]]:
         for tier in self._of("gradients"):

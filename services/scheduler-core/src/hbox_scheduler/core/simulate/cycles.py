@@ -103,15 +103,30 @@ def explain(session: Session, report: Report) -> None:
                         labels[names[row]] = str(label)
         report.filters[member.id] = labels
         candidates: Bools = placing.allowed(member, columns)
-        table: dict[str, dict[str, float]] = {}
+        table = {plugin.name: dict.fromkeys(names.values(), 0.0) for _, plugin, _ in session.scorers()}
         total = dict.fromkeys(names.values(), 0.0)
         for plugin, _, scores in placing.scores_by_plugin(member, columns, candidates):
             for row, name in names.items():
-                own = table.setdefault(plugin, dict.fromkeys(names.values(), 0.0))
-                own[name] += float(scores[row])
+                table[plugin][name] += float(scores[row])
                 total[name] += float(scores[row])
         table["total"] = total
         report.scores[member.id] = table
+    if session.topological or session.cluster.hypernodes:
+        _explain_domains(session, report)
+
+
+def _explain_domains(session: Session, report: Report) -> None:
+    """Scores of all HyperNodes for the gangs that wait and their sub-gangs, by `namespace/gang` and `namespace/gang/policy-values`; those of a gang that
+    waits alone by "" as well."""
+    waiting = [gang for gang in session.gangs if gang.count(Status.PENDING)]
+    for gang in waiting:
+        report.domain_scores[gang.id] = session.domain_scores(None, gang, session.tree.names)
+        for sub_gang in gang.sub_gangs:
+            if sub_gang.policy is not None:
+                key = f"{gang.id}/{sub_gang.name.replace('/', '-')}"
+                report.domain_scores[key] = session.domain_scores(sub_gang, gang, session.tree.names)
+    if len(waiting) == 1:
+        report.domain_scores[""] = report.domain_scores[waiting[0].id]
 
 
 def _conclude(session: Session, report: Report) -> None:

@@ -258,6 +258,15 @@ class Columns:
             setattr(view, f"{field}_used" if field != "card_pods" else field, used[row : row + 1] - leaving[row : row + 1])
         return view
 
+    def vacant(self) -> Self:
+        """The columns with nothing booked. To be read only."""
+        view = copy(self)
+        view.used = np.zeros_like(self.used)
+        view.ports = HostPorts()
+        for field in ("card_cores_used", "card_memory_used", "card_pods"):
+            setattr(view, field, np.zeros_like(getattr(self, field)))
+        return view
+
     def _positions(self, row: int, slices: Sequence[CardSlice]) -> list[tuple[int, CardSlice]]:
         if not slices:
             return []

@@ -1,0 +1,283 @@
+"""Gangs that care where in the fabric they are: their turns in allocate.
+
+Domains are tried as the policy's gradients say. Equal members are one problem, decided at once and exactly (`topology.choose`); members of
+several kinds are placed kind by kind, the largest first, on trial; members whose places depend on each other's (affinity, spread, ports) one by
+one. Equal sub-gangs are one problem too, in units of sub-gangs. What is free now comes before what will be.
+
+A gang's places are one statement: whole, or without a trace.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..arrays import Ints
+from ..session.nouns import HOLDING, Gang, Member, SubGang
+from ..session.statement import Statement
+from ..topology.aims import Aim, aim_of, concerned
+from ..topology.choose import choose, ranked
+from ..topology.spread import Ground, Levels, spread
+from .seats import Seats
+from .worksheet import Worksheet, needed, there
+
+if TYPE_CHECKING:
+    from ..session.session import Session
+
+
+class Domains:
+    """On one session."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._tree = session.tree
+        self._seats = Seats(session)
+
+    def concern(self, gang: Gang) -> bool:
+        return self._session.topological and concerned(gang)
+
+    def turn(self, sheet: Worksheet) -> bool:
+        """One turn of a gang. Returns whether it got anything, so that another turn makes sense."""
+        session, gang = self._session, sheet.gang
+        for wanted in self._servings(sheet):
+            statement = session.statement()
+            if self._attempt(statement, gang, wanted):
+                sheet.drop(done.member for done in statement.operations)
+                if session.ready(gang):
+                    self._remember(gang)
+                    statement.commit()
+                return True
+            statement.discard()
+        self._explain(sheet)
+        return False
+
+    def _servings(self, sheet: Worksheet) -> Iterator[dict[SubGang, list[Member]]]:
+        """What to try for, one after the other until something works: what makes the gang ready; of a gang that is, the next members of
+        one of its sub-gangs."""
+        session, gang = self._session, sheet.gang
+        if not session.ready(gang):
+            if wanted := needed(session, sheet):
+                yield wanted
+            return
+        for sub_gang in sorted(sheet.pending, key=session.sub_gang_key):
+            if members := sheet.pending[sub_gang]:
+                short = sub_gang.size - there(sub_gang) if sub_gang.policy is not None else 1
+                yield {sub_gang: members[: max(short, 1)]}
+
+    def _attempt(self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]]) -> bool:
+        for later in (False, True):
+            if later and not self._session.columns.leaving.any():
+                break
+            for domains in self._outer(gang, wanted, later=later):
+                if self._place(statement, gang, wanted, domains, later=later) and self._enough(gang):
+                    return True
+                statement.rollback()
+        return False
+
+    def _enough(self, gang: Gang) -> bool:
+        return self._session.ready(gang) or self._session.pipelined(gang)
+
+    def _outer(self, gang: Gang, wanted: dict[SubGang, list[Member]], *, later: bool) -> Iterator[list[list[int]]]:
+        """Sets of domains, grouped by tier, in which the whole gang may be. Where it has no sub-gangs with a wish of their own it is one set: the best of
+        it is found at once. Else each domain is a set of its own."""
+        groups = self._groups(self._session.gradients(None, gang))
+        if not any(policy.topology is not None for policy in gang.sub_gang_policies):
+            yield groups
+            return
+        aim = aim_of(self._tree, gang) or Aim(False, int(self._tree.tiers[-1]), 0, Levels.LEAVES)
+        kinds = self._seats.kinds(member for members in wanted.values() for member in members)
+        grounds = [(self._seats.ground(members[0], gang, later=later), len(members)) for members in kinds]
+        rooms = [(self._tree.sums(ground.room), need) for ground, need in grounds]
+        for group in groups:
+            fitting = [domain for domain in group if all(room[domain] >= need for room, need in rooms)]
+            scores = self._scores(None, gang, fitting)
+            for domain in ranked(self._tree, grounds[0][0], rooms[0][1], aim, group=fitting, scores=scores):
+                yield [[domain]]
+
+    def _place(
+        self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]], groups: list[list[int]], *, later: bool
+    ) -> bool:
+        """All that is wanted, inside one of the domains."""
+        aim = aim_of(self._tree, gang)
+        if not any(sub_gang.policy is not None and sub_gang.policy.topology is not None for sub_gang in wanted):
+            members = [member for members in wanted.values() for member in members]
+            return self._seat(
+                statement, members, aim, groups=groups, scores=self._scores(None, gang, _flat(groups)), later=later
+            )
+        outer = groups[0][0]
+        mark = statement.mark()
+        for units in (True, False):
+            if all(
+                self._seat_units(statement, gang, batch, outer, later=later)
+                if len(batch) > 1
+                else self._seat_sub_gang(statement, *batch[0], outer, later=later)
+                for batch in self._batches(wanted, units=units)
+            ):
+                return True
+            statement.rollback(mark)
+        return False
+
+    def _batches(self, wanted: dict[SubGang, list[Member]], *, units: bool) -> list[list[tuple[SubGang, list[Member]]]]:
+        """Sub-gangs, the largest first; with `units` equal ones that are to be placed anew together, else as they are served."""
+        batches: dict[object, list[tuple[SubGang, list[Member]]]] = {}
+        for sub_gang, members in wanted.items():
+            kinds = self._seats.kinds(members)
+            alike = units and len(kinds) == 1 and not any(member.row >= 0 for member in sub_gang.members)
+            own = sub_gang.policy is not None and sub_gang.policy.topology is not None
+            key = (id(sub_gang.policy), id(members[0].task), len(members)) if alike and own else id(sub_gang)
+            batches.setdefault(key, []).append((sub_gang, members))
+        found = list(batches.values())
+        if units:
+            found.sort(key=lambda batch: -sum(self._seats.size(member) for member in batch[0][1]))
+        return found
+
+    def _seat_sub_gang(
+        self, statement: Statement, sub_gang: SubGang, members: list[Member], outer: int, *, later: bool
+    ) -> bool:
+        gang = sub_gang.gang
+        groups = self._within(outer, self._groups(self._session.gradients(sub_gang, gang)))
+        aim = aim_of(self._tree, gang, sub_gang)
+        scores = self._scores(sub_gang, gang, _flat(groups))
+        return self._seat(statement, members, aim, groups=groups, scores=scores, later=later)
+
+    def _seat_units(
+        self, statement: Statement, gang: Gang, batch: list[tuple[SubGang, list[Member]]], outer: int, *, later: bool
+    ) -> bool:
+        """Equal sub-gangs, each in one of the widest domains that it may be in: the fewest such domains, then each sub-gang in its own."""
+        tree = self._tree
+        first, members = batch[0]
+        groups = self._within(outer, self._groups(self._session.gradients(first, gang)))
+        widest = _maximal(tree.parents, _flat(groups))
+        ground = self._seats.ground(members[0], gang, later=later)
+        size = len(members)
+        room, empty, weight, taken = (np.zeros(tree.rows, dtype=np.int64) for _ in range(4))
+        home: dict[int, int] = {}
+        rooms, empties, in_use = tree.sums(ground.room), tree.sums(ground.empty), tree.sums(ground.taken)
+        for domain in widest:
+            row = next((row for row in tree.nodes(domain).tolist() if row not in home), None)
+            if row is not None:
+                home[row] = domain
+                room[row], empty[row], weight[row] = rooms[domain] // size, empties[domain] // size, rooms[domain]
+                taken[row] = in_use[domain] > 0
+        aim = aim_of(tree, gang)
+        units = Ground(room, empty, taken > 0, weight, np.zeros(tree.rows, dtype=np.float64))
+        counts = spread(tree, units, outer, len(batch), aim.levels if aim is not None else Levels.LEAVES)
+        if counts is None:
+            return False
+        waiting = iter(batch)
+        for row in np.flatnonzero(counts).tolist():
+            for _ in range(int(counts[row])):
+                sub_gang, own = next(waiting)
+                if not self._seat_sub_gang(statement, sub_gang, own, home[row], later=later):
+                    return False
+        return True
+
+    def _seat(
+        self,
+        statement: Statement,
+        members: list[Member],
+        aim: Aim | None,
+        *,
+        groups: list[list[int]],
+        scores: dict[int, float],
+        later: bool,
+    ) -> bool:
+        """Members of one gang or sub-gang, all of them, in one of the domains."""
+        tree, seats = self._tree, self._seats
+        aim = aim or Aim(False, int(tree.tiers[-1]), 0, Levels.LEAVES)
+        kinds = seats.kinds(members)
+        gang = members[0].gang
+        grounds = [seats.ground(kind[0], gang, later=later) for kind in kinds]
+        if len(kinds) == 1 and not seats.entangled(members):
+            found = choose(tree, grounds[0], len(members), aim, groups=groups, scores=scores)
+            return found is not None and seats.take(statement, members, found[1], later=later)
+        rooms = [tree.sums(ground.room) for ground in grounds]
+        mark = statement.mark()
+        for group in groups:
+            fitting = [d for d in group if all(room[d] >= len(kind) for room, kind in zip(rooms, kinds, strict=True))]
+            for domain in ranked(tree, grounds[0], len(kinds[0]), aim, group=fitting, scores=scores):
+                if seats.entangled(members):
+                    good = seats.take_one_by_one(statement, members, tree.mask(domain), later=later)
+                else:
+                    good = all(self._seat_kind(statement, kind, domain, aim, later=later) for kind in kinds)
+                if good:
+                    return True
+                statement.rollback(mark)
+        return False
+
+    def _seat_kind(self, statement: Statement, members: list[Member], domain: int, aim: Aim, *, later: bool) -> bool:
+        ground = self._seats.ground(members[0], members[0].gang, later=later)
+        counts = spread(self._tree, ground, domain, len(members), aim.levels, by_liking=not aim.tight)
+        return counts is not None and self._seats.take(statement, members, counts, later=later)
+
+    # Domains by number.
+
+    def _groups(self, gradients: Sequence[Sequence[str]]) -> list[list[int]]:
+        return [[self._tree.index[name] for name in group] for group in gradients]
+
+    def _within(self, outer: int, groups: list[list[int]]) -> list[list[int]]:
+        """Those inside `outer`; where all of `outer` is in one of them, `outer` too."""
+        tree = self._tree
+        inside = tree.sums(tree.mask(outer)) == tree.sizes
+        around = tree.holding(tree.nodes(outer).tolist())
+        found = [[domain for domain in group if inside[domain]] for group in groups]
+        if any(around[domain] for group in groups for domain in group) and not any(outer in group for group in found):
+            found.append([outer])
+        return [group for group in found if group]
+
+    def _scores(self, sub_gang: SubGang | None, gang: Gang, domains: Sequence[int]) -> dict[int, float]:
+        names = self._tree.names
+        found = self._session.domain_scores(sub_gang, gang, [names[domain] for domain in domains])
+        return {domain: found[names[domain]] for domain in domains}
+
+    # Afterwards.
+
+    def _remember(self, gang: Gang) -> None:
+        """In which domains the gang and its sub-gangs are."""
+        subjects: list[Gang | SubGang] = [gang, *gang.sub_gangs]
+        for subject in subjects:
+            rows = [member.row for member in subject.members if member.status in HOLDING]
+            if rows:
+                lowest = self._tree.lowest(rows)
+                subject.allocated_domain = self._tree.names[lowest] if lowest != self._tree.root else ""
+
+    def _explain(self, sheet: Worksheet) -> None:
+        """Say so where it is the fabric that has no room, not the nodes."""
+        session, gang, tree = self._session, sheet.gang, self._tree
+        aim = aim_of(tree, gang)
+        wanted = [member for members in needed(session, sheet).values() for member in members]
+        if aim is None or not aim.hard or not wanted or session.ready(gang):
+            return
+        if tree.root == 0:
+            session.outcome.verdicts[gang.id] = (
+                "TopologyUnknown: the gang has to be in one domain of the fabric, and there are no HyperNodes"
+            )
+            return
+        kinds = self._seats.kinds(wanted)
+        if len(kinds) != 1:
+            return
+        room = tree.sums(self._seats.ground(wanted[0], gang, later=False).room)
+        allowed = np.flatnonzero(tree.tiers <= aim.ceiling)
+        if room[tree.root] >= len(wanted) and len(allowed):
+            best = int(allowed[room[allowed].argmax()])
+            session.outcome.verdicts[gang.id] = (
+                f"TopologyFull: {len(wanted)} pods have to be in one domain of tier {aim.ceiling} or lower; "
+                f"the best, {tree.names[best]}, has room for {room[best]}, all nodes together for {room[tree.root]}"
+            )
+
+
+def _flat(groups: Sequence[Sequence[int]]) -> list[int]:
+    return [domain for group in groups for domain in group]
+
+
+def _maximal(parents: Ints, domains: Sequence[int]) -> list[int]:
+    """Those that are not below another one."""
+    among = set(domains)
+    found = []
+    for domain in domains:
+        above = int(parents[domain])
+        while above >= 0 and above not in among:
+            above = int(parents[above])
+        if above < 0:
+            found.append(domain)
+    return found

@@ -1,0 +1,210 @@
+"""network-topology-aware: which domains a gang may be in, and which are best (reference volcano §4).
+
+Gradients: the domains that are allowed, in which those members that run already are, and whose sums of free resources could hold what the gang
+needs; by tier, lowest first, and for evictions widest first and few. Scores: domains by how full they are with the gang in them; nodes of gangs with a
+domain by how near to it they are; nodes of all other pods by how full their domains are, the nearest counting most, so that whole domains stay free.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hbox_common.errors import InvalidRequest
+
+from ..arrays import Bools, Floats, Ints
+from ..session.nouns import HOLDING, Gang, Member, Status, SubGang
+from ..state import Columns
+from ..topology.aims import aim_of, concerned
+from ..topology.tree import TOP, Tree
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+_BINPACK = "hypernode.binpack."
+_RESOURCES = _BINPACK + "resources"
+_FULL = 100.0
+
+
+class NetworkTopology:
+    """Arguments: weight 1; hypernode.binpack.cpu 1, .memory 1, .resources (names with commas between) and .resources.<name> 1;
+    hypernode.binpack.normal-pod.enable true, .fading 0.8; hypernode.gradient.evict.max-hypernodes 8."""
+
+    name = "network-topology-aware"
+
+    def __init__(self, conf: "PluginConf") -> None:
+        """Raises InvalidRequest for arguments that are wrong."""
+        given = dict(conf.arguments)
+        self._weight = _number(given, "weight", 1.0)
+        self._weights = {
+            "cpu": _number(given, _BINPACK + "cpu", 1.0),
+            "memory": _number(given, _BINPACK + "memory", 1.0),
+        }
+        names = given.pop(_RESOURCES, "") or ""
+        for name in filter(None, (one.strip() for one in str(names).split(","))):
+            self._weights[name] = _number(given, f"{_RESOURCES}.{name}", 1.0)
+        normal = given.pop(_BINPACK + "normal-pod.enable", True)
+        if not isinstance(normal, bool):
+            raise _wrong(_BINPACK + "normal-pod.enable", normal, "true or false")
+        self._normal_pods = normal
+        self._fading = _number(given, _BINPACK + "normal-pod.fading", 0.8)
+        self._evict_at_most = int(_number(given, "hypernode.gradient.evict.max-hypernodes", 8.0)) or 8
+        for key in given:
+            if not key.startswith(_RESOURCES + "."):
+                raise InvalidRequest(
+                    f"plugin {self.name}: unknown argument {key!r}",
+                    hint="allowed: weight, hypernode.binpack.{cpu,memory,resources,resources.NAME,normal-pod.enable,normal-pod.fading}, "
+                    "hypernode.gradient.evict.max-hypernodes",
+                )
+
+    def open(self, session: "Session") -> None:
+        self._session = session
+        self._tree: Tree = session.tree
+
+    # Domains.
+
+    def gradients(self, sub_gang: SubGang | None, gang: Gang, *, evict: bool) -> list[list[str]] | None:
+        tree = self._tree
+        aim = aim_of(tree, gang, sub_gang)
+        if aim is None:
+            return [[TOP]]
+        if aim.hard and tree.root == 0:
+            return []  # nothing is known of the fabric: no domain can be promised
+        subject = gang if sub_gang is None else sub_gang
+        held = [member.row for member in subject.members if member.status in HOLDING]
+        good: Bools = (tree.tiers <= aim.ceiling) & (tree.tiers >= aim.floor) & (tree.sizes > 0)
+        if held:
+            good &= tree.holding(held)
+        elif (need := self._need(subject)) is not None:
+            good &= self._could_hold(need, evict=evict)
+        found = np.flatnonzero(good)
+        groups = [[tree.names[d] for d in found[tree.tiers[found] == tier].tolist()] for tier in np.unique(tree.tiers[found])]
+        return self._widest_first(groups) if evict else groups
+
+    def _need(self, subject: Gang | SubGang) -> Ints | None:
+        """`[R]`: the least that it needs, by its smallest members; None where it cannot be told."""
+        size = subject.min_member if isinstance(subject, Gang) else subject.size
+        waiting = [member for member in subject.members if member.status is Status.PENDING and not member.best_effort]
+        size -= sum(member.status is Status.PENDING for member in subject.members) - len(waiting)
+        if size <= 0 or len(waiting) < size:
+            return None
+        first = waiting[0].task
+        if all(member.task is first for member in waiting):
+            return waiting[0].request * size
+        return np.asarray(np.sort(np.stack([member.request for member in waiting]), axis=0)[:size].sum(axis=0))
+
+    def _could_hold(self, need: Ints, *, evict: bool) -> Bools:
+        """`[D]`: the sums of what is free now or will be (to evict: of what there is) cover the need."""
+        columns, tree = self._session.columns, self._tree
+        good = np.ones(len(tree.names), dtype=np.bool_)
+        for column in np.flatnonzero(need[: len(columns.allocatable)] > 0).tolist():
+            sizes = columns.allocatable[column, : tree.rows]
+            free = (
+                sizes
+                if evict
+                else sizes - np.minimum(columns.used[column], columns.used[column] - columns.leaving[column])[: tree.rows]
+            )
+            good &= tree.sums(np.maximum(free, 0)) >= need[column]
+        return good
+
+    def _widest_first(self, groups: list[list[str]]) -> list[list[str]]:
+        left = self._evict_at_most
+        chosen: list[list[str]] = []
+        for group in reversed(groups):
+            if left > 0:
+                chosen.append(group[-left:])
+                left -= len(chosen[-1])
+        return chosen
+
+    def domain_scores(self, sub_gang: SubGang | None, gang: Gang, domains: Sequence[str]) -> Mapping[str, float]:
+        members = gang.members if sub_gang is None else sub_gang.members
+        need = sum((member.request for member in members if member.status is Status.PENDING), self._session.zeros())
+        packed = self._packed(need)
+        scores = {name: float(packed[self._tree.index[name]]) for name in domains}
+        best = max(scores.values(), default=0.0)
+        equal = [name for name, score in scores.items() if score == best]
+        if len(equal) > 1:
+            there = self._members_in(members)
+            for name in equal:
+                scores[name] += float(there[self._tree.index[name]]) / max(len(members), 1)
+        return {name: self._weight * _FULL * score for name, score in scores.items()}
+
+    def _packed(self, need: Ints) -> Floats:
+        """`[D]`: weighted mean over what is asked for of (used + asked) / size; 0 where that is more than there is."""
+        columns, tree = self._session.columns, self._tree
+        total = np.zeros(len(tree.names), dtype=np.float64)
+        fits = np.ones(len(tree.names), dtype=np.bool_)
+        weights = 0.0
+        for name, weight in self._weights.items():
+            column = columns.resources.get(name)
+            if column is None or not need[column]:
+                continue
+            sizes = tree.sums(columns.allocatable[column, : tree.rows])
+            used = tree.sums(columns.used[column, : tree.rows]) + need[column]
+            fits &= used <= sizes
+            total += weight * used / np.maximum(sizes, 1)
+            weights += weight
+        return np.where(fits, total / weights, 0.0) if weights else total
+
+    def _members_in(self, members: Sequence[Member]) -> Ints:
+        """`[D]`: members with a place in each domain."""
+        there = np.zeros(self._tree.rows, dtype=np.int64)
+        for member in members:
+            if member.row >= 0:
+                there[member.row] += 1
+        return self._tree.sums(there)
+
+    # Nodes.
+
+    def score(self, member: Member, books: Columns) -> Floats | None:  # noqa: ARG002  # the hook's signature
+        if not concerned(member.gang):
+            return self._weight * _FULL * self._packed_around(member) if self._normal_pods else None
+        home = self._home(member.gang)
+        if home is None:
+            return None
+        tree = self._tree
+        low, high = int(tree.tiers[0]), int(tree.tiers[tree.root])
+        near = (high - tree.meeting(home)) / max(high - low, 1)
+        best = near >= near.max()
+        if len(np.unique(tree.leaf_of[best])) > 1:
+            members = member.sub_gang.members if member.sub_gang is not None else member.gang.members
+            near[best] += self._members_in(members)[tree.leaf_of[best]] / max(len(members), 1)
+        return self._weight * _FULL * near
+
+    def _home(self, gang: Gang) -> int | None:
+        """The domain that the gang has, by its note or else by its members."""
+        if gang.allocated_domain in self._tree.index:
+            return self._tree.index[gang.allocated_domain]
+        held = [member.row for member in gang.members if member.status in HOLDING]
+        return self._tree.lowest(held) if held else None
+
+    def _packed_around(self, member: Member) -> Floats:
+        """`[N]`: mean over the tiers of how full the node's domain there would be, each tier's weight `fading` times that of the one below.
+
+        A node that is in no domain of a tier counts as full there: pods without a wish rather go outside of the fabric.
+        """
+        tree = self._tree
+        packed = self._packed(member.request)
+        total = np.zeros(tree.rows, dtype=np.float64)
+        weights = 0.0
+        for tier in np.unique(tree.tiers).tolist():
+            weight = float(self._fading ** (tier - 1)) if self._fading or tier >= 1 else 1.0
+            there = np.ones(tree.rows, dtype=np.float64)
+            of_tier = tree.tiers[tree.in_domain] == tier
+            there[tree.of_row[of_tier]] = packed[tree.in_domain[of_tier]]
+            total += weight * there
+            weights += weight
+        return total / weights if weights else total
+
+
+def _number(given: dict[str, object], key: str, default: float) -> float:
+    """Taken out of `given`; at least 0."""
+    value = given.pop(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        raise _wrong(key, value, "a number, 0 or more")
+    return float(value)
+
+
+def _wrong(key: str, value: object, allowed: str) -> InvalidRequest:
+    return InvalidRequest(f"plugin {NetworkTopology.name}: {key} is {value!r}", hint=f"allowed: {allowed}")

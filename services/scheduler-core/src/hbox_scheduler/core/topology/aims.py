@@ -1,0 +1,96 @@
+"""What a gang or a sub-gang wants of the topology, in terms of the tree that there is.
+
+Three dialects say it: Volcano's networkTopology (hard or soft, a highest tier by number or name), Kueue's annotations and KAI's annotations, both
+of which name a level by its node label. Where those come with a networkTopology that mirrors the level, its tiers count, and the annotation
+says how to choose inside.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..session.nouns import Gang, SubGang, TopologyMode, TopologyWish
+from .spread import Levels
+from .tree import Tree
+
+KUEUE_REQUIRED = "kueue.x-k8s.io/podset-required-topology"
+KUEUE_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
+KUEUE_UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
+KAI_REQUIRED = "kai.scheduler/topology-required-placement"
+KAI_PREFERRED = "kai.scheduler/topology-preferred-placement"
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    hard: bool  #: one domain of at most tier `ceiling`, or nothing
+    ceiling: int
+    floor: int  #: the lowest tier that is tried
+    levels: Levels
+
+    @property
+    def tight(self) -> bool:
+        """Best fit before everything else, as in Kueue."""
+        return self.levels is not Levels.LEAVES
+
+
+def concerned(gang: Gang) -> bool:
+    """Whether the topology plays a part in where this gang goes."""
+    return (
+        gang.topology is not None
+        or any(policy.topology is not None for policy in gang.sub_gang_policies)
+        or any(
+            key in gang.annotations
+            for key in (KUEUE_REQUIRED, KUEUE_PREFERRED, KUEUE_UNCONSTRAINED, KAI_REQUIRED, KAI_PREFERRED)
+        )
+    )
+
+
+def aim_of(tree: Tree, gang: Gang, sub_gang: SubGang | None = None) -> Aim | None:
+    """None = anywhere. A soft sub-gang may go as far as its gang may (reference volcano §1)."""
+    top = int(tree.tiers[tree.root])
+    if sub_gang is not None and sub_gang.policy is not None:
+        wish = sub_gang.policy.topology
+        if wish is None:
+            return None
+        outer = aim_of(tree, gang)
+        limit = outer.ceiling if outer is not None and outer.hard else top
+        levels = outer.levels if outer is not None and outer.levels is Levels.STEPS else Levels.LEAVES
+        if wish.mode is TopologyMode.HARD:
+            return Aim(True, _ceiling(tree, wish), _lowest(tree), levels)
+        return Aim(False, limit, _lowest(tree), levels)
+    return _gang_aim(tree, gang.topology, gang.annotations)
+
+
+def _gang_aim(tree: Tree, wish: TopologyWish | None, notes: Mapping[str, str]) -> Aim | None:
+    top = int(tree.tiers[tree.root])
+    required, preferred = notes.get(KUEUE_REQUIRED), notes.get(KUEUE_PREFERRED)
+    kueue = required is not None or preferred is not None
+    if wish is None:
+        level = required or preferred or notes.get(KAI_REQUIRED) or notes.get(KAI_PREFERRED)
+        if level is not None:
+            hard = required is not None or KAI_REQUIRED in notes
+            wish = TopologyWish(TopologyMode.HARD if hard else TopologyMode.SOFT, None, level)
+        elif KUEUE_UNCONSTRAINED in notes:
+            return Aim(False, top, top, Levels.NODES)
+        else:
+            return None
+    ceiling = _ceiling(tree, wish)
+    levels = Levels.STEPS if kueue else Levels.LEAVES
+    floor = min(ceiling, top) if kueue else _lowest(tree)
+    if wish.mode is TopologyMode.HARD:
+        return Aim(True, ceiling, floor, levels)
+    return Aim(False, top, floor, levels)
+
+
+def _lowest(tree: Tree) -> int:
+    return int(tree.tiers[0])
+
+
+def _ceiling(tree: Tree, wish: TopologyWish) -> int:
+    """Highest tier allowed. A name that no HyperNode has does not limit, as in Volcano."""
+    top = int(tree.tiers[tree.root])
+    if wish.highest_tier is not None:
+        return wish.highest_tier
+    if wish.highest_tier_name:
+        named = [int(tier) for tier, name in zip(tree.tiers, tree.tier_names, strict=True) if name == wish.highest_tier_name]
+        return max(named, default=top)
+    return top

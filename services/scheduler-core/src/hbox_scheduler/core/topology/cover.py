@@ -1,0 +1,101 @@
+"""The fewest parts that hold so many: which leaves, and in them which nodes, a number of equal pods goes to.
+
+The number of parts is always the smallest possible. Among covers of that size the one is taken that breaks the fewest whole parts open, then
+the one with the least room in all (best fit), so that what stays free is whole and large (reference performance §3.3). That second choice is
+exact for small problems and greedy for large ones: the largest parts, and in place of the last one the part that fits best.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arrays import Bools, Floats, Ints
+
+#: Cells of the table beyond which the choice among smallest covers is not made exactly.
+_EXACT_CELLS = 200_000
+
+_FAR = 1 << 60
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """C parts of a whole, for instance its leaves."""
+
+    room: Ints  #: `[C]`: pods (or units of several pods) that fit
+    whole: Bools  #: `[C]`: nothing is in use there
+    taken: Bools  #: `[C]`: in use by the same gang: to use more of it costs nothing
+    weight: Ints  #: `[C]`: room in pods
+    liking: Floats  #: `[C]`: decides between equals
+
+
+def select(parts: Parts, need: int) -> list[tuple[int, int]] | None:
+    """Parts, and how many pods each takes. None = they do not fit. What is taken already is filled first."""
+    chosen: list[tuple[int, int]] = []
+    for part in _by_size(parts, np.flatnonzero(parts.taken & (parts.room > 0))):
+        if need > 0:
+            chosen.append((part, min(need, int(parts.room[part]))))
+            need -= chosen[-1][1]
+    if need <= 0:
+        return chosen
+    order = _by_size(parts, np.flatnonzero(~parts.taken & (parts.room > 0)))
+    rooms = parts.room[order]
+    reach = np.cumsum(rooms)
+    if not order or reach[-1] < need:
+        return None
+    count = int(np.searchsorted(reach, need)) + 1
+    for part in _best_cover(parts, order, rooms, count, slack=int(reach[count - 1]) - need):
+        chosen.append((part, min(need, int(parts.room[part]))))
+        need -= chosen[-1][1]
+    return chosen
+
+
+def fewest(room: Ints, taken: Bools, need: int) -> int | None:
+    """How many parts beside those taken hold `need` pods. `room`: `[C]`. None = they do not fit."""
+    need -= int(room[taken].sum())
+    if need <= 0:
+        return 0
+    reach = np.cumsum(np.sort(room[~taken])[::-1])
+    return int(np.searchsorted(reach, need)) + 1 if len(reach) and reach[-1] >= need else None
+
+
+def _by_size(parts: Parts, which: Ints) -> list[int]:
+    """Largest first; equal ones: broken before whole, least weight, best liked, then as they stand."""
+    keys = (which, -parts.liking[which], parts.weight[which], parts.whole[which], -parts.room[which])
+    ordered: list[int] = which[np.lexsort(keys)].tolist()
+    return ordered
+
+
+def _best_cover(parts: Parts, order: list[int], rooms: Ints, count: int, *, slack: int) -> list[int]:
+    """Of the covers with `count` parts the best, its largest part first. `slack`: what the `count` largest have beyond the need."""
+    if slack == 0 or int(rooms[0]) == int(rooms[-1]):
+        return order[:count]
+    top = int(rooms[:count].sum())
+    if len(order) * count * top <= _EXACT_CELLS:
+        return _exact_cover(parts, order, count, top, top - slack)
+    enough = int(rooms[count - 1]) - slack
+    last = min(
+        (part for part in order[count - 1 :] if parts.room[part] >= enough),
+        key=lambda p: (int(parts.room[p]) if parts.whole[p] else 0, int(parts.weight[p]), -float(parts.liking[p])),
+    )
+    return [*order[: count - 1], last]
+
+
+def _exact_cover(parts: Parts, order: list[int], count: int, top: int, need: int) -> list[int]:
+    """A knapsack: `best[j, s]` is the least cost of j parts whose room is s, for s up to `top`, the room of the `count` largest."""
+    scale = int(parts.weight[order].sum()) + 1
+    best = np.full((count + 1, top + 1), _FAR, dtype=np.int64)
+    best[0, 0] = 0
+    better = np.zeros((len(order), count + 1, top + 1), dtype=np.bool_)
+    for number, part in enumerate(order):
+        room = int(parts.room[part])
+        cost = int(parts.weight[part]) + (scale * room if parts.whole[part] else 0)
+        trial = best[:-1, : top + 1 - room] + cost
+        better[number, 1:, room:] = trial < best[1:, room:]
+        best[1:, room:] = np.minimum(best[1:, room:], trial)
+    total = need + int(best[count, need:].argmin())
+    picked: list[int] = []
+    for number in range(len(order) - 1, -1, -1):
+        if better[number, count - len(picked), total]:
+            picked.append(order[number])
+            total -= int(parts.room[order[number]])
+    return picked[::-1]

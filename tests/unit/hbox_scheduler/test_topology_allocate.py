@@ -1,0 +1,210 @@
+"""Which domain of the fabric a gang gets, and which leaves and nodes in it."""
+
+from hbox_scheduler.core.session import Status, SubGangPolicy
+
+from .fabric_world import SOFT, Fabric, hard, placed
+
+KUEUE = "kueue.x-k8s.io/podset-"
+
+
+def leaves(count: int, nodes: int, cores: int = 1) -> dict[str, dict[str, int]]:
+    return {f"s{i}": {f"n{i}{j}": cores for j in range(nodes)} for i in range(count)}
+
+
+def test_a_hard_gang_is_in_one_leaf_or_nowhere() -> None:
+    fabric = Fabric(leaves(3, 2), above={"top": ["s0", "s1", "s2"]})
+    two = fabric.gang("two", 2, wish=hard(1))
+    three = fabric.gang("three", 3, wish=hard(1))
+    report = fabric.run()
+    assert len(fabric.leaves_used(placed(report, two))) == 1
+    assert not placed(report, three)
+    assert report.pending["ns/three-000"].message == (
+        "TopologyFull: 3 pods have to be in one domain of tier 1 or lower; the best, s1, has room for 2, all nodes together for 4"
+    )
+
+
+def test_a_hard_gang_waits_where_nothing_is_known_of_the_fabric() -> None:
+    fabric = Fabric({}, loose={"n0": 4})
+    gang = fabric.gang("g", 2, wish=hard(1))
+    report = fabric.run()
+    assert not placed(report, gang)
+    assert report.pending["ns/g-000"].message.startswith("TopologyUnknown")
+
+
+def test_the_lowest_tier_that_holds_a_hard_gang_is_taken() -> None:
+    fabric = Fabric(leaves(4, 2), above={"a": ["s0", "s1"], "b": ["s2", "s3"]})
+    gang = fabric.gang("g", 3, wish=hard(2))
+    assert len(fabric.leaves_used(placed(fabric.run(), gang))) == 2
+    small = Fabric(leaves(4, 2), above={"a": ["s0", "s1"], "b": ["s2", "s3"]})
+    gang = small.gang("g", 2, wish=hard(2))
+    assert len(small.leaves_used(placed(small.run(), gang))) == 1
+
+
+def test_an_unknown_tier_name_does_not_limit() -> None:
+    fabric = Fabric(leaves(2, 2))
+    gang = fabric.gang("g", 4, wish=hard(name="hypercluster"))
+    assert placed(fabric.run(), gang).total() == 4
+
+
+def test_a_tier_name_limits() -> None:
+    fabric = Fabric(leaves(2, 2), above={"a": ["s0", "s1"]})
+    gang = fabric.gang("g", 3, wish=hard(name="leaf"))
+    assert not placed(fabric.run(), gang)
+
+
+def test_a_soft_gang_takes_the_fewest_leaves_even_where_a_lower_domain_has_more_of_them() -> None:
+    fabric = Fabric(
+        {**leaves(4, 1), "s4": {"m1": 1, "m2": 1}, "s5": {"m3": 1, "m4": 1}},
+        above={"a": ["s0", "s1", "s2", "s3"], "b": ["s4"], "c": ["s5"]},
+    )
+    gang = fabric.gang("g", 4, wish=SOFT)
+    assert fabric.leaves_used(placed(fabric.run(), gang)) == {"s4", "s5"}
+
+
+def test_of_equal_covers_the_one_is_taken_that_leaves_whole_leaves() -> None:
+    fabric = Fabric({"s0": {"n0": 1, "n1": 1}, "s1": {"n2": 1, "n3": 1, "n4": 1}})
+    fabric.gang("old", 1, on=["n2"])
+    gang = fabric.gang("g", 2, wish=SOFT)
+    assert fabric.leaves_used(placed(fabric.run(), gang)) == {"s1"}
+
+
+def test_the_last_leaf_is_the_one_that_fits_best() -> None:
+    fabric = Fabric({"s0": {"n0": 4}, "s1": {"n1": 3}, "s2": {"n2": 1}})
+    gang = fabric.gang("g", 5, wish=SOFT)
+    assert placed(fabric.run(), gang) == {"n0": 4, "n2": 1}
+
+
+def test_a_gang_fills_a_node_before_it_takes_the_next() -> None:
+    fabric = Fabric({"s0": {"n0": 4, "n1": 4, "n2": 2}})
+    gang = fabric.gang("g", 6, wish=hard(1))
+    assert placed(fabric.run(), gang) == {"n0": 4, "n2": 2}
+
+
+def test_members_that_come_later_go_to_the_domain_of_those_that_run() -> None:
+    fabric = Fabric(leaves(2, 2))
+    gang = fabric.gang("g", 2, wish=hard(1), on=["n10"])
+    assert placed(fabric.run(), gang) == {"n11": 1}
+    full = Fabric(leaves(2, 1))
+    gang = full.gang("g", 2, wish=hard(1), on=["n00"])
+    assert not placed(full.run(), gang)
+
+
+def test_a_soft_gang_grows_in_its_own_leaf_first() -> None:
+    fabric = Fabric(leaves(3, 2))
+    gang = fabric.gang("g", 3, wish=SOFT, on=["n10"])
+    assert placed(fabric.run(), gang)["n11"] == 1
+
+
+def test_large_members_are_placed_before_small_ones() -> None:
+    """The leader alone would go to the larger node and leave too little for the workers."""
+    fabric = Fabric({"s0": {"n0": 8}, "s1": {"n1": 3}})
+    gang = fabric.gang("g", 6, wish=SOFT, cores=[1, 2, 2, 2, 2, 2])
+    assert placed(fabric.run(), gang) == {"n0": 4, "n1": 2}
+
+
+def test_a_domain_whose_sum_is_enough_and_whose_nodes_are_not_is_passed_over() -> None:
+    fabric = Fabric({"s0": {"n0": 3, "n1": 3}, "s1": {"n2": 8}})
+    gang = fabric.gang("g", 2, wish=hard(1), cores=[4, 2])
+    assert placed(fabric.run(), gang) == {"n2": 2}
+
+
+def test_an_elastic_gang_starts_with_its_minimum_and_grows_as_far_as_its_domain() -> None:
+    fabric = Fabric(leaves(2, 3))
+    gang = fabric.gang("g", 5, wish=hard(1), least=2)
+    report = fabric.run()
+    assert placed(report, gang).total() == 3
+    assert len(fabric.leaves_used(placed(report, gang))) == 1
+
+
+def test_a_gang_gets_places_that_will_be_free_only_where_none_are_free_now() -> None:
+    fabric = Fabric(leaves(2, 2))
+    old = fabric.gang("old", 2, on=["n00", "n10"])
+    old.members[0].status = Status.RELEASING
+    gang = fabric.gang("g", 2, wish=hard(1))
+    report = fabric.run()
+    assert not placed(report, gang)
+    assert list(report.nominations.values()) == ["n00"]
+    assert len(report.pending) == 2
+
+
+def test_nodes_in_no_hypernode_are_leaves_of_their_own() -> None:
+    fabric = Fabric({"s0": {"n0": 2, "n1": 1}}, loose={"x": 3, "y": 1})
+    gang = fabric.gang("g", 3, wish=SOFT)
+    assert len(fabric.leaves_used(placed(fabric.run(), gang))) == 1
+    many = Fabric({"s0": {"n0": 2}}, loose={"x": 1, "y": 1})
+    gang = many.gang("g", 4, wish=SOFT)
+    assert placed(many.run(), gang) == {"n0": 2, "x": 1, "y": 1}
+
+
+def test_each_sub_gang_has_a_domain_of_its_own_in_that_of_the_gang() -> None:
+    fabric = Fabric(leaves(4, 2), above={"a": ["s0", "s1"], "b": ["s2", "s3"]})
+    fabric.gang("old", 1, on=["n00"])
+    gang = fabric.gang(
+        "g",
+        4,
+        wish=hard(2),
+        policies=[SubGangPolicy("pair", labels=("pair",), size=2, topology=hard(1))],
+        labels=[{"pair": "x"}, {"pair": "x"}, {"pair": "y"}, {"pair": "y"}],
+    )
+    report = fabric.run()
+    assert fabric.leaves_used(placed(report, gang)) == {"s2", "s3"}
+    assert gang.allocated_domain == "b"
+    assert sorted(sub_gang.allocated_domain for sub_gang in gang.sub_gangs) == ["s2", "s3"]
+
+
+def test_a_small_sub_gang_does_not_take_the_leaf_that_a_large_one_needs() -> None:
+    fabric = Fabric({"s0": {"n0": 1, "n1": 1}, "s1": {"n2": 1}})
+    gang = fabric.gang(
+        "g",
+        3,
+        wish=SOFT,
+        policies=[
+            SubGangPolicy("one", labels=("one",), size=1, topology=hard(1)),
+            SubGangPolicy("two", labels=("two",), size=2, topology=hard(1)),
+        ],
+        labels=[{"one": "x"}, {"two": "y"}, {"two": "y"}],
+    )
+    report = fabric.run()
+    assert {bound.member.name: bound.node for bound in report.bindings}["g-000"] == "n2"
+    assert placed(report, gang).total() == 3
+
+
+def test_equal_sub_gangs_are_packed_as_units() -> None:
+    """Three units fit on n0, two on n1 and on n2 (one pod too many), one on n3: six units take the three that fit best."""
+    fabric = Fabric({"s0": {"n0": 6}, "s1": {"n1": 5}, "s2": {"n2": 4}, "s3": {"n3": 2}}, above={"a": ["s0", "s1", "s2", "s3"]})
+    gang = fabric.gang(
+        "g",
+        12,
+        wish=hard(2),
+        policies=[SubGangPolicy("slice", labels=("slice",), size=2, topology=hard(1))],
+        labels=[{"slice": str(i // 2)} for i in range(12)],
+    )
+    assert placed(fabric.run(), gang) == {"n0": 6, "n2": 4, "n3": 2}
+
+
+def test_as_many_sub_gangs_as_the_policy_asks_for_are_placed_or_none() -> None:
+    fabric = Fabric(leaves(2, 2))
+    gang = fabric.gang(
+        "g",
+        6,
+        wish=SOFT,
+        least=4,
+        policies=[SubGangPolicy("pair", labels=("pair",), size=2, min_sub_gangs=3, topology=hard(1))],
+        labels=[{"pair": str(i // 2)} for i in range(6)],
+    )
+    assert not placed(fabric.run(), gang)
+
+
+def test_kueue_takes_the_tightest_domain_of_the_level_that_was_asked_for() -> None:
+    fabric = Fabric(
+        {"r0": {"n0": 1}, "r1": {"n1": 1, "n2": 1, "n3": 1}, "r2": {"n4": 1}, "r3": {"n5": 2}},
+        above={"a": ["r0", "r1"], "b": ["r2", "r3"]},
+    )
+    gang = fabric.gang("g", 1, wish=hard(2), annotations={KUEUE + "required-topology": "block"})
+    assert placed(fabric.run(), gang) == {"n4": 1}
+
+
+def test_ranks_follow_the_fabric() -> None:
+    fabric = Fabric({"s0": {"n0": 1, "n2": 1}, "s1": {"n1": 1, "n3": 1}})
+    fabric.gang("g", 4, wish=SOFT)
+    assert [bound.node for bound in fabric.run().bindings] == ["n0", "n2", "n1", "n3"]
