@@ -137,6 +137,16 @@ def test_a_moved_resource_version_is_said_at_once_and_lazily_where_a_gangs_other
     assert jobs.take(1.25, WALL).pending
 
 
+def test_what_is_due_a_little_later_comes_along() -> None:
+    jobs = Jobs(lazy_s=0.25)
+    for name, at in (("a", 1.0), ("b", 1.1), ("c", 1.21)):
+        jobs.pod(pod(name), 0.0)
+        settle(jobs, 0.5)
+        jobs.pod(pod(name, rv="2"), at)
+    assert {j.name for j in jobs.take(1.25, WALL).pending} == {"a", "b"}
+    assert [j.name for j in jobs.take(1.46, WALL).pending] == ["c"]
+
+
 def test_a_growing_gang_is_said_lazily_and_at_once_when_it_is_complete() -> None:
     jobs = Jobs()
     jobs.group(group(min_member=2), 0.0)
@@ -185,7 +195,7 @@ def test_the_first_fact_is_told_at_once_and_those_after_it_together() -> None:
     jobs.pod(pod("b", node="n1"), 1.0)
     jobs.pod(pod("c", node="n1"), 1.01)
     assert settle(jobs, 1.01).facts == ()
-    assert len(jobs.take(1.05, WALL).facts) == 2
+    assert len(jobs.take(1.1, WALL).facts) == 2
 
 
 def test_facts_that_wait_for_the_bus_are_told_as_the_newest_only() -> None:
@@ -398,13 +408,22 @@ def test_phases_said_side_by_side_are_of_different_jobs() -> None:
     settle(jobs)
     jobs.pod_gone(PodUid("uid-a"), 0.0)
     settle(jobs)
-    assert [p.phase for p in jobs.take_phases(1)] == [JobPhase.PENDING]
     assert [p.name for p in jobs.take_phases(9)] == ["b", "a"]
-    jobs.pod(pod("a"), 0.0)
+    jobs.pod(pod("a", node="n1"), 0.0)
     settle(jobs)
     jobs.pod_gone(PodUid("uid-a"), 0.0)
     settle(jobs)
-    assert [[p.phase for p in jobs.take_phases(9)] for _ in range(2)] == [[JobPhase.PENDING], [JobPhase.DELETED]]
+    assert [[p.phase for p in jobs.take_phases(9)] for _ in range(2)] == [[JobPhase.BOUND], [JobPhase.DELETED]]
+
+
+def test_that_a_job_was_pending_is_left_out_where_it_is_over() -> None:
+    jobs = Jobs()
+    jobs.pod(pod("a"), 0.0)
+    jobs.pod(pod("b"), 0.0)
+    settle(jobs)
+    jobs.pod(pod("a", rv="2", node="n1"), 0.0)
+    settle(jobs)
+    assert [(p.name, p.phase) for p in jobs.take_phases(9)] == [("b", JobPhase.PENDING), ("a", JobPhase.BOUND)]
 
 
 def test_what_goes_after_the_streams_were_lost_is_withdrawn_all_the_same() -> None:

@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 HEALTH_S = 1.0
 STARTING_S = 0.05
 
-#: So many batches of binds are handled side by side: a slow pod holds up its own batch alone.
-BIND_READERS = 4
+#: So many batches of binds are handled side by side: a slow pod, and the time until outcomes are said, hold up their own batch alone.
+BIND_READERS = 8
 EVICTION_READERS = 2
 BATCH = 16
 

@@ -38,6 +38,9 @@ log = logging.getLogger(__name__)
 #: Everything is in one shard today.
 SHARD = "0"
 
+#: Between two messages of outcomes: nobody waits for a single one.
+OUTCOMES_S = 0.05
+
 
 @dataclass(slots=True, eq=False)
 class _Handling:
@@ -54,7 +57,9 @@ class Worker:
     def __init__(self, core: Binder, client: KubeClient, bus: Bus, on_kube: Condition) -> None:
         self.core = core
         self._client, self._on_kube = client, on_kube
-        self._outcomes: LeadEdgeBatcher[Outcome] = LeadEdgeBatcher(bus.publish, self._message, SHARD)
+        self._outcomes: LeadEdgeBatcher[Outcome] = LeadEdgeBatcher(
+            bus.publish, self._message, SHARD, window_s=OUTCOMES_S, backlog_window_s=OUTCOMES_S
+        )
         self._handlings: dict[DecisionId, list[_Handling]] = {}
         self._group = asyncio.TaskGroup()
         self._sooner = asyncio.Event()  #: the core wants to be woken earlier than `_keep_time` sleeps

@@ -46,6 +46,8 @@ CONDITIONS = ("kube", "bus", "synced")
 #: A watch brings bookmarks about once a minute; one that was silent for longer than two is stale.
 STALE_S = 150.0
 
+#: A phase is said when it is so old: most jobs are bound by then, and that they were pending is no news any more.
+PHASE_REST_S = 0.5
 #: Phases said at once, and the time between two such batches: said one by one, each wakes the broker and us.
 PHASES_AT_ONCE = 50
 PHASES_WINDOW_S = 0.05
@@ -253,17 +255,23 @@ class JobController:
         listed, said = self.jobs.ids(), dict[JobId, JobPhase]()
         full = TokenBucket(self._settings.phases_per_s, PHASES_AT_ONCE)
         slow = TokenBucket(BUSY_SHARE * self._settings.phases_per_s, PHASES_AT_ONCE)
+        rested = 0  #: of the oldest phases
         while True:
-            while not self.jobs.phases:
-                self._behind.clear()
-                await self._behind.wait()
+            if not rested:
+                while not self.jobs.phases:
+                    self._behind.clear()
+                    await self._behind.wait()
+                rested = len(self.jobs.phases)
+                await asyncio.sleep(PHASE_REST_S)
             fresh = wall_s() - self.jobs.phases[0].at < PATIENCE_S
             bucket = slow if fresh and self._announcer.busy() else full
             limit = bucket.available(monotonic_s())
             if limit == 0:
                 await asyncio.sleep(bucket.wait_s())
                 continue
-            phases = self.jobs.take_phases(limit)
+            before = len(self.jobs.phases)
+            phases = self.jobs.take_phases(min(limit, rested))
+            rested = max(0, rested - (before - len(self.jobs.phases)))
             bucket.spend(len(phases))
             if listed or said:
                 phases = await self._news(phases, listed, said)

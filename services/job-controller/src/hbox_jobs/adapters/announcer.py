@@ -53,21 +53,29 @@ class Announcer:
         return self._busy.per_s(monotonic_s()) > BUSY_PER_S
 
     async def run(self) -> None:
-        """Until cancelled."""
-        while True:
-            await self._something_due()
-            started, wall = monotonic_s(), wall_s()
-            batch = self._jobs.take(started, wall)
-            for record in batch.settled:
-                self._feedback.settled(record, started)
-            self._behind.set()
-            await self._say(batch)
-            self._traces.announced(batch.pending, batch.settled, wall, wall_s())
-            metrics.PUBLISH.observe(monotonic_s() - started)
-            self._busy.count(len(batch.pending) + len(batch.facts), started)
-            # Two jobs within a window: more are coming, and each message costs every service behind us.
-            backlog = len(batch.pending) > 1
-            await asyncio.sleep(started + (WINDOW_UNDER_BACKLOG_S if backlog else WINDOW_S) - monotonic_s())
+        """Until cancelled. Nobody who waits for a node waits for facts, or for what is withdrawn, to be said."""
+        said: asyncio.Task[None] | None = None
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._something_due()
+                started, wall = monotonic_s(), wall_s()
+                batch = self._jobs.take(started, wall)
+                for record in batch.settled:
+                    self._feedback.settled(record, started)
+                self._behind.set()
+                if batch.facts or batch.withdrawn:
+                    if said is not None:
+                        await said  # while the broker is away, the rest gathers in the core
+                    said = group.create_task(self._say_behind(batch))
+                if batch.pending:
+                    await self._pending(batch.pending)
+                    metrics.PUBLISH.observe(monotonic_s() - started)
+                self._traces.announced(batch.pending, batch.settled, wall, wall_s())
+                self._busy.count(len(batch.pending) + len(batch.facts), started)
+                if batch.settled:
+                    # Two jobs within a window: more are coming, and each message costs every service behind us.
+                    backlog = len(batch.pending) > 1
+                    await asyncio.sleep(started + (WINDOW_UNDER_BACKLOG_S if backlog else WINDOW_S) - monotonic_s())
 
     async def _something_due(self) -> None:
         while True:
@@ -81,14 +89,11 @@ class Announcer:
             except TimeoutError:
                 pass  # the lazy ones are due
 
-    async def _say(self, batch: Batch) -> None:
-        async with asyncio.TaskGroup() as group:
-            if batch.facts:
-                group.create_task(self._facts(batch.facts))
-            if batch.withdrawn:
-                group.create_task(self._withdrawn(batch.withdrawn))
-            if batch.pending:
-                group.create_task(self._pending(batch.pending))
+    async def _say_behind(self, batch: Batch) -> None:
+        if batch.facts:
+            await self._facts(batch.facts)
+        if batch.withdrawn:
+            await self._withdrawn(batch.withdrawn)
 
     async def _facts(self, facts: Sequence[PodFact]) -> None:
         await self._publish(PodsObserved(pods=tuple(facts)))

@@ -25,7 +25,9 @@ from .volumes import Volumes
 
 LAZY_S = 0.25
 TELL_AFTER_S = 1.0
-FACTS_S = 0.05
+FACTS_S = 0.1
+#: When a lazy one is due, those due so soon after it come along: each message costs every service behind us.
+COMPANY_S = 0.8 * LAZY_S
 MAX_ITEMS = 512
 #: A PodRef takes about 110 bytes of a message that may have 8 MiB.
 MAX_PODS = 20_000
@@ -251,7 +253,9 @@ class Jobs:
         self._disowned.clear()
         settled: list[Record] = []
         pods = 0
-        while len(settled) < MAX_ITEMS and pods < MAX_PODS and (key := self._next_key(now)) is not None:
+        first_lazy = next(iter(self._lazy.values()), None)
+        until = now + COMPANY_S if first_lazy is not None and first_lazy <= now else now
+        while len(settled) < MAX_ITEMS and pods < MAX_PODS and (key := self._next_key(until)) is not None:
             record = self._records.get(key)
             if record is None:
                 continue
@@ -267,11 +271,16 @@ class Jobs:
         return Batch(tuple(pending), tuple(withdrawn), tuple(facts), tuple(settled))
 
     def take_phases(self, limit: int) -> list[JobPhaseChanged]:
-        """The oldest phases, at most one of a job: they may be said side by side, the next of a job only behind them."""
+        """The oldest phases, at most one of a job: they may be said side by side, the next of a job only behind them.
+
+        That a job was pending is left out where that is over already.
+        """
         taken: dict[JobId, JobPhaseChanged] = {}
         while self.phases and len(taken) < limit and self.phases[0].job not in taken:
             phase = self.phases.popleft()
-            taken[JobId(phase.job)] = phase
+            record = self.known(phase.job)
+            if phase.phase is not JobPhase.PENDING or (record is not None and record.phase is JobPhase.PENDING):
+                taken[JobId(phase.job)] = phase
         return list(taken.values())
 
     def _settle(self, record: Record, withdrawn: list[tuple[JobId, int]], wall: float, now: float) -> Job | None:
@@ -338,13 +347,13 @@ class Jobs:
             )
         )
 
-    def _next_key(self, now: float) -> str | None:
+    def _next_key(self, until: float) -> str | None:
         if self._urgent:
             key = next(iter(self._urgent))
             del self._urgent[key]
             return key
-        key, due = next(iter(self._lazy.items()), ("", now + 1))
-        if due > now:
+        key, due = next(iter(self._lazy.items()), ("", until + 1))
+        if due > until:
             return None
         del self._lazy[key]
         return key
