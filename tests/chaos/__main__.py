@@ -12,6 +12,8 @@ from pathlib import Path
 
 from tests.e2e.platform_world import up
 
+from hbox_cli.platform.assets import find_programs
+
 from .campaign import campaign
 from .faults import Fault, kills, schedule
 from .machine import Machine, machine
@@ -51,6 +53,8 @@ def main() -> int:
                 audit_every=AUDIT_EVERY if arguments.kills else 0,
             )
         )
+        if arguments.real:
+            report.violations += _audit_by_others(one.state / "kubeconfig")
         platform.stop()
     if arguments.faults:
         print(report.table())
@@ -60,6 +64,23 @@ def main() -> int:
         return 1
     shutil.rmtree(folder)
     return 0
+
+
+def _audit_by_others(kubeconfig: Path) -> list[str]:
+    """By a load generator that shares no code with us, where it lies beside the control plane's programs."""
+    program = shutil.which("kubeload", path=os.pathsep.join([str(find_programs()), os.environ.get("PATH", "")]))
+    if program is None:
+        print("no audit by kubeload: it is neither beside kube-apiserver nor on PATH")
+        return []
+    done = subprocess.run(
+        [program, "-mode", "audit"],
+        env=os.environ | {"KUBECONFIG": str(kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    print(f"kubeload: {(done.stdout or done.stderr).strip()}")
+    return [f"kubeload: {line}" for line in done.stdout.splitlines()] if done.returncode else []
 
 
 def _be_able_to_mount() -> None:
@@ -75,7 +96,8 @@ def _faults(arguments: argparse.Namespace, on: Machine) -> Sequence[Fault]:
     faults = [f for f in kills(arguments.kills, arguments.seed, emulated=not arguments.real) if only in f.name]
     if not arguments.faults:
         return faults
-    others = schedule(arguments.faults * (50 if only else 1), arguments.seed, on, hold_s=tuple(arguments.hold))
+    count = arguments.faults * (50 if only else 1)
+    others = schedule(count, arguments.seed, on, hold_s=tuple(arguments.hold), emulated=not arguments.real)
     return [*faults, *[f for f in others if only in f.name][: arguments.faults]]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -33,8 +34,8 @@ TOLD = 5
 #: A pod that ended while nobody watched is missed by two comparisons of the ledger, 10 s apart; its claim is there until then.
 AUDIT_PATIENCE_S = 30.0
 
-#: Bindings are looked at for so long after a fault is healed, at least.
-LOOK_S = 2.0
+#: Bindings are looked at for so long after a fault is healed, and (a restart is over sooner) after a kill, at least.
+LOOK_S, LOOK_AFTER_KILL_S = 2.0, 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +77,10 @@ class Report:
         return "\n".join([head, *rows, *self._verdict()])
 
     def summary(self) -> str:
-        """All faults of a name in one row: how often, what was lost and doubled, and how long it took until work went on."""
+        """All faults of a kind, however long, in one row: how often, what was lost and doubled, and how long it took until work went on."""
         groups: dict[str, list[Line]] = defaultdict(list)
         for line in self.lines:
-            groups[line.fault].append(line)
+            groups[re.sub(r" \d+ s\b", "", line.fault)].append(line)
         head = f"{'fault':34} {'times':>5} {'lost':>5} {'doubled':>7} {'other':>5} {'recovery p50':>12} {'max':>6} {'limit':>6} {'wait p50':>9} {'max':>6}"
         rows = [
             f"{name[:34]:34} {len(lines):5} {sum(len(x.lost) for x in lines):5} {sum(len(x.broken) for x in lines):7} "
@@ -128,7 +129,7 @@ async def campaign(
             load.running.set()
             await _warm(observer)
             for number, fault in enumerate(faults, 1):
-                await asyncio.sleep(moments.uniform(0.2, 1.5))
+                await asyncio.sleep(moments.uniform(0.1, 1.0))
                 line = await _suffer(fault, target, observer, running["nats_url"], limit_s=fault.limit_s * slack)
                 report.lines.append(line)
                 say(
@@ -162,7 +163,7 @@ async def _suffer(fault: Fault, target: Target, observer: Observer, nats_url: st
     healed = began if fault.instant else monotonic_s()
     lost = await _drained(observer, monotonic_s())
     drained = monotonic_s() - healed
-    await asyncio.sleep(max(0.0, LOOK_S - drained))
+    await asyncio.sleep(max(0.0, (LOOK_AFTER_KILL_S if fault.instant else LOOK_S) - drained))
     lost += await _drained(observer, monotonic_s())  # or a stall that goes on would be cut off here
     end = monotonic_s()
     stall, healed_stall = observer.longest_stall(began, end), observer.longest_stall(healed, end)

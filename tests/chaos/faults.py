@@ -289,7 +289,7 @@ def both(first: Fault, second: Fault, after_s: float) -> Fault:
     return Fault(f"{first.name} + {second.name}", HEAL_LIMIT_S, act)
 
 
-def every_kind(rng: Random, machine: Machine, *, hold_s: tuple[float, float]) -> list[Fault]:
+def every_kind(rng: Random, machine: Machine, *, hold_s: tuple[float, float], emulated: bool) -> list[Fault]:
     """One of each kind that `machine` can have, in a random order; those that last do so for between `hold_s`."""
 
     def hold() -> float:
@@ -299,8 +299,9 @@ def every_kind(rng: Random, machine: Machine, *, hold_s: tuple[float, float]) ->
     faults += [kill(*SERVICES), kill("quota-ledger", BROKER), kill_in_commit(), wipe()]
     faults += [pause(name, hold()) for name in (*SERVICES, BROKER)]
     faults += [rival(name, hold()) for name in SERVICES]
-    faults += [api(kind, hold(), rng.getrandbits(31)) for kind in API]
-    faults.append(api("away", 2 * hold_s[1], 0))
+    if emulated:
+        faults += [api(kind, hold(), rng.getrandbits(31)) for kind in API]
+        faults.append(api("away", 2 * hold_s[1], 0))
     faults += [disk_full(name, hold()) for name in machine.disks]
     if machine.clock is not None:
         jump_s = rng.choice((-JUMP_S, JUMP_S))
@@ -327,12 +328,14 @@ def kills(rounds: int, seed: int, *, emulated: bool) -> list[Fault]:
     return faults
 
 
-def schedule(count: int, seed: int, machine: Machine, *, hold_s: tuple[float, float] = (5.0, 30.0)) -> list[Fault]:
+def schedule(
+    count: int, seed: int, machine: Machine, *, hold_s: tuple[float, float] = (5.0, 30.0), emulated: bool = True
+) -> list[Fault]:
     """`count` faults: every kind as often as any other, one in five of them together with a kill."""
     rng = Random(seed)
     faults: list[Fault] = []
     while len(faults) < count:
-        for fault in every_kind(rng, machine, hold_s=hold_s):
+        for fault in every_kind(rng, machine, hold_s=hold_s, emulated=emulated):
             if fault.name.startswith(("pause", "rival", "api")) and rng.random() < 0.2:
                 faults.append(both(fault, kill(rng.choice((*SERVICES, BROKER))), rng.uniform(1.0, 4.0)))
             else:

@@ -11,7 +11,7 @@ from random import Random
 from typing import NoReturn
 
 from hbox_common.clock import monotonic_s, wall_s
-from hbox_common.errors import NotFound
+from hbox_common.errors import Conflict, NotFound, Unavailable
 from hbox_common.kube import NAMESPACES, NODES, PODGROUPS, PODS, KubeClient
 from hbox_sandbox.trace import TraceNode, TracePod, node_manifest, pod_group_manifest, pod_manifest
 
@@ -22,6 +22,9 @@ CARDS = 8
 LIMIT = 0.5
 GANG_SHARE = 0.06  #: of what comes is a gang
 DELETE_SHARE = 0.4  #: after each pod, one in so many is deleted though there is room
+
+#: Between two attempts of a user whose API server was killed.
+AGAIN_S = 0.1
 
 _SHAPES = (
     TracePod("", 4000, 8192, cards=1, card_milli=250),
@@ -94,10 +97,10 @@ class Load:
         gang = unit[0].gang
         if gang:
             body = pod_group_manifest(gang, namespace=NAMESPACE, members=len(unit))
-            await self.client.json("POST", PODGROUPS.path(namespace=NAMESPACE), body=body)
+            await self._insist("POST", PODGROUPS.path(namespace=NAMESPACE), body=body)
             self.observer.gang(f"{NAMESPACE}/{gang}", len(unit))
         for pod in unit:
-            await self.client.json("POST", PODS.path(namespace=NAMESPACE), body=pod_manifest(pod, namespace=NAMESPACE))
+            await self._insist("POST", PODS.path(namespace=NAMESPACE), body=pod_manifest(pod, namespace=NAMESPACE))
         self.submitted += len(unit)
         milli = sum(pod.milli for pod in unit)
         self._alive.append(Unit([pod.name for pod in unit], milli, gang))
@@ -109,13 +112,28 @@ class Load:
         if unit.gang:
             self.observer.forget_gang(f"{NAMESPACE}/{unit.gang}")
         for name in unit.pods:
-            try:
-                await self.client.json("DELETE", PODS.path(namespace=NAMESPACE, name=name), expect=(200, 202))
-            except NotFound:
-                pass  # a pod that never had a node goes at once; one that ended may have gone by itself
+            await self._insist("DELETE", PODS.path(namespace=NAMESPACE, name=name))
         if unit.gang:
-            await self.client.json("DELETE", PODGROUPS.path(namespace=NAMESPACE, name=unit.gang), expect=(200, 202))
+            await self._insist("DELETE", PODGROUPS.path(namespace=NAMESPACE, name=unit.gang))
         self.deleted += len(unit.pods)
+
+    async def _insist(self, method: str, path: str, body: object = None) -> None:
+        """Until it is done, be it by the request before whose answer was lost."""
+        while True:
+            try:
+                await self.client.json(method, path, body=body, expect=(200, 201, 202))
+            except NotFound:
+                if method != "DELETE":
+                    raise
+                return  # a pod that never had a node goes at once; one that ended may have gone by itself
+            except Conflict:
+                if method != "POST":
+                    raise
+                return
+            except Unavailable:
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return
 
 
 async def make_nodes(client: KubeClient, count: int) -> None:

@@ -115,5 +115,4 @@ def _clock(folder: Path) -> Clock | None:
     library, file = folder / "clock_shim.so", folder / "clock"
     subprocess.run([compiler, "-O2", "-shared", "-fPIC", "-o", library, SHIM, "-ldl"], check=True)
     file.write_bytes(bytes(16))
-    clock = Clock(file, {"LD_PRELOAD": str(library), "CHAOS_CLOCK": str(file)})
-    return clock
+    return Clock(file, {"LD_PRELOAD": str(library), "CHAOS_CLOCK": str(file)})
