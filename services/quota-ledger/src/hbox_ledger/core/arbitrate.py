@@ -184,7 +184,11 @@ def _queue(books: Books, plan: Plan) -> Refusal | None:
     asked: Resources = {}
     for placement in plan.placements:
         add(asked, plan.requests[placement.requests])
-    used = books.used.get(plan.queue, {})
+    used = dict(books.used.get(plan.queue, {}))
+    for victim in plan.victims:  # what leaves the same queue makes room in it
+        holding = books.live.get(victim.claim)
+        if holding is not None and holding.claim.queue == plan.queue:
+            add(used, holding.claim.requests, -1)
     over = [
         f"{name} ({used.get(name, 0)} used + {asked[name]} asked > {limit})"
         for name, limit in sorted(queue.capability.items())

@@ -66,7 +66,8 @@ def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | N
             continue
         has = left.setdefault(claim.queue, dict(books.used.get(claim.queue, {})))
         gives = [name for name, units in claim.requests.items() if units > 0 and asked.get(name, 0) > 0]
-        if not any(has.get(name, 0) > giver.deserved.get(name, 0) for name in gives):
+        shared = [name for name in gives if name in giver.deserved]
+        if not gives or (shared and not any(has.get(name, 0) > giver.deserved[name] for name in shared)):
             return _protected(f"queue {claim.queue} has no more than it deserves")
         add(has, claim.requests, -1)
         below = [

@@ -1,0 +1,102 @@
+"""The right to take what others hold, as the ledger judges it: two nodes with two cards each, all four held by queue b."""
+
+from typing import Any
+
+import pytest
+
+from hbox_common.events import BindOutcome, Evict, Plan, Victim
+from hbox_common.model import ClaimId, PodUid, Queue, QueueName, RefusalReason
+from hbox_common.model.devices import GPU
+from hbox_ledger.core.identity import claim_id
+
+from .conftest import World
+
+
+def full(world: World, *, a: int = 2, b: int = 2, **b_rules: Any) -> None:
+    """b holds all four cards; a and b deserve so many."""
+    world.books.queues = {
+        QueueName("a"): Queue(QueueName("a"), deserved={GPU: a}),
+        QueueName("b"): Queue(QueueName("b"), deserved={GPU: b}, **b_rules),
+    }
+    for number, (where, card) in enumerate([("a", 0), ("a", 1), ("b", 0), ("b", 1)]):
+        made = world.plan(f"b{number}", (f"p{number}", where, [world.card(card)]), queue="b")
+        world.commits(made.model_copy(update={"priority": 5}))
+        world.outcome(f"p{number}", BindOutcome.BOUND, at=where)
+
+
+def asks(world: World, *victims: int, queue: str = "a", priority: int = 5, cards: int = 1) -> Plan:
+    """A plan for one pod on node a that asks for the places of these pods."""
+    made = world.plan("want", ("new", "a", [world.card(i) for i in range(cards)]), queue=queue)
+    named = tuple(Victim(claim=claim_id(world.plan(f"b{n}").id, PodUid(f"p{n}")), pod_uid=PodUid(f"p{n}")) for n in victims)
+    return made.model_copy(update={"victims": named, "priority": priority})
+
+
+def refusal(world: World, plan: Plan) -> str:
+    [answer] = world.propose(plan)
+    assert not answer.committed
+    return answer.message
+
+
+def evictions(world: World) -> list[Evict]:
+    return list(world.last.evictions)
+
+
+def test_a_queue_below_what_it_deserves_takes_from_one_above_and_its_plan_is_named(world: World) -> None:
+    full(world)
+    world.commits(asks(world, 0))
+    [eviction] = evictions(world)
+    assert (eviction.pod, eviction.beneficiary) == ("p0", "want")
+    assert "reclaimed for ml/want of queue a" in eviction.reason
+    assert len(world.books.live) == 4, "nothing is claimed, and nothing is freed before the pod is gone"
+
+
+def test_the_giver_keeps_what_it_deserves_counting_those_that_leave_already(world: World) -> None:
+    full(world, a=3, b=3)
+    world.commits(asks(world, 0))
+    second = asks(world, 1).model_copy(update={"id": "second"})
+    assert "no more than it deserves" in refusal(world, second)
+
+
+@pytest.mark.parametrize(
+    ("rules", "plan", "said"),
+    [
+        ({"a": 0}, {}, "more than it deserves of nvidia.com/gpu"),
+        ({"b": 4}, {}, "queue b has no more than it deserves"),
+        ({"reclaimable": False}, {}, "queue b gives nothing back"),
+        ({"b": 0, "guarantee": {GPU: 4}}, {}, "is guaranteed"),
+        ({}, {"queue": "b"}, "has priority 5"),
+        ({}, {"queue": "b", "priority": 4}, "has priority 5"),
+    ],
+)
+def test_what_is_protected_stays(world: World, rules: dict[str, Any], plan: dict[str, Any], said: str) -> None:
+    full(world, **rules)
+    assert said in refusal(world, asks(world, 0, **plan))
+    assert not evictions(world)
+
+
+def test_higher_priority_takes_from_lower_in_its_own_queue(world: World) -> None:
+    full(world)
+    world.commits(asks(world, 0, queue="b", priority=6))
+    assert "preempted" in evictions(world)[0].reason
+
+
+def test_nothing_is_evicted_in_vain(world: World) -> None:
+    """Two cards of node a are needed and one would be free; or the victim is on another node."""
+    full(world)
+    assert "too little" in refusal(world, asks(world, 0, cards=2))
+    assert "too little" in refusal(world, asks(world, 2))
+    assert not evictions(world)
+
+
+def test_a_victim_that_holds_nothing_is_none(world: World) -> None:
+    full(world)
+    gone = asks(world, 0).model_copy(update={"victims": (Victim(claim=ClaimId("x"), pod_uid=PodUid("p0")),)})
+    [answer] = world.propose(gone)
+    assert answer.reason is RefusalReason.VICTIM_GONE
+
+
+def test_asking_twice_evicts_once(world: World) -> None:
+    full(world)
+    world.commits(asks(world, 0))
+    world.commits(asks(world, 0).model_copy(update={"id": "again"}))
+    assert not evictions(world)
