@@ -139,12 +139,14 @@ def test_a_moved_resource_version_is_said_at_once_and_lazily_where_a_gangs_other
 
 def test_what_is_due_a_little_later_comes_along() -> None:
     jobs = Jobs(lazy_s=0.25)
-    for name, at in (("a", 1.0), ("b", 1.1), ("c", 1.21)):
+    for name in ("a", "b", "c"):
         jobs.pod(pod(name), 0.0)
-        settle(jobs, 0.5)
-        jobs.pod(pod(name, rv="2"), at)
-    assert {j.name for j in jobs.take(1.25, WALL).pending} == {"a", "b"}
-    assert [j.name for j in jobs.take(1.46, WALL).pending] == ["c"]
+    settle(jobs, 0.5)
+    for name, at in (("a", 1.0), ("b", 1.1), ("c", 1.21)):
+        jobs.pod(pod(name, rv="2", node="n1"), at)
+    assert not jobs.take(1.2, WALL).withdrawn
+    assert {job for job, _ in jobs.take(1.25, WALL).withdrawn} == {"uid-a", "uid-b"}
+    assert {job for job, _ in jobs.take(1.46, WALL).withdrawn} == {"uid-c"}
 
 
 def test_a_growing_gang_is_said_lazily_and_at_once_when_it_is_complete() -> None:
