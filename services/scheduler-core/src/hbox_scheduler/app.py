@@ -3,10 +3,12 @@
 import asyncio
 import gc
 import logging
+from pathlib import Path
 from typing import NoReturn
 
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s, new_id, wall_s
+from hbox_common.errors import InvalidRequest
 from hbox_common.events import Plan
 from hbox_common.model import SchedulerId
 from hbox_common.runtime import Health
@@ -17,6 +19,9 @@ from .adapters.feeds import Feeds
 from .adapters.sender import Sender
 from .core import Limits, Proposals, Scheduler
 from .core.policy import policy_of
+from .core.policy.conf import Conf, parse_conf
+from .core.policy.default import DEFAULT_CONF
+from .core.policy.registry import PLUGINS
 from .settings import SchedulerSettings
 
 log = logging.getLogger(__name__)
@@ -39,6 +44,20 @@ def calm_collector() -> None:
     gc.set_threshold(100_000, 50, 100)
 
 
+def conf_of(path: Path | None) -> Conf:
+    """The policy for sessions. Raises InvalidRequest that names file, line and key."""
+    if path is None:
+        return parse_conf(DEFAULT_CONF, plugins=list(PLUGINS))
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as e:
+        raise InvalidRequest(f"HBOX_SCHEDULER_CONF: {path} cannot be read: {e}", hint="name a volcano-scheduler.conf") from e
+    try:
+        return parse_conf(text, plugins=list(PLUGINS))
+    except InvalidRequest as e:
+        raise InvalidRequest(f"{path}: {e.message}", hint=e.hint) from e
+
+
 class SchedulerService:
     """All tasks run on one loop, and the core is only touched between awaits: it needs no lock."""
 
@@ -54,6 +73,7 @@ class SchedulerService:
                 verdict_every_s=settings.verdict_every_s,
                 deadline_s=settings.gang_deadline_s,
             ),
+            conf=conf_of(settings.scheduler_conf),
         )
         self._wake = asyncio.Event()
         self._feeds = Feeds(self.scheduler, bus, instance=settings.instance, changed=self._wake.set)

@@ -1,5 +1,6 @@
 """Settings of scheduler-core."""
 
+from pathlib import Path
 from typing import ClassVar
 
 from pydantic import Field
@@ -16,6 +17,10 @@ class SchedulerSettings(Settings):
         PolicyName.BINPACK,
         description="binpack (fill used nodes), least-waste (least cards that nobody can use, learned from the requests) or fgd (least "
         "expected fragmentation, as published)",
+    )
+    scheduler_conf: Path | None = Field(
+        None,
+        description="a volcano-scheduler.conf whose reclaim and preempt actions take room from others; without one HBox's own, which has both",
     )
     cycle_window_ms: float = Field(
         10.0, ge=0, le=1000, description="least time between two planning cycles; the first is at once"

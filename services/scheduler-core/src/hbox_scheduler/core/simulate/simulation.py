@@ -34,7 +34,7 @@ from hbox_common.model import (
     validate_claim,
 )
 from hbox_common.model.devices import GPU
-from hbox_common.model.resources import CPU, MEMORY, PODS
+from hbox_common.model.resources import CPU, MEMORY, MIB, PODS
 
 from ..policy import Policy
 from ..policy.conf import Conf
@@ -56,7 +56,7 @@ def node(
     labels: dict[str, str] | None = None,
 ) -> NodeState:
     """A node in few words: cores of cpu, equal cards."""
-    allocatable = {CPU: 1000 * cpu, MEMORY: memory_mib, PODS: 110}
+    allocatable = {CPU: 1000 * cpu, MEMORY: memory_mib * MIB, PODS: 110}
     if cards:
         allocatable[GPU] = cards * shares
     return NodeState(
@@ -87,7 +87,7 @@ def job(
 ) -> Job:
     """A job of equal pods in few words; `cards` as a number are whole ones."""
     request = CardRequest(cards) if isinstance(cards, int) and cards else cards or None
-    requests: Resources = {CPU: cpu_milli, MEMORY: memory_mib, PODS: 1}
+    requests: Resources = {CPU: cpu_milli, MEMORY: memory_mib * MIB, PODS: 1}
     if isinstance(request, CardRequest):
         requests[GPU] = request.count
     task = TaskSpec(

@@ -1,0 +1,117 @@
+"""Room that others hold: taken back for queues that deserve it, and for work of higher priority in the same queue."""
+
+import pytest
+
+from hbox_common.model import Queue, QueueName
+from hbox_common.model.devices import GPU
+from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.policy.default import DEFAULT_CONF
+from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.simulate.simulation import Simulation, job, node
+
+CONF = parse_conf(DEFAULT_CONF, plugins=list(PLUGINS))
+
+
+def world(nodes: int, queues: list[Queue]) -> Simulation:
+    simulation = Simulation(policy_of(PolicyName.BINPACK), queues=queues, conf=CONF)
+    simulation.put_nodes(node(f"n{i}", cards=8, cpu=128) for i in range(nodes))
+    return simulation
+
+
+def share(name: str, deserved: int) -> Queue:
+    return Queue(QueueName(name), deserved={GPU: deserved})
+
+
+def held(simulation: Simulation, queue: str) -> int:
+    return sum(claim.requests.get(GPU, 0) for claim in simulation.claims.values() if claim.queue == queue)
+
+
+def settle(simulation: Simulation, rounds: int = 20) -> None:
+    """Run, let those evicted go, and so on until nothing moves."""
+    for _ in range(rounds):
+        simulation.now += 1.0
+        plans = simulation.run()
+        if not plans and not simulation.evicted:
+            return
+        simulation.leave()
+    raise AssertionError("it never settles")
+
+
+def test_a_queue_gets_back_exactly_what_it_deserves_and_the_borrower_keeps_its_own_share() -> None:
+    """10 nodes of 8: b has borrowed all 80, a and b deserve 40 each, a submits 48."""
+    simulation = world(10, [share("a", 40), share("b", 40)])
+    simulation.submit(job(f"b{i}", cards=1, queue="b", created_at=float(i)) for i in range(80))
+    simulation.run()
+    assert held(simulation, "b") == 80
+    simulation.submit(job(f"a{i}", cards=1, queue="a", created_at=100.0 + i) for i in range(48))
+    settle(simulation)
+    assert (held(simulation, "a"), held(simulation, "b")) == (40, 40)
+
+
+def test_nobody_is_evicted_while_there_is_room() -> None:
+    simulation = world(10, [share("a", 40), share("b", 40)])
+    simulation.submit(job(f"b{i}", cards=1, queue="b") for i in range(60))
+    simulation.run()
+    simulation.submit(job(f"a{i}", cards=1, queue="a", created_at=9.0) for i in range(20))
+    plans = simulation.run()
+    assert not any(plan.victims for plan in plans)
+    assert (held(simulation, "a"), held(simulation, "b")) == (20, 60)
+
+
+def test_a_gang_takes_all_that_it_needs_or_nothing() -> None:
+    """a deserves 16: a gang of 2 x 8 takes two nodes, one of 3 x 8 takes none."""
+    simulation = world(4, [share("a", 16), share("b", 16)])
+    simulation.submit(job(f"b{i}", cards=8, queue="b", created_at=float(i)) for i in range(4))
+    simulation.run()
+    simulation.submit([job("big", pods=3, cards=8, queue="a", created_at=50.0)])
+    settle(simulation)
+    assert (held(simulation, "a"), held(simulation, "b")) == (0, 32)
+    simulation.submit([job("right", pods=2, cards=8, queue="a", created_at=60.0)])
+    settle(simulation)
+    assert (held(simulation, "a"), held(simulation, "b")) == (16, 16)
+
+
+def test_higher_priority_takes_from_lower_in_its_own_queue_and_equal_priority_never_does() -> None:
+    simulation = world(1, [Queue(QueueName("q"))])
+    simulation.submit(job(f"low{i}", cards=1, queue="q", priority=1, created_at=float(i)) for i in range(8))
+    simulation.run()
+    simulation.submit([job("equal", cards=2, queue="q", priority=1, created_at=20.0)])
+    settle(simulation)
+    assert held(simulation, "q") == 8
+    assert not any(claim.job == "equal" for claim in simulation.claims.values())
+    simulation.submit([job("high", cards=2, queue="q", priority=9, created_at=30.0)])
+    settle(simulation)
+    assert [claim.job for claim in simulation.claims.values()].count("high") == 1
+    assert sum(claim.job.startswith("low") for claim in simulation.claims.values()) == 6
+
+
+def test_what_may_not_be_preempted_stays() -> None:
+    from dataclasses import replace
+
+    simulation = world(1, [share("a", 4), share("b", 4)])
+    simulation.submit(replace(job(f"b{i}", cards=1, queue="b"), preemptable=False) for i in range(8))
+    simulation.run()
+    simulation.submit([job("a0", cards=1, queue="a", created_at=9.0)])
+    settle(simulation)
+    assert (held(simulation, "a"), held(simulation, "b")) == (0, 8)
+
+
+@pytest.mark.parametrize("late", ["small", "large"])
+def test_what_victims_leave_is_kept_for_whom_they_left(late: str) -> None:
+    """A job that comes while victims are leaving does not get their room, whatever its size."""
+    simulation = world(1, [share("a", 4), share("b", 4)])
+    simulation.submit(job(f"b{i}", cards=1, queue="b", created_at=float(i)) for i in range(8))
+    simulation.run()
+    simulation.submit([job("gang", pods=4, cards=1, queue="a", created_at=50.0)])
+    simulation.now = 1.0
+    plans = simulation.run()
+    assert [len(plan.victims) for plan in plans] == [4]
+    victims = simulation.evicted
+    simulation.evicted = victims[2:]
+    simulation.finish([claim.pod_uid for claim in victims[:2]])
+    simulation.submit([job("late", cards=1 if late == "small" else 2, queue="b", created_at=0.0)])
+    assert not simulation.run()
+    simulation.leave()
+    assert [plan.job for plan in simulation.run()] == ["gang"]
+    assert (held(simulation, "a"), held(simulation, "b")) == (4, 4)
