@@ -9,7 +9,7 @@ from pathlib import Path
 from hbox_common.errors import InvalidRequest, NotFound
 from hbox_common.model import Card, CardRequest, Generation, NodeName, NodeState, TaskSpec
 from hbox_common.model.devices import GPU
-from hbox_common.model.resources import CPU, MEMORY, PODS
+from hbox_common.model.resources import CPU, MEMORY, MIB, PODS
 from hbox_sandbox.trace import Trace, TraceNode, TracePod, read_alibaba2023
 
 #: Where the files are looked for when nobody says, after $HBOX_TRACES.
@@ -102,7 +102,7 @@ def arrivals_of(trace: Trace) -> Arrivals:
 
 
 def node_of(node: TraceNode) -> NodeState:
-    allocatable = {CPU: node.cpu_milli, MEMORY: node.memory_mib, PODS: PODS_PER_NODE}
+    allocatable = {CPU: node.cpu_milli, MEMORY: node.memory_mib * MIB, PODS: PODS_PER_NODE}
     if node.cards:
         allocatable[GPU] = SHARES * node.cards
     return NodeState(
@@ -117,7 +117,7 @@ def node_of(node: TraceNode) -> NodeState:
 
 def spec_of(pod: TracePod) -> TaskSpec:
     """Shares in whole percents, rounded up."""
-    requests = {CPU: pod.cpu_milli, MEMORY: pod.memory_mib, PODS: 1}
+    requests = {CPU: pod.cpu_milli, MEMORY: pod.memory_mib * MIB, PODS: 1}
     if not pod.cards:
         return TaskSpec(name="pod", requests=requests, pods=())
     percent = -(-pod.card_milli // 10)
