@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 from hbox_cli.audit.reading import audit_platform, read_claims
 from hbox_cli.platform.layout import Layout
 from hbox_cli.session import bus_of
-from hbox_common.errors import Conflict, NotFound
 from hbox_common.kube import MERGE_PATCH, NODES, PODS, KubeClient, Resource
 from hbox_common.model import Claim
 
@@ -231,11 +230,7 @@ class World:
         assert result.faults == []
 
     async def leave(self) -> None:
-        """Deletes what the test made; the namespace's end is not waited for."""
-        for app in ("Deployment", "StatefulSet", "DaemonSet", "Job", "PodDisruptionBudget"):
-            await self.client.json("DELETE", self.path(app))
+        """Deletes what the test made. The namespace stays: in one that is being deleted a binding under way is forbidden."""
+        for kind in ("Deployment", "StatefulSet", "DaemonSet", "Job", "PodDisruptionBudget"):
+            await self.client.json("DELETE", self.path(kind))
         await self.client.json("DELETE", self.path("Pod"), params={"gracePeriodSeconds": "0"})
-        try:
-            await self.remove("Namespace", self.space)
-        except (Conflict, NotFound):
-            pass  # the test did that

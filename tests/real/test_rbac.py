@@ -38,7 +38,9 @@ VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletec
 KINDS: tuple[tuple[str, str], ...] = (
     ("", "pods"), ("", "pods/status"), ("", "pods/binding"), ("", "pods/eviction"), ("", "pods/exec"), ("", "pods/ephemeralcontainers"),
     ("", "bindings"), ("", "nodes"), ("", "nodes/status"), ("", "nodes/proxy"), ("", "secrets"), ("", "configmaps"), ("", "events"), ("", "namespaces"),
-    ("", "serviceaccounts"), ("", "serviceaccounts/token"), ("coordination.k8s.io", "leases"), ("scheduling.k8s.io", "priorityclasses"),
+    ("", "serviceaccounts"), ("", "serviceaccounts/token"), ("", "persistentvolumes"),
+    ("", "persistentvolumes/status"), ("", "persistentvolumeclaims"), ("", "persistentvolumeclaims/status"),
+    ("storage.k8s.io", "storageclasses"), ("coordination.k8s.io", "leases"), ("scheduling.k8s.io", "priorityclasses"),
     ("scheduling.volcano.sh", "queues"), ("scheduling.volcano.sh", "queues/status"), ("scheduling.volcano.sh", "podgroups"),
     ("scheduling.volcano.sh", "podgroups/status"), ("apiextensions.k8s.io", "customresourcedefinitions"), ("apps", "deployments"),
     ("rbac.authorization.k8s.io", "clusterroles"), ("rbac.authorization.k8s.io", "clusterrolebindings"),

@@ -6,6 +6,7 @@ from base64 import b64encode
 
 from .cluster import Cluster, micro_timestamp
 from .errors import Json, bad_request, cause, forbidden
+from .podspec import check_scheduling, complete_scheduling
 from .resources import (
     CRDS,
     EVENTS,
@@ -13,6 +14,7 @@ from .resources import (
     PDBS,
     PODS,
     PRIORITY_CLASSES,
+    RUNTIME_CLASSES,
     STORAGE_CLASSES,
     VOLUME_CLAIMS,
     VOLUMES,
@@ -128,7 +130,8 @@ def _admit_pod(cluster: Cluster, pod: Json) -> list[Json]:
     for part in ("containers", "initContainers"):
         for container in spec.get(part) or ():
             _default_requests(container)
-            _default_ports(container, host_network=bool(spec.get("hostNetwork")))
+    complete_scheduling(spec)
+    _apply_runtime_class(cluster, pod)
     tolerations = spec.setdefault("tolerations", [])
     for key in _DEFAULT_TOLERATIONS:
         if not any(
@@ -144,15 +147,7 @@ def _admit_pod(cluster: Cluster, pod: Json) -> list[Json]:
             "lastTransitionTime": None,
         }
         status["conditions"] = [gated]
-    return check_pod(pod)
-
-
-def _default_ports(container: Json, *, host_network: bool) -> None:
-    """A pod on its node's network takes the ports that it names (pkg/apis/core/v1/defaults.go)."""
-    for port in container.get("ports") or ():
-        port.setdefault("protocol", "TCP")
-        if host_network and not port.get("hostPort"):
-            port["hostPort"] = port.get("containerPort", 0)
+    return check_pod(pod) + check_scheduling(spec)
 
 
 def _default_requests(container: Json) -> None:
@@ -163,6 +158,23 @@ def _default_requests(container: Json) -> None:
             resources[part] = {name: str(amount) for name, amount in (resources[part] or {}).items()}
     if limits := resources.get("limits"):
         resources["requests"] = {**limits, **(resources.get("requests") or {})}
+
+
+def _apply_runtime_class(cluster: Cluster, pod: Json) -> None:
+    """The overhead of a pod is that of its RuntimeClass (plugin/pkg/admission/runtimeclass)."""
+    spec, name = pod["spec"], pod["spec"].get("runtimeClassName", "")
+    overhead: Json = {}
+    if name:
+        found = cluster.store.get(RUNTIME_CLASSES.storage, name)
+        if found is None:
+            raise forbidden("pods", "", pod["metadata"]["name"], f'pod rejected: RuntimeClass "{name}" not found')
+        overhead = (found.load().get("overhead") or {}).get("podFixed") or {}
+    if not overhead and spec.get("overhead"):
+        why = "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"
+        raise forbidden("pods", "", pod["metadata"]["name"], why)
+    if overhead and spec.setdefault("overhead", overhead) != overhead:
+        why = "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
+        raise forbidden("pods", "", pod["metadata"]["name"], why)
 
 
 def _resolve_priority(cluster: Cluster, pod: Json) -> None:
@@ -188,9 +200,10 @@ def _resolve_priority(cluster: Cluster, pod: Json) -> None:
 
 
 def _quality(spec: Json) -> str:
-    """QoS class from cpu and memory alone (pkg/apis/core/helper/qos)."""
+    """QoS class from cpu and memory alone, those of the pod as a whole where it names any (pkg/apis/core/helper/qos)."""
     guaranteed, any_set = True, False
-    for container in [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]:
+    holders = [spec] if spec.get("resources") else [*(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
+    for container in holders:
         resources = container.get("resources") or {}
         limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
         any_set = any_set or any(name in amounts for name in ("cpu", "memory") for amounts in (limits, requests))

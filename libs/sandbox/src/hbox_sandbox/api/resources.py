@@ -182,6 +182,9 @@ STORAGE_CLASSES = ResourceType(
     short_names=("sc",),
     returns_deleted=True,
 )
+RUNTIME_CLASSES = ResourceType(
+    group="node.k8s.io", version="v1", plural="runtimeclasses", kind="RuntimeClass", namespaced=False
+)
 EVENTS = ResourceType(group="", version="v1", plural="events", kind="Event", short_names=("ev",), creates_on_update=True)
 BUILT_IN = (
     PODS,
@@ -228,6 +231,7 @@ BUILT_IN = (
     VOLUME_CLAIMS,
     VOLUMES,
     STORAGE_CLASSES,
+    RUNTIME_CLASSES,
     ResourceType(
         group="events.k8s.io",
         version="v1",
