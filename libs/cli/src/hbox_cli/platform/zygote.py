@@ -4,8 +4,8 @@ Importing costs a service one to two seconds of CPU; six of them at once on two 
 again when a killed service is started anew. Here it is paid once. Services' own modules are not imported before the fork: they register
 metrics and read their settings.
 
-What one service alone needs of libraries is imported before that one is forked for the first time: those forked earlier do not carry its pages, and those
-that start again find it there.
+What not all services need is imported before the first that does is forked: those forked earlier do not carry its pages, and one that starts again
+finds it there.
 
 On standard input come orders, one JSON object a line: {"name", "module", "env", "log"}. On standard output go {"ready": true} once, then for
 each order {"name", "pid"}, and for each end {"ended": pid, "returncode": n}. No thread and no event loop lives here, so that a fork is safe. Every child
@@ -34,9 +34,13 @@ SHARED = (
     "hbox_common.bus",
     "hbox_common.kube",
 )
-#: Module of a service -> libraries that it alone needs.
+#: Module of a service -> what not all need.
+_KUBE = "hbox_common.kube.official"
 OWN = {
-    "hbox_ledger": ("hbox_common.store",),
+    "hbox_topology": (_KUBE,),
+    "hbox_jobs": (_KUBE,),
+    "hbox_binder": (_KUBE,),
+    "hbox_ledger": (_KUBE, "hbox_common.store"),
     "hbox_scheduler": ("numpy",),
 }
 
