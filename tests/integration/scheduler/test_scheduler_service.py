@@ -254,6 +254,20 @@ async def test_nothing_is_planned_while_the_books_are_frozen(peers: Peers, servi
         await until(lambda: "a-0" in peers.claims, "planned as soon as they are open")
 
 
+async def test_the_change_with_which_the_books_open_is_enough_to_go_on(
+    peers: Peers, service: SchedulerService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hbox_scheduler.adapters.feeds.FROZEN_AGAIN_S", 600.0)
+    await peers.cluster([node("n1", cards=2)])
+    peers.frozen = True
+    peers.jobs = [job("a", cards=2)]
+    async with running(peers, service):
+        await until(lambda: service.scheduler.epoch == 1, "the frozen books are read")
+        peers.frozen = False
+        await peers._bus.publish(ClaimsChanged(epoch=Epoch(1), previous=Index(0), index=Index(0), claims=()), "0")
+        await until(lambda: "a-0" in peers.claims, "planned as soon as they are open")
+
+
 async def test_an_unhealthy_node_gets_nothing(peers: Peers, service: SchedulerService) -> None:
     await peers.cluster([node("n1", cards=2), node("n2", cards=2)])
     await peers._bus.publish(

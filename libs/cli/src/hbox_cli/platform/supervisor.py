@@ -30,11 +30,11 @@ from .layout import Layout, Running
 
 #: Name -> module whose `python -m` is the service, in the order in which they are started.
 SERVICES = {
+    "health-monitor": "hbox_health",  # first those that need few libraries, last those that start with what the others bring: see zygote
     "topology-collector": "hbox_topology",
     "job-controller": "hbox_jobs",
     "binder": "hbox_binder",
-    "health-monitor": "hbox_health",
-    "quota-ledger": "hbox_ledger",  # the last two wait for libraries of their own, and start with what the others bring
+    "quota-ledger": "hbox_ledger",
     "scheduler-core": "hbox_scheduler",
 }
 #: Those that may run twice: one leads, the other stands by.

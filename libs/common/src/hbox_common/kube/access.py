@@ -1,6 +1,6 @@
 """Where the API server is and how to be let in: kubeconfig or service account, TLS, tokens, exec plugins, proxies.
 
-All of it is the official client's business; this is the only module that imports it, and only when a connection is wanted (0.3 s).
+All of it is the official client's business; it is imported when a connection is wanted (0.3 s), and not before.
 Its requests and models are not used: they cost 10-50 times as much, and some raise on success (reference ecosystem §1).
 """
 
@@ -33,7 +33,7 @@ async def find_access(kubeconfig: str | None) -> Access:
 
     Raises InvalidRequest, naming the file and what to do, when there is none or it cannot be used.
     """
-    from kubernetes.aio import client, config  # noqa: PLC0415  # late on purpose: see above
+    from .official import client, config  # noqa: PLC0415  # late on purpose: see above
 
     settings = client.Configuration()
     try:

@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 #: Between two questions, when the answer was "not yet" or none at all.
 ASK_AGAIN_S = 0.25
 ASK_TIMEOUT_S = 10.0
+#: When the ledger was frozen and has not told of its opening: all claims of a large cluster are a tenth of a second of its time and ours.
+FROZEN_AGAIN_S = 2.0
 
 
 class Feeds:
@@ -143,6 +145,8 @@ class Feeds:
                     if not self._apply(change, now):
                         self._early.append(change)
                         self._ask_claims.set()
+                    elif self._scheduler.frozen:
+                        self._ask_claims.set()  # the ledger opens with a change
                 case PlansAnswered(epoch=epoch, index=index, answers=answers):
                     for answer in answers:
                         metrics.ANSWERS.labels("committed" if answer.committed else str(answer.reason)).inc()
@@ -174,8 +178,11 @@ class Feeds:
             self._take_claims(pages)
             self._changed()
             if pages[0].frozen:
-                self._ask_claims.set()
-                await asyncio.sleep(ASK_AGAIN_S)
+                try:
+                    async with asyncio.timeout(FROZEN_AGAIN_S):
+                        await self._ask_claims.wait()
+                except TimeoutError:
+                    self._ask_claims.set()
 
     def _take_claims(self, pages: Sequence[ClaimsPage]) -> None:
         now = monotonic_s()
