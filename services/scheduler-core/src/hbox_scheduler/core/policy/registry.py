@@ -6,6 +6,7 @@ from typing import TypeAlias
 from ..plugins.capacity import Capacity
 from ..plugins.cdp import Cdp
 from ..plugins.conformance import Conformance
+from ..plugins.deviceshare import DeviceShare
 from ..plugins.drf import Drf
 from ..plugins.gang import GangPlugin
 from ..plugins.networktopology import NetworkTopology
@@ -43,6 +44,7 @@ PLUGINS: Mapping[str, Factory] = {
     "predicates": Predicates,
     "nodeorder": NodeOrder,
     "binpack": WeightedBinpack,
+    "deviceshare": DeviceShare,
     "resource-strategy-fit": ResourceStrategyFit,
     "nodegroup": NodeGroup,
     "task-topology": TaskTopology,

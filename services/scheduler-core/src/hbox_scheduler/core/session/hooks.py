@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from ..arrays import Bools, Floats
+from ..arrays import Bools, Floats, Ints
 from ..state import Columns
 from .nouns import Gang, Member, QueueInfo, SubGang
 
@@ -100,6 +100,10 @@ class Hooks(Protocol):
         """A row that is taken whatever the scores say."""
         ...
 
+    def card_keys(self, member: Member, books: Columns, rows: Ints) -> Floats | None:
+        """`[n, D]`: which of a row's cards the member takes, the lowest first. The first opinion counts."""
+        ...
+
     # Victims: of `candidates` those that may be evicted for `claimant`; None = no opinion. First tier with a result that is not empty decides.
     def preemptable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member] | None: ...
     def reclaimable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member] | None: ...
@@ -140,7 +144,7 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
     "enableJobStarving": ("starving",),
     "enableJobEnqueued": ("enqueueable", "enqueued"),
     "enablePredicate": ("failures",),
-    "enableNodeOrder": ("score", "normalised"),
+    "enableNodeOrder": ("score", "normalised", "card_keys"),
     "enableBestNode": ("best_node",),
     "enabledHyperNodeOrder": ("domain_scores",),
     "enabledHyperNodeGradient": ("gradients",),

@@ -129,7 +129,8 @@ class Placing:
         """The cards that the member takes on this row, which must have room for it."""
         if member.task.cards is None:
             return ()
-        batch = pick(books, np.array([row], dtype=np.int64), np.array([1], dtype=np.int64), member.task)
+        rows = np.array([row], dtype=np.int64)
+        batch = pick(books, rows, np.array([1], dtype=np.int64), member.task, self._session.card_keys(member, books, rows))
         return slices_of(books, batch, member.task.cards.count)[0]
 
     def cards_fit(self, member: Member, row: int) -> bool:

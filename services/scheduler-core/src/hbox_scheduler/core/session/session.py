@@ -267,6 +267,15 @@ class Session:
                     return int(row)
         return None
 
+    def card_keys(self, member: Member, books: Columns, rows: Ints) -> Floats | None:
+        """`[n, D]`, the lowest first; None = nobody has an opinion."""
+        for tier in self._of("card_keys"):
+            for _, hook in tier:
+                keys: Floats | None = hook(member, books, rows)
+                if keys is not None:
+                    return keys
+        return None
+
     # Victims.
 
     def preemptable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:

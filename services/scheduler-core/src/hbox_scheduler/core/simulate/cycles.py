@@ -145,7 +145,7 @@ def _conclude(session: Session, report: Report) -> None:
     for gang in session.gangs:
         report.phases[gang.id] = phase_of(gang)
         for member in gang.members:
-            if member.status is Status.PIPELINED:
+            if member.status is Status.PIPELINED or (member.status is Status.ALLOCATED and id(member) not in bound):
                 report.nominations[member.id] = session.node(member.row)
             if member.status in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED) and id(member) not in bound:
                 report.pending[member.id] = _why(session, member)

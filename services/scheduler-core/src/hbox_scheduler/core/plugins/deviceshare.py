@@ -1,0 +1,71 @@
+"""deviceshare: which node, and which of its cards, a share of a card goes to (reference volcano §4). That cards are never over-booked is the engine's
+own business, whether this plugin is there or not."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hbox_common.errors import InvalidRequest
+
+from ..arrays import Floats, Ints, Rows
+from ..devices.nvidia import memory_needed, seats
+from ..session.nouns import Member
+from ..state import Columns
+from .arguments import Arguments
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+_BINPACK, _SPREAD = "binpack", "spread"
+
+#: Volcano's switches for ways of sharing that HBox has, or has not, whatever they say.
+_ALSO = (
+    "deviceshare.VGPUEnable", "deviceshare.GPUSharingEnable", "deviceshare.GPUNumberEnable", "deviceshare.NodeLockEnable",
+    "deviceshare.AscendHAMiVNPUEnable", "deviceshare.AscendMindClusterVNPUEnable", "deviceshare.KnownGeometriesCMName",
+    "deviceshare.KnownGeometriesCMNamespace",
+)  # fmt: skip
+
+
+class DeviceShare:
+    """Arguments: deviceshare.SchedulePolicy (binpack: fullest card first; spread: idle card first; empty: best fit, no score), deviceshare.ScheduleWeight."""
+
+    name = "deviceshare"
+
+    def __init__(self, conf: "PluginConf") -> None:
+        arguments = Arguments(conf)
+        self._policy = arguments.text("deviceshare.SchedulePolicy")
+        if self._policy not in ("", _BINPACK, _SPREAD):
+            raise InvalidRequest(
+                f"plugin deviceshare, argument deviceshare.SchedulePolicy: {self._policy!r}",
+                hint=f"allowed: {_BINPACK}, {_SPREAD}",
+            )
+        self._weight = arguments.number("deviceshare.ScheduleWeight", 1, least=0)
+        arguments.done(also=_ALSO)
+
+    def open(self, session: "Session") -> None:
+        """Nothing to compute."""
+
+    def score(self, member: Member, books: Columns) -> Floats | None:
+        """The mean over the cards that the member would take: under binpack the share of the card's memory that is used then, in percent; under spread 100
+        for an idle card."""
+        request = member.task.cards
+        if request is None or not self._policy or not self._weight:
+            return None
+        rows = slice(0, books.size)
+        worth = np.where(seats(books, rows, request) > 0, self._worth(books, rows, member), -1.0)
+        best = -np.sort(-worth, axis=1)[:, : request.count]
+        return self._weight * np.asarray(np.maximum(best, 0.0).sum(axis=1)) / max(request.count, 1)
+
+    def card_keys(self, member: Member, books: Columns, rows: Ints) -> Floats | None:
+        """`[n, D]`: the lowest first; None = the engine's own choice."""
+        return None if not self._policy else -self._worth(books, rows, member)
+
+    def _worth(self, books: Columns, rows: Rows, member: Member) -> Floats:
+        request = member.task.cards
+        assert request is not None
+        memory = books.card_memory[rows]
+        if self._policy == _SPREAD:
+            return np.where(books.card_pods[rows] == 0, 100.0, 0.0)
+        used = books.card_memory_used[rows] + memory_needed(request, memory)
+        return 100.0 * used / np.maximum(memory, 1)
