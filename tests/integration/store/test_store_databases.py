@@ -25,6 +25,7 @@ from sqlalchemy import (
 
 from hbox_common.errors import Bug, Conflict, HBoxError, InvalidRequest, Unavailable
 from hbox_common.store import Inbox, Letter, Outbox, Prepared, Store
+from hbox_common.store.engine import IDLE_TIMEOUT_MS
 
 from ...postgres_server import PASSWORD, PostgresServer
 
@@ -183,9 +184,7 @@ async def test_what_was_acknowledged_survives_a_kill_of_the_server_and_work_goes
         assert await store.read(lambda c: c.execute(select(numbers.c.n).order_by(numbers.c.n)).scalars().all()) == [1, 3]
 
 
-async def test_one_that_hangs_in_a_transaction_loses_its_rows_to_a_successor(
-    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_that_hangs_in_a_transaction_loses_its_rows_to_a_successor(postgres: PostgresServer) -> None:
     url = postgres.empty_database()
     awake = threading.Event()
     held = threading.Event()
@@ -196,9 +195,11 @@ async def test_one_that_hangs_in_a_transaction_loses_its_rows_to_a_successor(
         awake.wait(60)
         connection.execute(update(numbers).values(n=3))
 
-    monkeypatch.setattr("hbox_common.store.engine.IDLE_TIMEOUT_MS", 300)
     async with shared(url) as old, shared(url) as new:
         await old.write(adds(1))
+        limit = await old.read(lambda c: c.execute(text("SHOW idle_in_transaction_session_timeout")).scalar_one())
+        assert limit == f"{IDLE_TIMEOUT_MS // 1000}s"
+        await old.read(lambda c: c.execute(text("SET idle_in_transaction_session_timeout = 1000")))
         hanging = asyncio.create_task(old.write(hangs))
         await asyncio.to_thread(held.wait, 60)
         await new.write(lambda c: c.execute(update(numbers).values(n=9)))
