@@ -37,6 +37,20 @@ DRAIN_S = 5.0
 NO_RESPONDERS = "503"
 
 
+class _Client(Client):
+    """The library's own reading of headers looks at each character of each name: a tenth of the time of services that read much."""
+
+    @staticmethod
+    def _parse_header_lines(raw: bytes) -> dict[str, str]:
+        out = {}
+        for line in raw.decode("utf-8", "replace").split("\r\n"):
+            name, colon, value = line.partition(":")
+            name = name.strip()
+            if colon and name.isascii() and " " not in name and "\t" not in name:
+                out[name] = value.strip()
+        return out
+
+
 class Connection:
     """Made by `open`; used by one event loop."""
 
@@ -46,7 +60,7 @@ class Connection:
         self.epoch = 0  #: rises with every connection made
         self._servers = _servers_of(url)
         self._url = ",".join(server.rsplit("@", 1)[-1] for server in self._servers)  # without the password
-        self._client = Client()
+        self._client = _Client()
         self._life: asyncio.Timeout | None = None
         self._fatal: HBoxError | None = None
         self._closing = self._complained = False

@@ -60,33 +60,45 @@ class Publisher:
         metrics.PUBLISH_S.observe(monotonic_s() - started)
 
     async def _until_stored(self, subject: str, body: bytes, header: dict[str, str], timeout_s: float) -> None:
+        deadline = monotonic_s() + timeout_s
         last: HBoxError | None = None
+        if self._connection.connected.is_set():
+            self._check_size(subject, body, header)
+            last = await self._attempt(subject, body, header, min(ATTEMPT_S, timeout_s))
+            if last is None:  # nearly always
+                return
         pause_s = FIRST_PAUSE_S
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(deadline - monotonic_s()):
                 while True:
-                    await self._connection.connected.wait()
-                    self._check_size(subject, body, header)
-                    try:
-                        answer = await self._connection.request(subject, body, headers=header, timeout_s=ATTEMPT_S)
-                        answer_of(answer.data)
-                        return
-                    except StreamApiError as e:
-                        if e.err_code in (MESSAGE_TOO_LARGE, STREAM_MISMATCH):
-                            raise InvalidRequest(f"{subject}: {e}") from e
-                        last = e
-                    except Unavailable as e:
-                        last = e
-                        if not e.outcome_unknown and self._connection.connected.is_set():
-                            await self._try_to_heal()
+                    if isinstance(last, Unavailable) and not last.outcome_unknown and self._connection.connected.is_set():
+                        await self._try_to_heal()
                     await asyncio.sleep(pause_s)
                     pause_s = min(LAST_PAUSE_S, 2 * pause_s)
+                    await self._connection.connected.wait()
+                    self._check_size(subject, body, header)
+                    last = await self._attempt(subject, body, header, ATTEMPT_S)
+                    if last is None:
+                        return
         except TimeoutError as e:
             raise Unavailable(
                 f"{subject}: not stored within {timeout_s:g} s{f'; last: {last}' if last else ''}",
                 hint="is nats-server running, with JetStream enabled?",
                 outcome_unknown=True,
             ) from e
+
+    async def _attempt(self, subject: str, body: bytes, header: dict[str, str], timeout_s: float) -> HBoxError | None:
+        """Returns why it was not stored, where it may be yet; raises InvalidRequest where it never will."""
+        try:
+            answer = await self._connection.request(subject, body, headers=header, timeout_s=timeout_s)
+            answer_of(answer.data)
+        except StreamApiError as e:
+            if e.err_code in (MESSAGE_TOO_LARGE, STREAM_MISMATCH):
+                raise InvalidRequest(f"{subject}: {e}") from e
+            return e
+        except Unavailable as e:
+            return e
+        return None
 
     async def _try_to_heal(self) -> None:
         try:

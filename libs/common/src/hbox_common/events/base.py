@@ -5,6 +5,7 @@ what a core is handed is well-formed. Fields may be added, with a default; whate
 (`extra` is ignored, so that old readers stand new writers).
 """
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, TypeVar
@@ -87,9 +88,12 @@ def register(event: E) -> E:
     return event
 
 
+_ESCAPED = re.compile(r"[^a-z0-9-]", re.DOTALL)
+
+
 def token_of(text: str) -> str:
     """User text as one subject token: lower-case letters, digits and '-' as they are, every other character as `_` and its hexadecimal code.
 
     Injective, so that two names never share a subject; the empty text is `_`.
     """
-    return "".join(c if (c.isascii() and (c.islower() or c.isdigit())) or c == "-" else f"_{ord(c):x}_" for c in text) or "_"
+    return _ESCAPED.sub(lambda found: f"_{ord(found[0]):x}_", text) or "_"

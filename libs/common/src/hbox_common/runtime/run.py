@@ -43,6 +43,7 @@ def main(service: str, settings: type[S], run: Callable[[S, Health], Awaitable[N
     tracing.setup(service, config.instance)
     # Long-lived columns and caches make the default collector walk everything again and again: 70 % of decode time (ecosystem §1).
     gc.set_threshold(50_000, 20, 50)
+    gc.freeze()  # what was imported stays, and need not be walked again
     try:
         with profiled(service, config.profile), asyncio.Runner(loop_factory=_loop_factory()) as runner:
             status = runner.run(_serve(service, config, run))
