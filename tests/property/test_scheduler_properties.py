@@ -11,24 +11,29 @@ from hbox_common.model import (
     CardRequest,
     CardSlice,
     Generation,
+    HostPort,
     Index,
     Job,
+    Match,
+    MatchOperator,
     NodeBooks,
     NodeName,
     NodeState,
+    NodeTerm,
     Queue,
     Taint,
     TaintEffect,
     Verdict,
+    port_amounts,
     validate_claim,
 )
-from hbox_scheduler.core.seating import allocate
 from hbox_scheduler.core.devices.nvidia import free_percent, pick
 from hbox_scheduler.core.explain.reasons import reasons_of
 from hbox_scheduler.core.plugins import Shape, expected_fragment
 from hbox_scheduler.core.plugins.fgd import Fgd, Mix
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.scheduler import Scheduler
+from hbox_scheduler.core.seating import allocate
 from hbox_scheduler.core.simulate import Simulation, job, node
 from hbox_scheduler.core.state import Columns, Journal
 from hbox_scheduler.core.task import Tasks
@@ -77,7 +82,7 @@ def card_requests(draw: st.DrawFn) -> CardRequest:
 @st.composite
 def jobs(draw: st.DrawFn, name: str = "j0") -> Job:
     pods = draw(st.integers(1, 5))
-    return job(
+    drawn = job(
         name,
         pods=pods,
         min_member=draw(st.integers(1, pods)),
@@ -86,6 +91,12 @@ def jobs(draw: st.DrawFn, name: str = "j0") -> Job:
         priority=draw(st.integers(0, 2)),
         node_selector=draw(st.sampled_from([{}, {}, {"zone": "a"}])),
     )
+    task = drawn.tasks[0]
+    ports = draw(
+        st.sampled_from([(), (), (HostPort(80),), (HostPort(80, address="10.0.0.1"),), (HostPort(443), HostPort(80, "UDP"))])
+    )
+    volumes = draw(st.sampled_from([(), (), (), ((NodeTerm((Match("zone", MatchOperator.IN, ("b",)),)),),)]))
+    return replace(drawn, tasks=(replace(task, requests=task.requests | port_amounts(ports), volumes=volumes),))
 
 
 @st.composite
@@ -104,7 +115,8 @@ queues = st.sampled_from(
 
 
 def cells(scheduler: Scheduler) -> dict[str, bytes]:
-    return {name: getattr(scheduler.columns, name).tobytes() for name in ARRAYS}
+    ports = repr(sorted((name, sorted(rows.items())) for name, rows in scheduler.columns.ports.used.items()))
+    return {name: getattr(scheduler.columns, name).tobytes() for name in ARRAYS} | {"ports": ports.encode()}
 
 
 def rebuilt(simulation: Simulation, states: list[NodeState], verdicts: list[Verdict]) -> Simulation:
@@ -244,7 +256,7 @@ def books_of(simulation: Simulation, name: NodeName) -> NodeBooks:
 @settings(max_examples=200, deadline=None)
 def test_the_columns_and_the_ledgers_rule_agree_on_what_fits(cluster: list[NodeState], batch: list[Job], late: Job) -> None:
     """A node has room exactly where some choice of cards passes `validate_claim`, but for what is the pod's own wish."""
-    late = replace(late, tasks=(replace(late.tasks[0], node_selector={}),))
+    late = replace(late, tasks=(replace(late.tasks[0], node_selector={}, volumes=()),))
     if late.tasks[0].cards is not None:
         late = replace(late, tasks=(replace(late.tasks[0], cards=replace(late.tasks[0].cards, models=())),))
     cluster = [replace(state, taints=()) for state in cluster]

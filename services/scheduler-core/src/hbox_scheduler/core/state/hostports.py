@@ -37,6 +37,11 @@ class HostPorts:
         if not used:
             del self._used[name]
 
+    @property
+    def used(self) -> Mapping[str, Mapping[int, int]]:
+        """Units by port and row; what is not there is free."""
+        return {name: rows for name, rows in self._used.items() if rows}
+
     def clear(self, row: int) -> None:
         """Nothing booked on this row."""
         for used in self._used.values():
