@@ -117,8 +117,16 @@ class Fabric:
         self.gangs.append(gang)
         return gang
 
-    def run(self, *, actions: str = "allocate", conf: str = CONF, cycles: int = 1, explain: bool = False) -> Report:
-        cluster = Cluster(self.gangs, [QueueInfo(QueueName("q"))], hypernodes=self.hypernodes)
+    def run(
+        self,
+        *,
+        actions: str = "allocate",
+        conf: str = CONF,
+        cycles: int = 1,
+        explain: bool = False,
+        queues: Sequence[QueueInfo] = (QueueInfo(QueueName("q")),),
+    ) -> Report:
+        cluster = Cluster(self.gangs, list(queues), hypernodes=self.hypernodes)
         policy = parse_conf(conf.format(actions=actions), plugins=list(PLUGINS))
         return simulate(self.columns, cluster, policy, Plan(cycles=cycles, explain=explain))
 

@@ -123,8 +123,7 @@ def test_a_gang_gets_places_that_will_be_free_only_where_none_are_free_now() -> 
     gang = fabric.gang("g", 2, wish=hard(1))
     report = fabric.run()
     assert not placed(report, gang)
-    assert list(report.nominations.values()) == ["n00"]
-    assert len(report.pending) == 2
+    assert sorted(report.nominations.values()) == ["n00", "n01"]
 
 
 def test_nodes_in_no_hypernode_are_leaves_of_their_own() -> None:

@@ -18,7 +18,7 @@ from ..session.statement import Statement
 from ..topology.aims import Aim, aim_of, concerned
 from ..topology.choose import choose, ranked
 from ..topology.spread import Ground, Levels, spread
-from .seats import Seats
+from .seats import Seats, When
 from .worksheet import Worksheet, needed, there
 
 if TYPE_CHECKING:
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 class Domains:
     """On one session."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "Session", seats: Seats | None = None) -> None:
         self._session = session
         self._tree = session.tree
-        self._seats = Seats(session)
+        self._seats = seats or Seats(session)
 
     def concern(self, gang: Gang) -> bool:
         return self._session.topological and concerned(gang)
@@ -41,7 +41,7 @@ class Domains:
         session, gang = self._session, sheet.gang
         for wanted in self._servings(sheet):
             statement = session.statement()
-            if self._attempt(statement, gang, wanted):
+            if self._as_promised(statement, gang, wanted) or self._attempt(statement, gang, wanted):
                 sheet.drop(done.member for done in statement.operations)
                 if session.ready(gang):
                     self._remember(gang)
@@ -64,12 +64,42 @@ class Domains:
                 short = sub_gang.size - there(sub_gang) if sub_gang.policy is not None else 1
                 yield {sub_gang: members[: max(short, 1)]}
 
+    def place_in(self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]], domain: int, when: When) -> bool:
+        """All of these members inside one domain, by the wishes of their gang, or nothing."""
+        session = self._session
+        groups = [[domain]] if not session.topological else self._within(domain, self._groups(session.gradients(None, gang)))
+        apart = any(policy.topology is not None for policy in gang.sub_gang_policies)
+        mark = statement.mark()
+        for choice in [[[one]] for one in _flat(groups)] if apart else [groups]:
+            if choice and self._place(statement, gang, wanted, choice, when=when) and self._enough(gang):
+                return True
+            statement.rollback(mark)
+        return False
+
+    def _as_promised(self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]]) -> bool:
+        """The places that were made free for them in an earlier cycle, if all are there and where the gang may be."""
+        members = [member for members in wanted.values() for member in members]
+        if not self._seats.take_nominated(statement, members) or not self._enough(gang) or not self._in_bounds(gang):
+            statement.rollback()
+            return False
+        return True
+
+    def _in_bounds(self, gang: Gang) -> bool:
+        subjects: list[tuple[SubGang | None, list[Member]]] = [(None, gang.members)]
+        subjects += [(sub_gang, sub_gang.members) for sub_gang in gang.sub_gangs]
+        for sub_gang, members in subjects:
+            aim = aim_of(self._tree, gang, sub_gang)
+            rows = [member.row for member in members if member.row >= 0]
+            if aim is not None and aim.hard and rows and self._tree.tiers[self._tree.lowest(rows)] > aim.ceiling:
+                return False
+        return True
+
     def _attempt(self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]]) -> bool:
-        for later in (False, True):
-            if later and not self._session.columns.leaving.any():
+        for when in (When.NOW, When.LATER):
+            if when is When.LATER and not self._session.columns.leaving.any():
                 break
-            for domains in self._outer(gang, wanted, later=later):
-                if self._place(statement, gang, wanted, domains, later=later) and self._enough(gang):
+            for domains in self._outer(gang, wanted, when=when):
+                if self._place(statement, gang, wanted, domains, when=when) and self._enough(gang):
                     return True
                 statement.rollback()
         return False
@@ -77,7 +107,7 @@ class Domains:
     def _enough(self, gang: Gang) -> bool:
         return self._session.ready(gang) or self._session.pipelined(gang)
 
-    def _outer(self, gang: Gang, wanted: dict[SubGang, list[Member]], *, later: bool) -> Iterator[list[list[int]]]:
+    def _outer(self, gang: Gang, wanted: dict[SubGang, list[Member]], *, when: When) -> Iterator[list[list[int]]]:
         """Sets of domains, grouped by tier, in which the whole gang may be. Where it has no sub-gangs with a wish of their own it is one set: the best of
         it is found at once. Else each domain is a set of its own."""
         groups = self._groups(self._session.gradients(None, gang))
@@ -86,7 +116,7 @@ class Domains:
             return
         aim = aim_of(self._tree, gang) or Aim(False, int(self._tree.tiers[-1]), 0, Levels.LEAVES)
         kinds = self._seats.kinds(member for members in wanted.values() for member in members)
-        grounds = [(self._seats.ground(members[0], gang, later=later), len(members)) for members in kinds]
+        grounds = [(self._seats.ground(members[0], gang, when), len(members)) for members in kinds]
         rooms = [(self._tree.sums(ground.room), need) for ground, need in grounds]
         for group in groups:
             fitting = [domain for domain in group if all(room[domain] >= need for room, need in rooms)]
@@ -95,22 +125,20 @@ class Domains:
                 yield [[domain]]
 
     def _place(
-        self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]], groups: list[list[int]], *, later: bool
+        self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]], groups: list[list[int]], *, when: When
     ) -> bool:
         """All that is wanted, inside one of the domains."""
         aim = aim_of(self._tree, gang)
         if not any(sub_gang.policy is not None and sub_gang.policy.topology is not None for sub_gang in wanted):
             members = [member for members in wanted.values() for member in members]
-            return self._seat(
-                statement, members, aim, groups=groups, scores=self._scores(None, gang, _flat(groups)), later=later
-            )
+            return self._seat(statement, members, aim, groups=groups, scores=self._scores(None, gang, _flat(groups)), when=when)
         outer = groups[0][0]
         mark = statement.mark()
         for units in (True, False):
             if all(
-                self._seat_units(statement, gang, batch, outer, later=later)
+                self._seat_units(statement, gang, batch, outer, when=when)
                 if len(batch) > 1
-                else self._seat_sub_gang(statement, *batch[0], outer, later=later)
+                else self._seat_sub_gang(statement, *batch[0], outer, when=when)
                 for batch in self._batches(wanted, units=units)
             ):
                 return True
@@ -131,24 +159,22 @@ class Domains:
             found.sort(key=lambda batch: -sum(self._seats.size(member) for member in batch[0][1]))
         return found
 
-    def _seat_sub_gang(
-        self, statement: Statement, sub_gang: SubGang, members: list[Member], outer: int, *, later: bool
-    ) -> bool:
+    def _seat_sub_gang(self, statement: Statement, sub_gang: SubGang, members: list[Member], outer: int, *, when: When) -> bool:
         gang = sub_gang.gang
         groups = self._within(outer, self._groups(self._session.gradients(sub_gang, gang)))
         aim = aim_of(self._tree, gang, sub_gang)
         scores = self._scores(sub_gang, gang, _flat(groups))
-        return self._seat(statement, members, aim, groups=groups, scores=scores, later=later)
+        return self._seat(statement, members, aim, groups=groups, scores=scores, when=when)
 
     def _seat_units(
-        self, statement: Statement, gang: Gang, batch: list[tuple[SubGang, list[Member]]], outer: int, *, later: bool
+        self, statement: Statement, gang: Gang, batch: list[tuple[SubGang, list[Member]]], outer: int, *, when: When
     ) -> bool:
         """Equal sub-gangs, each in one of the widest domains that it may be in: the fewest such domains, then each sub-gang in its own."""
         tree = self._tree
         first, members = batch[0]
         groups = self._within(outer, self._groups(self._session.gradients(first, gang)))
         widest = _maximal(tree.parents, _flat(groups))
-        ground = self._seats.ground(members[0], gang, later=later)
+        ground = self._seats.ground(members[0], gang, when)
         size = len(members)
         room, empty, weight, taken = (np.zeros(tree.rows, dtype=np.int64) for _ in range(4))
         home: dict[int, int] = {}
@@ -168,7 +194,7 @@ class Domains:
         for row in np.flatnonzero(counts).tolist():
             for _ in range(int(counts[row])):
                 sub_gang, own = next(waiting)
-                if not self._seat_sub_gang(statement, sub_gang, own, home[row], later=later):
+                if not self._seat_sub_gang(statement, sub_gang, own, home[row], when=when):
                     return False
         return True
 
@@ -180,35 +206,35 @@ class Domains:
         *,
         groups: list[list[int]],
         scores: dict[int, float],
-        later: bool,
+        when: When,
     ) -> bool:
         """Members of one gang or sub-gang, all of them, in one of the domains."""
         tree, seats = self._tree, self._seats
         aim = aim or Aim(False, int(tree.tiers[-1]), 0, Levels.LEAVES)
         kinds = seats.kinds(members)
         gang = members[0].gang
-        grounds = [seats.ground(kind[0], gang, later=later) for kind in kinds]
+        grounds = [seats.ground(kind[0], gang, when) for kind in kinds]
         if len(kinds) == 1 and not seats.entangled(members):
             found = choose(tree, grounds[0], len(members), aim, groups=groups, scores=scores)
-            return found is not None and seats.take(statement, members, found[1], later=later)
+            return found is not None and seats.take(statement, members, found[1], when)
         rooms = [tree.sums(ground.room) for ground in grounds]
         mark = statement.mark()
         for group in groups:
             fitting = [d for d in group if all(room[d] >= len(kind) for room, kind in zip(rooms, kinds, strict=True))]
             for domain in ranked(tree, grounds[0], len(kinds[0]), aim, group=fitting, scores=scores):
                 if seats.entangled(members):
-                    good = seats.take_one_by_one(statement, members, tree.mask(domain), later=later)
+                    good = seats.take_one_by_one(statement, members, tree.mask(domain), when)
                 else:
-                    good = all(self._seat_kind(statement, kind, domain, aim, later=later) for kind in kinds)
+                    good = all(self._seat_kind(statement, kind, domain, aim, when=when) for kind in kinds)
                 if good:
                     return True
                 statement.rollback(mark)
         return False
 
-    def _seat_kind(self, statement: Statement, members: list[Member], domain: int, aim: Aim, *, later: bool) -> bool:
-        ground = self._seats.ground(members[0], members[0].gang, later=later)
+    def _seat_kind(self, statement: Statement, members: list[Member], domain: int, aim: Aim, *, when: When) -> bool:
+        ground = self._seats.ground(members[0], members[0].gang, when)
         counts = spread(self._tree, ground, domain, len(members), aim.levels, by_liking=not aim.tight)
-        return counts is not None and self._seats.take(statement, members, counts, later=later)
+        return counts is not None and self._seats.take(statement, members, counts, when)
 
     # Domains by number.
 
@@ -256,7 +282,7 @@ class Domains:
         kinds = self._seats.kinds(wanted)
         if len(kinds) != 1:
             return
-        room = tree.sums(self._seats.ground(wanted[0], gang, later=False).room)
+        room = tree.sums(self._seats.ground(wanted[0], gang, When.NOW).room)
         allowed = np.flatnonzero(tree.tiers <= aim.ceiling)
         if room[tree.root] >= len(wanted) and len(allowed):
             best = int(allowed[room[allowed].argmax()])

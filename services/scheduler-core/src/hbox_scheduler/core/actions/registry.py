@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from ..session.session import Session
-from . import allocate, backfill, enqueue, preempt, reclaim, shuffle
+from . import allocate, backfill, enqueue, gangpreempt, gangreclaim, preempt, reclaim, shuffle
 
 Action: TypeAlias = Callable[[Session], None]
 
@@ -15,6 +15,8 @@ ACTIONS: Mapping[str, Action] = {
     "preempt": preempt.run,
     "reclaim": reclaim.run,
     "shuffle": shuffle.run,
+    "gangpreempt": gangpreempt.run,
+    "gangreclaim": gangreclaim.run,
 }
 
 

@@ -1,27 +1,39 @@
 """Room for equal members, and places taken in it."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..arrays import Bools, Ints
 from ..devices.nvidia import pick, slices_of
-from ..session.nouns import Gang, Member
+from ..session.nouns import Gang, Member, QueueInfo
 from ..session.placing import Placing
 from ..session.statement import Statement
+from ..state import Columns
 from ..topology.spread import Ground
 
 if TYPE_CHECKING:
     from ..session.session import Session
 
 
+class When(Enum):
+    """Which places are looked at, and how they are taken."""
+
+    NOW = auto()  #: those that are free
+    LATER = auto()  #: those that will be free; what is free now is taken, the rest promised
+    PROMISE = auto()  #: those that will be free; all are promised, since the gang has to wait for its victims as a whole
+
+
 class Seats:
     """On one session, on its columns as they are when asked."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "Session", *, may: Callable[[QueueInfo, Member], bool] | None = None) -> None:
+        """`may`: whether a queue may take one more member, beside what it may anyway."""
         self._session = session
         self._placing = Placing(session)
+        self._may = may
 
     def kinds(self, members: Iterable[Member]) -> list[list[Member]]:
         """Members that every rule sees alike, the largest kind first."""
@@ -41,11 +53,11 @@ class Seats:
         """Whether where one of them goes changes where the next may go, beside what is booked."""
         return any(m.wishes.near or m.wishes.apart or m.wishes.spread or m.task.ports for m in members)
 
-    def ground(self, member: Member, gang: Gang, *, later: bool) -> Ground:
-        """Room for members like this one: now, or once all that leaves has left."""
+    def ground(self, member: Member, gang: Gang, when: When) -> Ground:
+        """Room for members like this one."""
         columns, placing = self._session.columns, self._placing
-        books = columns.future() if later else columns
-        allowed = placing.allowed(member, columns)
+        books = columns if when is When.NOW else columns.future()
+        allowed = placing.allowed(member, books)
         room = np.where(allowed, placing.capacity(member, books), 0)
         taken = np.zeros(columns.size, dtype=np.bool_)
         taken[[one.row for one in gang.members if one.row >= 0]] = True
@@ -57,7 +69,7 @@ class Seats:
             liking=placing.scores(member, books, room > 0),
         )
 
-    def take(self, statement: Statement, members: list[Member], counts: Ints, *, later: bool) -> bool:
+    def take(self, statement: Statement, members: list[Member], counts: Ints, when: When) -> bool:
         """Place equal members, `counts[N]` on each node: in their order, along the fabric, so that neighbours in rank are neighbours there.
 
         Returns False where a quota does not let one of them in.
@@ -65,32 +77,55 @@ class Seats:
         tree, columns = self._session.tree, self._session.columns
         rows = np.flatnonzero(counts)
         rows = rows[np.lexsort((rows, tree.leaf_of[rows]))]
-        if later:
-            return all(
-                self._take_later(statement, member, row)
-                for member, row in zip(members, rows.repeat(counts[rows]).tolist(), strict=True)
-            )
-        task = members[0].task
-        slices = slices_of(columns, pick(columns, rows, counts[rows], task), task.cards.count if task.cards is not None else 0)
-        queue = self._session.queues[members[0].gang.queue]
-        for member, row, own in zip(members, rows.repeat(counts[rows]).tolist(), slices, strict=True):
-            if not self._session.allocatable(queue, member):
+        wanted = counts[rows]
+        if when is When.NOW:
+            return self._take_batch(statement, members, (rows, wanted), columns)
+        free = np.zeros(len(rows), dtype=np.int64)
+        if when is When.LATER:
+            free = np.minimum(self._placing.capacity(members[0], columns)[rows], wanted)
+        ends = np.cumsum(wanted)
+        first = [
+            member
+            for end, count, now in zip(ends, wanted, free, strict=True)
+            for member in members[end - count : end - count + now]
+        ]
+        rest = [
+            member for end, count, now in zip(ends, wanted, free, strict=True) for member in members[end - count + now : end]
+        ]
+        return self._take_batch(statement, first, (rows, free), columns) and self._take_batch(
+            statement, rest, (rows, wanted - free), columns.future()
+        )
+
+    def _take_batch(self, statement: Statement, members: list[Member], places: tuple[Ints, Ints], books: Columns) -> bool:
+        """`places`: rows, and how many go to each. What `books` shows free only later is promised."""
+        rows, counts = (one[places[1] > 0] for one in places)
+        if not members:
+            return True
+        session, first = self._session, members[0]
+        keys = session.card_keys(first, books, rows)
+        slices = slices_of(
+            books, pick(books, rows, counts, first.task, keys), first.task.cards.count if first.task.cards else 0
+        )
+        queue = session.queues[first.gang.queue]
+        take = statement.allocate if books is session.columns else statement.pipeline
+        for member, row, own in zip(members, rows.repeat(counts).tolist(), slices, strict=True):
+            if not self._admits(queue, member):
                 return False
-            statement.allocate(member, row, own)
+            take(member, row, own)
         return True
 
-    def _take_later(self, statement: Statement, member: Member, row: int) -> bool:
-        """Where it fits now it gets the place, else the promise of it."""
-        here = np.zeros(self._session.columns.size, dtype=np.bool_)
-        here[row] = True
-        return self.take_one_by_one(statement, [member], here, later=True)
-
-    def take_one_by_one(self, statement: Statement, members: list[Member], within: Bools, *, later: bool) -> bool:
+    def take_one_by_one(self, statement: Statement, members: list[Member], within: Bools, when: When) -> bool:
         """Place each where the policy likes it best, by the rules as they are after the one before. `within`: `[N]`."""
         for member in members:
-            if not self._session.allocatable(self._session.queues[member.gang.queue], member):
+            if not self._admits(self._session.queues[member.gang.queue], member):
                 return False
-            room = self._placing.find(member, within, future=later)
+            if when is When.PROMISE:
+                row = self._best_promise(member, within)
+                if row is None:
+                    return False
+                statement.pipeline(member, row, self._placing.slices(member, row, self._session.columns.future()))
+                continue
+            room = self._placing.find(member, within, future=when is When.LATER)
             if room is None:
                 return False
             if room.now:
@@ -98,3 +133,23 @@ class Seats:
             else:
                 statement.pipeline(member, room.row, room.slices)
         return True
+
+    def take_nominated(self, statement: Statement, members: Iterable[Member]) -> bool:
+        """Each the place that was made free for it in an earlier cycle. False = not all have one, or not all are free now."""
+        for member in members:
+            row = self._session.row(member.nominated) if member.nominated is not None else None
+            if row is None:
+                return False
+            here = np.zeros(self._session.columns.size, dtype=np.bool_)
+            here[row] = True
+            if not self.take_one_by_one(statement, [member], here, When.NOW):
+                return False
+        return True
+
+    def _admits(self, queue: QueueInfo, member: Member) -> bool:
+        return self._session.allocatable(queue, member) and (self._may is None or self._may(queue, member))
+
+    def _best_promise(self, member: Member, within: Bools) -> int | None:
+        books = self._session.columns.future()
+        good = self._placing.allowed(member, books) & within & (self._placing.capacity(member, books) > 0)
+        return self._placing.best(member, good, books) if good.any() else None

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hbox_common.errors import InvalidRequest
-
 from ..arrays import Bools, Floats, Ints
 from ..session.nouns import HOLDING, Gang, Member, Status, SubGang
 from ..state import Columns
 from ..topology.aims import aim_of, concerned
 from ..topology.tree import TOP, Tree
+from .arguments import Arguments
 
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
@@ -29,34 +28,23 @@ _FULL = 100.0
 
 class NetworkTopology:
     """Arguments: weight 1; hypernode.binpack.cpu 1, .memory 1, .resources (names with commas between) and .resources.<name> 1;
-    hypernode.binpack.normal-pod.enable true, .fading 0.8; hypernode.gradient.evict.max-hypernodes 8."""
+    hypernode.binpack.normal-pod.enable true, .fading 0.8; hypernode.gradient.evict.max-hypernodes: no more domains for evictions than these (0 = all;
+    Volcano's default is 8, the last by name, which misses those where it would be possible)."""
 
     name = "network-topology-aware"
 
     def __init__(self, conf: "PluginConf") -> None:
         """Raises InvalidRequest for arguments that are wrong."""
-        given = dict(conf.arguments)
-        self._weight = _number(given, "weight", 1.0)
-        self._weights = {
-            "cpu": _number(given, _BINPACK + "cpu", 1.0),
-            "memory": _number(given, _BINPACK + "memory", 1.0),
-        }
-        names = given.pop(_RESOURCES, "") or ""
-        for name in filter(None, (one.strip() for one in str(names).split(","))):
-            self._weights[name] = _number(given, f"{_RESOURCES}.{name}", 1.0)
-        normal = given.pop(_BINPACK + "normal-pod.enable", True)
-        if not isinstance(normal, bool):
-            raise _wrong(_BINPACK + "normal-pod.enable", normal, "true or false")
-        self._normal_pods = normal
-        self._fading = _number(given, _BINPACK + "normal-pod.fading", 0.8)
-        self._evict_at_most = int(_number(given, "hypernode.gradient.evict.max-hypernodes", 8.0)) or 8
-        for key in given:
-            if not key.startswith(_RESOURCES + "."):
-                raise InvalidRequest(
-                    f"plugin {self.name}: unknown argument {key!r}",
-                    hint="allowed: weight, hypernode.binpack.{cpu,memory,resources,resources.NAME,normal-pod.enable,normal-pod.fading}, "
-                    "hypernode.gradient.evict.max-hypernodes",
-                )
+        arguments = Arguments(conf)
+        self._weight = arguments.number("weight", 1.0, least=0)
+        self._weights = {name: arguments.number(_BINPACK + name, 1.0, least=0) for name in ("cpu", "memory")}
+        for name in arguments.names(_RESOURCES):
+            self._weights[name] = arguments.number(f"{_RESOURCES}.{name}", 1.0, least=0)
+        arguments.starting(f"{_RESOURCES}.")  # weights of resources that are not named do nothing
+        self._normal_pods = arguments.switch(_BINPACK + "normal-pod.enable", True)
+        self._fading = arguments.number(_BINPACK + "normal-pod.fading", 0.8, least=0)
+        self._evict_at_most = arguments.integer("hypernode.gradient.evict.max-hypernodes", 0, least=0)
+        arguments.done()
 
     def open(self, session: "Session") -> None:
         self._session = session
@@ -109,7 +97,7 @@ class NetworkTopology:
         return good
 
     def _widest_first(self, groups: list[list[str]]) -> list[list[str]]:
-        left = self._evict_at_most
+        left = self._evict_at_most or len(self._tree.names)
         chosen: list[list[str]] = []
         for group in reversed(groups):
             if left > 0:
@@ -196,15 +184,3 @@ class NetworkTopology:
             total += weight * there
             weights += weight
         return total / weights if weights else total
-
-
-def _number(given: dict[str, object], key: str, default: float) -> float:
-    """Taken out of `given`; at least 0."""
-    value = given.pop(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise _wrong(key, value, "a number, 0 or more")
-    return float(value)
-
-
-def _wrong(key: str, value: object, allowed: str) -> InvalidRequest:
-    return InvalidRequest(f"plugin {NetworkTopology.name}: {key} is {value!r}", hint=f"allowed: {allowed}")

@@ -1,0 +1,77 @@
+"""What can be taken from a gang: members beyond what it needs, one by one, and all the rest of it at once, which breaks it."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..arrays import Ints
+from ..plugins.gang import roles_count
+from ..session.nouns import HOLDING, Gang, Member, SubGang
+
+if TYPE_CHECKING:
+    from ..session.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Members that go together or not at all."""
+
+    members: tuple[Member, ...]
+    breaks: bool  #: the gang is no longer whole afterwards
+
+
+def bundles_of(session: "Session", candidates: Sequence[Member], *, claimant: Gang, need: Ints, breaking: bool) -> list[Bundle]:
+    """Bundles of the candidates, in the order in which they are taken: all surplus before the first gang is broken, then by queues and gangs; between
+    gangs that the policy sees alike those first that give the most of the need `[R]` for each member that is lost."""
+    by_gang: dict[Gang, list[Member]] = {}
+    for member in session.victims_first(candidates, claimant=claimant):
+        by_gang.setdefault(member.gang, []).append(member)
+    safe: list[Bundle] = []
+    rest: list[Bundle] = []
+    for gang, members in by_gang.items():
+        spare = list(_spare(gang, members))
+        safe += [Bundle((member,), False) for member in spare]
+        left = tuple(member for member in members if member not in spare)
+        if left and breaking:
+            rest.append(Bundle(left, True))
+    alike = groupby(rest, key=lambda bundle: (bundle.members[0].gang.queue, session.gang_key(bundle.members[0].gang)[:-2]))
+    return safe + [bundle for _, run in alike for bundle in sorted(run, key=lambda bundle: -_worth(bundle, need))]
+
+
+def _worth(bundle: Bundle, need: Ints) -> float:
+    """The part of the need that it covers, for each member that its gang loses for nothing."""
+    asked = np.flatnonzero(need > 0)
+    given = np.sum([member.request for member in bundle.members], axis=0)[asked]
+    covered = float(np.minimum(given / need[asked], 1.0).mean()) if len(asked) else 0.0
+    return covered / max(bundle.members[0].gang.count(*HOLDING), 1)
+
+
+def _spare(gang: Gang, members: Iterable[Member]) -> Iterable[Member]:
+    """Members that the gang can lose, each counted off: minMember, the minimums of its roles, sub-gangs of full size."""
+    left = gang.ready
+    roles = Counter(member.role for member in gang.members if member.status in HOLDING)
+    there = {sub_gang: sum(member.status in HOLDING for member in sub_gang.members) for sub_gang in gang.sub_gangs}
+    full: Counter[str] = Counter()  #: whole sub-gangs by policy
+    for sub_gang, count in there.items():
+        if sub_gang.policy is not None and count >= sub_gang.policy.size:
+            full[sub_gang.policy.name] += 1
+    for member in members:
+        minimum = gang.min_task_member.get(member.role, 0) if roles_count(gang) else 0
+        if left <= gang.min_member or roles[member.role] <= minimum or not _sub_gang_can_spare(member.sub_gang, there, full):
+            continue
+        if member.sub_gang is not None and (policy := member.sub_gang.policy) is not None:
+            full[policy.name] -= there[member.sub_gang] == policy.size
+            there[member.sub_gang] -= 1
+        left -= 1
+        roles[member.role] -= 1
+        yield member
+
+
+def _sub_gang_can_spare(sub_gang: SubGang | None, there: dict[SubGang, int], full: Counter[str]) -> bool:
+    if sub_gang is None or sub_gang.policy is None or there[sub_gang] != sub_gang.policy.size:
+        return True
+    return full[sub_gang.policy.name] > sub_gang.policy.min_sub_gangs

@@ -1,0 +1,17 @@
+"""gangpreempt: gangs take from gangs of lower priority in their own queue, inside one domain of the fabric (`gangclaims`). Not to be used
+beside preempt: both would look at the same gangs."""
+
+from typing import TYPE_CHECKING
+
+from ..session.turns import Turns
+from .gangclaims import GangClaims
+
+if TYPE_CHECKING:
+    from ..session.session import Session
+
+
+def run(session: "Session") -> None:
+    claims = GangClaims(session, action="gangpreempt", reclaim=False)
+    turns = Turns(session, claims.claimants())
+    while (gang := turns.next()) is not None:
+        claims.serve(gang)

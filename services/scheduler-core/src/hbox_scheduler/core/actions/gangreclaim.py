@@ -1,0 +1,22 @@
+"""gangreclaim: gangs take back from other queues what their own deserves, inside one domain of the fabric (`gangclaims`). Not to be used
+beside reclaim: both would look at the same gangs."""
+
+from typing import TYPE_CHECKING
+
+from ..session.turns import Turns
+from .gangclaims import GangClaims
+
+if TYPE_CHECKING:
+    from ..session.session import Session
+
+
+def run(session: "Session") -> None:
+    claims = GangClaims(session, action="gangreclaim", reclaim=True)
+    turns = Turns(session, claims.claimants())
+    while (queue := turns.next_queue()) is not None:
+        gang = turns.of(queue)
+        assert gang is not None
+        if session.overused(queue):
+            turns.drop(queue)
+            continue
+        claims.serve(gang)
