@@ -169,7 +169,7 @@ class _Reading:
             if pod.problem and not gang.problem and pod.ours and pod.view.placeable:
                 gang.problem = pod.problem
         for gang, named_class in groups:
-            gang.priority = priority_of(named_class, classes, members[gang.id])
+            gang.priority, gang.priority_class = priority_of(named_class, classes, members[gang.id]), named_class
         tasks = Tasks(columns)
         _join(pods, owner, [tasks.of(pod.spec) for pod in pods], columns)
         return gangs, tuple(gang.id for gang, _ in groups)

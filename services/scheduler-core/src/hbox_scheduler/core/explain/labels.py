@@ -22,6 +22,7 @@ class Label(StrEnum):
     NODE_GROUP = "NodeGroupMismatch"  #: the queue may not use the node's group
     NODE_GROUP_LIMIT = "NodeGroupLimitExceeded"
     REVOCABLE_ZONE = "RevocableZone"  #: lent by the hour: closed now, or not for pods that may not be taken away
+    RESERVED = "ReservedForLargeJob"  #: a gang that waits for long starts there
     PROPORTION_KEPT = "ResourcesKeptForIdleCards"  #: cpu or memory that idle cards of the node will need
     DEVICE_INSUFFICIENT = "NodeInsufficientDevice"  #: fewer cards on the node than asked for
     CARD_NOT_HEALTH = "CardNotHealth"

@@ -9,6 +9,8 @@ from ..plugins.conformance import Conformance
 from ..plugins.deviceshare import DeviceShare
 from ..plugins.drf import Drf
 from ..plugins.gang import GangPlugin
+from ..plugins.levels import Levels
+from ..plugins.minruntime import MinRunTime
 from ..plugins.networktopology import NetworkTopology
 from ..plugins.nodegroup import NodeGroup
 from ..plugins.nodeorder import NodeOrder
@@ -17,6 +19,7 @@ from ..plugins.pdb import Pdb
 from ..plugins.predicates import Predicates
 from ..plugins.priority import PriorityPlugin
 from ..plugins.proportion import Proportion
+from ..plugins.reservation import Reservation
 from ..plugins.resourcequota import ResourceQuotaPlugin
 from ..plugins.resourcestrategyfit import ResourceStrategyFit
 from ..plugins.sla import Sla
@@ -45,6 +48,9 @@ PLUGINS: Mapping[str, Factory] = {
     "nodeorder": NodeOrder,
     "binpack": WeightedBinpack,
     "deviceshare": DeviceShare,
+    "levels": Levels,
+    "minruntime": MinRunTime,
+    "reservation": Reservation,
     "resource-strategy-fit": ResourceStrategyFit,
     "nodegroup": NodeGroup,
     "task-topology": TaskTopology,

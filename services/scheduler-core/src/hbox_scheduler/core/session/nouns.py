@@ -186,6 +186,7 @@ class Gang:
     annotations: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     preemptable: bool = True  #: volcano.sh/preemptable of the PodGroup
+    priority_class: str = ""  #: its name, where one is written
     allocated_domain: str = ""
     members: list[Member] = field(default_factory=list)
     sub_gangs: list[SubGang] = field(default_factory=list)

@@ -1,0 +1,114 @@
+"""A cluster for the engine in few words: nodes with cards, queues, gangs that run or wait; `decide` runs a policy over it once."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hbox_common.model import CardRequest, CardSlice, JobId, NodeName, PodUid, QueueName, TaskSpec
+from hbox_common.model.devices import GPU
+from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.session import Cluster, Gang, GroupPhase, Member, QueueInfo, Status
+from hbox_scheduler.core.simulate.cycles import Plan, Report, simulate
+from hbox_scheduler.core.simulate.simulation import node
+from hbox_scheduler.core.state import Columns
+from hbox_scheduler.core.task import Tasks
+
+NOW = 1_000_000.0
+
+
+@dataclass
+class SmallWorld:
+    """Nodes `n0`, `n1`, ... with `cards` each."""
+
+    nodes: int
+    cards: int = 8
+    queues: Sequence[QueueInfo] = (QueueInfo(QueueName("q")),)
+    classes: Mapping[str, int] = field(default_factory=dict)
+    columns: Columns = field(default_factory=Columns)
+    gangs: list[Gang] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._tasks = Tasks(self.columns)
+        for number in range(self.nodes):
+            self.columns.put_node(node(f"n{number}", cards=self.cards, cpu=128))
+        self.columns.resource(GPU)
+
+    def gang(
+        self,
+        name: str,
+        *,
+        pods: int = 1,
+        cards: int = 1,
+        on: Sequence[int] = (),
+        min_member: int | None = None,
+        priority: int = 0,
+        priority_class: str = "",
+        queue: str = "q",
+        age_s: float = 0.0,
+        ran_s: float | None = None,
+        annotations: Mapping[str, str] | None = None,
+        preemptable: bool = True,
+    ) -> Gang:
+        """`on`: the node of each pod that runs, for `ran_s` (its age where that is not said); none = all of them wait."""
+        gang = Gang(
+            id=JobId(f"d/{name}"),
+            namespace="d",
+            name=name,
+            queue=QueueName(queue),
+            priority=priority,
+            min_member=pods if min_member is None else min_member,
+            created_at=NOW - age_s,
+            phase=GroupPhase.RUNNING if on else GroupPhase.INQUEUE,
+            annotations=annotations or {},
+            preemptable=preemptable,
+            priority_class=priority_class,
+        )
+        task = self._tasks.of(
+            TaskSpec(
+                "w",
+                {"cpu": 1000, "pods": 1, GPU: cards} if cards else {"cpu": 1000, "pods": 1},
+                (),
+                CardRequest(cards) if cards else None,
+            )
+        )
+        request = np.zeros(len(self.columns.allocatable), dtype=np.int64)
+        for column, units in task.amount:
+            request[column] = units
+        for number in range(pods):
+            member = Member(
+                uid=PodUid(f"{name}-{number}"),
+                namespace="d",
+                name=f"{name}-{number}",
+                gang=gang,
+                role="",
+                task=task,
+                request=request,
+                created_at=gang.created_at,
+                priority=priority,
+                annotations=annotations or {},
+                preemptable=preemptable,
+            )
+            if number < len(on):
+                row = self.columns.row_of[NodeName(f"n{on[number]}")]
+                taken = {s.index for g in [*self.gangs, gang] for m in g.members if m.row == row for s in m.slices}
+                free = [index for index in range(self.cards) if index not in taken][:cards]
+                member.row, member.status = row, Status.RUNNING
+                member.slices = tuple(CardSlice(index, 100, 40_960) for index in free)
+                member.started_at = NOW - (age_s if ran_s is None else ran_s)
+            gang.members.append(member)
+        self.gangs.append(gang)
+        return gang
+
+    def decide(self, conf: str, *, now: float = NOW) -> Report:
+        cluster = Cluster(self.gangs, list(self.queues), priority_classes=self.classes)
+        return simulate(self.columns, cluster, parse_conf(conf, plugins=list(PLUGINS)), Plan(now=now))
+
+
+def evicted(report: Report) -> list[str]:
+    return sorted(eviction.member.name for eviction in report.evictions)
+
+
+def bound(report: Report) -> dict[str, str]:
+    return {binding.member.name: binding.node for binding in report.bindings}

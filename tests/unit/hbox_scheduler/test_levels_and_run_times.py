@@ -1,0 +1,101 @@
+"""Who may take from whom, as data; and who has run too short a time, or would lose too much, to be taken from."""
+
+import pytest
+
+from hbox_common.errors import InvalidRequest
+
+from .small_world import SmallWorld, evicted
+
+LEVELS = """
+actions: "preempt"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: levels
+    arguments:
+      levels:
+        high: {classes: [urgent], preempts: [low], preemptable: false}
+        medium: {classes: [normal], preempts: [], preemptable: false}
+        low: {classes: [batch], preempts: [], preemptable: true}
+- plugins:
+  - name: predicates
+"""
+CLASSES = {"urgent": 30, "normal": 20, "batch": 10}
+
+
+@pytest.mark.parametrize(
+    ("claimant", "holder", "taken"),
+    [
+        ("urgent", "batch", True),
+        ("urgent", "normal", False),  # higher priority, but medium takes no part
+        ("normal", "batch", False),
+        ("urgent", "urgent", False),
+        ("unknown", "batch", False),  # on the default level, medium
+    ],
+)
+def test_high_takes_from_low_and_medium_takes_no_part(claimant: str, holder: str, taken: bool) -> None:
+    world = SmallWorld(1, 1, classes=CLASSES)
+    world.gang("holder", on=[0], priority=CLASSES[holder], priority_class=holder, age_s=60)
+    world.gang("claimant", priority=CLASSES.get(claimant, 40), priority_class=claimant)
+    assert evicted(world.decide(LEVELS)) == (["holder-0"] if taken else [])
+
+
+def test_rules_can_be_limited_to_queues() -> None:
+    world = SmallWorld(1, 1, classes=CLASSES)
+    world.gang("holder", on=[0], priority=10, priority_class="batch", age_s=60)
+    world.gang("claimant", priority=30, priority_class="urgent")
+    elsewhere = LEVELS.replace("      levels:\n", "      queues: other\n      levels:\n")
+    assert evicted(world.decide(elsewhere)) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("preempts: [lowest]", "no level"),
+        ("preempts: low, preemptible: true", "unknown key 'preemptible'"),
+        ("preemptable: maybe", "preemptable 'maybe'"),
+    ],
+)
+def test_a_wrong_rule_is_named(wrong: str, said: str) -> None:
+    text = LEVELS.replace("classes: [urgent], preempts: [low], preemptable: false", f"classes: [urgent], {wrong}")
+    with pytest.raises(InvalidRequest, match=said):
+        SmallWorld(1).decide(text)
+
+
+RUN_TIMES = """
+actions: "preempt"
+tiers:
+- plugins:
+  - name: minruntime
+    arguments: {preempt: 10m}
+  - name: priority
+  - name: gang
+- plugins:
+  - name: predicates
+"""
+
+
+def test_nobody_goes_before_it_has_run_for_its_time() -> None:
+    world = SmallWorld(1, 2)
+    world.gang("fresh", on=[0], age_s=60)
+    world.gang("old", on=[0], age_s=6000)
+    world.gang("claimant", priority=9)
+    assert evicted(world.decide(RUN_TIMES)) == ["old-0"]
+
+
+def test_an_annotation_protects_longer_than_the_policy() -> None:
+    world = SmallWorld(1, 1)
+    world.gang("holder", on=[0], age_s=6000, annotations={"hbox.io/min-run-time": "3h"})
+    world.gang("claimant", priority=9)
+    assert evicted(world.decide(RUN_TIMES)) == []
+
+
+def test_inside_a_gang_whoever_checkpointed_last_loses_least_and_goes_first() -> None:
+    """An elastic gang of three that needs one: the member that wrote its checkpoint a minute ago goes."""
+    world = SmallWorld(1, 3)
+    gang = world.gang("elastic", pods=3, min_member=1, on=[0, 0, 0], age_s=9000)
+    gang.members[0].annotations = {"hbox.io/checkpointed-at": "999000"}
+    gang.members[1].annotations = {"hbox.io/checkpointed-at": "999940"}
+    world.gang("claimant", priority=9)
+    assert evicted(world.decide(RUN_TIMES)) == ["elastic-1"]
