@@ -6,22 +6,13 @@ from pathlib import Path
 
 from hbox_common.errors import Bug, HBoxError, InvalidRequest
 from hbox_scheduler.core.policy.conf import Conf, parse_conf
+from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate.cycles import Plan, simulate
 
 from .cluster_file import POLICY_KEY, cluster_of
 from .documents import Document, documents_of
 from .outcome import Row, failed, row_of
-
-#: HBox's own policy, for files that name none.
-DEFAULT_POLICY = """\
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins:
-  - name: priority
-  - name: gang
-  - name: conformance
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +52,7 @@ def outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf 
     """The row of one file. `conf`: the policy of the wish, parsed. Raises InvalidRequest."""
     saved = cluster_of(documents, schedulers=wish.schedulers, now=wish.now)
     if conf is None:
-        conf = _conf(saved.policy, POLICY_KEY) if saved.policy is not None else _conf(DEFAULT_POLICY, "the default policy")
+        conf = _conf(saved.policy, POLICY_KEY) if saved.policy is not None else _conf(DEFAULT_CONF, "the default policy")
     options = saved.options
     cycles = wish.cycles or options.cycles
     plan = Plan(
