@@ -90,7 +90,7 @@ def _over_nodes(ground: Ground, rows: Ints, need: int, counts: Ints, *, by_likin
         counts[rows] = room
         return
     if need == 1 and by_liking:
-        counts[rows[ground.liking[rows].argmax()]] = 1
+        counts[rows[np.where(room > 0, ground.liking[rows], -np.inf).argmax()]] = 1
         return
     parts = Parts(room, room == ground.empty[rows], ground.taken[rows], ground.weight[rows], ground.liking[rows])
     chosen = select(parts, need)
