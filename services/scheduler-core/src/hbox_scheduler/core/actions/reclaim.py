@@ -38,5 +38,5 @@ def run(session: "Session") -> None:
             return session.preemptive(session.queues[member.gang.queue], member)
 
         members = sorted(waiting(gang), key=session.member_key)
-        eligible = reclaimable[pool.queue] & (pool.queue != codes[queue.name])
+        eligible = reclaimable[pool.queue] & (pool.queue != codes.get(queue.name, -1))
         claims.serve(gang, members, eligible=eligible, legal=session.reclaimable, may=may)

@@ -179,13 +179,19 @@ class Capacity:
         if account is None:
             return []
         asked, victims = self._books.asked(claimant), []
+        wanted = {column for column, _ in asked}
+        common: dict[Account, int] = {}
         with self._aside() as leave:
             for member in candidates:
                 other = self._books.accounts.get(member.gang.queue)
                 if other is None or other is account:
                     continue
+                if other not in common:
+                    common[other] = _common(account, other)
                 units = self._books.asked(member)
-                if self._legal(account, asked, other, units):
+                touched = [column for column, _ in units if column in wanted]
+                ours, theirs = account.path[common[other] :], other.path[common[other] :]
+                if touched and all(one.spares(units) for one in theirs) and self._ahead(ours, theirs, asked, touched):
                     leave(other, units)
                     victims.append(member)
         return victims
@@ -220,25 +226,20 @@ class Capacity:
     def displaced(self, member: Member, row: int) -> None:
         self._books.displaced(member, row)
 
-    def _legal(self, account: Account, asked: Asked, other: Account, units: Asked) -> bool:
-        common = _common(account, other)
-        ours, theirs = account.path[common:], other.path[common:]
-        wanted = {column for column, _ in asked}
-        touched = [column for column, _ in units if column in wanted]
-        if not touched or any(
-            one.guarantee[column] and one.allocated[column] - amount < one.guarantee[column]
-            for one in theirs
-            for column, amount in units
-        ):
+    def _ahead(self, ours: Sequence[Account], theirs: Sequence[Account], asked: Asked, touched: Sequence[int]) -> bool:
+        """Whether they are above a line that we stay within, as the books stand. touched: columns that both ask for. Paths below the last ancestor of
+        both."""
+        if not ours or not theirs:
             return False
+        account = ours[-1]
         if self._weights[account] is not None:
-            return self._over_fairly(ours, theirs, asked, touched)
-        entitled: set[int] = set().union(*(self._entitled(one, asked) for one in _nearest(account.path, self._level)))
+            return self._ahead_fairly(ours, theirs, asked, touched)
+        entitled = {column for one in _nearest(account.path, self._level) for column in self._entitled(one, asked)}
         touched = [column for column in touched if column in entitled]
         return bool(touched) and all(self._over(one, one.deserved, touched) for one in _nearest(theirs, self._level))
 
-    def _over_fairly(self, ours: Sequence[Account], theirs: Sequence[Account], asked: Asked, touched: Sequence[int]) -> bool:
-        if not ours or not theirs or not all(self._within(one, self._fair[one], asked) for one in ours):
+    def _ahead_fairly(self, ours: Sequence[Account], theirs: Sequence[Account], asked: Asked, touched: Sequence[int]) -> bool:
+        if not all(self._within(one, self._fair[one], asked) for one in ours):
             return False
         own, other = ours[0], theirs[0]
         if self._within(own, own.deserved, asked):

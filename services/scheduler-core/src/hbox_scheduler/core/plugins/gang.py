@@ -54,7 +54,11 @@ class GangPlugin:
         return self.sub_gang_ready(sub_gang)
 
     def ready(self, gang: Gang) -> bool:
-        return gang.ready >= gang.min_member and _roles_hold(gang, waiting=False) and _sub_gangs_hold(gang, waiting=False)
+        if gang.ready < gang.min_member:
+            return False
+        return not (gang.min_task_member or gang.sub_gang_policies) or (
+            _roles_hold(gang, waiting=False) and _sub_gangs_hold(gang, waiting=False)
+        )
 
     def sub_gang_ready(self, sub_gang: SubGang) -> bool:
         return _there(sub_gang, waiting=False) >= _size(sub_gang)
@@ -77,22 +81,26 @@ class GangPlugin:
     def preemptable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
         """Members of which their gang has more than it needs, each one named counting; or all that a gang has: it goes whole, but is never left in
         pieces. (Volcano's gang does not go at all, so that one at its minimum keeps its place for ever.)"""
-        named = Counter(member.gang for member in candidates)
+        named: dict[Gang, int] = {}
+        for member in candidates:
+            named[member.gang] = named.get(member.gang, 0) + 1
         left: dict[Gang, int] = {}
         roles: dict[Gang, Counter[str]] = {}
         whole: set[Gang] = set()
         victims: list[Member] = []
         for member in candidates:
             gang = member.gang
-            if gang not in left:
-                left[gang] = gang.ready
-                if gang.min_task_member:
-                    roles[gang] = Counter(m.role for m in gang.members if _counts(m))
-                if named[gang] >= gang.count(*HOLDING):
-                    whole.add(gang)
             if gang in whole:
                 victims.append(member)
                 continue
+            if gang not in left:
+                if named[gang] >= gang.holding:
+                    whole.add(gang)
+                    victims.append(member)
+                    continue
+                left[gang] = gang.ready
+                if gang.min_task_member:
+                    roles[gang] = Counter(m.role for m in gang.members if _counts(m))
             if left[gang] <= gang.min_member:
                 continue
             if roles_count(gang):

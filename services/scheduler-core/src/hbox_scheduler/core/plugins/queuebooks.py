@@ -57,6 +57,11 @@ class Account:
     def leaf(self) -> bool:
         return not self.children
 
+    def spares(self, asked: Asked) -> bool:
+        """Whether it keeps its guarantee without `asked`."""
+        guarantee, allocated = self.guarantee, self.allocated
+        return all(not guarantee[column] or allocated[column] - units >= guarantee[column] for column, units in asked)
+
     def fits(self, limit: Sums, asked: Asked) -> bool:
         """Whether what it has and `asked` are within the limit, in the columns asked for."""
         allocated = self.allocated

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def claimants(session: "Session") -> Iterator[Gang]:
     """Gangs past the gate that starve and are valid. Those bound to a topology domain are left to gangpreempt and gangreclaim, which look at whole
     domains."""
-    for gang in session.gangs:
+    for gang in session.unplaced:
         if gang.phase is GroupPhase.PENDING or gang.queue not in session.queues:
             continue
         if bound_to_domain(gang) or not any(waiting(gang)):

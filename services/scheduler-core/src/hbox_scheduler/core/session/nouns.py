@@ -17,6 +17,8 @@ from ..task import Task
 class Status(Enum):
     """Where a member stands. Volcano's task statuses, but for those that only its bind workers need."""
 
+    __hash__ = object.__hash__  # Enum's own hashes the name, in Python: statuses are looked up in sets millions of times
+
     PENDING = auto()
     GATED = auto()  #: has scheduling gates: not looked at, but it exists
     ALLOCATED = auto()  #: given a place that is free now, in this session
@@ -192,27 +194,59 @@ class Gang:
     sub_gangs: list[SubGang] = field(default_factory=list)
     problem: str = ""  #: why it cannot be scheduled as written
     nominated_domain: str = ""
+    _counts: dict[Status, int] | None = field(default=None, repr=False)  #: of the members by status, while a session is on
+    _ready: int = 0
+    _holding: int = 0
 
     def of(self, *statuses: Status) -> Iterator[Member]:
         return (member for member in self.members if member.status in statuses)
 
     def count(self, *statuses: Status) -> int:
-        return sum(member.status in statuses for member in self.members)
+        if self._counts is None:
+            return sum(member.status in statuses for member in self.members)
+        return sum(self._counts.get(status, 0) for status in statuses)
 
     @property
     def ready(self) -> int:
         """Members that count for the minimum: with a place, finished, or best effort and waiting."""
-        return sum(
-            member.status in HOLDING
-            or member.status is Status.SUCCEEDED
-            or (member.status is Status.PENDING and member.best_effort)
-            for member in self.members
-        )
+        return self._ready if self._counts is not None else sum(map(_counts, self.members))
 
     @property
     def waiting(self) -> int:
         """Members that are promised a place."""
         return self.count(Status.PIPELINED)
+
+    @property
+    def holding(self) -> int:
+        """Members that have a place."""
+        return self.count(*HOLDING) if self._counts is None else self._holding
+
+    def tally(self) -> None:
+        """Count the members. From now on their statuses are changed by statements alone, which tell (`moved`), or this is called again."""
+        counts: dict[Status, int] = {}
+        for member in self.members:
+            counts[member.status] = counts.get(member.status, 0) + 1
+        self._counts = counts
+        self._ready = sum(map(_counts, self.members))
+        self._holding = sum(counts.get(status, 0) for status in HOLDING)
+
+    def moved(self, member: Member, before: Status) -> None:
+        """A member's status was `before`, and is another now."""
+        counts, now = self._counts, member.status
+        if counts is None:
+            return
+        counts[before] -= 1
+        counts[now] = counts.get(now, 0) + 1
+        self._holding += (now in HOLDING) - (before in HOLDING)
+        self._ready += _counts(member) - (before in _READY or (before is Status.PENDING and member.best_effort))
+
+
+_READY = HOLDING | {Status.SUCCEEDED}
+
+
+def _counts(member: Member) -> bool:
+    status = member.status
+    return status in _READY or (status is Status.PENDING and member.best_effort)
 
 
 @dataclass(slots=True, eq=False)

@@ -6,6 +6,7 @@ the engine's own business and always hold; filters and scores are the policy's. 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from hbox_common.model import CardSlice
 
 from ..arrays import Bools, Floats, Ints
-from ..devices.nvidia import CardRoom, pick, slices_of
+from ..devices.nvidia import ALL, CardRoom, pick, slices_of
 from ..plugins.resources import ResourceRoom
 from ..state import Columns
 from .nouns import Member
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 #: What a node takes of members that ask for nothing.
 _NO_LIMIT = 1 << 30
 
-_FIRST = slice(0, 1)
 _ROOMS = (ResourceRoom(cards=False), CardRoom(), ResourceRoom(cards=True))
 
 
@@ -133,13 +133,22 @@ class Placing:
         batch = pick(books, rows, np.array([1], dtype=np.int64), member.task, self._session.card_keys(member, books, rows))
         return slices_of(books, batch, member.task.cards.count)[0]
 
-    def cards_fit(self, member: Member, row: int) -> bool:
-        """Whether the row has the cards once all that leaves has left."""
-        if member.task.cards is None:
-            return True
-        capacity = CardRoom().capacity(self._columns.cards_of(row), _FIRST, member.task)
-        return capacity is None or bool(capacity[0] > 0)
+    def future_cards(self, member: Member, row: int) -> tuple[CardSlice, ...] | None:
+        """The cards that the member takes on this row once all that leaves has left; None = they are not there."""
+        request, columns = member.task.cards, self._columns
+        if request is None:
+            return ()
+        if request.whole and not request.models:
+            free = columns.card_ok[row] & (columns.card_pods[row] == columns.card_pods_leaving[row])
+            chosen = np.flatnonzero(free)[: request.count]
+            if len(chosen) < request.count:
+                return None
+            return _whole(tuple(columns.card_index[row, chosen].tolist()), tuple(columns.card_memory[row, chosen].tolist()))
+        view = columns.cards_of(row)
+        capacity = CardRoom().capacity(view, slice(0, 1), member.task)
+        return self.slices(member, 0, view) if capacity is not None and capacity[0] > 0 else None
 
-    def future_slices(self, member: Member, row: int) -> tuple[CardSlice, ...]:
-        """As `slices`, once all that leaves has left."""
-        return () if member.task.cards is None else self.slices(member, 0, self._columns.cards_of(row))
+
+@lru_cache(maxsize=4096)
+def _whole(indexes: tuple[int, ...], memory_mib: tuple[int, ...]) -> tuple[CardSlice, ...]:
+    return tuple(CardSlice(index, ALL, mib) for index, mib in zip(indexes, memory_mib, strict=True))

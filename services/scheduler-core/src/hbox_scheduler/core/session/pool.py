@@ -12,8 +12,7 @@ import numpy as np
 from hbox_common.model import QueueName
 
 from ..arrays import Bools, Ints
-from ..task import Task
-from .nouns import EVICTABLE, HOLDING, Gang, Member
+from .nouns import EVICTABLE, Gang, Member, Status
 
 if TYPE_CHECKING:
     from .session import Session
@@ -26,18 +25,24 @@ class Pool:
         """All that hold a place and may be evicted; `queue`: of that queue only."""
         by_queue: dict[QueueName, list[Gang]] = defaultdict(list)
         for gang in session.gangs:
-            if queue is None or gang.queue == queue:
+            if gang.preemptable and (queue is None or gang.queue == queue):
                 by_queue[gang.queue].append(gang)
         self.members: list[Member] = []
         harm: list[int] = []
+        running, bound = Status.RUNNING, Status.BOUND
+        counts: list[int] = []
         for name in sorted(by_queue):
-            for gang in sorted(by_queue[name], key=session.gang_key, reverse=True):
-                if not gang.preemptable:
-                    continue
-                mine = [m for m in gang.members if m.preemptable and m.status in EVICTABLE and m.row >= 0]
-                mine.sort(key=session.member_key, reverse=True)
+            before = len(self.members)
+            for gang in reversed(session.in_order(by_queue[name])):
+                mine = [m for m in gang.members if (m.status is running or m.status is bound) and m.preemptable and m.row >= 0]
+                if len(mine) > 1:
+                    mine.sort(key=session.member_key, reverse=True)
                 self.members += mine
-                harm += _harm(gang, len(mine))
+                if len(gang.members) == 1:
+                    harm += [1] * len(mine)
+                else:
+                    harm += _harm(gang, len(mine))
+            counts.append(len(self.members) - before)
         self.size = len(self.members)
         self.standing: Bools = np.ones(self.size, dtype=np.bool_)  #: not evicted since
         self.position = {id(member): i for i, member in enumerate(self.members)}
@@ -45,24 +50,16 @@ class Pool:
         self.harm: Ints = np.array(harm, dtype=np.int64)
         self.priority: Ints = np.array([member.gang.priority for member in self.members], dtype=np.int64)
         self.queues = sorted(by_queue)
-        codes = {name: code for code, name in enumerate(self.queues)}
-        self.queue: Ints = np.array([codes[member.gang.queue] for member in self.members], dtype=np.int64)
-        self.best_effort: Bools = np.array([member.best_effort for member in self.members], dtype=np.bool_)
+        self.queue: Ints = np.repeat(np.arange(len(self.queues)), counts)
         self.amounts = self._amounts(session)
 
     def _amounts(self, session: "Session") -> Ints:
         """`[V, R]`"""
-        known: dict[int, int] = {}
-        tasks: list[Task] = []
-        codes: list[int] = []
-        for member in self.members:
-            code = known.get(id(member.task))
-            if code is None:
-                code = known[id(member.task)] = len(tasks)
-                tasks.append(member.task)
-            codes.append(code)
+        tasks = {id(member.task): member.task for member in self.members}
+        code_of = {key: code for code, key in enumerate(tasks)}
+        codes = [code_of[id(member.task)] for member in self.members]
         table = np.zeros((len(tasks) + 1, len(session.columns.allocatable)), dtype=np.int64)
-        for code, task in enumerate(tasks):
+        for code, task in enumerate(tasks.values()):
             for column, units in task.amount:
                 table[code, column] = units
         return table[np.array(codes, dtype=np.int64)]
@@ -74,6 +71,7 @@ class Pool:
 
 def _harm(gang: Gang, members: int) -> Sequence[int]:
     """How many members are lost with each one, in the order in which they are taken: beyond its surplus a gang goes whole."""
-    holding = gang.count(*HOLDING)
     surplus = max(0, min(members, gang.ready - gang.min_member))
-    return [1] * surplus + [max(1, holding - surplus)] * (members - surplus)
+    if surplus == members:
+        return [1] * members
+    return [1] * surplus + [max(1, gang.holding - surplus)] * (members - surplus)

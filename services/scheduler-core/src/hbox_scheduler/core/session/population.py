@@ -13,7 +13,7 @@ import numpy as np
 from ..arrays import Bools, Ints
 from ..plugins.nodeaffinity import holds
 from ..state import Columns
-from .nouns import Member, PodTerm, Selector
+from .nouns import NO_WISHES, Member, PodTerm, Selector
 
 #: A term, and the namespace of the pod that has it: without namespaces of its own the term means that one.
 Kind: TypeAlias = tuple[tuple[PodTerm, ...], str]
@@ -73,7 +73,8 @@ class Population:
         if found is None:
             found = self._holders[wish] = {}
             for member, row in self._members.values():
-                self._hold(wish, member, row, 1)
+                if member.wishes is not NO_WISHES:
+                    self._hold(wish, member, row, 1)
         return (holders for holders in found.values() if holders.counts.any())
 
     def per_domain(self, counts: Ints, topology_key: str) -> tuple[Ints, Bools]:
@@ -94,6 +95,8 @@ class Population:
         for (terms, namespace), counts in self._kinds.items():
             if self.matches(terms, namespace, member):
                 counts[row] += times
+        if member.wishes is NO_WISHES:
+            return
         for wish in self._holders:
             self._hold(wish, member, row, times)
 

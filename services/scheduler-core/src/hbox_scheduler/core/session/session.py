@@ -86,6 +86,8 @@ class Session:
         self.asking = Asking()
         self._tiers = tiers
         self._hooks: dict[str, list[list[tuple[Plugin, Callable[..., Any]]]]] = {}
+        self._choosing: dict[str, list[list[Callable[..., Any]]]] = {}
+        self._guarding: dict[str, list[Callable[..., Any]]] = {}
         for tier, confs in zip(tiers, conf.tiers, strict=True):
             for plugin, plugin_conf in zip(tier, confs, strict=True):
                 if plugin.name != plugin_conf.name:
@@ -93,8 +95,12 @@ class Session:
         self._placed = [hook for tier in self._of("placed") for _, hook in tier]
         self._displaced = [hook for tier in self._of("displaced") for _, hook in tier]
         self.population = Population(columns, cluster.namespace_labels)
+        self.unplaced: list[Gang] = []  #: gangs with members that waited when the session began
         for gang in self.gangs:
             form_sub_gangs(gang)
+            gang.tally()
+            if gang.count(Status.PENDING):
+                self.unplaced.append(gang)
             for member in gang.members:
                 if member.row >= 0:
                     self.population.put(member, member.row)
@@ -161,6 +167,15 @@ class Session:
 
     def gang_key(self, gang: Gang) -> Key:
         return (*self._keys("gang_key", gang), gang.created_at, gang.id)
+
+    def in_order(self, gangs: Sequence[Gang]) -> list[Gang]:
+        """Gangs, given in the order of `session.gangs`, in the order of service. For many: every plugin's keys in one array each."""
+        hooks = [hook for tier in self._of("gang_key") for _, hook in tier]
+        columns = [[hook(gang) for gang in gangs] for hook in hooks]
+        if any(not issubclass(kind, bool | int | float) for column in columns for kind in set(map(type, column))):
+            return sorted(gangs, key=self.gang_key)
+        arrays = [np.arange(len(gangs)), *(np.asarray(column) for column in reversed(columns))]
+        return [gangs[i] for i in np.lexsort(arrays).tolist()]
 
     def sub_gang_key(self, sub_gang: SubGang) -> Key:
         return (*self._keys("sub_gang_key", sub_gang), sub_gang.name)
@@ -304,10 +319,18 @@ class Session:
         return left if answered else []
 
     def _choosers(self, name: str) -> list[list[Callable[..., Any]]]:
-        return [[hook for plugin, hook in tier if not getattr(plugin, "guards", False)] for tier in self._of(name)]
+        found = self._choosing.get(name)
+        if found is None:
+            found = [[hook for plugin, hook in tier if not getattr(plugin, "guards", False)] for tier in self._of(name)]
+            self._choosing[name] = found = [tier for tier in found if tier]
+        return found
 
     def _guards(self, name: str) -> list[Callable[..., Any]]:
-        return [hook for tier in self._of(name) for plugin, hook in tier if getattr(plugin, "guards", False)]
+        found = self._guarding.get(name)
+        if found is None:
+            found = [hook for tier in self._of(name) for plugin, hook in tier if getattr(plugin, "guards", False)]
+            self._guarding[name] = found
+        return found
 
     def shuffled(self, members: Sequence[Member]) -> list[Member]:
         """Members that some plugin wants elsewhere."""

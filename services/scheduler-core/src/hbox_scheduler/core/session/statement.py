@@ -50,27 +50,52 @@ class Statement:
     def allocate(self, member: Member, row: int, slices: Sequence[CardSlice] = ()) -> None:
         """Give a pending member a place that is free now."""
         self._note(Kind.ALLOCATE, member)
-        member.status, member.row, member.slices = Status.ALLOCATED, row, tuple(slices)
+        member.row, member.slices = row, tuple(slices)
+        self._turn(member, Status.ALLOCATED)
         self._session.columns.book(row, member.task.requests, member.slices)
         self._session.placed(member, row)
 
     def pipeline(self, member: Member, row: int, slices: Sequence[CardSlice] = ()) -> None:
         """Promise a pending member a place that will be free once all that leaves has left."""
         self._note(Kind.PIPELINE, member)
-        member.status, member.row, member.slices = Status.PIPELINED, row, tuple(slices)
+        member.row, member.slices = row, tuple(slices)
+        self._turn(member, Status.PIPELINED)
         self._session.columns.depart(row, member.task.requests, member.slices, -1)
         self._session.placed(member, row)
 
     def evict(self, member: Member, *, claimant: Gang | None, reason: str) -> None:
         """Have a member that holds a place leave it."""
         self._note(Kind.EVICT, member, claimant, reason)
-        member.status = Status.RELEASING
+        self._turn(member, Status.RELEASING)
         if member.row >= 0:
             self._session.columns.depart(member.row, member.task.requests, member.slices)
         self._session.displaced(member, member.row)
 
+    def evict_all(self, members: Sequence[Member], *, claimant: Gang | None, reason: str) -> None:
+        """As `evict`, one after the other; those that are alike and on one node at once."""
+        if len(members) == 1:
+            self.evict(members[0], claimant=claimant, reason=reason)
+            return
+        alike: dict[tuple[int, int], list[Member]] = {}
+        for member in members:
+            self._note(Kind.EVICT, member, claimant, reason)
+            self._turn(member, Status.RELEASING)
+            if member.row >= 0:
+                alike.setdefault((member.row, id(member.task)), []).append(member)
+        for (row, _), group in alike.items():
+            task = group[0].task
+            slices = [one for member in group for one in member.slices]
+            self._session.columns.depart_alike(row, task.amount, task.ports, len(group), slices)
+        for member in members:
+            self._session.displaced(member, member.row)
+
     def _note(self, kind: Kind, member: Member, claimant: Gang | None = None, reason: str = "") -> None:
         self.operations.append(Operation(kind, member, member.status, member.row, member.slices, claimant, reason))
+
+    @staticmethod
+    def _turn(member: Member, status: Status) -> None:
+        before, member.status = member.status, status
+        member.gang.moved(member, before)
 
     def mark(self) -> int:
         """A point to which `rollback` can return."""
@@ -85,16 +110,18 @@ class Statement:
             match done.kind:
                 case Kind.ALLOCATE:
                     columns.book(member.row, member.task.requests, member.slices, -1)
-                    member.status, member.row, member.slices = done.status, done.row, done.slices
+                    member.row, member.slices = done.row, done.slices
+                    self._turn(member, done.status)
                     self._session.displaced(member, row)
                 case Kind.PIPELINE:
                     columns.depart(member.row, member.task.requests, member.slices)
-                    member.status, member.row, member.slices = done.status, done.row, done.slices
+                    member.row, member.slices = done.row, done.slices
+                    self._turn(member, done.status)
                     self._session.displaced(member, row)
                 case Kind.EVICT:
                     if member.row >= 0:
                         columns.depart(member.row, member.task.requests, member.slices, -1)
-                    member.status = done.status
+                    self._turn(member, done.status)
                     self._session.placed(member, row)
 
     def discard(self) -> None:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from hbox_common.model import CardSlice
+
 from ..arrays import Bools, Ints
 from ..explain.labels import Label
 from .nouns import EVICTABLE, Gang, Member, QueueInfo
@@ -58,6 +60,7 @@ class Kind:
     allowed: Bools  #: `[N]` no filter speaks against the node
     resolvable: Bools  #: `[N]` filters speak against it, but evictions may change that
     settled: bool  #: filters need not be asked again
+    free: Bools  #: `[N]` nodes with the room already
     ratings: list[Rating] | None = None  #: heap of nodes that may do; None = to be made
     current: dict[int, Rating] = field(default_factory=dict)  #: row -> its rating
     failed: bool = False
@@ -125,6 +128,8 @@ class Search:
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = self._new_kind(member, settled)
+            rows = slice(0, self._session.columns.size)
+            kind.free = kind.allowed & (self._lacking(kind, rows) <= 0).all(axis=0)
         return kind
 
     def _settled(self, member: Member) -> bool:
@@ -148,6 +153,7 @@ class Search:
             allowed=~hard & ~soft,
             resolvable=~hard & soft,
             settled=settled,
+            free=np.zeros(columns.size, dtype=np.bool_),
         )
 
     def _lacking(self, kind: Kind, rows: slice | int) -> Ints:
@@ -157,16 +163,13 @@ class Search:
         return (kind.request[:, None] if isinstance(rows, slice) else kind.request) - free
 
     def _take_free(self, member: Member, kind: Kind) -> bool:
-        rows = slice(0, self._session.columns.size)
-        free = kind.allowed & (self._lacking(kind, rows) <= 0).all(axis=0)
-        if not free.any():
+        if not kind.free.any():
             return False
-        room = self._placing.find(member, free)
+        room = self._placing.find(member, kind.free)
         if room is None:
             return False
         self._statement.pipeline(member, room.row, room.slices)
-        if kind.ratings is not None:
-            self._rate_again({room.row})
+        self._rate_again({room.row})
         return True
 
     # Ratings.
@@ -201,9 +204,10 @@ class Search:
 
     def _rate_again(self, rows: set[int]) -> None:
         for kind in self._kinds.values():
-            if kind.ratings is None:
-                continue
             for row in rows:
+                kind.free[row] = kind.allowed[row] and not (self._lacking(kind, row) > 0).any()
+                if kind.ratings is None:
+                    continue
                 kind.current.pop(row, None)
                 for rating in self._rate(kind, row, row + 1):
                     kind.current[row] = rating
@@ -214,6 +218,8 @@ class Search:
         pool = self._pool
         who = self._by_row[self._starts[first] : self._starts[last]]
         who = who[self._eligible[who]]
+        if not len(who):
+            return []
         who = who[(kind.allowed | kind.resolvable)[pool.rows[who]]]
         if not len(who):
             return []
@@ -271,17 +277,15 @@ class Search:
         lacking = dict(zip(kind.columns.tolist(), self._lacking(kind, row).tolist(), strict=True))
         units = None if kind.resolvable[row] else self._few(member, members, lacking)
         if units is not None:
-            for one in units:
-                self._evict(one)
-            if self._fits(member, kind, row):
-                return self._place(member, row)
+            self._evict_all(units)
+            if (slices := self._fits(member, kind, row)) is not None:
+                return self._place(member, row, slices)
             self._undo(mark)
         bundles = self._one_by_one(member, kind, row, members)
         if bundles is None:
             self._undo(mark)
             return False
-        self._spare(member, kind, row, mark, bundles)
-        return self._place(member, row)
+        return self._place(member, row, self._spare(member, kind, row, mark, bundles))
 
     def _few(self, member: Member, members: Sequence[Member], lacking: dict[int, int]) -> list[Member] | None:
         """The first members that free what is lacking, none of them in vain, if all of them may go; None = it is not as simple as that."""
@@ -317,7 +321,7 @@ class Search:
     def _one_by_one(self, member: Member, kind: Kind, row: int, members: Sequence[Member]) -> list[list[Member]] | None:
         """Evict, in their order, until the member fits. Returns those who went, by who had to go together; None = it does not fit."""
         bundles: list[list[Member]] = []
-        fits = self._fits(member, kind, row)
+        fits = self._fits(member, kind, row) is not None
         for one in members:
             if fits:
                 break
@@ -333,34 +337,33 @@ class Search:
                 bundle = self._pool.of(one.gang)
                 if len(bundle) < 2 or len(self._legal(member, bundle)) < len(bundle):
                     continue
-            for victim in bundle:
-                self._evict(victim)
+            self._evict_all(bundle)
             bundles.append(bundle)
-            fits = self._fits(member, kind, row)
+            fits = self._fits(member, kind, row) is not None
         return bundles if fits and bundles else None
 
-    def _spare(self, member: Member, kind: Kind, row: int, mark: int, bundles: list[list[Member]]) -> None:
-        """Take back who is not needed, those most to be spared first."""
+    def _spare(self, member: Member, kind: Kind, row: int, mark: int, bundles: list[list[Member]]) -> tuple[CardSlice, ...]:
+        """Take back who is not needed, those most to be spared first. Returns the member's cards."""
         needed = list(bundles)
         for bundle in bundles[-2::-1]:
-            self._undo(mark)
             rest = [one for one in needed if one is not bundle]
-            self._evict_all(rest)
-            if self._fits(member, kind, row):
+            self._undo(mark)
+            self._evict_all([victim for one in rest for victim in one])
+            if self._fits(member, kind, row) is not None:
                 needed = rest
         self._undo(mark)
-        self._evict_all(needed)
+        self._evict_all([victim for one in needed for victim in one])
+        slices = self._fits(member, kind, row)
+        assert slices is not None
+        return slices
 
-    def _evict_all(self, bundles: Sequence[Sequence[Member]]) -> None:
-        for bundle in bundles:
-            for victim in bundle:
-                self._evict(victim)
-
-    def _evict(self, victim: Member) -> None:
-        self._touched.add(victim.row)
-        position = self._pool.position[id(victim)]
-        self._eligible[position] = self._pool.standing[position] = False
-        self._statement.evict(victim, claimant=self._gang, reason=self._reason)
+    def _evict_all(self, victims: Sequence[Member]) -> None:
+        position, standing, eligible = self._pool.position, self._pool.standing, self._eligible
+        for victim in victims:
+            self._touched.add(victim.row)
+            at = position[id(victim)]
+            eligible[at] = standing[at] = False
+        self._statement.evict_all(victims, claimant=self._gang, reason=self._reason)
 
     def _undo(self, mark: int) -> None:
         for done in self._statement.operations[mark:]:
@@ -369,17 +372,19 @@ class Search:
                 self._eligible[position] = self._pool.standing[position] = True
         self._statement.rollback(mark)
 
-    def _fits(self, member: Member, kind: Kind, row: int) -> bool:
+    def _fits(self, member: Member, kind: Kind, row: int) -> tuple[CardSlice, ...] | None:
+        """The cards that the member takes on the row, with all that leaves gone; None = it does not fit."""
         session = self._session
         if (self._lacking(kind, row) > 0).any() or not session.allocatable(self._queue, member):
-            return False
-        if not self._placing.cards_fit(member, row):
-            return False
-        if kind.settled:
-            return True
+            return None
+        slices = self._placing.future_cards(member, row)
+        if slices is None or kind.settled:
+            return slices
         books = session.columns.future()
-        return not any(fails[row] for _, hook in session.filters() for _, fails in hook(member, books))
+        if any(fails[row] for _, hook in session.filters() for _, fails in hook(member, books)):
+            return None
+        return slices
 
-    def _place(self, member: Member, row: int) -> bool:
-        self._statement.pipeline(member, row, self._placing.future_slices(member, row))
+    def _place(self, member: Member, row: int, slices: tuple[CardSlice, ...]) -> bool:
+        self._statement.pipeline(member, row, slices)
         return True

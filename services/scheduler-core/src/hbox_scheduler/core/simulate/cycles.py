@@ -11,6 +11,7 @@ import numpy as np
 
 from ..actions.registry import run_action
 from ..arrays import Bools
+from ..explain.reasons import tally
 from ..policy.conf import Conf
 from ..policy.registry import plugins_of
 from ..session import Cluster, Gang, GroupPhase, Member, Placing, Session, Status
@@ -165,20 +166,8 @@ def _why(session: Session, member: Member) -> Pending:
     """Of each node the first rule that it fails, so that the counts sum to the nodes."""
     verdict = session.outcome.verdicts.get(member.gang.id, "")
     columns = session.columns
-    undecided = np.zeros(columns.size, dtype=np.bool_)
-    undecided[session.rows] = True
-    counts: dict[str, int] = {}
-    for label, fails in Placing(session).failures(member, columns):
-        hit = int(np.count_nonzero(undecided & fails))
-        if hit:
-            counts[str(label)] = counts.get(str(label), 0) + hit
-            undecided &= ~fails
-    fitting = int(np.count_nonzero(undecided))
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    message = f"{fitting}/{len(session.rows)} nodes are available"
-    if ordered:
-        message += ": " + ", ".join(f"{count} {label}" for label, count in ordered)
-    return Pending(verdict or message, counts)
+    reasons = tally(Placing(session).failures(member, columns), session.rows, columns.size)
+    return Pending(verdict or reasons.headline(), reasons.counts)
 
 
 def _settle(columns: Columns, member: Member) -> None:
@@ -216,6 +205,7 @@ def _move_on(session: Session, plan: Plan) -> None:
                     _reset(member)
                     if not (plan.requeue_evicted and id(member) in evicted):
                         member.status = Status.FAILED
+        gang.tally()
         if gang.phase is GroupPhase.RUNNING and gang.count(*_PLACED) < gang.min_member:
             gang.phase = GroupPhase.INQUEUE
 

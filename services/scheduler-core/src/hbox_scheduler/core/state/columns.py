@@ -237,6 +237,18 @@ class Columns:
             self.card_memory_leaving[row, position] += times * s.memory_mib
             self.card_pods_leaving[row, position] += times
 
+    def depart_alike(self, row: int, amount: Amount, ports: Ports, count: int, slices: Sequence[CardSlice]) -> None:
+        """As `depart` for `count` pods that ask for the same; `slices` of all of them."""
+        leaving = self.leaving
+        for column, units in amount:
+            leaving[column, row] += count * units
+        for name, units in ports:
+            self.ports_leaving.book((row,), name, count * units)
+        for position, s in self._positions(row, slices):
+            self.card_cores_leaving[row, position] += s.cores
+            self.card_memory_leaving[row, position] += s.memory_mib
+            self.card_pods_leaving[row, position] += 1
+
     def future(self) -> Self:
         """The columns as they will be once all that leaves has left and all that is promised has come. To be read only, and at once: bookings
         made later do not show in it."""

@@ -1,0 +1,111 @@
+"""Reclaim and preemption of the engine alone: a full cluster of one-card jobs, and one gang that needs a part of it."""
+
+import gc
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from hbox_common.model import CardRequest, CardSlice, JobId, PodUid, QueueName, TaskSpec
+from hbox_common.model.devices import GPU
+from hbox_common.model.resources import CPU, MEMORY, PODS
+from hbox_scheduler.core.actions.registry import run_action
+from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
+from hbox_scheduler.core.session import Cluster, Gang, GroupPhase, Member, QueueInfo, Session, Status
+from hbox_scheduler.core.simulate import node
+from hbox_scheduler.core.state import Columns
+from hbox_scheduler.core.task import Task, Tasks
+
+from .scheduler import report
+
+CARDS = 8
+_MEMORY = 16_384
+
+POLICY = """
+actions: "reclaim, preempt"
+tiers:
+- plugins: [{name: priority}, {name: gang}, {name: conformance}]
+- plugins: [{name: predicates}, {name: capacity}, {name: nodeorder}]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Full:
+    """A session on a cluster in which every card is taken by a job of its own."""
+
+    session: Session
+    claimant: Gang
+
+
+def full(nodes: int, *, cards: int, action: str) -> Full:
+    """`cards` that the claimant needs, in pods of a whole node; the running jobs are of another queue (reclaim) or of lower priority (preempt)."""
+    columns = Columns()
+    for i in range(nodes):
+        columns.put_node(node(f"node-{i:05}", cards=CARDS, cpu=96, memory_mib=1 << 20))
+    tasks = Tasks(columns)
+    one, all_cards = _task(tasks, 1), _task(tasks, CARDS)
+    mine = QueueName("mine")
+    theirs = QueueName("theirs") if action == "reclaim" else mine
+    gangs: list[Gang] = []
+    for row in range(nodes):
+        for card in range(CARDS):
+            gang = Gang(JobId(f"d/r{row}-{card}"), "d", f"r{row}-{card}", theirs, 0, 1, float(row + card), GroupPhase.RUNNING)
+            member = _member(columns, gang, one, 0)
+            member.status, member.row, member.slices = Status.RUNNING, row, (CardSlice(card, 100, 40_960),)
+            columns.book(row, one.requests, member.slices)
+            gangs.append(gang)
+    pods = cards // CARDS
+    claimant = Gang(JobId("d/claimant"), "d", "claimant", mine, 10, pods, 1e6)
+    for i in range(pods):
+        _member(columns, claimant, all_cards, i)
+    deserved = {GPU: nodes * CARDS, CPU: nodes * 96_000, MEMORY: nodes << 20}
+    queues = [QueueInfo(mine, deserved=deserved), QueueInfo(QueueName("theirs"))]
+    conf = parse_conf(POLICY, plugins=list(PLUGINS))
+    return Full(
+        Session(columns=columns, cluster=Cluster([*gangs, claimant], queues), conf=conf, tiers=plugins_of(conf)), claimant
+    )
+
+
+def _task(tasks: Tasks, cards: int) -> Task:
+    return tasks.of(TaskSpec("w", {CPU: 1000, MEMORY: _MEMORY, GPU: cards, PODS: 1}, (), cards=CardRequest(cards)))
+
+
+def _member(columns: Columns, gang: Gang, task: Task, number: int) -> Member:
+    request = np.zeros(len(columns.allocatable), dtype=np.int64)
+    for column, units in task.amount:
+        request[column] = units
+    request[columns.resource(PODS)] = 0
+    name = f"{gang.name}-{number}"
+    member = Member(PodUid(name), gang.namespace, name, gang, "", task, request, gang.created_at, priority=gang.priority)
+    gang.members.append(member)
+    return member
+
+
+def evict_ms(nodes: int, *, cards: int, action: str, runs: int = 5) -> float:
+    """The best of some runs. Every run ends with the whole gang promised its places, and with no more evictions than cards."""
+    best = float("inf")
+    for _ in range(runs):
+        one = full(nodes, cards=cards, action=action)
+        gc.collect()
+        started = time.perf_counter()
+        run_action(action, one.session)
+        best = min(best, time.perf_counter() - started)
+        assert one.claimant.waiting == cards // CARDS
+        assert len(one.session.outcome.evictions) == cards
+    return 1000 * best
+
+
+def main() -> None:
+    for action in ("reclaim", "preempt"):
+        report(
+            f"{action}: a gang of 250 pods x 8 cards, 1,000 nodes full of one-card jobs",
+            evict_ms(1000, cards=2000, action=action),
+            "ms",
+            50,
+            least=False,
+        )
+
+
+if __name__ == "__main__":
+    main()
