@@ -37,6 +37,7 @@ class Request:
     resource: str  #: "pods/binding"
     name: str
     code: int
+    message: str  #: of an error
     decision: str  #: of the authorizer
     token: str  #: the id of the token that it bore
 
@@ -59,6 +60,7 @@ def requests(log: Path) -> list[Request]:
                 resource=f"{resource}/{about['subresource']}" if about.get("subresource") else resource,
                 name=about.get("name", ""),
                 code=event.get("responseStatus", {}).get("code", 0),
+                message=event.get("responseStatus", {}).get("message", ""),
                 decision=event["annotations"].get("authorization.k8s.io/decision", ""),
                 token="".join(event["user"].get("extra", {}).get("authentication.kubernetes.io/credential-id", [])),
             )
