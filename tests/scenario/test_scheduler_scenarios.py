@@ -171,7 +171,8 @@ def test_a_pod_goes_where_its_volumes_are_within_reach(world: Draw, wish: str, w
 def test_a_gang_is_told_how_far_it_came(world: Draw) -> None:
     why = world("n1 8 cards \n n2 8 cards \n n3 8 cards cordoned").submit("a 8 cards x4").why("a")
     assert why == (
-        "2 of 4 pods fit that have to start together; for the next one 0/3 nodes are available: 2 CardTimeSlicingExhausted, 1 NodeUnschedulable"
+        "2 of 4 pods fit that have to start together; for the next one 0/3 nodes are available: 2 CardTimeSlicingExhausted, 1 NodeUnschedulable; "
+        "in the way alone: CardTimeSlicingExhausted on 2, NodeUnschedulable on 1"
     )
 
 

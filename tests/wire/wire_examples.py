@@ -125,7 +125,13 @@ _node = NodeState(
     taints=(Taint("gpu", "yes", TaintEffect.NO_SCHEDULE),), conditions={"Ready": "True"}, allocatable={"cpu": 64000},
     cards=(Card(0, "GPU-1", "H100", 81920, 10, 1, False),), cordoned_by="hbox", cordon_reason="broken", gone=True,
 )  # fmt: skip
-_verdict = JobVerdict(job=_JOB, message="0/3 nodes are available", nodes=3, reasons={"NodeResourcesInsufficient": 3})
+_verdict = JobVerdict(
+    job=_JOB,
+    message="0/3 nodes are available",
+    nodes=3,
+    reasons={"NodeResourcesInsufficient": 3},
+    sole={"NodeResourcesInsufficient": 2},
+)
 
 EXAMPLES: tuple[Event, ...] = (
     NodeStateChanged(node=_node),

@@ -33,12 +33,14 @@ class PodsObserved(Event):
 
 
 class Verdict(Event):
-    """Why one job waits: `reasons` counts nodes by label and sums to `nodes` (0 nodes: the reason is not about nodes)."""
+    """Why one job waits: `reasons` counts nodes by label and sums to `nodes` (0 nodes: the reason is not about nodes). `sole`: of these, nodes that fail
+    nothing but this."""
 
     job: JobId
     message: str
     nodes: int = 0
     reasons: dict[str, int] = {}
+    sole: dict[str, int] = {}
 
 
 @register

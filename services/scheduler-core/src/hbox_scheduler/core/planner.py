@@ -251,4 +251,6 @@ def _difficulty(task: Task) -> tuple[int, int]:
 def _verdict(entry: Entry, reasons: Reasons | None, message: str = "", *, prefix: str = "") -> JobVerdict:
     if reasons is None:
         return JobVerdict(job=entry.job.id, message=message)
-    return JobVerdict(job=entry.job.id, message=prefix + reasons.headline(), nodes=reasons.nodes, reasons=reasons.counts)
+    return JobVerdict(
+        job=entry.job.id, message=prefix + reasons.headline(), nodes=reasons.nodes, reasons=reasons.counts, sole=reasons.sole
+    )

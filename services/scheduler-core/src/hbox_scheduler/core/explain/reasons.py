@@ -1,44 +1,88 @@
-"""One label per node: the first predicate, in a fixed order, that the node fails.
+"""Why no node takes a pod: one label per node, the first rule, in a fixed order, that the node fails; and what alone stands in the way.
 
-So the counts of all labels sum to the number of nodes (kube-scheduler's own counts may not: kubernetes #91340).
+So the counts of all labels sum to the number of nodes (kube-scheduler's own counts may not: kubernetes #91340). `sole` counts the nodes that fail one rule
+only: what to change, or to wait for, to get those nodes.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from hbox_common.model.devices import GPU
+
+from ..arrays import Bools, Ints
 from ..plugins.base import Predicate, Room
 from ..state import Columns
 from ..task import Task
+from .labels import Label, insufficient
+
+#: What is said of cards is one chain: a node that fails one link fails those after it.
+_CARDS = frozenset({
+    Label.DEVICE_INSUFFICIENT, Label.CARD_NOT_HEALTH, Label.CARD_TYPE_MISMATCH, Label.CARD_SLOTS_EXHAUSTED, Label.CARD_INSUFFICIENT_MEMORY,
+    Label.CARD_INSUFFICIENT_CORE, Label.CARD_EXCLUSIVE, Label.CARD_UNITS_EXHAUSTED, Label.CARDS_TOO_FEW, insufficient(GPU),
+})  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Reasons:
-    """`counts` by label sums to `nodes` less `fitting`."""
+    """`counts` by label sums to `nodes` less `fitting`; `sole` counts, of the same nodes, those that fail nothing else."""
 
     nodes: int
     counts: dict[str, int]
     fitting: int = 0
+    sole: dict[str, int] = field(default_factory=dict)
 
     def headline(self) -> str:
-        """As kube-scheduler words it, the most frequent reason first."""
+        """As kube-scheduler words it, the most frequent reason first; behind it what alone is in the way where that is not all there is to say."""
         if not self.nodes:
             return "0/0 nodes are available: the cluster has no nodes"
-        ordered = sorted(self.counts.items(), key=lambda item: (-item[1], item[0]))
-        listed = ", ".join(f"{count} {label}" for label, count in ordered)
-        return f"{self.fitting}/{self.nodes} nodes are available" + (f": {listed}" if listed else "")
+        listed = ", ".join(f"{count} {label}" for label, count in _ordered(self.counts))
+        line = f"{self.fitting}/{self.nodes} nodes are available" + (f": {listed}" if listed else "")
+        if self.sole and len(self.counts) > 1:
+            line += "; in the way alone: " + ", ".join(f"{label} on {count}" for label, count in _ordered(self.sole))
+        return line
+
+
+def _ordered(counts: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def tally(failures: Iterable[tuple[str, Bools]], rows: Ints, size: int) -> Reasons:
+    """Sum up the rules' answers, each a label and a mask `[size]`, in the order in which reasons are given, over the nodes `rows`."""
+    first = np.full(size, -1, dtype=np.int64)
+    failed = np.zeros(size, dtype=np.int64)
+    on_cards = np.zeros(size, dtype=np.bool_)
+    labels: list[str] = []
+    for label, fails in failures:
+        labels.append(str(label))
+        first[fails & (first < 0)] = len(labels) - 1
+        if label in _CARDS:
+            on_cards |= fails
+        else:
+            failed += fails
+    failed += on_cards
+    here = first[rows]
+    counts = _by_label(here[here >= 0], labels)
+    alone = here[(here >= 0) & (failed[rows] == 1)]
+    return Reasons(len(rows), counts, int(np.count_nonzero(here < 0)), _by_label(alone, labels))
+
+
+def _by_label(found: Ints, labels: Sequence[str]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for number, count in enumerate(np.bincount(found, minlength=len(labels)).tolist()):
+        if count:
+            counts[labels[number]] = counts.get(labels[number], 0) + count
+    return counts
 
 
 def reasons_of(columns: Columns, task: Task, judges: Sequence[Predicate | Room]) -> Reasons:
     """Why one more pod of the task does not fit, node by node, as the columns are now."""
+    every = slice(0, columns.size)
+
+    def failures() -> Iterator[tuple[str, Bools]]:
+        for judge in judges:
+            yield from judge.failures(columns, every, task)
+
     rows = np.flatnonzero(columns.alive[: columns.size]).astype(np.int64)
-    undecided = np.ones(len(rows), dtype=np.bool_)
-    counts: dict[str, int] = {}
-    for judge in judges:
-        for label, fails in judge.failures(columns, rows, task):
-            hit = int(np.count_nonzero(undecided & fails))
-            if hit:
-                counts[str(label)] = counts.get(str(label), 0) + hit
-                undecided &= ~fails
-    return Reasons(nodes=len(rows), counts=counts, fitting=int(np.count_nonzero(undecided)))
+    return tally(failures(), rows, columns.size)
