@@ -15,9 +15,11 @@ highest level at which their paths differ. An ancestor of both is never a reason
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import TYPE_CHECKING
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model.devices import ALL_CORES
 from hbox_common.model.resources import CPU, MEMORY
 
 from ..session.asking import Asked, Sums, add
@@ -48,7 +50,8 @@ class Capacity:
 
     def open(self, session: "Session") -> None:
         self._session = session
-        self._books = books = QueueBooks(session, hierarchy=self._hierarchy)
+        parts = any(OVER_QUOTA_WEIGHT in queue.annotations for queue in session.queues.values())
+        self._books = books = QueueBooks(session, hierarchy=self._hierarchy, parts=parts)
         resources = session.columns.resources
         self._general = frozenset(resources[name] for name in (CPU, MEMORY) if name in resources)
         self._weights = {account: weight_of(account.queue) for account in books.accounts.values()}
@@ -65,7 +68,7 @@ class Capacity:
                 below = [sum(child.guarantee[column] for child in account.children) for column in range(books.size)]
                 account.guarantee = [max(pair) for pair in zip(account.guarantee, below, strict=True)]
         for parent, children in books.levels():
-            set_ceilings(session, children, books.total if parent is None else parent.ceiling)
+            set_ceilings(books, session, children, books.total if parent is None else parent.ceiling)
             for account in children:
                 account.deserved = [
                     max(min(deserved, ceiling), guarantee)
@@ -93,17 +96,18 @@ class Capacity:
                     continue
                 others = sum(a.deserved[column] for a in children if self._weights[a] is None)
                 available = min(room[column], books.total[column]) - others
-                claims = [self._claim(account, column) for account in weighted]
-                for account, given in zip(weighted, divide(available, claims), strict=True):
-                    self._fair[account][column] = (
-                        max(given, account.deserved[column]) if column in self._lines[account] else UNLIMITED
-                    )
+                unit = ALL_CORES if column == books.cards else 1
+                claims = [self._claim(account, column, unit) for account in weighted]
+                for account, given in zip(weighted, divide(available // unit, claims), strict=True):
+                    counts = column in self._lines[account]
+                    self._fair[account][column] = max(unit * given, account.deserved[column]) if counts else UNLIMITED
 
-    def _claim(self, account: Account, column: int) -> Claim:
+    def _claim(self, account: Account, column: int, unit: int) -> Claim:
+        """In whole units; a part that is asked for claims a whole one."""
         unlimited = column not in self._lines[account]
         return Claim(
-            deserved=UNLIMITED if unlimited else account.deserved[column],
-            wanted=min(account.ceiling[column], account.requested[column]),
+            deserved=UNLIMITED if unlimited else account.deserved[column] // unit,
+            wanted=-(-min(account.ceiling[column], account.requested[column]) // unit),
             weight=self._weights[account] or 0.0,
             priority=account.queue.priority,
         )
@@ -115,8 +119,11 @@ class Capacity:
         return tuple((-a.queue.priority, self._share(a), a.queue.created_at, a.queue.name) for a in self._books.of(queue).path)
 
     def _share(self, account: Account) -> float:
+        """What deserves nothing counts as fully used; annotated, and said to deserve none of a resource, as more than that."""
         if not self._lines[account]:
             return 1.0
+        if self._weights[account] is not None and any(account.deserved[c] <= 0 for c in self._lines[account]):
+            return inf
         return max(share((account.allocated[c],), (account.deserved[c],)) for c in self._lines[account])
 
     def victim_queue_key(self, claimant: QueueInfo, queue: QueueInfo) -> int:

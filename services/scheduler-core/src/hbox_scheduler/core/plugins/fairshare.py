@@ -31,15 +31,18 @@ def divide(amount: int, claims: Sequence[Claim]) -> list[int]:
         while rest > 0 and (hungry := [i for i in hungry if given[i] < claims[i].wanted]):
             weights = sum(claims[i].weight for i in hungry)
             shares = {i: rest * claims[i].weight / weights for i in hungry}
-            steps = {i: min(int(shares[i]), claims[i].wanted - given[i]) for i in hungry}
-            if not any(steps.values()):
-                for i in sorted(hungry, key=lambda i: (int(shares[i]) - shares[i], i))[:rest]:
-                    given[i] += 1
-                    rest -= 1
-                break
-            for i, step in steps.items():
-                given[i] += step
-                rest -= step
+            sated = [i for i in hungry if claims[i].wanted - given[i] <= shares[i]]
+            for i in sated:
+                rest -= claims[i].wanted - given[i]
+                given[i] = claims[i].wanted
+            if sated:
+                continue
+            for i in hungry:
+                given[i] += int(shares[i])
+            rest -= sum(int(shares[i]) for i in hungry)
+            for i in sorted(hungry, key=lambda i: (int(shares[i]) - shares[i], i))[:rest]:
+                given[i] += 1
+                rest -= 1
     return given
 
 

@@ -29,7 +29,7 @@ class Proportion:
         self._books = books = QueueBooks(session, hierarchy=False)
         self._deserved: dict[Account, list[float]] = {}
         accounts = list(books.accounts.values())
-        set_ceilings(session, accounts, books.total)
+        set_ceilings(books, session, accounts, books.total)
         weights = np.array([account.queue.weight if account.open else 0 for account in accounts], dtype=np.float64)
         shares = np.zeros((books.size, len(accounts)))
         for column, total in enumerate(books.total):

@@ -1,16 +1,24 @@
 """The books of queues: what each has, asks for and is held to, kept in step with every placement. Shared by `proportion` and `capacity`.
 
 What a queue has counts for all of its ancestors too. A flat policy is a tree of depth one.
+
+Cards are counted as pods ask for them, a share like a whole one, as Volcano does; or, where `parts` is set, by the part of the card that is asked for, as
+KAI-Scheduler does. Amounts of cards are then in percent of a card.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from hbox_common.model import QueueName, QueuePhase
+import numpy as np
 
-from ..session.asking import Asked, Asking, Sums, add, pairs
+from hbox_common.model import QueueName, QueuePhase
+from hbox_common.model.devices import ALL_CORES, GPU
+
+from ..arrays import Ints
+from ..session.asking import Asked, Asking, Sums, add
 from ..session.nouns import HOLDING, Gang, GroupPhase, Member, QueueInfo, Status
+from ..task import Task
 
 if TYPE_CHECKING:
     from ..session.session import Session
@@ -71,16 +79,21 @@ class Account:
 class QueueBooks:
     """Accounts of all queues of a session."""
 
-    def __init__(self, session: "Session", *, hierarchy: bool) -> None:
+    def __init__(self, session: "Session", *, hierarchy: bool, parts: bool = False) -> None:
+        self._session = session
         self._asking: Asking = session.asking
         self.size = len(session.total)
-        self.total: Sums = [int(units) for units in session.total]
+        self.cards = session.columns.resources.get(GPU, -1) if parts else -1  #: the column that is in percent
+        self._parts: dict[int, tuple[Task, Asked]] = {}
         self._counted = [bool(counts) for counts in session.counted]
+        self.total = self.sums(session.total)
+        if parts and self.cards >= 0:
+            self._cards_at_hand()
         self.accounts = {name: Account(queue, self.size) for name, queue in session.queues.items()}
         self._tree(hierarchy)
         for account in self.accounts.values():
-            account.guarantee = self._sums(session, account.queue.guarantee)
-            account.deserved = self._sums(session, account.queue.deserved)
+            account.guarantee = self.sums(session.vector(account.queue.guarantee))
+            account.deserved = self.sums(session.vector(account.queue.deserved))
             resources = session.columns.resources
             account.named = frozenset(resources[name] for name in account.queue.deserved if name in resources)
         for gang in session.gangs:
@@ -88,9 +101,35 @@ class QueueBooks:
             if account_ is not None:
                 self._enter(session, gang, account_)
 
-    def _sums(self, session: "Session", amounts: Mapping[str, int]) -> Sums:
-        vector = session.vector(amounts)
-        return [int(units) if counts else 0 for units, counts in zip(vector, self._counted, strict=True)]
+    def sums(self, vector: Ints) -> Sums:
+        """What counts of a vector `[R]`, in the units of the books."""
+        sums = [int(units) if counts else 0 for units, counts in zip(vector, self._counted, strict=True)]
+        if self.cards >= 0:
+            sums[self.cards] *= ALL_CORES
+        return sums
+
+    def _cards_at_hand(self) -> None:
+        """In parts the cluster has as many cards as it has, not as many as it would lend out at once; and a request for memory is a part of the
+        smallest card."""
+        columns, rows = self._session.columns, self._session.rows
+        there = columns.card_index[rows] >= 0
+        sizes = columns.card_memory[rows][there & (columns.card_memory[rows] > 0)]
+        self._card_mib = int(sizes.min()) if len(sizes) else 0
+        shared = columns.card_shares[rows].max(axis=1, initial=0) > 1
+        lent = columns.allocatable[self.cards, rows]
+        self.total[self.cards] = ALL_CORES * int(np.where(shared, there.sum(axis=1), lent).sum())
+
+    def _part(self, member: Member) -> Asked:
+        request, asked = member.task.cards, self._asking.of(member)
+        if self.cards < 0:
+            return asked
+        percent = ALL_CORES
+        if request is not None and not request.whole:
+            memory = request.memory_percent
+            if request.memory_mib and self._card_mib:
+                memory = -(-ALL_CORES * request.memory_mib // self._card_mib)
+            percent = min(ALL_CORES, max(memory, request.cores))
+        return tuple((column, percent * units if column == self.cards else units) for column, units in asked)
 
     def _tree(self, hierarchy: bool) -> None:
         for account in self.accounts.values():
@@ -110,7 +149,7 @@ class QueueBooks:
     def _enter(self, session: "Session", gang: Gang, account: Account) -> None:
         for member in gang.members:
             if member.status in _ASKING:
-                asked = self._asking.of(member)
+                asked = self.asked(member)
                 for one in account.path:
                     add(one.requested, asked)
                 if member.status in HOLDING or member.status is Status.PIPELINED:
@@ -138,7 +177,11 @@ class QueueBooks:
                 below.extend(account.children)
 
     def asked(self, member: Member) -> Asked:
-        return self._asking.of(member)
+        """What counts of its request, in the units of the books."""
+        found = self._parts.get(id(member.task))
+        if found is None:
+            found = self._parts[id(member.task)] = (member.task, self._part(member))
+        return found[1]
 
     # Changes.
 
@@ -152,19 +195,19 @@ class QueueBooks:
             add(one.committed, minimum)
 
     def minimum(self, gang: Gang, session: "Session") -> Asked:
-        vector = session.vector(gang.min_resources or {})
-        vector[~session.counted] = 0
-        return pairs(vector)
+        return tuple(
+            (column, units) for column, units in enumerate(self.sums(session.vector(gang.min_resources or {}))) if units > 0
+        )
 
     def placed(self, member: Member, row: int) -> None:  # noqa: ARG002  # the hook's signature
         account = self.accounts.get(member.gang.queue)
         if account is not None:
-            self._hold(account, member, self._asking.of(member), 1)
+            self._hold(account, member, self.asked(member), 1)
 
     def displaced(self, member: Member, row: int) -> None:  # noqa: ARG002
         account = self.accounts.get(member.gang.queue)
         if account is not None:
-            self._hold(account, member, self._asking.of(member), -1)
+            self._hold(account, member, self.asked(member), -1)
 
     def _hold(self, account: Account, member: Member, asked: Asked, times: int) -> None:
         gate = not _at_the_gate(member.gang)
@@ -183,23 +226,19 @@ def _at_the_gate(gang: Gang) -> bool:
     return gang.min_resources is not None and gang.phase in (GroupPhase.PENDING, GroupPhase.INQUEUE, GroupPhase.RUNNING)
 
 
-def set_ceilings(session: "Session", accounts: Sequence[Account], room: Sums) -> None:
-    """What each of these siblings can have at most: the room `[R]` above them without what others are guaranteed, and its capability where that is less."""
+def set_ceilings(books: QueueBooks, session: "Session", accounts: Sequence[Account], room: Sums) -> None:
+    """What each of these siblings can have at most: the room `[R]` above them without what others are guaranteed, and its capability where that is
+    less. A resource that a capability does not name is not limited by it."""
     for column, total in enumerate(room):
         guaranteed = sum(account.guarantee[column] for account in accounts)
         for account in accounts:
             account.ceiling[column] = max(0, total - guaranteed + account.guarantee[column])
-    limit(session, accounts)
-
-
-def limit(session: "Session", accounts: Sequence[Account]) -> None:
-    """Lower the ceilings to the capabilities; a resource that a capability does not name is not limited."""
     resources = session.columns.resources
     for account in accounts:
-        for name, units in account.queue.capability.items():
-            if name in resources:
-                column = resources[name]
-                account.ceiling[column] = min(account.ceiling[column], units)
+        capability = books.sums(session.vector(account.queue.capability))
+        for name in account.queue.capability:
+            column = resources[name]
+            account.ceiling[column] = min(account.ceiling[column], capability[column])
 
 
 def passes(books: QueueBooks, session: "Session", gang: Gang) -> bool:
