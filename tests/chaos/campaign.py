@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import re
 import sqlite3
 from collections import defaultdict
@@ -12,6 +13,7 @@ from statistics import median
 
 import msgpack
 import nats
+import nats.errors
 
 from hbox_cli.audit.reading import audit_platform
 from hbox_common.bus import Bus
@@ -34,8 +36,8 @@ TOLD = 5
 #: A pod that ended while nobody watched is missed by two comparisons of the ledger, 10 s apart; its claim is there until then.
 AUDIT_PATIENCE_S = 30.0
 
-#: Bindings are looked at for so long after a fault is healed, and (a restart is over sooner) after a kill, at least.
-LOOK_S, LOOK_AFTER_KILL_S = 2.0, 0.5
+#: Bindings are looked at for so long after a kill, at least; a restart is over sooner.
+LOOK_AFTER_KILL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +94,9 @@ class Report:
 
     def _verdict(self) -> list[str]:
         seen = f"{self.submitted} pods submitted, {self.bound} bound, {self.deleted} deleted; {self.changes} changes of pods judged"
+        load = " ".join(f"{one:.1f}" for one in os.getloadavg())
         found = [f"violation: {text}" for text in self.violations] or ["no violation"]
-        return ["(seconds)", seen, *found]
+        return [f"(seconds; load average {load})", seen, *found]
 
 
 async def campaign(
@@ -104,13 +107,15 @@ async def campaign(
     rate: float = 12.0,
     nodes: int = 150,
     slack: float = 1.0,
+    look_s: float = 2.0,
     audit_every: int = 0,
     say: Callable[[str], None] = print,
 ) -> Report:
     """Runs the faults against the platform that runs on `machine`, on a cluster that is empty.
 
-    `slack`: by how much bindings may stay away longer than a fault's limit, for a machine that does other things too. `audit_every`: so many
-    faults the users pause, and the books are compared with the cluster; 0: at the end alone.
+    `slack`: by how much bindings may stay away longer than a fault's limit, for a machine that does other things too. `look_s`: bindings
+    are looked at for so long after a fault is healed, at least. `audit_every`: after so many faults the users pause, and the books are compared
+    with the cluster; 0: at the end alone.
     """
     running = json.loads((machine.state / "platform.json").read_text())
     report = Report()
@@ -130,7 +135,8 @@ async def campaign(
             await _warm(observer)
             for number, fault in enumerate(faults, 1):
                 await asyncio.sleep(moments.uniform(0.1, 1.0))
-                line = await _suffer(fault, target, observer, running["nats_url"], limit_s=fault.limit_s * slack)
+                limit_s, least_s = fault.limit_s * slack, LOOK_AFTER_KILL_S if fault.instant else look_s
+                line = await _suffer(fault, target, observer, running["nats_url"], limit_s=limit_s, look_s=least_s)
                 report.lines.append(line)
                 say(
                     f"{number}/{len(faults)} {fault.name}: work went on after {line.healed:.2f} s, longest wait {line.wait:.2f} s"
@@ -155,7 +161,7 @@ async def campaign(
     return report
 
 
-async def _suffer(fault: Fault, target: Target, observer: Observer, nats_url: str, *, limit_s: float) -> Line:
+async def _suffer(fault: Fault, target: Target, observer: Observer, nats_url: str, *, limit_s: float, look_s: float) -> Line:
     known = len(observer.violations)
     observer.during = lambda: fault.name
     began = monotonic_s()
@@ -163,7 +169,7 @@ async def _suffer(fault: Fault, target: Target, observer: Observer, nats_url: st
     healed = began if fault.instant else monotonic_s()
     lost = await _drained(observer, monotonic_s())
     drained = monotonic_s() - healed
-    await asyncio.sleep(max(0.0, (LOOK_AFTER_KILL_S if fault.instant else LOOK_S) - drained))
+    await asyncio.sleep(max(0.0, look_s - drained))
     lost += await _drained(observer, monotonic_s())  # or a stall that goes on would be cut off here
     end = monotonic_s()
     stall, healed_stall = observer.longest_stall(began, end), observer.longest_stall(healed, end)
@@ -210,7 +216,19 @@ async def _drained(observer: Observer, moment: float) -> list[str]:
 
 
 async def _dead_letters(nats_url: str) -> list[str]:
-    """Nothing that the platform itself says may be unreadable or unacceptable to it. Read letters are removed, so that each is told once."""
+    """Nothing that the platform itself says may be unreadable or unacceptable to it. A broker that is just starting is waited for."""
+    until = monotonic_s() + DECIDED_S
+    while True:
+        try:
+            return await _take_dead_letters(nats_url)
+        except (OSError, nats.errors.Error) as e:
+            if monotonic_s() > until:
+                return [f"dead letters cannot be read: {e}"]
+            await asyncio.sleep(0.2)
+
+
+async def _take_dead_letters(nats_url: str) -> list[str]:
+    """Read letters are removed, so that each is told once."""
     client = await nats.connect(nats_url, max_reconnect_attempts=5)
     try:
         jetstream = client.jetstream()

@@ -185,7 +185,7 @@ def pause(name: str, hold_s: float) -> Fault:
         finally:
             os.kill(pid, signal.SIGCONT)
 
-    return Fault(f"pause {name} {hold_s:.0f} s", HEAL_LIMIT_S, act)
+    return Fault(f"pause {name} {hold_s:.0f} s", HEAL_LIMIT_S if name in HUBS else KILL_LIMIT_S, act)
 
 
 def rival(name: str, hold_s: float) -> Fault:
