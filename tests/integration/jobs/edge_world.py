@@ -13,7 +13,17 @@ from typing import Any
 
 from hbox_common.bus import Bus, Delivery, EmbeddedServer, Start
 from hbox_common.events import Event
-from hbox_common.kube import MERGE_PATCH, NODES, PODGROUPS, PODS, KubeClient, apply, wait_established
+from hbox_common.kube import (
+    MERGE_PATCH,
+    NODES,
+    PERSISTENTVOLUMECLAIMS,
+    PERSISTENTVOLUMES,
+    PODGROUPS,
+    PODS,
+    KubeClient,
+    apply,
+    wait_established,
+)
 from hbox_common.runtime import Health
 
 PODGROUP_CRD = {
@@ -85,17 +95,33 @@ class Kube:
         await apply(self.client, PODGROUP_CRD, field_manager="test")
         await wait_established(self.client, "podgroups.scheduling.volcano.sh")
 
-    async def pod(self, name: str, *, group: str = "", requests: dict[str, str] | None = None, **meta: Any) -> dict[str, Any]:
+    async def pod(
+        self, name: str, *, group: str = "", requests: dict[str, str] | None = None, claims: Sequence[str] = (), **meta: Any
+    ) -> dict[str, Any]:
         annotations = {"scheduling.k8s.io/group-name": group} if group else {}
         container = {"name": "main", "image": "busybox", "resources": {"requests": requests or {"cpu": "1"}, "limits": {}}}
         if requests and "nvidia.com/gpu" in requests:
             container["resources"]["limits"] = {"nvidia.com/gpu": requests["nvidia.com/gpu"]}  # type: ignore[index]
+        volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
         body = {
             "metadata": {"name": name, "annotations": annotations, **meta},
-            "spec": {"schedulerName": "hbox", "containers": [container]},
+            "spec": {"schedulerName": "hbox", "containers": [container], "volumes": volumes},
         }
         made: dict[str, Any] = await self.client.json("POST", PODS.path("default"), body=body)
         return made
+
+    async def claim(self, name: str, *, volume: str = "") -> None:
+        """A PersistentVolumeClaim, bound where a volume is named."""
+        notes = {"pv.kubernetes.io/bind-completed": "yes"} if volume else {}
+        body = {"metadata": {"name": name, "annotations": notes}, "spec": {"volumeName": volume} if volume else {}}
+        await self.client.json("POST", PERSISTENTVOLUMECLAIMS.path("default"), body=body)
+
+    async def volume(self, name: str, *, zone: str) -> None:
+        """A PersistentVolume within reach of a zone's nodes."""
+        term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}
+        affinity = {"required": {"nodeSelectorTerms": [term]}}
+        body = {"metadata": {"name": name}, "spec": {"nodeAffinity": affinity}}
+        await self.client.json("POST", PERSISTENTVOLUMES.path(), body=body)
 
     async def podgroup(self, name: str, min_member: int) -> dict[str, Any]:
         body = {

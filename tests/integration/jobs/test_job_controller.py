@@ -48,6 +48,12 @@ def latest(heard: Any) -> Any:
     return {job.name: job for job in jobs.values()}
 
 
+def zones(job: Job) -> list[str]:
+    """Of the volumes of its only task."""
+    (task,) = job.tasks
+    return [value for (term,) in task.volumes for match in term.expressions for value in match.values]
+
+
 def facts(heard: Any) -> Any:
     return [(fact.name, fact.phase, fact.node) for event in heard if isinstance(event, PodsObserved) for fact in event.pods]
 
@@ -84,6 +90,22 @@ async def test_a_gang_and_a_bare_pod_go_their_whole_way(kube: Kube, bus: Bus, se
 
         await kube.delete_pod("alone")
         await until(lambda: ("alone", PodPhase.GONE, "n1") in facts(heard))
+
+
+async def test_a_pod_waits_for_its_claim_and_follows_its_volume(kube: Kube, bus: Bus, settings: Any) -> None:
+    await kube.volume("early", zone="a")
+    await kube.claim("there", volume="early")
+    async with running(run, settings), listening(bus, JobsPending, JobsWithdrawn) as heard:
+        await kube.pod("one", claims=["there"])
+        await kube.pod("two", claims=["data"])
+        await until(lambda: latest(heard).keys() == {"one", "two"})
+        assert zones(latest(heard)["one"]) == ["a"]
+        assert latest(heard)["two"].problem == 'pod two: persistentvolumeclaim "data" not found'
+        await kube.claim("data", volume="late")
+        await until(lambda: "non-existent" in latest(heard)["two"].problem)
+        await kube.volume("late", zone="b")
+        await until(lambda: not latest(heard)["two"].problem)
+        assert zones(latest(heard)["two"]) == ["b"]
 
 
 async def test_a_verdict_reaches_pods_podgroups_and_events(kube: Kube, bus: Bus, settings: Any) -> None:

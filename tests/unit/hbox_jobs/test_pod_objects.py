@@ -8,7 +8,9 @@ import pytest
 from hbox_common import kube
 from hbox_common.model import CardSlice, Match, MatchOperator, NodeTerm, PreferredTerm, Toleration, TolerationOperator
 from hbox_jobs.adapters.objects import PodReader, group_view
+from hbox_jobs.adapters.volumes import claim_view, reach_of
 from hbox_jobs.core.views import PodView
+from hbox_jobs.core.volumes import ClaimView, VolumeUse
 
 
 def read(reader: Any = None, *, meta: Any = None, spec: Any = None, status: Any = None) -> PodView:
@@ -164,3 +166,80 @@ def test_names_that_no_object_can_have_are_cut_before_they_become_subjects() -> 
         meta={"annotations": {"scheduling.k8s.io/group-name": "g" * 9000, "scheduling.volcano.sh/queue-name": "q" * 9000}}
     )
     assert (len(view.group), len(view.queue)) == (253, 253)
+
+
+def test_host_ports_of_containers_and_sidecars_are_asked_for_and_those_of_init_containers_are_not() -> None:
+    def ports(*numbers: int, **more: Any) -> Any:
+        return {"name": "c", "ports": [{"containerPort": 80}, *({"containerPort": n, "hostPort": n, **more} for n in numbers)]}
+
+    view = read(
+        spec={
+            "containers": [ports(80), ports(443, hostIP="10.0.0.1", protocol="UDP")],
+            "initContainers": [ports(1), ports(9400) | {"restartPolicy": "Always"}],
+        }
+    )
+    assert {name for name in view.shape.requests if "/" in name} == {
+        "hostport/TCP/80", "hostport/TCP/9400", "hostport/UDP/443", "hostport/UDP/443/10.0.0.1",
+    }  # fmt: skip
+    assert read().shape.key != view.shape.key
+
+
+def test_claims_of_a_pod_are_read_and_other_volumes_are_not() -> None:
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "shared"}},
+        {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}},
+        {"name": "token", "projected": {"sources": []}},
+    ]
+    assert read(spec={"volumes": volumes}).volumes == (VolumeUse("shared"), VolumeUse("a-scratch", own=True))
+    assert read().volumes == ()
+
+
+CLAIMS: list[tuple[Any, Any, Any, ClaimView]] = [
+    ({}, {}, {}, ClaimView()),
+    ({}, {"storageClassName": "fast"}, {}, ClaimView(storage_class="fast")),
+    (
+        {"annotations": {"volume.beta.kubernetes.io/storage-class": "old"}},
+        {"storageClassName": "fast"},
+        {},
+        ClaimView(storage_class="old"),
+    ),
+    ({}, {"volumeName": "v"}, {"phase": "Pending"}, ClaimView(volume="v")),
+    (
+        {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+        {"volumeName": "v"},
+        {"phase": "Bound"},
+        ClaimView(volume="v", bound=True),
+    ),
+    (
+        {"deletionTimestamp": "2026-11-21T13:00:00Z"},
+        {"volumeName": "v"},
+        {"phase": "Lost"},
+        ClaimView(volume="v", lost=True, deleting=True),
+    ),
+    (
+        {"ownerReferences": [{"kind": "Pod", "uid": "u", "controller": True}, {"kind": "Pod", "uid": "x"}]},
+        {},
+        {},
+        ClaimView(owner="u"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("meta", "spec", "status", "view"), CLAIMS)
+def test_a_claim_object_is_read(meta: Any, spec: Any, status: Any, view: ClaimView) -> None:
+    body = {"metadata": {"name": "c", "uid": "c", **meta}, "spec": spec, "status": status}
+    assert claim_view(msgspec.json.decode(json.dumps(body), type=kube.PersistentVolumeClaim)) == view
+
+
+def test_a_volume_that_names_no_nodes_is_reached_from_all_and_one_that_cannot_be_read_from_none() -> None:
+    def reach(spec: Any) -> Any:
+        body = {"metadata": {"name": "v", "uid": "v"}, "spec": spec}
+        return reach_of(msgspec.json.decode(json.dumps(body), type=kube.PersistentVolume))
+
+    def on(operator: str) -> Any:
+        expression = {"key": "zone", "operator": operator, "values": ["a"]}
+        return {"nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}}}
+
+    assert reach({}) is None
+    assert reach(on("In")) == (NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),)
+    assert reach(on("Near")) == ()

@@ -7,7 +7,20 @@ import pytest
 
 from hbox_common.events import Plan, encode
 from hbox_common.events.plans import PlansAnswered
-from hbox_common.model import ClaimState, Epoch, Generation, Index, NodeName, PodPhase, Queue, QueueName, QueuePhase, Verdict
+from hbox_common.model import (
+    ClaimState,
+    Epoch,
+    Generation,
+    HostPort,
+    Index,
+    NodeName,
+    PodPhase,
+    Queue,
+    QueueName,
+    QueuePhase,
+    Verdict,
+    port_amounts,
+)
 
 from .conftest import World
 
@@ -43,6 +56,24 @@ def test_a_card_is_given_away_once(world: World, first: tuple[int, int], second:
     world.commits(world.plan("p1", ("one", "a", [world.card(0, *first)])))
     [answer] = world.propose(world.plan("p2", ("two", "a", [world.card(0, *second)])))
     assert answer.committed == fits
+
+
+def test_a_host_port_is_given_away_once_a_node_and_counts_in_no_queue(world: World) -> None:
+    port = port_amounts([HostPort(8080)])
+
+    def on(node: str, pod: str) -> Plan:
+        made = world.plan(f"plan-{pod}", (pod, node, []))
+        return made.model_copy(update={"requests": ({**made.requests[0], **port},)})
+
+    world.commits(on("a", "one"))
+    assert world.refuses(on("a", "two")) == "NodeResourcesInsufficient"
+    world.commits(on("b", "two"))
+    assert world.books.used[QueueName("default")] == {"cpu": 2000, "pods": 2}
+    world.see(world.fact("one", "a", PodPhase.GONE))
+    world.commits(on("a", "three"))
+    # What runs is accounted for, also where it clashes.
+    world.see(replace(world.fact("mirror", "a", ours=False), requests={"cpu": 1, **port}))
+    assert world.books.node(NodeName("a")).used["hostport/TCP/8080"] == 2 * port["hostport/TCP/8080"]
 
 
 def test_the_placements_of_one_plan_are_judged_beside_each_other(world: World) -> None:
