@@ -27,7 +27,9 @@ from .settings import SchedulerSettings
 log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
-BACKLOG_WINDOWS = 2.5
+#: By how much several plans in a cycle, and more than BURST_PLANS, widen the window to the next.
+BACKLOG_WINDOWS, BURST_WINDOWS = 2.5, 5.0
+BURST_PLANS = 4
 EMPTY_CYCLE_S = 0.001
 
 
@@ -111,6 +113,8 @@ class SchedulerService:
         """Between the starts of two cycles. One with nothing to do holds up nobody; several plans in one say that more are coming."""
         if out.more or (not out.plans and took_s < EMPTY_CYCLE_S):
             return 0.0
+        if len(out.plans) > BURST_PLANS:
+            return BURST_WINDOWS * self._window_s
         return BACKLOG_WINDOWS * self._window_s if len(out.plans) > 1 else self._window_s
 
     async def _wait(self, until: float | None) -> None:

@@ -27,6 +27,9 @@ log = logging.getLogger(__name__)
 SHARD = "0"
 WINDOW_S = 0.010
 WINDOW_UNDER_BACKLOG_S = 0.025
+#: More jobs than BURST_JOBS within a window: then throughput counts, which is what messages leave of the machine.
+WINDOW_IN_A_BURST_S = 0.05
+BURST_JOBS = 4
 RETRY_S = 0.5
 
 #: Jobs announced and pods bound a second, above which the platform is busy.
@@ -73,9 +76,7 @@ class Announcer:
                 self._traces.announced(batch.pending, batch.settled, wall, wall_s())
                 self._busy.count(len(batch.pending) + len(batch.facts), started)
                 if batch.settled:
-                    # Two jobs within a window: more are coming, and each message costs every service behind us.
-                    backlog = len(batch.pending) > 1
-                    await asyncio.sleep(started + (WINDOW_UNDER_BACKLOG_S if backlog else WINDOW_S) - monotonic_s())
+                    await asyncio.sleep(started + _window_s(len(batch.pending)) - monotonic_s())
 
     async def _something_due(self) -> None:
         while True:
@@ -124,6 +125,13 @@ class Announcer:
             except Unavailable as e:
                 log.warning("%s not said yet, trying again: %s", type(event).__name__, e)
                 await asyncio.sleep(RETRY_S)
+
+
+def _window_s(jobs: int) -> float:
+    """Until the next announcement. Two jobs within a window: more are coming, and each message costs every service behind us."""
+    if jobs > BURST_JOBS:
+        return WINDOW_IN_A_BURST_S
+    return WINDOW_UNDER_BACKLOG_S if jobs > 1 else WINDOW_S
 
 
 def pages(asked: JobsAsked, jobs: Jobs, *, complete: bool) -> Iterator[JobsPage]:

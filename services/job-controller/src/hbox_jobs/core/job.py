@@ -50,6 +50,22 @@ class Record:
     phase: JobPhase | None = None
     verdict: JobVerdict | None = None
     told_from: float = 0.0  #: monotonic; Kubernetes is told why the job waits from then on
+    unwilling: int = (
+        0  #: of `pods`, those that may not be evicted for others: counted, or each pod of a gang would ask all others
+    )
+
+    def put(self, pod: PodView) -> None:
+        """A pod of the job, in its newest version."""
+        old = self.pods.get(pod.uid)
+        self.pods[pod.uid] = pod
+        self.unwilling += (not pod.preemptable) - (old is not None and not old.preemptable)
+
+    def drop(self, uid: PodUid) -> bool:
+        """Returns whether it was there."""
+        pod = self.pods.pop(uid, None)
+        if pod is not None:
+            self.unwilling -= not pod.preemptable
+        return pod is not None
 
     @property
     def id(self) -> JobId:
@@ -124,7 +140,7 @@ def traceparent_of(job: JobId) -> str:
 
 def preemptable_of(record: Record) -> bool:
     """Whether its pods may be evicted for others: the PodGroup's word, and that of every pod."""
-    return (record.group is None or record.group.preemptable) and all(pod.preemptable for pod in record.pods.values())
+    return (record.group is None or record.group.preemptable) and not record.unwilling
 
 
 def _priority(record: Record, classes: Mapping[str, int]) -> tuple[int, str]:

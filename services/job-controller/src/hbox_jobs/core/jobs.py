@@ -377,12 +377,12 @@ class Jobs:
 
     def _join(self, pod: PodView) -> Record:
         record = self._record(pod.key, pod.namespace, pod.group or pod.name, gang=bool(pod.group))
-        record.pods[pod.uid] = pod
+        record.put(pod)
         return record
 
     def _leave(self, pod: PodView, now: float) -> None:
         record = self._records.get(pod.key)
-        if record is not None and record.pods.pop(pod.uid, None) is not None:
+        if record is not None and record.drop(pod.uid):
             self._mark(record.key, now, urgent=not pod.node or not record.gang)
 
     def _use_volumes(self, pod: PodView) -> None:
@@ -446,6 +446,7 @@ class Jobs:
         for key, record in self._records.items():
             assert record.key == key
             assert all(pod.key == key and pod.ours and self._pods.get(uid) is pod for uid, pod in record.pods.items())
+            assert record.unwilling == sum(not pod.preemptable for pod in record.pods.values())
             assert record.pods or record.group or key in self._urgent or key in self._lazy, f"{key} is empty and not marked"
             if record.job is not None:
                 assert self._by_id.get(record.job.id) == key
