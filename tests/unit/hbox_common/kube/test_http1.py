@@ -192,6 +192,23 @@ async def test_a_connection_that_the_server_ends_or_talks_on_is_not_used_again()
     assert served == 3
 
 
+async def test_a_read_on_a_connection_that_just_ended_is_sent_again_and_a_write_is_not() -> None:
+    requests: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        requests.append(await read_request(reader))
+        writer.write(PLAIN)
+        requests.append(await read_request(reader))  # and ends, as if it had not come in time
+        writer.close()
+
+    async with serving(serve) as pool:
+        for _ in range(2):
+            assert (await pool.request("GET", "/", {}, None)).status == 201
+        with pytest.raises(BrokenHttp):
+            await pool.request("POST", "/", {}, b"")
+        assert len(requests) == 4  # the second read twice
+
+
 async def test_a_request_given_up_takes_its_connection_with_it() -> None:
     asked = 0
 

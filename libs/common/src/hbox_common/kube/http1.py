@@ -22,6 +22,7 @@ IDLE_S = 15.0
 
 _UNTIL_THE_END = -1
 _NO_BODY = frozenset({204, 304})
+_READS = ("GET", "HEAD")
 
 
 class BrokenHttp(Exception):
@@ -54,6 +55,7 @@ class Pool:
     async def request(self, method: str, target: str, fields: Mapping[str, str], body: bytes | None) -> Answer:
         """The answer to one request. `target`: path and query, escaped. The caller sets the time limit.
 
+        A read that met a connection which the server was about to end is sent once more, on a new one.
         Raises OSError (ssl.SSLError among them) where there is no connection, and BrokenHttp where it failed later.
         """
         head = [f"{method} {target} HTTP/1.1\r\nHost: {self._host_field}\r\n"]
@@ -63,15 +65,14 @@ class Pool:
         head.append("\r\n")
         message = "".join(head).encode("latin-1") + (body or b"")
         async with self._room:
-            connection = self._reusable() or await self._connect()
-            try:
-                answer = await connection.exchange(message, bodiless=method == "HEAD")
-            except BaseException:
-                connection.abort()  # what it still brings belongs to nobody
-                raise
-            if connection.usable:
-                self._idle.append(connection)
-            return answer
+            connection = self._reusable()
+            if connection is not None:
+                try:
+                    return await self._exchange(connection, message, method)
+                except BrokenHttp:
+                    if method not in _READS:
+                        raise
+            return await self._exchange(await self._connect(), message, method)
 
     async def close(self) -> None:
         """End all connections, and whatever is under way on them."""
@@ -80,6 +81,16 @@ class Pool:
             connection.abort()
         while self._all:
             await asyncio.wait([connection.lost for connection in self._all])
+
+    async def _exchange(self, connection: "_Connection", message: bytes, method: str) -> Answer:
+        try:
+            answer = await connection.exchange(message, bodiless=method == "HEAD")
+        except BaseException:
+            connection.abort()  # what it still brings belongs to nobody
+            raise
+        if connection.usable:
+            self._idle.append(connection)
+        return answer
 
     def _reusable(self) -> "_Connection | None":
         oldest = monotonic_s() - IDLE_S
