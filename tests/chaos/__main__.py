@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.e2e.platform_world import up
+from tests.e2e.platform_world import Up, up
 
 from hbox_cli.platform.assets import find_programs
 
@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=0, help="of each process")
     parser.add_argument("--faults", type=int, default=0, help="of all kinds, behind the kills")
     parser.add_argument("--real", action="store_true", help="on a real control plane: etcd and kube-apiserver are killed too")
+    parser.add_argument("--standby", action="store_true", help="with a second process of four services")
     parser.add_argument("--seed", type=int, default=1, help="of faults, their order and length, and of the load")
     parser.add_argument(
         "--hold", type=float, nargs=2, default=(5.0, 30.0), metavar="S", help="shortest and longest of those that last"
@@ -39,14 +40,14 @@ def main() -> int:
     arguments = parser.parse_args()
     _be_able_to_mount()
     folder = Path(tempfile.mkdtemp(prefix="hbox-chaos-"))
-    real = ("--api", "assets") if arguments.real else ()
-    with machine(folder) as one, up(one.state, *one.words, *real, env=one.env) as platform:
+    words = [*(["--api", "assets"] if arguments.real else []), *(["--standby"] if arguments.standby else [])]
+    with machine(folder) as one, up(one.state, *one.words, *words, env=one.env) as platform:
         for what in one.missing:
             print(what)
         report = asyncio.run(
             campaign(
                 one,
-                _faults(arguments, one),
+                _faults(arguments, one, platform),
                 seed=arguments.seed,
                 rate=arguments.rate,
                 slack=arguments.slack,
@@ -91,9 +92,9 @@ def _be_able_to_mount() -> None:
             os.execvp(inside[0], [*inside, sys.executable, "-m", "tests.chaos", *sys.argv[1:]])
 
 
-def _faults(arguments: argparse.Namespace, on: Machine) -> Sequence[Fault]:
+def _faults(arguments: argparse.Namespace, on: Machine, platform: Up) -> Sequence[Fault]:
     only: str = arguments.only
-    faults = [f for f in kills(arguments.kills, arguments.seed, emulated=not arguments.real) if only in f.name]
+    faults = [f for f in kills(arguments.kills, arguments.seed, platform.pids()) if only in f.name]
     if not arguments.faults:
         return faults
     count = arguments.faults * (50 if only else 1)

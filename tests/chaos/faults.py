@@ -10,14 +10,15 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 from urllib.request import Request, urlopen
 
-from hbox_cli.platform.supervisor import WELL_S
+from hbox_cli.platform.supervisor import CLUSTER, WELL_S
 
 from .load import Load
 from .machine import Machine
@@ -174,6 +175,11 @@ def kill_in_commit() -> Fault:
     return Fault("kill quota-ledger in commit", KILL_LIMIT_S, act, instant=True)
 
 
+def _go_on(pid: int) -> None:
+    with suppress(ProcessLookupError):  # another fault killed it while it was stopped
+        os.kill(pid, signal.SIGCONT)
+
+
 def pause(name: str, hold_s: float) -> Fault:
     """SIGSTOP, then SIGCONT: who was away comes back and believes that nothing happened."""
 
@@ -183,7 +189,7 @@ def pause(name: str, hold_s: float) -> Fault:
         try:
             await asyncio.sleep(hold_s)
         finally:
-            os.kill(pid, signal.SIGCONT)
+            _go_on(pid)
 
     return Fault(f"pause {name} {hold_s:.0f} s", HEAL_LIMIT_S if name in HUBS else KILL_LIMIT_S, act)
 
@@ -201,7 +207,7 @@ def rival(name: str, hold_s: float) -> Fault:
                 )
                 await asyncio.sleep(hold_s)
             finally:
-                os.kill(pid, signal.SIGCONT)
+                _go_on(pid)
         await asyncio.sleep(2.0)
         if other.returncode is None:
             other.terminate()
@@ -315,10 +321,11 @@ def every_kind(rng: Random, machine: Machine, *, hold_s: tuple[float, float], em
     return faults
 
 
-def kills(rounds: int, seed: int, *, emulated: bool) -> list[Fault]:
+def kills(rounds: int, seed: int, names: Iterable[str]) -> list[Fault]:
     """Every process, so many times, in an order that stays the same: nobody is killed again before it lived for a while."""
     rng = Random(seed)
-    names = [*SERVICES, *(HUBS[:1] if emulated else HUBS)]
+    emulated = CLUSTER in names
+    names = [name for name in names if name != CLUSTER]
     rng.shuffle(names)
     faults: list[Fault] = []
     for _ in range(rounds):

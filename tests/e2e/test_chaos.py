@@ -2,7 +2,7 @@
 outside. `make chaos` has many more.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from random import Random
 
@@ -11,7 +11,7 @@ import pytest
 from ..chaos.campaign import campaign
 from ..chaos.faults import API, Fault, api, clock_jump, disk_full, kill, kill_in_commit, kills, pause, wipe
 from ..chaos.machine import Machine, machine
-from .platform_world import up
+from .platform_world import Up, up
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -21,12 +21,12 @@ ROUNDS = 2
 
 
 @pytest.fixture
-def on(tmp_path: Path) -> Iterator[Machine]:
-    with machine(tmp_path) as one, up(one.state, *one.words, env=one.env):
-        yield one
+def on(tmp_path: Path) -> Iterator[tuple[Machine, Up]]:
+    with machine(tmp_path) as one, up(one.state, *one.words, env=one.env) as platform:
+        yield one, platform
 
 
-def faults(on: Machine) -> list[Fault]:
+def faults(on: Machine, processes: Iterable[str]) -> list[Fault]:
     rng = Random(SEED)
     # Stalled watches only show when they last for longer than a test may; `make chaos` has them. The kills are with an API that is away.
     kinds = [api(kind, HOLD_S, rng.getrandbits(31)) for kind in API if kind not in ("watches-stall", "away")]
@@ -41,13 +41,14 @@ def faults(on: Machine) -> list[Fault]:
     if on.clock is not None:
         kinds += [clock_jump(600.0, HOLD_S, then_kill="job-controller"), clock_jump(-600.0, HOLD_S)]
     rng.shuffle(kinds)
-    return kills(ROUNDS, SEED, emulated=True) + kinds
+    return kills(ROUNDS, SEED, processes) + kinds
 
 
-async def test_under_every_fault_no_promise_is_broken_and_bindings_go_on_soon(on: Machine) -> None:
-    suffered = faults(on)
-    report = await campaign(on, suffered, seed=SEED, nodes=60, rate=8.0, slack=3.0, look_s=1.0)
-    print(report.table(), *on.missing, sep="\n")
+async def test_under_every_fault_no_promise_is_broken_and_bindings_go_on_soon(on: tuple[Machine, Up]) -> None:
+    where, platform = on
+    suffered = faults(where, platform.pids())
+    report = await campaign(where, suffered, seed=SEED, nodes=60, rate=8.0, slack=3.0, look_s=1.0)
+    print(report.table(), *where.missing, sep="\n")
     assert report.violations == [], report.table()
     assert report.bound > 100
     assert len(report.lines) == len(suffered)

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from hbox_common.errors import Conflict, InvalidRequest
-from hbox_common.kube import LEASES, KubeClient, Lease
+from hbox_common.kube import LEASES, KubeClient, Lease, release_for
 
 ONE = LEASES.path("hbox", "ledger")
 
@@ -91,6 +91,16 @@ async def test_a_lease_whose_holder_died_is_taken_after_its_duration_and_not_bef
     began = asyncio.get_running_loop().time()
     async with lease(client, "b").hold() as term:
         assert asyncio.get_running_loop().time() - began >= 1.0
+        assert term.token == 7
+
+
+async def test_whoever_saw_the_holder_die_releases_for_it_and_for_nobody_else(client: KubeClient, book: LeaseBook) -> None:
+    book.write(
+        {"metadata": {"name": "ledger"}, "spec": {"holderIdentity": "dead", "leaseDurationSeconds": 60, "leaseTransitions": 6}}
+    )
+    assert not await release_for(client, "hbox", "ledger", "another")
+    assert await release_for(client, "hbox", "ledger", "dead")
+    async with asyncio.timeout(5), lease(client, "b").hold() as term:
         assert term.token == 7
 
 

@@ -10,6 +10,7 @@ drain, then cluster and broker.
 import asyncio
 import os
 import shutil
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -52,6 +53,9 @@ PAUSES_S = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0)
 
 #: One that ends so often before the platform was ever ready will not come up by itself.
 TRIES = 3
+
+#: For a lease to be released whose holder died.
+LEASE_S = 1.0
 
 #: How often the broker is asked for streams that it can write to no more, and the room that its disk needs before a start helps.
 WRITABLE_S = 0.5
@@ -257,12 +261,31 @@ class Platform:
             short_lives = 0 if time.monotonic() - kept.started_at >= WELL_S else short_lives + 1
             if not self._ready and (returncode == WRONG_SETTINGS or short_lives >= TRIES):
                 self._give_up(kept, returncode, how, why)
+            await self._release_lease(kept.name, kept.process.pid)
             pause_s = PAUSES_S[min(max(0, short_lives - 1), len(PAUSES_S) - 1)]
             await asyncio.sleep(pause_s)
             await self._spawn(kept)
             self.say(
                 f"{kept.name} ended ({how}){f': {why}' if why.message else ''}; started again as process {kept.process.pid}"
             )
+
+    async def _release_lease(self, name: str, pid: int) -> None:
+        """What a process led that has ended, the other may lead at once. Best effort: a lease runs out by itself."""
+        service = self.plan.processes.get(name)
+        if not self.plan.standby or service not in PAIRED:
+            return
+        from hbox_common.kube import KubeClient, release_for  # noqa: PLC0415  as above
+
+        from .identities import NAMESPACE  # noqa: PLC0415
+
+        try:
+            async with (
+                asyncio.timeout(LEASE_S),
+                KubeClient.connect(self.running.kubeconfig, user_agent="hbox", timeout_s=LEASE_S) as client,
+            ):
+                await release_for(client, NAMESPACE, service, f"{socket.gethostname()}-{pid}")
+        except (HBoxError, TimeoutError) as e:
+            self.say(f"the lease of {service} runs out by itself: {str(e) or 'no answer in time'}")
 
     def _give_up(self, kept: Kept, returncode: int, how: str, why: logs.Line) -> None:
         said = why.message.removeprefix(f"{kept.name}: ") or how

@@ -11,7 +11,7 @@ from .binding import BindOutcome, BindResult, FenceOutcome, FenceResult, bind, f
 from .cordon import CordonOutcome, CordonResult, cordon, uncordon
 from .eviction import EvictOutcome, EvictResult, evict
 from .informer import Informer
-from .lease import Lease, Term
+from .lease import Lease, Term, release_for
 from .manifests import apply, patch_status, resource_of, wait_established
 from .objects import (
     Affinity,
@@ -157,6 +157,7 @@ __all__ = [
     "micro_time",
     "patch_status",
     "read_pod",
+    "release_for",
     "resource_of",
     "uncordon",
     "wait_established",
