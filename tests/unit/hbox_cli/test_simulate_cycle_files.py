@@ -106,6 +106,11 @@ def test_items_that_are_no_objects_are_named_by_their_place() -> None:
         objects_of([{"kind": "List", "items": [{"kind": "Pod"}, 7]}])
 
 
+def test_numbers_that_kubernetes_cannot_hold_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="document 1: 9223372036854775808 is no number that Kubernetes can hold"):
+        objects_of([{"kind": "PriorityClass", "value": 2**63}])
+
+
 def read(content: dict[str, Any]) -> kube.Pod:
     (document,) = objects_of([{"kind": "Pod", "apiVersion": "v1", **content}])
     return document.read(kube.Pod, namespaced=True)

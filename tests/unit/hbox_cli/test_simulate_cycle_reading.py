@@ -501,4 +501,5 @@ def test_a_simulation_says_how_many_cycles() -> None:
 
 def test_a_simulation_that_is_wrong_is_refused() -> None:
     assert refused(SIMULATION % "cycles: 0").endswith("spec.cycles: is 0")
+    assert refused(SIMULATION % "cycles: 10001").endswith("spec.cycles: is 10001")
     assert refused(SIMULATION % "" + (SIMULATION % "").replace("name: s", "name: t")).endswith("a file has one Simulation")

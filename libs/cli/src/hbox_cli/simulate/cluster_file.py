@@ -32,6 +32,9 @@ from .wishes import wishes_of
 POLICY_KEY = "volcano-scheduler.conf"
 DEVICES_KEY = "device-config.yaml"
 
+#: More would be a slip: nothing changes any more after a few.
+MAX_CYCLES = 10_000
+
 #: Kinds that are read, by API group.
 _READ = {
     "": ("Node", "Pod", "Namespace", "ConfigMap", "ResourceQuota", "PersistentVolumeClaim", "PersistentVolume"),
@@ -131,8 +134,8 @@ class _Reading:
         if len(found) > 1:
             raise found[1].wrong("kind", "a file has one Simulation")
         options = found[0].read(kinds.Simulation, namespaced=False).spec
-        if options.cycles < 1:
-            raise found[0].wrong("spec.cycles", f"is {options.cycles}", hint="write 1 or more")
+        if not 1 <= options.cycles <= MAX_CYCLES:
+            raise found[0].wrong("spec.cycles", f"is {options.cycles}", hint=f"write 1 to {MAX_CYCLES}")
         return options
 
     def _config(self, key: str) -> str | None:

@@ -17,6 +17,7 @@ T = TypeVar("T")
 #: Larger files are somebody's slip: 100,000 pods are about 200 MiB.
 MAX_BYTES = 1 << 30
 
+_INT64 = 2**63
 _SUFFIXES = (".yaml", ".yml", ".json")
 _PATH = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
 _EXPECTED = re.compile(r"^Expected `(?P<want>[^`]+)`(?:, got `(?P<got>[^`]+)`)?")
@@ -94,12 +95,14 @@ class Document:
         return self.wrong(field, text)
 
 
-def _without_nulls(value: Any) -> Any:
-    """A copy in which `key: null` is absent, as the API server reads it."""
+def _cleaned(number: int, value: Any) -> Any:
+    """A copy in which `key: null` is absent, as the API server reads it. Raises InvalidRequest for what it would not read."""
     if isinstance(value, dict):
-        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+        return {key: _cleaned(number, one) for key, one in value.items() if one is not None}
     if isinstance(value, list):
-        return [_without_nulls(one) for one in value]
+        return [_cleaned(number, one) for one in value]
+    if isinstance(value, int) and not -_INT64 <= value < _INT64:
+        raise InvalidRequest(f"document {number}: {value} is no number that Kubernetes can hold", hint="write less than 2^63")
     return value
 
 
@@ -136,7 +139,7 @@ def documents_of(path: Path) -> list[Document]:
 
 def objects_of(contents: Iterable[Any]) -> list[Document]:
     """The objects of a file's documents. Raises InvalidRequest for what is no Kubernetes object."""
-    return [document for number, content in enumerate(contents, 1) for document in _objects(number, _without_nulls(content))]
+    return [document for number, content in enumerate(contents, 1) for document in _objects(number, _cleaned(number, content))]
 
 
 def _objects(number: int, content: Any) -> Iterator[Document]:

@@ -71,6 +71,8 @@ def parse_conf(text: str, *, plugins: Sequence[str]) -> Conf:
         raise InvalidRequest(
             f"{where}{e.problem or e.context}", hint="the policy has to be YAML, as volcano-scheduler.conf is"
         ) from e
+    except (yaml.YAMLError, RecursionError) as e:  # characters that YAML does not allow; nesting without end
+        raise InvalidRequest(" ".join(str(e).split()), hint="the policy has to be YAML, as volcano-scheduler.conf is") from e
     if root is None:
         raise InvalidRequest("the policy is empty", hint='it needs at least `actions: "enqueue, allocate"` and `tiers:`')
     top = _mapping(root, "the policy")
