@@ -15,6 +15,7 @@ from .base import Predicate
 from .nodeaffinity import NodeAffinity
 from .nodestate import NodeCondition
 from .taints import Taints
+from .volumes import VolumeReach
 
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
@@ -37,7 +38,8 @@ class Predicates:
         self._taints = arguments.switch("predicate.TaintTolerationEnable", True)
         self._pods = arguments.switch("predicate.PodAffinityEnable", True)
         self._spread = arguments.switch("predicate.PodTopologySpreadEnable", True)
-        for switch in ("NodePorts", "NodeVolumeLimits", "VolumeZone", "VolumeBinding"):
+        self._volumes = arguments.switch("predicate.VolumeBindingEnable", True)
+        for switch in ("NodePorts", "NodeVolumeLimits", "VolumeZone"):
             arguments.switch(f"predicate.{switch}Enable", True)
         arguments.done(also=_ALSO)
         self._session: Session | None = None
@@ -46,6 +48,8 @@ class Predicates:
             self._rules.append(NodeAffinity())
         if self._taints:
             self._rules.append(Taints())
+        if self._volumes:
+            self._rules.append(VolumeReach())
 
     def open(self, session: "Session") -> None:
         self._session = session

@@ -17,13 +17,12 @@ import numpy as np
 from hbox_common.model.annotations import RUN_SECONDS
 
 from ..arrays import Bools, Floats, Ints
-from ..devices.nvidia import CardRoom
 from ..explain.labels import Label
 from ..session.nouns import Gang, GroupPhase, Member, Status
+from ..session.placing import ROOMS
 from ..state import Columns
 from ..task import Task
 from .arguments import Arguments
-from .resources import ResourceRoom
 from .sla import duration_s
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 WALLTIME = "hbox.io/walltime"
 
-_ROOMS = (ResourceRoom(cards=False), CardRoom(), ResourceRoom(cards=True))
 _NEVER = float("inf")
 
 
@@ -164,7 +162,7 @@ def _capacity(books: Columns, task: Task, rows: Ints | None = None) -> Ints:
     """Pods of the task that fit on each of the rows, or on all of them."""
     which = slice(0, books.size) if rows is None else rows
     room: Ints | None = None
-    for plugin in _ROOMS:
+    for plugin in ROOMS:
         fits = plugin.capacity(books, which, task)
         if fits is not None:
             room = fits if room is None else np.minimum(room, fits)

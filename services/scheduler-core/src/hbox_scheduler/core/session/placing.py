@@ -15,6 +15,7 @@ from hbox_common.model import CardSlice
 
 from ..arrays import Bools, Floats, Ints
 from ..devices.nvidia import ALL, CardRoom, pick, slices_of
+from ..plugins.nodeports import NodePorts
 from ..plugins.resources import ResourceRoom
 from ..state import Columns
 from .nouns import Member
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 #: What a node takes of members that ask for nothing.
 _NO_LIMIT = 1 << 30
 
-_ROOMS = (ResourceRoom(cards=False), CardRoom(), ResourceRoom(cards=True))
+#: What the engine itself never over-books, in the order in which reasons are given.
+ROOMS = (NodePorts(), ResourceRoom(cards=False), CardRoom(), ResourceRoom(cards=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,7 @@ class Placing:
     def room_failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:
         """As `failures`, but what is booked alone."""
         rows = slice(0, books.size)
-        for room in _ROOMS:
+        for room in ROOMS:
             yield from room.failures(books, rows, member.task)
 
     def allowed(self, member: Member, books: Columns) -> Bools:
@@ -72,7 +74,7 @@ class Placing:
         """`[N]`: how many such members have room, by resources and cards alone."""
         rows = slice(0, books.size)
         least = np.full(books.size, _NO_LIMIT, dtype=np.int64)
-        for room in _ROOMS:
+        for room in ROOMS:
             capacity = room.capacity(books, rows, member.task)
             if capacity is not None:
                 np.minimum(least, capacity, out=least)
