@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -102,16 +103,16 @@ class Seats:
         if not members:
             return True
         session, first = self._session, members[0]
-        keys = session.card_keys(first, books, rows)
-        slices = slices_of(
-            books, pick(books, rows, counts, first.task, keys), first.task.cards.count if first.task.cards else 0
-        )
+        batch = pick(books, rows, counts, first.task, session.card_keys(first, books, rows))
+        slices = slices_of(books, batch, first.task.cards.count if first.task.cards is not None else 0)
         queue = session.queues[first.gang.queue]
-        take = statement.allocate if books is session.columns else statement.pipeline
+        if books is session.columns:
+            asked = session.has_quotas or self._may is not None
+            return statement.allocate_all(members, batch, slices, partial(self._admits, queue) if asked else None)
         for member, row, own in zip(members, rows.repeat(counts).tolist(), slices, strict=True):
             if not self._admits(queue, member):
                 return False
-            take(member, row, own)
+            statement.pipeline(member, row, own)
         return True
 
     def take_one_by_one(self, statement: Statement, members: list[Member], within: Bools, when: When) -> bool:

@@ -34,7 +34,7 @@ def worksheet_of(session: "Session", gang: Gang) -> Worksheet:
     for sub_gang in gang.sub_gangs:
         members = [m for m in sub_gang.members if m.status is Status.PENDING and not m.best_effort]
         if members:
-            sheet.pending[sub_gang] = sorted(members, key=session.member_key)
+            sheet.pending[sub_gang] = session.members_in_order(members)
     return sheet
 
 
@@ -44,37 +44,43 @@ def needed(session: "Session", sheet: Worksheet) -> dict[SubGang, list[Member]]:
     gang = sheet.gang
     order = sorted(sheet.pending, key=session.sub_gang_key)
     wanted: dict[SubGang, list[Member]] = {}
+    chosen: set[int] = set()
+    short = gang.min_member - gang.ready
+
+    def take(sub_gang: SubGang, members: list[Member]) -> int:
+        wanted.setdefault(sub_gang, []).extend(members)
+        chosen.update(map(id, members))
+        return len(members)
+
     for policy in gang.sub_gang_policies:
         missing = policy.min_sub_gangs - sum(there(one) >= policy.size for one in gang.sub_gangs if one.policy is policy)
         for sub_gang in order:
-            short = policy.size - there(sub_gang)
-            if missing > 0 and sub_gang.policy is policy and 0 < short <= len(sheet.pending[sub_gang]):
-                wanted[sub_gang] = sheet.pending[sub_gang][:short]
+            lacking = policy.size - there(sub_gang)
+            if missing > 0 and sub_gang.policy is policy and 0 < lacking <= len(sheet.pending[sub_gang]):
+                short -= take(sub_gang, sheet.pending[sub_gang][:lacking])
                 missing -= 1
-    roles = Counter(member.role for member in gang.members if _counts(member))
-    roles.update(member.role for members in wanted.values() for member in members)
-    short = gang.min_member - gang.ready - sum(map(len, wanted.values()))
-    for sub_gang in order:
-        for member in sheet.pending[sub_gang]:
-            if roles[member.role] < gang.min_task_member.get(member.role, 0) and member not in wanted.get(sub_gang, ()):
-                wanted.setdefault(sub_gang, []).append(member)
-                roles[member.role] += 1
-                short -= 1
-    for whole in (True, False):
+    if gang.min_task_member:
+        roles = Counter(member.role for member in gang.members if _counts(member) or id(member) in chosen)
         for sub_gang in order:
-            chosen = wanted.get(sub_gang, [])
-            left = [member for member in sheet.pending[sub_gang] if member not in chosen]
-            size = sub_gang.size - there(sub_gang) - len(chosen) if whole and sub_gang.policy is not None else short
-            if short > 0 and left and size > 0 and (not whole or size <= len(left)):
-                more = left[:size]
-                wanted[sub_gang] = [*chosen, *more]
-                short -= len(more)
-    return wanted if short <= 0 else {}
+            for member in sheet.pending[sub_gang]:
+                if roles[member.role] < gang.min_task_member.get(member.role, 0) and id(member) not in chosen:
+                    short -= take(sub_gang, [member])
+                    roles[member.role] += 1
+    for sub_gang in order if gang.sub_gang_policies else ():
+        left = [member for member in sheet.pending[sub_gang] if id(member) not in chosen]
+        lacking = sub_gang.size - there(sub_gang) - len(wanted.get(sub_gang, ()))
+        if short > 0 and sub_gang.policy is not None and 0 < lacking <= len(left):
+            short -= take(sub_gang, left[:lacking])
+    for sub_gang in order:
+        if short > 0:
+            left = [member for member in sheet.pending[sub_gang] if id(member) not in chosen]
+            short -= take(sub_gang, left[:short])
+    return {sub_gang: members for sub_gang, members in wanted.items() if members} if short <= 0 else {}
 
 
 def there(sub_gang: SubGang) -> int:
     """Members that count for the sub-gang's size."""
-    return sum(_counts(member) for member in sub_gang.members)
+    return sum(map(_counts, sub_gang.members))
 
 
 def _counts(member: Member) -> bool:

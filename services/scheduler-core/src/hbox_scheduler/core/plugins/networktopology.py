@@ -5,6 +5,7 @@ needs; by tier, lowest first, and for evictions widest first and few. Scores: do
 domain by how near to it they are; nodes of all other pods by how full their domains are, the nearest counting most, so that whole domains stay free.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -107,7 +108,9 @@ class NetworkTopology:
 
     def domain_scores(self, sub_gang: SubGang | None, gang: Gang, domains: Sequence[str]) -> Mapping[str, float]:
         members = gang.members if sub_gang is None else sub_gang.members
-        need = sum((member.request for member in members if member.status is Status.PENDING), self._session.zeros())
+        asked = Counter(id(member.request) for member in members if member.status is Status.PENDING)
+        requests = {id(member.request): member.request for member in members}
+        need = sum((count * requests[one] for one, count in asked.items()), self._session.zeros())
         packed = self._packed(need)
         scores = {name: float(packed[self._tree.index[name]]) for name in domains}
         best = max(scores.values(), default=0.0)

@@ -4,7 +4,7 @@ A `Member` points to its interned `Task`, which holds all that equal pods share;
 units, R = the resource columns known when the session opened.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 
@@ -150,7 +150,7 @@ class Member:
     @property
     def best_effort(self) -> bool:
         """Asks for nothing that is counted: `allocate` leaves it to `backfill`."""
-        return not self.request.any() and self.task.cards is None
+        return self.task.cards is None and not self.request.any()
 
 
 @dataclass(slots=True, eq=False)
@@ -232,13 +232,18 @@ class Gang:
 
     def moved(self, member: Member, before: Status) -> None:
         """A member's status was `before`, and is another now."""
-        counts, now = self._counts, member.status
-        if counts is None:
+        self.moved_alike((member,), before)
+
+    def moved_alike(self, members: Sequence[Member], before: Status) -> None:
+        """Equal members' statuses were `before`, and are another one now."""
+        if self._counts is None or not members:
             return
-        counts[before] -= 1
-        counts[now] = counts.get(now, 0) + 1
-        self._holding += (now in HOLDING) - (before in HOLDING)
-        self._ready += _counts(member) - (before in _READY or (before is Status.PENDING and member.best_effort))
+        first, count = members[0], len(members)
+        counts, now = self._counts, first.status
+        counts[before] -= count
+        counts[now] = counts.get(now, 0) + count
+        self._holding += count * ((now in HOLDING) - (before in HOLDING))
+        self._ready += count * (_counts(first) - (before in _READY or (before is Status.PENDING and first.best_effort)))
 
 
 _READY = HOLDING | {Status.SUCCEEDED}

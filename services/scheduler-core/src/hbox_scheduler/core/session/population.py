@@ -4,7 +4,7 @@ A kind is asked for by a term (selector and namespaces); from the first question
 asks about cost nothing.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -47,6 +47,14 @@ class Population:
     def put(self, member: Member, row: int) -> None:
         self._members[id(member)] = (member, row)
         self._count(member, row, 1)
+
+    def put_all(self, members: Iterable[Member]) -> None:
+        """Each where it is now."""
+        if self._kinds or self._holders:
+            for member in members:
+                self.put(member, member.row)
+        else:
+            self._members.update((id(member), (member, member.row)) for member in members)
 
     def take(self, member: Member) -> None:
         found = self._members.pop(id(member), None)

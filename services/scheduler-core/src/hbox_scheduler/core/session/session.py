@@ -155,6 +155,14 @@ class Session:
         for hook in self._placed:
             hook(member, row)
 
+    def placed_all(self, members: Iterable[Member]) -> None:
+        """As `placed`, where each of them is now."""
+        if self._placed:
+            for member in members:
+                self.placed(member, member.row)
+        else:
+            self.population.put_all(members)
+
     def displaced(self, member: Member, row: int) -> None:
         self.population.take(member)
         for hook in self._displaced:
@@ -182,6 +190,19 @@ class Session:
 
     def member_key(self, member: Member) -> Key:
         return (*self._keys("member_key", member), -member.priority, member.created_at, member.uid)
+
+    def members_in_order(self, members: Iterable[Member]) -> list[Member]:
+        """As sorted by `member_key`, for many."""
+        hooks = [hook for tier in self._of("member_key") for _, hook in tier]
+        if len(hooks) == 1:
+            first = hooks[0]
+            return sorted(members, key=lambda member: (first(member), -member.priority, member.created_at, member.uid))
+        return sorted(members, key=self.member_key)
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether some plugin may say no in `allocatable`."""
+        return any(self._of("allocatable"))
 
     def victim_queue_key(self, claimant: QueueInfo, queue: QueueInfo) -> Key:
         """Whose members are taken first: lowest. Without a plugin's word the queue that would be served last."""

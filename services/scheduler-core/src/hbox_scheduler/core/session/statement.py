@@ -5,13 +5,14 @@ it was before. What Volcano's statement gets wrong when it replays a dry run (#5
 is rolled back, and the chosen outcome is made anew by the same operations.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from hbox_common.model import CardSlice
 
+from ..state import Batch
 from .nouns import Gang, Member, Status
 
 if TYPE_CHECKING:
@@ -24,9 +25,13 @@ class Kind(Enum):
     ALLOCATE = auto()
 
 
-@dataclass(frozen=True, slots=True)
+#: Whether one more member may have a place.
+May: TypeAlias = Callable[[Member], bool]
+
+
+@dataclass(slots=True)  # not frozen: those take three times as long to make, and large gangs make thousands
 class Operation:
-    """What was done to a member, and what it was before."""
+    """What was done to a member, and what it was before. Not changed after it was made."""
 
     kind: Kind
     member: Member
@@ -54,6 +59,33 @@ class Statement:
         self._turn(member, Status.ALLOCATED)
         self._session.columns.book(row, member.task.requests, member.slices)
         self._session.placed(member, row)
+
+    def allocate_all(
+        self, members: Sequence[Member], batch: Batch, slices: Sequence[Sequence[CardSlice]], may: May | None
+    ) -> bool:
+        """As `allocate`, for equal pending members of one gang, one after the other along the batch, which is booked at once.
+
+        may: asked before each member, on the state after those before it; None = nobody has a say. Returns False where it said no: what was allocated
+        until then stays in the statement.
+        """
+        session, task = self._session, members[0].task
+        session.columns.apply(batch)
+        rows: list[int] = batch.rows.repeat(batch.counts).tolist()
+        note = self.operations.append
+        for done, (member, row, own) in enumerate(zip(members, rows, slices, strict=True)):
+            if may is not None and not may(member):
+                for spare, cards in zip(rows[done:], slices[done:], strict=True):
+                    session.columns.book(spare, task.requests, cards, -1)
+                return False
+            note(Operation(Kind.ALLOCATE, member, member.status, member.row, member.slices))
+            member.status, member.row, member.slices = Status.ALLOCATED, row, tuple(own)
+            if may is not None:
+                member.gang.moved(member, Status.PENDING)
+                session.placed(member, row)
+        if may is None:
+            members[0].gang.moved_alike(members, Status.PENDING)
+            session.placed_all(members)
+        return True
 
     def pipeline(self, member: Member, row: int, slices: Sequence[CardSlice] = ()) -> None:
         """Promise a pending member a place that will be free once all that leaves has left."""
