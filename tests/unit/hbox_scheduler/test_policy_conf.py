@@ -1,0 +1,96 @@
+"""volcano-scheduler.conf: read as Volcano reads it, and what is wrong with one is said with line and key."""
+
+import pytest
+
+from hbox_common.errors import InvalidRequest
+from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.policy.default import DEFAULT_CONF
+from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
+
+NAMES = list(PLUGINS)
+
+VOLCANO = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+    enablePreemptable: false
+  - name: conformance
+- plugins:
+  - name: overcommit
+  - name: drf
+    enablePreemptable: false
+  - name: predicates
+  - name: proportion
+  - name: nodeorder
+  - name: binpack
+    arguments:
+      binpack.weight: 10
+configurations:
+- name: allocate
+  arguments: {predicateErrorCacheEnable: true}
+"""
+
+
+def test_volcanos_own_default_is_understood() -> None:
+    conf = parse_conf(VOLCANO, plugins=NAMES)
+    assert conf.actions == ("enqueue", "allocate", "backfill")
+    assert [plugin.name for plugin in conf.tiers[0]] == ["priority", "gang", "conformance"]
+    assert "preemptable" in conf.tiers[0][1].off
+    assert "gang_key" not in conf.tiers[0][1].off
+    assert conf.arguments["allocate"] == {"predicateErrorCacheEnable": True}
+    assert [plugin.name for tier in plugins_of(conf) for plugin in tier] == [plugin.name for plugin in conf.plugins]
+
+
+def test_our_own_default_is_right() -> None:
+    assert plugins_of(parse_conf(DEFAULT_CONF, plugins=NAMES))
+
+
+@pytest.mark.parametrize("flag", ["enableJobOrder", "enabledJobOrder"])
+def test_both_spellings_of_a_flag_mean_the_same(flag: str) -> None:
+    conf = parse_conf(f'actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n    {flag}: false\n', plugins=NAMES)
+    assert conf.plugins[0].off == {"gang_key"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('actions: "allocate, alocate"', "line 1, column 10: unknown action 'alocate' .*did you mean allocate"),
+        ("actions: [allocate]", "line 1, column 10: actions must be one string"),
+        ('actions: ""', "actions names no action"),
+        ("tiers:\n- plugins:\n  - name: gangs", "line 3, column 11: unknown plugin 'gangs' .*did you mean gang"),
+        ("tiers:\n- plugins:\n  - nam: gang", "line 3, column 5: a plugin without a name"),
+        ("tiers:\n- plugins:\n  - name: gang\n    enableJobOrders: true", "line 4, column 5: unknown key 'enableJobOrders'"),
+        (
+            "tiers:\n- plugins:\n  - name: gang\n    enableJobOrder: maybe",
+            "line 4, column 21: enableJobOrder must be true or false",
+        ),
+        ("tiers:\n- plugins:\n  - name: gang\n  - name: gang", "plugin 'gang' is listed twice"),
+        ("teirs: []", "line 1, column 1: unknown key 'teirs'"),
+        ("configurations:\n- name: alocate", "unknown action 'alocate'"),
+        ("actions: [", "line 1"),
+        ("", "the policy is empty"),
+        ("- a", "the policy must be keys and values"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(text: str, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        parse_conf(text, plugins=NAMES)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "said"),
+    [
+        ("{name: binpack, arguments: {binpack.weigth: 1}}", "no argument 'binpack.weigth' .*did you mean binpack.weight"),
+        ("{name: binpack, arguments: {binpack.weight: much}}", "binpack.weight: 'much' is not a number"),
+        ("{name: nodeorder, arguments: {leastrequested.weight: -1}}", "at least 0"),
+        ("{name: predicates, arguments: {predicate.NodeAffinityEnable: 3}}", "3 is not true or false"),
+        ("{name: deviceshare, arguments: {deviceshare.SchedulePolicy: best}}", "SchedulePolicy: 'best' .*binpack, spread"),
+        ("{name: resource-strategy-fit, arguments: {resources: {cpu: {type: Most}}}}", "resources.cpu"),
+    ],
+)
+def test_a_wrong_argument_is_named_with_its_plugin(plugin: str, said: str) -> None:
+    conf = parse_conf(f"tiers:\n- plugins: [{plugin}]", plugins=NAMES)
+    with pytest.raises(InvalidRequest, match=said):
+        plugins_of(conf)
