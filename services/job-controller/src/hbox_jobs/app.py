@@ -28,7 +28,7 @@ from hbox_common.runtime import Condition, Health
 from . import metrics
 from .adapters.announcer import RETRY_S, SHARD, Announcer, last_revision, pages
 from .adapters.objects import PodReader, group_view
-from .adapters.paced import BUSY_SHARE, PATIENCE_S, paced
+from .adapters.paced import BUSY_SHARE, paced
 from .adapters.traces import JobTraces, trace_of
 from .adapters.volumes import VolumeWatch
 from .adapters.writes import KubeWriter, rfc3339
@@ -51,6 +51,8 @@ PHASE_REST_S = 0.5
 #: Phases said at once, and the time between two such batches: said one by one, each wakes the broker and us.
 PHASES_AT_ONCE = 50
 PHASES_WINDOW_S = 0.05
+#: For so long they go at a part of their rate while the platform is busy.
+PHASES_PATIENCE_S = 60.0
 
 #: Outcomes that say: whoever planned this had an old view of the job.
 _OLD_VIEW = frozenset({BindOutcome.GONE, BindOutcome.CONFLICT})
@@ -137,6 +139,7 @@ class JobController:
 
     async def _on_pods(self, deltas: Sequence[Delta[kube.Pod]]) -> None:
         now, wall = monotonic_s(), wall_s()
+        to_place = 0
         for delta in deltas:
             if delta.new is None:
                 assert delta.old is not None
@@ -148,6 +151,8 @@ class JobController:
             self.jobs.pod(new, now)
             if new.ours:
                 self.feedback.pod(old, new, now)
+                to_place += old is None and new.placeable
+        self._announcer.came(to_place)
         self._wake.set()
         self._behind.set()
 
@@ -263,7 +268,7 @@ class JobController:
                     await self._behind.wait()
                 rested = len(self.jobs.phases)
                 await asyncio.sleep(PHASE_REST_S)
-            fresh = wall_s() - self.jobs.phases[0].at < PATIENCE_S
+            fresh = wall_s() - self.jobs.phases[0].at < PHASES_PATIENCE_S
             bucket = slow if fresh and self._announcer.busy() else full
             limit = bucket.available(monotonic_s())
             if limit == 0:

@@ -13,7 +13,7 @@ from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s, new_id, wall_s
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import Event, JobsAsked, JobsPage, JobsPending, JobsWithdrawn, PodsObserved
-from hbox_common.model import Job, JobId, PodFact
+from hbox_common.model import Job, JobId, PodFact, PodPhase
 from hbox_common.telemetry import within
 
 from .. import metrics
@@ -32,7 +32,7 @@ WINDOW_IN_A_BURST_S = 0.05
 BURST_JOBS = 4
 RETRY_S = 0.5
 
-#: Jobs announced and pods bound a second, above which the platform is busy.
+#: Pods that came and pods that were bound a second, above which the platform is busy.
 BUSY_PER_S = 120.0
 
 PAGE_ITEMS = 500
@@ -55,6 +55,10 @@ class Announcer:
         """Whether so much is being placed now that what can wait should."""
         return self._busy.per_s(monotonic_s()) > BUSY_PER_S
 
+    def came(self, pods: int) -> None:
+        """So many pods to place were seen for the first time."""
+        self._busy.count(pods, monotonic_s())
+
     async def run(self) -> None:
         """Until cancelled. Nobody who waits for a node waits for facts, or for what is withdrawn, to be said."""
         said: asyncio.Task[None] | None = None
@@ -74,7 +78,7 @@ class Announcer:
                     await self._pending(batch.pending)
                     metrics.PUBLISH.observe(monotonic_s() - started)
                 self._traces.announced(batch.pending, batch.settled, wall, wall_s())
-                self._busy.count(len(batch.pending) + len(batch.facts), started)
+                self._busy.count(sum(fact.phase is PodPhase.BOUND for fact in batch.facts), started)
                 if batch.settled:
                     await asyncio.sleep(started + _window_s(len(batch.pending)) - monotonic_s())
 
