@@ -86,7 +86,7 @@ def test_a_line_of_json_has_all_keys_of_the_contract(capsys: pytest.CaptureFixtu
         {"pod": "default/a-0", "node": "n1", "devices": ["n1-0"]},
         {"pod": "default/a-1", "node": "n1", "devices": ["n1-1"]},
     ]
-    assert row["podGroups"] == {"default/a": {"phase": "Running"}, "default/b": {"phase": "Inqueue"}}
+    assert row["podGroups"] == {"default/a": {"phase": "Inqueue"}, "default/b": {"phase": "Inqueue"}}
     assert set(row["pending"]) == {f"default/b-{i}" for i in range(4)}
     assert row["pending"]["default/b-0"]["reasons"] == {"CardTimeSlicingExhausted": 1}
 

@@ -14,7 +14,7 @@ from ..arrays import Bools
 from ..explain.reasons import tally
 from ..policy.conf import Conf
 from ..policy.registry import plugins_of
-from ..session import Cluster, Gang, GroupPhase, Member, Placing, Session, Status
+from ..session import Cluster, GroupPhase, Member, Placing, Session, Status
 from ..state import Columns
 
 
@@ -48,7 +48,7 @@ class Report:
     bindings: list[Bound] = field(default_factory=list)
     evictions: list[Evicted] = field(default_factory=list)
     nominations: dict[str, str] = field(default_factory=dict)  #: member id -> node, as of the last cycle
-    phases: dict[str, GroupPhase] = field(default_factory=dict)  #: gang id
+    phases: dict[str, GroupPhase] = field(default_factory=dict)  #: gang id; that its pods run is said by their controller later
     pending: dict[str, Pending] = field(default_factory=dict)  #: member id
     filters: dict[str, dict[str, str | None]] = field(
         default_factory=dict
@@ -144,19 +144,12 @@ def _conclude(session: Session, report: Report) -> None:
     report.pending = {}
     bound = set(map(id, session.outcome.bindings))
     for gang in session.gangs:
-        report.phases[gang.id] = phase_of(gang)
+        report.phases[gang.id] = gang.phase
         for member in gang.members:
             if member.status is Status.PIPELINED or (member.status is Status.ALLOCATED and id(member) not in bound):
                 report.nominations[member.id] = session.node(member.row)
             if member.status in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED) and id(member) not in bound:
                 report.pending[member.id] = _why(session, member)
-
-
-def phase_of(gang: Gang) -> GroupPhase:
-    """Its phase once the outcome has taken effect."""
-    if gang.phase is GroupPhase.INQUEUE and gang.count(*_PLACED) and gang.ready >= gang.min_member:
-        return GroupPhase.RUNNING
-    return gang.phase
 
 
 _PLACED = (Status.ALLOCATED, Status.BOUND, Status.RUNNING)
