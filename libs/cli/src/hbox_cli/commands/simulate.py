@@ -7,6 +7,7 @@ import click
 #: name -> (module below hbox_cli.commands, what it does)
 SUBCOMMANDS = {
     "cycle": ("simulate_cycle", "What the scheduler would do with a saved cluster."),
+    "trace": ("simulate_trace", "A trace of jobs in time, under policies: waiting, use of cards, preemptions."),
     "fgd": ("simulate_fgd", "How many cards a policy allocates, by the protocol of FGD's authors."),
 }
 

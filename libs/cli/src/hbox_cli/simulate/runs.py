@@ -9,7 +9,7 @@ _EVERY_S = 5.0
 
 
 class Runs:
-    """Call it after each run; as a context it shows and takes away the bar."""
+    """Call it after each run, or with how many have ended; as a context it shows and takes away the bar."""
 
     def __init__(self, total: int, what: str) -> None:
         self._total, self._what = total, what
@@ -40,8 +40,8 @@ class Runs:
         if self._bars is not None:
             self._bars.stop()
 
-    def __call__(self) -> None:
-        self._done += 1
+    def __call__(self, ended: int = 1) -> None:
+        self._done += ended
         now = time.monotonic()
         if self._bars is not None:
             self._bars.update(self._bar, completed=self._done)

@@ -1,0 +1,47 @@
+"""Whose turn it is: orders of jobs in time, none of which knows how long a job will run.
+
+`LEAST_SERVED` is what HBox recommends for clusters whose jobs write checkpoints. Jobs stand in levels by how long they have held their cards: less
+than 1, 4, 16, 64, 256 hours, or more. Lower levels go first, and within a level who came first. A job for which there is no room takes that of
+jobs in higher levels, the highest first; what it stops goes on later from where it was. So short jobs hardly wait, whatever is running, and
+long ones make room for them as often as they can afford to: a level four times higher is left four times as rarely. This is least attained
+service (Tiresias, NSDI'19) by time instead of by cards times time, which would make large jobs pay for their size.
+
+What a service needs for it: jobs that may be stopped (checkpoints), the time that they have held cards (the ledger's claims), and three bounds.
+Nobody is stopped within `minimum_run_s` of a start, so that a restart pays; nobody waits longer than `patience_s` without starting over at the
+lowest level; and a job gives way to none of its own level, so that two never take turns with each other.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """An order. Times in seconds.
+
+    `levels`: ascending bounds of time held between one level and the next; none = nobody is ever stopped.
+    `backfill`: whether smaller jobs may start while one before them finds no room.
+    """
+
+    levels: tuple[float, ...] = ()
+    minimum_run_s: float = 600.0
+    patience_s: float = 86_400.0
+    backfill: bool = True
+
+    def level(self, held_s: float) -> int:
+        return sum(held_s >= bound for bound in self.levels)
+
+    def until_next(self, held_s: float) -> float | None:
+        """Seconds of holding until the next level; None at the highest."""
+        level = self.level(held_s)
+        return self.levels[level] - held_s if level < len(self.levels) else None
+
+
+FIFO = Turns(backfill=False)
+BACKFILL = Turns()
+LEAST_SERVED = Turns(levels=tuple(4**i * _HOUR_S for i in range(5)))
+
+#: By the name that users give. `backfill` is what the service does today among jobs of one priority.
+ORDERS: Mapping[str, Turns] = {"fifo": FIFO, "backfill": BACKFILL, "least-served": LEAST_SERVED}
