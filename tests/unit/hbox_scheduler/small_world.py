@@ -101,9 +101,9 @@ class SmallWorld:
         self.gangs.append(gang)
         return gang
 
-    def decide(self, conf: str, *, now: float = NOW) -> Report:
+    def decide(self, conf: str, *, now: float = NOW, cycles: int = 1, requeue_evicted: bool = False) -> Report:
         cluster = Cluster(self.gangs, list(self.queues), priority_classes=self.classes)
-        return simulate(self.columns, cluster, parse_conf(conf, plugins=list(PLUGINS)), Plan(now=now))
+        return simulate(self.columns, cluster, parse_conf(conf, plugins=list(PLUGINS)), Plan(now=now, cycles=cycles, requeue_evicted=requeue_evicted))
 
 
 def evicted(report: Report) -> list[str]:

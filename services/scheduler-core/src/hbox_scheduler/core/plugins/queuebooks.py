@@ -120,7 +120,8 @@ class QueueBooks:
         self.total[self.cards] = ALL_CORES * int(np.where(shared, there.sum(axis=1), lent).sum())
 
     def _part(self, member: Member) -> Asked:
-        request, asked = member.task.cards, self._asking.of(member)
+        request = member.task.cards
+        asked = tuple(pair for pair in self._asking.of(member) if self._counted[pair[0]])
         if self.cards < 0:
             return asked
         percent = ALL_CORES

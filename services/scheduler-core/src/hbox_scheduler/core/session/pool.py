@@ -1,10 +1,10 @@
 """Members that may be evicted in one action, in arrays: who, where, of which queue, and how much their leaving frees.
 
-Built once an action. Their order of service within a queue is that of its beginning; the order of queues is asked for anew as shares change.
+Built once an action. Within a queue the lowest priority goes first; of equal ones whom their gangs can spare, before gangs are broken; then the reverse of
+the order of service at the action's beginning. The order of queues is asked for anew as shares change.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,30 +27,39 @@ class Pool:
         for gang in session.gangs:
             if gang.preemptable and (queue is None or gang.queue == queue):
                 by_queue[gang.queue].append(gang)
-        self.members: list[Member] = []
+        members: list[Member] = []
         harm: list[int] = []
+        spared: list[int] = []  # how many go before a gang is broken, by gang, and how many do not
         running, bound = Status.RUNNING, Status.BOUND
         counts: list[int] = []
         for name in sorted(by_queue):
-            before = len(self.members)
+            before = len(members)
             for gang in reversed(session.in_order(by_queue[name])):
                 mine = [m for m in gang.members if (m.status is running or m.status is bound) and m.preemptable and m.row >= 0]
+                if not mine:
+                    continue
                 if len(mine) > 1:
                     mine.sort(key=session.member_key, reverse=True)
-                self.members += mine
-                if len(gang.members) == 1:
-                    harm += [1] * len(mine)
-                else:
-                    harm += _harm(gang, len(mine))
-            counts.append(len(self.members) - before)
-        self.size = len(self.members)
+                members += mine
+                surplus = max(0, min(len(mine), gang.ready - gang.min_member))
+                spared += (surplus, len(mine) - surplus)
+                harm += [1] * surplus + [max(1, gang.holding - surplus)] * (len(mine) - surplus)
+            counts.append(len(members) - before)
+        queues = np.repeat(np.arange(len(counts)), counts)
+        priority = np.array([member.gang.priority for member in members], dtype=np.int64)
+        breaks = np.repeat(np.arange(len(spared)) % 2, spared)
+        order = np.lexsort((np.arange(len(members)), breaks, priority if session.has("priority") else 0 * priority, queues))
+        self.members = [members[i] for i in order.tolist()]
+        self.size = len(members)
         self.standing: Bools = np.ones(self.size, dtype=np.bool_)  #: not evicted since
         self.position = {id(member): i for i, member in enumerate(self.members)}
         self.rows: Ints = np.array([member.row for member in self.members], dtype=np.int64)
-        self.harm: Ints = np.array(harm, dtype=np.int64)
-        self.priority: Ints = np.array([member.gang.priority for member in self.members], dtype=np.int64)
+        self.harm: Ints = np.array(harm, dtype=np.int64)[
+            order
+        ]  #: how many are lost with it: beyond its surplus a gang goes whole
+        self.priority: Ints = priority[order]
         self.queues = sorted(by_queue)
-        self.queue: Ints = np.repeat(np.arange(len(self.queues)), counts)
+        self.queue: Ints = queues
         self.amounts = self._amounts(session)
 
     def _amounts(self, session: "Session") -> Ints:
@@ -67,11 +76,3 @@ class Pool:
     def of(self, gang: Gang) -> list[Member]:
         """The gang's members in the pool that are still where they were."""
         return [member for member in gang.members if id(member) in self.position and member.status in EVICTABLE]
-
-
-def _harm(gang: Gang, members: int) -> Sequence[int]:
-    """How many members are lost with each one, in the order in which they are taken: beyond its surplus a gang goes whole."""
-    surplus = max(0, min(members, gang.ready - gang.min_member))
-    if surplus == members:
-        return [1] * members
-    return [1] * surplus + [max(1, gang.holding - surplus)] * (members - surplus)

@@ -1,0 +1,33 @@
+"""Amounts divided among claims."""
+
+import numpy as np
+
+from hbox_scheduler.core.plugins.fairshare import Claim, divide, fill
+
+
+def test_everybody_gets_what_it_deserves_before_the_rest_is_divided_by_weight() -> None:
+    assert divide(10, [Claim(2, 100, weight=1), Claim(2, 100, weight=2)]) == [4, 6]
+
+
+def test_what_one_does_not_want_goes_to_the_others() -> None:
+    assert divide(10, [Claim(4, 1), Claim(2, 100), Claim(2, 3)]) == [1, 6, 3]
+
+
+def test_the_higher_priority_is_satisfied_from_the_rest_first() -> None:
+    assert divide(10, [Claim(1, 4, priority=1), Claim(1, 100, weight=9)]) == [4, 6]
+
+
+def test_units_that_do_not_divide_go_to_the_largest_remainder() -> None:
+    assert divide(8, [Claim(4, 7, weight=4), Claim(2, 3, weight=2)]) == [5, 3]
+
+
+def test_what_is_deserved_is_given_even_where_there_is_less() -> None:
+    assert divide(2, [Claim(2, 2), Claim(2, 2)]) == [2, 2]
+
+
+def test_without_a_weight_nothing_comes_on_top() -> None:
+    assert divide(10, [Claim(2, 100, weight=0), Claim(3, 100, weight=0)]) == [2, 3]
+
+
+def test_water_fills_by_weight_up_to_what_is_wanted() -> None:
+    assert fill(12.0, np.array([2.0, 100.0, 100.0]), np.array([1.0, 1.0, 4.0])).tolist() == [2.0, 2.0, 8.0]
