@@ -9,7 +9,16 @@ from hbox_common.model import CardRequest, CardSlice, JobId, NodeName, PodUid, Q
 from hbox_common.model.devices import GPU
 from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
-from hbox_scheduler.core.session import Cluster, Gang, GroupPhase, Member, QueueInfo, Status
+from hbox_scheduler.core.session import (
+    Cluster,
+    DisruptionBudget,
+    Gang,
+    GroupPhase,
+    Member,
+    QueueInfo,
+    ResourceQuota,
+    Status,
+)
 from hbox_scheduler.core.simulate.cycles import Plan, Report, simulate
 from hbox_scheduler.core.simulate.simulation import node
 from hbox_scheduler.core.state import Columns
@@ -28,6 +37,8 @@ class SmallWorld:
     classes: Mapping[str, int] = field(default_factory=dict)
     columns: Columns = field(default_factory=Columns)
     gangs: list[Gang] = field(default_factory=list)
+    budgets: list[DisruptionBudget] = field(default_factory=list)
+    quotas: list[ResourceQuota] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._tasks = Tasks(self.columns)
@@ -102,8 +113,15 @@ class SmallWorld:
         return gang
 
     def decide(self, conf: str, *, now: float = NOW, cycles: int = 1, requeue_evicted: bool = False) -> Report:
-        cluster = Cluster(self.gangs, list(self.queues), priority_classes=self.classes)
-        return simulate(self.columns, cluster, parse_conf(conf, plugins=list(PLUGINS)), Plan(now=now, cycles=cycles, requeue_evicted=requeue_evicted))
+        cluster = Cluster(
+            self.gangs, list(self.queues), budgets=self.budgets, quotas=self.quotas, priority_classes=self.classes
+        )
+        return simulate(
+            self.columns,
+            cluster,
+            parse_conf(conf, plugins=list(PLUGINS)),
+            Plan(now=now, cycles=cycles, requeue_evicted=requeue_evicted),
+        )
 
 
 def evicted(report: Report) -> list[str]:

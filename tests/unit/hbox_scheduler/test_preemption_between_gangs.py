@@ -1,0 +1,223 @@
+"""preempt and shuffle, and the plugins that guard victims. One queue; gangs of higher priority take from those of lower."""
+
+import pytest
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import QueueName
+from hbox_common.model.devices import GPU
+from hbox_scheduler.core.plugins.cdp import COOLDOWN
+from hbox_scheduler.core.plugins.sla import duration_s
+from hbox_scheduler.core.plugins.tdm import MAX_UNAVAILABLE, MIN_AVAILABLE, ZONE
+from hbox_scheduler.core.session import DisruptionBudget, Gang, QueueInfo
+from hbox_scheduler.core.simulate import node
+
+from .small_world import NOW, SmallWorld, bound, evicted
+
+_DAY_S = 86_400
+
+
+def policy(*guards: str, actions: str = "allocate, preempt") -> str:
+    listed = "".join(f", {guard}" for guard in ("{name: conformance}", *guards))
+    return f"""
+actions: "{actions}"
+tiers:
+- plugins: [{{name: priority}}, {{name: gang}}{listed}]
+- plugins: [{{name: predicates}}]
+"""
+
+
+PREEMPT = policy()
+
+
+def annotate(gang: Gang, key: str, value: str) -> None:
+    for member in gang.members:
+        member.annotations = {**member.annotations, key: value}
+
+
+def test_the_more_important_gang_takes_the_place_of_the_least_important_one() -> None:
+    world = SmallWorld(1, cards=2)
+    world.gang("low", priority=1, on=[0], age_s=99)
+    world.gang("mid", priority=2, on=[0])
+    world.gang("high", priority=3)
+    assert evicted(world.decide(PREEMPT)) == ["low-0"]
+
+
+def test_equal_priority_is_never_taken_from() -> None:
+    world = SmallWorld(1, cards=1)
+    world.gang("one", priority=1, on=[0])
+    world.gang("other", priority=1)
+    assert evicted(world.decide(PREEMPT)) == []
+
+
+def test_members_of_other_queues_are_not_touched() -> None:
+    world = SmallWorld(1, cards=1, queues=(QueueInfo(QueueName("q")), QueueInfo(QueueName("other"))))
+    world.gang("low", priority=0, queue="other", on=[0])
+    world.gang("high", priority=9)
+    assert evicted(world.decide(PREEMPT)) == []
+
+
+def test_the_node_is_taken_where_those_least_to_be_spared_leave() -> None:
+    world = SmallWorld(2, cards=2)
+    world.gang("low0", priority=1, on=[0])
+    world.gang("mid0", priority=2, on=[0])
+    world.gang("low1", priority=1, on=[1])
+    world.gang("low2", priority=1, on=[1])
+    world.gang("high", priority=3, cards=2)
+    report = world.decide(PREEMPT)
+    assert evicted(report) == ["low1-0", "low2-0"]
+    assert report.nominations == {"d/high-0": "n1"}
+
+
+def test_fewer_leave_where_priority_is_the_same() -> None:
+    world = SmallWorld(2, cards=2)
+    world.gang("a0", priority=1, on=[0])
+    world.gang("a1", priority=1, on=[0])
+    world.gang("b", priority=1, cards=2, on=[1])
+    world.gang("high", priority=3, cards=2)
+    assert evicted(world.decide(PREEMPT)) == ["b-0"]
+
+
+def test_whoever_turns_out_not_to_be_needed_stays() -> None:
+    """The small one would go first, and then the large one makes it needless."""
+    world = SmallWorld(1, cards=4)
+    world.gang("large", priority=1, cards=3, on=[0], age_s=99)
+    world.gang("small", priority=1, on=[0])
+    world.gang("high", priority=3, cards=3)
+    assert evicted(world.decide(PREEMPT)) == ["large-0"]
+
+
+def test_a_gang_that_would_not_be_whole_takes_nothing() -> None:
+    world = SmallWorld(1, cards=2)
+    world.gang("low", priority=1, on=[0])
+    world.gang("pinned", priority=1, on=[0], preemptable=False)
+    world.gang("high", priority=3, pods=2)
+    assert evicted(world.decide(PREEMPT)) == []
+
+
+def test_one_that_never_preempts_waits() -> None:
+    world = SmallWorld(1, cards=1)
+    world.gang("low", priority=1, on=[0])
+    high = world.gang("high", priority=3)
+    high.members[0].never_preempts = True
+    assert evicted(world.decide(PREEMPT)) == []
+
+
+def test_a_full_queue_makes_room_within_itself_though_nodes_are_idle() -> None:
+    world = SmallWorld(1, cards=4, queues=(QueueInfo(QueueName("q"), capability={GPU: 1}),))
+    world.gang("low", priority=1, on=[0])
+    world.gang("high", priority=3)
+    conf = PREEMPT.replace("{name: predicates}", "{name: predicates}, {name: capacity}")
+    assert evicted(world.decide(conf)) == ["low-0"]
+
+
+def test_no_room_in_the_queue_whoever_leaves_means_that_nobody_does() -> None:
+    world = SmallWorld(1, cards=4, queues=(QueueInfo(QueueName("q"), capability={GPU: 2}),))
+    world.gang("low", priority=1, on=[0])
+    world.gang("high", priority=3, cards=3)
+    conf = PREEMPT.replace("{name: predicates}", "{name: predicates}, {name: capacity}")
+    assert evicted(world.decide(conf)) == []
+
+
+def test_within_a_gang_the_more_important_member_takes_a_place() -> None:
+    world = SmallWorld(1, cards=1)
+    gang = world.gang("g", pods=2, min_member=0, on=[0])
+    gang.members[0].priority, gang.members[1].priority = 1, 5
+    report = world.decide(PREEMPT.replace("{name: gang}", "{name: gang, enableJobStarving: false}"))
+    assert evicted(report) == ["g-0"]
+    assert report.nominations == {"d/g-1": "n0"}
+
+
+def test_system_pods_are_spared() -> None:
+    world = SmallWorld(1, cards=1)
+    system = world.gang("system", priority=1, on=[0])
+    system.members[0].priority = 2_000_000_001
+    world.gang("high", priority=3)
+    assert evicted(world.decide(PREEMPT)) == []
+
+
+def test_budgets_for_disruptions_hold_over_the_whole_session() -> None:
+    world = SmallWorld(1, cards=3)
+    for name in ("a", "b", "c"):
+        gang = world.gang(name, priority=1, on=[0])
+        gang.members[0].labels = {"app": "web"}
+    world.gang("h1", priority=3, age_s=9)
+    world.gang("h2", priority=3)
+    world.budgets = [DisruptionBudget("d", "web", {"app": "web"}, allowed=1)]
+    report = world.decide(policy("{name: pdb}"))
+    assert len(report.evictions) == 1
+    assert list(report.nominations) == ["d/h1-0"]
+
+
+def test_whoever_started_a_moment_ago_is_spared() -> None:
+    world = SmallWorld(1, cards=2)
+    young = world.gang("young", priority=1, on=[0], ran_s=100)
+    old = world.gang("old", priority=1, on=[0], ran_s=800, age_s=900)
+    for gang in (young, old):
+        annotate(gang, COOLDOWN, "600s")
+    world.gang("high", priority=3)
+    assert evicted(world.decide(policy("{name: cdp}"))) == ["old-0"]
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("600s", 600), ("1h30m", 5400), ("300ms", 0.3), ("1.5h", 5400), ("600", None), ("600abc", None), ("", None)],
+)
+def test_durations_are_written_as_in_go(text: str, seconds: float | None) -> None:
+    assert duration_s(text) == seconds
+
+
+def test_by_drf_a_gang_with_less_takes_from_one_with_more() -> None:
+    conf = """
+actions: "allocate, preempt"
+tiers:
+- plugins: [{name: drf}, {name: gang, enablePreemptable: false}, {name: predicates}]
+"""
+    world = SmallWorld(1, cards=4)
+    world.gang("rich", pods=4, min_member=1, on=[0, 0, 0, 0])
+    world.gang("poor", pods=2, min_member=2)
+    assert evicted(world.decide(conf)) == ["rich-2", "rich-3"]
+
+
+def _zone(world: SmallWorld, zone: str) -> None:
+    state = node("n0", cards=world.cards, cpu=128, labels={ZONE: zone})
+    world.columns.put_node(state)
+
+
+@pytest.mark.parametrize(("budget", "leave"), [({MAX_UNAVAILABLE: "50%"}, 3), ({MIN_AVAILABLE: "4"}, 1), ({}, 1)])
+def test_a_closed_zone_is_left_within_the_gangs_budget(budget: dict[str, str], leave: int) -> None:
+    world = SmallWorld(1)
+    _zone(world, "night")
+    world.gang("g", pods=5, min_member=0, on=[0] * 5, annotations=budget)
+    conf = 'actions: "shuffle"\ntiers:\n- plugins: [{name: tdm, arguments: {tdm.revocable-zone.night: "22:00-6:00"}}]\n'
+    noon = NOW - NOW % _DAY_S + _DAY_S / 2
+    assert len(world.decide(conf, now=noon).evictions) == leave
+    world = SmallWorld(1)
+    _zone(world, "night")
+    world.gang("g", pods=5, min_member=0, on=[0] * 5, annotations=budget)
+    assert len(world.decide(conf, now=noon + _DAY_S / 2).evictions) == 0
+
+
+def test_only_who_may_be_taken_away_comes_into_a_zone_and_only_while_it_is_open() -> None:
+    conf = 'actions: "allocate"\ntiers:\n- plugins: [{name: gang}, {name: tdm, arguments: {tdm.revocable-zone.night: "22:00-6:00"}}]\n'
+    noon = NOW - NOW % _DAY_S + _DAY_S / 2
+    for now, hosted in ((noon, []), (noon + _DAY_S / 2, ["loose-0"])):
+        world = SmallWorld(1)
+        _zone(world, "night")
+        world.gang("loose", annotations={ZONE: "*"})
+        world.gang("firm")
+        assert list(bound(world.decide(conf, now=now))) == hosted
+
+
+@pytest.mark.parametrize(
+    ("plugin", "said"),
+    [
+        ('{name: tdm, arguments: {tdm.revocable-zone.x: "22-6"}}', "tdm.revocable-zone.x"),
+        ("{name: tdm, arguments: {tdm.evict.period: often}}", "tdm.evict.period"),
+        ("{name: sla, arguments: {sla-waiting-time: soon}}", "sla-waiting-time"),
+        ("{name: overcommit, arguments: {overcommit-factor: much}}", "overcommit-factor"),
+        ("{name: pdb, arguments: {pdb: 1}}", "pdb has no argument"),
+    ],
+)
+def test_wrong_arguments_are_named(plugin: str, said: str) -> None:
+    with pytest.raises(InvalidRequest, match=said):
+        SmallWorld(1).decide(policy(plugin))

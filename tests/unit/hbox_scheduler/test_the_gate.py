@@ -1,0 +1,80 @@
+"""enqueue: who lets a gang through, by amounts of the queue, the cluster and the namespace, and by time."""
+
+import pytest
+
+from hbox_common.model import QueueName
+from hbox_common.model.devices import GPU
+from hbox_scheduler.core.session import Gang, GroupPhase, QueueInfo, ResourceQuota
+
+from .small_world import SmallWorld
+
+
+def conf(*plugins: str) -> str:
+    tiers = "".join(f"- plugins: [{plugin}]\n" for plugin in plugins)
+    return f'actions: "enqueue"\ntiers:\n{tiers}'
+
+
+def outside(world: SmallWorld, name: str, cards: int, **more: object) -> Gang:
+    gang = world.gang(name, **more)  # type: ignore[arg-type]
+    gang.phase, gang.min_resources = GroupPhase.PENDING, {GPU: cards}
+    return gang
+
+
+def let_in(world: SmallWorld, policy: str) -> list[str]:
+    world.decide(policy)
+    return [gang.name for gang in world.gangs if gang.phase is GroupPhase.INQUEUE]
+
+
+@pytest.mark.parametrize("plugin", ["{name: capacity}", "{name: proportion}"])
+def test_a_queue_lets_in_what_it_may_have(plugin: str) -> None:
+    world = SmallWorld(1, queues=(QueueInfo(QueueName("q"), capability={GPU: 4}),))
+    outside(world, "a", 3, age_s=9)
+    outside(world, "b", 2, age_s=5)
+    outside(world, "c", 1)
+    assert let_in(world, conf(plugin)) == ["a", "c"]
+
+
+def test_what_runs_above_its_minimum_does_not_stand_in_the_gate() -> None:
+    world = SmallWorld(1, queues=(QueueInfo(QueueName("q"), capability={GPU: 4}),))
+    elastic = world.gang("elastic", pods=4, min_member=1, on=[0] * 4)
+    elastic.min_resources = {GPU: 1}
+    outside(world, "a", 3)
+    assert let_in(world, conf("{name: capacity}")) == ["a"]
+
+
+def test_bound_pods_of_a_gang_that_passed_count_once() -> None:
+    world = SmallWorld(1, queues=(QueueInfo(QueueName("q"), capability={GPU: 4}),))
+    passed = world.gang("passed", pods=3, on=[0] * 3)
+    passed.phase, passed.min_resources = GroupPhase.RUNNING, {GPU: 3}
+    outside(world, "a", 1)
+    assert let_in(world, conf("{name: capacity}")) == ["a"]
+
+
+def test_a_minimum_of_something_that_no_node_has_does_not_pass() -> None:
+    world = SmallWorld(1)
+    gang = outside(world, "a", 1)
+    gang.min_resources = {"example.com/unheard-of": 1}
+    assert let_in(world, conf("{name: capacity}")) == []
+
+
+def test_overcommit_lets_in_a_fifth_more_than_there_is() -> None:
+    world = SmallWorld(1, cards=10)
+    outside(world, "a", 12, age_s=9)
+    outside(world, "b", 1)
+    assert let_in(world, conf("{name: overcommit}")) == ["a"]
+
+
+def test_whoever_waited_long_enough_passes_what_later_tiers_would_refuse() -> None:
+    world = SmallWorld(1, cards=1)
+    outside(world, "old", 5, age_s=3700, annotations={"sla-waiting-time": "1h"})
+    outside(world, "young", 5, age_s=3500, annotations={"sla-waiting-time": "1h"})
+    assert let_in(world, conf("{name: sla}", "{name: overcommit}")) == ["old"]
+
+
+def test_quotas_of_the_namespace_count_what_passed_in_the_same_session() -> None:
+    world = SmallWorld(1)
+    world.quotas = [ResourceQuota("d", "cards", {f"requests.{GPU}": 4}, {f"requests.{GPU}": 1})]
+    outside(world, "a", 2, age_s=9)
+    outside(world, "b", 2, age_s=5)
+    outside(world, "c", 1)
+    assert let_in(world, conf("{name: resourcequota}")) == ["a", "c"]
