@@ -102,6 +102,25 @@ def test_explain_adds_filters_and_scores_of_every_node_before_the_first_decision
     assert "    n1    fits    0" in capsys.readouterr().out.splitlines()
 
 
+def test_scores_of_hypernodes_are_named_by_their_gang(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    hypernode = "apiVersion: topology.volcano.sh/v1alpha1\nkind: HyperNode\nmetadata: {name: s0}\n"
+    hypernode += "spec: {tier: 1, members: [{type: Node, selector: {exactMatch: {name: n1}}}]}\n---\n"
+    policy = POLICY + "  - name: network-topology-aware\n"
+    wish = "networkTopology: {mode: hard, highestTierAllowed: 1}, "
+    group = (
+        gang("a", 1, 1).replace("name: a}", "name: a, uid: u-1}", 1).replace("spec: {minMember", f"spec: {{{wish}minMember", 1)
+    )
+    path = tmp_path / "c.yaml"
+    path.write_text(CLUSTER + hypernode + config(policy) + group)
+    (row,) = rows(capsys, "--explain", path)
+    assert row["error"] is None
+    assert set(row["domainScores"]) == {"default/a", ""}
+    assert "s0" in row["domainScores"]["default/a"]
+    assert row["podGroups"] == {"default/a": {"phase": "Inqueue"}}
+    run("--explain", path)
+    assert "  HyperNodes for default/a" in capsys.readouterr().out.splitlines()
+
+
 def test_json_and_yaml_are_one_document(capsys: pytest.CaptureFixture[str], cluster: Path) -> None:
     run("-o", "json", cluster, cluster.parent)
     found = json.loads(capsys.readouterr().out)

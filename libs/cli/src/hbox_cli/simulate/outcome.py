@@ -33,10 +33,18 @@ def row_of(file: str, saved: SavedCluster, report: Report, *, explain: bool) -> 
     if explain:
         row["filters"] = report.filters
         row["scores"] = report.scores
-        row["domainScores"] = report.domain_scores
+        row["domainScores"] = {_named(key, names): scores for key, scores in report.domain_scores.items()}
     if saved.warnings:
         row["warnings"] = list(saved.warnings)
     return row
+
+
+def _named(key: str, names: Mapping[str, str]) -> str:
+    """A gang's id, or that and the name of a sub-gang behind it, with the gang's name in place of its id."""
+    gang, slash, sub_gang = key.rpartition("/")
+    if key in names or gang not in names:
+        return names.get(key, key)
+    return f"{names[gang]}{slash}{sub_gang}"
 
 
 def failed(file: str, error: str) -> Row:

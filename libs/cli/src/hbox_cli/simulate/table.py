@@ -67,7 +67,10 @@ def _explained(row: Row) -> Iterator[str]:
             for node, label in filters.items()
         ]
         yield from _block(f"{_few(pods)}: nodes before the first decision", [header, *cells])
-    for sub_group, domains in row.get("domainScores", {}).items():
+    scored = row.get("domainScores", {})
+    for sub_group, domains in scored.items():
+        if not sub_group and len(scored) > 1:
+            continue  # the same as that of the only gang, under the name that needs none
         cells = [[name, f"{score:.6g}"] for name, score in domains.items()]
         yield from _block(f"HyperNodes for {sub_group or 'all pods'}", [["HYPERNODE", "SCORE"], *cells])
 
