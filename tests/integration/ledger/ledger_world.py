@@ -102,6 +102,13 @@ class Others:
                         return page.epoch
                 await asyncio.sleep(0.05)
 
+    async def next_epoch(self, last: Epoch, timeout_s: float) -> Epoch:
+        """The epoch after `last`, once it is open."""
+        async with asyncio.timeout(timeout_s):
+            while (epoch := await self.open_epoch(timeout_s)) <= last:  # noqa: ASYNC110  what another process does sets no event of ours
+                await asyncio.sleep(0.05)
+            return epoch
+
     async def propose(self, epoch: Epoch, *plans: Plan, wait: bool = True) -> None:
         message = PlansProposed(scheduler=SchedulerId("s"), epoch=epoch, seen=Index(0), plans=plans)
         await self.bus.publish(message, "s")

@@ -25,7 +25,8 @@ from sqlalchemy import (
 
 from hbox_common.errors import Bug, Conflict, HBoxError, InvalidRequest, Unavailable
 from hbox_common.store import Inbox, Letter, Outbox, Prepared, Store
-from hbox_common.store.engine import IDLE_TIMEOUT_MS
+from hbox_common.store.engine import IDLE_TIMEOUT_MS, LOCK_TIMEOUT_MS, engine, parse, schema_lock
+from hbox_common.store.schema import migrate
 
 from ...postgres_server import PASSWORD, PostgresServer
 
@@ -195,14 +196,12 @@ async def test_one_that_hangs_in_a_transaction_loses_its_rows_to_a_successor(pos
         awake.wait(60)
         connection.execute(update(numbers).values(n=3))
 
-    async with shared(url) as old, shared(url) as new:
+    async with shared(url) as old:
         await old.write(adds(1))
-        limit = await old.read(lambda c: c.execute(text("SHOW idle_in_transaction_session_timeout")).scalar_one())
-        assert limit == f"{IDLE_TIMEOUT_MS // 1000}s"
-        await old.read(lambda c: c.execute(text("SET idle_in_transaction_session_timeout = 1000")))
         hanging = asyncio.create_task(old.write(hangs))
         await asyncio.to_thread(held.wait, 60)
-        await new.write(lambda c: c.execute(update(numbers).values(n=9)))
+        async with shared(url) as new:
+            await new.write(lambda c: c.execute(update(numbers).values(n=9)))
         awake.set()
         with pytest.raises(Unavailable):
             await hanging
@@ -210,9 +209,26 @@ async def test_one_that_hangs_in_a_transaction_loses_its_rows_to_a_successor(pos
 
 
 async def test_several_may_make_the_schema_at_once(postgres: PostgresServer) -> None:
+    made = engine(parse(postgres.empty_database()))
+
+    def makes() -> None:
+        with made.connect() as connection, schema_lock(connection):
+            migrate(connection, metadata, None)
+
+    await asyncio.gather(*(asyncio.to_thread(makes) for _ in range(4)))
+    with made.connect() as connection:
+        assert connection.execute(select(func.count()).select_from(numbers)).scalar() == 0
+
+
+async def test_the_limits_of_a_session_are_ours_unless_the_address_says_otherwise(postgres: PostgresServer) -> None:
     url = postgres.empty_database()
-    async with shared(url) as one, shared(url) as two:
-        assert await count(one) + await count(two) == 0
+    assert IDLE_TIMEOUT_MS < LOCK_TIMEOUT_MS, "a successor would give up before it may go on"
+    for address, limit in (
+        (url, f"{IDLE_TIMEOUT_MS // 1000}s"),
+        (f"{url}&options=-c%20idle_in_transaction_session_timeout%3D2s", "2s"),
+    ):
+        with engine(parse(address)).connect() as connection:
+            assert connection.execute(text("SHOW idle_in_transaction_session_timeout")).scalar() == limit
 
 
 async def test_nobody_waits_for_ever_and_what_nobody_waits_for_is_not_begun(

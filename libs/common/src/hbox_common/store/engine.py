@@ -5,8 +5,9 @@ after another commit fails at once), foreign keys on, and a lock file beside the
 time-outs on every statement, and a session advisory lock. Both locks die with the process that holds them. Sources: reference reliability §4,
 ecosystem §5.
 
-A PostgreSQL session that stops in the middle of a transaction (a leader that hangs) holds the rows that its successor needs: the server ends it
-after IDLE_TIMEOUT_MS. A server that vanished without a word is noticed by TCP within half a minute.
+A PostgreSQL session that stops in the middle of a transaction (a leader that hangs) holds the rows that its successor needs. The successor ends it;
+by itself the server does so after IDLE_TIMEOUT_MS, but not where the session stopped within a pipeline of statements (before PostgreSQL 17). A server
+that vanished without a word is noticed by TCP within half a minute.
 """
 
 import fcntl
@@ -27,9 +28,12 @@ from hbox_common.errors import Bug, HBoxError, InvalidRequest, Unavailable
 BUSY_TIMEOUT_MS = 5_000
 CONNECT_TIMEOUT_S = 5
 STATEMENT_TIMEOUT_MS = 30_000
-IDLE_TIMEOUT_MS = (
-    15_000  #: between two statements of a transaction; reading 8,000 claims in between takes 0.3 s of a free processor
-)
+#: Between two statements of a transaction; reading 8,000 claims in between takes 0.3 s of a free processor.
+IDLE_TIMEOUT_MS = 15_000
+LOCK_TIMEOUT_MS = 20_000  #: of PostgreSQL: so that a successor waits until it may go on
+
+#: How our sessions are known to the server.
+_NAME = "hbox"
 
 #: Keys of advisory locks: one writer in a database; one that changes its schema.
 _PG_LOCK, _PG_SCHEMA_LOCK = 0x48426F78, 0x48426F79
@@ -74,13 +78,14 @@ def engine(url: URL) -> Engine:
         return made
     limits = {
         "statement_timeout": STATEMENT_TIMEOUT_MS,
-        "lock_timeout": BUSY_TIMEOUT_MS,
+        "lock_timeout": LOCK_TIMEOUT_MS,
         "idle_in_transaction_session_timeout": IDLE_TIMEOUT_MS,
     }
+    ours, given = [f"-c {name}={value}" for name, value in limits.items()], url.query.get("options", "")
     arguments = {
         "connect_timeout": CONNECT_TIMEOUT_S,
-        "options": " ".join(f"-c {name}={value}" for name, value in limits.items()),
-        "application_name": "hbox",
+        "options": " ".join([*ours, given if isinstance(given, str) else " ".join(given)]),  # what comes last counts
+        "application_name": _NAME,
         "keepalives_idle": 10,
         "keepalives_interval": 5,
         "keepalives_count": 3,
@@ -131,6 +136,17 @@ def take_advisory_lock(connection: Connection) -> None:
     connection.commit()
     if not taken:
         raise Unavailable("database: another process is its writer", hint="stop it first; its lock ends with its connection")
+
+
+def end_others(connection: Connection) -> None:
+    """End the sessions of those who wrote to this PostgreSQL database before us, and with them what they had not committed."""
+    if connection.dialect.name != "postgresql":
+        return
+    others = (
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND usename = current_user "
+        "AND application_name = :name AND pid <> pg_backend_pid()"
+    )
+    connection.execute(text(others), {"name": _NAME})
 
 
 @contextmanager

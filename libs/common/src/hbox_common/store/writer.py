@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 
-from .engine import FileLock, engine, mapped, parse, refused, schema_lock, take_advisory_lock
+from .engine import FileLock, end_others, engine, mapped, parse, refused, schema_lock, take_advisory_lock
 from .schema import migrate
 
 T = TypeVar("T")
@@ -65,7 +65,8 @@ class Store:
         """Open the database at `url` (sqlite:///path, postgresql+psycopg://...), migrated to the newest of `versions`.
 
         `exclusive`: no other process may write meanwhile. Without it the caller's transactions have to tell by themselves that another has
-        taken over: a lock would keep a standby out for as long as a leader hangs.
+        taken over: a lock would keep a standby out for as long as a leader hangs. Whoever opens it last goes on; in PostgreSQL the sessions of
+        those before end there and then.
 
         Raises InvalidRequest (address, folder, not a database, unknown schema) or Unavailable (unreachable, another writer).
         """
@@ -105,7 +106,8 @@ class Store:
                 ) from e
 
     def _prepare(self, connection: Connection) -> None:
-        """Nothing to do: that the thread could hand over a connection is the result."""
+        if not self._exclusive:
+            end_others(connection)
 
     def _work(self) -> None:
         held: _Call | None = None
