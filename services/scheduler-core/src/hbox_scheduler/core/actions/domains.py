@@ -16,7 +16,7 @@ from ..arrays import Ints
 from ..session.nouns import HOLDING, Gang, Member, SubGang
 from ..session.statement import Statement
 from ..topology.aims import Aim, aim_of, concerned
-from ..topology.choose import choose, ranked
+from ..topology.choose import Survey, choose, ranked
 from ..topology.spread import Ground, Levels, spread
 from .seats import Seats, When
 from .worksheet import Worksheet, needed, there
@@ -116,12 +116,11 @@ class Domains:
             return
         aim = aim_of(self._tree, gang) or Aim(False, int(self._tree.tiers[-1]), 0, Levels.LEAVES)
         kinds = self._seats.kinds(member for members in wanted.values() for member in members)
-        grounds = [(self._seats.ground(members[0], gang, when), len(members)) for members in kinds]
-        rooms = [(self._tree.sums(ground.room), need) for ground, need in grounds]
+        surveys = [(Survey(self._tree, self._seats.ground(members[0], gang, when)), len(members)) for members in kinds]
         for group in groups:
-            fitting = [domain for domain in group if all(room[domain] >= need for room, need in rooms)]
+            fitting = [domain for domain in group if all(survey.room[domain] >= need for survey, need in surveys)]
             scores = self._scores(None, gang, fitting)
-            for domain in ranked(self._tree, grounds[0][0], rooms[0][1], aim, group=fitting, scores=scores):
+            for domain in ranked(*surveys[0], aim, group=fitting, scores=scores):
                 yield [[domain]]
 
     def _place(
@@ -213,15 +212,14 @@ class Domains:
         aim = aim or Aim(False, int(tree.tiers[-1]), 0, Levels.LEAVES)
         kinds = seats.kinds(members)
         gang = members[0].gang
-        grounds = [seats.ground(kind[0], gang, when) for kind in kinds]
+        surveys = [Survey(tree, seats.ground(kind[0], gang, when)) for kind in kinds]
         if len(kinds) == 1 and not seats.entangled(members):
-            found = choose(tree, grounds[0], len(members), aim, groups=groups, scores=scores)
-            return found is not None and seats.take(statement, members, found[1], when)
-        rooms = [tree.sums(ground.room) for ground in grounds]
+            counts = choose(surveys[0], len(members), aim, groups=groups, scores=scores)
+            return counts is not None and seats.take(statement, members, counts, when)
         mark = statement.mark()
         for group in groups:
-            fitting = [d for d in group if all(room[d] >= len(kind) for room, kind in zip(rooms, kinds, strict=True))]
-            for domain in ranked(tree, grounds[0], len(kinds[0]), aim, group=fitting, scores=scores):
+            fitting = [d for d in group if all(one.room[d] >= len(kind) for one, kind in zip(surveys, kinds, strict=True))]
+            for domain in ranked(surveys[0], len(kinds[0]), aim, group=fitting, scores=scores):
                 if seats.entangled(members):
                     good = seats.take_one_by_one(statement, members, tree.mask(domain), when)
                 else:
@@ -260,7 +258,7 @@ class Domains:
 
     def _remember(self, gang: Gang) -> None:
         """In which domains the gang and its sub-gangs are."""
-        subjects: list[Gang | SubGang] = [gang, *gang.sub_gangs]
+        subjects: list[Gang | SubGang] = [gang, *(one for one in gang.sub_gangs if one.policy is not None)]
         for subject in subjects:
             rows = [member.row for member in subject.members if member.status in HOLDING]
             if rows:

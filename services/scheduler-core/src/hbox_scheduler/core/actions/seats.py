@@ -38,8 +38,12 @@ class Seats:
 
     def kinds(self, members: Iterable[Member]) -> list[list[Member]]:
         """Members that every rule sees alike, the largest kind first."""
+        given = list(members)
+        first = given[0]
+        if all(member.task is first.task and member.preemptable is first.preemptable for member in given):
+            return [given]
         found: dict[tuple[int, bool], list[Member]] = {}
-        for member in members:
+        for member in given:
             found.setdefault((id(member.task), member.preemptable), []).append(member)
         return sorted(found.values(), key=lambda kind: -self.size(kind[0]))
 

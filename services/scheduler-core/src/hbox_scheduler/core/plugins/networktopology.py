@@ -108,10 +108,7 @@ class NetworkTopology:
 
     def domain_scores(self, sub_gang: SubGang | None, gang: Gang, domains: Sequence[str]) -> Mapping[str, float]:
         members = gang.members if sub_gang is None else sub_gang.members
-        asked = Counter(id(member.request) for member in members if member.status is Status.PENDING)
-        requests = {id(member.request): member.request for member in members}
-        need = sum((count * requests[one] for one, count in asked.items()), self._session.zeros())
-        packed = self._packed(need)
+        packed = self._packed(self._asked(members))
         scores = {name: float(packed[self._tree.index[name]]) for name in domains}
         best = max(scores.values(), default=0.0)
         equal = [name for name, score in scores.items() if score == best]
@@ -120,6 +117,12 @@ class NetworkTopology:
             for name in equal:
                 scores[name] += float(there[self._tree.index[name]]) / max(len(members), 1)
         return {name: self._weight * _FULL * score for name, score in scores.items()}
+
+    def _asked(self, members: Sequence[Member]) -> Ints:
+        """`[R]`: what those who wait ask for in all."""
+        counts = Counter(id(member.task) for member in members if member.status is Status.PENDING)
+        requests = {id(member.task): member.request for member in members}
+        return sum((count * requests[task] for task, count in counts.items()), self._session.zeros())
 
     def _packed(self, need: Ints) -> Floats:
         """`[D]`: weighted mean over what is asked for of (used + asked) / size; 0 where that is more than there is."""

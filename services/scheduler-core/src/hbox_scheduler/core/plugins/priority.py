@@ -51,5 +51,5 @@ class PriorityPlugin:
 
 def priority_of(member: Member) -> int:
     """Among its gang."""
-    written = member.annotations.get(TASK_PRIORITY, "")
-    return int(written) if written.lstrip("-").isdigit() else member.priority
+    written = member.annotations.get(TASK_PRIORITY)
+    return member.priority if written is None or not written.lstrip("-").isdigit() else int(written)
