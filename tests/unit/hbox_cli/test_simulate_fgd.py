@@ -9,6 +9,7 @@ import pytest
 
 from hbox_cli.simulate.fgd import Outcome, Work, report, run
 from hbox_cli.simulate.openb import NODES, PODS_PREFIX, Arrivals, arrivals_of, folder_of, read
+from hbox_cli.simulate.sweep import Journal
 from hbox_common.errors import InvalidRequest, NotFound
 from hbox_sandbox.trace import Trace, TraceNode, TracePod
 
@@ -106,3 +107,31 @@ def test_least_waste_allocates_more_than_fgd_published_on_a_published_trace() ->
     outcome = run(Work(folder_of(SHARED), "multigpu50", 42, "least-waste"))
     assert outcome.allocated[100] >= 97.09
     assert outcome.allocated[130] >= 97.18
+
+
+def test_a_sweep_that_was_stopped_goes_on_where_it_was(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    words = ["simulate", "sweep", "--data", str(folder), "--seeds", "2", "--jobs", "1", "--out", str(out), "-o", "json"]
+
+    def sweep(policies: str) -> subprocess.CompletedProcess[str]:
+        argv = [sys.executable, "-m", "hbox_cli", *words, "--policies", policies]
+        return subprocess.run(argv, capture_output=True, text=True, timeout=110, check=False)
+
+    assert sweep("binpack").returncode == 0
+    runs = out / "runs.ndjson"
+    runs.write_bytes(runs.read_bytes() + b'{"policy": "binpa')  # killed while it wrote
+    done = sweep("binpack,least-waste")
+    assert done.returncode == 0, done.stderr
+    assert "2 of 4 runs are in" in done.stderr
+    content = json.loads(done.stdout)
+    assert content["traces"]["tiny"]["binpack"]["seeds"] == content["traces"]["tiny"]["least-waste"]["seeds"] == 2
+    assert len(runs.read_text().splitlines()) == 4
+    wrong = sweep("nonsense")
+    assert wrong.returncode == 2
+    assert "'nonsense' is not one of" in wrong.stderr
+
+
+def test_a_file_that_is_no_sweep_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "runs.ndjson").write_text('{"a": 1}\n')
+    with pytest.raises(InvalidRequest, match="line 1 is not a run"):
+        Journal.open(tmp_path).read()
