@@ -35,7 +35,7 @@ BUDGET_MS = 0.25  #: CPU of a one-pod plan in batches
 class Nowhere:
     """Where the relay publishes to."""
 
-    async def publish(self, event: Event, *keys: str, message_id: str | None = None, traceparent: str = "") -> None:
+    async def publish_raw(self, type_: type[Event], body: bytes, *keys: str, message_id: str) -> None:
         return None
 
 
