@@ -297,12 +297,18 @@ class Platform:
         from hbox_common.bus import find_binary, write_config  # noqa: PLC0415  a third of a second, while the cluster starts
 
         port = int(self.running.nats_url.rsplit(":", 1)[1])
-        (self._broker_health,) = probe.free_ports(1)
+        self._broker_health = self._free_port()
         config = write_config(self.layout.nats, host="127.0.0.1", port=port, health_port=self._broker_health)
         return Kept(BROKER, [str(find_binary()), "--config", str(config)], dict(os.environ), self.layout.log(BROKER), port)
 
+    def _free_port(self) -> int:
+        """One that nobody holds, nor is promised to a process that is yet to start."""
+        ours = [*self.running.health.values(), *([] if self.plan.nats_url else [self.running.nats_url])]
+        promised = {int(url.rsplit(":", 1)[1]) for url in ours}
+        return next(port for port in probe.free_ports(len(promised) + 1) if port not in promised)
+
     def _cluster(self) -> Kept:
-        port = probe.free_ports(1)[0]
+        port = self._free_port()
         argv = [sys.executable, "-m", "hbox_sandbox", "--port", str(port), "--kubeconfig-out", str(self.layout.kubeconfig)]
         argv += ["--time-scale", str(self.plan.time_scale)]
         self.layout.kubeconfig.unlink(missing_ok=True)

@@ -62,10 +62,9 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
 
 async def _serve(service: str, settings: S, run: Callable[[S, Health], Awaitable[None]]) -> int:
     health = Health(service)
-    work = asyncio.ensure_future(run(settings, health))
     stopping = asyncio.Event()
-
     loop = asyncio.get_running_loop()
+    work: asyncio.Future[None]
 
     def abandon() -> None:
         log.critical("%s did not drain within %s s", service, DRAIN_S)
@@ -77,10 +76,12 @@ async def _serve(service: str, settings: S, run: Callable[[S, Health], Awaitable
         stopping.set()
         work.cancel()
 
-    for sig in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(sig, stop)
     try:
+        # Before any work: a process that cannot be asked whether it is well ends at once, and its keeper starts it again.
         async with HealthServer(health, host=settings.health_host, port=settings.health_port) as server:
+            work = asyncio.ensure_future(run(settings, health))
+            for sig in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(sig, stop)
             log.info("%s started", service, extra={"instance": settings.instance, "health_port": server.port})
             await asyncio.wait([work])
             if stopping.is_set():
