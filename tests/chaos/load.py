@@ -109,8 +109,8 @@ class Load:
     async def _delete(self) -> None:
         unit = self._alive.pop(self.rng.randrange(len(self._alive)))
         self._milli -= unit.milli
-        if unit.gang:
-            self.observer.forget_gang(f"{NAMESPACE}/{unit.gang}")
+        pods = [f"{NAMESPACE}/{name}" for name in unit.pods]
+        self.observer.withdrawn(pods, f"{NAMESPACE}/{unit.gang}" if unit.gang else "")
         for name in unit.pods:
             await self._insist("DELETE", PODS.path(namespace=NAMESPACE, name=name))
         if unit.gang:

@@ -7,7 +7,7 @@ pod, so that each event costs the one pod that it is about. Times are of the mon
 import asyncio
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -61,6 +61,7 @@ class Observer:
     _on_card: dict[Card, dict[str, tuple[int, int]]] = field(default_factory=lambda: defaultdict(dict))
     _gangs: dict[str, int] = field(default_factory=dict)  #: least members, by namespace/name
     _started: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    _withdrawn: set[str] = field(default_factory=set)  #: pods that their users deleted and that are still there
     _partial_since: dict[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -103,10 +104,11 @@ class Observer:
         """From now on this gang is never to stay started in part."""
         self._gangs[name] = min_member
 
-    def forget_gang(self, name: str) -> None:
-        """The user takes it away, pod by pod."""
-        self._gangs.pop(name, None)
-        self._partial_since.pop(name, None)
+    def withdrawn(self, pods: Iterable[str], gang: str = "") -> None:
+        """The user takes these (namespace/name) away, and with the last the gang."""
+        self._withdrawn.update(pods)
+        self._gangs.pop(gang, None)
+        self._partial_since.pop(gang, None)
 
     def see(self, raw: dict[str, Any]) -> None:
         """A pod that was made or changed."""
@@ -139,6 +141,10 @@ class Observer:
             return
         if seen.bound_at is not None and seen.pod.holds:
             self._free(seen.pod)
+            # Nobody here has a claim to what others hold; only a gang that cannot be whole is taken back.
+            if seen.pod.name not in self._withdrawn and not seen.pod.gang:
+                self._violated(f"pod {seen.pod.name} ran on {seen.pod.node} and was taken away by nobody's wish")
+        self._withdrawn.discard(seen.pod.name)
         self._started[seen.pod.gang].discard(uid)
         self._gang_of(seen.pod)
 
