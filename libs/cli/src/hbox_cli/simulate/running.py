@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from hbox_common.errors import Bug, HBoxError, InvalidRequest
@@ -65,6 +66,7 @@ def outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf 
     return row_of(file, saved, report, explain=wish.explain)
 
 
+@lru_cache(maxsize=256)
 def _conf(text: str, where: str) -> Conf:
     try:
         return parse_conf(text, plugins=tuple(PLUGINS))
