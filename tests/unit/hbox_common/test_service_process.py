@@ -73,10 +73,12 @@ def test_a_bad_condition_makes_it_unready_and_names_itself() -> None:
 
 def test_a_process_whose_health_port_is_taken_ends_at_once_whatever_its_work_does() -> None:
     deaf = "while True:\n        try: await asyncio.sleep(60)\n        except asyncio.CancelledError: pass"
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        with service(deaf, HBOX_HEALTH_PORT=str(taken.getsockname()[1])) as (child, port):
-            assert port == 0
-            assert child.wait(30) == 1
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        service(deaf, HBOX_HEALTH_PORT=str(taken.getsockname()[1])) as (child, port),
+    ):
+        assert port == 0
+        assert child.wait(30) == 1
 
 
 def test_failures_end_the_process_with_their_status_and_one_line_without_a_traceback() -> None:
