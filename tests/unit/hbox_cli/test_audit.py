@@ -128,6 +128,26 @@ def test_a_gang_started_in_part_is_found_and_a_whole_or_waiting_one_is_not() -> 
     assert faults(waits, gangs=[gang]) == []
 
 
+@pytest.mark.parametrize(
+    ("one", "two", "clash"),
+    [
+        ({"hostPort": 80}, {"hostPort": 80}, True),
+        ({"hostPort": 80}, {"hostPort": 80, "hostIP": "10.0.0.1"}, True),
+        ({"hostPort": 80, "hostIP": "10.0.0.2"}, {"hostPort": 80, "hostIP": "10.0.0.1"}, False),
+        ({"hostPort": 80}, {"hostPort": 80, "protocol": "UDP"}, False),
+        ({"hostPort": 80}, {"containerPort": 80}, False),
+    ],
+)
+def test_a_host_port_that_two_pods_of_ours_hold_is_found(one: dict[str, Any], two: dict[str, Any], *, clash: bool) -> None:
+    def holder(name: str, port: dict[str, Any], claim: str) -> AuditPod:
+        meta = {"uid": name, "name": name, "namespace": "x", "annotations": {"hbox.io/claim": claim}}
+        return read_pod({"metadata": meta, "spec": {"nodeName": "n", "containers": [{"ports": [port]}]}})
+
+    said = "node n: TCP port 80 is held by x/a and by x/b"
+    assert (said in faults([holder("a", one, "c1"), holder("b", two, "c2")])) == clash
+    assert said not in faults([holder("a", one, "c1"), holder("b", two, "")])
+
+
 def test_pods_that_ended_hold_nothing() -> None:
     ended = replace(WHOLE, uid="u-e", holds=False)
     assert faults([ended, WHOLE], [claim(WHOLE)]) == []

@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hbox_common.model import Claim, Job, JobId, NodeState, PodFact, PodPhase, Queue, Resources, Verdict
+from hbox_common.model import Claim, Job, JobId, NodeState, PodFact, PodPhase, Queue, Resources, Verdict, is_host_port
 from hbox_common.model.devices import ALL_CORES, GPU
 
 Item = dict[str, Any]
@@ -74,7 +74,7 @@ def node_items(nodes: Iterable[NodeState], verdicts: Mapping[str, Verdict], clai
                 "healthy": verdict is None or (verdict.healthy and not verdict.bad_cards),
                 "badCards": list(verdict.bad_cards) if verdict else [],
                 "pods": len(own),
-                "used": _sum(claim.requests for claim in own),
+                "used": {name: n for name, n in _sum(claim.requests for claim in own).items() if not is_host_port(name)},
                 "allocatable": node.allocatable,
                 "reason": (verdict.reason if verdict else "") or node.cordon_reason,
             }

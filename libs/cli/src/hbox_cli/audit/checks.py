@@ -35,6 +35,7 @@ def audit(nodes: Iterable[AuditNode], pods: Iterable[AuditPod], gangs: Iterable[
     everyone = list(pods)
     holding = [pod for pod in everyone if pod.node and pod.holds]
     _nodes(result, by_name, holding)
+    _ports(result, holding)
     _cards(result, by_name, holding)
     _wishes(result, by_name, holding)
     _gangs(result, gangs, everyone)
@@ -56,6 +57,17 @@ def _nodes(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[Audi
                 amount <= limits.get(resource, 0),
                 f"node {name}: {amount} of {resource} given away, {limits.get(resource, 0)} are there (base units)",
             )
+
+
+def _ports(result: Audit, holding: Sequence[AuditPod]) -> None:
+    """Pods that HBox placed share no port of a node. Pods of others may clash: nobody asks before they start."""
+    holders: dict[tuple[str, str, int], list[tuple[str, str]]] = defaultdict(list)
+    for pod in holding:
+        for protocol, port, address in sorted(pod.ports) if pod.claim else ():
+            held = holders[pod.node, protocol, port]
+            clash = next((name for name, other in held if not address or not other or address == other), "")
+            result.check(not clash, f"node {pod.node}: {protocol} port {port} is held by {clash} and by {pod.name}")
+            held.append((pod.name, address))
 
 
 def _cards(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[AuditPod]) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,7 @@ class AuditPod:
     memory_percent: int
     models: tuple[str, ...]
     slices: tuple[CardSlice, ...] | None  #: None: the annotation cannot be read
+    ports: frozenset[tuple[str, int, str]] = frozenset()  #: of its node: protocol, port, address (empty = all)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,18 @@ def read_pod(raw: Mapping[str, Any]) -> AuditPod:
         memory_percent=percent or (0 if memory else 100),
         models=tuple(part for part in notes.get(names.USE_GPU_TYPE, "").split(",") if part),
         slices=slices,
+        ports=frozenset(_ports(spec)),
     )
+
+
+def _ports(spec: Mapping[str, Any]) -> Iterator[tuple[str, int, str]]:
+    """Of containers, and of init containers that go on running."""
+    beside = [c for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"]
+    for container in [*(spec.get("containers") or ()), *beside]:
+        for port in container.get("ports") or ():
+            if number := port.get("hostPort"):
+                address = port.get("hostIP") or ""
+                yield port.get("protocol") or "TCP", int(number), "" if address == "0.0.0.0" else address
 
 
 def _requests(spec: Mapping[str, Any]) -> Resources:

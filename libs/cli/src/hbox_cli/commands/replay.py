@@ -33,7 +33,9 @@ NODES_KNOWN_S = 60.0
 @click.option("--limit", type=click.IntRange(1), help="Only so many pods.")
 @click.option("--limit-nodes", type=click.IntRange(1), help="Only so many nodes, of all kinds.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Pods per second [as fast as the API takes them].")
-@click.option("--policy", type=click.Choice(POLICIES), default="least-waste", show_default=True, help="Of a platform of our own.")
+@click.option(
+    "--policy", type=click.Choice(POLICIES), default="least-waste", show_default=True, help="Of a platform of our own."
+)
 @click.option(
     "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Cluster of a platform of our own [emulated]."
 )
