@@ -50,9 +50,10 @@ def test_the_chosen_cover_is_the_smallest_and_among_those_the_least(room: list[i
         return
     least = min(len(cover) for cover in covers)
     assert chosen is not None
-    assert sum(took for _, took in chosen) == need
-    assert all(0 < took <= room[part] for part, took in chosen)
-    fresh = tuple(part for part, _ in chosen if not taken[part])
+    pairs = list(zip(*(array.tolist() for array in chosen), strict=True))
+    assert sum(took for _, took in pairs) == need
+    assert all(0 < took <= room[part] for part, took in pairs)
+    fresh = tuple(part for part, _ in pairs if not taken[part])
     assert len(fresh) == least == fewest(np.array(room), np.array(taken), need)
     assert cost(fresh) == min(cost(cover) for cover in covers if len(cover) == least)
 

@@ -203,6 +203,13 @@ def test_kueue_takes_the_tightest_domain_of_the_level_that_was_asked_for() -> No
     assert placed(fabric.run(), gang) == {"n4": 1}
 
 
+def test_kueue_counts_blocks_and_then_racks_over_all_blocks() -> None:
+    """Both blocks are needed; filled one after the other they would use three racks."""
+    fabric = Fabric({"r0": {"n0": 3}, "r1": {"n1": 2}, "r2": {"n2": 4}}, above={"a": ["r0", "r1"], "b": ["r2"]})
+    gang = fabric.gang("g", 6, wish=SOFT, annotations={KUEUE + "preferred-topology": "block"})
+    assert fabric.leaves_used(placed(fabric.run(), gang)) == {"r0", "r2"}
+
+
 def test_ranks_follow_the_fabric() -> None:
     fabric = Fabric({"s0": {"n0": 1, "n2": 1}, "s1": {"n1": 1, "n3": 1}})
     fabric.gang("g", 4, wish=SOFT)

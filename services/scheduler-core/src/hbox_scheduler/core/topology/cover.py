@@ -28,25 +28,21 @@ class Parts:
     liking: Floats  #: `[C]`: decides between equals
 
 
-def select(parts: Parts, need: int) -> list[tuple[int, int]] | None:
+def select(parts: Parts, need: int) -> tuple[Ints, Ints] | None:
     """Parts, and how many pods each takes. None = they do not fit. What is taken already is filled first."""
-    chosen: list[tuple[int, int]] = []
-    for part in _by_size(parts, np.flatnonzero(parts.taken & (parts.room > 0))):
-        if need > 0:
-            chosen.append((part, min(need, int(parts.room[part]))))
-            need -= chosen[-1][1]
-    if need <= 0:
-        return chosen
-    order = _by_size(parts, np.flatnonzero(~parts.taken & (parts.room > 0)))
-    rooms = parts.room[order]
-    reach = np.cumsum(rooms)
-    if not order or reach[-1] < need:
-        return None
-    count = int(np.searchsorted(reach, need)) + 1
-    for part in _best_cover(parts, order, rooms, count, slack=int(reach[count - 1]) - need):
-        chosen.append((part, min(need, int(parts.room[part]))))
-        need -= chosen[-1][1]
-    return chosen
+    chosen = _by_size(parts, np.flatnonzero(parts.taken & (parts.room > 0)))
+    lacking = need - int(parts.room[chosen].sum())
+    if lacking > 0:
+        order = _by_size(parts, np.flatnonzero(~parts.taken & (parts.room > 0)))
+        rooms = parts.room[order]
+        reach = np.cumsum(rooms)
+        if not len(order) or reach[-1] < lacking:
+            return None
+        count = int(np.searchsorted(reach, lacking)) + 1
+        chosen = np.concatenate((chosen, _best_cover(parts, order, count, slack=int(reach[count - 1]) - lacking)))
+    room = parts.room[chosen]
+    took = np.minimum(room, np.maximum(need - (np.cumsum(room) - room), 0))
+    return chosen[took > 0], took[took > 0]
 
 
 def fewest(room: Ints, taken: Bools, need: int) -> int | None:
@@ -58,37 +54,34 @@ def fewest(room: Ints, taken: Bools, need: int) -> int | None:
     return int(np.searchsorted(reach, need)) + 1 if len(reach) and reach[-1] >= need else None
 
 
-def _by_size(parts: Parts, which: Ints) -> list[int]:
+def _by_size(parts: Parts, which: Ints) -> Ints:
     """Largest first; equal ones: broken before whole, least weight, best liked, then as they stand."""
     keys = (which, -parts.liking[which], parts.weight[which], parts.whole[which], -parts.room[which])
-    ordered: list[int] = which[np.lexsort(keys)].tolist()
-    return ordered
+    return which[np.lexsort(keys)]
 
 
-def _best_cover(parts: Parts, order: list[int], rooms: Ints, count: int, *, slack: int) -> list[int]:
+def _best_cover(parts: Parts, order: Ints, count: int, *, slack: int) -> Ints:
     """Of the covers with `count` parts the best, its largest part first. `slack`: what the `count` largest have beyond the need."""
-    if slack == 0 or int(rooms[0]) == int(rooms[-1]):
+    rooms = parts.room[order]
+    if slack == 0 or rooms[0] == rooms[-1]:
         return order[:count]
     top = int(rooms[:count].sum())
     if len(order) * count * top <= _EXACT_CELLS:
         return _exact_cover(parts, order, count, top, top - slack)
-    enough = int(rooms[count - 1]) - slack
-    last = min(
-        (part for part in order[count - 1 :] if parts.room[part] >= enough),
-        key=lambda p: (int(parts.room[p]) if parts.whole[p] else 0, int(parts.weight[p]), -float(parts.liking[p])),
-    )
-    return [*order[: count - 1], last]
+    last = order[count - 1 :][rooms[count - 1 :] >= rooms[count - 1] - slack]
+    keys = (-parts.liking[last], parts.weight[last], np.where(parts.whole[last], parts.room[last], 0))
+    return np.append(order[: count - 1], last[np.lexsort(keys)[0]])
 
 
-def _exact_cover(parts: Parts, order: list[int], count: int, top: int, need: int) -> list[int]:
+def _exact_cover(parts: Parts, order: Ints, count: int, top: int, need: int) -> Ints:
     """A knapsack: `best[j, s]` is the least cost of j parts whose room is s, for s up to `top`, the room of the `count` largest."""
     scale = int(parts.weight[order].sum()) + 1
+    rooms: list[int] = parts.room[order].tolist()
+    costs: list[int] = (parts.weight[order] + scale * np.where(parts.whole[order], parts.room[order], 0)).tolist()
     best = np.full((count + 1, top + 1), _FAR, dtype=np.int64)
     best[0, 0] = 0
     better = np.zeros((len(order), count + 1, top + 1), dtype=np.bool_)
-    for number, part in enumerate(order):
-        room = int(parts.room[part])
-        cost = int(parts.weight[part]) + (scale * room if parts.whole[part] else 0)
+    for number, (room, cost) in enumerate(zip(rooms, costs, strict=True)):
         trial = best[:-1, : top + 1 - room] + cost
         better[number, 1:, room:] = trial < best[1:, room:]
         best[1:, room:] = np.minimum(best[1:, room:], trial)
@@ -96,6 +89,6 @@ def _exact_cover(parts: Parts, order: list[int], count: int, top: int, need: int
     picked: list[int] = []
     for number in range(len(order) - 1, -1, -1):
         if better[number, count - len(picked), total]:
-            picked.append(order[number])
-            total -= int(parts.room[order[number]])
-    return picked[::-1]
+            picked.append(number)
+            total -= rooms[number]
+    return order[picked[::-1]]

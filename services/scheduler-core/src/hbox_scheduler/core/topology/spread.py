@@ -34,66 +34,68 @@ def spread(tree: Tree, ground: Ground, domain: int, need: int, levels: Levels, *
 
     by_liking: a single pod goes to the node that the policy likes best, instead of the one with the least room.
     """
-    counts = np.zeros(tree.rows, dtype=np.int64)
     rows = tree.nodes(domain)
     if int(ground.room[rows].sum()) < need:
         return None
     match levels:
         case Levels.LEAVES:
-            for part, took in _parted(ground, tree.leaves()[rows], rows, need):
-                _over_nodes(ground, part, took, counts, by_liking=by_liking)
+            rows = _narrowed(ground, tree.leaves()[rows], rows, need)
         case Levels.STEPS:
-            _step(tree, ground, (domain, rows), need, counts)
+            rows = _step_down(tree, ground, domain, rows, need)
         case Levels.NODES:
-            _over_nodes(ground, rows, need, counts, by_liking=by_liking)
-    return counts
+            pass
+    return _over_nodes(ground, rows, need, by_liking=by_liking)
 
 
-def _step(tree: Tree, ground: Ground, where: tuple[int, Ints], need: int, counts: Ints) -> None:
-    """`where`: a domain and those of its nodes that take part. Fills `counts`."""
-    domain, rows = where
-    groups = tree.groups(domain)
-    for part, took in _parted(ground, groups[rows], rows, need):
-        below = int(groups[part[0]])
-        if below < len(tree.names):
-            _step(tree, ground, (below, part), took, counts)
-        else:
-            counts[part] = took
+def _step_down(tree: Tree, ground: Ground, domain: int, rows: Ints, need: int) -> Ints:
+    """Of the parts of the domain the fewest, of all the parts of those the fewest, and so on down to the leaves."""
+    inside = np.full(len(rows), domain, dtype=np.int64)
+    domains = len(tree.names)
+    while (open_ := inside < domains).any():
+        parts = inside.copy()
+        for one in np.unique(inside[open_]).tolist():
+            here = inside == one
+            parts[here] = tree.groups(one)[rows[here]]
+        if (parts >= domains).all():
+            break
+        kept = np.isin(rows, _narrowed(ground, parts, rows, need))
+        rows, inside = rows[kept], parts[kept]
+    return rows
 
 
-def _parted(ground: Ground, groups: Ints, rows: Ints, need: int) -> list[tuple[Ints, int]]:
-    """Groups of rows that take part, and how many pods each takes. There must be room."""
+def _narrowed(ground: Ground, groups: Ints, rows: Ints, need: int) -> Ints:
+    """The rows of those groups that take part. There must be room."""
     if not len(rows) or (groups == groups[0]).all():
-        return [(rows, need)] if len(rows) else []
-    _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
-    total = len(first)
+        return rows
+    _, inverse = np.unique(groups, return_inverse=True)
 
-    def sums(amounts: Ints) -> Ints:
-        return np.bincount(inverse, weights=amounts[rows], minlength=total).astype(np.int64)
+    def sums(amounts: Ints | Bools) -> Ints:
+        return np.bincount(inverse, amounts[rows].astype(np.float64)).astype(np.int64)
 
     room = sums(ground.room)
     parts = Parts(
         room=room,
         whole=room == sums(ground.empty),
-        taken=np.bincount(inverse, weights=ground.taken[rows], minlength=total) > 0,
+        taken=sums(ground.taken) > 0,
         weight=sums(ground.weight),
-        liking=np.zeros(total, dtype=np.float64),
+        liking=np.zeros(len(room), dtype=np.float64),
     )
     chosen = select(parts, need)
     assert chosen is not None, "more pods than room"
-    return [(rows[inverse == part], took) for part, took in chosen]
+    return rows[np.isin(inverse, chosen[0])]
 
 
-def _over_nodes(ground: Ground, rows: Ints, need: int, counts: Ints, *, by_liking: bool) -> None:
+def _over_nodes(ground: Ground, rows: Ints, need: int, *, by_liking: bool) -> Ints:
+    """`[N]`: pods for each of the rows, on as few nodes as possible."""
+    counts = np.zeros(len(ground.room), dtype=np.int64)
     room = ground.room[rows]
     if need == int(room.sum()):
         counts[rows] = room
-        return
-    if need == 1 and by_liking:
+    elif need == 1 and by_liking:
         counts[rows[np.where(room > 0, ground.liking[rows], -np.inf).argmax()]] = 1
-        return
-    parts = Parts(room, room == ground.empty[rows], ground.taken[rows], ground.weight[rows], ground.liking[rows])
-    chosen = select(parts, need)
-    assert chosen is not None, "more pods than room"
-    for position, took in chosen:
-        counts[rows[position]] = took
+    else:
+        parts = Parts(room, room == ground.empty[rows], ground.taken[rows], ground.weight[rows], ground.liking[rows])
+        chosen = select(parts, need)
+        assert chosen is not None, "more pods than room"
+        counts[rows[chosen[0]]] = chosen[1]
+    return counts
