@@ -33,11 +33,11 @@ COLUMNS = (
 QUEUES = ("qa", "qb")
 
 
-def conf_of(share: str, *, hierarchy: bool = False) -> Conf:
+def conf_of(share: str, *, hierarchy: bool = False, actions: str = ACTIONS) -> Conf:
     flag = ", enableHierarchy: true" if hierarchy else ""
     return parse_conf(
         f"""
-actions: "{ACTIONS}"
+actions: "{actions}"
 tiers:
 - plugins: [{{name: priority}}, {{name: gang}}, {{name: conformance}}]
 - plugins: [{{name: predicates}}, {{name: {share}{flag}}}, {{name: nodeorder}}]
@@ -64,7 +64,7 @@ class World:
 @st.composite
 def worlds(draw: st.DrawFn, *, walls: bool = True) -> World:
     """Nodes with up to four cards, queues with amounts of cards, gangs that run until there is hardly any room left, and some that wait. walls: some
-    queues have a capability."""
+    queues have a capability, or a guarantee, which is a wall to others."""
     columns = Columns()
     columns.resource(GPU)
     free: list[list[int]] = []
@@ -115,7 +115,8 @@ def _queue(draw: st.DrawFn, name: str, *, walls: bool, weighted: bool) -> QueueI
     amount = st.integers(0, 6)
     queue = QueueInfo(QueueName(name), weight=draw(st.integers(1, 3)), priority=draw(st.integers(0, 1)))
     queue.deserved = {GPU: draw(amount)}
-    queue.guarantee = {GPU: draw(st.integers(0, 2))}
+    if walls:
+        queue.guarantee = {GPU: draw(st.integers(0, 2))}
     if walls and draw(st.booleans()):
         queue.capability = {GPU: draw(amount)}
     queue.reclaimable = draw(st.integers(0, 5)) > 0
@@ -124,7 +125,12 @@ def _queue(draw: st.DrawFn, name: str, *, walls: bool, weighted: bool) -> QueueI
     return queue
 
 
-CONFS = {"capacity": conf_of("capacity"), "proportion": conf_of("proportion"), "tree": conf_of("capacity", hierarchy=True)}
+CONFS = {
+    "capacity": conf_of("capacity"),
+    "proportion": conf_of("proportion"),
+    "tree": conf_of("capacity", hierarchy=True),
+    "taking first": conf_of("capacity", actions="enqueue, preempt, reclaim, allocate, backfill"),
+}
 every_conf = pytest.mark.parametrize("policy", sorted(CONFS))
 
 

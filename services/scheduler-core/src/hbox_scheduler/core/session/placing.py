@@ -112,12 +112,13 @@ class Placing:
             allowed &= within
         if not allowed.any():
             return None
-        now = allowed & self.fits(member, columns)
+        free = columns.unpromised()
+        now = allowed & self.fits(member, free)
         if member.nominated is not None and (row := self._session.row(member.nominated)) is not None and now[row]:
-            return Room(row, True, self.slices(member, row, columns))
+            return Room(row, True, self.slices(member, row, free))
         if now.any():
             row = self.best(member, now)
-            return Room(row, True, self.slices(member, row, columns))
+            return Room(row, True, self.slices(member, row, free))
         if not future:
             return None
         books = columns.future()

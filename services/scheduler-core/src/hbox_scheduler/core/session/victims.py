@@ -92,7 +92,7 @@ class Search:
         kind = self._kind(member)
         if kind.failed:
             return False
-        if self._session.allocatable(self._queue, member) and self._take_free(member, kind):
+        if kind.free.any() and self._session.allocatable(self._queue, member) and self._take_free(member, kind):
             return True
         if not self._eligible.any():
             kind.failed = True
@@ -163,14 +163,16 @@ class Search:
         return (kind.request[:, None] if isinstance(rows, slice) else kind.request) - free
 
     def _take_free(self, member: Member, kind: Kind) -> bool:
-        if not kind.free.any():
-            return False
-        room = self._placing.find(member, kind.free)
-        if room is None:
-            return False
-        self._statement.pipeline(member, room.row, room.slices)
-        self._rate_again({room.row})
-        return True
+        free = kind.free.copy()
+        while free.any():
+            row = self._placing.best(member, free, self._session.columns.future())
+            slices = self._fits(member, kind, row)
+            if slices is not None:
+                self._place(member, row, slices)
+                self._rate_again({row})
+                return True
+            free[row] = False
+        return False
 
     # Ratings.
 

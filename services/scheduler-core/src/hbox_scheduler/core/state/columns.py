@@ -260,6 +260,18 @@ class Columns:
         view.card_pods = self.card_pods - self.card_pods_leaving
         return view
 
+    def unpromised(self) -> Self:
+        """The columns as they are, and what is promised to others beside: room here is free now and will stay so. To be read only, and at once."""
+        if not self.leaving.any():
+            return self
+        view = self.future()
+        np.maximum(view.used, self.used, out=view.used)
+        view.ports = self.ports.beside(view.ports)
+        np.maximum(view.card_cores_used, self.card_cores_used, out=view.card_cores_used)
+        np.maximum(view.card_memory_used, self.card_memory_used, out=view.card_memory_used)
+        np.maximum(view.card_pods, self.card_pods, out=view.card_pods)
+        return view
+
     def cards_of(self, row: int) -> Self:
         """The cards of one row, as row 0, as they will be. Nothing else of this view means anything."""
         view = copy(self)

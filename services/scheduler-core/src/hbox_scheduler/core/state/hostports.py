@@ -50,10 +50,18 @@ class HostPorts:
     def without(self, other: "HostPorts") -> "HostPorts":
         """A copy with what `other` holds taken away."""
         left = HostPorts()
-        for name, used in self._used.items():
-            taken = other._used.get(name, {})
-            left._used[name] = {row: units - taken.get(row, 0) for row, units in used.items()}
+        for name in self._used.keys() | other._used.keys():
+            mine, taken = self._used.get(name, {}), other._used.get(name, {})
+            left._used[name] = {row: mine.get(row, 0) - taken.get(row, 0) for row in mine.keys() | taken.keys()}
         return left
+
+    def beside(self, other: "HostPorts") -> "HostPorts":
+        """A copy with the larger of both everywhere."""
+        most = HostPorts()
+        for name in self._used.keys() | other._used.keys():
+            mine, theirs = self._used.get(name, {}), other._used.get(name, {})
+            most._used[name] = {row: max(mine.get(row, 0), theirs.get(row, 0)) for row in mine.keys() | theirs.keys()}
+        return most
 
     def room(self, size: int, name: str, units: int) -> Ints:
         """`[size]`: how many times `units` of a port fit on each row."""
