@@ -64,6 +64,7 @@ from hbox_common.model import (
     JobId,
     Match,
     MatchOperator,
+    Neighbour,
     NodeName,
     NodeState,
     NodeTerm,
@@ -71,6 +72,7 @@ from hbox_common.model import (
     PodFact,
     PodPhase,
     PodRef,
+    PodTerm,
     PodUid,
     PreferredTerm,
     Queue,
@@ -78,12 +80,16 @@ from hbox_common.model import (
     QueuePhase,
     RefusalReason,
     SchedulerId,
+    Selector,
+    Spread,
     Taint,
     TaintEffect,
     TaskSpec,
     Toleration,
     TolerationOperator,
     Verdict,
+    WeightedTerm,
+    Wishes,
 )
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -133,11 +139,22 @@ _verdict = JobVerdict(
     sole={"NodeResourcesInsufficient": 2},
 )
 
+_term = PodTerm(
+    "zone", Selector((Match("app", MatchOperator.NOT_IN, ("x",)),)), ("team",), Selector((Match("env", MatchOperator.EXISTS),))
+)
+_neighbour = Neighbour(
+    _POD, "team", {"app": "x"},
+    Wishes(
+        near=(_term,), apart=(_term,), rather_near=(WeightedTerm(3, _term),), rather_apart=(WeightedTerm(4, _term),),
+        spread=(Spread(2, "zone", True, Selector(), 3, False, True),),
+    ),
+)  # fmt: skip
+
 EXAMPLES: tuple[Event, ...] = (
     NodeStateChanged(node=_node),
     HealthVerdict(verdict=Verdict(_NODE, Generation(5), False, (0, 3), "XID 79", 2.5)),
     QueueStateChanged(queue=_queue, used={"nvidia.com/gpu": 4}, epoch=_EPOCH, index=_INDEX, gone=True),
-    JobsPending(jobs=(_job,)),
+    JobsPending(jobs=(_job,), neighbours=(_neighbour,)),
     JobsWithdrawn(jobs=(_JOB,), revisions=(43,)),
     JobsWaiting(verdicts=(_verdict,)),
     PodsObserved(pods=(_fact,)),
@@ -197,7 +214,7 @@ EXAMPLES: tuple[Event, ...] = (
     ClaimsAsked(asker="scheduler-core"),
     ClaimsPage(epoch=_EPOCH, index=_INDEX, frozen=True, claims=(_claim,), queues=(_queue,), used={"research": {"cpu": 4000}}),
     JobsAsked(asker="quota-ledger", jobs=False, pods=True, verdicts=True),
-    JobsPage(complete=True, jobs=(_job,), pods=(_fact,), verdicts=(_verdict,)),
+    JobsPage(complete=True, neighbours=(_neighbour,), jobs=(_job,), pods=(_fact,), verdicts=(_verdict,)),
 )  # fmt: skip
 
 

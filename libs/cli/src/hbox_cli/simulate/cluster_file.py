@@ -23,11 +23,11 @@ from .cards import Holder, slices_of
 from .documents import Document, documents_of
 from .gangs import gang_of, lone_gang_of, priority_of
 from .hypernodes import hypernodes_of
+from .images import images_of_node, images_of_pod
 from .nodes import node_of
 from .pods import PodEntries, PodEntry
 from .queues import budget_of, class_of, namespace_of, queue_of, quota_of
 from .volumes import volumes_of
-from .wishes import wishes_of
 
 POLICY_KEY = "volcano-scheduler.conf"
 DEVICES_KEY = "device-config.yaml"
@@ -97,6 +97,11 @@ class _Reading:
         options = self._options()
         read = [node_of(document) for document in self._of["Node"]]
         columns = Columns()
+        self._images = {
+            NodeName(state.name): held
+            for document, (state, _) in zip(self._of["Node"], read, strict=True)
+            if (held := images_of_node(document))
+        }
         for state, _ in read:
             columns.put_node(state)
         classes = {one.metadata.name: one for one in map(class_of, self._of["PriorityClass"])}
@@ -116,6 +121,7 @@ class _Reading:
             quotas=[quota_of(document) for document in self._of["ResourceQuota"]],
             namespace_labels=dict(namespace_of(document) for document in self._of["Namespace"]),
             priority_classes={name: one.value for name, one in classes.items()},
+            images=self._images,
         )
         return SavedCluster(
             columns=columns,
@@ -174,7 +180,7 @@ class _Reading:
         for gang, named_class in groups:
             gang.priority, gang.priority_class = priority_of(named_class, classes, members[gang.id]), named_class
         tasks = Tasks(columns)
-        _join(pods, owner, [tasks.of(pod.spec) for pod in pods], columns)
+        _join(pods, owner, [tasks.of(pod.spec) for pod in pods], columns, images=bool(self._images))
         return gangs, tuple(gang.id for gang, _ in groups)
 
 
@@ -187,8 +193,8 @@ def _missing(pod: PodEntry) -> Gang:
     return gang
 
 
-def _join(pods: Sequence[PodEntry], owner: Sequence[Gang], tasks: Sequence[Task], columns: Columns) -> None:
-    """Make pods members of their gangs. All resources are columns by now."""
+def _join(pods: Sequence[PodEntry], owner: Sequence[Gang], tasks: Sequence[Task], columns: Columns, *, images: bool) -> None:
+    """Make pods members of their gangs. All resources are columns by now. `images`: whether anybody asks which they run."""
     holding = [place for place, pod in enumerate(pods) if pod.view.node and tasks[place].cards is not None]
     nodes = [state for state in columns.states if state is not None]
     holders = []
@@ -224,6 +230,7 @@ def _join(pods: Sequence[PodEntry], owner: Sequence[Gang], tasks: Sequence[Task]
                 never_preempts=pod.never_preempts,
                 nominated=pod.nominated,
                 started_at=pod.started_at,
-                wishes=wishes_of(pod.document),
+                wishes=pod.view.wishes,
+                images=images_of_pod(pod.document) if images else (),
             )
         )

@@ -2,17 +2,19 @@
 
 from typing import ClassVar
 
-from hbox_common.model import Job, JobId, PodFact
+from hbox_common.model import Job, JobId, Neighbour, PodFact
 
 from .base import About, Event, Stream, register
 
 
 @register
 class JobsPending(Event):
-    """Jobs with pods to place, whole and as they are now. Of one job the highest `revision` counts."""
+    """Jobs with pods to place, whole and as they are now. Of one job the highest `revision` counts. `neighbours`: pods, placed or not, that the wishes of
+    pods are about, where there is news of them."""
 
     about: ClassVar = About("hbox.v1.job.pending.{shard}", Stream.JOBS, ("job-controller",), ("scheduler-core",), 8 * 2**20)
     jobs: tuple[Job, ...]
+    neighbours: tuple[Neighbour, ...] = ()
 
 
 @register

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from hbox_common.model import Claim, Epoch, Index, Job, PodFact, Queue, Resources
+from hbox_common.model import Claim, Epoch, Index, Job, Neighbour, PodFact, Queue, Resources
 
 from .base import About, Event, register
 from .jobs import Verdict
@@ -51,3 +51,4 @@ class JobsPage(Event):
     jobs: tuple[Job, ...] = ()
     pods: tuple[PodFact, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()  #: where jobs were asked for

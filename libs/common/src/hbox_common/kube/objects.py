@@ -101,8 +101,49 @@ class NodeAffinity(_Slim, frozen=True, gc=False):
     preferred: tuple[PreferredTerm, ...] = msgspec.field(default=(), name="preferredDuringSchedulingIgnoredDuringExecution")
 
 
+class LabelSelector(_Slim, frozen=True, gc=False):
+    match_labels: dict[str, str] = {}
+    match_expressions: tuple[Requirement, ...] = ()
+
+
+class PodAffinityTerm(_Slim, frozen=True, gc=False):
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector | None = None
+    match_label_keys: tuple[str, ...] = ()
+    mismatch_label_keys: tuple[str, ...] = ()
+
+
+class WeightedPodAffinityTerm(_Slim, frozen=True, gc=False):
+    weight: int
+    pod_affinity_term: PodAffinityTerm
+
+
+class PodAffinity(_Slim, frozen=True, gc=False):
+    """Also of anti-affinity."""
+
+    required: tuple[PodAffinityTerm, ...] = msgspec.field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[WeightedPodAffinityTerm, ...] = msgspec.field(
+        default=(), name="preferredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
 class Affinity(_Slim, frozen=True, gc=False):
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(_Slim, frozen=True, gc=False):
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str = "Honor"
+    node_taints_policy: str = "Ignore"
+    match_label_keys: tuple[str, ...] = ()
 
 
 class Toleration(_Slim, frozen=True, gc=False):
@@ -143,6 +184,7 @@ class PodSpec(_Slim, frozen=True, gc=False):
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
     volumes: tuple[Volume, ...] = ()

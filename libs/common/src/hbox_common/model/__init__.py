@@ -34,11 +34,13 @@ from .job import (
 from .node import NodeState, Taint, TaintEffect, Verdict
 from .queue import Queue, QueuePhase
 from .resources import Resources, capacity_units, parse_quantity, request_units
+from .wishes import NO_WISHES, Neighbour, PodTerm, Selector, Spread, WeightedTerm, Wishes, selects
 
 __all__ = [
-    "DEFAULT_QUEUE", "SCHEDULER_NAME", "Card", "CardBooks", "CardRequest", "CardSlice", "Claim", "ClaimId", "ClaimState", "DecisionId",
-    "Epoch", "Generation", "HostPort", "Index", "Job", "JobId", "Match", "MatchOperator", "NodeBooks", "NodeName", "NodeState", "NodeTerm", "PlanId",
-    "PodFact", "PodPhase", "PodRef", "PodUid", "PreferredTerm", "Queue", "QueueName", "QueuePhase", "Refusal", "RefusalReason", "Resources",
-    "SchedulerId", "Taint", "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator", "Verdict", "capacity_units", "format_slices",
-    "is_host_port", "parse_quantity", "parse_slices", "port_amounts", "request_units", "validate_claim",
+    "DEFAULT_QUEUE", "NO_WISHES", "SCHEDULER_NAME", "Card", "CardBooks", "CardRequest", "CardSlice", "Claim", "ClaimId", "ClaimState", "DecisionId",
+    "Epoch", "Generation", "HostPort", "Index", "Job", "JobId", "Match", "MatchOperator", "Neighbour", "NodeBooks", "NodeName", "NodeState",
+    "NodeTerm", "PlanId", "PodFact", "PodPhase", "PodRef", "PodTerm", "PodUid", "PreferredTerm", "Queue", "QueueName", "QueuePhase", "Refusal",
+    "RefusalReason", "Resources", "SchedulerId", "Selector", "Spread", "Taint", "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator",
+    "Verdict", "WeightedTerm", "Wishes", "capacity_units", "format_slices", "is_host_port", "parse_quantity", "parse_slices", "port_amounts", "request_units",
+    "selects", "validate_claim",
 ]  # fmt: skip

@@ -74,6 +74,8 @@ class Announcer:
                     if said is not None:
                         await said  # while the broker is away, the rest gathers in the core
                     said = group.create_task(self._say_behind(batch))
+                for start in range(0, len(batch.neighbours), PAGE_PODS // 2):  # first: jobs are placed by them
+                    await self._publish(JobsPending(jobs=(), neighbours=batch.neighbours[start : start + PAGE_PODS // 2]))
                 if batch.pending:
                     await self._pending(batch.pending)
                     metrics.PUBLISH.observe(monotonic_s() - started)
@@ -149,6 +151,11 @@ def pages(asked: JobsAsked, jobs: Jobs, *, complete: bool) -> Iterator[JobsPage]
     wanted += [JobsPage(complete=complete, pods=tuple(facts[i : i + PAGE_ITEMS])) for i in range(0, len(facts), PAGE_ITEMS)]
     wanted += [
         JobsPage(complete=complete, verdicts=tuple(verdicts[i : i + PAGE_ITEMS])) for i in range(0, len(verdicts), PAGE_ITEMS)
+    ]
+    neighbours = list(jobs.neighbours.all()) if asked.jobs and complete else []
+    wanted += [
+        JobsPage(complete=complete, neighbours=tuple(neighbours[i : i + PAGE_ITEMS]))
+        for i in range(0, len(neighbours), PAGE_ITEMS)
     ]
     return iter(wanted or [JobsPage(complete=complete)])
 

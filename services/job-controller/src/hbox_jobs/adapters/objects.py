@@ -6,6 +6,7 @@ What a pod asks for is worked out once for all pods that write the same: a job's
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping
+from dataclasses import replace
 from hashlib import sha256
 
 import msgspec
@@ -14,6 +15,7 @@ from hbox_common import kube
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube.times import epoch_s
 from hbox_common.model import (
+    NO_WISHES,
     SCHEDULER_NAME,
     CardSlice,
     ClaimId,
@@ -36,6 +38,7 @@ from ..core.requests import Container
 from ..core.spec import UNSUPPORTED_WISHES, PodSpec, Shape, shape_of
 from ..core.views import GroupCondition, GroupPhase, GroupStatus, GroupView, PodStatus, PodView
 from ..core.volumes import VolumeUse
+from .wishes import wishes_of
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +64,10 @@ class PodReader:
         """The core's value of this version; `old` is that of the version before, so that a complaint is logged once. Never raises."""
         meta, spec, status = pod.metadata, pod.spec, pod.status
         notes = meta.annotations
+        try:
+            wishes, problem = wishes_of(spec, meta.labels), ""
+        except ValueError as e:
+            wishes, problem = NO_WISHES, f"{e}: not supported by HBox"
         unscheduled = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "False"), None)
         return PodView(
             uid=PodUid(meta.uid),
@@ -68,7 +75,7 @@ class PodReader:
             name=meta.name,
             resource_version=meta.resource_version,
             created_at=_seconds(meta.creation_timestamp),
-            shape=self._shape(pod),
+            shape=self._shape(pod) if not problem else replace(self._shape(pod), problem=problem),
             node=NodeName(spec.node_name),
             status=_STATUS.get(status.phase, PodStatus.PENDING),
             deleting=meta.deletion_timestamp is not None,
@@ -83,6 +90,8 @@ class PodReader:
             claim=ClaimId(notes.get(CLAIM, "")),
             volumes=_volumes(pod),
             preemptable=_preemptable(meta.labels, notes),
+            labels=meta.labels,
+            wishes=wishes,
         )
 
     def _slices(self, pod: kube.Pod, old: PodView | None) -> tuple[CardSlice, ...]:

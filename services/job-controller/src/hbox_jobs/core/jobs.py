@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from hbox_common.events import JobPhase, JobPhaseChanged, JobVerdict
-from hbox_common.model import Job, JobId, PodFact, PodPhase, PodUid, QueueName
+from hbox_common.model import Job, JobId, Neighbour, PodFact, PodPhase, PodUid, QueueName
 from hbox_common.model.devices import GPU
 
 from .job import Record, Tally, job_of, preemptable_of, traceparent_of
+from .neighbours import Neighbours
 from .phases import phase_of
 from .views import GroupView, PodStatus, PodView
 from .volumes import Volumes
@@ -50,6 +51,7 @@ class Batch:
     withdrawn: tuple[tuple[JobId, int], ...] = ()  #: with revisions
     facts: tuple[PodFact, ...] = ()
     settled: tuple[Record, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
 
 
 class Jobs:
@@ -69,6 +71,7 @@ class Jobs:
         self._by_id: dict[JobId, str] = {}  #: of settled jobs
         self._classes: dict[str, int] = {}
         self.volumes = Volumes()
+        self.neighbours = Neighbours()
         self._users: dict[str, dict[PodUid, None]] = {}  #: pods of ours by the claims (namespace/name) that they use
         self._urgent: dict[str, None] = {}
         self._lazy: dict[str, float] = {}  #: in order of their due times, since the delay is always the same
@@ -88,6 +91,7 @@ class Jobs:
         """A pod was listed, added or modified."""
         old = self._pods.get(new.uid)
         self._pods[new.uid] = new
+        self.neighbours.put(new, old)
         if old is not None and old.key != new.key:
             self._leave(old, now)
         record = self._join(new) if new.ours else None
@@ -106,6 +110,7 @@ class Jobs:
         old = self._pods.pop(uid, None)
         if old is None:
             return None
+        self.neighbours.gone(old)
         if old.volumes:
             self._release_volumes(old)
         if old.ours or old.node:
@@ -239,7 +244,7 @@ class Jobs:
 
     def next_due(self) -> float | None:
         """When `take` has something: minus infinity for at once, None where nothing is marked."""
-        if self._urgent or self._disowned:
+        if self._urgent or self._disowned or self.neighbours.due:
             return float("-inf")
         lazy = next(iter(self._lazy.values()), None)
         if not self._facts:
@@ -268,7 +273,7 @@ class Jobs:
         if self._facts and now >= self._facts_from:
             facts = [self._facts.pop(uid) for uid in list(self._facts)[:MAX_ITEMS]]
             self._facts_from = now if self._facts else now + FACTS_S
-        return Batch(tuple(pending), tuple(withdrawn), tuple(facts), tuple(settled))
+        return Batch(tuple(pending), tuple(withdrawn), tuple(facts), tuple(settled), self.neighbours.take())
 
     def take_phases(self, limit: int) -> list[JobPhaseChanged]:
         """The oldest phases, at most one of a job: they may be said side by side, the next of a job only behind them.

@@ -1,9 +1,10 @@
 """Pods and PodGroups as this service keeps them: plain values, one for every version that the API shows."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hbox_common.model import CardSlice, ClaimId, NodeName, PodUid, QueueName
+from hbox_common.model import NO_WISHES, CardSlice, ClaimId, NodeName, PodUid, QueueName, Wishes
 
 from .spec import Shape
 from .volumes import VolumeUse
@@ -46,6 +47,8 @@ class PodView:
     claim: ClaimId = ClaimId("")
     volumes: tuple[VolumeUse, ...] = ()
     preemptable: bool = True
+    labels: Mapping[str, str] = field(default_factory=dict)
+    wishes: Wishes = NO_WISHES
 
     @property
     def key(self) -> str:

@@ -88,7 +88,7 @@ class NodeOrder:
         """Bytes of the pod's images that a node has already, each counted by how widespread it is."""
         assert self._session is not None
         on_nodes = self._session.cluster.images
-        wanted = member.wishes.images
+        wanted = member.images
         if not wanted or not on_nodes:
             return None
         out = np.zeros(books.size, dtype=np.float64)

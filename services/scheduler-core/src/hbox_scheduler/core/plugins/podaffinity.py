@@ -42,9 +42,9 @@ def score(population: Population, member: Member, candidates: Bools) -> Floats |
     total = np.zeros(population.columns.size, dtype=np.float64)
     asked = False
     for sign, terms in ((1, member.wishes.rather_near), (-1, member.wishes.rather_apart)):
-        for weight, term in terms:
-            there, has = population.per_domain(population.of((term,), member.namespace), term.topology_key)
-            total += sign * weight * np.where(has, there, 0)
+        for one in terms:
+            there, has = population.per_domain(population.of((one.term,), member.namespace), one.term.topology_key)
+            total += sign * one.weight * np.where(has, there, 0)
             asked = True
     for sign, wish in ((1, "near"), (1, "rather_near"), (-1, "rather_apart")):
         for holders in population.holders(wish):

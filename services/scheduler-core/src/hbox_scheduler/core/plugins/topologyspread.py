@@ -4,10 +4,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from hbox_common.model import PodTerm, Spread, selects
+
 from ..arrays import Bools, Floats, Ints
 from ..explain.labels import Label
-from ..session.nouns import Member, PodTerm, Spread
-from ..session.population import Population, selects
+from ..session.nouns import Member
+from ..session.population import Population
 
 
 def failures(population: Population, member: Member, eligible: Bools, untainted: Bools) -> Iterator[tuple[str, Bools]]:

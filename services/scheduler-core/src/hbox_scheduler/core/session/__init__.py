@@ -1,5 +1,7 @@
 """Sessions: a cluster, a policy's plugins, and the journal of what they decide."""
 
+from hbox_common.model import PodTerm, Selector, Spread, Wishes
+
 from .hooks import Hooks, Key, Plugin, Vote
 from .nouns import (
     EVICTABLE,
@@ -10,17 +12,13 @@ from .nouns import (
     GroupPhase,
     HyperNode,
     Member,
-    PodTerm,
     QueueInfo,
     ResourceQuota,
-    Selector,
-    Spread,
     Status,
     SubGang,
     SubGangPolicy,
     TopologyMode,
     TopologyWish,
-    Wishes,
 )
 from .placing import Placing, Room
 from .session import Eviction, Outcome, Session

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 
-from hbox_common.model import CardSlice, JobId, Match, NodeName, PodUid, QueueName, QueuePhase, Resources
+from hbox_common.model import NO_WISHES, CardSlice, JobId, NodeName, PodUid, QueueName, QueuePhase, Resources, Wishes
 
 from ..arrays import Ints
 from ..task import Task
@@ -73,51 +73,6 @@ class SubGangPolicy:
     topology: TopologyWish | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Selector:
-    """A Kubernetes LabelSelector: all matches hold. No matches = every pod."""
-
-    matches: tuple[Match, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class PodTerm:
-    """A podAffinityTerm: pods of these namespaces that the selector picks, in one domain of the topology key (a node label)."""
-
-    topology_key: str
-    selector: Selector | None  #: None = no pod
-    namespaces: tuple[str, ...] = ()  #: empty, and no namespace selector = the pod's own
-    namespace_selector: Selector | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """A topologySpreadConstraint."""
-
-    max_skew: int
-    topology_key: str
-    hard: bool  #: whenUnsatisfiable: DoNotSchedule
-    selector: Selector | None
-    min_domains: int = 1
-    honor_affinity: bool = True  #: nodeAffinityPolicy
-    honor_taints: bool = False  #: nodeTaintsPolicy
-
-
-@dataclass(frozen=True, slots=True)
-class Wishes:
-    """What a pod wants of its neighbours, and what it brings along."""
-
-    near: tuple[PodTerm, ...] = ()  #: required affinity
-    apart: tuple[PodTerm, ...] = ()  #: required anti-affinity
-    rather_near: tuple[tuple[int, PodTerm], ...] = ()  #: weight 1 to 100, term
-    rather_apart: tuple[tuple[int, PodTerm], ...] = ()
-    spread: tuple[Spread, ...] = ()
-    images: tuple[str, ...] = ()
-
-
-NO_WISHES = Wishes()
-
-
 @dataclass(slots=True, eq=False)
 class Member:
     """One pod of a gang. Compared by identity."""
@@ -141,6 +96,7 @@ class Member:
     nominated: NodeName | None = None
     started_at: float | None = None
     wishes: Wishes = NO_WISHES
+    images: tuple[str, ...] = ()
     sub_gang: "SubGang | None" = None
 
     @property

@@ -4,24 +4,20 @@ A kind is asked for by a term (selector and namespaces); from the first question
 asks about cost nothing.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 
+from hbox_common.model import NO_WISHES, PodTerm, selects
+
 from ..arrays import Bools, Ints
-from ..plugins.nodeaffinity import holds
 from ..state import Columns
-from .nouns import NO_WISHES, Member, PodTerm, Selector
+from .nouns import Member
 
 #: A term, and the namespace of the pod that has it: without namespaces of its own the term means that one.
 Kind: TypeAlias = tuple[tuple[PodTerm, ...], str]
-
-
-def selects(selector: Selector | None, labels: Mapping[str, str]) -> bool:
-    """Kubernetes' rule: no selector selects nothing, an empty one everything."""
-    return selector is not None and all(holds(match)(labels.get(match.key)) for match in selector.matches)
 
 
 @dataclass(slots=True)
@@ -48,9 +44,9 @@ class Population:
         self._members[id(member)] = (member, row)
         self._count(member, row, 1)
 
-    def put_all(self, members: Iterable[Member]) -> None:
+    def put_all(self, members: Sequence[Member]) -> None:
         """Each where it is now."""
-        if self._kinds or self._holders:
+        if self._kinds or (self._holders and any(member.wishes is not NO_WISHES for member in members)):
             for member in members:
                 self.put(member, member.row)
         else:
@@ -126,6 +122,6 @@ def _terms(wish: str, member: Member) -> list[tuple[int, PodTerm]]:
         case "apart":
             return [(0, term) for term in wishes.apart]
         case "rather_near":
-            return list(wishes.rather_near)
+            return [(one.weight, one.term) for one in wishes.rather_near]
         case _:
-            return list(wishes.rather_apart)
+            return [(one.weight, one.term) for one in wishes.rather_apart]

@@ -1,0 +1,80 @@
+"""What pods want of each other, from Kubernetes' fields."""
+
+from collections.abc import Mapping, Sequence
+
+from hbox_common import kube
+from hbox_common.model import NO_WISHES, Match, MatchOperator, PodTerm, Selector, Spread, WeightedTerm, Wishes
+
+#: Labels of pods are not compared as numbers.
+_OPERATORS = frozenset({MatchOperator.IN, MatchOperator.NOT_IN, MatchOperator.EXISTS, MatchOperator.DOES_NOT_EXIST})
+
+
+def wishes_of(spec: kube.PodSpec, labels: Mapping[str, str]) -> Wishes:
+    """Of a pod with these labels. Raises ValueError for an operator or a policy that Kubernetes does not have."""
+    affinity = spec.affinity
+    near = affinity.pod_affinity if affinity is not None else None
+    apart = affinity.pod_anti_affinity if affinity is not None else None
+    if near is None and apart is None and not spec.topology_spread_constraints:
+        return NO_WISHES
+    return Wishes(
+        near=_terms(near.required, labels) if near else (),
+        apart=_terms(apart.required, labels) if apart else (),
+        rather_near=_weighted(near.preferred, labels) if near else (),
+        rather_apart=_weighted(apart.preferred, labels) if apart else (),
+        spread=tuple(_spread(one, labels) for one in spec.topology_spread_constraints),
+    )
+
+
+def _terms(terms: Sequence[kube.PodAffinityTerm], labels: Mapping[str, str]) -> tuple[PodTerm, ...]:
+    return tuple(_term(term, labels) for term in terms)
+
+
+def _weighted(terms: Sequence[kube.WeightedPodAffinityTerm], labels: Mapping[str, str]) -> tuple[WeightedTerm, ...]:
+    return tuple(WeightedTerm(one.weight, _term(one.pod_affinity_term, labels)) for one in terms)
+
+
+def _term(term: kube.PodAffinityTerm, labels: Mapping[str, str]) -> PodTerm:
+    selector = selector_of(term.label_selector)
+    if selector is not None:
+        selector = Selector((
+            *selector.matches,
+            *_keyed(term.match_label_keys, MatchOperator.IN, labels),
+            *_keyed(term.mismatch_label_keys, MatchOperator.NOT_IN, labels),
+        ))  # fmt: skip
+    return PodTerm(term.topology_key, selector, tuple(sorted(term.namespaces)), selector_of(term.namespace_selector))
+
+
+def _spread(spread: kube.TopologySpreadConstraint, labels: Mapping[str, str]) -> Spread:
+    if spread.when_unsatisfiable not in ("DoNotSchedule", "ScheduleAnyway"):
+        raise ValueError(f"topologySpreadConstraints: whenUnsatisfiable {spread.when_unsatisfiable!r}")
+    if spread.max_skew < 1:
+        raise ValueError(f"topologySpreadConstraints: maxSkew {spread.max_skew}")
+    selector = selector_of(spread.label_selector)
+    if selector is not None:
+        selector = Selector((*selector.matches, *_keyed(spread.match_label_keys, MatchOperator.IN, labels)))
+    return Spread(
+        max_skew=spread.max_skew,
+        topology_key=spread.topology_key,
+        hard=spread.when_unsatisfiable == "DoNotSchedule",
+        selector=selector,
+        min_domains=spread.min_domains or 1,
+        honor_affinity=spread.node_affinity_policy == "Honor",
+        honor_taints=spread.node_taints_policy == "Honor",
+    )
+
+
+def _keyed(keys: Sequence[str], operator: MatchOperator, labels: Mapping[str, str]) -> tuple[Match, ...]:
+    return tuple(Match(key, operator, (labels[key],)) for key in keys if key in labels)
+
+
+def selector_of(selector: kube.LabelSelector | None) -> Selector | None:
+    """Raises ValueError for an operator that selectors of pods do not have."""
+    if selector is None:
+        return None
+    matches = [Match(key, MatchOperator.IN, (value,)) for key, value in sorted(selector.match_labels.items())]
+    for one in selector.match_expressions:
+        operator = MatchOperator(one.operator)
+        if operator not in _OPERATORS:
+            raise ValueError(f"{one.operator!r} in a selector of pods")
+        matches.append(Match(one.key, operator, one.values))
+    return Selector(tuple(matches))

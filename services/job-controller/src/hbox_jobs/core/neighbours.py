@@ -1,0 +1,105 @@
+"""Pods that have to do with each other: what the scheduler has to know of them, and no more.
+
+Labels of pods are many and mostly concern nobody. Of a pod is told: its wishes, and those of its labels whose keys are named by somebody's wishes. As long
+as nobody has any, nothing is told of anybody. A wish that could be met by pods without a label (an empty selector, NotIn, DoesNotExist) concerns all pods.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from hbox_common.model import NO_WISHES, Match, MatchOperator, Neighbour, PodTerm, PodUid, Selector, Wishes
+
+from .views import PodView
+
+#: Stands for all pods among the keys that are asked about. No label is called so.
+_EVERYBODY = "*"
+
+_WITHOUT = (MatchOperator.NOT_IN, MatchOperator.DOES_NOT_EXIST)
+
+
+class Neighbours:
+    """What is told is told once, and again when it changes. A pod's end is not told: its claim ends."""
+
+    def __init__(self) -> None:
+        self._pods: dict[PodUid, PodView] = {}
+        self._asked: Counter[str] = Counter()
+        self._untold: dict[PodUid, None] = {}
+
+    def put(self, pod: PodView, old: PodView | None) -> None:
+        """A pod was seen. `old` is the version before."""
+        if old is not None and old.labels == pod.labels and old.wishes == pod.wishes:
+            if pod.uid in self._pods:
+                self._pods[pod.uid] = pod
+            return
+        self._pods[pod.uid] = pod
+        self._untold[pod.uid] = None
+        for key in _keys(pod.wishes):
+            self._asked[key] += 1
+            if self._asked[key] == 1:
+                self._concern(key)
+        if old is not None:
+            self._forget(old)
+
+    def gone(self, pod: PodView) -> None:
+        if self._pods.pop(pod.uid, None) is not None:
+            self._untold.pop(pod.uid, None)
+            self._forget(pod)
+
+    @property
+    def due(self) -> bool:
+        """Whether somebody has to be told of."""
+        if self._untold and not self._asked:
+            self._untold.clear()  # nobody asks about anybody
+        return bool(self._untold)
+
+    def take(self) -> tuple[Neighbour, ...]:
+        """What is to be told now."""
+        if not self.due:
+            return ()
+        untold, self._untold = self._untold, {}
+        return tuple(told for uid in untold if (told := self._of(self._pods[uid])) is not None)
+
+    def all(self) -> Iterator[Neighbour]:
+        """For somebody who knows nothing yet."""
+        if not self._asked:
+            return
+        for pod in self._pods.values():
+            told = self._of(pod)
+            if told is not None:
+                yield told
+
+    def _of(self, pod: PodView) -> Neighbour | None:
+        everybody = _EVERYBODY in self._asked
+        labels = dict(pod.labels) if everybody else {key: value for key, value in pod.labels.items() if key in self._asked}
+        if not (labels or everybody or pod.wishes is not NO_WISHES):
+            return None
+        return Neighbour(pod.uid, pod.namespace, labels, pod.wishes)
+
+    def _concern(self, key: str) -> None:
+        self._untold.update((uid, None) for uid, pod in self._pods.items() if key == _EVERYBODY or key in pod.labels)
+
+    def _forget(self, pod: PodView) -> None:
+        for key in _keys(pod.wishes):
+            self._asked[key] -= 1
+            if not self._asked[key]:
+                del self._asked[key]
+
+
+def _keys(wishes: Wishes) -> Iterator[str]:
+    """Of labels that the wishes ask about."""
+    if wishes is NO_WISHES:
+        return
+    terms: list[PodTerm] = [
+        *wishes.near,
+        *wishes.apart,
+        *(one.term for one in wishes.rather_near),
+        *(one.term for one in wishes.rather_apart),
+    ]
+    selectors: list[Selector | None] = [*(term.selector for term in terms), *(spread.selector for spread in wishes.spread)]
+    for selector in selectors:
+        if selector is None:
+            continue
+        matches: tuple[Match, ...] = selector.matches
+        yield from (match.key for match in matches)
+        if all(match.operator in _WITHOUT for match in matches):
+            yield _EVERYBODY
