@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hbox_common.model import CardRequest, NodeState, TaskSpec
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, MEMORY, PODS
-from hbox_scheduler.core.plugins import LeastWaste, Mix, Shape, card_worth
+from hbox_scheduler.core.devices.nvidia import free_percent, pick
+from hbox_scheduler.core.plugins import LeastWaste, Mix, Shape, card_worth, expected_fragment
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.seating import allocate
 from hbox_scheduler.core.simulate import node
@@ -120,3 +121,72 @@ def test_the_mix_is_learned_anew_each_time_the_requests_have_doubled() -> None:
         policy.learn(task, 1)
         versions.append(policy.version)
     assert versions == [1, 2, 2, 3, 3, 3, 3, 4]
+
+
+def loss_by_definition(cpu: int, free: list[int], model: str, mix: dict[Shape, float], supply: dict[str, int]) -> float:
+    """Waste of a node, term by term as the module's description has it."""
+    idle = sum(free) / 100
+    asked = {shape: weight * shape.cards * shape.percent / 100 for shape, weight in mix.items() if shape.cards}
+    total = sum(asked.values())
+    shares: dict[int, float] = {}
+    for shape in asked:
+        if shape.percent < 100:
+            shares[shape.percent] = shares.get(shape.percent, 0.0) + mix[shape] * shape.cards
+    worth = card_worth(shares)
+    lost = sum(r / 100 - worth[r] for r in free if r < 100)
+    fragment = float(expected_fragment(free_cpu_milli=[cpu], free_percent=[free], models=[model], mix=mix)[0])
+    stranded = sum(
+        amount / total * max(0.0, idle - cpu / (shape.cpu_milli / (shape.cards * shape.percent / 100)))
+        for shape, amount in asked.items()
+    )
+    bound = sum(amount / sum(supply[m] for m in shape.models) for shape, amount in asked.items() if model in shape.models)
+    scarce = idle * bound / (total / sum(supply.values()))
+    return float(lost + 0.1 * (fragment + stranded - scarce))
+
+
+@given(
+    st.dictionaries(
+        st.builds(
+            Shape,
+            cpu_milli=st.sampled_from([1000, 4000, 9000]),
+            cards=st.integers(0, 2),
+            percent=st.sampled_from([20, 50, 65, 100]),
+            models=st.sampled_from([(), ("A100",), ("T4", "A100")]),
+        ),
+        st.integers(1, 9).map(float),
+        min_size=1,
+        max_size=6,
+    ).filter(lambda mix: any(shape.cards for shape in mix)),
+    st.lists(st.tuples(st.integers(1, 4), st.integers(1, 24), st.sampled_from(["A100", "T4"])), min_size=2, max_size=4),
+    st.lists(st.sampled_from([20, 50, 65, 100]), max_size=6),
+)
+@settings(max_examples=80, deadline=None)
+def test_a_score_is_the_fall_of_the_waste_by_its_definition(
+    mix: dict[Shape, float], drawn: list[tuple[int, int, str]], before: list[int]
+) -> None:
+    models = {"A100": 0, "T4": 0}
+    for cards, _, model in drawn:
+        models[model] += cards
+    if not all(models.values()):
+        return
+    nodes = [node(f"n{i}", cards=c, cpu=cpu, model=m, shares=100, card_mib=10_000) for i, (c, cpu, m) in enumerate(drawn)]
+    cluster = Cluster(mix, *nodes)
+    for percent in before:
+        cluster.place(percent)
+    columns = cluster.columns
+    task = cluster.tasks.of(TaskSpec("t", {CPU: 1000, PODS: 1, GPU: 1}, (), cards=CardRequest(1)))
+    view = cluster.views.of(task)
+
+    def loss(row: int) -> float:
+        here = np.array([row])
+        cpu = columns.resource(CPU)
+        left = int(columns.allocatable[cpu, row] - columns.used[cpu, row])
+        return loss_by_definition(left, free_percent(columns, here)[0].tolist(), drawn[row][2], mix, models)
+
+    for row in np.flatnonzero(view.capacity).tolist():
+        fall = loss(row)
+        journal = Journal(columns)
+        journal.book(pick(columns, np.array([row]), np.array([1]), task))
+        fall -= loss(row)
+        journal.rollback()
+        assert view.rank[row] == pytest.approx(fall, abs=1e-9)
