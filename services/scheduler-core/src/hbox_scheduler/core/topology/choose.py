@@ -12,7 +12,7 @@ from .spread import Ground, Levels, spread
 from .tree import Tree
 
 #: Domains above the leaves of which the inside is looked at before one is taken, best fit first.
-_LOOKED_AT = 32
+_LOOKED_AT = 8
 
 
 class Survey:
@@ -56,8 +56,8 @@ def choose(survey: Survey, need: int, aim: Aim, *, groups: Sequence[Sequence[int
     """
     tree = survey.tree
     best: tuple[tuple[float, ...], Ints] | None = None
-    aimed_at = None if aim.hard or aim.levels is not Levels.LEAVES else _least(survey, groups, need)
-    for group in groups:
+    soft = not aim.hard and aim.levels is Levels.LEAVES
+    for group in _with_fewest(survey, groups, need) if soft else groups:
         for domain in ranked(survey, need, aim, group=group, scores=scores)[:_LOOKED_AT]:
             counts = spread(tree, survey.ground, domain, need, aim.levels, by_liking=not aim.tight)
             assert counts is not None, "the domain has room"
@@ -66,9 +66,9 @@ def choose(survey: Survey, need: int, aim: Aim, *, groups: Sequence[Sequence[int
                 best = key, counts
             if tree.is_leaf(domain) and not aim.tight:
                 break  # they are ranked: no other of this group is better
-        if best is not None and (aimed_at is None or best[0][0] <= aimed_at):
-            break
-    return None if best is None else best[1]
+        if best is not None:
+            return best[1]
+    return None
 
 
 def ranked(survey: Survey, need: int, aim: Aim, *, group: Sequence[int], scores: Mapping[int, float]) -> list[int]:
@@ -85,10 +85,16 @@ def ranked(survey: Survey, need: int, aim: Aim, *, group: Sequence[int], scores:
     return sorted((domain for domain in group if room[domain] >= need), key=key)
 
 
-def _least(survey: Survey, groups: Sequence[Sequence[int]], need: int) -> int:
-    """The fewest leaves that any allowed domain needs."""
-    counts = [_leaves(survey, domain, need) for group in groups for domain in group if survey.room[domain] >= need]
-    return min((count for count in counts if count is not None), default=0)
+def _with_fewest(survey: Survey, groups: Sequence[Sequence[int]], need: int) -> list[list[int]]:
+    """Of each group those domains that need no more leaves than any other domain of any group."""
+    counts = {
+        domain: count
+        for group in groups
+        for domain in group
+        if survey.room[domain] >= need and (count := _leaves(survey, domain, need)) is not None
+    }
+    least = min(counts.values(), default=0)
+    return [[domain for domain in group if counts.get(domain) == least] for group in groups]
 
 
 def _leaves(survey: Survey, domain: int, need: int) -> int | None:
