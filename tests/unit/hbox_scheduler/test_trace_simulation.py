@@ -1,5 +1,6 @@
 """Traces in time: who starts when, who is stopped for whom, and what is counted."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,9 +89,12 @@ def test_a_job_that_can_never_start_is_refused() -> None:
         run(job("a", 0, 1, 9), turns=BACKFILL)
 
 
-@pytest.mark.parametrize(("cards", "pods"), [(1, (1, 1)), (8, (1, 8)), (12, (2, 6)), (64, (8, 8)), (11, (11, 1))])
-def test_cards_are_split_evenly_over_as_few_pods_as_possible(cards: int, pods: tuple[int, int]) -> None:
-    assert job("a", 0, 1, cards).pods(8) == pods
+@pytest.mark.parametrize(
+    ("cards", "nodes", "pods"),
+    [(1, 8, (1, 1)), (8, 8, (1, 8)), (12, 8, (2, 6)), (64, 8, (8, 8)), (11, 8, (11, 1)), (20, 4, (4, 5)), (20, 3, (5, 4))],
+)
+def test_cards_are_split_evenly_over_as_few_pods_as_fit(cards: int, nodes: int, pods: tuple[int, int]) -> None:
+    assert job("a", 0, 1, cards).pods(np.full(nodes, 8)) == pods
 
 
 @given(

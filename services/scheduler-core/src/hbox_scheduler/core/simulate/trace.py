@@ -68,7 +68,6 @@ class TraceSimulation:
         self._policy, self._turns, self._restart_s = policy, turns, restart_s
         self._views, self._tasks = Views(self._columns, policy), Tasks(self._columns)
         count = len(nodes)
-        self._most = max(len(node.cards) for node in nodes)
         self._size: Ints = np.array([len(node.cards) for node in nodes], dtype=np.int64)
         self._free = self._size.copy()
         #: Cards of settled jobs, by level and row: of jobs of one pod, and of gangs.
@@ -88,7 +87,7 @@ class TraceSimulation:
         """Until the last job has ended. `tick` is told how many have, now and then. Raises InvalidRequest for a job that never fits."""
         ordered = checked(list(jobs), capacity=int(self._size.sum()))
         for index, job in enumerate(ordered):
-            pods, each = job.pods(self._most)
+            pods, each = job.pods(self._size)
             self._runs.append(_Run(job, self._task(each), pods, each, index, waiting_since=job.submit_s))
             self._event(job.submit_s, _SUBMITTED, index, 0)
         if ordered:

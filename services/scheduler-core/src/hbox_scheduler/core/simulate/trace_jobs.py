@@ -16,10 +16,12 @@ class TraceJob:
     duration_s: float
     cards: int
 
-    def pods(self, most: int) -> tuple[int, int]:
-        """How many equal pods with how many cards each, on nodes of `most` cards: as few pods as divide the cards evenly."""
-        each = next(each for each in range(min(most, self.cards), 0, -1) if self.cards % each == 0)
-        return self.cards // each, each
+    def pods(self, sizes: Ints) -> tuple[int, int]:
+        """How many equal pods with how many cards each: the fewest that fit on empty nodes of these sizes, which have cards enough."""
+        for each in range(min(int(sizes.max()), self.cards), 0, -1):
+            if self.cards % each == 0 and int((sizes // each).sum()) >= self.cards // each:
+                return self.cards // each, each
+        raise InvalidRequest(f"job {self.name} asks for {self.cards} cards, the cluster has {int(sizes.sum())}")
 
 
 @dataclass(frozen=True, slots=True)
