@@ -106,7 +106,8 @@ class Feeds:
     async def _on_jobs(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             match delivery.event:
-                case JobsPending(jobs=jobs):
+                case JobsPending(jobs=jobs, neighbours=neighbours):
+                    self._scheduler.on_neighbours(neighbours)
                     self._scheduler.on_jobs(jobs)
                 case JobsWithdrawn(jobs=jobs, revisions=revisions):
                     self._scheduler.on_withdrawn(jobs, revisions)
@@ -129,6 +130,7 @@ class Feeds:
                 self._ask_jobs.set()
                 await asyncio.sleep(ASK_AGAIN_S)
                 continue
+            self._scheduler.on_neighbours(neighbour for page in pages for neighbour in page.neighbours)
             self._scheduler.on_jobs_snapshot([job for page in pages for job in page.jobs], since=mark)
             metrics.SNAPSHOTS.labels("jobs").inc()
             self._complaints.pop("jobs", None)

@@ -74,7 +74,7 @@ class Planner:
         over = self.queues.allowance(run[0].job.queue, task.requests).message  # anew: with what was placed just now
         for position, entry in enumerate(run[len(seats) :], start=len(seats)):
             lacks_room = reasons is not None and position < allowed
-            out.failed.append((entry, _verdict(entry, reasons if lacks_room else None, over)))
+            out.failed.append((entry, verdict_of(entry, reasons if lacks_room else None, over)))
 
     def _gang(self, out: Attempt, entry: Entry) -> None:
         journal = Journal(self.columns)
@@ -102,7 +102,7 @@ class Planner:
             reasons = reasons_of(self.columns, full, self.policy.judges)
             journal.rollback()
             prefix = f"{entry.need - left} of {entry.need} pods fit that have to start together; for the next one "
-            out.failed.append((entry, _verdict(entry, reasons, prefix=prefix if entry.need > 1 else "")))
+            out.failed.append((entry, verdict_of(entry, reasons, prefix=prefix if entry.need > 1 else "")))
             return
         if len(chosen) > 1 and (over := self.queues.allowance(entry.job.queue, total)).pods == 0:
             journal.rollback()
@@ -129,7 +129,7 @@ class Planner:
                 out.plans.append(self._plan(entry, [(task, [pod], [seat])]))
                 placed = True
             if len(seats) < len(pods) and verdict is None:
-                verdict = _verdict(entry, self._reasons(task) if len(seats) < allowed else None, allowance.message)
+                verdict = verdict_of(entry, self._reasons(task) if len(seats) < allowed else None, allowance.message)
         if placed:
             out.proposed.append(entry)
         elif verdict is not None:
@@ -248,7 +248,7 @@ def _difficulty(task: Task) -> tuple[int, int]:
     return (-(task.cards.count if task.cards is not None else 0), -task.requests.get("cpu", 0))
 
 
-def _verdict(entry: Entry, reasons: Reasons | None, message: str = "", *, prefix: str = "") -> JobVerdict:
+def verdict_of(entry: Entry, reasons: Reasons | None, message: str = "", *, prefix: str = "") -> JobVerdict:
     if reasons is None:
         return JobVerdict(job=entry.job.id, message=message)
     return JobVerdict(

@@ -18,6 +18,7 @@ from hbox_common.model import (
     Index,
     Job,
     JobId,
+    Neighbour,
     NodeName,
     NodeState,
     PlanId,
@@ -31,16 +32,19 @@ from hbox_common.model import (
 
 from .jobs import Entry, JobState, Order, entry_of
 from .parking import Parking
-from .planner import Attempt, Planner
+from .planner import Attempt, Planner, verdict_of
 from .policy import Policy
 from .policy.conf import Conf
 from .promises import Promise, Promises
 from .proposals import InFlight, Verdicts
 from .queues import Queues
 from .state import Booking, Bookings, Columns
-from .taking import Taking, Takings
+from .taking import Taking, Takings, Unplaced
 from .task import Tasks
 from .view import Views
+
+#: Pods that are gone are forgotten then: their end is told by their claims.
+NEIGHBOURS_KEPT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +100,15 @@ class Scheduler:
             deadline_s=self.limits.deadline_s,
         )
         self._entries: dict[JobId, Entry] = {}
-        self._takings = (
-            Takings(columns=self.columns, bookings=self.bookings, tasks=self.tasks, conf=conf) if conf is not None else None
-        )
+        self._neighbours: dict[PodUid, Neighbour] = {}
+        self._takings: Takings | None = None
+        if conf is not None:
+            self._takings = Takings(
+                columns=self.columns, bookings=self.bookings, tasks=self.tasks, neighbours=self._neighbours, conf=conf
+            )
+        self._sociable: dict[JobId, None] = {}  #: parked jobs that wait for others to come or go
+        self._met: tuple[float, Index, int] = (float("-inf"), Index(0), 0)
+        self._introduced = 0  #: news of neighbours so far
         self._promises = Promises()
         self._wanting: dict[JobId, None] = {}  #: parked jobs that others may have to make room for
         self._looked: tuple[float, Index, int] = (float("-inf"), Index(0), 0)
@@ -165,6 +175,15 @@ class Scheduler:
         for entry in [e for e in self._entries.values() if e.touched <= since and e.job.id not in named]:
             self._forget(entry)
         self.on_jobs(jobs)
+        self._forget_neighbours()
+
+    def on_neighbours(self, neighbours: Iterable[Neighbour]) -> None:
+        """Pods that have to do with others, as they are now. To be told before the jobs that they are of."""
+        for neighbour in neighbours:
+            self._neighbours[neighbour.uid] = neighbour
+            self._introduced += 1
+        if len(self._neighbours) > NEIGHBOURS_KEPT:
+            self._forget_neighbours()
 
     def on_withdrawn(self, jobs: Sequence[JobId], revisions: Sequence[int]) -> None:
         """Jobs with nothing left to place, as of these revisions."""
@@ -262,6 +281,7 @@ class Scheduler:
         self._queues_changed, self.bookings.queues_freed = set(), set()
         if not self.frozen:
             self._keep_promises(out, now)
+            self._meet_again(now)
             for entry in self._parking.wake(self._entries, freed):
                 heappush(self._eager, entry.order)
             self._plan(out, now)
@@ -273,6 +293,8 @@ class Scheduler:
         times = [t for t in (self._flights.next_at(), self._verdicts.next_at()) if t is not None]
         if self._delayed:
             times.append(self._delayed[0][0])
+        if self._sociable and self._met[1:] != (self.index, self._introduced):
+            times.append(self._met[0] + self.limits.look_every_s)
         if self._wanting and self._news():
             times.append(self._looked[0] + self.limits.look_every_s)
         if (until := self._promises.next_at()) is not None:
@@ -287,6 +309,9 @@ class Scheduler:
                 heappush(self._eager, entry.order)
                 out.more = placed >= self.limits.placements
                 return
+            if self._social(entry):
+                placed += self._place_together(self._company(entry), out, now)
+                continue
             attempt = self._planner.attempt(self._run(entry, self.limits.placements - placed))
             for plan in attempt.plans:
                 out.plans.append(plan)
@@ -312,6 +337,61 @@ class Scheduler:
                 if self._takings is not None and self._takings.may(entry, self.queues.all()):
                     self._wanting[entry.job.id] = None
             self._verdicts.put(verdict, now)
+
+    # Pods that have to do with each other.
+
+    def _social(self, entry: Entry) -> bool:
+        """Whether its pods want something of others, or others may want something of them."""
+        if not self._neighbours or self._takings is None or entry.problem():
+            return False
+        return any(pod.uid in self._neighbours for _, pods in entry.pending for pod in pods)
+
+    def _company(self, first: Entry) -> list[Entry]:
+        """The job, and those of its kind right after it: they are placed in one session."""
+        company = [first]
+        while len(company) < self.limits.look_at and (entry := self._next()) is not None:
+            if not self._social(entry):
+                heappush(self._eager, entry.order)
+                break
+            company.append(entry)
+        return company
+
+    def _place_together(self, company: list[Entry], out: Proposals, now: float) -> int:
+        """Returns how many pods got a place."""
+        assert self._takings is not None
+        placed = 0
+        attempt = Attempt()
+        for found in self._takings.place(company, self.queues.all(), self._promises, now=now):
+            if isinstance(found, Unplaced):
+                attempt.failed.append((found.entry, verdict_of(found.entry, found.reasons, found.message)))
+                self._sociable[found.entry.job.id] = None
+            elif (plan := self._planner.kept(found)) is not None:
+                attempt.proposed.append(found.entry)
+                self._flights.open(plan, now)
+                out.plans.append(plan)
+                placed += len(plan.placements)
+        self._conclude(attempt, now)
+        return placed
+
+    def _meet_again(self, now: float) -> None:
+        """Jobs that wait for others are looked at again when anybody came or went."""
+        seen = (self.index, self._introduced)
+        if not self._sociable or self._met[1:] == seen or now < self._met[0] + self.limits.look_every_s:
+            return
+        self._met = (now, *seen)
+        for job in list(self._sociable):
+            entry = self._entries.get(job)
+            del self._sociable[job]
+            if entry is not None and entry.state is JobState.PARKED:
+                self._wake(entry)
+
+    def _forget_neighbours(self) -> None:
+        """Those that neither have a place nor wait for one."""
+        if not self._neighbours:
+            return
+        waiting = {pod.uid for entry in self._entries.values() for task in entry.job.tasks for pod in task.pods}
+        for uid in [uid for uid in self._neighbours if uid not in waiting and uid not in self.bookings]:
+            del self._neighbours[uid]
 
     # Room that others hold.
 
@@ -439,6 +519,7 @@ class Scheduler:
         if (promise := self._promises.drop(entry.job.id)) is not None:
             self._release(promise)
         self._wanting.pop(entry.job.id, None)
+        self._sociable.pop(entry.job.id, None)
         del self._entries[entry.job.id]
         self._held.discard(entry.job.id)
         self._verdicts.drop(entry.job.id)

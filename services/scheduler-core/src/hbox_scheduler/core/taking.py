@@ -1,8 +1,7 @@
-"""Room that others hold: who has to leave so that jobs that wait can have what is theirs.
+"""What the service asks a session: who has to leave so that jobs that wait can have what is theirs, and where pods go that have to do with each other.
 
-The policy's `reclaim` and `preempt` actions run on a session over the service's own columns, with the ledger's claims as its members: the same code,
-and so the same outcomes, as `hbox simulate cycle`. The session decides and is then undone; what it decided comes back as takings, which
-the scheduler books and proposes.
+The policy's actions run on a session over the service's own columns, with the ledger's claims as its members: the same code, and so the same outcomes, as
+`hbox simulate cycle`. The session decides and is then undone; what it decided comes back as takings, which the scheduler books and proposes.
 """
 
 from collections.abc import Container, Mapping, Sequence
@@ -10,15 +9,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hbox_common.model import CardSlice, JobId, PodRef, PodUid, Queue, QueueName, TaskSpec
+from hbox_common.model import NO_WISHES, CardSlice, JobId, Neighbour, PodRef, PodUid, Queue, QueueName, TaskSpec
 from hbox_common.model.resources import PODS
 
 from .actions.registry import run_action
 from .arrays import Ints
+from .explain.reasons import Reasons, tally
 from .jobs import Entry
 from .policy.conf import Conf
 from .policy.registry import plugins_of
-from .session import Cluster, Gang, GroupPhase, Member, QueueInfo, Session, Status
+from .session import Cluster, Gang, GroupPhase, Member, Placing, QueueInfo, Session, Status
 from .state import Booking, Bookings, Columns
 from .task import Task, Tasks
 
@@ -45,10 +45,23 @@ class Taking:
     victims: tuple[Booking, ...]
 
 
-class Takings:
-    """Looks for takings; keeps nothing between two looks."""
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """Why a job gets nothing; `reasons` where it is about nodes."""
 
-    def __init__(self, *, columns: Columns, bookings: Bookings, tasks: Tasks, conf: Conf) -> None:
+    entry: Entry
+    message: str
+    reasons: Reasons | None
+
+
+class Takings:
+    """Looks for takings; keeps nothing between two looks. `neighbours`: what is known of pods that have to do with others."""
+
+    def __init__(
+        self, *, columns: Columns, bookings: Bookings, tasks: Tasks, neighbours: Mapping[PodUid, Neighbour], conf: Conf
+    ) -> None:
+        self._neighbours = neighbours
+        self._placing = replace(conf, actions=("allocate", "backfill"))
         self._columns = columns
         self._bookings = bookings
         self._tasks = tasks
@@ -77,6 +90,35 @@ class Takings:
         self, entries: Sequence[Entry], queues: Mapping[QueueName, Queue], leaving: Container[PodUid], *, now: float
     ) -> list[Taking]:
         """What the policy would take for these jobs, in its order. `leaving`: pods that go already. Columns and bookings are as before afterwards."""
+        session, claimants, held = self._session(self._conf, entries, queues, leaving, now=now)
+        try:
+            for action in self._conf.actions:
+                run_action(action, session)
+            return self._takings(session, claimants, held)
+        finally:
+            self._undo(session)
+
+    def place(
+        self, entries: Sequence[Entry], queues: Mapping[QueueName, Queue], leaving: Container[PodUid], *, now: float
+    ) -> list[Taking | Unplaced]:
+        """Places that are free, for jobs whose pods have to do with others: for each job what it gets, or why it gets nothing."""
+        session, claimants, _ = self._session(self._placing, entries, queues, leaving, now=now)
+        try:
+            for action in self._placing.actions:
+                run_action(action, session)
+            return [_placed(session, gang, entry) for gang, entry in claimants.items()]
+        finally:
+            self._undo(session)
+
+    def _session(
+        self,
+        conf: Conf,
+        entries: Sequence[Entry],
+        queues: Mapping[QueueName, Queue],
+        leaving: Container[PodUid],
+        *,
+        now: float,
+    ) -> tuple[Session, dict[Gang, Entry], dict[PodUid, Booking]]:
         holders = self._holders(leaving)
         held = {member.uid: booking for member, booking in holders}
         claimants = {self._claimant(entry): entry for entry in entries}
@@ -84,14 +126,9 @@ class Takings:
         known = [_queue_info(queue) for queue in queues.values()]
         names = {queue.name for queue in known}
         known += [QueueInfo(name) for name in sorted({gang.queue for gang in gangs} - names)]
-        conf = _with_hierarchy(self._conf, any(queue.parent for queue in known))
+        conf = _with_hierarchy(conf, any(queue.parent for queue in known))
         session = Session(columns=self._columns, cluster=Cluster(gangs, known), conf=conf, tiers=plugins_of(conf), now=now)
-        try:
-            for action in conf.actions:
-                run_action(action, session)
-            return self._takings(session, claimants, held)
-        finally:
-            self._undo(session)
+        return session, claimants, held
 
     def _holders(self, leaving: Container[PodUid]) -> list[tuple[Member, Booking]]:
         """Members for all claims; those of pods that no queue counts are on the columns alone."""
@@ -117,6 +154,7 @@ class Takings:
                     phase=GroupPhase.RUNNING,
                     preemptable=claim is not None and claim.preemptable,
                 )
+            neighbour = self._neighbours.get(booking.pod)
             task = self._tasks.of(TaskSpec(name="", requests=booking.requests, pods=()))
             vector = vectors.get(id(task))
             if vector is None:
@@ -135,6 +173,8 @@ class Takings:
                 row=row,
                 slices=booking.slices,
                 preemptable=claim is not None and claim.preemptable,
+                labels=neighbour.labels if neighbour is not None else {},
+                wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
             )
             gang.members.append(member)
             found.append((member, booking))
@@ -157,8 +197,9 @@ class Takings:
         size = len(self._columns.allocatable)
         for task, pods in entry.pending:
             vector = _vector(task, size)
-            gang.members.extend(
-                Member(
+            for pod in pods:
+                neighbour = self._neighbours.get(pod.uid)
+                member = Member(
                     uid=pod.uid,
                     namespace=job.namespace,
                     name=pod.name,
@@ -168,9 +209,10 @@ class Takings:
                     request=vector,
                     created_at=job.created_at,
                     priority=job.priority,
+                    labels=neighbour.labels if neighbour is not None else {},
+                    wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
                 )
-                for pod in pods
-            )
+                gang.members.append(member)
         return gang
 
     def _takings(self, session: Session, claimants: Mapping[Gang, Entry], held: Mapping[PodUid, Booking]) -> list[Taking]:
@@ -207,6 +249,21 @@ class Takings:
                     self._columns.depart(member.row, member.task.requests, member.slices)
                 elif member.status is Status.ALLOCATED:
                     self._columns.book(member.row, member.task.requests, member.slices, -1)
+
+
+def _placed(session: Session, gang: Gang, entry: Entry) -> Taking | Unplaced:
+    bound = {id(member) for member in session.outcome.bindings}
+    pods = {pod.uid: pod for _, pending in entry.pending for pod in pending}
+    placements = tuple(
+        Taken(member.task, pods[member.uid], member.row, member.slices) for member in gang.members if id(member) in bound
+    )
+    if placements:
+        return Taking(entry, placements, ())
+    if why := session.outcome.verdicts.get(gang.id, ""):
+        return Unplaced(entry, why, None)
+    columns = session.columns
+    reasons = tally(Placing(session).failures(gang.members[0], columns), session.rows, columns.size)
+    return Unplaced(entry, reasons.headline(), reasons)
 
 
 def _vector(task: Task, size: int) -> Ints:

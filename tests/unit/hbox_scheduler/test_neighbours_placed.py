@@ -1,0 +1,108 @@
+"""Pods that have to do with each other, in the running scheduler: apart, near, and spread, also beside those that were bound before."""
+
+from hbox_common.model import (
+    DEFAULT_QUEUE,
+    Match,
+    MatchOperator,
+    Neighbour,
+    NodeName,
+    PodTerm,
+    PodUid,
+    Queue,
+    Selector,
+    Spread,
+    Wishes,
+)
+from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.policy.default import DEFAULT_CONF
+from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.simulate.simulation import Simulation, job, node
+
+WEB = Selector((Match("app", MatchOperator.IN, ("web",)),))
+HOST, ZONE = "kubernetes.io/hostname", "zone"
+APART = Wishes(apart=(PodTerm(HOST, WEB),))
+
+
+def world(nodes: int) -> Simulation:
+    """`n0`, `n1`, ...; even ones in zone a, odd ones in b."""
+    conf = parse_conf(DEFAULT_CONF, plugins=list(PLUGINS))
+    simulation = Simulation(policy_of(PolicyName.BINPACK), queues=[Queue(DEFAULT_QUEUE)], conf=conf)
+    simulation.put_nodes(node(f"n{i}", cpu=64, labels={HOST: f"n{i}", ZONE: "ab"[i % 2]}) for i in range(nodes))
+    return simulation
+
+
+def submit(simulation: Simulation, name: str, wishes: Wishes, *, labels: dict[str, str] | None = None, pods: int = 1) -> None:
+    neighbours = [
+        Neighbour(PodUid(f"{name}-{i}"), "default", {"app": "web"} if labels is None else labels, wishes) for i in range(pods)
+    ]
+    simulation.scheduler.on_neighbours(neighbours)
+    simulation.submit([job(name, pods=pods, created_at=float(len(simulation.claims)))])
+
+
+def where(simulation: Simulation) -> dict[str, NodeName]:
+    return {str(uid): claim.node for uid, claim in simulation.claims.items()}
+
+
+def settle(simulation: Simulation) -> None:
+    for _ in range(5):
+        simulation.now += 1.0
+        simulation.run()
+
+
+def test_pods_that_want_to_be_apart_are() -> None:
+    simulation = world(3)
+    submit(simulation, "web", APART, pods=3)
+    settle(simulation)
+    assert sorted(where(simulation).values()) == ["n0", "n1", "n2"]
+
+
+def test_one_too_many_waits_is_told_why_and_goes_where_one_of_them_has_left() -> None:
+    simulation = world(2)
+    for name in ("a", "b", "c"):
+        submit(simulation, name, APART)
+        settle(simulation)
+    assert set(where(simulation)) == {"a-0", "b-0"}
+    assert "2 PodAntiAffinityMismatch" in simulation.verdicts[next(v for v in simulation.verdicts if v == "c")]
+    freed = where(simulation)["a-0"]
+    simulation.finish([PodUid("a-0")])
+    settle(simulation)
+    assert where(simulation)["c-0"] == freed
+
+
+def test_those_who_are_there_keep_others_away_though_the_newcomer_wants_nothing() -> None:
+    simulation = world(2)
+    submit(simulation, "shy", APART)
+    settle(simulation)
+    submit(simulation, "plain", Wishes())
+    settle(simulation)
+    assert where(simulation)["plain-0"] != where(simulation)["shy-0"]
+
+
+def test_a_pod_follows_the_one_that_it_wants_to_be_near_also_when_that_comes_later() -> None:
+    near = Wishes(near=(PodTerm(ZONE, WEB),))
+    simulation = world(4)
+    submit(simulation, "client", near, labels={})
+    settle(simulation)
+    assert not where(simulation)
+    submit(simulation, "server", Wishes())
+    settle(simulation)
+    settle(simulation)
+    zone = {"n0": "a", "n1": "b", "n2": "a", "n3": "b"}
+    placed = where(simulation)
+    assert zone[placed["client-0"]] == zone[placed["server-0"]]
+
+
+def test_pods_are_spread_over_zones_within_the_skew() -> None:
+    simulation = world(4)
+    submit(simulation, "web", Wishes(spread=(Spread(1, ZONE, True, WEB),)), pods=6)
+    settle(simulation)
+    zones = ["ab"[int(name[1]) % 2] for name in where(simulation).values()]
+    assert sorted(zones) == ["a", "a", "a", "b", "b", "b"]
+
+
+def test_gangs_that_cannot_be_apart_start_nowhere() -> None:
+    simulation = world(2)
+    submit(simulation, "web", APART, pods=3)
+    settle(simulation)
+    assert not where(simulation)
