@@ -18,6 +18,7 @@ from ..session.statement import Statement
 from ..topology.aims import Aim, aim_of, concerned
 from ..topology.choose import Survey, choose, ranked
 from ..topology.spread import Ground, Levels, spread
+from .mixtures import Mixtures
 from .seats import Seats, When
 from .worksheet import Worksheet, needed, there
 
@@ -32,6 +33,7 @@ class Domains:
         self._session = session
         self._tree = session.tree
         self._seats = seats or Seats(session)
+        self._mixtures = Mixtures(session, self._seats)
 
     def concern(self, gang: Gang) -> bool:
         return self._session.topological and concerned(gang)
@@ -223,16 +225,11 @@ class Domains:
                 if seats.entangled(members):
                     good = seats.take_one_by_one(statement, members, tree.mask(domain), when)
                 else:
-                    good = all(self._seat_kind(statement, kind, domain, aim, when=when) for kind in kinds)
+                    good = self._mixtures.place(statement, kinds, domain, aim, when)
                 if good:
                     return True
                 statement.rollback(mark)
         return False
-
-    def _seat_kind(self, statement: Statement, members: list[Member], domain: int, aim: Aim, *, when: When) -> bool:
-        ground = self._seats.ground(members[0], members[0].gang, when)
-        counts = spread(self._tree, ground, domain, len(members), aim.levels, by_liking=not aim.tight)
-        return counts is not None and self._seats.take(statement, members, counts, when)
 
     # Domains by number.
 

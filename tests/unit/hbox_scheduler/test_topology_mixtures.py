@@ -1,0 +1,49 @@
+"""Gangs of several kinds of pods: how near the search comes to the best."""
+
+import random
+from collections.abc import Sequence
+from itertools import combinations
+
+from .fabric_world import SOFT, Fabric, placed
+
+
+def packs(free: tuple[int, ...], sizes: Sequence[int]) -> bool:
+    """Whether pods of these sizes, largest first, fit on nodes with so much free: every way is tried."""
+    if not sizes:
+        return True
+    return any(
+        packs((*free[:i], room - sizes[0], *free[i + 1 :]), sizes[1:])
+        for i, room in enumerate(free)
+        if room >= sizes[0] and room not in free[:i]
+    )
+
+
+def test_mixtures_use_hardly_ever_more_leaves_than_needed_and_are_hardly_ever_refused() -> None:
+    dice = random.Random(7)
+    gangs = more = refused = 0
+    while gangs < 80:
+        leaves = {
+            f"s{i}": {f"n{i}{j}": dice.randint(1, 6) for j in range(dice.randint(1, 3))} for i in range(dice.randint(2, 4))
+        }
+        sizes = sorted((dice.choice((1, 2, 2, 3, 4)) for _ in range(dice.randint(2, 6))), reverse=True)
+        least = next(
+            (
+                count
+                for count in range(1, len(leaves) + 1)
+                for some in combinations(leaves.values(), count)
+                if packs(tuple(room for leaf in some for room in leaf.values()), sizes)
+            ),
+            None,
+        )
+        fabric = Fabric(leaves, above={"top": list(leaves)})
+        gang = fabric.gang("g", len(sizes), cores=sizes, wish=SOFT)
+        got = placed(fabric.run(), gang)
+        assert got.total() in (0, len(sizes))
+        if least is None:
+            assert not got
+            continue
+        gangs += 1
+        refused += not got
+        more += len(fabric.leaves_used(got)) > least
+    assert more <= 1
+    assert refused <= 1
