@@ -1,4 +1,5 @@
 import asyncio
+import importlib.util
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -7,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbox_common.kube.http1 import Answer, BrokenHttp, Pool, _Parser
+from hbox_common.clock import monotonic_s
+from hbox_common.kube.http1 import CLOSE_S, Answer, BrokenHttp, Pool, _Parser
 
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -227,3 +229,27 @@ async def test_a_request_given_up_takes_its_connection_with_it() -> None:
                 await pool.request("GET", "/", {}, None)
         assert (await pool.request("GET", "/", {}, None)).body == b"hello"
     assert asked == 2
+
+
+@pytest.mark.skipif(importlib.util.find_spec("uvloop") is None, reason="there is no uvloop here")
+def test_a_pool_closes_at_once_whenever_a_request_was_given_up_on_uvloop_too() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async def give_up_and_close() -> None:
+        for turns in range(12):  # of the loop, so that each moment of connecting is hit
+            async with serving(serve) as pool:
+                asking = asyncio.ensure_future(pool.request("GET", "/", {}, None))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                asking.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await asking
+                began = monotonic_s()
+                await pool.close()
+                assert monotonic_s() - began < CLOSE_S, turns
+
+    uvloop = importlib.import_module("uvloop")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(give_up_and_close())

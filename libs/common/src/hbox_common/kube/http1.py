@@ -20,6 +20,9 @@ _MAX_CHUNK_LINE_BYTES = 1024
 #: A connection that was idle for longer is not used again: the server, or something on the way, may be about to end it.
 IDLE_S = 15.0
 
+#: For connections to end that were told to.
+CLOSE_S = 1.0
+
 _UNTIL_THE_END = -1
 _NO_BODY = frozenset({204, 304})
 _READS = ("GET", "HEAD")
@@ -79,8 +82,8 @@ class Pool:
         self._idle.clear()
         for connection in self._all:
             connection.abort()
-        while self._all:
-            await asyncio.wait([connection.lost for connection in self._all])
+        if self._all:
+            await asyncio.wait([connection.lost for connection in self._all], timeout=CLOSE_S)
 
     async def _exchange(self, connection: "_Connection", message: bytes, method: str) -> Answer:
         try:
@@ -103,9 +106,16 @@ class Pool:
 
     async def _connect(self) -> "_Connection":
         loop = asyncio.get_running_loop()
-        _, connection = await loop.create_connection(
-            lambda: _Connection(loop, self._all), self._host, self._port, ssl=self._tls, server_hostname=self._server_name
-        )
+        connection = _Connection(loop, self._all)
+        try:
+            await loop.create_connection(
+                lambda: connection, self._host, self._port, ssl=self._tls, server_hostname=self._server_name
+            )
+        except BaseException:
+            # uvloop ends the transport of a caller that was cancelled, and tells the protocol nothing.
+            connection.abort()
+            self._all.discard(connection)
+            raise
         return connection
 
 
@@ -145,6 +155,9 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
         self._transport = transport  # type: ignore[assignment]  # uvloop's are no subclasses
+        if self._closing:  # whoever wanted it is gone
+            transport.abort()  # type: ignore[attr-defined]
+            return
         self._register.add(self)
 
     def data_received(self, data: bytes) -> None:
