@@ -55,7 +55,7 @@ PAUSES_S = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0)
 TRIES = 3
 
 #: For a lease to be released whose holder died.
-LEASE_S = 1.0
+LEASE_S = 3.0
 
 #: How often the broker is asked for streams that it can write to no more, and the room that its disk needs before a start helps.
 WRITABLE_S = 0.5
