@@ -84,6 +84,12 @@ def test_leaves_used_are_compared_with_the_fewest_possible() -> None:
     assert out.topology.empty == (2,)
 
 
+def test_gangs_are_placed_in_the_fewest_leaves_that_hold_them_now() -> None:
+    # Two leaves of three nodes; one node of the first is taken, so that two free nodes are there and three in the second.
+    out = run(job("a", 0, 9, 8), job("three", 1, 9, 24), job("two", 2, 9, 16), turns=BACKFILL, nodes=6, leaf=3)
+    assert out.topology.used == out.topology.possible == (1, 1)
+
+
 def test_a_job_that_can_never_start_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="asks for 9 cards"):
         run(job("a", 0, 1, 9), turns=BACKFILL)

@@ -1,7 +1,8 @@
 """A trace in time: jobs arrive, wait, start, are stopped for others, and end, on a cluster whose nodes are all alike.
 
-Where a pod goes is decided by the scheduler's own columns, views and policies, as in the service; when a job's turn is by a `Turns`. Time jumps
-from event to event: a submission, an end, a running job that enters a higher level or may be stopped from now on, a waiting one whose patience ends.
+Where a pod goes is decided by the scheduler's own columns, views and policies, as in the service, and for gangs of several pods on a cluster with
+leaf switches by the engine's choice of leaves and nodes; when a job's turn is, by a `Turns`. Time jumps from event to event: a submission, an
+end, a running job that enters a higher level or may be stopped from now on, a waiting one whose patience ends.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,11 +16,13 @@ from hbox_common.model import CardRequest, NodeState, TaskSpec
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import PODS
 
-from ..arrays import Ints
+from ..arrays import Bools, Ints
+from ..devices.nvidia import pick
 from ..policy import Policy
 from ..seating import allocate
 from ..state import Columns, Journal
 from ..task import Task, Tasks
+from ..topology.cover import Parts, select
 from ..view import Views
 from .trace_jobs import Outcome, Sample, Topology, Totals, TraceJob, checked
 from .trace_turns import Turns
@@ -234,18 +237,20 @@ class TraceSimulation:
         return self._tasks.of(TaskSpec(name="worker", requests={PODS: 1, GPU: cards}, pods=(), cards=CardRequest(cards)))
 
     def _start(self, run: _Run) -> None:
-        before = self._free.copy() if self._leaf is not None and run.pods > 1 else None
-        journal = Journal(self._columns)
-        seats = allocate(self._columns, self._views, self._policy, journal=journal, task=run.task, pods=run.pods)
-        if len(seats) != run.pods:
-            raise Bug(f"job {run.job.name}: {len(seats)} of {run.pods} pods have a place where all fit")
-        run.journal = journal
-        run.rows = np.array([row for row, _ in seats], dtype=np.int64)
+        run.journal = Journal(self._columns)
+        if self._leaf is not None and run.pods > 1:
+            rows, counts = self._close_together(run, self._leaf)
+            run.journal.book(pick(self._columns, rows, counts, run.task))
+            run.rows = rows.repeat(counts)
+            self._measure(run, self._leaf)
+        else:
+            seats = allocate(self._columns, self._views, self._policy, journal=run.journal, task=run.task, pods=run.pods)
+            if len(seats) != run.pods:
+                raise Bug(f"job {run.job.name}: {len(seats)} of {run.pods} pods have a place where all fit")
+            run.rows = np.array([row for row, _ in seats], dtype=np.int64)
         np.subtract.at(self._free, run.rows, run.each)
         for row in run.rows.tolist():
             self._on[row][run.index] = self._on[row].get(run.index, 0) + run.each
-        if before is not None:
-            self._measure(run, before)
         run.longest_s = max(run.longest_s, self._now - run.waiting_since)
         run.version += 1
         run.started, run.settled = self._now, False
@@ -256,6 +261,19 @@ class TraceSimulation:
         if self._turns.levels:
             self._event(self._now + self._turns.minimum_run_s, _SETTLED, run.index, run.version)
             self._rise(run, run.held_s)
+
+    def _close_together(self, run: _Run, leaf: Ints) -> tuple[Ints, Ints]:
+        """Rows, and pods on each: in the fewest leaves that hold the gang now, and in each of them on the fewest nodes."""
+        room = self._free // run.each
+        untouched = np.bincount(leaf, weights=self._free < self._size) == 0
+        chosen = _fewest(np.bincount(leaf, weights=room).astype(np.int64), untouched, run.pods)
+        rows, counts = [], []
+        for which, pods in zip(*chosen, strict=True):
+            here = np.flatnonzero(leaf == which)
+            nodes, took = _fewest(room[here], self._free[here] == self._size[here], int(pods))
+            rows.append(here[nodes])
+            counts.append(took)
+        return np.concatenate(rows), np.concatenate(counts)
 
     def _rise(self, run: _Run, held_s: float) -> None:
         """The event of its next level, from having held cards for `held_s`."""
@@ -296,18 +314,12 @@ class TraceSimulation:
 
     # Measures.
 
-    def _measure(self, run: _Run, free: Ints) -> None:
-        assert self._leaf is not None
+    def _measure(self, run: _Run, leaf: Ints) -> None:
         used, possible, empty = self._leaves
-        used.append(len(np.unique(self._leaf[run.rows])))
-        possible.append(self._fewest(free // run.each, run.pods))
-        empty.append(self._fewest(self._size // run.each, run.pods))
-
-    def _fewest(self, room: Ints, pods: int) -> int:
-        """Leaves that it takes for so many pods, with so much room on each row."""
-        assert self._leaf is not None
-        by_leaf = np.sort(np.bincount(self._leaf, weights=room))[::-1]
-        return int(np.searchsorted(np.cumsum(by_leaf), pods)) + 1
+        used.append(len(np.unique(leaf[run.rows])))
+        for known, cards in ((possible, self._free), (empty, self._size)):
+            by_leaf = np.sort(np.bincount(leaf, weights=cards // run.each))[::-1]
+            known.append(int(np.searchsorted(np.cumsum(by_leaf), run.pods)) + 1)
 
     def _outcome(self, samples: tuple[Sample, ...]) -> Outcome:
         runs = self._runs
@@ -331,3 +343,12 @@ def _harm(run: _Run, cards: int, lacking: int) -> tuple[bool, bool, int, int]:
     """Orders victims that have so many cards on a node which lacks some: no gang, one that alone is enough, and the smallest of these."""
     enough = cards >= lacking
     return run.pods > 1, not enough, cards if enough else -cards, -run.level
+
+
+def _fewest(room: Ints, whole: Bools, pods: int) -> tuple[Ints, Ints]:
+    """As few parts as hold so many pods, as the engine chooses them for gangs, and pods in each."""
+    nothing = np.zeros(len(room), dtype=np.bool_)
+    chosen = select(Parts(room=room, whole=whole, taken=nothing, weight=room, liking=np.zeros(len(room))), pods)
+    if chosen is None:
+        raise Bug(f"{pods} pods have no place where all fit")
+    return chosen
