@@ -7,6 +7,7 @@ number of leaves is the least only where it reaches the bound of a single kind.
 
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,10 +24,19 @@ if TYPE_CHECKING:
     from ..session.session import Session
 
 
+class Taste(Enum):
+    """Which of the nodes that are equal to a kind are liked."""
+
+    POLICY = auto()
+    TIGHT = auto()  #: where least is left over
+    ROOMY = auto()  #: where most is left over
+
+
 class Mixtures:
     """On one session."""
 
     def __init__(self, session: "Session", seats: Seats) -> None:
+        self._session = session
         self._tree = session.tree
         self._seats = seats
 
@@ -34,27 +44,24 @@ class Mixtures:
         """All members of all kinds inside the domain, or nothing."""
         mark = statement.mark()
         rooms, taken = self._leaves(kinds, domain, when)
-        if not self._all(statement, kinds, domain, aim, when=when):
-            statement.rollback(mark)
+        if not self._anyhow(statement, kinds, domain, aim, when=when):
             return False
         used = self._used(kinds, taken)
         needs = [fewest(room, taken, len(kind)) for room, kind in zip(rooms, kinds, strict=True)]
         least = max(need for need in needs if need is not None)
+        if used <= least:
+            return True
         order = np.argsort(-_shares(rooms, [len(kind) for kind in kinds]), kind="stable")
         order = order[~taken[order]]
-        leaves = self._tree.leaves()
         for count in range(least, used):
             statement.rollback(mark)
             within = taken.copy()
             within[order[:count]] = True
-            if self._all(statement, kinds, domain, aim, when=when, within=within[leaves]):
+            if self._anyhow(statement, kinds, domain, aim, when=when, within=within[self._tree.leaves()]):
                 return True
-        if used > least:
-            statement.rollback(mark)
-            return self._all(statement, kinds, domain, aim, when=when)
-        return True
+        return self._anyhow(statement, kinds, domain, aim, when=when)
 
-    def _all(
+    def _anyhow(
         self,
         statement: Statement,
         kinds: Sequence[list[Member]],
@@ -64,10 +71,36 @@ class Mixtures:
         when: When,
         within: Bools | None = None,
     ) -> bool:
+        """By one taste in nodes or another: which of the nodes that are equal to one kind it takes, decides whether the next kind fits."""
+        mark = statement.mark()
+        for taste in Taste:
+            if self._all(statement, kinds, domain, aim, when=when, within=within, taste=taste):
+                return True
+            statement.rollback(mark)
+        return False
+
+    def _all(
+        self,
+        statement: Statement,
+        kinds: Sequence[list[Member]],
+        domain: int,
+        aim: Aim,
+        *,
+        when: When,
+        within: Bools | None,
+        taste: Taste,
+    ) -> bool:
+        columns = self._session.columns
         for members in kinds:
             ground = self._seats.ground(members[0], members[0].gang, when)
-            if within is not None:
-                ground = replace(ground, room=np.where(within, ground.room, 0))
+            room = ground.room if within is None else np.where(within, ground.room, 0)
+            liking = ground.liking
+            if taste is not Taste.POLICY:
+                used = columns.used - columns.leaving if when is not When.NOW else columns.used
+                asked = np.flatnonzero(members[0].request > 0)
+                left = (columns.allocatable[asked] - used[asked])[:, : columns.size] / members[0].request[asked, None]
+                liking = left.sum(axis=0) * (1 if taste is Taste.ROOMY else -1)
+            ground = replace(ground, room=room, liking=liking)
             counts = spread(self._tree, ground, domain, len(members), aim.levels, by_liking=not aim.tight)
             if counts is None or not self._seats.take(statement, members, counts, when):
                 return False
