@@ -117,8 +117,8 @@ def _queue(draw: st.DrawFn, name: str, *, walls: bool, weighted: bool) -> QueueI
     queue.deserved = {GPU: draw(amount)}
     if walls:
         queue.guarantee = {GPU: draw(st.integers(0, 2))}
-    if walls and draw(st.booleans()):
-        queue.capability = {GPU: draw(amount)}
+        if draw(st.booleans()):
+            queue.capability = {GPU: draw(st.integers(2, 6))}
     queue.reclaimable = draw(st.integers(0, 5)) > 0
     if weighted:
         queue.annotations = {OVER_QUOTA_WEIGHT: str(draw(st.integers(0, 3)))}
@@ -132,6 +132,8 @@ CONFS = {
     "taking first": conf_of("capacity", actions="enqueue, preempt, reclaim, allocate, backfill"),
 }
 every_conf = pytest.mark.parametrize("policy", sorted(CONFS))
+CONFS["moving"] = conf_of("capacity", actions="enqueue, allocate, consolidate, reclaim, preempt")
+every_conf_and_moves = pytest.mark.parametrize("policy", sorted(CONFS))
 
 
 def run(world: World, policy: str) -> Report:
@@ -142,7 +144,7 @@ def held(gang: Gang) -> int:
     return sum(member.status in HOLDING for member in gang.members)
 
 
-@every_conf
+@every_conf_and_moves
 @settings(max_examples=30, deadline=None)
 @given(world=worlds())
 def test_no_node_and_no_card_is_given_away_twice(policy: str, world: World) -> None:
@@ -162,7 +164,7 @@ def test_no_node_and_no_card_is_given_away_twice(policy: str, world: World) -> N
             assert len(cards) == len(set(cards))
 
 
-@every_conf
+@every_conf_and_moves
 @settings(max_examples=30, deadline=None)
 @given(world=worlds())
 def test_gangs_start_whole_and_are_never_left_in_pieces(policy: str, world: World) -> None:
@@ -180,7 +182,7 @@ def test_gangs_start_whole_and_are_never_left_in_pieces(policy: str, world: Worl
             assert left == 0 or here + promised >= gang.min_member
 
 
-@every_conf
+@every_conf_and_moves
 @settings(max_examples=40, deadline=None)
 @given(world=worlds())
 def test_nobody_leaves_but_for_a_gang_that_then_has_all_it_needs(policy: str, world: World) -> None:
@@ -234,8 +236,9 @@ def test_reclaim_leaves_every_queue_its_guarantee(policy: str, world: World) -> 
     report = run(world, policy)
     reclaimed = {eviction.member.gang.queue for eviction in report.evictions if eviction.reason == "Reclaimed"}
     cards: dict[QueueName, int] = defaultdict(int)
+    own = {id(eviction.member) for eviction in report.evictions if eviction.reason == "Preempted"}
     for member in world.members:
-        if member.status in HOLDING or member.status is Status.PIPELINED:
+        if member.status in HOLDING or id(member) in own:
             cards[member.gang.queue] += member.task.requests.get(GPU, 0)
     for queue in world.cluster.queues:
         if queue.name in reclaimed:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 from ..session.session import Session
-from . import allocate, backfill, enqueue, gangpreempt, gangreclaim, preempt, reclaim, shuffle
+from . import allocate, backfill, consolidate, enqueue, gangpreempt, gangreclaim, preempt, reclaim, shuffle
 
 Action: TypeAlias = Callable[[Session], None]
 
@@ -17,6 +17,7 @@ ACTIONS: Mapping[str, Action] = {
     "shuffle": shuffle.run,
     "gangpreempt": gangpreempt.run,
     "gangreclaim": gangreclaim.run,
+    "consolidate": consolidate.run,
 }
 
 

@@ -42,14 +42,14 @@ class Pdb:
         return self.preemptable(claimant, candidates)
 
     def placed(self, member: Member, row: int) -> None:  # noqa: ARG002
-        """Also told when an eviction is taken back."""
-        if id(member) in self._gone:
+        """Also told when an eviction is taken back, and when who leaves is promised another place: that gives no budget back."""
+        if id(member) in self._gone and member.status is not Status.PIPELINED:
             self._gone.discard(id(member))
             self._count(member, 1)
 
     def displaced(self, member: Member, row: int) -> None:  # noqa: ARG002
         """Also told when a placement of this session is taken back: that costs no budget."""
-        if member.status is Status.RELEASING:
+        if member.status is Status.RELEASING and id(member) not in self._gone:
             self._gone.add(id(member))
             self._count(member, -1)
 

@@ -40,10 +40,12 @@ class Claims:
     """One action's claims on one pool. A gang that is equal to one that got nothing is not searched for again: no claim of the action can have made
     it easier."""
 
-    def __init__(self, session: "Session", pool: Pool, *, reason: str) -> None:
+    def __init__(self, session: "Session", pool: Pool, *, reason: str, moves: int | None = None) -> None:
+        """moves: whoever leaves is to get another place, at most so many for one gang (`Search`)."""
         self._session = session
         self._pool = pool
         self._reason = reason
+        self._moves = moves
         self._hopeless: set[object] = set()
 
     def serve(
@@ -66,7 +68,9 @@ class Claims:
         if key in self._hopeless or not members:
             return False
         statement = session.statement()
-        search = Search(session, statement, gang, self._pool, eligible=eligible, legal=legal, reason=self._reason)
+        search = Search(
+            session, statement, gang, self._pool, eligible=eligible, legal=legal, reason=self._reason, moves=self._moves
+        )
         left, served_all = len(members), True
         for member in members:
             if not session.starving(gang):

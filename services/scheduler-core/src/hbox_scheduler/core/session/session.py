@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import NodeName, QueueName, Resources
+from hbox_common.model import CardSlice, NodeName, QueueName, Resources
 from hbox_common.model.resources import PODS
 
 from ..arrays import Bools, Floats, Ints
@@ -41,6 +41,7 @@ class Eviction:
     row: int
     claimant: Gang | None
     reason: str
+    slices: tuple[CardSlice, ...] = ()  #: the cards that it leaves
 
 
 @dataclass(slots=True)
@@ -60,7 +61,7 @@ class Outcome:
                 case Kind.PIPELINE:
                     self.nominations.append(done.member)
                 case Kind.EVICT:
-                    self.evictions.append(Eviction(done.member, done.row, done.claimant, done.reason))
+                    self.evictions.append(Eviction(done.member, done.row, done.claimant, done.reason, done.slices))
 
 
 class Session:
@@ -155,7 +156,7 @@ class Session:
         for hook in self._placed:
             hook(member, row)
 
-    def placed_all(self, members: Iterable[Member]) -> None:
+    def placed_all(self, members: Sequence[Member]) -> None:
         """As `placed`, where each of them is now."""
         if self._placed:
             for member in members:
@@ -319,6 +320,20 @@ class Session:
 
     def reclaimable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
         return self._victims("reclaimable", candidates, claimant)
+
+    def movable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
+        """Of candidates those that no guard protects from leaving, if they get other places: their gangs are not broken then."""
+        left = list(candidates)
+        for tier in self._of("preemptable"):
+            for plugin, hook in tier:
+                if (
+                    left
+                    and getattr(plugin, "guards", False)
+                    and plugin.name != "gang"
+                    and (answer := hook(claimant, left)) is not None
+                ):
+                    left = answer
+        return left
 
     def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:
         return self._victims("evictable", candidates, claimant, reclaim=reclaim)

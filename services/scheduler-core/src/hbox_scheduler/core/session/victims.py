@@ -24,6 +24,7 @@ from ..explain.labels import Label
 from .nouns import EVICTABLE, Gang, Member, QueueInfo
 from .placing import Placing
 from .pool import Pool
+from .statement import Kind as Done
 from .statement import Statement
 
 if TYPE_CHECKING:
@@ -70,9 +71,19 @@ class Search:
     """One gang's search on one statement. What a member gets stays in the statement; what did not work out left no trace."""
 
     def __init__(
-        self, session: "Session", statement: Statement, gang: Gang, pool: Pool, *, eligible: Bools, legal: Legal, reason: str
+        self,
+        session: "Session",
+        statement: Statement,
+        gang: Gang,
+        pool: Pool,
+        *,
+        eligible: Bools,
+        legal: Legal,
+        reason: str,
+        moves: int | None = None,
     ) -> None:
-        """eligible: `[V]`, members of the pool that may be looked at, of those that are still there."""
+        """eligible: `[V]`, members of the pool that may be looked at, of those that are still there. moves: whoever leaves has to get another place,
+        and no more than so many may have to; None = they need not."""
         self._session = session
         self._statement = statement
         self._gang = gang
@@ -81,6 +92,7 @@ class Search:
         self._eligible = eligible & pool.standing
         self._legal = legal
         self._reason = reason
+        self._moves = moves
         self._placing = Placing(session)
         self._kinds: dict[object, Kind] = {}
         self._order: list[int] = []
@@ -281,13 +293,19 @@ class Search:
         if units is not None:
             self._evict_all(units)
             if (slices := self._fits(member, kind, row)) is not None:
-                return self._place(member, row, slices)
+                self._place(member, row, slices)
+                if self._resettled(mark):
+                    return True
             self._undo(mark)
         bundles = self._one_by_one(member, kind, row, members)
         if bundles is None:
             self._undo(mark)
             return False
-        return self._place(member, row, self._spare(member, kind, row, mark, bundles))
+        self._place(member, row, self._spare(member, kind, row, mark, bundles))
+        if self._resettled(mark):
+            return True
+        self._undo(mark)
+        return False
 
     def _few(self, member: Member, members: Sequence[Member], lacking: dict[int, int]) -> list[Member] | None:
         """The first members that free what is lacking, none of them in vain, if all of them may go; None = it is not as simple as that."""
@@ -387,6 +405,28 @@ class Search:
             return None
         return slices
 
-    def _place(self, member: Member, row: int, slices: tuple[CardSlice, ...]) -> bool:
+    def _place(self, member: Member, row: int, slices: tuple[CardSlice, ...]) -> None:
+        self._statement.pipeline(member, row, slices)
+
+    def _resettled(self, mark: int) -> bool:
+        """Whether those who left since the mark have other places, where they have to; the largest choose first."""
+        if self._moves is None:
+            return True
+        gone = [done.member for done in self._statement.operations[mark:] if done.kind is Done.EVICT]
+        if sum(done.kind is Done.EVICT for done in self._statement.operations) > self._moves:
+            return False
+        gone.sort(key=lambda member: (-sum(units for _, units in self._session.asking.of(member)), member.uid))
+        return all(self._resettle(member) for member in gone)
+
+    def _resettle(self, member: Member) -> bool:
+        books = self._session.columns.future()
+        places = self._placing.allowed(member, books) & self._placing.fits(member, books)
+        if not places.any():
+            return False
+        row = self._placing.best(member, places, books)
+        slices = self._placing.future_cards(member, row)
+        if slices is None:
+            return False
+        self._touched.add(row)
         self._statement.pipeline(member, row, slices)
         return True

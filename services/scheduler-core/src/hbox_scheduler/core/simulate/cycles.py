@@ -177,6 +177,9 @@ def _move_on(session: Session, plan: Plan) -> None:
     columns = session.columns
     bound = set(map(id, session.outcome.bindings))
     evicted = {id(eviction.member) for eviction in session.outcome.evictions}
+    moved = {
+        id(eviction.member): eviction for eviction in session.outcome.evictions if eviction.member.status is Status.PIPELINED
+    }
     for gang in session.gangs:
         for member in gang.members:
             match member.status:
@@ -189,8 +192,13 @@ def _move_on(session: Session, plan: Plan) -> None:
                     _reset(member)
                 case Status.PIPELINED:
                     columns.depart(member.row, member.task.requests, member.slices)
+                    if (left := moved.get(id(member))) is not None:
+                        columns.book(left.row, member.task.requests, left.slices, -1)
+                        columns.depart(left.row, member.task.requests, left.slices, -1)
                     member.nominated = session.node(member.row)
                     _reset(member)
+                    if left is not None and not plan.requeue_evicted:
+                        member.status = Status.FAILED
                 case Status.RELEASING:
                     if member.row >= 0:
                         columns.book(member.row, member.task.requests, member.slices, -1)
