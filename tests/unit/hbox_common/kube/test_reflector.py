@@ -171,6 +171,15 @@ def test_a_server_that_always_answers_410_is_not_asked_in_a_hot_loop(watching: R
     assert watching.step(Tick()) == [List("")]
 
 
+def test_a_server_that_comes_back_without_its_history_is_listed_at_once(watching: Reflector[Pod]) -> None:
+    for _ in range(10):
+        slept(watching.step(Failed("connection refused")))
+        watching.step(Tick())
+    assert watching.step(Expired()) == [List("")]
+    assert watching.step(page(rv=30))[-1] == Watch("30")
+    assert slept(watching.step(Expired())) <= 1.6
+
+
 def test_a_failed_page_is_asked_for_again_with_its_token(reflector: Reflector[Pod]) -> None:
     reflector.start()
     reflector.step(page(pod("a", 5), rv=10, more="next"))

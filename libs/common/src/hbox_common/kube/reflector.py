@@ -198,6 +198,7 @@ class Reflector(Generic[T]):
         self._list_version = ""
         self._synced = False
         self._backoff = Backoff(rng)
+        self._expired = False  #: since there was progress
         self._refusals = 0
         self._watch_from = ""
         self._doing: List | Watch = List("0")  # what to do again after a sleep
@@ -219,6 +220,9 @@ class Reflector(Generic[T]):
                 return self._on_stream_end(lasted_s)
             case Expired():
                 self.last_error = "the server has forgotten our resourceVersion (410)"
+                if not self._expired:  # it answers, be it after an outage: how long that was says nothing about how it is now
+                    self._expired = True
+                    self._backoff.reset()
                 return self._list_anew()
             case Failed():
                 return self._on_failed(event)
@@ -336,6 +340,7 @@ class Reflector(Generic[T]):
 
     def _progress(self) -> None:
         self._backoff.reset()
+        self._expired = False
         self._refusals = 0
         self.last_error = ""
 
