@@ -106,3 +106,18 @@ def test_gangs_that_cannot_be_apart_start_nowhere() -> None:
     submit(simulation, "web", APART, pods=3)
     settle(simulation)
     assert not where(simulation)
+
+
+def test_a_newcomer_that_reads_jobs_before_claims_knows_who_is_there() -> None:
+    """As after a restart: the snapshot of jobs and neighbours comes first, the claims of those bound behind it."""
+    first = world(2)
+    submit(first, "a", APART)
+    settle(first)
+    again = world(2)
+    again.scheduler.on_neighbours([Neighbour(PodUid(f"{name}-0"), "default", {"app": "web"}, APART) for name in "abc"])
+    waiting = [job(name, created_at=9.0) for name in "bc"]
+    again.scheduler.on_jobs_snapshot(waiting, since=again.scheduler.mark())
+    again.claims.update(first.claims)
+    again._tell(list(first.claims.values()))  # noqa: SLF001  # what the ledger says to a newcomer
+    settle(again)
+    assert len(set(where(again).values())) == len(where(again)) == 2

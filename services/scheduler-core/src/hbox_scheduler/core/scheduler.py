@@ -175,7 +175,6 @@ class Scheduler:
         for entry in [e for e in self._entries.values() if e.touched <= since and e.job.id not in named]:
             self._forget(entry)
         self.on_jobs(jobs)
-        self._forget_neighbours()
 
     def on_neighbours(self, neighbours: Iterable[Neighbour]) -> None:
         """Pods that have to do with others, as they are now. To be told before the jobs that they are of."""

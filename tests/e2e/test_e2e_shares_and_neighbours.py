@@ -1,0 +1,137 @@
+"""Through all services: a queue gets its share back from one that borrowed it, and pods that want to be apart are."""
+
+import asyncio
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hbox_common.kube import NODES, PODS, QUEUES, KubeClient
+
+from .platform_world import Up, up
+from .traced_jobs import node
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+SPACE, CARDS = "default", 16
+HOST = "kubernetes.io/hostname"
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """Two nodes of eight cards; queues a and b that deserve eight each."""
+    state = tmp_path_factory.mktemp("shares") / "state"
+    with up(state) as running:
+        asyncio.run(_furnish(state / "kubeconfig"))
+        yield running
+
+
+async def _furnish(kubeconfig: Path) -> None:
+    async with KubeClient.connect(str(kubeconfig), user_agent="test") as client:
+        for name in ("n0", "n1"):
+            await client.json("POST", NODES.path(), body=node(name))
+        for name in ("a", "b"):
+            queue = {
+                "metadata": {"name": name},
+                "spec": {"weight": 1, "reclaimable": True, "deserved": {"nvidia.com/gpu": "8"}},
+            }
+            await client.json(
+                "POST", QUEUES.path(), body={"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", **queue}
+            )
+
+
+@pytest.fixture
+async def client(small: Up) -> AsyncIterator[KubeClient]:
+    async with KubeClient.connect(str(small.state / "kubeconfig"), user_agent="test") as client:
+        yield client
+
+
+def pod(name: str, *, queue: str = "", cards: int = 0, affinity: dict[str, Any] | None = None) -> dict[str, Any]:
+    notes = {"scheduling.volcano.sh/queue-name": queue} if queue else {}
+    limits = {"nvidia.com/gpu": str(cards)} if cards else {}
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": limits}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": notes, "labels": {"app": name.partition("-")[0]}},
+        "spec": {
+            "schedulerName": "hbox",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [container],
+            "affinity": affinity or {},
+        },
+    }
+
+
+async def create(client: KubeClient, *pods: dict[str, Any]) -> None:
+    for one in pods:
+        await client.json("POST", PODS.path(SPACE), body=one)
+
+
+async def placed(client: KubeClient, prefix: str) -> dict[str, str]:
+    """Node of each pod that has one and is not leaving, by name."""
+    listed = await client.json("GET", PODS.path(SPACE))
+    return {
+        one["metadata"]["name"]: one["spec"]["nodeName"]
+        for one in listed["items"]
+        if one["metadata"]["name"].startswith(prefix)
+        and one["spec"].get("nodeName")
+        and "deletionTimestamp" not in one["metadata"]
+    }
+
+
+async def until(condition: Callable[[], Awaitable[bool]], what: str, timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not await condition():
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s:g} s"
+        await asyncio.sleep(0.1)
+
+
+async def test_a_queue_gets_what_it_deserves_back_and_the_borrower_keeps_its_own(client: KubeClient) -> None:
+    """b fills all 16 cards, then a asks for 12: it gets 8, and b keeps 8."""
+    await create(client, *(pod(f"b-{i}", queue="b", cards=1) for i in range(CARDS)))
+
+    async def full() -> bool:
+        return len(await placed(client, "b-")) == CARDS
+
+    await until(full, "b on all cards")
+    await create(client, *(pod(f"a-{i}", queue="a", cards=1) for i in range(12)))
+
+    async def shared() -> bool:
+        return (len(await placed(client, "a-")), len(await placed(client, "b-"))) == (8, 8)
+
+    await until(shared, "half and half")
+    await asyncio.sleep(2.0)  # that it stays so: nobody is taken from any more
+    assert (len(await placed(client, "a-")), len(await placed(client, "b-"))) == (8, 8)
+
+
+async def test_pods_that_want_to_be_apart_are_also_for_a_scheduler_that_has_just_started(client: KubeClient, small: Up) -> None:
+    term = {"labelSelector": {"matchLabels": {"app": "shy"}}, "topologyKey": HOST}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    await create(client, pod("shy-0", affinity=apart))
+
+    async def one() -> bool:
+        return len(await placed(client, "shy-")) == 1
+
+    await until(one, "the first")
+    os.kill(small.pids()["scheduler-core"], signal.SIGKILL)
+    await create(client, pod("shy-1", affinity=apart), pod("shy-2", affinity=apart))
+
+    async def two() -> bool:
+        return len(await placed(client, "shy-")) >= 2
+
+    await until(two, "the second")
+
+    async def told() -> bool:
+        listed = await client.json("GET", PODS.path(SPACE))
+        waiting = [p for p in listed["items"] if p["metadata"]["name"].startswith("shy-") and not p["spec"].get("nodeName")]
+        messages = [c.get("message", "") for p in waiting for c in p.get("status", {}).get("conditions", ())]
+        return len(waiting) == 1 and any("2 PodAntiAffinityMismatch" in message for message in messages)
+
+    await until(told, "the third is told why it waits")
+    assert Counter((await placed(client, "shy-")).values()) == {"n0": 1, "n1": 1}
