@@ -63,8 +63,9 @@ class Domains:
             return
         for sub_gang in sorted(sheet.pending, key=session.sub_gang_key):
             if members := sheet.pending[sub_gang]:
-                short = sub_gang.size - there(sub_gang) if sub_gang.policy is not None else 1
-                yield {sub_gang: members[: max(short, 1)]}
+                short = max(sub_gang.size - there(sub_gang), 1) if sub_gang.policy is not None else 1
+                if short <= len(members):
+                    yield {sub_gang: members[:short]}
 
     def place_in(self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]], domain: int, when: When) -> bool:
         """All of these members inside one domain, by the wishes of their gang, or nothing."""

@@ -7,6 +7,7 @@ domain by how near to it they are; nodes of all other pods by how full their dom
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -50,6 +51,7 @@ class NetworkTopology:
     def open(self, session: "Session") -> None:
         self._session = session
         self._tree: Tree = session.tree
+        self._sizes: dict[int, Ints] = {}
 
     # Domains.
 
@@ -134,7 +136,7 @@ class NetworkTopology:
             column = columns.resources.get(name)
             if column is None or not need[column]:
                 continue
-            sizes = tree.sums(columns.allocatable[column, : tree.rows])
+            sizes = self._sizes_of(column)
             used = tree.sums(columns.used[column, : tree.rows]) + need[column]
             fits &= used <= sizes
             total += weight * used / np.maximum(sizes, 1)
@@ -178,15 +180,29 @@ class NetworkTopology:
 
         A node that is in no domain of a tier counts as full there: pods without a wish rather go outside of the fabric.
         """
-        tree = self._tree
         packed = self._packed(member.request)
-        total = np.zeros(tree.rows, dtype=np.float64)
-        weights = 0.0
-        for tier in np.unique(tree.tiers).tolist():
-            weight = float(self._fading ** (tier - 1)) if self._fading or tier >= 1 else 1.0
-            there = np.ones(tree.rows, dtype=np.float64)
-            of_tier = tree.tiers[tree.in_domain] == tier
-            there[tree.of_row[of_tier]] = packed[tree.in_domain[of_tier]]
+        total = np.zeros(self._tree.rows, dtype=np.float64)
+        for weight, domains, rows in self._tiers:
+            there = np.ones(len(total), dtype=np.float64)
+            there[rows] = packed[domains]
             total += weight * there
-            weights += weight
-        return total / weights if weights else total
+        return total
+
+    @cached_property
+    def _tiers(self) -> list[tuple[float, Ints, Ints]]:
+        """Of each tier its weight (1 in all), and its memberships: domains, rows. Of a node in two domains of a tier the last counts."""
+        tree = self._tree
+        tiers = sorted(set(tree.tiers.tolist()))
+        weights = [float(self._fading ** (tier - 1)) if self._fading or tier >= 1 else 1.0 for tier in tiers]
+        whole = sum(weights) or 1.0
+        members = [np.flatnonzero(tree.tiers[tree.in_domain] == tier) for tier in tiers]
+        return [
+            (weight / whole, tree.in_domain[which], tree.of_row[which]) for weight, which in zip(weights, members, strict=True)
+        ]
+
+    def _sizes_of(self, column: int) -> Ints:
+        """`[D]`: what all nodes of each domain have of a resource; does not change while a session is on."""
+        found = self._sizes.get(column)
+        if found is None:
+            found = self._sizes[column] = self._tree.sums(self._session.columns.allocatable[column, : self._tree.rows])
+        return found
