@@ -35,6 +35,11 @@ class Shape:
     models: tuple[str, ...] = ()
 
 
+#: Room for the sum of what is free on a node's cards.
+_SMALL_BITS = 32
+_SMALL_MASK = (1 << _SMALL_BITS) - 1
+
+
 class Fragments:
     """F for one mix: popularity by shape (any positive weights), tabulated."""
 
@@ -46,6 +51,9 @@ class Fragments:
         self._percents: Ints = np.array(sorted({percent for _, percent in groups}), dtype=np.int64)
         self._cards: Ints = np.array([cards for cards, _ in groups], dtype=np.int64)
         self._percent_of: Ints = np.searchsorted(self._percents, [percent for _, percent in groups]).astype(np.int64)
+        # [percent free, U]: what one card adds to `tally`, both figures in one number.
+        free = np.arange(ALL + 1)[:, None]
+        self._of_card: Ints = np.where(free >= self._percents, 1 << _SMALL_BITS, free)
         self._cpu_steps: Ints = np.array(sorted({s.cpu_milli for s in asking}), dtype=np.int64)
         at_step: Floats = np.zeros((codes, len(self._cpu_steps) + 1, len(groups)), dtype=np.float64)
         for shape, p in asking.items():
@@ -60,14 +68,14 @@ class Fragments:
 
     def tally(self, free: Ints) -> tuple[Ints, Ints]:
         """`[n, U]` each: cards with at least u percent free, and the sum of what is free on the others."""
-        enough = free[:, :, None] >= self._percents
-        return enough.sum(axis=1), np.where(enough, 0, free[:, :, None]).sum(axis=1)
+        both = self._of_card[free].sum(axis=1)
+        return both >> _SMALL_BITS, both & _SMALL_MASK
 
     def expected(self, idle: Ints, enough: Ints, small: Ints, weights: Floats) -> Floats:
-        """F in cards, over any leading shape; `idle` is R in percent, `enough` and `small` as from `tally`."""
-        can_run = enough[..., self._percent_of] >= self._cards
-        lost = np.where(can_run, small[..., self._percent_of] - idle[..., None], 0)
-        return np.asarray((idle + (weights * lost).sum(axis=-1)) / ALL, dtype=np.float64)
+        """F in cards; `idle` `[n]` is R in percent, `enough` and `small` as from `tally`."""
+        can_run = enough[:, self._percent_of] >= self._cards
+        lost = (small[:, self._percent_of] - idle[:, None]) * can_run
+        return np.asarray((idle + np.einsum("ng,ng->n", weights, lost)) / ALL, dtype=np.float64)
 
 
 def expected_fragment(
