@@ -31,6 +31,43 @@ def test_a_hard_gang_waits_where_nothing_is_known_of_the_fabric() -> None:
     assert report.pending["ns/g-000"].message.startswith("TopologyUnknown")
 
 
+def test_the_words_none_best_effort_and_single_switch() -> None:
+    word = "hbox.io/network-topology"
+    fabric = Fabric(leaves(2, 2), above={"a": ["s0", "s1"]})
+    single = fabric.gang("single", 3, annotations={word: "singleSwitch"})
+    best = fabric.gang("best", 2, annotations={word: "bestEffort"})
+    wrong = fabric.gang("wrong", 1, annotations={word: "oneSwitch"})
+    report = fabric.run()
+    assert not placed(report, single)
+    assert len(fabric.leaves_used(placed(report, best))) == 1
+    assert not placed(report, wrong)
+    assert "allowed: none, bestEffort, singleSwitch" in report.pending["ns/wrong-000"].message
+    fabric = Fabric(leaves(2, 1))
+    free = fabric.gang("free", 2, wish=hard(1), annotations={word: "none"})
+    assert placed(fabric.run(), free).total() == 2
+
+
+def test_sub_groups_and_mixtures_that_do_not_fit_say_so() -> None:
+    fabric = Fabric(leaves(2, 2))
+    fabric.gang(
+        "g",
+        3,
+        wish=SOFT,
+        policies=[SubGangPolicy("three", labels=("three",), size=3, topology=hard(1))],
+        labels=[{"three": "x"}] * 3,
+    )
+    fabric.gang("mixed", 2, wish=hard(1), cores=[2, 1])
+    report = fabric.run()
+    assert report.pending["ns/g-000"].message.startswith(
+        "TopologyFull: 3 pods of sub-group three/x have to be in one domain of tier 1"
+    )
+    big = Fabric({"s0": {"n0": 2}, "s1": {"n1": 1}})
+    big.gang("mixed", 2, wish=hard(1), cores=[2, 1])
+    assert big.run().pending["ns/mixed-000"].message == (
+        "TopologyFull: 2 pods have to be in one domain of tier 1 or lower; none has room for all of them"
+    )
+
+
 def test_the_lowest_tier_that_holds_a_hard_gang_is_taken() -> None:
     fabric = Fabric(leaves(4, 2), above={"a": ["s0", "s1"], "b": ["s2", "s3"]})
     gang = fabric.gang("g", 3, wish=hard(2))

@@ -266,26 +266,38 @@ class Domains:
     def _explain(self, sheet: Worksheet) -> None:
         """Say so where it is the fabric that has no room, not the nodes."""
         session, gang, tree = self._session, sheet.gang, self._tree
-        aim = aim_of(tree, gang)
-        wanted = [member for members in needed(session, sheet).values() for member in members]
-        if aim is None or not aim.hard or not wanted or session.ready(gang):
+        wanted = needed(session, sheet)
+        if session.ready(gang) or not wanted:
             return
+        subjects: list[tuple[SubGang | None, list[Member]]] = [(None, [m for members in wanted.values() for m in members])]
+        subjects += [(sub_gang, members) for sub_gang, members in wanted.items() if sub_gang.policy is not None]
+        for sub_gang, members in subjects:
+            aim = aim_of(tree, gang, sub_gang)
+            if aim is not None and aim.hard and (why := self._lack(members, aim)):
+                whose = "" if sub_gang is None else f" of sub-group {sub_gang.name}"
+                session.outcome.verdicts[gang.id] = why.format(who=f"{len(members)} pods{whose}")
+                return
+
+    def _lack(self, members: list[Member], aim: Aim) -> str:
+        """Why no domain takes all of these members though all nodes together would; "" where that is not so, or not known."""
+        tree = self._tree
         if tree.root == 0:
-            session.outcome.verdicts[gang.id] = (
-                "TopologyUnknown: the gang has to be in one domain of the fabric, and there are no HyperNodes"
-            )
-            return
-        kinds = self._seats.kinds(wanted)
-        if len(kinds) != 1:
-            return
-        room = tree.sums(self._seats.ground(wanted[0], gang, When.NOW).room)
+            return "TopologyUnknown: {who} have to be in one domain of the fabric, and there are no HyperNodes"
+        rooms = [
+            (tree.sums(self._seats.ground(kind[0], kind[0].gang, When.NOW).room), len(kind))
+            for kind in self._seats.kinds(members)
+        ]
         allowed = np.flatnonzero(tree.tiers <= aim.ceiling)
-        if room[tree.root] >= len(wanted) and len(allowed):
-            best = int(allowed[room[allowed].argmax()])
-            session.outcome.verdicts[gang.id] = (
-                f"TopologyFull: {len(wanted)} pods have to be in one domain of tier {aim.ceiling} or lower; "
-                f"the best, {tree.names[best]}, has room for {room[best]}, all nodes together for {room[tree.root]}"
-            )
+        if any(room[tree.root] < count for room, count in rooms) or not len(allowed):
+            return ""
+        where = f"TopologyFull: {{who}} have to be in one domain of tier {aim.ceiling} or lower"
+        if len(rooms) > 1:
+            return f"{where}; none has room for all of them"
+        room, count = rooms[0]
+        best = int(allowed[room[allowed].argmax()])
+        if room[best] >= count:
+            return ""
+        return f"{where}; the best, {tree.names[best]}, has room for {room[best]}, all nodes together for {room[tree.root]}"
 
 
 def _flat(groups: Sequence[Sequence[int]]) -> list[int]:

@@ -15,7 +15,7 @@ import numpy as np
 from ..arrays import Bools, Floats, Ints
 from ..session.nouns import HOLDING, Gang, Member, Status, SubGang
 from ..state import Columns
-from ..topology.aims import aim_of, concerned
+from ..topology.aims import aim_of, concerned, problem_of
 from ..topology.tree import TOP, Tree
 from .arguments import Arguments
 
@@ -52,6 +52,9 @@ class NetworkTopology:
         self._session = session
         self._tree: Tree = session.tree
         self._sizes: dict[int, Ints] = {}
+
+    def valid(self, gang: Gang) -> str:
+        return problem_of(gang)
 
     # Domains.
 

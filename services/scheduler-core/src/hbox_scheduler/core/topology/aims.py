@@ -1,22 +1,32 @@
 """What a gang or a sub-gang wants of the topology, in terms of the tree that there is.
 
-Three dialects say it: Volcano's networkTopology (hard or soft, a highest tier by number or name), Kueue's annotations and KAI's annotations, both
-of which name a level by its node label. Where those come with a networkTopology that mirrors the level, its tiers count, and the annotation
-says how to choose inside.
+Four dialects say it: Volcano's networkTopology (hard or soft, a highest tier by number or name), HBox's annotation (`bestEffort` is soft, `singleSwitch`
+is hard at the lowest tier, `none` leaves the topology aside whatever else is said), Kueue's annotations and KAI's, both of which name a level by its
+node label. Where those come with a networkTopology that mirrors the level, its tiers count, and the annotation says how to choose inside.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from ..session.nouns import Gang, SubGang, TopologyMode, TopologyWish
 from .spread import Levels
 from .tree import Tree
 
+HBOX = "hbox.io/network-topology"
 KUEUE_REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 KUEUE_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
 KUEUE_UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
 KAI_REQUIRED = "kai.scheduler/topology-required-placement"
 KAI_PREFERRED = "kai.scheduler/topology-preferred-placement"
+
+
+class Word(StrEnum):
+    """What HBox's annotation may say."""
+
+    NONE = "none"
+    BEST_EFFORT = "bestEffort"
+    SINGLE_SWITCH = "singleSwitch"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +44,9 @@ class Aim:
 
 def concerned(gang: Gang) -> bool:
     """Whether the topology plays a part in where this gang goes."""
+    word = gang.annotations.get(HBOX)
+    if word is not None:
+        return word != Word.NONE
     return (
         gang.topology is not None
         or any(policy.topology is not None for policy in gang.sub_gang_policies)
@@ -44,9 +57,22 @@ def concerned(gang: Gang) -> bool:
     )
 
 
+def problem_of(gang: Gang) -> str:
+    """What is wrong with what a gang says of the topology, or ""."""
+    word = gang.annotations.get(HBOX)
+    if word is not None and word not in tuple(Word):
+        return f"TopologyInvalid: annotation {HBOX} is {word!r}; allowed: {', '.join(Word)}"
+    for wish in (gang.topology, *(policy.topology for policy in gang.sub_gang_policies)):
+        if wish is not None and wish.highest_tier is not None and wish.highest_tier_name:
+            return "TopologyInvalid: networkTopology has both highestTierAllowed and highestTierName; leave one of them out"
+    return ""
+
+
 def aim_of(tree: Tree, gang: Gang, sub_gang: SubGang | None = None) -> Aim | None:
     """None = anywhere. A soft sub-gang may go as far as its gang may (reference volcano §1)."""
     top = int(tree.tiers[tree.root])
+    if gang.annotations.get(HBOX) == Word.NONE:
+        return None
     if sub_gang is not None and sub_gang.policy is not None:
         wish = sub_gang.policy.topology
         if wish is None:
@@ -62,6 +88,11 @@ def aim_of(tree: Tree, gang: Gang, sub_gang: SubGang | None = None) -> Aim | Non
 
 def _gang_aim(tree: Tree, wish: TopologyWish | None, notes: Mapping[str, str]) -> Aim | None:
     top = int(tree.tiers[tree.root])
+    match notes.get(HBOX):
+        case Word.BEST_EFFORT:
+            return Aim(False, top, _lowest(tree), Levels.LEAVES)
+        case Word.SINGLE_SWITCH:
+            return Aim(True, _lowest(tree), _lowest(tree), Levels.LEAVES)
     required, preferred = notes.get(KUEUE_REQUIRED), notes.get(KUEUE_PREFERRED)
     kueue = required is not None or preferred is not None
     if wish is None:
