@@ -118,6 +118,25 @@ def test_a_newcomer_that_reads_jobs_before_claims_knows_who_is_there() -> None:
     waiting = [job(name, created_at=9.0) for name in "bc"]
     again.scheduler.on_jobs_snapshot(waiting, since=again.scheduler.mark())
     again.claims.update(first.claims)
-    again._tell(list(first.claims.values()))  # noqa: SLF001  # what the ledger says to a newcomer
+    again._tell(list(first.claims.values()))  # what the ledger says to a newcomer
     settle(again)
     assert len(set(where(again).values())) == len(where(again)) == 2
+
+
+def test_jobs_that_come_at_once_keep_apart_too() -> None:
+    simulation = world(2)
+    submit(simulation, "a", APART)
+    settle(simulation)
+    for name in ("b", "c"):
+        submit(simulation, name, APART)
+    settle(simulation)
+    assert sorted(where(simulation).values()) == ["n0", "n1"]
+
+
+def test_places_that_the_ledger_has_not_answered_count() -> None:
+    simulation = world(2)
+    for name in ("a", "b", "c"):
+        submit(simulation, name, APART)
+        simulation.now += 1.0
+        plans = simulation.scheduler.cycle(simulation.now).plans
+        assert len(plans) == (0 if name == "c" else 1)

@@ -161,7 +161,7 @@ class Takings:
                 vector = vectors[id(task)] = _vector(task, size)
             member = Member(
                 uid=booking.pod,
-                namespace=claim.namespace if claim is not None else "",
+                namespace=claim.namespace if claim is not None else neighbour.namespace if neighbour is not None else "",
                 name=claim.pod if claim is not None else booking.pod,
                 gang=gang,
                 role="",
