@@ -25,6 +25,8 @@ class Worksheet:
     def drop(self, members: Iterable[Member]) -> None:
         """They have been tried."""
         gone = set(map(id, members))
+        if len(gone) == sum(map(len, self.pending.values())):
+            self.pending.clear()
         for sub_gang, waiting in self.pending.items():
             self.pending[sub_gang] = [member for member in waiting if id(member) not in gone]
 
@@ -42,10 +44,13 @@ def needed(session: "Session", sheet: Worksheet) -> dict[SubGang, list[Member]]:
     """The members that would make the gang ready: minMember, the minimums of its roles, and as many whole sub-gangs as its policies ask for. Those
     served first come first. Empty where the pending ones are not enough."""
     gang = sheet.gang
-    order = sorted(sheet.pending, key=session.sub_gang_key)
+    order = sorted(sheet.pending, key=session.sub_gang_key) if len(sheet.pending) > 1 else list(sheet.pending)
     wanted: dict[SubGang, list[Member]] = {}
     chosen: set[int] = set()
     short = gang.min_member - gang.ready
+    if len(order) == 1 and not gang.sub_gang_policies and not gang.min_task_member:
+        members = sheet.pending[order[0]]
+        return {order[0]: members[:short]} if 0 < short <= len(members) else {}
 
     def take(sub_gang: SubGang, members: list[Member]) -> int:
         wanted.setdefault(sub_gang, []).extend(members)

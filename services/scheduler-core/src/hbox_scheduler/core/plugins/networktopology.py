@@ -79,13 +79,13 @@ class NetworkTopology:
     def _need(self, subject: Gang | SubGang) -> Ints | None:
         """`[R]`: the least that it needs, by its smallest members; None where it cannot be told."""
         size = subject.min_member if isinstance(subject, Gang) else subject.size
+        if _alike(subject.members):
+            first = subject.members[0]
+            return first.request * size if 0 < size <= len(subject.members) and not first.best_effort else None
         waiting = [member for member in subject.members if member.status is Status.PENDING and not member.best_effort]
         size -= sum(member.status is Status.PENDING for member in subject.members) - len(waiting)
         if size <= 0 or len(waiting) < size:
             return None
-        first = waiting[0].task
-        if all(member.task is first for member in waiting):
-            return waiting[0].request * size
         return np.asarray(np.sort(np.stack([member.request for member in waiting]), axis=0)[:size].sum(axis=0))
 
     def _could_hold(self, need: Ints, *, evict: bool) -> Bools:
@@ -125,6 +125,8 @@ class NetworkTopology:
 
     def _asked(self, members: Sequence[Member]) -> Ints:
         """`[R]`: what those who wait ask for in all."""
+        if _alike(members):
+            return members[0].request * len(members)
         counts = Counter(id(member.task) for member in members if member.status is Status.PENDING)
         requests = {id(member.task): member.request for member in members}
         return sum((count * requests[task] for task, count in counts.items()), self._session.zeros())
@@ -209,3 +211,11 @@ class NetworkTopology:
         if found is None:
             found = self._sizes[column] = self._tree.sums(self._session.columns.allocatable[column, : self._tree.rows])
         return found
+
+
+def _alike(members: Sequence[Member]) -> bool:
+    """Whether all of them wait, and ask for the same."""
+    if not members:
+        return False
+    task = members[0].task
+    return all(member.task is task and member.status is Status.PENDING for member in members)
