@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context
 from typing import TypeVar
 
 from hbox_common.errors import Unavailable
@@ -43,6 +43,10 @@ def spread(run: Callable[[Work], Answer], works: Sequence[Work], *, jobs: int) -
         raise Unavailable(
             "a simulating process was killed", hint="most likely memory ran out: try fewer at once with --jobs"
         ) from e
+    except BaseException:  # interrupted, or nobody wants the rest: what is half done is of no use
+        for child in active_children():
+            child.terminate()
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
 
