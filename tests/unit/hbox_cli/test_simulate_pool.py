@@ -14,7 +14,7 @@ def test_each_work_comes_back_with_its_answer() -> None:
 
 
 def test_what_a_run_raises_is_raised_here() -> None:
-    with pytest.raises(ValueError, match="math domain error|expected a nonnegative"):
+    with pytest.raises(ValueError, match=r"math domain error|expected a nonnegative"):
         list(spread(math.sqrt, [4.0, -1.0], jobs=2))
 
 
