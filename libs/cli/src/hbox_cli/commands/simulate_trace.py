@@ -8,7 +8,7 @@ import click
 from hbox_common.errors import InvalidRequest
 
 from ..context import Context, command_options
-from ..output import Column, duration, say
+from ..output import Column, Form, duration, say
 from .up import POLICIES
 
 #: Who goes first; see docs/guides/simulate.md.
@@ -115,6 +115,9 @@ def _show(ctx: Context, content: dict[str, Any]) -> None:
         ctx.output.document("TraceReport", content)
         return
     wholes = [{"name": name, **figures} for name, figures in content["policies"].items()]
+    if ctx.output.form is Form.NAME:
+        ctx.output.rows("Policy", wholes, [])
+        return
     print(
         f"{content['trace']}: {content['jobs']} jobs, {content['card_hours']} card hours, {content['nodes']} nodes, {content['cards']} cards"
     )
