@@ -8,12 +8,16 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hbox_common.model import NodeName
-from hbox_scheduler.core.session import HyperNode, SubGangPolicy
+from hbox_common.model import NodeName, QueueName
+from hbox_scheduler.core.actions.seats import Seats, When
+from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
+from hbox_scheduler.core.session import Cluster, HyperNode, QueueInfo, Session, SubGangPolicy
 from hbox_scheduler.core.topology.cover import Parts, fewest, select
+from hbox_scheduler.core.topology.spread import Levels, spread
 from hbox_scheduler.core.topology.tree import tree_of
 
-from ..unit.hbox_scheduler.fabric_world import SOFT, Fabric, hard, placed
+from ..unit.hbox_scheduler.fabric_world import CONF, SOFT, Fabric, hard, placed
 
 rooms = st.lists(st.integers(0, 5), min_size=1, max_size=6)
 
@@ -161,6 +165,41 @@ def test_nobody_is_evicted_in_vain_nor_by_equals(
     for other in fabric.gangs[:-1]:
         used.update(fabric.columns.names[m.row] for m in other.members if m.row >= 0 and id(m) not in gone)
     assert all(used[node] <= cores for nodes in leaves.values() for node, cores in nodes.items())
+
+
+@settings(max_examples=30, deadline=None)
+@given(leaf_shapes, st.integers(1, 6), st.integers(0, 6))
+def test_what_a_quota_cuts_off_is_taken_back_to_the_last_cell(shape: list[list[int]], pods: int, allowed: int) -> None:
+    fabric = Fabric(leaves_of(shape))
+    gang = fabric.gang("g", pods, wish=SOFT)
+    conf = parse_conf(CONF.format(actions="allocate"), plugins=list(PLUGINS))
+    session = Session(
+        columns=fabric.columns,
+        cluster=Cluster(fabric.gangs, [QueueInfo(QueueName("q"))], hypernodes=fabric.hypernodes),
+        conf=conf,
+        tiers=plugins_of(conf),
+    )
+    before = {name: getattr(fabric.columns, name).copy() for name in ("used", "leaving", "card_pods", "card_cores_used")}
+    asked = 0
+
+    def may(*_: object) -> bool:
+        nonlocal asked
+        asked += 1
+        return asked <= allowed
+
+    statement = session.statement()
+    seats = Seats(session, may=may)
+    ground = seats.ground(gang.members[0], gang, When.NOW)
+    counts = spread(session.tree, ground, session.tree.root, pods, Levels.LEAVES)
+    if counts is None:
+        return
+    assert seats.take(statement, gang.members, counts, When.NOW) == (allowed >= pods)
+    assert fabric.columns.used.sum() - before["used"].sum() == sum(
+        sum(member.task.requests.values()) for member in gang.members[: min(allowed, pods)]
+    )
+    statement.discard()
+    assert all((getattr(fabric.columns, name) == cells).all() for name, cells in before.items())
+    assert gang.ready == 0
 
 
 @given(

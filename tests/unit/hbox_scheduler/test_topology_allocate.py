@@ -163,6 +163,15 @@ def test_a_gang_gets_places_that_will_be_free_only_where_none_are_free_now() -> 
     assert sorted(report.nominations.values()) == ["n00", "n01"]
 
 
+def test_an_elastic_gang_that_waits_is_promised_no_more_than_its_minimum() -> None:
+    fabric = Fabric(leaves(1, 4))
+    old = fabric.gang("old", 4, on=["n00", "n01", "n02", "n03"])
+    for member in old.members:
+        member.status = Status.RELEASING
+    fabric.gang("g", 4, wish=hard(1), least=2)
+    assert len(fabric.run().nominations) == 2
+
+
 def test_nodes_in_no_hypernode_are_leaves_of_their_own() -> None:
     fabric = Fabric({"s0": {"n0": 2, "n1": 1}}, loose={"x": 3, "y": 1})
     gang = fabric.gang("g", 3, wish=SOFT)

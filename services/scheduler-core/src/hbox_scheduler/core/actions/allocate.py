@@ -6,6 +6,7 @@ its minimum can still be met.
 """
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..arrays import Bools
@@ -13,6 +14,7 @@ from ..session.nouns import Gang, GroupPhase, Member, SubGang
 from ..session.placing import Placing
 from ..session.statement import Statement
 from ..session.turns import Turns
+from ..topology.aims import concerned
 from .domains import Domains
 from .worksheet import Worksheet, worksheet_of
 
@@ -54,12 +56,15 @@ class Serving:
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._placing = Placing(session)
-        self._domains = Domains(session)
+
+    @cached_property
+    def _domains(self) -> Domains:
+        return Domains(self._session)
 
     def turn(self, sheet: Worksheet) -> bool:
         """One turn of a gang. Returns whether it got anything, so that another turn makes sense."""
         session, gang = self._session, sheet.gang
-        if self._domains.concern(gang):
+        if concerned(gang) and session.topological:
             return self._domains.turn(sheet)
         statement = session.statement()
         for sub_gang in sorted(sheet.pending, key=session.sub_gang_key):

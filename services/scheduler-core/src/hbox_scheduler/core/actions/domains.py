@@ -15,7 +15,7 @@ import numpy as np
 from ..arrays import Ints
 from ..session.nouns import HOLDING, Gang, Member, SubGang
 from ..session.statement import Statement
-from ..topology.aims import Aim, aim_of, concerned
+from ..topology.aims import Aim, aim_of
 from ..topology.choose import Survey, choose, ranked
 from ..topology.spread import Ground, Levels, spread
 from .mixtures import Mixtures
@@ -35,12 +35,11 @@ class Domains:
         self._seats = seats or Seats(session)
         self._mixtures = Mixtures(session, self._seats)
 
-    def concern(self, gang: Gang) -> bool:
-        return self._session.topological and concerned(gang)
-
     def turn(self, sheet: Worksheet) -> bool:
         """One turn of a gang. Returns whether it got anything, so that another turn makes sense."""
         session, gang = self._session, sheet.gang
+        if gang.waiting and session.pipelined(gang):
+            return False  # it has been promised all that it needs
         for wanted in self._servings(sheet):
             statement = session.statement()
             if self._as_promised(statement, gang, wanted) or self._attempt(statement, gang, wanted):
