@@ -229,9 +229,13 @@ class Shell:
             await asyncio.sleep(QUEUE_WINDOW_S)
 
     async def tick(self, conditions: Conditions) -> NoReturn:
+        connections = self._bus.connections
         while True:
             if self._bus.connected:
                 conditions.bus.ok()
+                if self._bus.connections != connections:  # what a full disk or a power cut took from the broker was told nobody
+                    connections = self._bus.connections
+                    self._compare.set()
             else:
                 conditions.bus.bad("NATS cannot be reached")
             try:

@@ -49,6 +49,11 @@ class Bus:
         """Whether there is a connection now."""
         return self._connection.connected.is_set()
 
+    @property
+    def connections(self) -> int:
+        """How many were made so far. A broker that was away may have lost the last that it said it had stored."""
+        return self._connection.epoch
+
     async def publish(
         self, event: Event, *keys: str, message_id: str | None = None, traceparent: str = "", timeout_s: float = 30.0
     ) -> None:
