@@ -207,8 +207,9 @@ async def _gangs(observer: Observer) -> None:
 async def _drained(observer: Observer, moment: float) -> list[str]:
     """Waits for all pods of before `moment`; those that still have no node, in words."""
     until = monotonic_s() + DECIDED_S
-    while (waiting := observer.waiting(made_before=moment)) and monotonic_s() < until:  # noqa: ASYNC110  as above
+    while (not observer.live or observer.waiting(made_before=moment)) and monotonic_s() < until:  # noqa: ASYNC110  as above
         await asyncio.sleep(0.05)
+    waiting = observer.waiting(made_before=moment)
     told = [
         f"pod {s.pod.name} waits for {monotonic_s() - s.made_at:.0f} s: {s.verdict or 'no verdict'}" for s in waiting[:TOLD]
     ]

@@ -57,6 +57,7 @@ class Observer:
     bindings: list[Binding] = field(default_factory=list)  #: in their order
     violations: list[str] = field(default_factory=list)
     changes: int = 0
+    live: bool = False  #: its watch is open: what it has not seen is not there
     _used: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     _on_card: dict[Card, dict[str, tuple[int, int]]] = field(default_factory=lambda: defaultdict(dict))
     _gangs: dict[str, int] = field(default_factory=dict)  #: least members, by namespace/name
@@ -80,6 +81,8 @@ class Observer:
                 await self._watch(client)
             except HBoxError:
                 await asyncio.sleep(AGAIN_S)
+            finally:
+                self.live = False
 
     async def _watch(self, client: KubeClient) -> None:
         listed = await client.json("GET", PODS.path())
@@ -88,6 +91,7 @@ class Observer:
         there = {raw["metadata"]["uid"] for raw in listed["items"]}
         for uid in [uid for uid in self.pods if uid not in there]:
             self.gone(uid)
+        self.live = True
         params = {"watch": "1", "resourceVersion": listed["metadata"]["resourceVersion"], "allowWatchBookmarks": "true"}
         async with client.stream(PODS.path(), params=params, inactivity_s=60.0) as batches:
             async for lines in batches:
