@@ -28,8 +28,11 @@ class Parts:
     liking: Floats  #: `[C]`: decides between equals
 
 
-def select(parts: Parts, need: int) -> tuple[Ints, Ints] | None:
-    """Parts, and how many pods each takes. None = they do not fit. What is taken already is filled first."""
+def select(parts: Parts, need: int, *, large: bool = False) -> tuple[Ints, Ints] | None:
+    """Parts, and how many pods each takes. None = they do not fit. What is taken already is filled first.
+
+    large: the largest parts, whatever fits better, and only the last one by fit. As many parts, but large ones have few parts themselves more often.
+    """
     chosen = _by_size(parts, np.flatnonzero(parts.taken & (parts.room > 0)))
     lacking = need - int(parts.room[chosen].sum())
     if lacking > 0:
@@ -39,7 +42,7 @@ def select(parts: Parts, need: int) -> tuple[Ints, Ints] | None:
         if not len(order) or reach[-1] < lacking:
             return None
         count = int(np.searchsorted(reach, lacking)) + 1
-        chosen = np.concatenate((chosen, _best_cover(parts, order, count, slack=int(reach[count - 1]) - lacking)))
+        chosen = np.concatenate((chosen, _best_cover(parts, order, count, slack=int(reach[count - 1]) - lacking, large=large)))
     room = parts.room[chosen]
     took = np.minimum(room, np.maximum(need - (np.cumsum(room) - room), 0))
     return chosen[took > 0], took[took > 0]
@@ -60,13 +63,13 @@ def _by_size(parts: Parts, which: Ints) -> Ints:
     return which[np.lexsort(keys)]
 
 
-def _best_cover(parts: Parts, order: Ints, count: int, *, slack: int) -> Ints:
+def _best_cover(parts: Parts, order: Ints, count: int, *, slack: int, large: bool) -> Ints:
     """Of the covers with `count` parts the best, its largest part first. `slack`: what the `count` largest have beyond the need."""
     rooms = parts.room[order]
     if slack == 0 or rooms[0] == rooms[-1]:
         return order[:count]
     top = int(rooms[:count].sum())
-    if len(order) * count * top <= _EXACT_CELLS:
+    if not large and len(order) * count * top <= _EXACT_CELLS:
         return _exact_cover(parts, order, count, top, top - slack)
     last = order[count - 1 :][rooms[count - 1 :] >= rooms[count - 1] - slack]
     keys = (-parts.liking[last], parts.weight[last], np.where(parts.whole[last], parts.room[last], 0))

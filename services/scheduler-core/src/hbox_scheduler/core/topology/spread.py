@@ -29,9 +29,12 @@ class Ground:
     liking: Floats  #: `[N]`: the policy's scores
 
 
-def spread(tree: Tree, ground: Ground, domain: int, need: int, levels: Levels, *, by_liking: bool = False) -> Ints | None:
+def spread(
+    tree: Tree, ground: Ground, domain: int, need: int, levels: Levels, *, by_liking: bool = False, large: bool = False
+) -> Ints | None:
     """`[N]`: pods for each node of the domain, `need` in all. None = they do not fit.
 
+    large: of the parts of each level the largest (`cover.select`).
     by_liking: a single pod goes to the node that the policy likes best, instead of the one with the least room.
     """
     rows = tree.nodes(domain)
@@ -41,14 +44,15 @@ def spread(tree: Tree, ground: Ground, domain: int, need: int, levels: Levels, *
         case Levels.LEAVES:
             rows = _narrowed(ground, tree.leaves()[rows], rows, need)
         case Levels.STEPS:
-            rows = _step_down(tree, ground, domain, rows, need)
+            rows = _step_down(tree, ground, domain, need, large=large)
         case Levels.NODES:
             pass
     return _over_nodes(ground, rows, need, by_liking=by_liking)
 
 
-def _step_down(tree: Tree, ground: Ground, domain: int, rows: Ints, need: int) -> Ints:
+def _step_down(tree: Tree, ground: Ground, domain: int, need: int, *, large: bool) -> Ints:
     """Of the parts of the domain the fewest, of all the parts of those the fewest, and so on down to the leaves."""
+    rows = tree.nodes(domain)
     inside = np.full(len(rows), domain, dtype=np.int64)
     domains = len(tree.names)
     while (open_ := inside < domains).any():
@@ -58,12 +62,12 @@ def _step_down(tree: Tree, ground: Ground, domain: int, rows: Ints, need: int) -
             parts[here] = tree.groups(one)[rows[here]]
         if (parts >= domains).all():
             break
-        kept = np.isin(rows, _narrowed(ground, parts, rows, need))
+        kept = np.isin(rows, _narrowed(ground, parts, rows, need, large=large))
         rows, inside = rows[kept], parts[kept]
     return rows
 
 
-def _narrowed(ground: Ground, groups: Ints, rows: Ints, need: int) -> Ints:
+def _narrowed(ground: Ground, groups: Ints, rows: Ints, need: int, *, large: bool = False) -> Ints:
     """The rows of those groups that take part. There must be room."""
     if not len(rows) or (groups == groups[0]).all():
         return rows
@@ -80,7 +84,7 @@ def _narrowed(ground: Ground, groups: Ints, rows: Ints, need: int) -> Ints:
         weight=sums(ground.weight),
         liking=np.zeros(len(room), dtype=np.float64),
     )
-    chosen = select(parts, need)
+    chosen = select(parts, need, large=large)
     assert chosen is not None, "more pods than room"
     return rows[np.isin(inverse, chosen[0])]
 
