@@ -31,7 +31,10 @@ def run(session: "Session") -> None:
         if name not in pools:
             pools[name] = Pool(session, queue=name)
             claims[name] = Claims(session, pools[name], reason=REASON)
-        others = np.array([member.gang is not gang for member in pools[name].members], dtype=np.bool_)
+        if session.has("priority", "preemptable"):
+            others = pools[name].priority < gang.priority
+        else:
+            others = np.array([member.gang is not gang for member in pools[name].members], dtype=np.bool_)
         claims[name].serve(gang, sorted(waiting(gang), key=session.member_key), eligible=others, legal=session.preemptable)
     for gang in gangs:
         _within(session, gang, pools[gang.queue])

@@ -186,7 +186,7 @@ class Capacity:
         if account is None:
             return []
         asked, victims = self._books.asked(claimant), []
-        wanted = {column for column, _ in asked}
+        wanted = self._wanted(account, asked)
         common: dict[Account, int] = {}
         with self._aside() as leave:
             for member in candidates:
@@ -195,6 +195,8 @@ class Capacity:
                     continue
                 if other not in common:
                     common[other] = _common(account, other)
+                if self._level:
+                    wanted = self._wanted(account, asked)  # of ancestors, which the last one taken may share
                 units = self._books.asked(member)
                 touched = [column for column, _ in units if column in wanted]
                 ours, theirs = account.path[common[other] :], other.path[common[other] :]
@@ -202,6 +204,12 @@ class Capacity:
                     leave(other, units)
                     victims.append(member)
         return victims
+
+    def _wanted(self, account: Account, asked: Asked) -> set[int]:
+        """The columns in which the account may take from others."""
+        if self._weights[account] is not None:
+            return {column for column, _ in asked}
+        return {column for one in _nearest(account.path, self._level) for column in self._entitled(one, asked)}
 
     def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member] | None:
         """Of a whole gang the largest member speaks."""
@@ -234,16 +242,13 @@ class Capacity:
         self._books.displaced(member, row)
 
     def _ahead(self, ours: Sequence[Account], theirs: Sequence[Account], asked: Asked, touched: Sequence[int]) -> bool:
-        """Whether they are above a line that we stay within, as the books stand. touched: columns that both ask for. Paths below the last ancestor of
-        both."""
+        """Whether they are above a line that we stay within, as the books stand. touched: columns that are wanted and freed. Paths below the last
+        ancestor of both."""
         if not ours or not theirs:
             return False
-        account = ours[-1]
-        if self._weights[account] is not None:
+        if self._weights[ours[-1]] is not None:
             return self._ahead_fairly(ours, theirs, asked, touched)
-        entitled = {column for one in _nearest(account.path, self._level) for column in self._entitled(one, asked)}
-        touched = [column for column in touched if column in entitled]
-        return bool(touched) and all(self._over(one, one.deserved, touched) for one in _nearest(theirs, self._level))
+        return all(self._over(one, one.deserved, touched) for one in _nearest(theirs, self._level))
 
     def _ahead_fairly(self, ours: Sequence[Account], theirs: Sequence[Account], asked: Asked, touched: Sequence[int]) -> bool:
         if not all(self._within(one, self._fair[one], asked) for one in ours):

@@ -1,13 +1,13 @@
 """Gangs that may take from others, one after the other: what preempt and reclaim have in common beyond the search itself."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..arrays import Bools
 from .nouns import Gang, GroupPhase, Member, Status, TopologyMode
 from .pool import Pool
-from .statement import Kind
 from .victims import Legal, Search
 
 if TYPE_CHECKING:
@@ -36,6 +36,20 @@ def waiting(gang: Gang) -> Iterator[Member]:
     return (m for m in gang.members if m.status is Status.PENDING and not m.never_preempts and not m.best_effort)
 
 
+#: How many gangs one claim tries to do without in the end.
+_SPARED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Who asks for places, and by which rules it may take from whom."""
+
+    gang: Gang
+    members: Sequence[Member]
+    legal: Legal
+    may: Callable[[Member], bool] | None
+
+
 class Claims:
     """One action's claims on one pool. A gang that is equal to one that got nothing is not searched for again: no claim of the action can have made
     it easier."""
@@ -62,32 +76,61 @@ class Claims:
 
         eligible: `[V]`, whom of the pool it may take from; may: whether a member may take from others at all, as things stand.
         """
-        session = self._session
-        members = list(members)
+        members = [member for member in members if may is None or may(member)]
         key = self._key(gang, members)
-        if key in self._hopeless or not members:
+        if not members or key in self._hopeless or not (eligible & self._pool.standing).any():
             return False
+        claim = Claim(gang, members, legal, may)
+        search, enough = self._search(claim, eligible)
+        if not search.evicts or not enough:
+            search.discard()
+            if not enough:
+                self._hopeless.add(key)
+            return False
+        if self._moves is None:
+            search = self._spare(claim, search, eligible)
+        search.statement.commit()
+        return True
+
+    def _search(self, claim: "Claim", eligible: Bools) -> tuple[Search, bool]:
+        """A search on a statement of its own, and whether the gang has what it needs."""
+        session, gang = self._session, claim.gang
         statement = session.statement()
         search = Search(
-            session, statement, gang, self._pool, eligible=eligible, legal=legal, reason=self._reason, moves=self._moves
+            session, statement, gang, self._pool, eligible=eligible, legal=claim.legal, reason=self._reason, moves=self._moves
         )
-        left, served_all = len(members), True
-        for member in members:
+        left, all_served = len(claim.members), True
+        for member in claim.members:
             if not session.starving(gang):
                 break
             left -= 1
-            served = (may is None or may(member)) and search.serve(member)
-            served_all = served_all and served
+            served = (claim.may is None or claim.may(member)) and search.serve(member)
+            all_served = all_served and served
             if not served and gang.ready + gang.waiting + left < gang.min_member:
                 break
-        evicts = any(done.kind is Kind.EVICT for done in statement.operations)
-        if evicts and (session.ready(gang) or session.pipelined(gang)):
-            statement.commit()
-            return True
-        search.discard()
-        if evicts or not served_all:
-            self._hopeless.add(key)
-        return False
+        if not search.evicts:
+            return search, all_served
+        return search, session.ready(gang) or session.pipelined(gang)
+
+    def _spare(self, claim: "Claim", search: Search, eligible: Bools) -> Search:
+        """One of those who left for an earlier member may not be needed any more, since a later one had a larger one leave: try without. Those most to
+        be spared first."""
+        tried: set[Gang] = set()
+        for _ in range(_SPARED):
+            spared = next((gang for gang in search.needless() if gang not in tried), None)
+            if spared is None:
+                break
+            tried.add(spared)
+            search.discard()
+            without = eligible.copy()
+            without[self._pool.positions(spared)] = False
+            again, enough = self._search(claim, without)
+            if enough and again.evicts:
+                search, eligible = again, without
+                continue
+            again.discard()
+            search, _ = self._search(claim, eligible)
+        return search
 
     def _key(self, gang: Gang, members: Iterable[Member]) -> object:
         kinds = Counter(

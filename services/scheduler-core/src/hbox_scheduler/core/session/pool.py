@@ -28,27 +28,36 @@ class Pool:
             if gang.preemptable and (queue is None or gang.queue == queue):
                 by_queue[gang.queue].append(gang)
         members: list[Member] = []
-        harm: list[int] = []
-        spared: list[int] = []  # how many go before a gang is broken, by gang, and how many do not
-        running, bound = Status.RUNNING, Status.BOUND
+        harm: list[int] = []  # how many are lost with it: beyond its surplus a gang goes whole
+        breaks: list[bool] = []  # whether its gang can spare it no more
         counts: list[int] = []
+        running, bound = Status.RUNNING, Status.BOUND
         for name in sorted(by_queue):
             before = len(members)
             for gang in reversed(session.in_order(by_queue[name])):
                 mine = [m for m in gang.members if (m.status is running or m.status is bound) and m.preemptable and m.row >= 0]
-                if not mine:
+                members += mine
+                if len(gang.members) == 1:  # most jobs of most clusters
+                    if mine:
+                        harm.append(1)
+                        breaks.append(gang.min_member > 0)
                     continue
                 if len(mine) > 1:
-                    mine.sort(key=session.member_key, reverse=True)
-                members += mine
+                    members[-len(mine) :] = sorted(mine, key=session.member_key, reverse=True)
                 surplus = max(0, min(len(mine), gang.ready - gang.min_member))
-                spared += (surplus, len(mine) - surplus)
                 harm += [1] * surplus + [max(1, gang.holding - surplus)] * (len(mine) - surplus)
+                breaks += [False] * surplus + [True] * (len(mine) - surplus)
             counts.append(len(members) - before)
         queues = np.repeat(np.arange(len(counts)), counts)
         priority = np.array([member.gang.priority for member in members], dtype=np.int64)
-        breaks = np.repeat(np.arange(len(spared)) % 2, spared)
-        order = np.lexsort((np.arange(len(members)), breaks, priority if session.has("priority") else 0 * priority, queues))
+        order = np.lexsort(
+            (
+                np.arange(len(members)),
+                np.array(breaks, dtype=np.bool_),
+                priority if session.has("priority") else 0 * priority,
+                queues,
+            )
+        )
         self.members = [members[i] for i in order.tolist()]
         self.size = len(members)
         self.standing: Bools = np.ones(self.size, dtype=np.bool_)  #: not evicted since
@@ -72,6 +81,10 @@ class Pool:
             for column, units in task.amount:
                 table[code, column] = units
         return table[np.array(codes, dtype=np.int64)]
+
+    def positions(self, gang: Gang) -> list[int]:
+        """Of the gang's members."""
+        return [self.position[id(member)] for member in gang.members if id(member) in self.position]
 
     def of(self, gang: Gang) -> list[Member]:
         """The gang's members in the pool that are still where they were."""

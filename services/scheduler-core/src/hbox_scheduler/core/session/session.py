@@ -142,7 +142,10 @@ class Session:
     def statement(self) -> Statement:
         return Statement(self)
 
-    def has(self, plugin: str) -> bool:
+    def has(self, plugin: str, hook: str = "") -> bool:
+        """Whether the policy has the plugin, and has not switched off this hook of it."""
+        if hook:
+            return any(one.name == plugin for tier in self._of(hook) for one, _ in tier)
         return any(one.name == plugin for tier in self._tiers for one in tier)
 
     def arguments(self, action: str) -> Mapping[str, Any]:

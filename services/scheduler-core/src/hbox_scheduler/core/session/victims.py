@@ -85,7 +85,7 @@ class Search:
         """eligible: `[V]`, members of the pool that may be looked at, of those that are still there. moves: whoever leaves has to get another place,
         and no more than so many may have to; None = they need not."""
         self._session = session
-        self._statement = statement
+        self.statement = statement
         self._gang = gang
         self._queue: QueueInfo = session.queues[gang.queue]
         self._pool = pool
@@ -95,6 +95,7 @@ class Search:
         self._moves = moves
         self._placing = Placing(session)
         self._kinds: dict[object, Kind] = {}
+        self._several = len(np.unique(pool.queue[self._eligible])) > 1
         self._order: list[int] = []
         self._failures = 0
         self._sort()
@@ -109,7 +110,7 @@ class Search:
         if not self._eligible.any():
             kind.failed = True
             return False
-        if self._sort():
+        if self._several and self._sort():
             for one in self._kinds.values():
                 one.ratings = None
         if kind.ratings is None:
@@ -126,6 +127,25 @@ class Search:
                 self._rate_all(kind)
         kind.failed = True
         return False
+
+    @property
+    def evicts(self) -> bool:
+        """Whether anybody has to leave."""
+        return any(done.kind is Done.EVICT for done in self.statement.operations)
+
+    def needless(self) -> list[Gang]:
+        """Gangs all of whose members that leave would fit beside those who come, by resources; those most to be spared first."""
+        columns = self._session.columns
+        fit: dict[Gang, bool] = {}
+        for done in self.statement.operations:
+            if done.kind is Done.EVICT:
+                free = (
+                    columns.allocatable[c, done.row] - columns.used[c, done.row] + columns.leaving[c, done.row] >= units
+                    for c, units in done.member.task.amount
+                )
+                fit[done.member.gang] = fit.get(done.member.gang, True) and all(free)
+        gangs = [gang for gang, fits in fit.items() if fits]
+        return sorted(gangs, key=lambda gang: max(self._pool.positions(gang)), reverse=True)
 
     def discard(self) -> None:
         """As if the search had not been."""
@@ -284,7 +304,7 @@ class Search:
     # In earnest.
 
     def _try(self, member: Member, kind: Kind, row: int) -> bool:
-        mark = self._statement.mark()
+        mark = self.statement.mark()
         self._touched = {row}
         who = self._by_row[self._starts[row] : self._starts[row + 1]]
         members = [self._pool.members[i] for i in who[self._eligible[who]].tolist()]
@@ -383,14 +403,14 @@ class Search:
             self._touched.add(victim.row)
             at = position[id(victim)]
             eligible[at] = standing[at] = False
-        self._statement.evict_all(victims, claimant=self._gang, reason=self._reason)
+        self.statement.evict_all(victims, claimant=self._gang, reason=self._reason)
 
     def _undo(self, mark: int) -> None:
-        for done in self._statement.operations[mark:]:
+        for done in self.statement.operations[mark:]:
             position = self._pool.position.get(id(done.member))
             if position is not None:
                 self._eligible[position] = self._pool.standing[position] = True
-        self._statement.rollback(mark)
+        self.statement.rollback(mark)
 
     def _fits(self, member: Member, kind: Kind, row: int) -> tuple[CardSlice, ...] | None:
         """The cards that the member takes on the row, with all that leaves gone; None = it does not fit."""
@@ -406,14 +426,14 @@ class Search:
         return slices
 
     def _place(self, member: Member, row: int, slices: tuple[CardSlice, ...]) -> None:
-        self._statement.pipeline(member, row, slices)
+        self.statement.pipeline(member, row, slices)
 
     def _resettled(self, mark: int) -> bool:
         """Whether those who left since the mark have other places, where they have to; the largest choose first."""
         if self._moves is None:
             return True
-        gone = [done.member for done in self._statement.operations[mark:] if done.kind is Done.EVICT]
-        if sum(done.kind is Done.EVICT for done in self._statement.operations) > self._moves:
+        gone = [done.member for done in self.statement.operations[mark:] if done.kind is Done.EVICT]
+        if sum(done.kind is Done.EVICT for done in self.statement.operations) > self._moves:
             return False
         gone.sort(key=lambda member: (-sum(units for _, units in self._session.asking.of(member)), member.uid))
         return all(self._resettle(member) for member in gone)
@@ -428,5 +448,5 @@ class Search:
         if slices is None:
             return False
         self._touched.add(row)
-        self._statement.pipeline(member, row, slices)
+        self.statement.pipeline(member, row, slices)
         return True
