@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from ..session.session import Session
 
 
+#: Domains of one tier that hold a gang with sub-gangs, and are compared before one is taken.
+_COMPARED = 4
+
+
 class Domains:
     """On one session."""
 
@@ -100,21 +104,49 @@ class Domains:
         for when in (When.NOW, When.LATER):
             if when is When.LATER and not self._session.columns.leaving.any():
                 break
-            for domains in self._outer(gang, wanted, when=when):
-                if self._place(statement, gang, wanted, domains, when=when) and self._enough(gang):
+            for choices in self._outer(gang, wanted, when=when):
+                if self._best(statement, gang, wanted, choices, when=when):
                     return True
-                statement.rollback()
         return False
+
+    def _best(
+        self,
+        statement: Statement,
+        gang: Gang,
+        wanted: dict[SubGang, list[Member]],
+        choices: list[list[list[int]]],
+        *,
+        when: When,
+    ) -> bool:
+        """The choice that uses the fewest domains tier by tier, then the fewest nodes, of the first few that work."""
+        good: list[tuple[tuple[int, ...], int]] = []
+        for number, choice in enumerate(choices):
+            if self._place(statement, gang, wanted, choice, when=when) and self._enough(gang):
+                if len(choices) == 1:
+                    return True
+                good.append((self._shape(wanted), number))
+            statement.rollback()
+            if len(good) == _COMPARED:
+                break
+        return bool(good) and self._place(statement, gang, wanted, choices[min(good)[1]], when=when)
+
+    def _shape(self, wanted: dict[SubGang, list[Member]]) -> tuple[int, ...]:
+        """Domains of each tier that are used, the highest tier first, and nodes."""
+        tree = self._tree
+        used = np.zeros(tree.rows, dtype=np.bool_)
+        used[[member.row for members in wanted.values() for member in members]] = True
+        by_tier = np.bincount(tree.tiers - tree.tiers[0], weights=tree.sums(used) > 0)[::-1]
+        return (*by_tier.astype(np.int64).tolist(), int(np.count_nonzero(used)))
 
     def _enough(self, gang: Gang) -> bool:
         return self._session.ready(gang) or self._session.pipelined(gang)
 
-    def _outer(self, gang: Gang, wanted: dict[SubGang, list[Member]], *, when: When) -> Iterator[list[list[int]]]:
-        """Sets of domains, grouped by tier, in which the whole gang may be. Where it has no sub-gangs with a wish of their own it is one set: the best of
-        it is found at once. Else each domain is a set of its own."""
+    def _outer(self, gang: Gang, wanted: dict[SubGang, list[Member]], *, when: When) -> Iterator[list[list[list[int]]]]:
+        """Choices of domains (grouped by tier) in which the whole gang may be; of the first list with one that works the best is taken. Where the gang
+        has no sub-gangs with a wish of their own there is one choice, all domains, since the best of them is found at once. Else each domain is one."""
         groups = self._groups(self._session.gradients(None, gang))
         if not any(policy.topology is not None for policy in gang.sub_gang_policies):
-            yield groups
+            yield [groups]
             return
         aim = aim_of(self._tree, gang) or Aim(False, int(self._tree.tiers[-1]), 0, Levels.LEAVES)
         kinds = self._seats.kinds(member for members in wanted.values() for member in members)
@@ -122,8 +154,7 @@ class Domains:
         for group in groups:
             fitting = [domain for domain in group if all(survey.room[domain] >= need for survey, need in surveys)]
             scores = self._scores(None, gang, fitting)
-            for domain in ranked(*surveys[0], aim, group=fitting, scores=scores):
-                yield [[domain]]
+            yield [[[domain]] for domain in ranked(*surveys[0], aim, group=fitting, scores=scores)]
 
     def _place(
         self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]], groups: list[list[int]], *, when: When
@@ -191,12 +222,17 @@ class Domains:
         counts = spread(tree, units, outer, len(batch), aim.levels if aim is not None else Levels.LEAVES)
         if counts is None:
             return False
-        waiting = iter(batch)
+        first_of = 0
         for row in np.flatnonzero(counts).tolist():
-            for _ in range(int(counts[row])):
-                sub_gang, own = next(waiting)
-                if not self._seat_sub_gang(statement, sub_gang, own, home[row], when=when):
-                    return False
+            mine = batch[first_of : first_of + int(counts[row])]
+            first_of += len(mine)
+            if len(set(tree.leaves()[tree.nodes(home[row])].tolist())) == 1:  # together: all of it is one leaf
+                together = [member for _, own in mine for member in own]
+                good = self._seat(statement, together, aim_of(tree, gang, first), groups=[[home[row]]], scores={}, when=when)
+            else:
+                good = all(self._seat_sub_gang(statement, sub_gang, own, home[row], when=when) for sub_gang, own in mine)
+            if not good:
+                return False
         return True
 
     def _seat(
