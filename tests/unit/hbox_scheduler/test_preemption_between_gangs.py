@@ -3,7 +3,7 @@
 import pytest
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import QueueName
+from hbox_common.model import CardSlice, QueueName
 from hbox_common.model.devices import GPU
 from hbox_scheduler.core.plugins.cdp import COOLDOWN
 from hbox_scheduler.core.plugins.sla import duration_s
@@ -221,3 +221,17 @@ def test_only_who_may_be_taken_away_comes_into_a_zone_and_only_while_it_is_open(
 def test_wrong_arguments_are_named(plugin: str, said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         SmallWorld(1).decide(policy(plugin))
+
+
+def test_a_promised_card_is_not_given_away_though_as_many_leave_as_are_promised() -> None:
+    """n0: one idle card and two that leave; the promise takes the idle one and one of those."""
+    world = SmallWorld(1, cards=3)
+    world.gang("low", priority=1, cards=2, on=[0])
+    low = world.gangs[0].members[0]
+    low.slices = tuple(CardSlice(index, 100, 40_960) for index in (1, 2))
+    world.gang("high", priority=3, cards=2, age_s=9)
+    world.gang("late")
+    report = world.decide(policy(actions="preempt, allocate"))
+    assert evicted(report) == ["low-0"]
+    assert bound(report) == {}
+    assert sorted(report.nominations) == ["d/high-0", "d/late-0"]

@@ -260,9 +260,14 @@ class Columns:
         view.card_pods = self.card_pods - self.card_pods_leaving
         return view
 
+    @property
+    def moving(self) -> bool:
+        """Whether anything leaves or is promised. Of one resource both may be equal, while the cards are different ones."""
+        return bool(self.leaving.any() or self.card_pods_leaving.any() or self.card_memory_leaving.any() or self.ports_leaving)
+
     def unpromised(self) -> Self:
         """The columns as they are, and what is promised to others beside: room here is free now and will stay so. To be read only, and at once."""
-        if not self.leaving.any():
+        if not self.moving:
             return self
         view = self.future()
         np.maximum(view.used, self.used, out=view.used)

@@ -25,6 +25,9 @@ class HostPorts:
     def __init__(self) -> None:
         self._used: dict[str, dict[int, int]] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._used)
+
     def book(self, rows: Iterable[int], name: str, units: int) -> None:
         """Add `units` (negative = take back) of a port on each row."""
         used = self._used.setdefault(name, {})
