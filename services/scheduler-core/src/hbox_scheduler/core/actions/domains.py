@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arrays import Ints
+from ..arrays import Bools, Ints
 from ..session.nouns import HOLDING, Gang, Member, SubGang
 from ..session.statement import Statement
 from ..topology.aims import Aim, aim_of
 from ..topology.choose import Survey, choose, ranked
 from ..topology.spread import Ground, Levels, spread
+from ..topology.tree import Tree
 from .mixtures import Mixtures
 from .seats import Seats, When
 from .worksheet import Worksheet, needed, there
@@ -131,12 +132,10 @@ class Domains:
         return bool(good) and self._place(statement, gang, wanted, choices[min(good)[1]], when=when)
 
     def _shape(self, wanted: dict[SubGang, list[Member]]) -> tuple[int, ...]:
-        """Domains of each tier that are used, the highest tier first, and nodes."""
-        tree = self._tree
-        used = np.zeros(tree.rows, dtype=np.bool_)
+        """Domains that are used, and nodes."""
+        used = np.zeros(self._tree.rows, dtype=np.bool_)
         used[[member.row for members in wanted.values() for member in members]] = True
-        by_tier = np.bincount(tree.tiers - tree.tiers[0], weights=tree.sums(used) > 0)[::-1]
-        return (*by_tier.astype(np.int64).tolist(), int(np.count_nonzero(used)))
+        return (*_used_by_tier(self._tree, used), int(np.count_nonzero(used)))
 
     def _enough(self, gang: Gang) -> bool:
         return self._session.ready(gang) or self._session.pipelined(gang)
@@ -219,9 +218,12 @@ class Domains:
                 taken[row] = in_use[domain] > 0
         aim = aim_of(tree, gang)
         units = Ground(room, empty, taken > 0, weight, np.zeros(tree.rows, dtype=np.float64))
-        counts = spread(tree, units, outer, len(batch), aim.levels if aim is not None else Levels.LEAVES)
-        if counts is None:
+        levels = aim.levels if aim is not None else Levels.LEAVES
+        spreads = [spread(tree, units, outer, len(batch), levels, large=large) for large in (False, True)]
+        found = [counts for counts in spreads if counts is not None]
+        if not found:
             return False
+        counts = min(found, key=lambda counts: _used_by_tier(tree, counts > 0))
         first_of = 0
         for row in np.flatnonzero(counts).tolist():
             mine = batch[first_of : first_of + int(counts[row])]
@@ -333,6 +335,12 @@ class Domains:
         if room[best] >= count:
             return ""
         return f"{where}; the best, {tree.names[best]}, has room for {room[best]}, all nodes together for {room[tree.root]}"
+
+
+def _used_by_tier(tree: Tree, used: Bools) -> tuple[int, ...]:
+    """Domains in which nodes are used `[N]`: how many of each tier, the highest first."""
+    by_tier = np.bincount(tree.tiers - tree.tiers[0], weights=tree.sums(used) > 0)[::-1]
+    return tuple(by_tier.astype(np.int64).tolist())
 
 
 def _flat(groups: Sequence[Sequence[int]]) -> list[int]:

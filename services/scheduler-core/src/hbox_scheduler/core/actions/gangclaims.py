@@ -6,7 +6,7 @@ needed stays. Of the domains the one is chosen where the fewest gangs are broken
 evicted unless the whole gang is promised its places.
 
 Volcano tries the widest domains first and takes the first that works; the lowest harm is looked for here, among at most `maxDomains`, those
-first where least has to be freed. Equal: `allowWholeBundle: false` takes surplus only.
+first where least has to be freed. With `allowWholeBundle: false` only surplus is taken.
 """
 
 from collections.abc import Callable, Sequence
