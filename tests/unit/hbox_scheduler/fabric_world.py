@@ -5,7 +5,19 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from hbox_common.model import JobId, NodeName, PodUid, QueueName, TaskSpec
+from hbox_common.model import (
+    NO_WISHES,
+    JobId,
+    Match,
+    MatchOperator,
+    NodeName,
+    PodTerm,
+    PodUid,
+    QueueName,
+    Selector,
+    TaskSpec,
+    Wishes,
+)
 from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.session import (
@@ -41,6 +53,13 @@ def hard(tier: int | None = None, name: str = "") -> TopologyWish:
     return TopologyWish(TopologyMode.HARD, tier, name)
 
 
+def apart(gang: str) -> Wishes:
+    """No two of them on one node."""
+    picks = Selector((Match("gang", MatchOperator.IN, (gang,)),))
+    return Wishes(apart=(PodTerm(HOSTNAME, picks),))
+
+
+HOSTNAME = "kubernetes.io/hostname"
 SOFT = TopologyWish(TopologyMode.SOFT)
 
 
@@ -66,7 +85,7 @@ class Fabric:
         self.leaf_of = {node: leaf for leaf, nodes in leaves.items() for node in nodes}
         for nodes in (*leaves.values(), loose or {}):
             for name, cores in nodes.items():
-                self.columns.put_node(node(name, cpu=cores))
+                self.columns.put_node(node(name, cpu=cores, labels={HOSTNAME: name}))
 
     def gang(
         self,
@@ -81,6 +100,7 @@ class Fabric:
         policies: Sequence[SubGangPolicy] = (),
         labels: Sequence[Mapping[str, str]] = (),
         annotations: Mapping[str, str] | None = None,
+        wishes: Wishes = NO_WISHES,
     ) -> Gang:
         """`on`: nodes of the first members, which run already. `cores` and `labels`: of each member, or the same for all."""
         gang = Gang(
@@ -109,7 +129,8 @@ class Fabric:
                 task=task,
                 request=request,
                 created_at=0.0,
-                labels=labels[i] if labels else {},
+                labels=labels[i] if labels else {"gang": name},
+                wishes=wishes,
             )
             if i < len(on):
                 member.status, member.row = Status.RUNNING, self.columns.row_of[NodeName(on[i])]

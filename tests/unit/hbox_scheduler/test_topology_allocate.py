@@ -2,7 +2,7 @@
 
 from hbox_scheduler.core.session import Status, SubGangPolicy
 
-from .fabric_world import SOFT, Fabric, hard, placed
+from .fabric_world import SOFT, Fabric, apart, hard, placed
 
 KUEUE = "kueue.x-k8s.io/podset-"
 
@@ -170,6 +170,21 @@ def test_an_elastic_gang_that_waits_is_promised_no_more_than_its_minimum() -> No
         member.status = Status.RELEASING
     fabric.gang("g", 4, wish=hard(1), least=2)
     assert len(fabric.run().nominations) == 2
+
+
+def test_pods_that_stay_apart_take_the_leaves_with_the_most_nodes() -> None:
+    shape = {"s0": {"n0": 9}, "s1": {"n1": 1, "n2": 1}, "s2": {"n3": 1, "n4": 1, "n5": 1}}
+    fabric = Fabric(shape, above={"top": list(shape)})
+    gang = fabric.gang("g", 5, wish=SOFT, wishes=apart("g"))
+    got = placed(fabric.run(), gang)
+    assert fabric.leaves_used(got) == {"s1", "s2"}
+    assert set(got.values()) == {1}
+
+
+def test_a_hard_gang_whose_pods_stay_apart_needs_a_leaf_with_as_many_nodes() -> None:
+    fabric = Fabric({"s0": {"n0": 9}, "s1": {"n1": 1, "n2": 1}})
+    gang = fabric.gang("g", 2, wish=hard(1), wishes=apart("g"))
+    assert fabric.leaves_used(placed(fabric.run(), gang)) == {"s1"}
 
 
 def test_nodes_in_no_hypernode_are_leaves_of_their_own() -> None:

@@ -261,13 +261,28 @@ class Domains:
             fitting = [d for d in group if all(one.room[d] >= len(kind) for one, kind in zip(surveys, kinds, strict=True))]
             for domain in ranked(surveys[0], len(kinds[0]), aim, group=fitting, scores=scores):
                 if seats.entangled(members):
-                    good = seats.take_one_by_one(statement, members, tree.mask(domain), when)
+                    good = self._one_by_one(statement, members, domain, surveys[0], when)
                 else:
                     good = self._mixtures.place(statement, kinds, domain, aim, when)
                 if good:
                     return True
                 statement.rollback(mark)
         return False
+
+    def _one_by_one(self, statement: Statement, members: list[Member], domain: int, survey: Survey, when: When) -> bool:
+        """Leaf after leaf, those that the gang has first, then the one with the most room; where that does not work, or pods are to be spread, anywhere."""
+        mark, inside, leaves = statement.mark(), self._tree.mask(domain), self._tree.leaves()
+        if not any(member.wishes.spread for member in members):
+            one_a_node = any(member.wishes.apart for member in members)
+            room = np.bincount(
+                leaves, weights=np.where(inside, np.minimum(survey.ground.room, 1 if one_a_node else 1 << 30), 0)
+            )
+            order = np.lexsort((-room, ~survey.leaf_taken)).tolist()
+            masks = [inside & (leaves == leaf) for leaf in order if room[leaf]]
+            if self._seats.take_one_by_one(statement, members, masks, when):
+                return True
+            statement.rollback(mark)
+        return self._seats.take_one_by_one(statement, members, [inside], when)
 
     # Domains by number.
 

@@ -119,25 +119,32 @@ class Seats:
             statement.pipeline(member, row, own)
         return True
 
-    def take_one_by_one(self, statement: Statement, members: list[Member], within: Bools, when: When) -> bool:
-        """Place each where the policy likes it best, by the rules as they are after the one before. `within`: `[N]`."""
+    def take_one_by_one(self, statement: Statement, members: list[Member], within: Sequence[Bools], when: When) -> bool:
+        """Place each where the policy likes it best, by the rules as they are after the one before. `within`: `[N]` masks, tried in this order; one that
+        had no place for a member is not tried again for those that are alike."""
+        passed: dict[int, int] = {}
         for member in members:
             if not self._admits(self._session.queues[member.gang.queue], member):
                 return False
-            if when is When.PROMISE:
-                row = self._best_promise(member, within)
-                if row is None:
-                    return False
-                statement.pipeline(member, row, self._placing.slices(member, row, self._session.columns.future()))
-                continue
-            room = self._placing.find(member, within, future=when is When.LATER)
-            if room is None:
+            first = passed.get(id(member.task), 0)
+            good = next((i for i in range(first, len(within)) if self._take_one(statement, member, within[i], when)), None)
+            if good is None:
                 return False
-            if room.now:
-                statement.allocate(member, room.row, room.slices)
-            else:
-                statement.pipeline(member, room.row, room.slices)
+            passed[id(member.task)] = good
         return True
+
+    def _take_one(self, statement: Statement, member: Member, within: Bools, when: When) -> bool:
+        if when is When.PROMISE:
+            row = self._best_promise(member, within)
+            if row is not None:
+                slices = self._placing.slices(member, row, self._session.columns.future())
+                statement.pipeline(member, row, slices)
+            return row is not None
+        room = self._placing.find(member, within, future=when is When.LATER)
+        if room is not None:
+            take = statement.allocate if room.now else statement.pipeline
+            take(member, room.row, room.slices)
+        return room is not None
 
     def take_nominated(self, statement: Statement, members: Iterable[Member]) -> bool:
         """Each the place that was made free for it in an earlier cycle. False = not all have one, or not all are free now."""
@@ -147,7 +154,7 @@ class Seats:
                 return False
             here = np.zeros(self._session.columns.size, dtype=np.bool_)
             here[row] = True
-            if not self.take_one_by_one(statement, [member], here, When.NOW):
+            if not self.take_one_by_one(statement, [member], [here], When.NOW):
                 return False
         return True
 
