@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..session.session import Session
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Bundle:
     """Members that go together or not at all."""
 
@@ -38,16 +38,15 @@ def bundles_of(session: "Session", candidates: Sequence[Member], *, claimant: Ga
         left = tuple(member for member in members if member not in spare)
         if left and breaking:
             rest.append(Bundle(left, True))
+    asked = [(column, int(need[column])) for column in np.flatnonzero(need > 0).tolist()]
     alike = groupby(rest, key=lambda bundle: (bundle.members[0].gang.queue, session.gang_key(bundle.members[0].gang)[:-2]))
-    return safe + [bundle for _, run in alike for bundle in sorted(run, key=lambda bundle: -_worth(bundle, need))]
+    return safe + [bundle for _, run in alike for bundle in sorted(run, key=lambda bundle: -_worth(bundle, asked))]
 
 
-def _worth(bundle: Bundle, need: Ints) -> float:
-    """The part of the need that it covers, for each member that its gang loses for nothing."""
-    asked = np.flatnonzero(need > 0)
-    given = np.sum([member.request for member in bundle.members], axis=0)[asked]
-    covered = float(np.minimum(given / need[asked], 1.0).mean()) if len(asked) else 0.0
-    return covered / max(bundle.members[0].gang.count(*HOLDING), 1)
+def _worth(bundle: Bundle, asked: Sequence[tuple[int, int]]) -> float:
+    """The part of what is asked for (column, units) that it covers, for each member that its gang loses."""
+    covered = sum(min(sum(int(member.request[column]) for member in bundle.members) / units, 1.0) for column, units in asked)
+    return covered / max(bundle.members[0].gang.holding, 1)
 
 
 def _spare(gang: Gang, members: Iterable[Member]) -> Iterable[Member]:

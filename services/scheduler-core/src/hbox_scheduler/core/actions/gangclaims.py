@@ -146,19 +146,22 @@ class GangClaims:
         bundles = bundles_of(self._session, own, claimant=gang, need=need, breaking=self._breaking)
         bundles = self._allowed(gang, bundles)
 
-        def works(some: Sequence[Bundle]) -> bool:
+        def rows(some: Sequence[Bundle]) -> set[int] | None:
+            """Where the gang would be; None = it does not work."""
             good = self._works(statement, gang, wanted, domain, some)
+            found = {member.row for members in wanted.values() for member in members} if good else None
             statement.rollback()
-            return good
+            return found
 
-        if works([]):
+        if rows([]) is not None:
             return Offer(domain, [], (0, 0, 0))
         count = self._first(bundles, need, domain)
-        while not works(bundles[:count]):
+        while (used := rows(bundles[:count])) is None:
             if count >= len(bundles):
                 return None
             count = min(2 * count, len(bundles))
-        chosen = self._spared(bundles[:count], works, lambda some: self._rows(statement, gang, wanted, domain, some))
+        slack = self._free(domain)[: len(need)] + _freed(bundles[:count], need) - need
+        chosen = _spared(bundles[:count], used, lambda some: rows(some) is not None, need=need, slack=slack)
         broken = sum(bundle.breaks for bundle in chosen)
         leave = sum(len(bundle.members) for bundle in chosen)
         return Offer(domain, chosen, (broken, leave, int(tree.tiers[domain])))
@@ -172,9 +175,7 @@ class GangClaims:
 
     def _first(self, bundles: Sequence[Bundle], need: Ints, domain: int) -> int:
         """The first bundles with which sums say that it may fit; at least one."""
-        columns, rows = self._session.columns, self._session.tree.nodes(domain)
-        free = np.maximum(columns.allocatable[:, rows] - columns.used[:, rows] + columns.leaving[:, rows], 0).sum(axis=1)
-        short = need - free[: len(need)]
+        short = need - self._free(domain)[: len(need)]
         for count, bundle in enumerate(bundles, start=1):
             for member in bundle.members:
                 short[: len(member.request)] -= member.request
@@ -182,40 +183,57 @@ class GangClaims:
                 return count
         return max(len(bundles), 1)
 
+    def _free(self, domain: int) -> Ints:
+        """`[R]`: the sum of what is or will be free in a domain."""
+        columns, rows = self._session.columns, self._session.tree.nodes(domain)
+        free = columns.allocatable[:, rows] - columns.used[:, rows] + columns.leaving[:, rows]
+        return np.asarray(np.maximum(free, 0).sum(axis=1))
+
     def _works(
         self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]], domain: int, bundles: Sequence[Bundle]
     ) -> bool:
         """Evict and place, in the statement."""
-        for bundle in bundles:
-            for member in bundle.members:
-                statement.evict(member, claimant=gang, reason=self._reason)
+        leaving = [member for bundle in bundles for member in bundle.members]
+        if leaving:
+            statement.evict_all(leaving, claimant=gang, reason=self._reason)
         return self._domains.place_in(statement, gang, wanted, domain, When.PROMISE)
 
-    def _rows(
-        self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]], domain: int, bundles: Sequence[Bundle]
-    ) -> set[int]:
-        """Where the gang would be."""
-        self._works(statement, gang, wanted, domain, bundles)
-        rows = {member.row for members in wanted.values() for member in members}
-        statement.rollback()
-        return rows
 
-    @staticmethod
-    def _spared(
-        bundles: Sequence[Bundle],
-        works: Callable[[Sequence[Bundle]], bool],
-        rows: Callable[[Sequence[Bundle]], set[int]],
-    ) -> list[Bundle]:
-        """Without those who turn out not to be needed: first all at once who leave nodes that the gang does not use, then those most to be spared."""
-        used = rows(bundles)
-        needed = [bundle for bundle in bundles if any(member.row in used for member in bundle.members)]
-        if not works(needed):
+def _spared(
+    bundles: Sequence[Bundle],
+    used: set[int],
+    works: Callable[[Sequence[Bundle]], bool],
+    *,
+    need: Ints,
+    slack: Ints,
+) -> list[Bundle]:
+    """Without those who turn out not to be needed: first all at once who leave nodes that the gang does not use (it is on `used`), then those most to be
+    spared, as far as sums allow. `slack` `[R]`: what would be free beyond the need."""
+    needed = [bundle for bundle in bundles if any(member.row in used for member in bundle.members)]
+    if len(needed) < len(bundles):
+        if works(needed):
+            slack = slack - _freed(bundles, need) + _freed(needed, need)
+        else:
             needed = list(bundles)
-        for bundle in list(reversed(needed))[:_SPARED_SINGLY]:
-            rest = [one for one in needed if one is not bundle]
-            if works(rest):
-                needed = rest
-        return needed
+    tried = 0
+    for bundle in reversed(list(needed)):
+        less = slack - _freed([bundle], need)
+        if tried == _SPARED_SINGLY or (less[need > 0] < 0).any():
+            continue
+        tried += 1
+        rest = [one for one in needed if one is not bundle]
+        if works(rest):
+            needed, slack = rest, less
+    return needed
+
+
+def _freed(bundles: Sequence[Bundle], need: Ints) -> Ints:
+    """`[R]`, as long as `need`."""
+    total = np.zeros(len(need), dtype=np.int64)
+    for bundle in bundles:
+        for member in bundle.members:
+            total += member.request[: len(need)]
+    return total
 
 
 def _asked(wanted: dict[SubGang, list[Member]]) -> Ints:
