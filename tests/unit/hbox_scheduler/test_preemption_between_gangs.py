@@ -235,3 +235,11 @@ def test_a_promised_card_is_not_given_away_though_as_many_leave_as_are_promised(
     assert evicted(report) == ["low-0"]
     assert bound(report) == {}
     assert sorted(report.nominations) == ["d/high-0", "d/late-0"]
+
+
+def test_a_gang_that_goes_goes_to_the_last_member() -> None:
+    """Two of its cards would do; one member alone would be less than its minimum."""
+    world = SmallWorld(1, cards=3)
+    world.gang("low", priority=1, pods=3, min_member=2, on=[0, 0, 0])
+    world.gang("high", priority=3, cards=2)
+    assert evicted(world.decide(PREEMPT)) == ["low-0", "low-1", "low-2"]

@@ -387,8 +387,11 @@ class Search:
         needed = list(bundles)
         for bundle in bundles[-2::-1]:
             rest = [one for one in needed if one is not bundle]
+            victims = [victim for one in rest for victim in one]
             self._undo(mark)
-            self._evict_all([victim for one in rest for victim in one])
+            if len(self._legal(member, victims)) < len(victims):  # what is left of a gang may only go with the others
+                continue
+            self._evict_all(victims)
             if self._fits(member, kind, row) is not None:
                 needed = rest
         self._undo(mark)
