@@ -17,6 +17,7 @@ from ..session.nouns import HOLDING, Gang, Member, SubGang
 from ..session.statement import Statement
 from ..topology.aims import Aim, aim_of
 from ..topology.choose import Survey, choose, ranked
+from ..topology.cover import fewest
 from ..topology.spread import Ground, Levels, spread
 from ..topology.tree import Tree
 from .mixtures import Mixtures
@@ -223,7 +224,13 @@ class Domains:
         found = [counts for counts in spreads if counts is not None]
         if not found:
             return False
-        counts = min(found, key=lambda counts: _used_by_tier(tree, counts > 0))
+
+        def nodes(counts: Ints) -> int:
+            """How many nodes it takes where each part is packed by itself."""
+            rows = [(tree.nodes(home[row]), size * int(counts[row])) for row in np.flatnonzero(counts).tolist()]
+            return sum(fewest(ground.room[inside], ground.taken[inside], pods) or 0 for inside, pods in rows)
+
+        counts = min(found, key=lambda counts: (_used_by_tier(tree, counts > 0), nodes(counts)))
         first_of = 0
         for row in np.flatnonzero(counts).tolist():
             mine = batch[first_of : first_of + int(counts[row])]
