@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arrays import Bools, Ints
 from ..session.nouns import HOLDING, Gang, Member, SubGang
 from ..session.statement import Statement
 from ..topology.aims import Aim, aim_of
 from ..topology.choose import Survey, choose, ranked
-from ..topology.cover import fewest
-from ..topology.spread import Ground, Levels, spread
-from ..topology.tree import Tree
+from ..topology.spread import Levels
+from ..topology.units import share_out, used_by_tier
 from .mixtures import Mixtures
 from .seats import Seats, When
 from .worksheet import Worksheet, needed, there
@@ -136,7 +134,7 @@ class Domains:
         """Domains that are used, and nodes."""
         used = np.zeros(self._tree.rows, dtype=np.bool_)
         used[[member.row for members in wanted.values() for member in members]] = True
-        return (*_used_by_tier(self._tree, used), int(np.count_nonzero(used)))
+        return (*used_by_tier(self._tree, used), int(np.count_nonzero(used)))
 
     def _enough(self, gang: Gang) -> bool:
         return self._session.ready(gang) or self._session.pipelined(gang)
@@ -204,45 +202,28 @@ class Domains:
         """Equal sub-gangs, each in one of the widest domains that it may be in: the fewest such domains, then each sub-gang in its own."""
         tree = self._tree
         first, members = batch[0]
-        groups = self._within(outer, self._groups(self._session.gradients(first, gang)))
-        widest = _maximal(tree.parents, _flat(groups))
-        ground = self._seats.ground(members[0], gang, when)
-        size = len(members)
-        room, empty, weight, taken = (np.zeros(tree.rows, dtype=np.int64) for _ in range(4))
-        home: dict[int, int] = {}
-        rooms, empties, in_use = tree.sums(ground.room), tree.sums(ground.empty), tree.sums(ground.taken)
-        for domain in widest:
-            row = next((row for row in tree.nodes(domain).tolist() if row not in home), None)
-            if row is not None:
-                home[row] = domain
-                room[row], empty[row], weight[row] = rooms[domain] // size, empties[domain] // size, rooms[domain]
-                taken[row] = in_use[domain] > 0
         aim = aim_of(tree, gang)
-        units = Ground(room, empty, taken > 0, weight, np.zeros(tree.rows, dtype=np.float64))
-        levels = aim.levels if aim is not None else Levels.LEAVES
-        spreads = [spread(tree, units, outer, len(batch), levels, large=large) for large in (False, True)]
-        found = [counts for counts in spreads if counts is not None]
-        if not found:
-            return False
-
-        def nodes(counts: Ints) -> int:
-            """How many nodes it takes where each part is packed by itself."""
-            rows = [(tree.nodes(home[row]), size * int(counts[row])) for row in np.flatnonzero(counts).tolist()]
-            return sum(fewest(ground.room[inside], ground.taken[inside], pods) or 0 for inside, pods in rows)
-
-        counts = min(found, key=lambda counts: (_used_by_tier(tree, counts > 0), nodes(counts)))
+        shares = share_out(
+            tree,
+            self._seats.ground(members[0], gang, when),
+            outer,
+            domains=_flat(self._within(outer, self._groups(self._session.gradients(first, gang)))),
+            size=len(members),
+            count=len(batch),
+            levels=aim.levels if aim is not None else Levels.LEAVES,
+        )
         first_of = 0
-        for row in np.flatnonzero(counts).tolist():
-            mine = batch[first_of : first_of + int(counts[row])]
-            first_of += len(mine)
-            if len(set(tree.leaves()[tree.nodes(home[row])].tolist())) == 1:  # together: all of it is one leaf
+        for domain, count in shares or ():
+            mine = batch[first_of : first_of + count]
+            first_of += count
+            if len(set(tree.leaves()[tree.nodes(domain)].tolist())) == 1:  # together: all of it is one leaf
                 together = [member for _, own in mine for member in own]
-                good = self._seat(statement, together, aim_of(tree, gang, first), groups=[[home[row]]], scores={}, when=when)
+                good = self._seat(statement, together, aim_of(tree, gang, first), groups=[[domain]], scores={}, when=when)
             else:
-                good = all(self._seat_sub_gang(statement, sub_gang, own, home[row], when=when) for sub_gang, own in mine)
+                good = all(self._seat_sub_gang(statement, sub_gang, own, domain, when=when) for sub_gang, own in mine)
             if not good:
                 return False
-        return True
+        return shares is not None
 
     def _seat(
         self,
@@ -359,24 +340,5 @@ class Domains:
         return f"{where}; the best, {tree.names[best]}, has room for {room[best]}, all nodes together for {room[tree.root]}"
 
 
-def _used_by_tier(tree: Tree, used: Bools) -> tuple[int, ...]:
-    """Domains in which nodes are used `[N]`: how many of each tier, the highest first."""
-    by_tier = np.bincount(tree.tiers - tree.tiers[0], weights=tree.sums(used) > 0)[::-1]
-    return tuple(by_tier.astype(np.int64).tolist())
-
-
 def _flat(groups: Sequence[Sequence[int]]) -> list[int]:
     return [domain for group in groups for domain in group]
-
-
-def _maximal(parents: Ints, domains: Sequence[int]) -> list[int]:
-    """Those that are not below another one."""
-    among = set(domains)
-    found = []
-    for domain in domains:
-        above = int(parents[domain])
-        while above >= 0 and above not in among:
-            above = int(parents[above])
-        if above < 0:
-            found.append(domain)
-    return found
