@@ -9,6 +9,7 @@ import numpy as np
 from hbox_common.model import CardRequest, CardSlice, JobId, PodUid, QueueName, TaskSpec
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, MEMORY, PODS
+from hbox_scheduler.app import calm_collector
 from hbox_scheduler.core.actions.registry import run_action
 from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
@@ -97,6 +98,7 @@ def evict_ms(nodes: int, *, cards: int, action: str, runs: int = 5) -> float:
 
 
 def main() -> None:
+    calm_collector()  # as the service does
     for action in ("reclaim", "preempt"):
         report(
             f"{action}: a gang of 250 pods x 8 cards, 1,000 nodes full of one-card jobs",

@@ -187,20 +187,24 @@ class Capacity:
             return []
         asked, victims = self._books.asked(claimant), []
         wanted = self._wanted(account, asked)
-        common: dict[Account, int] = {}
+        paths: dict[Account, tuple[tuple[Account, ...], tuple[Account, ...], list[Account]]] = {}
         with self._aside() as leave:
             for member in candidates:
                 other = self._books.accounts.get(member.gang.queue)
                 if other is None or other is account:
                     continue
-                if other not in common:
-                    common[other] = _common(account, other)
+                if other not in paths:
+                    common = _common(account, other)
+                    theirs = other.path[common:]
+                    paths[other] = account.path[common:], theirs, [one for one in theirs if any(one.guarantee)]
+                ours, theirs, guaranteed = paths[other]
                 if self._level:
                     wanted = self._wanted(account, asked)  # of ancestors, which the last one taken may share
                 units = self._books.asked(member)
                 touched = [column for column, _ in units if column in wanted]
-                ours, theirs = account.path[common[other] :], other.path[common[other] :]
-                if touched and all(one.spares(units) for one in theirs) and self._ahead(ours, theirs, asked, touched):
+                if not touched or (guaranteed and not all(one.spares(units) for one in guaranteed)):
+                    continue
+                if self._ahead(ours, theirs, asked, touched):
                     leave(other, units)
                     victims.append(member)
         return victims

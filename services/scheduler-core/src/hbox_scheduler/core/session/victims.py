@@ -137,13 +137,18 @@ class Search:
         """Gangs all of whose members that leave would fit beside those who come, by resources; those most to be spared first."""
         columns = self._session.columns
         fit: dict[Gang, bool] = {}
+        free: dict[int, list[int]] = {}
         for done in self.statement.operations:
-            if done.kind is Done.EVICT:
-                free = (
-                    columns.allocatable[c, done.row] - columns.used[c, done.row] + columns.leaving[c, done.row] >= units
-                    for c, units in done.member.task.amount
-                )
-                fit[done.member.gang] = fit.get(done.member.gang, True) and all(free)
+            if done.kind is not Done.EVICT:
+                continue
+            row = done.row
+            room = free.get(row)
+            if room is None:
+                left = columns.allocatable[:, row] - columns.used[:, row] + columns.leaving[:, row]
+                room = free[row] = left.tolist()
+            gang = done.member.gang
+            if fit.get(gang, True):
+                fit[gang] = all(room[column] >= units for column, units in done.member.task.amount)
         gangs = [gang for gang, fits in fit.items() if fits]
         return sorted(gangs, key=lambda gang: max(self._pool.positions(gang)), reverse=True)
 
