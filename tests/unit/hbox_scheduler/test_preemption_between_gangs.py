@@ -3,12 +3,12 @@
 import pytest
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import CardSlice, QueueName
+from hbox_common.model import CardSlice, Match, MatchOperator, QueueName
 from hbox_common.model.devices import GPU
 from hbox_scheduler.core.plugins.cdp import COOLDOWN
 from hbox_scheduler.core.plugins.sla import duration_s
 from hbox_scheduler.core.plugins.tdm import MAX_UNAVAILABLE, MIN_AVAILABLE, ZONE
-from hbox_scheduler.core.session import DisruptionBudget, Gang, QueueInfo
+from hbox_scheduler.core.session import DisruptionBudget, Gang, PodTerm, QueueInfo, Selector, Wishes
 from hbox_scheduler.core.simulate import node
 
 from .small_world import NOW, SmallWorld, bound, evicted
@@ -243,3 +243,18 @@ def test_a_gang_that_goes_goes_to_the_last_member() -> None:
     world.gang("low", priority=1, pods=3, min_member=2, on=[0, 0, 0])
     world.gang("high", priority=3, cards=2)
     assert evicted(world.decide(PREEMPT)) == ["low-0", "low-1", "low-2"]
+
+
+@pytest.mark.parametrize(("resolve", "leave"), [("true", ["shy-0"]), ("false", [])])
+def test_whom_a_filter_objects_to_leaves_where_the_policy_says_so(resolve: str, leave: list[str]) -> None:
+    """n0 has room beside both; one of those there wants to be apart from pods such as the one that waits."""
+    world = SmallWorld(1, cards=4)
+    world.columns.put_node(node("n0", cards=4, cpu=128, labels={"kubernetes.io/hostname": "n0"}))
+    world.gang("other", priority=1, on=[0])
+    shy = world.gang("shy", priority=1, on=[0], age_s=99)
+    high = world.gang("high", priority=3)
+    term = PodTerm("kubernetes.io/hostname", Selector((Match("app", MatchOperator.IN, ("a",)),)))
+    shy.members[0].wishes = Wishes(apart=(term,))
+    high.members[0].labels = {"app": "a"}
+    conf = PREEMPT + f"configurations: [{{name: preempt, arguments: {{enableTopologyAwarePreemption: {resolve}}}}}]\n"
+    assert evicted(world.decide(conf)) == leave

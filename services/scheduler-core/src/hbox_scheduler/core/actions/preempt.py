@@ -1,7 +1,8 @@
 """preempt: gangs take from those of lower priority in their own queue, then members from others of their own gang (reference volcano §3).
 
-With `enableTopologyAwarePreemption` Volcano chooses nodes by what is lost there, otherwise by their scores; here nodes are always chosen by what is
-lost, and the arguments about it change nothing. Members that ask for nothing are left to backfill: nobody has to leave for them.
+Nodes are always chosen by what is lost there; Volcano does so with `enableTopologyAwarePreemption` only, and else by their scores. As there, the
+argument decides whether members have to leave whom a filter objects to (anti-affinity, host ports, spread), or only those whose room is needed.
+Members that ask for nothing are left to backfill: nobody has to leave for them.
 """
 
 from typing import TYPE_CHECKING
@@ -23,6 +24,7 @@ REASON = "Preempted"
 
 def run(session: "Session") -> None:
     gangs = list(claimants(session))
+    resolve = session.arguments("preempt").get("enableTopologyAwarePreemption", False) is True
     turns = Turns(session, gangs)
     pools: dict[QueueName, Pool] = {}
     claims: dict[QueueName, Claims] = {}
@@ -30,7 +32,7 @@ def run(session: "Session") -> None:
         name = gang.queue
         if name not in pools:
             pools[name] = Pool(session, queue=name)
-            claims[name] = Claims(session, pools[name], reason=REASON)
+            claims[name] = Claims(session, pools[name], reason=REASON, resolve=resolve)
         if session.has("priority", "preemptable"):
             others = pools[name].priority < gang.priority
         else:

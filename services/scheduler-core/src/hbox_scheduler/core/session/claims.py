@@ -54,12 +54,13 @@ class Claims:
     """One action's claims on one pool. A gang that is equal to one that got nothing is not searched for again: no claim of the action can have made
     it easier."""
 
-    def __init__(self, session: "Session", pool: Pool, *, reason: str, moves: int | None = None) -> None:
-        """moves: whoever leaves is to get another place, at most so many for one gang (`Search`)."""
+    def __init__(self, session: "Session", pool: Pool, *, reason: str, moves: int | None = None, resolve: bool = True) -> None:
+        """moves, resolve: as in `Search`."""
         self._session = session
         self._pool = pool
         self._reason = reason
         self._moves = moves
+        self._resolve = resolve
         self._hopeless: set[object] = set()
 
     def serve(
@@ -97,7 +98,15 @@ class Claims:
         session, gang = self._session, claim.gang
         statement = session.statement()
         search = Search(
-            session, statement, gang, self._pool, eligible=eligible, legal=claim.legal, reason=self._reason, moves=self._moves
+            session,
+            statement,
+            gang,
+            self._pool,
+            eligible=eligible,
+            legal=claim.legal,
+            reason=self._reason,
+            moves=self._moves,
+            resolve=self._resolve,
         )
         left, all_served = len(claim.members), True
         for member in claim.members:

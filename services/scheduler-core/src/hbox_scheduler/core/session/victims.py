@@ -81,9 +81,10 @@ class Search:
         legal: Legal,
         reason: str,
         moves: int | None = None,
+        resolve: bool = True,
     ) -> None:
         """eligible: `[V]`, members of the pool that may be looked at, of those that are still there. moves: whoever leaves has to get another place,
-        and no more than so many may have to; None = they need not."""
+        and no more than so many may have to; None = they need not. resolve: also have members leave that a filter objects to, not only for room."""
         self._session = session
         self.statement = statement
         self._gang = gang
@@ -93,6 +94,7 @@ class Search:
         self._legal = legal
         self._reason = reason
         self._moves = moves
+        self._resolve = resolve
         self._placing = Placing(session)
         self._kinds: dict[object, Kind] = {}
         self._several = len(np.unique(pool.queue[self._eligible])) > 1
@@ -179,7 +181,7 @@ class Search:
         hard, soft = ~columns.alive[: columns.size], np.zeros(columns.size, dtype=np.bool_)
         for _, hook in self._session.filters():
             for label, fails in hook(member, columns):
-                if label in RESOLVABLE:
+                if self._resolve and label in RESOLVABLE:
                     soft |= fails
                 else:
                     hard |= fails
