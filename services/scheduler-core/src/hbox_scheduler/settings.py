@@ -16,7 +16,7 @@ class SchedulerSettings(Settings):
     policy: PolicyName = Field(
         PolicyName.BINPACK,
         description="binpack (fill used nodes), least-waste (least cards that nobody can use, learned from the requests) or fgd (least "
-        "expected fragmentation, as published)",
+        "expected fragmentation, to compare with)",
     )
     scheduler_conf: Path | None = Field(
         None,
