@@ -66,7 +66,7 @@ class Claims:
     def serve(
         self,
         gang: Gang,
-        members: Iterable[Member],
+        members: Sequence[Member],
         *,
         eligible: Bools,
         legal: Legal,
@@ -77,7 +77,10 @@ class Claims:
 
         eligible: `[V]`, whom of the pool it may take from; may: whether a member may take from others at all, as things stand.
         """
-        members = [member for member in members if may is None or may(member)]
+        if may is not None:
+            alike = {(id(member.task), member.preemptable): member for member in members}
+            barred = {kind for kind, member in alike.items() if not may(member)}
+            members = [member for member in members if (id(member.task), member.preemptable) not in barred]
         key = self._key(gang, members)
         if not members or key in self._hopeless or not (eligible & self._pool.standing).any():
             return False

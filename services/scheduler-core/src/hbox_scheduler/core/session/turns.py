@@ -4,6 +4,7 @@ changes shares.
 Gangs that were promised places come before all others: others have left for them.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -21,8 +22,13 @@ class Turns:
     def __init__(self, session: "Session", gangs: Iterable[Gang]) -> None:
         self._session = session
         self._waiting: dict[QueueName, list[Gang]] = {}
+        self._promised: set[Gang] = set()
+        self._promises: Counter[QueueName] = Counter()  # gangs that wait and were promised places
         for gang in gangs:
             if gang.queue in session.queues:
+                if _promised(gang):
+                    self._promised.add(gang)
+                    self._promises[gang.queue] += 1
                 self._waiting.setdefault(gang.queue, []).append(gang)
 
     def next(self) -> Gang | None:
@@ -37,20 +43,25 @@ class Turns:
             return None
         queues = self._session.queues
         key = self._session.queue_key
-        return queues[min(names, key=lambda name: (not any(map(_promised, self._waiting[name])), key(queues[name])))]
+        return queues[min(names, key=lambda name: (not self._promises[name], key(queues[name])))]
 
     def of(self, queue: QueueInfo) -> Gang | None:
         """The queue's gang that is served first; it waits no longer."""
         gangs = self._waiting.get(queue.name)
         if not gangs:
             return None
-        gang = min(gangs, key=lambda gang: (not _promised(gang), self._session.gang_key(gang)))
+        promised = self._promised if self._promises[queue.name] else ()
+        gang = min((one for one in gangs if one in promised) if promised else gangs, key=self._session.gang_key)
         gangs.remove(gang)
+        self._promises[queue.name] -= gang in self._promised
         return gang
 
     def put_back(self, gang: Gang) -> None:
         """The gang waits for another turn."""
         self._waiting[gang.queue].append(gang)
+        if gang in self._promised and not _promised(gang):
+            self._promised.discard(gang)
+        self._promises[gang.queue] += gang in self._promised
 
     def drop(self, queue: QueueInfo) -> None:
         """The queue has no more turns."""
