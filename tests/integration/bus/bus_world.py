@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from hbox_common.bus import Bus, Delivery, Start
-from hbox_common.events import DeadLetter, Event, JobsWithdrawn, NodeStateChanged
-from hbox_common.model import Generation, JobId, NodeName, NodeState
+from hbox_common.events import DeadLetter, Event, JobsWithdrawn, NodeStateChanged, QueueRefused
+from hbox_common.model import Generation, JobId, NodeName, NodeState, QueueName
 
 
 async def until(good: Callable[[], Any], *, timeout_s: float = 10.0) -> None:
@@ -20,6 +20,11 @@ async def until(good: Callable[[], Any], *, timeout_s: float = 10.0) -> None:
 def job(name: str) -> JobsWithdrawn:
     """A small message of a history; `name` tells it from others."""
     return JobsWithdrawn(jobs=(JobId(name),), revisions=(1,))
+
+
+def lasting(name: str) -> QueueRefused:
+    """As `job`, in a stream that outlives the broker."""
+    return QueueRefused(queue=QueueName("q"), job=JobId(name), reason="r", message="m", at=0.0)
 
 
 def node(name: str, generation: int) -> NodeStateChanged:
@@ -50,6 +55,8 @@ class Reader:
 def name_of(event: Event) -> str:
     if isinstance(event, JobsWithdrawn):
         return event.jobs[0]
+    if isinstance(event, QueueRefused):
+        return event.job
     assert isinstance(event, NodeStateChanged)
     return f"{event.node.name}@{event.node.generation}"
 

@@ -7,39 +7,39 @@ import pytest
 
 from hbox_common.bus import Bus, EmbeddedServer, Start
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import ClaimsAsked, JobsWithdrawn, encode
+from hbox_common.events import ClaimsAsked, Event, JobsWithdrawn, QueueRefused, encode
 
-from .bus_world import Reader, job, node, running, until
+from .bus_world import Reader, job, lasting, node, running, until
 
 
-async def stored(bus: Bus, count: int) -> list[str]:
-    """The names of all jobs in the stream, once there are `count`."""
+async def stored(bus: Bus, count: int, of: type[Event] = JobsWithdrawn) -> list[str]:
+    """The names of all messages of a type in the stream, once there are `count`."""
     reader = Reader()
-    async with running(bus.follow([JobsWithdrawn], reader, start=Start.ALL)):
+    async with running(bus.follow([of], reader, start=Start.ALL)):
         await until(lambda: len(reader.names) >= count)
         await asyncio.sleep(0.05)
     return reader.names
 
 
 async def test_a_message_published_during_an_outage_is_stored_exactly_once(bus: Bus, server: EmbeddedServer) -> None:
-    await bus.publish(job("before"), "0")
+    await bus.publish(lasting("before"), "q")
     await server.kill()
-    waiting = asyncio.ensure_future(bus.publish(job("during"), "0"))
+    waiting = asyncio.ensure_future(bus.publish(lasting("during"), "q"))
     await until(lambda: not bus.connected)
     await server.start()
     await waiting
-    assert await stored(bus, 2) == ["before", "during"]
+    assert await stored(bus, 2, QueueRefused) == ["before", "during"]
 
 
 async def test_publishes_in_flight_when_the_broker_is_killed_are_each_stored_once(bus: Bus, server: EmbeddedServer) -> None:
     names = [f"job{i}" for i in range(200)]
     async with asyncio.TaskGroup() as tasks:
         for name in names:
-            tasks.create_task(bus.publish(job(name), "0"))
+            tasks.create_task(bus.publish(lasting(name), "q"))
         await asyncio.sleep(0.01)
         await server.kill()
         await server.start()
-    assert sorted(await stored(bus, 200)) == sorted(names)
+    assert sorted(await stored(bus, 200, QueueRefused)) == sorted(names)
 
 
 async def test_repeating_a_message_id_stores_nothing_twice(bus: Bus) -> None:

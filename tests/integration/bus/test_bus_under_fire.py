@@ -3,9 +3,9 @@
 import asyncio
 
 from hbox_common.bus import Bus, EmbeddedServer, Start
-from hbox_common.events import JobsWithdrawn
+from hbox_common.events import QueueRefused
 
-from .bus_world import Reader, job, running, until
+from .bus_world import Reader, lasting, running, until
 
 KILLS = 5
 WRITERS = 8
@@ -23,13 +23,13 @@ async def test_messages_published_through_five_kills_are_each_stored_and_followe
         while not stop.is_set():
             name = f"{writer}/{len(sent)}"
             sent.append(name)
-            await bus.publish(job(name), "0")
+            await bus.publish(lasting(name), "q")
 
     async def gap() -> None:
         gaps.append("a gap")
 
-    consume = bus.consume("reader", [JobsWithdrawn], consumed, ack_wait_s=1.0)
-    async with running(consume, bus.follow([JobsWithdrawn], followed, start=Start.ALL, on_gap=gap)):
+    consume = bus.consume("reader", [QueueRefused], consumed, ack_wait_s=1.0)
+    async with running(consume, bus.follow([QueueRefused], followed, start=Start.ALL, on_gap=gap)):
         async with asyncio.TaskGroup() as writers:
             for writer in range(WRITERS):
                 writers.create_task(write(writer))
@@ -45,5 +45,5 @@ async def test_messages_published_through_five_kills_are_each_stored_and_followe
     assert [delivery.sequence for delivery in followed.deliveries] == list(range(1, len(sent) + 1)), "and in order"
     assert gaps == []
     assert len(consumed.names) == len(sent), "this process handles nothing twice"
-    async with running(bus.follow([JobsWithdrawn], late, start=Start.ALL)):
+    async with running(bus.follow([QueueRefused], late, start=Start.ALL)):
         await until(lambda: len(late.names) == len(sent))

@@ -30,8 +30,9 @@ log = logging.getLogger(__name__)
 HEALTH_S = 1.0
 STARTING_S = 0.05
 
-#: So many batches of binds are handled side by side: a slow pod, and the time until outcomes are said, hold up their own batch alone.
-BIND_READERS = 8
+#: So many messages of binds are handled side by side, each with as many binds as the ledger decided at once. A reader asks for one at a time: what
+#: came behind a message in hand would wait for its outcomes to be said (p90 from decision to bind 28 ms so, 12 ms without).
+BIND_READERS = 24
 EVICTION_READERS = 2
 BATCH = 16
 
@@ -50,7 +51,7 @@ async def run(settings: BinderSettings, health: Health) -> None:
             for _ in range(EVICTION_READERS):
                 group.create_task(bus.consume("binder-evictions", [EvictDecided], worker.handle, batch=BATCH))
             for _ in range(BIND_READERS):
-                group.create_task(bus.consume("binder-binds", [BindDecided], worker.handle, batch=BATCH))
+                group.create_task(bus.consume("binder-binds", [BindDecided], worker.handle, batch=1))
             group.create_task(bus.consume("binder-nodes", [NodeDecided], nodes.handle))
 
 

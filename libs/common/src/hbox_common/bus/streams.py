@@ -34,21 +34,25 @@ DUPLICATE_WINDOW_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one stream keeps. `last_value`: one message a subject, and new ones are refused when it is full; otherwise the oldest go."""
+    """What one stream keeps. `last_value`: one message a subject, and new ones are refused when it is full; otherwise the oldest go.
+    `memory`: a broker that restarts has lost it; for what is wrong a minute later and had again from its source (ADR 9)."""
 
     stream: Stream
     why: str
     max_age_s: int  #: 0 = for ever
     max_bytes: int
     last_value: bool = False
+    memory: bool = False
 
 
 LIMITS: dict[Stream, Limits] = {
     limits.stream: limits
     for limits in (
         Limits(Stream.STATE, "last value of every node, verdict and queue", 0, 2 * GIB, last_value=True),
-        Limits(Stream.JOBS, "jobs and pods as they change; the truth is Kubernetes", 6 * HOUR_S, 2 * GIB),
-        Limits(Stream.PLANS, "plans, answers and the feed of claims; the truth is the ledger", 6 * HOUR_S, 2 * GIB),
+        Limits(Stream.JOBS, "jobs and pods as they change; the truth is Kubernetes", HOUR_S // 4, 64 * MIB, memory=True),
+        Limits(
+            Stream.PLANS, "plans, answers and the feed of claims; the truth is the ledger", HOUR_S // 4, 64 * MIB, memory=True
+        ),
         Limits(Stream.DECISIONS, "binds, evictions and cordons decided", 3 * DAY_S, 2 * GIB),
         Limits(Stream.OUTCOMES, "what became of decisions", 3 * DAY_S, 2 * GIB),
         Limits(Stream.EVENTS, "what integrators and people read", 7 * DAY_S, 2 * GIB),
@@ -75,7 +79,7 @@ def config_of(stream: Stream) -> dict[str, Any]:
         "description": limits.why,
         "subjects": sorted({t.filter() for t in types}),
         "retention": "limits",
-        "storage": "file",
+        "storage": "memory" if limits.memory else "file",
         "num_replicas": 1,
         "max_msgs_per_subject": 1 if limits.last_value else -1,
         "max_age": limits.max_age_s * 10**9,
@@ -114,6 +118,11 @@ async def _ensure(connection: Connection, stream: Stream) -> None:
                 raise
         else:
             log.info("stream %s was made", stream.value)
+        return
+    if found.get("storage") == "file" and wanted["storage"] == "memory":  # of an earlier version; JetStream changes no storage
+        await connection.api(f"STREAM.DELETE.{stream.value}")
+        await connection.api(f"STREAM.CREATE.{stream.value}", wanted)
+        log.warning("stream %s was made anew, in memory", stream.value)
         return
     # A newer version may have added subjects already: theirs stay.
     known = sorted(found.get("subjects", ()))

@@ -115,6 +115,8 @@ def _jetstream(limits: Limits, event: type[Event]) -> dict[str, Any]:
 
 
 def _age(seconds: int) -> str:
+    if seconds < 2 * 3600:
+        return f"{seconds // 60} minutes"
     return f"{seconds // 3600} hours" if seconds < 2 * 86400 else f"{seconds // 86400} days"
 
 
