@@ -243,3 +243,9 @@ def test_the_time_of_a_condition_moves_only_with_its_status(world: World) -> Non
     world.verdict("uid-g")
     (status,) = world.status(DELAY_S)
     assert status.conditions == (replace(old, message=WHY),)
+
+
+def test_where_a_pod_was_put_is_not_told_of_one_that_has_left(waiting_pod: World) -> None:
+    waiting_pod.pod(pod("a", node="n1"))
+    waiting_pod.jobs.pod_gone(PodUid("uid-a"), 1.0)
+    assert waiting_pod.events(9.0) == []

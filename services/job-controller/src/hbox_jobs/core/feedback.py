@@ -194,7 +194,9 @@ class Feedback:
         return writes
 
     def events(self, now: float, limit: int) -> list[EventWrite]:
-        writes = self._successes.take(now, limit)
+        # Of pods that have left meanwhile nobody reads where they were put.
+        found = self._successes.take(now, limit)
+        writes = [one for one in found if one.kind is not Kind.POD or self._jobs.view(PodUid(one.uid)) is not None]
         for key in self._failures.take(now, limit - len(writes)):
             record = self._jobs.record(key)
             if record is not None and now < record.told_from:
