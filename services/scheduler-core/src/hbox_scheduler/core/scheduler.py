@@ -31,6 +31,7 @@ from hbox_common.model import (
 )
 
 from .jobs import Entry, JobState, Order, entry_of
+from .pace import Pace
 from .parking import Parking
 from .planner import Attempt, Planner, verdict_of
 from .policy import Policy
@@ -58,7 +59,8 @@ class Limits:
     backoff_max_s: float = 5.0
     verdict_every_s: float = 2.0  #: of one job, at most
     deadline_s: float = 60.0  #: for a gang to be bound whole
-    look_every_s: float = 0.2  #: for room that others hold, at most
+    look_every_s: float = 0.2  #: for room that others hold, at most, and for jobs that wait for others
+    look_rarely_s: float = 2.0  #: while that finds nothing
     look_at: int = 512  #: jobs in one such look
     promise_s: float = 120.0  #: after so long without its victims gone a job looks elsewhere
 
@@ -107,11 +109,13 @@ class Scheduler:
                 columns=self.columns, bookings=self.bookings, tasks=self.tasks, neighbours=self._neighbours, conf=conf
             )
         self._sociable: dict[JobId, None] = {}  #: parked jobs that wait for others to come or go
-        self._met: tuple[float, Index, int] = (float("-inf"), Index(0), 0)
+        self._meeting = Pace(self.limits.look_every_s, self.limits.look_rarely_s)
+        self._met: tuple[Index, int] = (Index(0), 0)
         self._introduced = 0  #: news of neighbours so far
         self._promises = Promises()
         self._wanting: dict[JobId, None] = {}  #: parked jobs that others may have to make room for
-        self._looked: tuple[float, Index, int] = (float("-inf"), Index(0), 0)
+        self._looking = Pace(self.limits.look_every_s, self.limits.look_rarely_s)
+        self._looked: tuple[Index, int] = (Index(0), 0)
         self._withdrawn: dict[JobId, int] = {}
         self._touched = 0
         self._eager: list[Order] = []
@@ -292,10 +296,10 @@ class Scheduler:
         times = [t for t in (self._flights.next_at(), self._verdicts.next_at()) if t is not None]
         if self._delayed:
             times.append(self._delayed[0][0])
-        if self._sociable and self._met[1:] != (self.index, self._introduced):
-            times.append(self._met[0] + self.limits.look_every_s)
+        if self._sociable and self._met != (self.index, self._introduced):
+            times.append(self._meeting.next_at)
         if self._wanting and self._news():
-            times.append(self._looked[0] + self.limits.look_every_s)
+            times.append(self._looking.next_at)
         if (until := self._promises.next_at()) is not None:
             times.append(until)
         out.wake_at = min(times, default=None)
@@ -370,14 +374,17 @@ class Scheduler:
                 out.plans.append(plan)
                 placed += len(plan.placements)
         self._conclude(attempt, now)
+        if placed:
+            self._meeting.encourage()
         return placed
 
     def _meet_again(self, now: float) -> None:
         """Jobs that wait for others are looked at again when anybody came or went."""
         seen = (self.index, self._introduced)
-        if not self._sociable or self._met[1:] == seen or now < self._met[0] + self.limits.look_every_s:
+        if not self._sociable or self._met == seen or not self._meeting.due(now):
             return
-        self._met = (now, *seen)
+        self._met = seen
+        self._meeting.went(now, fruitful=False)
         for job in list(self._sociable):
             entry = self._entries.get(job)
             del self._sociable[job]
@@ -396,13 +403,13 @@ class Scheduler:
 
     def _news(self) -> bool:
         """Whether anything changed since the last look that could change what it found."""
-        return self._looked[1:] != (self.index, len(self._wanting))
+        return self._looked != (self.index, len(self._wanting))
 
     def _make_room(self, out: Proposals, now: float) -> None:
         """Look for room that others hold, for jobs that wait though it is their turn."""
         if self._takings is None or self._takings.idle or not self._wanting or not self._news():
             return
-        if now < self._looked[0] + self.limits.look_every_s or self._flights.placements >= self.limits.outstanding:
+        if not self._looking.due(now) or self._flights.placements >= self.limits.outstanding:
             return
         entries: list[Entry] = []
         for job in list(self._wanting):
@@ -420,7 +427,8 @@ class Scheduler:
         for taking in takings:
             self._parking.recheck(taking.entry)
             self._promise(out, taking, now)
-        self._looked = (now, self.index, len(self._wanting))
+        self._looked = (self.index, len(self._wanting))
+        self._looking.went(now, fruitful=bool(takings))
 
     def _promise(self, out: Proposals, taking: Taking, now: float) -> None:
         entry = taking.entry
