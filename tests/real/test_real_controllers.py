@@ -266,18 +266,29 @@ async def test_a_pod_with_scheduling_gates_is_placed_when_they_are_lifted(world:
 
 
 async def test_a_pod_follows_its_volume_and_waits_for_one_that_is_not_bound(world: World) -> None:
-    late, slow = f"{world.space}-late", f"{world.space}-slow"
+    late, slow, hand = f"{world.space}-late", f"{world.space}-slow", f"{world.space}-hand"
     provisioner = {"kind": "StorageClass", "provisioner": "example.org/none"}
+    first = {"kind": "StorageClass", "volumeBindingMode": "WaitForFirstConsumer"}
     await world.make(
+        first | {"metadata": {"name": hand}, "provisioner": "kubernetes.io/no-provisioner"},
+        _claim("hand", hand),
         provisioner | {"metadata": {"name": late}, "volumeBindingMode": "WaitForFirstConsumer"},
         provisioner | {"metadata": {"name": slow}},
         _claim("late", late),
         _claim("slow", slow),
-        *(a_pod(name, volumes=[_volume(name)]) for name in ("there", "late", "slow", "missing")),
+        *(a_pod(name, volumes=[_volume(name)]) for name in ("there", "late", "slow", "missing", "hand")),
         a_pod("scratch", volumes=[{"name": "own", "ephemeral": {"volumeClaimTemplate": {"spec": _claim("x", slow)["spec"]}}}]),
     )
     await world.waits("missing", 'persistentvolumeclaim "missing" not found')
-    await world.waits("late", 'persistentvolumeclaim "late" waits for its first consumer')
+    await world.waits("hand", 'persistentvolumeclaim "hand" waits for its first consumer')
+    # The pod is placed, and its claim told for where its provisioner has to make a volume.
+    node = (await world.bound("late", 1))["late"]
+
+    async def selected() -> bool:
+        notes = (await world.get("PersistentVolumeClaim", "late"))["metadata"].get("annotations", {})
+        return bool(notes.get("volume.kubernetes.io/selected-node") == node)
+
+    await until(selected, "the node that was selected for the claim")
     await world.waits("slow", "pod has unbound immediate PersistentVolumeClaims")
     await world.waits("scratch", "pod has unbound immediate PersistentVolumeClaims")
     for name, zone in (("there", "a"), ("missing", "b"), ("slow", "a")):
@@ -287,7 +298,7 @@ async def test_a_pod_follows_its_volume_and_waits_for_one_that_is_not_bound(worl
     zones = {node["metadata"]["name"]: node["metadata"]["labels"]["zone"] for node in THE_NODES}
     for name, zone in (("there", "a"), ("missing", "b"), ("slow", "a")):
         assert {zones[node] for node in (await world.bound(name, 1)).values()} == {zone}
-    assert await world.nodes_of("late") == {}
+    assert await world.nodes_of("hand") == {}
 
 
 async def test_host_ports_are_shared_with_nobody_not_even_with_pods_of_others(world: World) -> None:

@@ -5,9 +5,10 @@ import pytest
 
 from hbox_common.events import JobVerdict
 from hbox_common.model import PodUid
-from hbox_jobs.core.feedback import Feedback, Kind
+from hbox_jobs.core.feedback import Feedback, Kind, SelectionWrite
 from hbox_jobs.core.jobs import Jobs
 from hbox_jobs.core.views import GroupCondition, GroupPhase, GroupStatus, PodView
+from hbox_jobs.core.volumes import Binding, ClaimView, VolumeUse
 
 from .job_world import BROKEN, group, pod
 
@@ -249,3 +250,15 @@ def test_where_a_pod_was_put_is_not_told_of_one_that_has_left(waiting_pod: World
     waiting_pod.pod(pod("a", node="n1"))
     waiting_pod.jobs.pod_gone(PodUid("uid-a"), 1.0)
     assert waiting_pod.events(9.0) == []
+
+
+def test_a_claim_that_waited_for_its_first_consumer_is_told_the_node_once(world: World) -> None:
+    world.jobs.volumes.storage_class("placed", Binding.PLACED)
+    world.jobs.volumes.claim("ml/data", ClaimView(storage_class="placed"))
+    world.pod(pod("a", volumes=(VolumeUse("data"),)))
+    assert world.feedback.selections(1.0, 9) == []
+    world.pod(pod("a", volumes=(VolumeUse("data"),), node="n1"))
+    assert world.feedback.selections(1.0, 9) == [SelectionWrite(PodUid("uid-a"), "ml", "data", "n1")]
+    world.jobs.volumes.claim("ml/data", ClaimView(storage_class="placed", selected="n1"))
+    world.pod(pod("a", rv="9", volumes=(VolumeUse("data"),), node="n1"))
+    assert world.feedback.selections(2.0, 9) == []

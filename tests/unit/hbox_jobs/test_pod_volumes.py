@@ -6,17 +6,14 @@ import pytest
 
 from hbox_common.model import Match, MatchOperator, NodeTerm
 from hbox_jobs.core.jobs import Jobs
-from hbox_jobs.core.volumes import ClaimView, Volumes, VolumeUse
+from hbox_jobs.core.volumes import Binding, ClaimView, Volumes, VolumeUse
 
 from .job_world import group, pod
 
 ZONE_A = (NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),)
 ZONE_B = (NodeTerm((Match("zone", MatchOperator.IN, ("b",)),)),)
 
-FIRST_CONSUMER = (
-    'persistentvolumeclaim "data" waits for its first consumer (StorageClass late), and HBox places pods on bound volumes only: '
-    "bind it beforehand, or use a class with volumeBindingMode Immediate"
-)
+FIRST_CONSUMER = 'persistentvolumeclaim "data" waits for its first consumer, and its StorageClass late makes no volumes: bind it to a volume beforehand'
 IMMEDIATE = "pod has unbound immediate PersistentVolumeClaims"
 
 WAITING = [
@@ -50,8 +47,8 @@ WAITING = [
 @pytest.fixture
 def volumes() -> Volumes:
     volumes = Volumes()
-    volumes.storage_class("now", waits=False)
-    volumes.storage_class("late", waits=True)
+    volumes.storage_class("now", Binding.IMMEDIATE)
+    volumes.storage_class("late", Binding.BY_HAND)
     volumes.volume("v", None)
     volumes.volume("a", ZONE_A)
     volumes.volume("b", ZONE_B)
@@ -64,6 +61,18 @@ def test_a_pod_waits_for_a_claim_with_the_reason_that_kube_scheduler_gives(
 ) -> None:
     volumes.claim("ml/data", claim)
     assert volumes.needs("ml", "p", "uid-p", [VolumeUse("data")]) == ((), why)
+
+
+def test_a_claim_that_is_provisioned_for_a_node_keeps_its_pod_from_none_until_one_is_selected(volumes: Volumes) -> None:
+    volumes.storage_class("placed", Binding.PLACED)
+    volumes.claim("ml/data", ClaimView(storage_class="placed"))
+    uses = [VolumeUse("data")]
+    assert volumes.needs("ml", "p", "u", uses) == ((), "")
+    assert volumes.unselected("ml", uses) == ["data"]
+    volumes.claim("ml/data", ClaimView(storage_class="placed", selected="n1"))
+    only = (NodeTerm(fields=(Match("metadata.name", MatchOperator.IN, ("n1",)),)),)
+    assert volumes.needs("ml", "another", "u2", uses) == ((only,), "")
+    assert volumes.unselected("ml", uses) == []
 
 
 def test_what_no_binding_can_help_is_said_before_what_a_binding_would(volumes: Volumes) -> None:
@@ -98,10 +107,10 @@ def test_a_change_names_the_claims_that_it_touches_and_no_change_names_none(volu
     assert volumes.volume("a", None, gone=True) == ["ml/one"]
     assert volumes.volume("a", None, gone=True) == []
     volumes.claim("ml/two", ClaimView(storage_class="late"))
-    assert volumes.storage_class("late", waits=True) == []
+    assert volumes.storage_class("late", Binding.BY_HAND) == []
     assert volumes.storage_class("late", None) == ["ml/two"]
     assert volumes.claim("ml/two", None) == ["ml/two"]
-    assert volumes.storage_class("late", waits=True) == []
+    assert volumes.storage_class("late", Binding.BY_HAND) == []
 
 
 def using(name: str, *claims: str, **fields: Any) -> Any:

@@ -232,6 +232,15 @@ class JobController:
                 rate_per_s=settings.conditions_per_s,
             ),
             paced(
+                "selection",
+                take=feedback.selections,
+                next_due=feedback.next_selection,
+                write=writer.selection,
+                again=feedback.again_selection,
+                wake=behind,
+                rate_per_s=settings.conditions_per_s,
+            ),
+            paced(
                 "status",
                 take=lambda now, limit: feedback.statuses(now, limit, rfc3339(wall_s())),
                 next_due=feedback.next_status,

@@ -263,6 +263,7 @@ class PersistentVolume(KubeObject, frozen=True, gc=False):
 
 class StorageClass(KubeObject, frozen=True, gc=False):
     volume_binding_mode: str = ""
+    provisioner: str = ""
 
 
 # --- Volcano's scheduling.volcano.sh/v1beta1

@@ -10,7 +10,7 @@ from hbox_common.kube import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGEC
 from hbox_common.model import MatchOperator, NodeTerm
 
 from ..core.jobs import Jobs
-from ..core.volumes import ClaimView
+from ..core.volumes import Binding, ClaimView
 from .objects import node_terms
 
 #: Written by the volume controller when claim and volume name each other.
@@ -19,6 +19,10 @@ BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+
+#: Says to a provisioner: make the volume where this node can reach it.
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
 
 
 class VolumeWatch:
@@ -58,12 +62,19 @@ class VolumeWatch:
         for delta in deltas:
             thing = delta.new or delta.old
             assert thing is not None
-            waits = None if delta.new is None else delta.new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
-            self._changed(self._jobs.volumes.storage_class(thing.metadata.name, waits))
+            self._changed(self._jobs.volumes.storage_class(thing.metadata.name, binding_of(delta.new)))
 
     def _changed(self, claims: Iterable[str]) -> None:
         self._jobs.volumes_changed(claims, monotonic_s())
         self._wake.set()
+
+
+def binding_of(found: kube.StorageClass | None) -> Binding | None:
+    if found is None:
+        return None
+    if found.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER:
+        return Binding.IMMEDIATE
+    return Binding.BY_HAND if found.provisioner == NO_PROVISIONER else Binding.PLACED
 
 
 def claim_view(claim: kube.PersistentVolumeClaim) -> ClaimView:
@@ -77,6 +88,7 @@ def claim_view(claim: kube.PersistentVolumeClaim) -> ClaimView:
         deleting=meta.deletion_timestamp is not None,
         storage_class=meta.annotations.get(OLD_CLASS) or spec.storage_class_name or "",
         owner=owner.uid if owner is not None else "",
+        selected=meta.annotations.get(SELECTED_NODE, ""),
     )
 
 

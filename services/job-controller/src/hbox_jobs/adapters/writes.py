@@ -6,9 +6,10 @@ from typing import Any
 
 from hbox_common.clock import wall_s
 from hbox_common.errors import Conflict, NotFound
-from hbox_common.kube import EVENTS, MERGE_PATCH, PODGROUPS, PODS, KubeClient
+from hbox_common.kube import EVENTS, MERGE_PATCH, PERSISTENTVOLUMECLAIMS, PODGROUPS, PODS, KubeClient
 
-from ..core.feedback import ConditionWrite, EventWrite, Kind, StatusWrite
+from ..core.feedback import ConditionWrite, EventWrite, Kind, SelectionWrite, StatusWrite
+from .volumes import SELECTED_NODE
 
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
@@ -48,6 +49,11 @@ class KubeWriter:
             },
             STRATEGIC_MERGE_PATCH,
         )
+
+    async def selection(self, write: SelectionWrite) -> None:
+        """The node for which a claim's volume is to be made."""
+        path = PERSISTENTVOLUMECLAIMS.path(write.namespace, write.claim)
+        await self._patch(path, {"metadata": {"annotations": {SELECTED_NODE: write.node}}}, MERGE_PATCH)
 
     async def status(self, write: StatusWrite) -> None:
         """A PodGroup's phase, counts and conditions."""

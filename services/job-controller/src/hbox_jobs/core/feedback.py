@@ -75,6 +75,16 @@ class EventWrite:
         return self.reason == FAILED_SCHEDULING
 
 
+@dataclass(frozen=True, slots=True)
+class SelectionWrite:
+    """A claim that waited for its first consumer: the node that the pod was given."""
+
+    uid: PodUid
+    namespace: str
+    claim: str
+    node: str
+
+
 class Feedback:
     """Queues over `jobs`, which stays the truth. `now` is monotonic seconds."""
 
@@ -84,6 +94,7 @@ class Feedback:
         self._statuses: DueQueue[str, str] = DueQueue()
         self._failures: DueQueue[str, str] = DueQueue()
         self._successes: DueQueue[str, EventWrite] = DueQueue()
+        self._selections: DueQueue[PodUid, PodUid] = DueQueue()
         self._started: dict[str, bool] = {}
         self._noted: dict[str, str] = {}  #: by job key, the last FailedScheduling text
         self._decided: dict[PodUid, float] = {}  #: pods with a binding under way, and until when that is believed
@@ -95,6 +106,8 @@ class Feedback:
         """A pod of ours was seen in a new version."""
         if new.node:
             self._decided.pop(new.uid, None)
+            if new.volumes and self._jobs.volumes.unselected(new.namespace, new.volumes):
+                self._selections.put(new.uid, new.uid, now)
         if old is not None and not old.node and new.node and not new.group:
             note = f"Successfully assigned {new.namespace}/{new.name} to {new.node}"
             self._successes.put(new.uid, EventWrite(Kind.POD, new.uid, new.namespace, new.name, SCHEDULED, note), now)
@@ -152,9 +165,12 @@ class Feedback:
         dues = [due for due in (self._failures.next_due(), self._successes.next_due()) if due is not None]
         return min(dues, default=None)
 
+    def next_selection(self) -> float | None:
+        return self._selections.next_due()
+
     def waiting(self) -> int:
         """Writes that wait for their turn."""
-        return len(self._conditions) + len(self._statuses) + len(self._failures) + len(self._successes)
+        return len(self._selections) + len(self._conditions) + len(self._statuses) + len(self._failures) + len(self._successes)
 
     def conditions(self, now: float, limit: int) -> list[ConditionWrite]:
         writes = []
@@ -205,6 +221,18 @@ class Feedback:
                 self._noted[key] = record.reason
                 writes.append(write)
         return writes
+
+    def selections(self, now: float, limit: int) -> list[SelectionWrite]:
+        writes = []
+        for uid in self._selections.take(now, limit):
+            pod = self._jobs.view(uid)
+            if pod is not None and pod.node and not pod.status.terminal:
+                claims = self._jobs.volumes.unselected(pod.namespace, pod.volumes)
+                writes += [SelectionWrite(uid, pod.namespace, claim, pod.node) for claim in claims]
+        return writes
+
+    def again_selection(self, write: SelectionWrite, now: float) -> None:
+        self._selections.put(write.uid, write.uid, now)
 
     def again_condition(self, write: ConditionWrite, now: float) -> None:
         """The write failed and may succeed later."""

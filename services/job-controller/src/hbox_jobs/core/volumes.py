@@ -1,17 +1,27 @@
 """Which nodes a pod's volumes can be reached from, and why it has to wait for them: kube-scheduler's VolumeBinding, in its words.
 
-A claim is bound once it names its volume and the controller has said that it is done (KEP-1933's annotation). What waits for its first consumer
-waits for ever here: HBox does not choose volumes, and says so. Pods without claims cost nothing.
+A claim is bound once it names its volume and the controller has said that it is done (KEP-1933's annotation). A claim that waits for its first consumer, and
+has a provisioner, keeps its pod from no node: the pod is bound, then the claim is told which node was selected, the provisioner makes a volume there, and the
+kubelet waits for it. One whose class makes no volumes needs one chosen by hand, and says so. Pods without claims cost nothing.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TypeAlias
 
-from hbox_common.model import NodeTerm
+from hbox_common.model import Match, MatchOperator, NodeTerm
 
 #: Of each volume that not every node reaches: one of the terms holds.
 Reach: TypeAlias = tuple[tuple[NodeTerm, ...], ...]
+
+
+class Binding(Enum):
+    """When volumes of a class are bound to their claims."""
+
+    IMMEDIATE = auto()
+    PLACED = auto()  #: for the node that the first pod was given (WaitForFirstConsumer)
+    BY_HAND = auto()  #: so too, but nobody makes volumes for the class
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +42,7 @@ class ClaimView:
     deleting: bool = False
     storage_class: str = ""
     owner: str = ""  #: uid of the pod that it was made for
+    selected: str = ""  #: the node for which a volume is being made
 
 
 class Volumes:
@@ -40,7 +51,7 @@ class Volumes:
     def __init__(self) -> None:
         self._claims: dict[str, ClaimView] = {}
         self._reach: dict[str, tuple[NodeTerm, ...] | None] = {}  #: None = from everywhere
-        self._waits: dict[str, bool] = {}  #: whether volumes of this class wait for their first consumer
+        self._classes: dict[str, Binding] = {}
         self._on: dict[str, set[str]] = {}  #: claims by the volume that they name
         self._of: dict[str, set[str]] = {}  #: claims by their class
 
@@ -67,15 +78,28 @@ class Volumes:
             self._reach[name] = reach
         return sorted(self._on.get(name, ()))
 
-    def storage_class(self, name: str, waits: bool | None) -> list[str]:
-        """A class's volumes wait for their first consumer, or not; None = it was deleted."""
-        if self._waits.get(name) == waits:
+    def storage_class(self, name: str, binding: Binding | None) -> list[str]:
+        """When a class's volumes are bound; None = it was deleted."""
+        if self._classes.get(name) == binding:
             return []
-        if waits is None:
-            del self._waits[name]
+        if binding is None:
+            del self._classes[name]
         else:
-            self._waits[name] = waits
+            self._classes[name] = binding
         return sorted(self._of.get(name, ()))
+
+    def unselected(self, namespace: str, uses: Sequence[VolumeUse]) -> list[str]:
+        """Names of the claims that have to be told for which node to make a volume, once their pod has one."""
+        return [
+            use.claim
+            for use in uses
+            if (claim := self._claims.get(f"{namespace}/{use.claim}")) is not None
+            and self._made_late(claim)
+            and not claim.selected
+        ]
+
+    def _made_late(self, claim: ClaimView) -> bool:
+        return not claim.volume and not claim.bound and self._classes.get(claim.storage_class) is Binding.PLACED
 
     def needs(self, namespace: str, pod: str, uid: str, uses: Sequence[VolumeUse]) -> tuple[Reach, str]:
         """From where all volumes of a pod can be reached, or why it has to wait (empty = it need not)."""
@@ -84,7 +108,8 @@ class Volumes:
         if problems:
             return (), problems[0]
         for use in uses:
-            terms = self._reach[self._claims[f"{namespace}/{use.claim}"].volume]
+            claim = self._claims[f"{namespace}/{use.claim}"]
+            terms = _only(claim.selected) if self._made_late(claim) else self._reach[claim.volume]
             if terms is not None and terms not in reach:
                 reach.append(terms)
         return tuple(reach), ""
@@ -105,16 +130,21 @@ class Volumes:
                 yield f"PVC {namespace}/{use.claim} was not created for pod {namespace}/{pod} (pod is not owner)"
             elif claim.lost or (claim.bound and claim.volume not in self._reach):
                 yield f'{named} bound to non-existent persistentvolume "{claim.volume}"'
-            elif not claim.bound:
+            elif not claim.bound and not self._made_late(claim):
                 unbound.append(self._unbound(named, claim))
         yield from unbound
 
     def _unbound(self, named: str, claim: ClaimView) -> str:
-        if claim.storage_class and claim.storage_class not in self._waits:
+        if claim.storage_class and claim.storage_class not in self._classes:
             return f'storageclass.storage.k8s.io "{claim.storage_class}" not found, which {named} names'
-        if claim.volume or not self._waits.get(claim.storage_class, False):
+        if claim.volume or self._classes.get(claim.storage_class) is not Binding.BY_HAND:
             return "pod has unbound immediate PersistentVolumeClaims"
         return (
-            f"{named} waits for its first consumer (StorageClass {claim.storage_class}), and HBox places pods on bound volumes only: "
-            "bind it beforehand, or use a class with volumeBindingMode Immediate"
+            f"{named} waits for its first consumer, and its StorageClass {claim.storage_class} makes no volumes: "
+            "bind it to a volume beforehand"
         )
+
+
+def _only(node: str) -> tuple[NodeTerm, ...] | None:
+    """This node alone; every one where none is named."""
+    return (NodeTerm(fields=(Match("metadata.name", MatchOperator.IN, (node,)),)),) if node else None
