@@ -85,6 +85,20 @@ async def test_an_answer_that_takes_too_long_is_unavailable_in_time(bus: Bus) ->
             await bus.ask(JobsAsked(asker="me"), JobsPage, timeout_s=0.2)
 
 
+async def test_a_leader_that_hangs_does_not_swallow_its_successors_questions(bus: Bus) -> None:
+    async def hangs(_: JobsAsked) -> AsyncIterator[Event]:
+        await asyncio.Event().wait()
+        yield JobsPage(complete=False)
+
+    async def answer(_: JobsAsked) -> AsyncIterator[Event]:
+        yield JobsPage(complete=True)
+
+    async with running(bus.serve(JobsAsked, hangs)), running(bus.serve(JobsAsked, answer)):
+        await answered(bus)
+        for _ in range(5):
+            assert [page.complete for page in await bus.ask(JobsAsked(asker="me"), JobsPage, timeout_s=2.0)] == [True]
+
+
 async def test_the_answerers_errors_are_the_askers(bus: Bus) -> None:
     error: Exception = InvalidRequest("no such job", hint="look again")
 

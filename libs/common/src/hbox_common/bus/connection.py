@@ -212,11 +212,11 @@ class Connection:
         except (TimeoutError, nats.errors.Error, OSError) as e:
             raise Unavailable("the broker does not take what is sent to it") from e
 
-    async def subscribe(self, subject: str, on_message: Callable[[Msg], Awaitable[None]], *, queue: str = "") -> Subscription:
+    async def subscribe(self, subject: str, on_message: Callable[[Msg], Awaitable[None]]) -> Subscription:
         """A plain subscription, which is made again at every reconnect. Raises Unavailable when the client is closed."""
         try:
             # No limit by bytes: pulls and pages bound what is under way, and 8 MiB messages would exceed the library's default too early.
-            return await self._client.subscribe(subject, queue=queue, cb=on_message, pending_bytes_limit=0)
+            return await self._client.subscribe(subject, cb=on_message, pending_bytes_limit=0)
         except (nats.errors.Error, OSError) as e:
             raise Unavailable("the bus is closed") from e
 

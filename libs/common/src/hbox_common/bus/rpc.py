@@ -1,7 +1,8 @@
 """Questions answered with pages, over core NATS.
 
 A page is a message as any other, with the header `hbox-page: n`; the end is an empty message with `hbox-pages: count`, or `hbox-error: kind` and
-the words in `hbox-message`. Replicas share the questions by a queue group. Nobody there is known at once, by the broker's 503.
+the words in `hbox-message`. Nobody there is known at once, by the broker's 503. Only leaders answer. All who listen hear a question, and the first
+answer counts: a leader that hangs still listens, and in a queue group with its successor it would swallow half of the questions.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ class Server:
     async def run(self) -> NoReturn:
         """Until cancelled."""
         await self._connection.connected.wait()
-        subscription = await self._connection.subscribe(self._request.subject(), self._take, queue=self._request.subject())
+        subscription = await self._connection.subscribe(self._request.subject(), self._take)
         try:
             async with asyncio.TaskGroup() as tasks:
                 for _ in range(AT_ONCE):
