@@ -25,7 +25,15 @@ def platform(postgres: PostgresServer, tmp_path_factory: pytest.TempPathFactory)
         environment.setenv("HBOX_LEASE_DURATION_S", str(LEASE_S))
         state = tmp_path_factory.mktemp("platform") / "state"
         with up(state, "--database", postgres.empty_database(), "--standby") as running:
+            # A standby is ready before it leads, and the one that leads makes the tables.
+            until(lambda: has_tables(postgres), timeout_s=60, what="the ledger's tables")
             yield running
+
+
+def has_tables(postgres: PostgresServer) -> bool:
+    with postgres.connect() as connection:
+        row = connection.execute("SELECT to_regclass('claims') IS NOT NULL").fetchone()
+    return row is not None and bool(row[0])
 
 
 def claims(postgres: PostgresServer) -> int:
