@@ -8,8 +8,8 @@ from pathlib import Path
 
 from hbox_common.model import CardRequest, Job, NodeState
 from hbox_scheduler.app import calm_collector
+from hbox_scheduler.core import Limits
 from hbox_scheduler.core.policy import PolicyName, policy_of
-from hbox_scheduler.core.scheduler import Limits
 from hbox_scheduler.core.simulate import Simulation, job, node
 
 

@@ -20,7 +20,7 @@ from .adapters.sender import Sender
 from .core import Limits, Proposals, Scheduler
 from .core.policy import policy_of
 from .core.policy.conf import Conf, parse_conf
-from .core.policy.default import DEFAULT_CONF
+from .core.policy.default import default_conf
 from .core.policy.registry import PLUGINS
 from .settings import SchedulerSettings
 
@@ -49,7 +49,7 @@ def calm_collector() -> None:
 def conf_of(path: Path | None) -> Conf:
     """The policy for sessions. Raises InvalidRequest that names file, line and key."""
     if path is None:
-        return parse_conf(DEFAULT_CONF, plugins=list(PLUGINS))
+        return default_conf()
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as e:

@@ -1,5 +1,6 @@
 """The pure core of scheduler-core: state in columns, plans out. No I/O, no clock, no randomness."""
 
-from .scheduler import Limits, Proposals, Scheduler
+from .limits import Limits, Proposals
+from .scheduler import Scheduler
 
 __all__ = ["Limits", "Proposals", "Scheduler"]

@@ -69,5 +69,6 @@ class Promises:
     def overdue(self, now: float) -> Iterator[Promise]:
         return (promise for promise in list(self._of.values()) if promise.until <= now)
 
-    def next_at(self) -> float | None:
-        return min((promise.until for promise in self._of.values()), default=None)
+    def next_at(self) -> list[float]:
+        """When one is `overdue` next."""
+        return [min(promise.until for promise in self._of.values())] if self._of else []

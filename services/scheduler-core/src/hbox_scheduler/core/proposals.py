@@ -68,11 +68,9 @@ class InFlight:
             again.append(plan)
         return again
 
-    def next_at(self) -> float | None:
+    def next_at(self) -> list[float]:
         """When `due` has something next."""
-        if not self._open:
-            return None
-        return self._open[next(iter(self._open))][0] + self._resend_after_s
+        return [self._open[next(iter(self._open))][0] + self._resend_after_s] if self._open else []
 
 
 class Verdicts:
@@ -118,5 +116,6 @@ class Verdicts:
         self._fresh.clear()
         return out
 
-    def next_at(self) -> float | None:
-        return min((at for at, _ in self._late.values()), default=None)
+    def next_at(self) -> list[float]:
+        """When `due` has something next."""
+        return [min(at for at, _ in self._late.values())] if self._late else []

@@ -1,5 +1,8 @@
 """HBox's own policy for sessions, in the words of volcano-scheduler.conf."""
 
+from .conf import Conf, parse_conf
+from .registry import PLUGINS
+
 DEFAULT_CONF = """\
 actions: "enqueue, allocate, backfill, reclaim, preempt"
 tiers:
@@ -16,3 +19,8 @@ tiers:
       binpack.resources: nvidia.com/gpu
       binpack.resources.nvidia.com/gpu: 10
 """
+
+
+def default_conf() -> Conf:
+    """HBox's own policy, parsed."""
+    return parse_conf(DEFAULT_CONF, plugins=list(PLUGINS))

@@ -36,9 +36,10 @@ from hbox_common.model import (
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, MEMORY, MIB, PODS
 
+from ..limits import Limits
 from ..policy import Policy
 from ..policy.conf import Conf
-from ..scheduler import Limits, Scheduler
+from ..scheduler import Scheduler
 
 
 def node(

@@ -4,7 +4,7 @@ A pod has one booking at most. The columns are the sum of the bookings; where a 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hbox_common.model import CardSlice, Claim, ClaimId, JobId, NodeName, PlanId, PodUid, QueueName, Resources
@@ -94,6 +94,13 @@ class Bookings:
         if row is not None:
             self._columns.book(row, booking.requests, booking.slices, -1)
         return booking
+
+    def take_back(self, plan: PlanId, pods: Iterable[PodUid]) -> None:
+        """Remove what a plan booked for these pods, where the ledger has not put a claim in its place."""
+        for pod in pods:
+            booking = self._of.get(pod)
+            if booking is not None and booking.plan == plan and not booking.claim:
+                self.remove(pod)
 
     def rebuild(self, node: NodeName) -> None:
         """Sum up a node's row anew."""

@@ -1,0 +1,135 @@
+"""All jobs that are known, and whose turn it is.
+
+Every job is in one state (`jobs.JobState`). Every change that could matter moves it back to EAGER, and only eager jobs cost a cycle anything.
+"""
+
+from heapq import heappop, heappush
+
+from hbox_common.model import Index, Job, JobId, PlanId, QueueName
+
+from .jobs import Entry, JobState, Order, entry_of
+from .limits import Limits
+from .parking import Parking
+from .state import Bookings
+from .task import Tasks
+
+
+class Lineup:
+    """`entries` by id; `touched` counts the messages about jobs."""
+
+    def __init__(self, tasks: Tasks, bookings: Bookings, parking: Parking, limits: Limits) -> None:
+        self.entries: dict[JobId, Entry] = {}
+        self.touched = 0
+        self._tasks = tasks
+        self._bookings = bookings
+        self._parking = parking
+        self._limits = limits
+        self._eager: list[Order] = []
+        self._held: set[JobId] = set()
+        self._delayed: list[tuple[float, JobId]] = []
+
+    # Coming and going.
+
+    def welcome(self, job: Job) -> Entry:
+        entry = self.entries[job.id] = entry_of(job, self._tasks, self.touched)
+        self.wake(entry)
+        return entry
+
+    def revise(self, entry: Entry, job: Job) -> None:
+        """A new revision. What waits and asks for the same as before goes on waiting."""
+        before = entry.kind
+        fresh = entry_of(job, self._tasks, self.touched)
+        moved = fresh.order != entry.order
+        entry.job, entry.order, entry.tasks, entry.touched = job, fresh.order, fresh.tasks, self.touched
+        if entry.state in (JobState.PROPOSED, JobState.PROMISED, JobState.HELD, JobState.DELAYED):
+            return  # looked at again anyway when that is over
+        if entry.state is JobState.PARKED and before is not None and not moved:
+            entry.look(self._bookings)
+            if not entry.problem() and before == (job.queue, tuple(task for task, _ in entry.pending), entry.need):
+                return
+        self.wake(entry)
+
+    def forget(self, entry: Entry) -> None:
+        self._parking.recheck(entry)
+        del self.entries[entry.job.id]
+        self._held.discard(entry.job.id)
+
+    # Turns.
+
+    def wake(self, entry: Entry) -> None:
+        entry.state, entry.kind = JobState.EAGER, None
+        heappush(self._eager, entry.order)
+
+    def unpark(self, freed: set[QueueName]) -> None:
+        """Those that may be able to start, since rows rose or the queues `freed` allow more."""
+        for entry in self._parking.wake(self.entries, freed):
+            heappush(self._eager, entry.order)
+
+    def next(self) -> Entry | None:
+        """The eager job whose turn it is, looked at afresh; who takes it settles its state or gives it back."""
+        while self._eager:
+            order = heappop(self._eager)
+            entry = self.entries.get(order[2])
+            if entry is not None and entry.state is JobState.EAGER and entry.order == order:
+                entry.look(self._bookings)
+                return entry
+        return None
+
+    def give_back(self, entry: Entry) -> None:
+        """It is not its turn after all."""
+        heappush(self._eager, entry.order)
+
+    def run(self, first: Entry, most: int) -> list[Entry]:
+        """The job, and those after it that ask for the same: each one pod of the same task in the same queue."""
+        run = [first]
+        task = first.lone
+        if task is None or first.job.problem:
+            return run
+        while len(run) < most and (entry := self.next()) is not None:
+            if entry.lone is not task or entry.job.queue != first.job.queue or entry.job.problem:
+                self.give_back(entry)
+                break
+            run.append(entry)
+        return run
+
+    # Waiting for answers, for a newer view, for time.
+
+    def answered(self, entry: Entry, plan: PlanId, index: Index, now: float) -> None:
+        entry.plans.discard(plan)
+        if not entry.plans and entry.state is JobState.PROPOSED:
+            self.again(entry, index, now)
+
+    def again(self, entry: Entry, index: Index, now: float) -> None:
+        """Look at a job again: on the view that explains its last refusal, and the later the more often in a row it met one."""
+        if entry.refusals > 1:
+            delay = min(self._limits.backoff_s * 2.0 ** min(entry.refusals - 2, 16), self._limits.backoff_max_s)
+            entry.state = JobState.DELAYED
+            heappush(self._delayed, (now + delay, entry.job.id))
+        else:
+            self._hold_or_wake(entry, index)
+
+    def due(self, index: Index, now: float) -> None:
+        """Those whose back-off is over."""
+        while self._delayed and self._delayed[0][0] <= now:
+            _, job = heappop(self._delayed)
+            entry = self.entries.get(job)
+            if entry is not None and entry.state is JobState.DELAYED:
+                self._hold_or_wake(entry, index)
+
+    def reached(self, index: Index) -> None:
+        """Those that waited for a view as new."""
+        for job in [job for job in self._held if self.entries[job].refresh <= index]:
+            self._held.discard(job)
+            if self.entries[job].state is JobState.HELD:
+                self.wake(self.entries[job])
+
+    def next_at(self) -> list[float]:
+        """When `due` has something next."""
+        return [at for at, _ in self._delayed[:1]]
+
+    def _hold_or_wake(self, entry: Entry, index: Index) -> None:
+        if entry.refresh > index:
+            entry.state = JobState.HELD
+            self._held.add(entry.job.id)
+        else:
+            self.wake(entry)

@@ -1,0 +1,139 @@
+"""Room that others hold, for jobs that wait though it is their turn: looked for in sessions, promised, and taken when it is free.
+
+A look is over all claims, and has its price: it is had when something changed since the last one, at a pace that slows while nothing is found.
+"""
+
+from hbox_common.events import Plan
+from hbox_common.model import Index, JobId, PodUid
+
+from .jobs import Entry, JobState
+from .limits import Limits
+from .lineup import Lineup
+from .pace import Pace
+from .parking import Parking
+from .planner import Planner
+from .promises import Promise, Promises
+from .proposals import InFlight
+from .queues import Queues
+from .state import Bookings
+from .taking import Taking, Takings
+
+
+class Room:
+    """Jobs that others may have to make room for, and what was promised to them."""
+
+    def __init__(
+        self,
+        *,
+        takings: Takings,
+        planner: Planner,
+        bookings: Bookings,
+        queues: Queues,
+        lineup: Lineup,
+        parking: Parking,
+        flights: InFlight,
+        limits: Limits,
+    ) -> None:
+        self.promises = Promises()
+        self._takings = takings
+        self._planner = planner
+        self._bookings = bookings
+        self._queues = queues
+        self._lineup = lineup
+        self._parking = parking
+        self._flights = flights
+        self._limits = limits
+        self._wanting: dict[JobId, None] = {}
+        self._pace = Pace(limits.look_every_s, limits.look_rarely_s)
+        self._looked: tuple[Index, int] = (Index(0), 0)
+
+    def want(self, entry: Entry) -> None:
+        """A job that waits: others may have to make room for it."""
+        if self._takings.may(entry, self._queues.all()):
+            self._wanting[entry.job.id] = None
+
+    def forget(self, job: JobId) -> None:
+        if (promise := self.promises.drop(job)) is not None:
+            self._release(promise)
+        self._wanting.pop(job, None)
+
+    def left(self, pod: PodUid) -> None:
+        """A pod's booking is gone: somebody may have waited for that."""
+        self.promises.left(pod)
+
+    def accepted(self, plan: Plan) -> None:
+        """The ledger lets the victims of this plan go."""
+        if (promise := self.promises.of_plan(plan.job, plan.id)) is not None:
+            promise.accepted = True
+
+    def refused(self, plan: Plan) -> None:
+        """The ledger does not, or has forgotten the plan."""
+        if plan.victims:
+            self.promises.drop(plan.job)
+
+    def next_at(self, index: Index) -> list[float]:
+        """When `look` or `keep` has something next."""
+        return [*([self._pace.next_at] if self._wanting and self._news(index) else []), *self.promises.next_at()]
+
+    def look(self, index: Index, now: float) -> list[Plan]:
+        """Plans with victims, for jobs that wait and may have what others hold."""
+        if self._takings.idle or not self._wanting or not self._news(index):
+            return []
+        if not self._pace.due(now) or self._flights.placements >= self._limits.outstanding:
+            return []
+        entries: list[Entry] = []
+        for job in list(self._wanting):
+            entry = self._lineup.entries.get(job)
+            if entry is None or entry.state is not JobState.PARKED:
+                del self._wanting[job]
+                continue
+            entry.look(self._bookings)
+            if not entry.problem() and self._takings.may(entry, self._queues.all()):
+                entries.append(entry)
+        entries.sort(key=lambda entry: entry.order)
+        queues = self._queues.all()
+        takings = self._takings.look(entries[: self._limits.look_at], queues, self.promises, now=now) if entries else []
+        plans = [self._promise(taking, now) for taking in takings]
+        self._looked = (index, len(self._wanting))
+        self._pace.went(now, fruitful=bool(takings))
+        return plans
+
+    def keep(self, now: float) -> list[Plan]:
+        """Plans for the places whose victims are gone; promises whose victims never left are given up."""
+        plans: list[Plan] = []
+        for promise in self.promises.due():
+            entry = promise.taking.entry
+            self.promises.drop(entry.job.id)
+            self._release(promise)
+            plan = self._planner.kept(promise.taking)
+            if plan is None:
+                self._lineup.wake(entry)
+                continue
+            entry.state = JobState.PROPOSED
+            self._flights.open(plan, now)
+            plans.append(plan)
+        for promise in self.promises.overdue(now):
+            entry = promise.taking.entry
+            self.promises.drop(entry.job.id)
+            self._release(promise)
+            if entry.state is JobState.PROMISED:
+                self._lineup.wake(entry)
+        return plans
+
+    def _news(self, index: Index) -> bool:
+        """Whether anything changed since the last look that could change what it found."""
+        return self._looked != (index, len(self._wanting))
+
+    def _promise(self, taking: Taking, now: float) -> Plan:
+        entry = taking.entry
+        self._parking.recheck(entry)
+        del self._wanting[entry.job.id]
+        plan = self._planner.taking(taking)
+        entry.state, entry.kind, entry.woken = JobState.PROMISED, None, None
+        victims = {victim.pod for victim in taking.victims}
+        self.promises.put(Promise(plan.id, taking, victims, until=now + self._limits.promise_s))
+        self._flights.open(plan, now)
+        return plan
+
+    def _release(self, promise: Promise) -> None:
+        self._bookings.take_back(promise.plan, (taken.pod.uid for taken in promise.taking.placements))

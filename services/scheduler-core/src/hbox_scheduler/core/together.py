@@ -1,0 +1,115 @@
+"""Jobs whose pods have to do with others, or with each other's places: they are placed in a session, as `hbox simulate cycle` places them.
+
+The planner's way, equal pods on the columns at once, cannot see affinities between pods, spreading, or the fabric. A session can, and costs a look at
+all claims: jobs that come together share one, and those that found no place are looked at again when anybody came or went, at a pace that slows while that
+is in vain.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from hbox_common.model import Index, JobId, Neighbour, PodUid
+
+from .jobs import Entry, JobState
+from .limits import Limits
+from .lineup import Lineup
+from .pace import Pace
+from .planner import Attempt, Planner, verdict_of
+from .promises import Promises
+from .queues import Queues
+from .state import Bookings
+from .taking import Takings, Unplaced
+
+#: Pods that are gone are forgotten then: their end is told by their claims.
+NEIGHBOURS_KEPT = 100_000
+
+
+class Together:
+    """`neighbours`: what is known of pods that have to do with others."""
+
+    def __init__(
+        self,
+        *,
+        takings: Takings,
+        neighbours: dict[PodUid, Neighbour],
+        planner: Planner,
+        bookings: Bookings,
+        queues: Queues,
+        lineup: Lineup,
+        limits: Limits,
+    ) -> None:
+        self._takings = takings
+        self._neighbours = neighbours
+        self._planner = planner
+        self._bookings = bookings
+        self._queues = queues
+        self._lineup = lineup
+        self._limits = limits
+        self._waiting: dict[JobId, None] = {}
+        self._pace = Pace(limits.look_every_s, limits.look_rarely_s)
+        self._met: tuple[Index, int] = (Index(0), 0)
+        self._introduced = 0  #: news so far
+
+    def introduce(self, neighbours: Iterable[Neighbour]) -> None:
+        """Pods that have to do with others, as they are now."""
+        for neighbour in neighbours:
+            self._neighbours[neighbour.uid] = neighbour
+            self._introduced += 1
+        if len(self._neighbours) > NEIGHBOURS_KEPT:
+            self._forget_gone()
+
+    def concerns(self, entry: Entry) -> bool:
+        """Whether its pods want something of others, or others may want something of them."""
+        if not self._neighbours or entry.problem():
+            return False
+        return any(pod.uid in self._neighbours for _, pods in entry.pending for pod in pods)
+
+    def forget(self, job: JobId) -> None:
+        self._waiting.pop(job, None)
+
+    def next_at(self, index: Index) -> list[float]:
+        """When `wake` has something next."""
+        return [self._pace.next_at] if self._waiting and self._met != (index, self._introduced) else []
+
+    def wake(self, index: Index, now: float) -> None:
+        """Jobs that found no place are looked at again when anybody came or went."""
+        seen = (index, self._introduced)
+        if not self._waiting or self._met == seen or not self._pace.due(now):
+            return
+        self._met = seen
+        self._pace.went(now, fruitful=False)
+        for job in list(self._waiting):
+            entry = self._lineup.entries.get(job)
+            del self._waiting[job]
+            if entry is not None and entry.state is JobState.PARKED:
+                self._lineup.wake(entry)
+
+    def place(self, first: Entry, promises: Promises, now: float) -> Attempt:
+        """The job, and those of its kind right after it, in one session."""
+        attempt = Attempt()
+        for found in self._takings.place([first, *self._company()], self._queues.all(), promises, now=now):
+            if isinstance(found, Unplaced):
+                attempt.failed.append((found.entry, verdict_of(found.entry, found.reasons, found.message)))
+                self._waiting[found.entry.job.id] = None
+            elif (plan := self._planner.kept(found)) is not None:
+                attempt.proposed.append(found.entry)
+                attempt.plans.append(plan)
+        if attempt.plans:
+            self._pace.encourage()
+        return attempt
+
+    def _company(self) -> Iterator[Entry]:
+        for _ in range(self._limits.look_at - 1):
+            entry = self._lineup.next()
+            if entry is None:
+                return
+            if not self.concerns(entry):
+                self._lineup.give_back(entry)
+                return
+            yield entry
+
+    def _forget_gone(self) -> None:
+        """Those that neither have a place nor wait for one."""
+        entries = self._lineup.entries.values()
+        waiting = {pod.uid for entry in entries for task in entry.job.tasks for pod in task.pods}
+        for uid in [uid for uid in self._neighbours if uid not in waiting and uid not in self._bookings]:
+            del self._neighbours[uid]
