@@ -7,24 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hbox_common.model import CardRequest, JobId, NodeName, PodUid, QueueName, TaskSpec
+from hbox_common.model import CardRequest, HyperNode, JobId, NodeName, PodUid, QueueName, TaskSpec, TopologyMode, TopologyWish
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, MEMORY, PODS
 from hbox_scheduler.app import calm_collector
 from hbox_scheduler.core.actions.registry import run_action
 from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
-from hbox_scheduler.core.session import (
-    Cluster,
-    Gang,
-    HyperNode,
-    Member,
-    Placing,
-    QueueInfo,
-    Session,
-    TopologyMode,
-    TopologyWish,
-)
+from hbox_scheduler.core.session import Cluster, Gang, Member, Placing, QueueInfo, Session
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.state import Columns
 from hbox_scheduler.core.task import Task, Tasks

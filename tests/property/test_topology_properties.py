@@ -8,11 +8,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hbox_common.model import NodeName, QueueName
+from hbox_common.model import HyperNode, NodeName, QueueName, SubGangPolicy
 from hbox_scheduler.core.actions.seats import Seats, When
 from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
-from hbox_scheduler.core.session import Cluster, HyperNode, QueueInfo, Session, SubGangPolicy
+from hbox_scheduler.core.session import Cluster, QueueInfo, Session
 from hbox_scheduler.core.topology.cover import Parts, fewest, select
 from hbox_scheduler.core.topology.spread import Levels, spread
 from hbox_scheduler.core.topology.tree import tree_of

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -97,12 +97,12 @@ class BinderWorld:
 
     # --- the cluster
 
-    async def pod(self, name: str, **annotations: str) -> Pod:
+    async def pod(self, name: str, *, spec: Mapping[str, Any] | None = None, **annotations: str) -> Pod:
         manifest = {
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations, "labels": {"app": name}},
-            "spec": {"schedulerName": "hbox", "containers": [{"name": "main", "image": "none"}]},
+            "spec": {"schedulerName": "hbox", "containers": [{"name": "main", "image": "none"}], **(spec or {})},
         }
         await self.client.json("POST", PODS.path(NAMESPACE), body=manifest)
         return await self.seen(name)
@@ -164,7 +164,7 @@ def a_bind(pod: Pod, *, node: str = "n1", claim: str = "", generation: int = 1, 
     )
 
 
-def an_evict(pod: Pod, kind: EvictKind = EvictKind.EVICT, *, claim: str = "", generation: int = 2) -> Evict:
+def an_evict(pod: Pod, kind: EvictKind = EvictKind.EVICT, *, claim: str = "", generation: int = 2, taker: str = "") -> Evict:
     claim = claim or f"claim-{pod.metadata.name}"
     return Evict(
         id=DecisionId(f"{claim}-{generation}-{kind}"),
@@ -176,4 +176,5 @@ def an_evict(pod: Pod, kind: EvictKind = EvictKind.EVICT, *, claim: str = "", ge
         pod=pod.metadata.name,
         pod_uid=PodUid(pod.metadata.uid),
         reason="unwound",
+        beneficiary=PlanId(taker),
     )

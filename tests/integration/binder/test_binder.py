@@ -1,12 +1,14 @@
 """The binder on a real broker and an API with faults."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from hbox_common.clock import wall_s
+from hbox_common.errors import NotFound
 from hbox_common.events import BindOutcome, EvictKind, NodeAction, NodeDecided, NodeOutcome
-from hbox_common.kube import NODES, Node
+from hbox_common.kube import MERGE_PATCH, NODES, PODS, Node
 from hbox_common.model import DecisionId, NodeName
 from hbox_common.model.annotations import CARDS, CLAIM, CLAIM_GENERATION, CORDON_REASON, CORDONED_BY
 from hbox_sandbox.api.faults import Rule
@@ -175,6 +177,41 @@ async def test_a_bound_pod_is_evicted(world: BinderWorld) -> None:
         await world.decide(evict)
         assert (await world.settled(evict)).outcome is BindOutcome.EVICTED
     assert (await world.seen("a")).metadata.deletion_timestamp is not None
+
+
+RUNNING = {"status": {"phase": "Running"}}
+HOOK = {"preStop": {"exec": {"command": ["save"]}}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "taker", "setting", "grace_s"),
+    [
+        ({}, "a-plan", {}, 1),
+        ({}, "a-plan", {"taken_grace_s": 0}, 0),
+        ({}, "a-plan", {"taken_grace_s": -1}, 30),
+        ({}, "a-plan", {"taken_grace_s": 300}, 30),
+        ({}, "", {}, 30),
+        ({"terminationGracePeriodSeconds": 120}, "a-plan", {}, 120),
+        ({"containers": [{"name": "main", "image": "none", "lifecycle": HOOK}]}, "a-plan", {}, 30),
+    ],
+    ids=["says nothing", "at once", "its own", "never longer", "for nobody", "a grace of its own", "a hook"],
+)
+async def test_who_makes_room_and_says_nothing_about_its_end_goes_quickly(
+    world: BinderWorld, spec: dict[str, Any], taker: str, setting: dict[str, int], grace_s: int
+) -> None:
+    pod = await world.pod("a", spec=spec)
+    bind, evict = a_bind(pod), an_evict(pod, taker=taker)
+    async with world.binder(**setting):
+        await world.decide(bind)
+        await world.settled(bind)
+        await world.client.json("PATCH", PODS.path(NAMESPACE, "a", "status"), body=RUNNING, content_type=MERGE_PATCH)
+        await world.decide(evict)
+        assert (await world.settled(evict)).outcome is BindOutcome.EVICTED
+    try:
+        left = await world.client.json("GET", PODS.path(NAMESPACE, "a"))
+    except NotFound:
+        left = {"metadata": {"deletionGracePeriodSeconds": 0}}
+    assert left["metadata"]["deletionGracePeriodSeconds"] == grace_s
 
 
 async def test_an_eviction_that_a_disruption_budget_blocks_goes_on_when_it_may(world: BinderWorld) -> None:

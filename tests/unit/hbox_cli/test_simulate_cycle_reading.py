@@ -9,8 +9,8 @@ from hbox_cli.simulate.cluster_file import SavedCluster, cluster_of
 from hbox_cli.simulate.documents import objects_of
 from hbox_cli.simulate.yaml_text import contents_of
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import CardSlice, QueuePhase
-from hbox_scheduler.core.session import Gang, GroupPhase, Member, Status, TopologyMode, TopologyWish
+from hbox_common.model import CardSlice, QueuePhase, TopologyMode, TopologyWish
+from hbox_scheduler.core.session import Gang, GroupPhase, Member, Status
 
 NOW = 1_800_000_000.0
 
@@ -438,7 +438,7 @@ def test_members_of_hypernodes_are_found_by_name_pattern_and_label() -> None:
         ),
         (
             NODE + hypernode("s", 1, "type: Node, selector: {labelMatch: {matchExpressions: [{key: a, operator: Gt}]}}"),
-            "spec.members[0].selector.matchExpressions: operator 'Gt'",
+            "spec.members[0].selector.labelMatch.matchExpressions: operator 'Gt'",
         ),
     ],
 )

@@ -7,6 +7,7 @@ import numpy as np
 
 from hbox_common.model import (
     NO_WISHES,
+    HyperNode,
     JobId,
     Match,
     MatchOperator,
@@ -15,22 +16,15 @@ from hbox_common.model import (
     PodUid,
     QueueName,
     Selector,
+    SubGangPolicy,
     TaskSpec,
+    TopologyMode,
+    TopologyWish,
     Wishes,
 )
 from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
-from hbox_scheduler.core.session import (
-    Cluster,
-    Gang,
-    HyperNode,
-    Member,
-    QueueInfo,
-    Status,
-    SubGangPolicy,
-    TopologyMode,
-    TopologyWish,
-)
+from hbox_scheduler.core.session import Cluster, Gang, Member, QueueInfo, Status
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.cycles import Plan, Report, simulate
 from hbox_scheduler.core.state import Columns

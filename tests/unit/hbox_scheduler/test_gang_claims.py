@@ -3,8 +3,8 @@
 import pytest
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import QueueName
-from hbox_scheduler.core.session import QueueInfo, SubGangPolicy
+from hbox_common.model import QueueName, SubGangPolicy
+from hbox_scheduler.core.session import QueueInfo
 from hbox_scheduler.core.simulate.cycles import Report
 
 from .fabric_world import SOFT, Fabric, hard, placed

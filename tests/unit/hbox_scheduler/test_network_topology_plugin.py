@@ -3,11 +3,11 @@
 import pytest
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import QueueName
+from hbox_common.model import QueueName, TopologyMode, TopologyWish
 from hbox_scheduler.core.plugins.networktopology import NetworkTopology
 from hbox_scheduler.core.policy.conf import PluginConf, parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
-from hbox_scheduler.core.session import Cluster, QueueInfo, Session, TopologyMode, TopologyWish
+from hbox_scheduler.core.session import Cluster, QueueInfo, Session
 from hbox_scheduler.core.topology.tree import TOP
 
 from .fabric_world import CONF, SOFT, Fabric, hard

@@ -43,7 +43,7 @@ async def run(settings: BinderSettings, health: Health) -> None:
         KubeClient.connect(settings.kubeconfig, user_agent="hbox-binder", connections=settings.concurrency + 8) as client,
         Bus.connect(settings.nats_url, name="binder", instance=settings.instance) as bus,
     ):
-        worker = Worker(Binder(settings.limits()), client, bus, health.condition("kube"))
+        worker = Worker(Binder(settings.limits()), client, bus, health.condition("kube"), taken_grace_s=settings.taken_grace_s)
         nodes = NodeWorker(client, bus)
         async with asyncio.TaskGroup() as group:
             group.create_task(_watch_health(health, client, bus))

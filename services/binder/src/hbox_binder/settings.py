@@ -16,6 +16,13 @@ class BinderSettings(Settings):
     evictions_per_min: float = Field(
         2000.0, ge=1, le=1_000_000, description="evictions begun per minute at most; what goes beyond is held back"
     )
+    taken_grace_s: int = Field(
+        1,
+        ge=-1,
+        le=86_400,
+        description="seconds that a pod gets to end which makes room for others and says nothing about its end; one with a preStop hook, or a "
+        "terminationGracePeriodSeconds other than 30, gets its own; -1: all get their own",
+    )
     concurrency: int = Field(32, ge=8, le=512, description="calls to the Kubernetes API under way at once, 8 to 512")
     patience_s: float = Field(
         3.0, gt=0, le=60, description="seconds until a decision that is not settled is reported as unknown"

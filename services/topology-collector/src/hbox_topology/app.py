@@ -6,16 +6,18 @@ that were deleted meanwhile.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hbox_common import kube
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.events import NodeStateChanged
 from hbox_common.kube import NODES, Delta, Informer, KubeClient
+from hbox_common.model import NodeState
 from hbox_common.runtime import Condition, Health
 
 from . import metrics
+from .adapters.fabric import Fabric
 from .adapters.objects import node_facts
 from .adapters.publisher import Publisher
 from .core.inventory import Inventory
@@ -49,6 +51,8 @@ class TopologyCollector:
         self.inventory = Inventory()
         self._nodes = Informer(client, NODES, kube.Node)
         self._publisher = Publisher(bus)
+        self._labels: dict[str, Mapping[str, str]] = {}
+        self._fabric = Fabric(client, bus, lambda: self._labels)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -62,7 +66,9 @@ class TopologyCollector:
             present = {node.metadata.name for node in self._nodes.store.values()}
             for gone in self.inventory.vanished(present, now=wall_s()):
                 self._publisher.put(gone)
+                self._label(gone)
             log.info("synced", extra={"nodes": len(self.inventory)})
+            group.create_task(self._fabric.run())
 
     async def _read_back(self) -> None:
         ready = asyncio.Event()
@@ -78,6 +84,7 @@ class TopologyCollector:
         for delivery in deliveries:
             assert isinstance(delivery.event, NodeStateChanged)
             self.inventory.heard(delivery.event.node)
+            self._label(delivery.event.node)
 
     async def _ignore(self, deliveries: Sequence[Delivery]) -> None:
         """Our own states come back; only the loss of the stream is of interest."""
@@ -86,6 +93,7 @@ class TopologyCollector:
         log.warning("the stream of node states was lost or made anew: saying everything again")
         for state in self.inventory.states():
             self._publisher.put(state)
+        self._fabric.say_again()
 
     async def _on_nodes(self, deltas: Sequence[Delta[kube.Node]]) -> None:
         now = wall_s()
@@ -100,8 +108,19 @@ class TopologyCollector:
                 changed = self.inventory.removed(delta.old.metadata.name, uid=delta.old.metadata.uid, now=now)
             if changed is not None:
                 self._publisher.put(changed)
+                self._label(changed)
             else:
                 metrics.QUIET.inc()
+
+    def _label(self, state: NodeState) -> None:
+        """The fabric is made of names and labels alone."""
+        if state.gone:
+            self._labels.pop(state.name, None)
+        elif self._labels.get(state.name) == state.labels:
+            return
+        else:
+            self._labels[state.name] = state.labels
+        self._fabric.touch()
 
     async def _watch_health(self) -> None:
         on_kube, on_bus, on_synced = (self._health.condition(name) for name in CONDITIONS)

@@ -1,4 +1,4 @@
-"""What the platform needs in a cluster: Volcano's Queue and PodGroup, with the fields that HBox reads, and the queue `default`.
+"""What the platform needs in a cluster: Volcano's Queue, PodGroup and HyperNode, with the fields that HBox reads, and the queue `default`.
 
 Where Volcano's own definitions are installed they stay as they are: theirs say more than ours.
 """
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hbox_common.errors import NotFound
-from hbox_common.kube import CRDS, QUEUES, KubeClient, apply, wait_established
+from hbox_common.kube import CRDS, HYPERNODES, PODGROUPS, QUEUES, KubeClient, Resource, apply, wait_established
 from hbox_common.model import DEFAULT_QUEUE
 
 FIELD_MANAGER = "hbox"
@@ -27,19 +27,19 @@ def _open(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "x-kubernetes-preserve-unknown-fields": True}
 
 
-def _definition(kind: str, plural: str, short: list[str], *, namespaced: bool, spec: Any, status: Any) -> dict[str, Any]:
-    group = QUEUES.group
+def _definition(kind: str, resource: Resource, short: list[str], *, spec: Any, status: Any) -> dict[str, Any]:
+    group, plural = resource.group, resource.plural
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{plural}.{group}", "labels": {_MANAGED_BY: FIELD_MANAGER}},
         "spec": {
             "group": group,
-            "scope": "Namespaced" if namespaced else "Cluster",
+            "scope": "Namespaced" if resource.namespaced else "Cluster",
             "names": {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower(), "shortNames": short},
             "versions": [
                 {
-                    "name": QUEUES.version,
+                    "name": resource.version,
                     "served": True,
                     "storage": True,
                     "subresources": {"status": {}},
@@ -50,11 +50,14 @@ def _definition(kind: str, plural: str, short: list[str], *, namespaced: bool, s
     }
 
 
+_TOPOLOGY: Mapping[str, Any] = _open(
+    mode={**_STRING, "enum": ["hard", "soft"]}, highestTierAllowed=_INTEGER, highestTierName=_STRING
+)
+
 QUEUE = _definition(
     "Queue",
-    "queues",
+    QUEUES,
     ["q", "queue-v1beta1"],
-    namespaced=False,
     spec=_open(
         weight={**_INTEGER, "minimum": 1, "maximum": 65535, "default": 1},
         capability=_AMOUNTS,
@@ -70,30 +73,49 @@ QUEUE = _definition(
 
 POD_GROUP = _definition(
     "PodGroup",
-    "podgroups",
+    PODGROUPS,
     ["pg", "podgroup-v1beta1"],
-    namespaced=True,
     spec=_open(
         minMember={**_INTEGER, "default": 1},
         minTaskMember={"type": "object", "additionalProperties": _INTEGER},
         queue={**_STRING, "default": DEFAULT_QUEUE},
         priorityClassName=_STRING,
         minResources=_AMOUNTS,
+        networkTopology=_TOPOLOGY,
+        subGroupPolicy={"type": "array", "items": _open(name=_STRING, networkTopology=_TOPOLOGY)},
     ),
     status=_open(phase=_STRING, running=_INTEGER, succeeded=_INTEGER, failed=_INTEGER),
 )
 
 
+HYPER_NODE = _definition(
+    "HyperNode",
+    HYPERNODES,
+    ["hn"],
+    spec=_open(
+        tier={**_INTEGER, "minimum": 0},
+        tierName=_STRING,
+        members={
+            "type": "array",
+            "items": _open(type={**_STRING, "enum": ["Node", "HyperNode"]}, selector=_open()),
+        },
+    ),
+    status=_open(),
+)
+
+_ALL = (QUEUE, POD_GROUP, HYPER_NODE)
+
+
 async def bring(client: KubeClient, say: Callable[[str], None]) -> None:
     """Applies what is missing, by server-side apply, and says what. Raises Unavailable or InvalidRequest (rights are missing)."""
-    for manifest in (QUEUE, POD_GROUP):
+    for manifest in _ALL:
         name = manifest["metadata"]["name"]
         if await _ours_or_absent(client, CRDS.path(name=name)):
             await apply(client, manifest, field_manager=FIELD_MANAGER)
             say(f"applied CRD {name}")
         else:
             say(f"found CRD {name}, installed by somebody else: left as it is")
-    for manifest in (QUEUE, POD_GROUP):
+    for manifest in _ALL:
         await wait_established(client, manifest["metadata"]["name"])
     path = QUEUES.path(name=DEFAULT_QUEUE)
     try:

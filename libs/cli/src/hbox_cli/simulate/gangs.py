@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 
 from hbox_common import kube
+from hbox_common.errors import InvalidRequest
+from hbox_common.kube.fabric import sub_gangs_of, wish_of
 from hbox_common.model import DEFAULT_QUEUE, JobId, QueueName
-from hbox_scheduler.core.session import Gang, GroupPhase, SubGangPolicy, TopologyMode, TopologyWish
+from hbox_scheduler.core.session import Gang, GroupPhase
 
-from . import kinds
 from .amounts import requests
 from .documents import Document
 from .pods import PodEntry, preemptable
@@ -18,7 +19,7 @@ ALLOCATED_DOMAIN = "volcano.sh/job-allocated-hypernode"
 
 def gang_of(document: Document) -> tuple[Gang, str]:
     """The gang of a PodGroup, without members and priority, and the priority class that it names. Raises InvalidRequest."""
-    group = document.read(kinds.PodGroup, namespaced=True)
+    group = document.read(kube.PodGroup, namespaced=True)
     meta, spec = group.metadata, group.spec
     for field, value in (
         ("minMember", spec.min_member),
@@ -26,6 +27,10 @@ def gang_of(document: Document) -> tuple[Gang, str]:
     ):
         if value < 0:
             raise document.wrong(f"spec.{field}", f"is {value}", hint="write 0 or more")
+    try:
+        topology, policies = wish_of(spec.network_topology), sub_gangs_of(spec.sub_group_policy)
+    except InvalidRequest as e:
+        raise InvalidRequest(f"{document.where}: {e.message}", hint=e.hint) from e
     return Gang(
         id=JobId(meta.uid),
         namespace=meta.namespace,
@@ -37,10 +42,8 @@ def gang_of(document: Document) -> tuple[Gang, str]:
         phase=_phase(document, group.status.phase),
         min_task_member=spec.min_task_member,
         min_resources=requests(document, "spec.minResources", spec.min_resources) or None,
-        topology=_wish(document, "spec.networkTopology", spec.network_topology),
-        sub_gang_policies=tuple(
-            _policy(document, f"spec.subGroupPolicy[{place}]", policy) for place, policy in enumerate(spec.sub_group_policy)
-        ),
+        topology=topology,
+        sub_gang_policies=policies,
         annotations=meta.annotations,
         labels=meta.labels,
         preemptable=preemptable(meta.labels, meta.annotations),
@@ -80,30 +83,3 @@ def _phase(document: Document, phase: str) -> GroupPhase:
         return GroupPhase(phase)
     except ValueError as e:
         raise document.wrong("status.phase", f"is {phase!r}", hint=f"allowed: {', '.join(GroupPhase)}") from e
-
-
-def _wish(document: Document, field: str, topology: kinds.NetworkTopology | None) -> TopologyWish | None:
-    if topology is None:
-        return None
-    try:
-        mode = TopologyMode(topology.mode or "hard")
-    except ValueError as e:
-        raise document.wrong(f"{field}.mode", f"is {topology.mode!r}", hint=f"allowed: {', '.join(TopologyMode)}") from e
-    return TopologyWish(mode, topology.highest_tier_allowed, topology.highest_tier_name)
-
-
-def _policy(document: Document, field: str, policy: kinds.SubGroupPolicy) -> SubGangPolicy:
-    if policy.label_selector.match_expressions:
-        raise document.wrong(
-            f"{field}.labelSelector.matchExpressions", "is not supported yet", hint="write it with matchLabels"
-        )
-    if policy.sub_group_size < 0 or policy.min_sub_groups < 0:
-        raise document.wrong(field, "subGroupSize and minSubGroups are counts", hint="write 0 or more")
-    return SubGangPolicy(
-        name=policy.name,
-        labels=policy.match_label_keys,
-        selector=policy.label_selector.match_labels,
-        size=policy.sub_group_size,
-        min_sub_gangs=policy.min_sub_groups,
-        topology=_wish(document, f"{field}.networkTopology", policy.network_topology),
-    )

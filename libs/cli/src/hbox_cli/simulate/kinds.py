@@ -10,37 +10,7 @@ class _Slim(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults
     pass
 
 
-# --- Volcano's PodGroup and Queue, whole
-
-
-class NetworkTopology(_Slim, frozen=True, gc=False):
-    mode: str = "hard"
-    highest_tier_allowed: int | None = None
-    highest_tier_name: str = ""
-
-
-class LabelSelector(_Slim, frozen=True, gc=False):
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[kube.Requirement, ...] = ()
-
-
-class SubGroupPolicy(_Slim, frozen=True, gc=False):
-    name: str = ""
-    match_label_keys: tuple[str, ...] = ()
-    label_selector: LabelSelector = LabelSelector()
-    sub_group_size: int = 1
-    min_sub_groups: int = 0
-    network_topology: NetworkTopology | None = None
-
-
-class PodGroupSpec(kube.PodGroupSpec, frozen=True, gc=False):
-    network_topology: NetworkTopology | None = None
-    sub_group_policy: tuple[SubGroupPolicy, ...] = ()
-
-
-class PodGroup(kube.KubeObject, frozen=True, gc=False):
-    spec: PodGroupSpec = PodGroupSpec()
-    status: kube.PodGroupStatus = kube.PodGroupStatus()
+# --- Volcano's Queue, whole
 
 
 class NodeGroups(_Slim, frozen=True, gc=False):
@@ -62,43 +32,11 @@ class Queue(kube.KubeObject, frozen=True, gc=False):
     status: kube.QueueStatus = kube.QueueStatus()
 
 
-# --- Volcano's HyperNode, topology.volcano.sh/v1alpha1
-
-
-class ExactMatch(_Slim, frozen=True, gc=False):
-    name: str = ""
-
-
-class RegexMatch(_Slim, frozen=True, gc=False):
-    pattern: str = ""
-
-
-class MemberSelector(_Slim, frozen=True, gc=False):
-    exact_match: ExactMatch | None = None
-    regex_match: RegexMatch | None = None
-    label_match: LabelSelector | None = None
-
-
-class HyperNodeMember(_Slim, frozen=True, gc=False):
-    type: str = "Node"
-    selector: MemberSelector = MemberSelector()
-
-
-class HyperNodeSpec(_Slim, frozen=True, gc=False):
-    tier: int = 0
-    tier_name: str = ""
-    members: tuple[HyperNodeMember, ...] = ()
-
-
-class HyperNode(kube.KubeObject, frozen=True, gc=False):
-    spec: HyperNodeSpec = HyperNodeSpec()
-
-
 # --- Kubernetes
 
 
 class DisruptionBudgetSpec(_Slim, frozen=True, gc=False):
-    selector: LabelSelector = LabelSelector()
+    selector: kube.LabelSelector = kube.LabelSelector()
 
 
 class DisruptionBudgetStatus(_Slim, frozen=True, gc=False):

@@ -21,11 +21,11 @@ from .jobs import Verdict as JobVerdict
 from .plans import ClaimsChanged, Placement, Plan, PlanAnswer, PlansAnswered, PlansProposed, Victim
 from .public import DeadLetter, HealthChanged, JobPhase, JobPhaseChanged, QueueRefused
 from .rpc import ClaimsAsked, ClaimsPage, JobsAsked, JobsPage
-from .state import HealthVerdict, NodeStateChanged, QueueStateChanged
+from .state import FabricChanged, HealthVerdict, NodeStateChanged, QueueStateChanged
 
 __all__ = [
     "CONTENT_TYPE", "MESSAGE_ID", "REGISTRY", "TRACEPARENT", "About", "Bind", "BindDecided", "BindOutcome", "ClaimsAsked", "ClaimsChanged",
-    "ClaimsPage", "DeadLetter", "Event", "Evict", "EvictDecided", "EvictKind", "HealthChanged", "HealthVerdict", "JobPhase", "JobPhaseChanged",
+    "ClaimsPage", "DeadLetter", "Event", "Evict", "EvictDecided", "EvictKind", "FabricChanged", "HealthChanged", "HealthVerdict", "JobPhase", "JobPhaseChanged",
     "JobVerdict", "JobsAsked", "JobsPage", "JobsPending", "JobsWaiting", "JobsWithdrawn", "NodeAction", "NodeDecided", "NodeObserved",
     "NodeOutcome", "NodeStateChanged", "Outcome", "OutcomesObserved", "Placement", "Plan", "PlanAnswer", "PlansAnswered", "PlansProposed",
     "PodsObserved", "QueueRefused", "QueueStateChanged", "Stream", "Victim", "decode", "encode", "headers", "token_of",

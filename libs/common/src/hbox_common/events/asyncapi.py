@@ -28,6 +28,7 @@ VERSION = "1.0.0"
 KEYS = {
     "shard": "which part of the platform; always 0 today",
     "node": "a node's name",
+    "fabric": "a fabric's name; `hypernodes`: the one that HyperNode objects describe",
     "queue": "a queue's name",
     "scheduler": "the instance of scheduler-core that proposed",
     "phase": "a job's phase, in lower case",

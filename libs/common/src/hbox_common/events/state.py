@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from hbox_common.model import Epoch, Index, NodeState, Queue, Resources, Verdict
+from hbox_common.model import Epoch, HyperNode, Index, NodeState, Queue, Resources, Verdict
 
 from .base import About, Event, Stream, register
 
@@ -28,6 +28,17 @@ class HealthVerdict(Event):
         "hbox.v1.health.verdict.{node}", Stream.STATE, ("health-monitor",), ("scheduler-core", "quota-ledger", "cli")
     )
     verdict: Verdict
+
+
+@register
+class FabricChanged(Event):
+    """The communication tree, whole: domains of nodes by tier. One that is not there any more is said empty."""
+
+    about: ClassVar = About(
+        "hbox.v1.fabric.graph.{fabric}", Stream.STATE, ("topology-collector",), ("scheduler-core", "cli"), 4 * 2**20
+    )
+    fabric: str
+    hypernodes: tuple[HyperNode, ...]
 
 
 @register

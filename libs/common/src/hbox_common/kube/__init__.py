@@ -9,7 +9,7 @@ The only package that imports `kubernetes`, and that only on `connect`.
 from .backoff import Backoff
 from .binding import BindOutcome, BindResult, FenceOutcome, FenceResult, bind, fence, read_pod
 from .cordon import CordonOutcome, CordonResult, cordon, uncordon
-from .eviction import EvictOutcome, EvictResult, evict
+from .eviction import EvictOutcome, EvictResult, evict, hurried_grace
 from .informer import Informer
 from .lease import Lease, Term, release_for
 from .manifests import apply, patch_status, resource_of, wait_established
@@ -21,6 +21,7 @@ from .objects import (
     ContainerPort,
     CustomResourceDefinition,
     Event,
+    HyperNode,
     KubeObject,
     LabelSelector,
     LeaseRecord,
@@ -63,6 +64,7 @@ from .resources import (
     CONFIGMAPS,
     CRDS,
     EVENTS,
+    HYPERNODES,
     LEASES,
     NAMESPACES,
     NODES,
@@ -84,6 +86,7 @@ __all__ = [
     "CONFIGMAPS",
     "CRDS",
     "EVENTS",
+    "HYPERNODES",
     "JSON",
     "LEASES",
     "MERGE_PATCH",
@@ -116,6 +119,7 @@ __all__ = [
     "Expired",
     "FenceOutcome",
     "FenceResult",
+    "HyperNode",
     "Informer",
     "KubeClient",
     "KubeObject",
@@ -164,6 +168,7 @@ __all__ = [
     "epoch_s",
     "evict",
     "fence",
+    "hurried_grace",
     "micro_time",
     "patch_status",
     "read_pod",

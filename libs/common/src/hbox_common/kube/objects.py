@@ -269,12 +269,29 @@ class StorageClass(KubeObject, frozen=True, gc=False):
 # --- Volcano's scheduling.volcano.sh/v1beta1
 
 
+class NetworkTopology(_Slim, frozen=True, gc=False):
+    mode: str = "hard"
+    highest_tier_allowed: int | None = None
+    highest_tier_name: str = ""
+
+
+class SubGroupPolicy(_Slim, frozen=True, gc=False):
+    name: str = ""
+    match_label_keys: tuple[str, ...] = ()
+    label_selector: LabelSelector = LabelSelector()
+    sub_group_size: int = 1
+    min_sub_groups: int = 0
+    network_topology: NetworkTopology | None = None
+
+
 class PodGroupSpec(_Slim, frozen=True, gc=False):
     min_member: int = 0
     min_task_member: dict[str, int] = {}
     queue: str = ""
     priority_class_name: str = ""
     min_resources: Quantities = {}
+    network_topology: NetworkTopology | None = None
+    sub_group_policy: tuple[SubGroupPolicy, ...] = ()
 
 
 class PodGroupStatus(_Slim, frozen=True, gc=False):
@@ -288,6 +305,35 @@ class PodGroupStatus(_Slim, frozen=True, gc=False):
 class PodGroup(KubeObject, frozen=True, gc=False):
     spec: PodGroupSpec = PodGroupSpec()
     status: PodGroupStatus = PodGroupStatus()
+
+
+class ExactMatch(_Slim, frozen=True, gc=False):
+    name: str = ""
+
+
+class RegexMatch(_Slim, frozen=True, gc=False):
+    pattern: str = ""
+
+
+class MemberSelector(_Slim, frozen=True, gc=False):
+    exact_match: ExactMatch | None = None
+    regex_match: RegexMatch | None = None
+    label_match: LabelSelector | None = None
+
+
+class HyperNodeMember(_Slim, frozen=True, gc=False):
+    type: str = "Node"
+    selector: MemberSelector = MemberSelector()
+
+
+class HyperNodeSpec(_Slim, frozen=True, gc=False):
+    tier: int = 0
+    tier_name: str = ""
+    members: tuple[HyperNodeMember, ...] = ()
+
+
+class HyperNode(KubeObject, frozen=True, gc=False):
+    spec: HyperNodeSpec = HyperNodeSpec()
 
 
 class Guarantee(_Slim, frozen=True, gc=False):

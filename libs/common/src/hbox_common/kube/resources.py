@@ -39,3 +39,4 @@ PRIORITYCLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespa
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 QUEUES = Resource("scheduling.volcano.sh", "v1beta1", "queues", namespaced=False)
 PODGROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", namespaced=True)
+HYPERNODES = Resource("topology.volcano.sh", "v1alpha1", "hypernodes", namespaced=False)

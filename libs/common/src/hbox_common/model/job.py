@@ -6,6 +6,7 @@ from enum import StrEnum
 from .devices import CardRequest, CardSlice
 from .ids import ClaimId, JobId, NodeName, PodUid, QueueName
 from .resources import Resources
+from .topology import SubGangPolicy, TopologyWish
 
 
 class TolerationOperator(StrEnum):
@@ -77,6 +78,7 @@ class TaskSpec:
     volumes: tuple[
         tuple[NodeTerm, ...], ...
     ] = ()  #: of each of its volumes that not every node reaches: one of the terms holds
+    labels: dict[str, str] = field(default_factory=dict)  #: those that the job's sub-gangs are formed by
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,18 @@ class Job:
     preemptable: bool = True  #: whether its pods may be evicted for others (`volcano.sh/preemptable`)
     problem: str = ""  #: why it cannot be scheduled as written (bad annotation, unknown PodGroup); empty = fine
     traceparent: str = ""  #: W3C trace context of its whole way
+    topology: TopologyWish | None = None
+    topology_notes: dict[str, str] = field(default_factory=dict)  #: annotations that say what it wants of the fabric
+    sub_gangs: tuple[SubGangPolicy, ...] = ()
+    min_task_member: dict[str, int] = field(default_factory=dict)  #: by name of the task
+    standing: tuple[
+        TaskSpec, ...
+    ] = ()  #: the pods that have a node, where it matters which they are: with sub-gangs or minima by task
+
+    @property
+    def together(self) -> bool:
+        """Whether the places of its pods depend on each other."""
+        return self.topology is not None or bool(self.topology_notes or self.sub_gangs or self.min_task_member)
 
 
 class PodPhase(StrEnum):

@@ -3,7 +3,18 @@
 from hbox_common.errors import InvalidRequest, NotFound, Unavailable
 from hbox_common.events import Bind, BindOutcome, Evict
 from hbox_common.kube import BindOutcome as Bound
-from hbox_common.kube import BindResult, EvictOutcome, FenceOutcome, KubeClient, Pod, bind, evict, fence, read_pod
+from hbox_common.kube import (
+    BindResult,
+    EvictOutcome,
+    FenceOutcome,
+    KubeClient,
+    Pod,
+    bind,
+    evict,
+    fence,
+    hurried_grace,
+    read_pod,
+)
 from hbox_common.model import format_slices
 from hbox_common.model.annotations import CARDS, CLAIM, CLAIM_GENERATION
 
@@ -32,15 +43,23 @@ _FENCE: dict[FenceOutcome, Finding] = {
 }
 
 
-async def carry_out(client: KubeClient, call: Call) -> Answer:
-    """Make the call. Raises nothing but Bug; its time is bounded by the client's timeout, a handful of requests at most."""
+async def carry_out(client: KubeClient, call: Call, *, taken_grace_s: int) -> Answer:
+    """Make the call. Raises nothing but Bug; its time is bounded by the client's timeout, a handful of requests at most.
+
+    `taken_grace_s`: for pods that make room for others and say nothing about their end; -1 = their own.
+    """
     decision = call.decision
     if call.verb is Verb.BIND:
         assert isinstance(decision, Bind)
         return await _bind(client, decision, call.resource_version)
     if call.verb is Verb.FENCE:
         return await _fence(client, decision, look_first=call.then is not BindOutcome.REVOKED)
-    result = await evict(client, namespace=decision.namespace, name=decision.pod, uid=decision.pod_uid)
+    assert isinstance(decision, Evict)
+    namespace, name, uid = decision.namespace, decision.pod, decision.pod_uid
+    grace_s: int | None = None
+    if decision.beneficiary and taken_grace_s >= 0:
+        grace_s = await hurried_grace(client, namespace=namespace, name=name, uid=uid, at_most_s=taken_grace_s)
+    result = await evict(client, namespace=namespace, name=name, uid=uid, grace_s=grace_s)
     return Answer(_EVICT[result.outcome], result.message, retry_after_s=result.retry_after_s)
 
 

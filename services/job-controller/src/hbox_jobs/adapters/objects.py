@@ -13,6 +13,7 @@ import msgspec
 
 from hbox_common import kube
 from hbox_common.errors import InvalidRequest
+from hbox_common.kube.fabric import sub_gangs_of, wish_of
 from hbox_common.kube.times import epoch_s
 from hbox_common.model import (
     NO_WISHES,
@@ -27,11 +28,13 @@ from hbox_common.model import (
     PodUid,
     PreferredTerm,
     QueueName,
+    SubGangPolicy,
     Toleration,
     TolerationOperator,
+    TopologyWish,
     parse_slices,
 )
-from hbox_common.model.annotations import CARDS, CLAIM, GROUP_NAME, PREEMPTABLE, QUEUE_NAME, USE_GPU_TYPE
+from hbox_common.model.annotations import CARDS, CLAIM, GROUP_NAME, PREEMPTABLE, QUEUE_NAME, TOPOLOGY_NOTES, USE_GPU_TYPE
 
 from .. import metrics
 from ..core.requests import Container
@@ -235,6 +238,13 @@ def group_view(group: kube.PodGroup) -> GroupView:
         phase = GroupPhase(status.phase)
     except ValueError:
         phase = GroupPhase.NEW
+    topology: TopologyWish | None = None
+    sub_gangs: tuple[SubGangPolicy, ...] = ()
+    problem = ""
+    try:
+        topology, sub_gangs = wish_of(spec.network_topology), sub_gangs_of(spec.sub_group_policy)
+    except InvalidRequest as e:
+        problem = str(e)
     return GroupView(
         uid=meta.uid,
         namespace=meta.namespace,
@@ -244,6 +254,11 @@ def group_view(group: kube.PodGroup) -> GroupView:
         queue=QueueName(spec.queue[:MAX_NAME]),
         priority_class=spec.priority_class_name,
         preemptable=_preemptable(meta.labels, meta.annotations),
+        min_task_member={role: least for role, least in spec.min_task_member.items() if least > 0},
+        topology=topology,
+        topology_notes={key: meta.annotations[key] for key in TOPOLOGY_NOTES if key in meta.annotations},
+        sub_gangs=sub_gangs,
+        problem=problem,
         status=GroupStatus(
             phase,
             status.running,

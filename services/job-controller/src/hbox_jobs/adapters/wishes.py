@@ -3,10 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from hbox_common import kube
+from hbox_common.kube.selectors import selector_of
 from hbox_common.model import NO_WISHES, Match, MatchOperator, PodTerm, Selector, Spread, WeightedTerm, Wishes
-
-#: Labels of pods are not compared as numbers.
-_OPERATORS = frozenset({MatchOperator.IN, MatchOperator.NOT_IN, MatchOperator.EXISTS, MatchOperator.DOES_NOT_EXIST})
 
 
 def wishes_of(spec: kube.PodSpec, labels: Mapping[str, str]) -> Wishes:
@@ -65,16 +63,3 @@ def _spread(spread: kube.TopologySpreadConstraint, labels: Mapping[str, str]) ->
 
 def _keyed(keys: Sequence[str], operator: MatchOperator, labels: Mapping[str, str]) -> tuple[Match, ...]:
     return tuple(Match(key, operator, (labels[key],)) for key in keys if key in labels)
-
-
-def selector_of(selector: kube.LabelSelector | None) -> Selector | None:
-    """Raises ValueError for an operator that selectors of pods do not have."""
-    if selector is None:
-        return None
-    matches = [Match(key, MatchOperator.IN, (value,)) for key, value in sorted(selector.match_labels.items())]
-    for one in selector.match_expressions:
-        operator = MatchOperator(one.operator)
-        if operator not in _OPERATORS:
-            raise ValueError(f"{one.operator!r} in a selector of pods")
-        matches.append(Match(one.key, operator, one.values))
-    return Selector(tuple(matches))

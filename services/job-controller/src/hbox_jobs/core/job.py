@@ -7,19 +7,24 @@ Rules that stand nowhere else:
   replacement has to be placed with as many others as keep the gang whole.
 - Pods that are leaving or held back by scheduling gates are no members: a gang too small without them waits for more.
 - Priority is that of the PodGroup's priority class where it names one, else the highest of its pods.
-- Pods of equal shape are two tasks where their volumes can be reached from different nodes.
+- Pods of equal shape are two tasks where their volumes can be reached from different nodes; in a gang with minima by task or sub-groups also where their roles,
+  or the labels that sub-groups are formed by, differ.
 - Until the PodGroup that pods name exists, they form one job with a problem, so that the user is told.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from typing import TypeAlias
 
 from hbox_common.events import JobPhase, JobVerdict
 from hbox_common.model import DEFAULT_QUEUE, Job, JobId, PodRef, PodUid, QueueName, TaskSpec
 
 from .views import GroupView, PodStatus, PodView
 from .volumes import Reach, Volumes
+
+#: What of a pod its gang goes by: its role, and labels.
+_Part: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 
 
 @dataclass(slots=True)
@@ -111,6 +116,8 @@ def job_of(record: Record, tally: Tally, classes: Mapping[str, int], volumes: Vo
     priority, problem = _priority(record, classes)
     if record.gang and group is None:
         problem = f"PodGroup {record.key} not found: create it, or remove the annotation scheduling.k8s.io/group-name"
+    if group is not None and group.problem:
+        problem = f"PodGroup {record.key}: {group.problem}"
     tasks, waits_for_volume = _tasks(record, volumes)
     created = group.created_at if group else min((pod.created_at for pod in record.pods.values()), default=0.0)
     return Job(
@@ -129,6 +136,11 @@ def job_of(record: Record, tally: Tally, classes: Mapping[str, int], volumes: Vo
         preemptable=preemptable_of(record),
         problem=problem or _pod_problem(record) or waits_for_volume,
         traceparent=trace(record.id),
+        topology=group.topology if group else None,
+        topology_notes=dict(group.topology_notes) if group else {},
+        sub_gangs=group.sub_gangs if group else (),
+        min_task_member=dict(group.min_task_member) if group else {},
+        standing=_standing(record),
     )
 
 
@@ -161,26 +173,50 @@ def _pod_problem(record: Record) -> str:
 
 def _tasks(record: Record, volumes: Volumes) -> tuple[tuple[TaskSpec, ...], str]:
     """Pods to be placed, equal ones together, in order of creation and name; and why the first that waits for a volume does."""
-    alike: dict[tuple[str, Reach], list[PodView]] = {}
+    alike: dict[tuple[str, Reach, _Part], list[PodView]] = {}
     problem = ""
-    for pod in sorted((p for p in record.pods.values() if p.placeable), key=lambda p: (p.created_at, len(p.name), p.name)):
+    for pod in _in_order(p for p in record.pods.values() if p.placeable):
         reach: Reach = ()
         if pod.volumes:
             reach, why = volumes.needs(pod.namespace, pod.name, pod.uid, pod.volumes)
             problem = problem or (f"pod {pod.name}: {why}" if why else "")
-        alike.setdefault((pod.shape.key, reach), []).append(pod)
-    tasks = tuple(
-        TaskSpec(
-            name=pods[0].role or pods[0].name,
-            requests=pods[0].shape.requests,
-            pods=tuple(PodRef(pod.uid, pod.name, pod.resource_version) for pod in pods),
-            cards=pods[0].shape.cards,
-            node_selector=pods[0].shape.node_selector,
-            affinity=pods[0].shape.affinity,
-            preferred=pods[0].shape.preferred,
-            tolerations=pods[0].shape.tolerations,
-            volumes=reach,
-        )
-        for (_, reach), pods in alike.items()
+        alike.setdefault((pod.shape.key, reach, _part(record.group, pod)), []).append(pod)
+    return tuple(_spec(pods, reach, part) for (_, reach, part), pods in alike.items()), problem
+
+
+def _standing(record: Record) -> tuple[TaskSpec, ...]:
+    """Pods with a node, where it matters which they are."""
+    if record.group is None or not record.group.particular:
+        return ()
+    alike: dict[tuple[str, _Part], list[PodView]] = {}
+    for pod in _in_order(p for p in record.pods.values() if p.live and p.node):
+        alike.setdefault((pod.shape.key, _part(record.group, pod)), []).append(pod)
+    return tuple(_spec(pods, (), part) for (_, part), pods in alike.items())
+
+
+def _in_order(pods: Iterable[PodView]) -> list[PodView]:
+    return sorted(pods, key=lambda p: (p.created_at, len(p.name), p.name))
+
+
+def _part(group: GroupView | None, pod: PodView) -> _Part:
+    """Its role, and its labels that sub-groups are formed by."""
+    if group is None or not group.particular:
+        return "", ()
+    keys = {key for policy in group.sub_gangs for key in (*policy.labels, *policy.selector)}
+    return pod.role, tuple((key, pod.labels[key]) for key in sorted(keys) if key in pod.labels)
+
+
+def _spec(pods: list[PodView], reach: Reach, part: _Part) -> TaskSpec:
+    shape = pods[0].shape
+    return TaskSpec(
+        name=pods[0].role or pods[0].name,
+        requests=shape.requests,
+        pods=tuple(PodRef(pod.uid, pod.name, pod.resource_version) for pod in pods),
+        cards=shape.cards,
+        node_selector=shape.node_selector,
+        affinity=shape.affinity,
+        preferred=shape.preferred,
+        tolerations=shape.tolerations,
+        volumes=reach,
+        labels=dict(part[1]),
     )
-    return tasks, problem

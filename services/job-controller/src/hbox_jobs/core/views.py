@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hbox_common.model import NO_WISHES, CardSlice, ClaimId, NodeName, PodUid, QueueName, Wishes
+from hbox_common.model import NO_WISHES, CardSlice, ClaimId, NodeName, PodUid, QueueName, SubGangPolicy, TopologyWish, Wishes
 
 from .spec import Shape
 from .volumes import VolumeUse
@@ -115,8 +115,18 @@ class GroupView:
     queue: QueueName = QueueName("")
     priority_class: str = ""
     preemptable: bool = True
+    min_task_member: Mapping[str, int] = field(default_factory=dict)  #: by role
+    topology: TopologyWish | None = None
+    topology_notes: Mapping[str, str] = field(default_factory=dict)
+    sub_gangs: tuple[SubGangPolicy, ...] = ()
+    problem: str = ""  #: why it cannot be scheduled as written
     status: GroupStatus = GroupStatus()
 
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def particular(self) -> bool:
+        """Whether it matters which of its pods is which."""
+        return bool(self.min_task_member or self.sub_gangs)

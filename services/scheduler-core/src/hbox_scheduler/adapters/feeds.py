@@ -17,6 +17,7 @@ from hbox_common.events import (
     ClaimsAsked,
     ClaimsChanged,
     ClaimsPage,
+    FabricChanged,
     HealthVerdict,
     JobsAsked,
     JobsPage,
@@ -58,7 +59,7 @@ class Feeds:
         async with asyncio.TaskGroup() as group:
             group.create_task(
                 self._bus.follow(
-                    [NodeStateChanged, HealthVerdict, QueueStateChanged],
+                    [NodeStateChanged, HealthVerdict, QueueStateChanged, FabricChanged],
                     self._on_state,
                     start=Start.LAST_PER_SUBJECT,
                     on_ready=self._state_ready,
@@ -96,6 +97,8 @@ class Feeds:
                     self._scheduler.on_node(node)
                 case HealthVerdict(verdict=verdict):
                     self._scheduler.on_verdict(verdict)
+                case FabricChanged(hypernodes=hypernodes):
+                    self._scheduler.on_fabric(hypernodes)
                 case QueueStateChanged(queue=queue, gone=gone):
                     self._scheduler.on_queue(queue, gone=gone)
         metrics.NODES.set(len(self._scheduler.columns.row_of))

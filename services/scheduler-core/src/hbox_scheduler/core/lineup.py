@@ -40,10 +40,11 @@ class Lineup:
         before = entry.kind
         fresh = entry_of(job, self._tasks, self.touched)
         moved = fresh.order != entry.order
+        alike = _wish(job) == _wish(entry.job)
         entry.job, entry.order, entry.tasks, entry.touched = job, fresh.order, fresh.tasks, self.touched
         if entry.state in (JobState.PROPOSED, JobState.PROMISED, JobState.HELD, JobState.DELAYED):
             return  # looked at again anyway when that is over
-        if entry.state is JobState.PARKED and before is not None and not moved:
+        if entry.state is JobState.PARKED and before is not None and not moved and alike:
             entry.look(self._bookings)
             if not entry.problem() and before == (job.queue, tuple(task for task, _ in entry.pending), entry.need):
                 return
@@ -133,3 +134,8 @@ class Lineup:
             self._held.add(entry.job.id)
         else:
             self.wake(entry)
+
+
+def _wish(job: Job) -> tuple[object, ...]:
+    """What it wants of the places of its pods together."""
+    return (job.topology, job.topology_notes, job.sub_gangs, job.min_task_member)

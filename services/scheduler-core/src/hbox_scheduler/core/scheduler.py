@@ -15,6 +15,7 @@ from hbox_common.model import (
     Claim,
     ClaimState,
     Epoch,
+    HyperNode,
     Index,
     Job,
     JobId,
@@ -80,7 +81,7 @@ class Scheduler:
         self._withdrawn: dict[JobId, int] = {}
         self._queues_changed: set[QueueName] = set()
         neighbours: dict[PodUid, Neighbour] = {}
-        takings = Takings(
+        self._takings = Takings(
             columns=self.columns,
             bookings=self.bookings,
             tasks=self.tasks,
@@ -88,7 +89,7 @@ class Scheduler:
             conf=conf or replace(default_conf(), actions=()),
         )
         self._room = Room(
-            takings=takings,
+            takings=self._takings,
             planner=self._planner,
             bookings=self.bookings,
             queues=self.queues,
@@ -98,7 +99,7 @@ class Scheduler:
             limits=self.limits,
         )
         self._together = Together(
-            takings=takings,
+            takings=self._takings,
             neighbours=neighbours,
             planner=self._planner,
             bookings=self.bookings,
@@ -133,6 +134,11 @@ class Scheduler:
             self.queues.drop(queue.name)
         elif self.queues.put(queue):
             self._queues_changed.add(queue.name)
+
+    def on_fabric(self, hypernodes: Sequence[HyperNode]) -> None:
+        """The domains of the fabric, all of them."""
+        self._takings.hypernodes = list(hypernodes)
+        self._together.shake()
 
     def mark(self) -> int:
         """To be taken before asking for a snapshot of the jobs, and handed in with it."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hbox_common.model import NO_WISHES, CardSlice, JobId, Neighbour, PodRef, PodUid, Queue, QueueName, TaskSpec
+from hbox_common.model import NO_WISHES, CardSlice, HyperNode, Job, JobId, Neighbour, PodRef, PodUid, Queue, QueueName, TaskSpec
 from hbox_common.model.resources import PODS
 
 from .actions.registry import run_action
@@ -60,6 +60,7 @@ class Takings:
     def __init__(
         self, *, columns: Columns, bookings: Bookings, tasks: Tasks, neighbours: Mapping[PodUid, Neighbour], conf: Conf
     ) -> None:
+        self.hypernodes: list[HyperNode] = []  #: the fabric
         self._neighbours = neighbours
         self._placing = replace(conf, actions=("allocate", "backfill"))
         self._columns = columns
@@ -121,13 +122,21 @@ class Takings:
     ) -> tuple[Session, dict[Gang, Entry], dict[PodUid, Booking]]:
         holders = self._holders(leaving)
         held = {member.uid: booking for member, booking in holders}
-        claimants = {self._claimant(entry): entry for entry in entries}
-        gangs = [*{id(member.gang): member.gang for member, _ in holders}.values(), *claimants]
+        standing = {member.gang.id: member.gang for member, _ in holders}
+        claimants: dict[Gang, Entry] = {}
+        for entry in entries:
+            gang = self._claimant(entry)
+            if entry.job.together and (before := standing.pop(entry.job.id, None)) is not None:
+                _join(gang, before, entry)
+            claimants[gang] = entry
+        gangs = [*standing.values(), *claimants]
         known = [_queue_info(queue) for queue in queues.values()]
         names = {queue.name for queue in known}
         known += [QueueInfo(name) for name in sorted({gang.queue for gang in gangs} - names)]
         conf = _with_hierarchy(conf, any(queue.parent for queue in known))
-        session = Session(columns=self._columns, cluster=Cluster(gangs, known), conf=conf, tiers=plugins_of(conf), now=now)
+        session = Session(
+            columns=self._columns, cluster=Cluster(gangs, known, self.hypernodes), conf=conf, tiers=plugins_of(conf), now=now
+        )
         return session, claimants, held
 
     def _holders(self, leaving: Container[PodUid]) -> list[tuple[Member, Booking]]:
@@ -185,7 +194,9 @@ class Takings:
     def _claimant(self, entry: Entry) -> Gang:
         job = entry.job
         gang = Gang(
-            id=JobId(f"{job.id} "),  # its members that have places are another gang, of the job's own id
+            id=JobId(
+                f"{job.id} "
+            ),  # where it does not matter which places its members have, those with one are a gang of the job's own id
             namespace=job.namespace,
             name=job.name,
             queue=job.queue,
@@ -193,23 +204,32 @@ class Takings:
             min_member=max(entry.need, 1),
             created_at=job.created_at,
             phase=GroupPhase.INQUEUE,
+            min_task_member=job.min_task_member,
+            topology=job.topology,
+            sub_gang_policies=job.sub_gangs,
+            annotations=job.topology_notes,
         )
         size = len(self._columns.allocatable)
+        specs = _specs(job)
         for task, pods in entry.pending:
             vector = _vector(task, size)
             for pod in pods:
                 neighbour = self._neighbours.get(pod.uid)
+                spec = specs.get(pod.uid)
                 member = Member(
                     uid=pod.uid,
                     namespace=job.namespace,
                     name=pod.name,
                     gang=gang,
-                    role="",
+                    role=spec.name if spec is not None else "",
                     task=task,
                     request=vector,
                     created_at=job.created_at,
                     priority=job.priority,
-                    labels=neighbour.labels if neighbour is not None else {},
+                    labels={
+                        **(neighbour.labels if neighbour is not None else {}),
+                        **(spec.labels if spec is not None else {}),
+                    },
                     wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
                 )
                 gang.members.append(member)
@@ -239,10 +259,10 @@ class Takings:
             self._columns.depart(eviction.row, eviction.member.task.requests, eviction.member.slices, -1)
         evicted = {id(eviction.member) for eviction in session.outcome.evictions}
         for gang in session.gangs:
+            for member in gang.of(Status.RELEASING):
+                if id(member) not in evicted:
+                    self._columns.depart(member.row, member.task.requests, member.slices, -1)
             if gang.phase is not GroupPhase.INQUEUE:
-                for member in gang.of(Status.RELEASING):
-                    if id(member) not in evicted:
-                        self._columns.depart(member.row, member.task.requests, member.slices, -1)
                 continue
             for member in gang.members:
                 if member.status is Status.PIPELINED:
@@ -262,8 +282,32 @@ def _placed(session: Session, gang: Gang, entry: Entry) -> Taking | Unplaced:
     if why := session.outcome.verdicts.get(gang.id, ""):
         return Unplaced(entry, why, None)
     columns = session.columns
-    reasons = tally(Placing(session).failures(gang.members[0], columns), session.rows, columns.size)
+    first = next(gang.of(Status.PENDING), gang.members[0])
+    reasons = tally(Placing(session).failures(first, columns), session.rows, columns.size)
     return Unplaced(entry, reasons.headline(), reasons)
+
+
+def _specs(job: Job) -> dict[PodUid, TaskSpec]:
+    """By pod, where it matters which of the job's pods is which."""
+    if not (job.sub_gangs or job.min_task_member):
+        return {}
+    return {pod.uid: spec for spec in (*job.tasks, *job.standing) for pod in spec.pods}
+
+
+def _join(gang: Gang, standing: Gang, entry: Entry) -> None:
+    """Members that have places join those that wait: the places of all depend on each other."""
+    specs = _specs(entry.job)
+    for member in standing.members:
+        spec = specs.get(member.uid)
+        if spec is not None:
+            member.role, member.labels = spec.name, {**member.labels, **spec.labels}
+        member.gang, member.preemptable = gang, False
+        if member.status is not Status.RELEASING:
+            member.status = Status.BOUND
+    placed = sum(member.status is Status.BOUND for member in standing.members)
+    unseen = max(entry.job.bound + entry.held - placed, 0)  # the cluster has them, the books do not yet
+    gang.min_member = max(entry.job.min_member - unseen, 1)
+    gang.members = [*standing.members, *gang.members]
 
 
 def _vector(task: Task, size: int) -> Ints:

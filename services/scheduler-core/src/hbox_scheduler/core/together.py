@@ -57,11 +57,17 @@ class Together:
         if len(self._neighbours) > NEIGHBOURS_KEPT:
             self._forget_gone()
 
+    def shake(self) -> None:
+        """Something else changed that places depend on."""
+        self._introduced += 1
+
     def concerns(self, entry: Entry) -> bool:
-        """Whether its pods want something of others, or others may want something of them."""
-        if not self._neighbours or entry.problem():
+        """Whether its pods want something of others or of each other, or others may want something of them."""
+        if entry.problem():
             return False
-        return any(pod.uid in self._neighbours for _, pods in entry.pending for pod in pods)
+        if entry.job.together:
+            return True
+        return bool(self._neighbours) and any(pod.uid in self._neighbours for _, pods in entry.pending for pod in pods)
 
     def forget(self, job: JobId) -> None:
         self._waiting.pop(job, None)

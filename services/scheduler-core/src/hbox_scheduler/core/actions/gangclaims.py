@@ -18,6 +18,7 @@ import numpy as np
 from ..arrays import Ints
 from ..plugins.arguments import Arguments
 from ..policy.conf import PluginConf
+from ..session.claims import bound_to_domain
 from ..session.nouns import EVICTABLE, Gang, GroupPhase, Member, SubGang
 from ..session.statement import Statement
 from .bundles import Bundle, bundles_of
@@ -52,16 +53,19 @@ class GangClaims:
         arguments.done()
         self._session = session
         self._reclaim = reclaim
+        self._left_over = action.removeprefix("gang") in session.conf.actions
         self._reason = "Reclaimed" if reclaim else "Preempted"
         self._domains = Domains(session, Seats(session, may=session.preemptive if reclaim else None))
 
     def claimants(self) -> list[Gang]:
+        """Beside preempt or reclaim those that these leave aside; without them all."""
         session = self._session
         return [
             gang
             for gang in session.gangs
             if gang.phase is not GroupPhase.PENDING
             and gang.queue in session.queues
+            and (not self._left_over or bound_to_domain(gang))
             and session.starving(gang)
             and not session.invalid(gang)
         ]

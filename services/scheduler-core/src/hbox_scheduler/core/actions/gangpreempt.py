@@ -1,5 +1,5 @@
-"""gangpreempt: gangs take from gangs of lower priority in their own queue, inside one domain of the fabric (`gangclaims`). Not to be used
-beside preempt: both would look at the same gangs."""
+"""gangpreempt: gangs take from gangs of lower priority in their own queue, inside one domain of the fabric (`gangclaims`). Beside
+preempt those alone that have to be in one domain."""
 
 from typing import TYPE_CHECKING
 

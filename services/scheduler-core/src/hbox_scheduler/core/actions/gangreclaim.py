@@ -1,5 +1,5 @@
-"""gangreclaim: gangs take back from other queues what their own deserves, inside one domain of the fabric (`gangclaims`). Not to be used
-beside reclaim: both would look at the same gangs."""
+"""gangreclaim: gangs take back from other queues what their own deserves, inside one domain of the fabric (`gangclaims`). Beside
+reclaim those alone that have to be in one domain."""
 
 from typing import TYPE_CHECKING
 

@@ -4,7 +4,7 @@ from .conf import Conf, parse_conf
 from .registry import PLUGINS
 
 DEFAULT_CONF = """\
-actions: "enqueue, allocate, backfill, reclaim, preempt"
+actions: "enqueue, allocate, backfill, reclaim, preempt, gangreclaim, gangpreempt"
 tiers:
 - plugins:
   - name: priority
@@ -13,6 +13,7 @@ tiers:
 - plugins:
   - name: predicates
   - name: capacity
+  - name: network-topology-aware
   - name: binpack
     arguments:
       binpack.weight: 10

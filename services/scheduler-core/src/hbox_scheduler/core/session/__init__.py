@@ -10,15 +10,11 @@ from .nouns import (
     DisruptionBudget,
     Gang,
     GroupPhase,
-    HyperNode,
     Member,
     QueueInfo,
     ResourceQuota,
     Status,
     SubGang,
-    SubGangPolicy,
-    TopologyMode,
-    TopologyWish,
 )
 from .placing import Placing, Room
 from .session import Eviction, Outcome, Session
@@ -33,7 +29,6 @@ __all__ = [
     "Gang",
     "GroupPhase",
     "Hooks",
-    "HyperNode",
     "Key",
     "Member",
     "Operation",
@@ -50,9 +45,6 @@ __all__ = [
     "Statement",
     "Status",
     "SubGang",
-    "SubGangPolicy",
-    "TopologyMode",
-    "TopologyWish",
     "Vote",
     "Wishes",
 ]  # fmt: skip

@@ -5,8 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hbox_common.model import TopologyMode
+
 from ..arrays import Bools
-from .nouns import Gang, GroupPhase, Member, Status, TopologyMode
+from .nouns import Gang, GroupPhase, Member, Status
 from .pool import Pool
 from .victims import Legal, Search
 

@@ -8,7 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 
-from hbox_common.model import NO_WISHES, CardSlice, JobId, NodeName, PodUid, QueueName, QueuePhase, Resources, Wishes
+from hbox_common.model import (
+    NO_WISHES,
+    CardSlice,
+    HyperNode,
+    JobId,
+    NodeName,
+    PodUid,
+    QueueName,
+    QueuePhase,
+    Resources,
+    SubGangPolicy,
+    TopologyWish,
+    Wishes,
+)
 
 from ..arrays import Ints
 from ..task import Task
@@ -45,32 +58,6 @@ class GroupPhase(StrEnum):
     RUNNING = "Running"
     UNKNOWN = "Unknown"
     COMPLETED = "Completed"
-
-
-class TopologyMode(StrEnum):
-    HARD = "hard"
-    SOFT = "soft"
-
-
-@dataclass(frozen=True, slots=True)
-class TopologyWish:
-    """PodGroup `networkTopology`: in one domain of at most this tier (hard), or as low as possible (soft). No tier = no limit."""
-
-    mode: TopologyMode
-    highest_tier: int | None = None
-    highest_tier_name: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SubGangPolicy:
-    """One entry of PodGroup `subGroupPolicy`: members with equal values of the labels form one sub-gang each."""
-
-    name: str
-    labels: tuple[str, ...] = ()  #: matchLabelKeys
-    selector: Mapping[str, str] = field(default_factory=dict)  #: labelSelector.matchLabels
-    size: int = 1  #: members of one sub-gang that have to be placed together (subGroupSize)
-    min_sub_gangs: int = 0
-    topology: TopologyWish | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -227,18 +214,6 @@ class QueueInfo:
     annotations: Mapping[str, str] = field(default_factory=dict)
     node_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """`requiredAffinity`, `preferredAffinity`, `requiredAntiAffinity`, `preferredAntiAffinity` -> node group names (spec.affinity)."""
-
-
-@dataclass(frozen=True, slots=True)
-class HyperNode:
-    """A topology domain: its tier (1 = leaf) and what is below, by exact name, pattern or label."""
-
-    name: str
-    tier: int
-    tier_name: str = ""
-    nodes: tuple[NodeName, ...] = ()  #: members of type Node, resolved
-    children: tuple[str, ...] = ()  #: members of type HyperNode, resolved
-    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

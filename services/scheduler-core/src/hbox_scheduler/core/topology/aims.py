@@ -9,16 +9,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ..session.nouns import Gang, SubGang, TopologyMode, TopologyWish
+from hbox_common.model import TopologyMode, TopologyWish
+from hbox_common.model.annotations import (
+    KAI_PREFERRED,
+    KAI_REQUIRED,
+    KUEUE_PREFERRED,
+    KUEUE_REQUIRED,
+    KUEUE_UNCONSTRAINED,
+    NETWORK_TOPOLOGY,
+    TOPOLOGY_NOTES,
+)
+
+from ..session.nouns import Gang, SubGang
 from .spread import Levels
 from .tree import Tree
-
-HBOX = "hbox.io/network-topology"
-KUEUE_REQUIRED = "kueue.x-k8s.io/podset-required-topology"
-KUEUE_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"
-KUEUE_UNCONSTRAINED = "kueue.x-k8s.io/podset-unconstrained-topology"
-KAI_REQUIRED = "kai.scheduler/topology-required-placement"
-KAI_PREFERRED = "kai.scheduler/topology-preferred-placement"
 
 
 class Word(StrEnum):
@@ -44,24 +48,21 @@ class Aim:
 
 def concerned(gang: Gang) -> bool:
     """Whether the topology plays a part in where this gang goes."""
-    word = gang.annotations.get(HBOX)
+    word = gang.annotations.get(NETWORK_TOPOLOGY)
     if word is not None:
         return word != Word.NONE
     return (
         gang.topology is not None
         or any(policy.topology is not None for policy in gang.sub_gang_policies)
-        or any(
-            key in gang.annotations
-            for key in (KUEUE_REQUIRED, KUEUE_PREFERRED, KUEUE_UNCONSTRAINED, KAI_REQUIRED, KAI_PREFERRED)
-        )
+        or any(key in gang.annotations for key in TOPOLOGY_NOTES)
     )
 
 
 def problem_of(gang: Gang) -> str:
     """What is wrong with what a gang says of the topology, or ""."""
-    word = gang.annotations.get(HBOX)
+    word = gang.annotations.get(NETWORK_TOPOLOGY)
     if word is not None and word not in tuple(Word):
-        return f"TopologyInvalid: annotation {HBOX} is {word!r}; allowed: {', '.join(Word)}"
+        return f"TopologyInvalid: annotation {NETWORK_TOPOLOGY} is {word!r}; allowed: {', '.join(Word)}"
     for wish in (gang.topology, *(policy.topology for policy in gang.sub_gang_policies)):
         if wish is not None and wish.highest_tier is not None and wish.highest_tier_name:
             return "TopologyInvalid: networkTopology has both highestTierAllowed and highestTierName; leave one of them out"
@@ -71,7 +72,7 @@ def problem_of(gang: Gang) -> str:
 def aim_of(tree: Tree, gang: Gang, sub_gang: SubGang | None = None) -> Aim | None:
     """None = anywhere. A soft sub-gang may go as far as its gang may (reference volcano §1)."""
     top = int(tree.tiers[tree.root])
-    if gang.annotations.get(HBOX) == Word.NONE:
+    if gang.annotations.get(NETWORK_TOPOLOGY) == Word.NONE:
         return None
     if sub_gang is not None and sub_gang.policy is not None:
         wish = sub_gang.policy.topology
@@ -88,7 +89,7 @@ def aim_of(tree: Tree, gang: Gang, sub_gang: SubGang | None = None) -> Aim | Non
 
 def _gang_aim(tree: Tree, wish: TopologyWish | None, notes: Mapping[str, str]) -> Aim | None:
     top = int(tree.tiers[tree.root])
-    match notes.get(HBOX):
+    match notes.get(NETWORK_TOPOLOGY):
         case Word.BEST_EFFORT:
             return Aim(False, top, _lowest(tree), Levels.LEAVES)
         case Word.SINGLE_SWITCH:

@@ -9,16 +9,12 @@ Above all stands the virtual root: every node, one tier above the highest (refer
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hbox_common.model import NodeName
+from hbox_common.model import HyperNode, NodeName
 
 from ..arrays import Bools, Ints
-
-if TYPE_CHECKING:
-    from ..session.nouns import HyperNode
 
 #: Name of the virtual root, as Volcano's.
 TOP = "<cluster-top-hypernode>"
@@ -115,7 +111,7 @@ class Tree:
         return domain != self.root and bool((self.leaf_of[self.nodes(domain)] == domain).all())
 
 
-def tree_of(hypernodes: Sequence["HyperNode"], row_of: Mapping[NodeName, int], rows: int) -> Tree:
+def tree_of(hypernodes: Sequence[HyperNode], row_of: Mapping[NodeName, int], rows: int) -> Tree:
     """The tree over the nodes in `row_of` (row < `rows`). Members that do not exist count nowhere; a HyperNode that is its own descendant
     has what its other members have."""
     by_name = {hypernode.name: hypernode for hypernode in hypernodes}
@@ -145,7 +141,7 @@ def tree_of(hypernodes: Sequence["HyperNode"], row_of: Mapping[NodeName, int], r
     )
 
 
-def _nodes_below(top: "HyperNode", by_name: Mapping[str, "HyperNode"], row_of: Mapping[NodeName, int]) -> Ints:
+def _nodes_below(top: HyperNode, by_name: Mapping[str, HyperNode], row_of: Mapping[NodeName, int]) -> Ints:
     found: set[int] = set()
     seen = {top.name}
     waiting = [top]

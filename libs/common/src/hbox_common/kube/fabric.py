@@ -1,0 +1,124 @@
+"""What Volcano's objects say of the fabric, as plain values: HyperNodes with their members resolved, and the wishes of PodGroups."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import HyperNode, NodeName, SubGangPolicy, TopologyMode, TopologyWish, selects
+
+from . import objects
+from .selectors import selector_of
+
+_TYPES = ("Node", "HyperNode")
+_FORMS = "exactMatch, regexMatch or labelMatch"
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """Something in a HyperNode that cannot be read; the member is left out. `place`: the HyperNode's among those given."""
+
+    place: int
+    field: str
+    message: str
+    hint: str
+
+
+@dataclass(slots=True)
+class Resolved:
+    hypernodes: list[HyperNode] = field(default_factory=list)
+    wrong: list[Wrong] = field(default_factory=list)
+
+
+def resolve(hypernodes: Sequence[objects.HyperNode], nodes: Mapping[str, Mapping[str, str]]) -> Resolved:
+    """HyperNodes with their members found among `nodes` (labels by name) and each other, in their order.
+
+    A member that names what is not there is left out, as Volcano does.
+    """
+    there = {"Node": nodes, "HyperNode": {one.metadata.name: one.metadata.labels for one in hypernodes}}
+    out = Resolved()
+    for place, one in enumerate(hypernodes):
+        if one.spec.tier < 0:
+            out.wrong.append(Wrong(place, "spec.tier", f"is {one.spec.tier}", "write 0 or more; 1 is a leaf"))
+            continue
+        below: dict[str, dict[str, None]] = {"Node": {}, "HyperNode": {}}
+        for number, member in enumerate(one.spec.members):
+            where = f"spec.members[{number}]"
+            if member.type not in _TYPES:
+                out.wrong.append(Wrong(place, f"{where}.type", f"is {member.type!r}", f"allowed: {', '.join(_TYPES)}"))
+                continue
+            try:
+                below[member.type].update(dict.fromkeys(_members(member.selector, there[member.type])))
+            except _Unreadable as e:
+                out.wrong.append(Wrong(place, f"{where}.selector{e.field}", e.message, e.hint))
+        below["HyperNode"].pop(one.metadata.name, None)
+        out.hypernodes.append(
+            HyperNode(
+                name=one.metadata.name,
+                tier=one.spec.tier,
+                tier_name=one.spec.tier_name,
+                nodes=tuple(map(NodeName, below["Node"])),
+                children=tuple(below["HyperNode"]),
+                labels=one.metadata.labels,
+            )
+        )
+    return out
+
+
+class _Unreadable(Exception):
+    """Part of a selector; `field` is what follows the selector's own name."""
+
+    def __init__(self, field: str, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.field, self.message, self.hint = field, message, hint
+
+
+def _members(selector: objects.MemberSelector, there: Mapping[str, Mapping[str, str]]) -> Iterator[str]:
+    given = [form for form in (selector.exact_match, selector.regex_match, selector.label_match) if form is not None]
+    if len(given) != 1:
+        raise _Unreadable("", f"names {len(given)} of {_FORMS}", f"write exactly one of {_FORMS}")
+    if selector.exact_match is not None:
+        return iter([selector.exact_match.name] if selector.exact_match.name in there else [])
+    if selector.regex_match is not None:
+        try:
+            pattern = re.compile(selector.regex_match.pattern)
+        except re.error as e:
+            raise _Unreadable(".regexMatch.pattern", f"is no regular expression: {e}", "write one as Python reads it") from e
+        return (name for name in there if pattern.search(name))
+    try:
+        wanted = selector_of(selector.label_match)
+    except ValueError as e:
+        allowed = "allowed: In, NotIn, Exists, DoesNotExist"
+        raise _Unreadable(".labelMatch.matchExpressions", f"operator {e}", allowed) from e
+    return (name for name, labels in there.items() if selects(wanted, labels))
+
+
+def wish_of(topology: objects.NetworkTopology | None, where: str = "spec.networkTopology") -> TopologyWish | None:
+    """Raises InvalidRequest for a mode that there is not."""
+    if topology is None:
+        return None
+    try:
+        mode = TopologyMode(topology.mode or "hard")
+    except ValueError as e:
+        raise InvalidRequest(f"{where}.mode: is {topology.mode!r}", hint=f"allowed: {', '.join(TopologyMode)}") from e
+    return TopologyWish(mode, topology.highest_tier_allowed, topology.highest_tier_name)
+
+
+def sub_gangs_of(policies: Sequence[objects.SubGroupPolicy]) -> tuple[SubGangPolicy, ...]:
+    """Raises InvalidRequest for what cannot be read, or is not supported."""
+    return tuple(_policy(policy, f"spec.subGroupPolicy[{place}]") for place, policy in enumerate(policies))
+
+
+def _policy(policy: objects.SubGroupPolicy, where: str) -> SubGangPolicy:
+    if policy.label_selector.match_expressions:
+        raise InvalidRequest(f"{where}.labelSelector.matchExpressions: is not supported yet", hint="write it with matchLabels")
+    if policy.sub_group_size < 0 or policy.min_sub_groups < 0:
+        raise InvalidRequest(f"{where}: subGroupSize and minSubGroups are counts", hint="write 0 or more")
+    return SubGangPolicy(
+        name=policy.name,
+        labels=policy.match_label_keys,
+        selector=policy.label_selector.match_labels,
+        size=policy.sub_group_size,
+        min_sub_gangs=policy.min_sub_groups,
+        topology=wish_of(policy.network_topology, f"{where}.networkTopology"),
+    )

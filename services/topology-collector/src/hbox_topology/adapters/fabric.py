@@ -1,0 +1,124 @@
+"""The fabric as HyperNodes describe it: watched, resolved against the nodes there are, and said whole.
+
+Its definition may not be installed: then there is no fabric, and it is looked for again from time to time. What is said is the whole tree, since it changes
+rarely and no part of it means anything alone.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
+
+from hbox_common import kube
+from hbox_common.bus import Bus
+from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
+from hbox_common.events import FabricChanged
+from hbox_common.kube import HYPERNODES, Delta, Informer, KubeClient
+from hbox_common.kube.fabric import Wrong, resolve
+from hbox_common.model import HyperNode
+
+from .. import metrics
+
+log = logging.getLogger(__name__)
+
+#: The fabric's name on the bus.
+FABRIC = "hypernodes"
+#: Changes that come together are said together.
+WINDOW_S = 0.5
+LOOK_AGAIN_S = 15.0
+RETRY_S = 0.5
+
+
+class Fabric:
+    """`labels`: those of all nodes, by name, as of now."""
+
+    def __init__(self, client: KubeClient, bus: Bus, labels: Callable[[], Mapping[str, Mapping[str, str]]]) -> None:
+        self._client, self._bus, self._labels = client, bus, labels
+        self._watched = Informer(client, HYPERNODES, kube.HyperNode)
+        self._known = False  #: the HyperNodes were listed, or there is no such kind
+        self._last: tuple[HyperNode, ...] | None = None
+        self._complaints: frozenset[str] = frozenset()
+        self._wake = asyncio.Event()
+
+    def touch(self) -> None:
+        """Nodes or HyperNodes may have changed."""
+        self._wake.set()
+
+    def say_again(self) -> None:
+        """The stream was lost."""
+        self._last = None
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Until cancelled. To be started when the nodes are known."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch())
+            group.create_task(self._say())
+
+    async def _watch(self) -> None:
+        await self._until_defined()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watched.run(self._on_hypernodes))
+            await self._watched.synced.wait()
+            self._known = True
+            self._wake.set()
+
+    async def _until_defined(self) -> None:
+        """Returns when the cluster knows HyperNodes, or something is wrong that the informer will say."""
+        while True:
+            try:
+                await self._client.expected("GET", HYPERNODES.path(), params={"limit": "1"})
+            except NotFound:
+                self._known = True
+                self._wake.set()
+                await asyncio.sleep(LOOK_AGAIN_S)
+            except Unavailable:
+                await asyncio.sleep(RETRY_S)
+            except HBoxError:
+                return
+            else:
+                return
+
+    async def _on_hypernodes(self, _: Sequence[Delta[kube.HyperNode]]) -> None:
+        self._wake.set()
+
+    async def _say(self) -> NoReturn:
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(WINDOW_S)
+            self._wake.clear()
+            if not self._known:
+                continue
+            hypernodes = await self._resolved()
+            if hypernodes != self._last:
+                await self._publish(hypernodes)
+                self._last = hypernodes
+                metrics.HYPERNODES.set(len(hypernodes))
+
+    async def _resolved(self) -> tuple[HyperNode, ...]:
+        """The domains, in order of their names. Patterns over thousands of nodes take seconds: in a thread."""
+        objects = sorted(self._watched.store.values(), key=lambda one: one.metadata.name)
+        resolved = await asyncio.to_thread(resolve, objects, dict(self._labels()))
+        self._complain([(objects[wrong.place].metadata.name, wrong) for wrong in resolved.wrong])
+        return tuple(resolved.hypernodes)
+
+    def _complain(self, found: Sequence[tuple[str, Wrong]]) -> None:
+        """Each once, while it is there."""
+        metrics.HYPERNODE_PROBLEMS.set(len(found))
+        told = {f"HyperNode {name}: {wrong.field} {wrong.message}: left out; {wrong.hint}" for name, wrong in found}
+        for text in sorted(told - self._complaints):
+            log.warning(text)
+        self._complaints = frozenset(told)
+
+    async def _publish(self, hypernodes: tuple[HyperNode, ...]) -> None:
+        while True:
+            try:
+                await self._bus.publish(FabricChanged(fabric=FABRIC, hypernodes=hypernodes), FABRIC)
+            except Unavailable as e:
+                log.warning("the fabric is not said yet, trying again: %s", e)
+                await asyncio.sleep(RETRY_S)
+            except InvalidRequest as e:
+                log.error("the fabric cannot be said: %s", e)
+                return
+            else:
+                return
