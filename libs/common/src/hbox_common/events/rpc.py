@@ -52,3 +52,4 @@ class JobsPage(Event):
     pods: tuple[PodFact, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()  #: where jobs were asked for
+    priority_classes: dict[str, int] | None = None  #: values by name, on one page where jobs were asked for

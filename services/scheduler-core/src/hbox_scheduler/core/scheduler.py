@@ -6,7 +6,7 @@ twice or out of order: revisions, plan ids and the books' index decide what coun
 whose places depend on each other, `together`'s; the rest is placed by the `planner`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -139,6 +139,10 @@ class Scheduler:
         """The domains of the fabric, all of them."""
         self._takings.hypernodes = list(hypernodes)
         self._together.shake()
+
+    def on_priority_classes(self, values: Mapping[str, int]) -> None:
+        """What each PriorityClass stands for, all of them."""
+        self._takings.priority_classes = values
 
     def mark(self) -> int:
         """To be taken before asking for a snapshot of the jobs, and handed in with it."""

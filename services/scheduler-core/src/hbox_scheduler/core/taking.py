@@ -61,6 +61,7 @@ class Takings:
         self, *, columns: Columns, bookings: Bookings, tasks: Tasks, neighbours: Mapping[PodUid, Neighbour], conf: Conf
     ) -> None:
         self.hypernodes: list[HyperNode] = []  #: the fabric
+        self.priority_classes: Mapping[str, int] = {}  #: values by name
         self._neighbours = neighbours
         self._placing = replace(conf, actions=("allocate", "backfill"))
         self._columns = columns
@@ -135,7 +136,11 @@ class Takings:
         known += [QueueInfo(name) for name in sorted({gang.queue for gang in gangs} - names)]
         conf = _with_hierarchy(conf, any(queue.parent for queue in known))
         session = Session(
-            columns=self._columns, cluster=Cluster(gangs, known, self.hypernodes), conf=conf, tiers=plugins_of(conf), now=now
+            columns=self._columns,
+            cluster=Cluster(gangs, known, self.hypernodes, priority_classes=self.priority_classes),
+            conf=conf,
+            tiers=plugins_of(conf),
+            now=now,
         )
         return session, claimants, held
 
@@ -183,6 +188,8 @@ class Takings:
                 slices=booking.slices,
                 preemptable=claim is not None and claim.preemptable,
                 labels=neighbour.labels if neighbour is not None else {},
+                annotations=neighbour.notes if neighbour is not None else {},
+                started_at=neighbour.started_at if neighbour is not None else None,
                 wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
             )
             gang.members.append(member)
@@ -207,7 +214,7 @@ class Takings:
             min_task_member=job.min_task_member,
             topology=job.topology,
             sub_gang_policies=job.sub_gangs,
-            annotations=job.topology_notes,
+            annotations=job.notes,
         )
         size = len(self._columns.allocatable)
         specs = _specs(job)
@@ -230,6 +237,7 @@ class Takings:
                         **(neighbour.labels if neighbour is not None else {}),
                         **(spec.labels if spec is not None else {}),
                     },
+                    annotations=spec.notes if spec is not None else {},
                     wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
                 )
                 gang.members.append(member)
@@ -289,7 +297,7 @@ def _placed(session: Session, gang: Gang, entry: Entry) -> Taking | Unplaced:
 
 def _specs(job: Job) -> dict[PodUid, TaskSpec]:
     """By pod, where it matters which of the job's pods is which."""
-    if not (job.sub_gangs or job.min_task_member):
+    if not (job.sub_gangs or job.min_task_member or any(spec.notes for spec in job.tasks)):
         return {}
     return {pod.uid: spec for spec in (*job.tasks, *job.standing) for pod in spec.pods}
 

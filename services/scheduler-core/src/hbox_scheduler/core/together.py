@@ -67,7 +67,11 @@ class Together:
             return False
         if entry.job.together:
             return True
-        return bool(self._neighbours) and any(pod.uid in self._neighbours for _, pods in entry.pending for pod in pods)
+        return bool(self._neighbours) and any(
+            (neighbour := self._neighbours.get(pod.uid)) is not None and neighbour.social
+            for _, pods in entry.pending
+            for pod in pods
+        )
 
     def forget(self, job: JobId) -> None:
         self._waiting.pop(job, None)
