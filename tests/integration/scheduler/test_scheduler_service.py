@@ -42,11 +42,14 @@ from hbox_common.model import (
     NodeName,
     NodeState,
     Queue,
+    QueueName,
     RefusalReason,
     Verdict,
 )
+from hbox_common.model.devices import GPU
 from hbox_common.runtime import Health
 from hbox_scheduler.app import SchedulerService
+from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.simulate import job, node
 from hbox_scheduler.settings import SchedulerSettings
 
@@ -299,6 +302,31 @@ async def test_a_burst_is_planned_whole(peers: Peers, service: SchedulerService)
         await until(lambda: len(peers.claims) == 160, "every card is given away")
     taken = [(claim.node, s.index) for claim in peers.claims.values() for s in claim.slices]
     assert len(set(taken)) == 160
+
+
+async def test_a_policy_written_while_it_runs_is_followed_and_a_wrong_one_is_told_in_its_health(
+    nats: EmbeddedServer, peers: Peers, tmp_path: Path
+) -> None:
+    """b holds what a deserves: nobody has to leave until the policy has an action that takes it back."""
+    path, health = tmp_path / "volcano-scheduler.conf", Health("scheduler-core")
+    path.write_text(DEFAULT_CONF.replace(", reclaim, preempt", ""))
+    settings = SchedulerSettings(nats_url=nats.url, scheduler_conf=path)
+    async with Bus.connect(nats.url, name="scheduler-core", instance="s") as bus:
+        service = SchedulerService(settings, health, bus)
+        await peers.cluster([node("n1", cards=2)], [Queue(QueueName(name), deserved={GPU: 1}) for name in ("a", "b")])
+        async with running(peers, service):
+            await peers.submit(*(replace(job(f"b{i}", cards=1, queue="b"), created_at=float(i)) for i in range(2)))
+            await until(lambda: len(peers.claims) == 2, "b has all")
+            await peers.submit(replace(job("a", cards=1, queue="a"), created_at=9.0))
+            await until(lambda: "a" in peers.waiting, "a waits")
+            path.write_text('actions: "allocate, take"')
+            await until(lambda: health.condition("policy").message, "the wrong policy is told")
+            assert health.condition("policy").good
+            assert f"{path}: line 1, column 10: unknown action 'take'" in health.condition("policy").message
+            assert not any(plan.victims for plan in peers.proposed)
+            path.write_text(DEFAULT_CONF)
+            await until(lambda: any(plan.victims for plan in peers.proposed), "a takes its share back")
+            await until(lambda: not health.condition("policy").message, "all is well")
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,10 @@ class Room:
         if self._takings.may(entry, self._queues.all()):
             self._wanting[entry.job.id] = None
 
+    def shake(self) -> None:
+        """What looks find may be another from now on."""
+        self._looked = (Index(-1), -1)
+
     def forget(self, job: JobId) -> None:
         if (promise := self.promises.drop(job)) is not None:
             self._release(promise)

@@ -144,6 +144,12 @@ class Scheduler:
         """What each PriorityClass stands for, all of them."""
         self._takings.priority_classes = values
 
+    def follow(self, conf: Conf) -> None:
+        """The policy for sessions from the next cycle on; jobs that wait are looked at again by it."""
+        self._takings.follow(conf)
+        self._together.shake()
+        self._room.shake()
+
     def mark(self) -> int:
         """To be taken before asking for a snapshot of the jobs, and handed in with it."""
         return self._lineup.touched

@@ -63,10 +63,14 @@ class Takings:
         self.hypernodes: list[HyperNode] = []  #: the fabric
         self.priority_classes: Mapping[str, int] = {}  #: values by name
         self._neighbours = neighbours
-        self._placing = replace(conf, actions=("allocate", "backfill"))
         self._columns = columns
         self._bookings = bookings
         self._tasks = tasks
+        self.follow(conf)
+
+    def follow(self, conf: Conf) -> None:
+        """The policy from the next look on."""
+        self._placing = replace(conf, actions=("allocate", "backfill"))
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in MAKE_ROOM))
 
     @property

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from hbox_common.errors import InvalidRequest
+
 from ..plugins.capacity import Capacity
 from ..plugins.cdp import Cdp
 from ..plugins.conformance import Conformance
@@ -60,4 +62,11 @@ PLUGINS: Mapping[str, Factory] = {
 
 def plugins_of(conf: Conf) -> list[list[Plugin]]:
     """New plugins for a session, tier by tier. Raises InvalidRequest for arguments that are wrong."""
-    return [[PLUGINS[plugin.name](plugin) for plugin in tier] for tier in conf.tiers]
+    return [[_plugin_of(plugin) for plugin in tier] for tier in conf.tiers]
+
+
+def _plugin_of(conf: PluginConf) -> Plugin:
+    try:
+        return PLUGINS[conf.name](conf)
+    except InvalidRequest as e:
+        raise InvalidRequest(f"line {conf.line}: {e.message}" if conf.line else e.message, hint=e.hint) from e
