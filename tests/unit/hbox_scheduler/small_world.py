@@ -15,6 +15,7 @@ from hbox_scheduler.core.session import (
     Gang,
     GroupPhase,
     Member,
+    NodeUsage,
     QueueInfo,
     ResourceQuota,
     Status,
@@ -39,6 +40,7 @@ class SmallWorld:
     gangs: list[Gang] = field(default_factory=list)
     budgets: list[DisruptionBudget] = field(default_factory=list)
     quotas: list[ResourceQuota] = field(default_factory=list)
+    usage: dict[NodeName, NodeUsage] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._tasks = Tasks(self.columns)
@@ -112,15 +114,22 @@ class SmallWorld:
         self.gangs.append(gang)
         return gang
 
-    def decide(self, conf: str, *, now: float = NOW, cycles: int = 1, requeue_evicted: bool = False) -> Report:
+    def decide(
+        self, conf: str, *, now: float = NOW, cycles: int = 1, requeue_evicted: bool = False, explain: bool = False
+    ) -> Report:
         cluster = Cluster(
-            self.gangs, list(self.queues), budgets=self.budgets, quotas=self.quotas, priority_classes=self.classes
+            self.gangs,
+            list(self.queues),
+            budgets=self.budgets,
+            quotas=self.quotas,
+            priority_classes=self.classes,
+            usage=self.usage,
         )
         return simulate(
             self.columns,
             cluster,
             parse_conf(conf, plugins=list(PLUGINS)),
-            Plan(now=now, cycles=cycles, requeue_evicted=requeue_evicted),
+            Plan(now=now, cycles=cycles, requeue_evicted=requeue_evicted, explain=explain),
         )
 
 

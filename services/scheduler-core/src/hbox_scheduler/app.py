@@ -19,6 +19,7 @@ from .adapters.sender import Sender
 from .core import Limits, Proposals, Scheduler
 from .core.policy import policy_of
 from .core.policy.conf import Conf
+from .core.policy.default import default_conf
 from .settings import SchedulerSettings
 
 log = logging.getLogger(__name__)

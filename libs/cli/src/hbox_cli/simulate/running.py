@@ -1,7 +1,7 @@
 """One file after the other: read, simulate, and give the outcome as a row. A file that is wrong gives a row that says so."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from hbox_scheduler.core.simulate.cycles import Plan, simulate
 from .cluster_file import POLICY_KEY, cluster_of
 from .documents import Document, documents_of
 from .outcome import Row, failed, row_of
+from .usage import doubts
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ def outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf 
         explain=wish.explain,
         now=wish.now + options.before_cycle_wait_seconds,
     )
+    saved = replace(saved, warnings=(*saved.warnings, *doubts(conf, saved.cluster.usage, now=plan.now)))
     report = simulate(saved.columns, saved.cluster, conf, plan)
     return row_of(file, saved, report, explain=wish.explain)
 

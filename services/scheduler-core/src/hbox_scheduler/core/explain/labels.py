@@ -23,6 +23,8 @@ class Label(StrEnum):
     NODE_GROUP_LIMIT = "NodeGroupLimitExceeded"
     REVOCABLE_ZONE = "RevocableZone"  #: lent by the hour: closed now, or not for pods that may not be taken away
     RESERVED = "ReservedForLargeJob"  #: a gang that waits for long starts there
+    CPU_LOAD = "NodeCpuLoadHigh"  #: really in use, above the threshold of the plugin `usage`
+    MEMORY_LOAD = "NodeMemoryLoadHigh"
     PROPORTION_KEPT = "ResourcesKeptForIdleCards"  #: cpu or memory that idle cards of the node will need
     DEVICE_INSUFFICIENT = "NodeInsufficientDevice"  #: fewer cards on the node than asked for
     CARD_NOT_HEALTH = "CardNotHealth"

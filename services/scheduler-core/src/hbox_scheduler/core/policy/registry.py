@@ -27,6 +27,7 @@ from ..plugins.resourcestrategyfit import ResourceStrategyFit
 from ..plugins.sla import Sla
 from ..plugins.tasktopology import TaskTopology
 from ..plugins.tdm import Tdm
+from ..plugins.usage import Usage
 from ..plugins.weightedbinpack import WeightedBinpack
 from ..session.hooks import Plugin
 from .conf import Conf, PluginConf
@@ -56,6 +57,7 @@ PLUGINS: Mapping[str, Factory] = {
     "resource-strategy-fit": ResourceStrategyFit,
     "nodegroup": NodeGroup,
     "task-topology": TaskTopology,
+    "usage": Usage,
     "network-topology-aware": NetworkTopology,
 }
 
