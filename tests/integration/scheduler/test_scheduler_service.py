@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from hbox_common.bus import Bus, Delivery, EmbeddedServer
 from hbox_common.clock import monotonic_s
@@ -39,12 +40,17 @@ from hbox_common.model import (
     Index,
     Job,
     JobId,
+    Neighbour,
     NodeName,
     NodeState,
+    PodTerm,
+    PodUid,
     Queue,
     QueueName,
     RefusalReason,
+    Selector,
     Verdict,
+    Wishes,
 )
 from hbox_common.model.devices import GPU
 from hbox_common.runtime import Health
@@ -327,6 +333,39 @@ async def test_a_policy_written_while_it_runs_is_followed_and_a_wrong_one_is_tol
             path.write_text(DEFAULT_CONF)
             await until(lambda: any(plan.victims for plan in peers.proposed), "a takes its share back")
             await until(lambda: not health.condition("policy").message, "all is well")
+
+
+async def test_a_web_service_that_the_policy_names_is_asked_for_pods_that_have_to_do_with_others(
+    nats: EmbeddedServer, peers: Peers, tmp_path: Path
+) -> None:
+    """It refuses both nodes at first, and n1 for good."""
+    refused = {"n1": "no licence", "n2": "no licence"}
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"failedNodes": refused})
+
+    app, path = web.Application(), tmp_path / "volcano-scheduler.conf"
+    app.router.add_post("/filter", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    extender = f"  - {{name: extender, arguments: {{extender.urlPrefix: '{url}', extender.predicateVerb: filter}}}}\n"
+    path.write_text(DEFAULT_CONF + extender)
+    settings = SchedulerSettings(nats_url=nats.url, scheduler_conf=path)
+    apart = Wishes(apart=(PodTerm("kubernetes.io/hostname", Selector()),))
+    async with Bus.connect(nats.url, name="scheduler-core", instance="s") as bus:
+        service = SchedulerService(settings, Health("scheduler-core"), bus)
+        await peers.cluster([node(name, labels={"kubernetes.io/hostname": name}) for name in ("n1", "n2")])
+        async with running(peers, service):
+            await until(lambda: service.scheduler.frozen is False, "the books are read")
+            neighbour = Neighbour(PodUid("a-0"), "default", {}, apart)
+            await peers._bus.publish(JobsPending(jobs=(job("a"),), neighbours=(neighbour,)), "0")
+            await until(lambda: "no licence" in peers.waiting.get("a", ""), "its words are told")
+            del refused["n2"]
+            await until(lambda: "a-0" in peers.claims, "it is asked again")
+            assert peers.claims["a-0"].node == "n2"
+    await runner.cleanup()
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from hbox_scheduler.core.session import (
     ResourceQuota,
     Status,
 )
+from hbox_scheduler.core.session.outside import Ask, nobody
 from hbox_scheduler.core.simulate.cycles import Plan, Report, simulate
 from hbox_scheduler.core.simulate.simulation import node
 from hbox_scheduler.core.state import Columns
@@ -115,7 +116,14 @@ class SmallWorld:
         return gang
 
     def decide(
-        self, conf: str, *, now: float = NOW, cycles: int = 1, requeue_evicted: bool = False, explain: bool = False
+        self,
+        conf: str,
+        *,
+        now: float = NOW,
+        cycles: int = 1,
+        requeue_evicted: bool = False,
+        explain: bool = False,
+        ask: Ask = nobody,
     ) -> Report:
         cluster = Cluster(
             self.gangs,
@@ -130,6 +138,7 @@ class SmallWorld:
             cluster,
             parse_conf(conf, plugins=list(PLUGINS)),
             Plan(now=now, cycles=cycles, requeue_evicted=requeue_evicted, explain=explain),
+            ask,
         )
 
 

@@ -13,6 +13,7 @@ from hbox_common.runtime import Health
 from hbox_common.telemetry import record, recording
 
 from . import metrics
+from .adapters.extenders import Extenders
 from .adapters.feeds import Feeds
 from .adapters.policyfile import PolicyFile
 from .adapters.sender import Sender
@@ -52,6 +53,7 @@ class SchedulerService:
         self._window_s = settings.cycle_window_ms / 1000
         path = settings.scheduler_conf
         self._policy = None if path is None else PolicyFile(path)
+        self._extenders = Extenders(self._look_again)
         self.scheduler = Scheduler(
             id=SchedulerId(f"{settings.instance}-{new_id()[:12]}"),
             policy=policy_of(settings.policy),
@@ -62,6 +64,7 @@ class SchedulerService:
                 deadline_s=settings.gang_deadline_s,
             ),
             conf=default_conf() if self._policy is None else self._policy.conf,
+            ask=self._extenders.ask,
         )
         self._wake = asyncio.Event()
         self._feeds = Feeds(self.scheduler, bus, instance=settings.instance, changed=self._wake.set)
@@ -72,11 +75,16 @@ class SchedulerService:
             group.create_task(self._feeds.run())
             group.create_task(self._plan())
             group.create_task(self._watch_health())
+            group.create_task(self._extenders.run())
             if self._policy is not None:
                 group.create_task(self._policy.watch(self._follow))
 
     def _follow(self, conf: Conf) -> None:
         self.scheduler.follow(conf)
+        self._wake.set()
+
+    def _look_again(self) -> None:
+        self.scheduler.on_answers_of_others()
         self._wake.set()
 
     async def _plan(self) -> NoReturn:

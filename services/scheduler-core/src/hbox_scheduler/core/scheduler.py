@@ -42,6 +42,7 @@ from .policy.default import default_conf
 from .proposals import InFlight, Verdicts
 from .queues import Queues
 from .room import Room
+from .session.outside import Ask, nobody
 from .state import Booking, Bookings, Columns
 from .taking import Takings
 from .task import Tasks
@@ -52,8 +53,10 @@ from .view import Views
 class Scheduler:
     """One scheduler's view and its decisions. Single-threaded; time comes in as `now`, in seconds, monotone."""
 
-    def __init__(self, *, id: SchedulerId, policy: Policy, limits: Limits | None = None, conf: Conf | None = None) -> None:
-        """`conf`: the policy of sessions, whose reclaim and preempt actions make room; None = HBox's own without them."""
+    def __init__(
+        self, *, id: SchedulerId, policy: Policy, limits: Limits | None = None, conf: Conf | None = None, ask: Ask = nobody
+    ) -> None:
+        """`conf`: the policy of sessions, whose reclaim and preempt actions make room; None = HBox's own without them. `ask`: how its plugins ask others."""
         self.id = id
         self.limits = limits or Limits()
         self.policy = policy
@@ -87,6 +90,7 @@ class Scheduler:
             tasks=self.tasks,
             neighbours=neighbours,
             conf=conf or replace(default_conf(), actions=()),
+            ask=ask,
         )
         self._room = Room(
             takings=self._takings,
@@ -147,6 +151,10 @@ class Scheduler:
     def follow(self, conf: Conf) -> None:
         """The policy for sessions from the next cycle on; jobs that wait are looked at again by it."""
         self._takings.follow(conf)
+        self.on_answers_of_others()
+
+    def on_answers_of_others(self) -> None:
+        """Whom the policy's plugins ask may say something else now: jobs that wait are looked at again."""
         self._together.shake()
         self._room.shake()
 

@@ -19,6 +19,7 @@ from .jobs import Entry
 from .policy.conf import Conf
 from .policy.registry import plugins_of
 from .session import Cluster, Gang, GroupPhase, Member, Placing, QueueInfo, Session, Status
+from .session.outside import Ask, nobody
 from .state import Booking, Bookings, Columns
 from .task import Task, Tasks
 
@@ -58,7 +59,14 @@ class Takings:
     """Looks for takings; keeps nothing between two looks. `neighbours`: what is known of pods that have to do with others."""
 
     def __init__(
-        self, *, columns: Columns, bookings: Bookings, tasks: Tasks, neighbours: Mapping[PodUid, Neighbour], conf: Conf
+        self,
+        *,
+        columns: Columns,
+        bookings: Bookings,
+        tasks: Tasks,
+        neighbours: Mapping[PodUid, Neighbour],
+        conf: Conf,
+        ask: Ask = nobody,
     ) -> None:
         self.hypernodes: list[HyperNode] = []  #: the fabric
         self.priority_classes: Mapping[str, int] = {}  #: values by name
@@ -66,6 +74,7 @@ class Takings:
         self._columns = columns
         self._bookings = bookings
         self._tasks = tasks
+        self._ask = ask
         self.follow(conf)
 
     def follow(self, conf: Conf) -> None:
@@ -145,6 +154,7 @@ class Takings:
             conf=conf,
             tiers=plugins_of(conf),
             now=now,
+            ask=self._ask,
         )
         return session, claimants, held
 

@@ -25,6 +25,8 @@ class Label(StrEnum):
     RESERVED = "ReservedForLargeJob"  #: a gang that waits for long starts there
     CPU_LOAD = "NodeCpuLoadHigh"  #: really in use, above the threshold of the plugin `usage`
     MEMORY_LOAD = "NodeMemoryLoadHigh"
+    EXTENDER_REFUSED = "ExtenderRefused"  #: a web service of the user's says no; what it says stands behind a colon
+    EXTENDER_SILENT = "ExtenderWithoutAnswer"
     PROPORTION_KEPT = "ResourcesKeptForIdleCards"  #: cpu or memory that idle cards of the node will need
     DEVICE_INSUFFICIENT = "NodeInsufficientDevice"  #: fewer cards on the node than asked for
     CARD_NOT_HEALTH = "CardNotHealth"

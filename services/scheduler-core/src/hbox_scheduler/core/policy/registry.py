@@ -10,6 +10,7 @@ from ..plugins.cdp import Cdp
 from ..plugins.conformance import Conformance
 from ..plugins.deviceshare import DeviceShare
 from ..plugins.drf import Drf
+from ..plugins.extender import Extender
 from ..plugins.gang import GangPlugin
 from ..plugins.levels import Levels
 from ..plugins.minruntime import MinRunTime
@@ -58,6 +59,7 @@ PLUGINS: Mapping[str, Factory] = {
     "nodegroup": NodeGroup,
     "task-topology": TaskTopology,
     "usage": Usage,
+    "extender": Extender,
     "network-topology-aware": NetworkTopology,
 }
 
