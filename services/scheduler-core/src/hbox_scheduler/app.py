@@ -64,6 +64,7 @@ class SchedulerService:
                 deadline_s=settings.gang_deadline_s,
             ),
             conf=default_conf() if self._policy is None else self._policy.conf,
+            by_conf=self._policy is not None,
             ask=self._extenders.ask,
         )
         self._wake = asyncio.Event()
@@ -101,7 +102,7 @@ class SchedulerService:
                 calm = True
             started = monotonic_s()
             began = wall_s()
-            out = self.scheduler.cycle(started)
+            out = self.scheduler.cycle(started, began)
             took_s = monotonic_s() - started
             metrics.CYCLE.observe(took_s)
             out.plans = [_traced(plan, began, wall_s()) for plan in out.plans]

@@ -33,7 +33,9 @@ class Room:
         parking: Parking,
         flights: InFlight,
         limits: Limits,
+        timed: bool,
     ) -> None:
+        """`timed`: what a look finds may change with time alone, by plugins of the policy."""
         self.promises = Promises()
         self._takings = takings
         self._planner = planner
@@ -43,6 +45,7 @@ class Room:
         self._parking = parking
         self._flights = flights
         self._limits = limits
+        self._timed = timed
         self._wanting: dict[JobId, None] = {}
         self._pace = Pace(limits.look_every_s, limits.look_rarely_s)
         self._looked: tuple[Index, int] = (Index(0), 0)
@@ -96,7 +99,7 @@ class Room:
                 entries.append(entry)
         entries.sort(key=lambda entry: entry.order)
         queues = self._queues.all()
-        takings = self._takings.look(entries[: self._limits.look_at], queues, self.promises, now=now) if entries else []
+        takings = self._takings.look(entries[: self._limits.look_at], queues, self.promises) if entries else []
         plans = [self._promise(taking, now) for taking in takings]
         self._looked = (index, len(self._wanting))
         self._pace.went(now, fruitful=bool(takings))
@@ -126,7 +129,7 @@ class Room:
 
     def _news(self, index: Index) -> bool:
         """Whether anything changed since the last look that could change what it found."""
-        return self._looked != (index, len(self._wanting))
+        return self._timed or self._looked != (index, len(self._wanting))
 
     def _promise(self, taking: Taking, now: float) -> Plan:
         entry = taking.entry

@@ -44,7 +44,7 @@ from .queues import Queues
 from .room import Room
 from .session.outside import Ask, nobody
 from .state import Booking, Bookings, Columns
-from .taking import Takings
+from .taking import PLACE, Takings
 from .task import Tasks
 from .together import Together
 from .view import Views
@@ -54,9 +54,17 @@ class Scheduler:
     """One scheduler's view and its decisions. Single-threaded; time comes in as `now`, in seconds, monotone."""
 
     def __init__(
-        self, *, id: SchedulerId, policy: Policy, limits: Limits | None = None, conf: Conf | None = None, ask: Ask = nobody
+        self,
+        *,
+        id: SchedulerId,
+        policy: Policy,
+        limits: Limits | None = None,
+        conf: Conf | None = None,
+        by_conf: bool = False,
+        ask: Ask = nobody,
     ) -> None:
-        """`conf`: the policy of sessions, whose reclaim and preempt actions make room; None = HBox's own without them. `ask`: how its plugins ask others."""
+        """`conf`: the policy of sessions, whose reclaim and preempt actions make room; None = HBox's own without them. `by_conf`: every job is placed in a
+        session, not only those whose places depend on others. `ask`: how the policy's plugins ask others."""
         self.id = id
         self.limits = limits or Limits()
         self.policy = policy
@@ -89,7 +97,8 @@ class Scheduler:
             bookings=self.bookings,
             tasks=self.tasks,
             neighbours=neighbours,
-            conf=conf or replace(default_conf(), actions=()),
+            conf=conf or replace(default_conf(), actions=PLACE),
+            by_conf=by_conf,
             ask=ask,
         )
         self._room = Room(
@@ -101,6 +110,7 @@ class Scheduler:
             parking=self._parking,
             flights=self._flights,
             limits=self.limits,
+            timed=by_conf,
         )
         self._together = Together(
             takings=self._takings,
@@ -110,6 +120,7 @@ class Scheduler:
             queues=self.queues,
             lineup=self._lineup,
             limits=self.limits,
+            everybody=by_conf,
         )
 
     # What it is told.
@@ -276,9 +287,10 @@ class Scheduler:
 
     # What it decides.
 
-    def cycle(self, now: float) -> Proposals:
-        """Plan for the jobs whose turn it is. Nothing is planned while the books are frozen."""
+    def cycle(self, now: float, wall: float = 0.0) -> Proposals:
+        """Plan for the jobs whose turn it is. Nothing is planned while the books are frozen. `wall`: seconds since the epoch, for plugins of the policy."""
         out = Proposals()
+        self._takings.wall = wall
         self._lineup.due(self.index, now)
         freed = self._queues_changed | self.bookings.queues_freed
         self._queues_changed, self.bookings.queues_freed = set(), set()
@@ -310,7 +322,7 @@ class Scheduler:
                 out.more = placed >= self.limits.placements
                 return
             if self._together.concerns(entry):
-                attempt = self._together.place(entry, self._room.promises, now)
+                attempt = self._together.place(entry, self._room.promises)
             else:
                 attempt = self._planner.attempt(self._lineup.run(entry, self.limits.placements - placed))
             for plan in attempt.plans:

@@ -23,7 +23,10 @@ from .session.outside import Ask, nobody
 from .state import Booking, Bookings, Columns
 from .task import Task, Tasks
 
-#: Actions of a policy that make room; the rest is the planner's own business.
+#: Actions of a policy that give free places.
+PLACE = ("allocate", "backfill")
+
+#: Those that make room.
 MAKE_ROOM = ("reclaim", "preempt", "gangreclaim", "gangpreempt")
 
 
@@ -66,20 +69,24 @@ class Takings:
         tasks: Tasks,
         neighbours: Mapping[PodUid, Neighbour],
         conf: Conf,
+        by_conf: bool = False,
         ask: Ask = nobody,
     ) -> None:
+        """`by_conf`: gangs are seen whole, those with places too."""
         self.hypernodes: list[HyperNode] = []  #: the fabric
         self.priority_classes: Mapping[str, int] = {}  #: values by name
+        self.wall = 0.0  #: what time it is, in seconds since the epoch
         self._neighbours = neighbours
         self._columns = columns
         self._bookings = bookings
         self._tasks = tasks
         self._ask = ask
+        self._by_conf = by_conf
         self.follow(conf)
 
     def follow(self, conf: Conf) -> None:
         """The policy from the next look on."""
-        self._placing = replace(conf, actions=("allocate", "backfill"))
+        self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in MAKE_ROOM))
 
     @property
@@ -101,11 +108,9 @@ class Takings:
         lowest = self._bookings.lowest_priority(entry.job.queue)
         return lowest is not None and lowest < entry.job.priority
 
-    def look(
-        self, entries: Sequence[Entry], queues: Mapping[QueueName, Queue], leaving: Container[PodUid], *, now: float
-    ) -> list[Taking]:
+    def look(self, entries: Sequence[Entry], queues: Mapping[QueueName, Queue], leaving: Container[PodUid]) -> list[Taking]:
         """What the policy would take for these jobs, in its order. `leaving`: pods that go already. Columns and bookings are as before afterwards."""
-        session, claimants, held = self._session(self._conf, entries, queues, leaving, now=now)
+        session, claimants, held = self._session(self._conf, entries, queues, leaving)
         try:
             for action in self._conf.actions:
                 run_action(action, session)
@@ -114,10 +119,10 @@ class Takings:
             self._undo(session)
 
     def place(
-        self, entries: Sequence[Entry], queues: Mapping[QueueName, Queue], leaving: Container[PodUid], *, now: float
+        self, entries: Sequence[Entry], queues: Mapping[QueueName, Queue], leaving: Container[PodUid]
     ) -> list[Taking | Unplaced]:
         """Places that are free, for jobs whose pods have to do with others: for each job what it gets, or why it gets nothing."""
-        session, claimants, _ = self._session(self._placing, entries, queues, leaving, now=now)
+        session, claimants, _ = self._session(self._placing, entries, queues, leaving)
         try:
             for action in self._placing.actions:
                 run_action(action, session)
@@ -131,8 +136,6 @@ class Takings:
         entries: Sequence[Entry],
         queues: Mapping[QueueName, Queue],
         leaving: Container[PodUid],
-        *,
-        now: float,
     ) -> tuple[Session, dict[Gang, Entry], dict[PodUid, Booking]]:
         holders = self._holders(leaving)
         held = {member.uid: booking for member, booking in holders}
@@ -140,7 +143,7 @@ class Takings:
         claimants: dict[Gang, Entry] = {}
         for entry in entries:
             gang = self._claimant(entry)
-            if entry.job.together and (before := standing.pop(entry.job.id, None)) is not None:
+            if (self._by_conf or entry.job.together) and (before := standing.pop(entry.job.id, None)) is not None:
                 _join(gang, before, entry)
             claimants[gang] = entry
         gangs = [*standing.values(), *claimants]
@@ -153,7 +156,7 @@ class Takings:
             cluster=Cluster(gangs, known, self.hypernodes, priority_classes=self.priority_classes),
             conf=conf,
             tiers=plugins_of(conf),
-            now=now,
+            now=self.wall,
             ask=self._ask,
         )
         return session, claimants, held
