@@ -315,7 +315,7 @@ async def test_a_policy_written_while_it_runs_is_followed_and_a_wrong_one_is_tol
 ) -> None:
     """b holds what a deserves: nobody has to leave until the policy has an action that takes it back."""
     path, health = tmp_path / "volcano-scheduler.conf", Health("scheduler-core")
-    path.write_text(DEFAULT_CONF.replace(", reclaim, preempt", ""))
+    path.write_text(DEFAULT_CONF.replace(", reclaim, preempt, gangreclaim, gangpreempt", ""))
     settings = SchedulerSettings(nats_url=nats.url, scheduler_conf=path)
     async with Bus.connect(nats.url, name="scheduler-core", instance="s") as bus:
         service = SchedulerService(settings, health, bus)
