@@ -15,7 +15,7 @@ from hbox_common.model import DEFAULT_QUEUE, Epoch, NodeName, PodPhase, PodUid, 
 from hbox_common.store.schema import migrate, newest
 from hbox_ledger.adapters import load
 from hbox_ledger.adapters import tables as t
-from hbox_ledger.adapters.journal import GENESIS, Record, chained
+from hbox_ledger.core.chain import GENESIS, Record, chained
 from hbox_ledger.relay import Outgoing
 
 from .conftest import Kit, Running

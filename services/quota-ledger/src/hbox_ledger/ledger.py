@@ -39,8 +39,9 @@ from hbox_common.telemetry import record, recording
 
 from . import metrics
 from .adapters import load, tables
-from .adapters.journal import Head, Record, Repeated
+from .adapters.journal import Head, Repeated
 from .core import arbitrate, lifecycle, reconcile
+from .core.chain import Record
 from .core.step import Step
 from .messages import messages_of
 from .relay import Outgoing, Relay

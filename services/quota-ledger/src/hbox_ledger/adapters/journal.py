@@ -8,7 +8,6 @@ anew together with the books.
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import Connection, Table, and_, bindparam, delete, insert, update
@@ -17,11 +16,10 @@ from hbox_common.errors import Conflict
 from hbox_common.model import Claim, Epoch, Index, Queue, Resources, format_slices
 from hbox_common.store import Letter, Prepared
 
+from ..core.chain import GENESIS, Record, chained
 from ..core.holding import Holding
 from ..core.step import Bucket, CardKey, Step
 from . import tables as t
-
-GENESIS = b"\0" * 32
 
 _STATE = ("state", "reason", "generation", "intent", "intent_reason", "changed_at")
 
@@ -63,18 +61,6 @@ _GANG_SET = _rows_of(t.gangs)
 
 class Repeated(Exception):
     """What was to be noted for the first time is in the database already: look there, and decide anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One line of the audit: what changed how, by whose word and why. `at`: seconds since the epoch."""
-
-    epoch: Epoch
-    at: float
-    actor: str
-    subject: str
-    change: str
-    cause: str
 
 
 @dataclass(slots=True)
@@ -207,13 +193,6 @@ def _chain(head: Head, record: Record) -> dict[str, Any]:
         "seq": head.audit_seq, "epoch": record.epoch, "at": record.at, "actor": record.actor, "subject": record.subject,
         "change": record.change, "cause": record.cause, "hash": head.audit_hash,
     }  # fmt: skip
-
-
-def chained(previous: bytes, seq: int, r: Record) -> bytes:
-    """The hash of an audit record: SHA-256 over the hash before it and all its fields."""
-    return sha256(
-        previous + "\0".join((str(seq), str(r.epoch), repr(r.at), r.actor, r.subject, r.change, r.cause)).encode()
-    ).digest()
 
 
 def fence(connection: Connection, epoch: Epoch, first: Index, index: Index) -> None:

@@ -26,10 +26,11 @@ from hbox_common.model import (
 )
 
 from ..core.books import Books
+from ..core.chain import GENESIS
 from ..core.holding import Gang, Holding, Intent
 from ..core.step import CardKey
 from . import tables as t
-from .journal import GENESIS, Head, Journal
+from .journal import Head, Journal
 
 
 @dataclass(frozen=True, slots=True)
