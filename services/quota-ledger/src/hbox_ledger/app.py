@@ -38,6 +38,7 @@ from .settings import LedgerSettings
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
+METER_S = 60.0
 QUEUE_WINDOW_S = 0.25
 #: Between two turns over outcomes, or over facts of pods: nobody waits for a single one, and each turn is a commit.
 EVIDENCE_S = 0.1
@@ -88,6 +89,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                 tasks.create_task(shell.reconcile(conditions.books))
                 tasks.create_task(shell.tell_queues())
                 tasks.create_task(shell.tick(conditions))
+                tasks.create_task(shell.meter())
                 tasks.create_task(shell.forget())
                 tasks.create_task(shell.stop_when_taken_over())
         finally:
@@ -244,6 +246,15 @@ class Shell:
             except Unavailable as e:
                 conditions.database.bad(str(e))
             await asyncio.sleep(TICK_S)
+
+    async def meter(self) -> NoReturn:
+        """Accrue usage: so that a look at it, or a queue that changes, has little to add up."""
+        while True:
+            await asyncio.sleep(METER_S)
+            try:
+                await self._ledger.meter()
+            except Unavailable as e:
+                log.warning("usage is accrued later: %s", e)
 
     async def forget(self) -> NoReturn:
         while True:

@@ -14,6 +14,7 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from sqlalchemy import Connection
 
@@ -40,7 +41,7 @@ from hbox_common.telemetry import record, recording
 from . import metrics
 from .adapters import load, tables
 from .adapters.journal import Head, Repeated
-from .core import arbitrate, lifecycle, reconcile
+from .core import arbitrate, lifecycle, reconcile, usage
 from .core.chain import Record
 from .core.step import Step
 from .messages import messages_of
@@ -236,8 +237,17 @@ class Ledger:
             del self.books.queues[name]
             self._gone[name] = queue
 
+    async def meter(self) -> None:
+        """Bring the usage accounts up to the present second."""
+        async with self._lock:
+            await self._fresh()
+            accrued = await self._accrued()
+            if accrued.since < accrued.until:
+                await self._turn(lambda step: _set_usage(step, accrued))
+
     async def forget(self, *, before: float) -> int:
         """Drop what no repetition can come for any more. Returns how many rows."""
+        await self.meter()
         return await self._store.write(lambda c: load.forget(c, before=before))
 
     # --- what can be asked
@@ -250,6 +260,11 @@ class Ledger:
             claims = [holding.claim for holding in books.live.values()]
             used = {str(name): amounts for name, amounts in arbitrate.usage(books).items()}
             return Snapshot(books.epoch, books.index, books.frozen, claims, tuple(books.queues.values()), used)
+
+    async def used(self, by: Sequence[str], *, since: int, until: int) -> list[tuple[usage.Account, usage.Amounts]]:
+        """The usage accounts of hours that begin in [since, until), up to now, by some of "queue", "user", "model", "hour"."""
+        await self.meter()
+        return await self._store.read(lambda c: load.used(c, by, since=since, until=until))
 
     def touch_queues(self) -> None:
         """Have the state of every queue told again."""
@@ -318,9 +333,18 @@ class Ledger:
 
     async def _queue(self, queue: Queue, *, gone: bool, change: str, cause: str) -> None:
         note = Record(self.books.epoch, self._clock(), "kubernetes", f"queue {queue.name}", change, cause)
-        await self._turn(lambda _: None, notes=[note], extra=lambda c: self._journal.queue(c, queue, gone=gone))
+        accrued = await self._accrued()  # by the rules of before
+        extra = partial(self._journal.queue, queue=queue, gone=gone)
+        await self._turn(lambda step: _set_usage(step, accrued), notes=[note], extra=extra)
         self._changed_queues.add(queue.name)
         self.queue_changed.set()
+
+    async def _accrued(self) -> usage.Accrued:
+        """What is to be added to the usage accounts by now. The caller holds the lock until that is committed: no claim begins or ends meanwhile."""
+        until = int(self._clock())
+        since, held = await self._store.read(lambda c: load.unmetered(c, until))
+        deserved = usage.deserved_cards(self.books.queues.values())
+        return usage.accrue(held, deserved, since=since, until=max(since, until))
 
     async def _turn(
         self, decide: Callable[[Step], None], *, extra: Extra | None = None, notes: Sequence[Record] = (), opens: bool = False
@@ -331,6 +355,7 @@ class Ledger:
             books, journal = self.books, self._journal
             step = books.step(self._clock())
             decide(step)
+            usage.meter(step.made.values(), books.nodes)
             epoch, index = books.epoch, books.index
             durable = step.durable or bool(notes)
             outgoing = self._outgoing(step, durable=durable)
@@ -406,3 +431,7 @@ class Ledger:
         self.books, self._journal, self._gone, self._stale = books, loaded.journal, loaded.gone, False
         self._relay.restore(letters)
         log.warning("the books were read anew: %d live claims", len(books.live))
+
+
+def _set_usage(step: Step, accrued: usage.Accrued) -> None:
+    step.usage = accrued

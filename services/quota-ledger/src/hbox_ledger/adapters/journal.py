@@ -7,10 +7,10 @@ anew together with the books.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, bindparam, delete, insert, update
+from sqlalchemy import Connection, Table, and_, bindparam, delete, insert, text, update
 
 from hbox_common.errors import Conflict
 from hbox_common.model import Claim, Epoch, Index, Queue, Resources, format_slices
@@ -55,6 +55,14 @@ _CARD_MOVED = Prepared(_moved)
 _CARD_SIZED = Prepared(_moved.values(size_mib=bindparam("s_mib"), shares=bindparam("s_shares")))
 _ANSWERED = _rows_of(t.plan_answers, or_nothing=True)
 _AUDITED = _rows_of(t.audit)
+_METERED = Prepared(
+    update(t.ledger).where(t.ledger.c.metered_until == bindparam("since")).values(metered_until=bindparam("until"))
+)
+_ACCRUED = text(
+    "INSERT INTO usage (hour, queue, namespace, model, own, borrowed, idle) VALUES (:hour, :queue, :user, :model, :own, :borrowed, :idle) "
+    "ON CONFLICT (hour, queue, namespace, model) DO UPDATE SET "
+    "own = usage.own + excluded.own, borrowed = usage.borrowed + excluded.borrowed, idle = usage.idle + excluded.idle"
+)
 _GANG_DROPPED = Prepared(delete(t.gangs).where(t.gangs.c.job == bindparam("j")))
 _GANG_SET = _rows_of(t.gangs)
 
@@ -105,6 +113,7 @@ class Journal:
         self._cards(connection, step, head)
         self._accounts(connection, step, head, epoch, index)
         self._gangs(connection, step)
+        _accrue(connection, step)
         if _ANSWERED.run(connection, [_answer_row(s.scheduler, s.answer, step.now) for s in step.stored]) != len(step.stored):
             raise Repeated
         records = [
@@ -186,6 +195,17 @@ class Journal:
         _GANG_SET.run(connection, rows)
 
 
+def _accrue(connection: Connection, step: Step) -> None:
+    if step.usage is None:
+        return
+    since, until = step.usage.since, step.usage.until
+    if _METERED.run(connection, [{"since": since, "until": until}]) != 1:
+        raise Conflict(f"usage was accrued beyond {since} by another quota-ledger", hint="only one may run on a database")
+    rows = [{**account._asdict(), **asdict(amounts)} for account, amounts in step.usage.amounts.items()]
+    if rows:
+        connection.execute(_ACCRUED, rows)
+
+
 def _chain(head: Head, record: Record) -> dict[str, Any]:
     head.audit_seq += 1
     head.audit_hash = chained(head.audit_hash, head.audit_seq, record)
@@ -225,7 +245,13 @@ def _claim_rows(holdings: Iterable[Holding]) -> list[dict[str, Any]]:
             text = written[id(amounts)] = json.dumps(amounts, sort_keys=True)
         return text
 
-    return [{**_identity(h.claim), "requests": requests(h.claim.requests), **_terms(h), **_state(h)} for h in holdings]
+    return [
+        {
+            **_identity(h.claim), "requests": requests(h.claim.requests), **_terms(h), **_state(h), "claimed_at": h.changed_at,
+            "cards": json.dumps(h.cards) if h.cards else "{}",
+        }
+        for h in holdings
+    ]  # fmt: skip
 
 
 def _rules(queue: Queue) -> dict[str, Any]:
