@@ -46,6 +46,10 @@ from hbox_common.events import (
     PodsObserved,
     QueueRefused,
     QueueStateChanged,
+    Usage,
+    UsageAsked,
+    UsageKey,
+    UsagePage,
     Victim,
     encode,
 )
@@ -213,6 +217,8 @@ EXAMPLES: tuple[Event, ...] = (
     ),
     ClaimsAsked(asker="scheduler-core"),
     ClaimsPage(epoch=_EPOCH, index=_INDEX, frozen=True, claims=(_claim,), queues=(_queue,), used={"research": {"cpu": 4000}}),
+    UsageAsked(asker="cli", by=(UsageKey.QUEUE, UsageKey.MODEL), since=3600, until=7200),
+    UsagePage(usage=(Usage(queue=_QUEUE, user="team", model="A100", hour=3600, own=1500, borrowed=500, idle=250),)),
     JobsAsked(asker="quota-ledger", jobs=False, pods=True, verdicts=True),
     JobsPage(complete=True, neighbours=(_neighbour,), jobs=(_job,), pods=(_fact,), verdicts=(_verdict,)),
 )  # fmt: skip

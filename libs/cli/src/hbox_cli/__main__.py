@@ -25,6 +25,7 @@ COMMANDS = {
     "why": ("why", "Why a job does not start."),
     "nodes": ("nodes", "Nodes with their free cards, health and reasons."),
     "queue": ("queue", "Queues: what they may use, and what they use."),
+    "usage": ("usage", "Card-hours by queue, user, model or hour; showback."),
     "events": ("events", "What happens: jobs, health, refusals."),
     "simulate": ("simulate", "What the scheduler would do with a saved cluster."),
 }

@@ -22,6 +22,9 @@ from hbox_common.events import (
     PlansProposed,
     PodsObserved,
     QueueStateChanged,
+    Usage,
+    UsageAsked,
+    UsagePage,
 )
 from hbox_common.kube import QUEUES, Delta, Informer, KubeClient
 from hbox_common.kube import Queue as QueueObject
@@ -86,6 +89,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                 )
                 tasks.create_task(bus.consume("quota-ledger-pods", [PodsObserved], shell.on_pods, window_s=EVIDENCE_S))
                 tasks.create_task(bus.serve(ClaimsAsked, shell.answer))
+                tasks.create_task(bus.serve(UsageAsked, shell.used))
                 tasks.create_task(shell.reconcile(conditions.books))
                 tasks.create_task(shell.tell_queues())
                 tasks.create_task(shell.tick(conditions))
@@ -184,6 +188,15 @@ class Shell:
                 queues=found.queues if first == 0 else (),
                 used=found.used if first == 0 else {},
             )
+
+    async def used(self, asked: Event) -> AsyncIterator[Event]:
+        """Pages of the usage accounts."""
+        assert isinstance(asked, UsageAsked)
+        until = asked.until or int(wall_s()) + 1
+        found = await self._ledger.used(list(dict.fromkeys(asked.by)), since=asked.since, until=until)
+        rows = [Usage(**account._asdict(), own=sums.own, borrowed=sums.borrowed, idle=sums.idle) for account, sums in found]
+        for first in range(0, max(1, len(rows)), PAGE):
+            yield UsagePage(usage=tuple(rows[first : first + PAGE]))
 
     async def reconcile(self, condition: Condition) -> NoReturn:
         """Compare with all pods: to open the books, and then again and again."""
