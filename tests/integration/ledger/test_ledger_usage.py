@@ -8,7 +8,8 @@ import pytest
 from sqlalchemy import Connection, MetaData, create_engine, select, text
 
 from hbox_common.errors import Unavailable
-from hbox_common.model import DEFAULT_QUEUE, CardSlice, PodPhase, Queue
+from hbox_common.events import BudgetUsed
+from hbox_common.model import DEFAULT_QUEUE, CardSlice, PodPhase, PodUid, Queue
 from hbox_common.store.schema import migrate
 from hbox_ledger.adapters import tables as t
 
@@ -134,6 +135,27 @@ async def test_a_clock_that_went_back_takes_nothing_away(kit: Kit, database_url:
         assert await accounts(running, "queue") == {("default",): (0, 100, 0)}
         running.clock[0] += 70
         assert await accounts(running, "queue") == {("default",): (0, 110, 0)}
+
+
+async def test_a_budget_that_was_spent_is_told_with_the_commit_and_known_after_a_restart(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as first:
+        await first.open()
+        await first.ledger.set_queue(Queue(DEFAULT_QUEUE, budget_card_hours=4))
+        await first.propose(kit.plan("p", ("pod", "n0", (kit.whole(0), kit.whole(1)))))
+        first.clock[0] += 2 * 3600
+        await first.ledger.meter()
+        waiting = [m for lane in first.relay._lanes.values() for m in lane._queue]  # type: ignore[attr-defined]
+        [used] = [m.event for m in waiting if isinstance(m.event, BudgetUsed)]
+        assert (used.percent, used.budget_card_hours, used.spent) == (100, 4, 4 * 3_600_000)
+    async with kit.started(database_url, now=first.clock[0]) as second:
+        await second.open(kit.fact("pod", "n0", claim=second.ledger.books.by_pod[PodUid("pod")]))
+        await second.propose(kit.plan("q", ("other", "n1", (kit.whole(0),))))
+        assert list(second.states()) == ["pod"]
+        [view] = [view for view in await second.ledger.changed_queues() if view.queue.name == DEFAULT_QUEUE]
+        assert view.queue.stopped.startswith("queue default has used 4.0 of its 4 card-hours of 1970-01")
+        await second.ledger.set_queue(Queue(DEFAULT_QUEUE, budget_card_hours=5))
+        await second.propose(kit.plan("r", ("other", "n1", (kit.whole(0),))))
+        assert list(second.states()) == ["pod", "other"]
 
 
 async def test_claims_of_before_the_accounts_are_accounted_for_from_the_first_start_on(

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from hbox_cli.output import Column, Form, Output
-from hbox_cli.usage import bar, items_of, keys_of, moment, read_prices, total_of
+from hbox_cli.usage import add_budgets, bar, budget_text, items_of, keys_of, moment, read_prices, total_of
 from hbox_common.errors import InvalidRequest, NotFound
-from hbox_common.events import Usage, UsageKey
+from hbox_common.events import Budget, Usage, UsageKey
 from hbox_common.model import QueueName
 
 from .test_command import hbox
@@ -56,6 +56,14 @@ def test_queues_have_own_borrowed_and_idle_hours_the_largest_first() -> None:
         ("a", 10.0, 10.0, 0.0, 30.0, "█████···············"),
     ]
     assert total_of(items) == {"name": "total", "cardHours": 40.0, "own": 20.0, "borrowed": 20.0, "idle": 30.0}
+
+
+def test_a_queues_budget_of_the_month_stands_beside_its_use() -> None:
+    items = items_of([used("a", 10), used("b", 5)], [UsageKey.QUEUE], {})
+    month = int(datetime(2026, 11, 1, tzinfo=UTC).timestamp())
+    add_budgets(items, [Budget(queue=QueueName("a"), card_hours=1000, spent=839 * HOUR, month=month)])
+    assert items[0]["budget"] == {"month": "2026-11", "cardHours": 1000, "used": 839.0}
+    assert [budget_text(item.get("budget")) for item in items] == ["83 % of 1000", ""]
 
 
 def test_users_and_models_have_no_idle_time() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hbox_common.errors import InvalidRequest, NotFound
-from hbox_common.events import Usage, UsageKey
+from hbox_common.events import Budget, Usage, UsageKey
 
 Item = dict[str, Any]
 
@@ -113,6 +113,26 @@ def items_of(usage: Sequence[Usage], by: Sequence[UsageKey], prices: Mapping[str
     if UsageKey.HOUR in by:
         return sorted(items, key=lambda item: [item[name] for name in (UsageKey.HOUR, *by)])
     return sorted(items, key=lambda item: (-item["cardHours"], item["name"]))
+
+
+def add_budgets(items: Sequence[Item], budgets: Iterable[Budget]) -> None:
+    """Add its budget of the present month to each item that is a queue."""
+    by_name = {budget.queue: budget for budget in budgets}
+    for item in items:
+        if (budget := by_name.get(item["name"])) is not None:
+            month = datetime.fromtimestamp(budget.month, UTC).strftime("%Y-%m")
+            item["budget"] = {"month": month, "cardHours": budget.card_hours, "used": _hours(budget.spent)}
+
+
+def budget_text(budget: Mapping[str, Any] | None) -> str:
+    """`83 % of 1000`."""
+    if budget is None:
+        return ""
+    return (
+        f"{100 * budget['used'] // budget['cardHours']:.0f} % of {budget['cardHours']}"
+        if budget["cardHours"]
+        else "none left of 0"
+    )
 
 
 def total_of(items: Sequence[Item]) -> Item:

@@ -196,7 +196,8 @@ class Shell:
         found = await self._ledger.used(list(dict.fromkeys(asked.by)), since=asked.since, until=until)
         rows = [Usage(**account._asdict(), own=sums.own, borrowed=sums.borrowed, idle=sums.idle) for account, sums in found]
         for first in range(0, max(1, len(rows)), PAGE):
-            yield UsagePage(usage=tuple(rows[first : first + PAGE]))
+            budgets = tuple(self._ledger.budgets()) if first == 0 else ()
+            yield UsagePage(usage=tuple(rows[first : first + PAGE]), budgets=budgets)
 
     async def reconcile(self, condition: Condition) -> NoReturn:
         """Compare with all pods: to open the books, and then again and again."""

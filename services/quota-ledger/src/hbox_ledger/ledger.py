@@ -13,14 +13,14 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from sqlalchemy import Connection
 
 from hbox_common.clock import Clock
 from hbox_common.errors import Bug, Conflict, Unavailable
-from hbox_common.events import OutcomesObserved, PlanAnswer, PlansProposed, PodsObserved, encode
+from hbox_common.events import Budget, OutcomesObserved, PlanAnswer, PlansProposed, PodsObserved, encode
 from hbox_common.model import (
     DEFAULT_QUEUE,
     Claim,
@@ -41,7 +41,7 @@ from hbox_common.telemetry import record, recording
 from . import metrics
 from .adapters import load, tables
 from .adapters.journal import Head, Repeated
-from .core import arbitrate, lifecycle, reconcile, usage
+from .core import arbitrate, budget, lifecycle, reconcile, usage
 from .core.chain import Record
 from .core.step import Step
 from .messages import messages_of
@@ -243,7 +243,7 @@ class Ledger:
             await self._fresh()
             accrued = await self._accrued()
             if accrued.since < accrued.until:
-                await self._turn(lambda step: _set_usage(step, accrued))
+                await self._turn(lambda step: budget.spend(self.books, step, accrued))
 
     async def forget(self, *, before: float) -> int:
         """Drop what no repetition can come for any more. Returns how many rows."""
@@ -259,12 +259,22 @@ class Ledger:
             books = self.books
             claims = [holding.claim for holding in books.live.values()]
             used = {str(name): amounts for name, amounts in arbitrate.usage(books).items()}
-            return Snapshot(books.epoch, books.index, books.frozen, claims, tuple(books.queues.values()), used)
+            queues = tuple(self._told(queue) for queue in books.queues.values())
+            return Snapshot(books.epoch, books.index, books.frozen, claims, queues, used)
 
     async def used(self, by: Sequence[str], *, since: int, until: int) -> list[tuple[usage.Account, usage.Amounts]]:
         """The usage accounts of hours that begin in [since, until), up to now, by some of "queue", "user", "model", "hour"."""
         await self.meter()
         return await self._store.read(lambda c: load.used(c, by, since=since, until=until))
+
+    def budgets(self) -> list[Budget]:
+        """The budgets of all queues that have one, as of the last accrual."""
+        books = self.books
+        return [
+            Budget(queue=name, card_hours=queue.budget_card_hours, spent=books.spent.get(name, 0), month=books.month)
+            for name, queue in sorted(books.queues.items())
+            if queue.budget_card_hours is not None
+        ]
 
     def touch_queues(self) -> None:
         """Have the state of every queue told again."""
@@ -289,9 +299,14 @@ class Ledger:
         used = {resource: n for resource, n in books.used.get(name, {}).items() if n}
         queue = books.queues.get(name)
         if queue is not None or name == DEFAULT_QUEUE:
-            return QueueView(queue or Queue(name), used, books.epoch, books.index, gone=False)
+            return QueueView(self._told(queue or Queue(name)), used, books.epoch, books.index, gone=False)
         last = self._gone.get(name) or Queue(name, QueuePhase.CLOSED)
         return QueueView(last, used, books.epoch, books.index, gone=True)
+
+    def _told(self, queue: Queue) -> Queue:
+        """A queue as others are told of it: with our word on it."""
+        said = budget.stop(self.books, queue.name)
+        return replace(queue, stopped=said) if said else queue
 
     # --- turns
 
@@ -335,7 +350,13 @@ class Ledger:
         note = Record(self.books.epoch, self._clock(), "kubernetes", f"queue {queue.name}", change, cause)
         accrued = await self._accrued()  # by the rules of before
         extra = partial(self._journal.queue, queue=queue, gone=gone)
-        await self._turn(lambda step: _set_usage(step, accrued), notes=[note], extra=extra)
+
+        def decide(step: Step) -> None:
+            budget.spend(self.books, step, accrued)
+            if not gone:
+                budget.change(self.books, step, queue)
+
+        await self._turn(decide, notes=[note], extra=extra)
         self._changed_queues.add(queue.name)
         self.queue_changed.set()
 
@@ -431,7 +452,3 @@ class Ledger:
         self.books, self._journal, self._gone, self._stale = books, loaded.journal, loaded.gone, False
         self._relay.restore(letters)
         log.warning("the books were read anew: %d live claims", len(books.live))
-
-
-def _set_usage(step: Step, accrued: usage.Accrued) -> None:
-    step.usage = accrued

@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from hbox_common.events import Usage, UsageKey
+from hbox_common.events import Budget, Usage, UsageKey
 
 from ..aio import run
 from ..context import Context, command_options
 from ..output import Column, Form, say
 from ..platform.layout import Layout
 from ..session import bus_of, usage_of
-from ..usage import items_of, keys_of, moment, read_prices, total_of
+from ..usage import add_budgets, budget_text, items_of, keys_of, moment, read_prices, total_of
 
 
 @click.command("usage")
@@ -46,7 +46,10 @@ def command(ctx: Context, *, by: str, since: str, until: str | None, given: tupl
         raise click.UsageError(f"--since {since} is not before {f'--until {until}' if until else 'now'}")
     rates = read_prices(given, prices)
     asked = (*keys, UsageKey.MODEL) if rates else keys
-    items = items_of(run(lambda: _read(ctx, asked, first - first % 3600, last)), keys, rates)
+    usage, budgets = run(lambda: _read(ctx, asked, first - first % 3600, last))
+    items = items_of(usage, keys, rates)
+    if keys == (UsageKey.QUEUE,):
+        add_budgets(items, budgets)
     if ctx.output.form in (Form.JSON, Form.YAML):
         plain = [{name: value for name, value in item.items() if name != "bar"} for item in items]
         ctx.output.document(
@@ -72,6 +75,8 @@ def _columns(keys: Sequence[UsageKey], items: Sequence[dict[str, Any]], *, digit
         columns.append(hours("IDLE", "idle"))
     if any("cost" in item for item in items):
         columns.append(Column("COST", lambda item: item["cost"]))
+    if any("budget" in item for item in items):
+        columns.append(Column("BUDGET", lambda item: budget_text(item.get("budget"))))
     return [*columns, Column("OWN █ BORROWED ▒ IDLE ·", lambda item: item.get("bar"), drawn=True)]
 
 
@@ -82,6 +87,6 @@ def _given(option: str, read: Any, text: str) -> Any:
         raise click.UsageError(f"{option}: {e}") from e
 
 
-async def _read(ctx: Context, by: Sequence[UsageKey], since: int, until: int) -> list[Usage]:
+async def _read(ctx: Context, by: Sequence[UsageKey], since: int, until: int) -> tuple[list[Usage], list[Budget]]:
     async with bus_of(Layout(ctx.state).running()) as bus:
         return await usage_of(bus, by, since=since, until=until)

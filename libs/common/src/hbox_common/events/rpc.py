@@ -62,12 +62,22 @@ class Usage(Event):
     idle: int
 
 
+class Budget(Event):
+    """A queue's budget of the month that began at `month`."""
+
+    queue: QueueName
+    card_hours: int
+    spent: int  #: thousandths of card-seconds
+    month: int
+
+
 @register
 class UsagePage(Event):
     """A page of the usage accounts as they were when asked."""
 
     about: ClassVar = About("hbox.v1.rpc.ledger.usage-page", None, ("quota-ledger",), ("cli",), 2 * 2**20)
     usage: tuple[Usage, ...]
+    budgets: tuple[Budget, ...] = ()  #: on the first page
 
 
 @register

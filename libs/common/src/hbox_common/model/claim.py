@@ -87,6 +87,7 @@ class RefusalReason(StrEnum):
     QUEUE_UNKNOWN = "QueueNotFound"
     QUEUE_CLOSED = "QueueClosed"
     QUEUE_CAPABILITY = "QueueCapabilityExceeded"
+    QUEUE_BUDGET = "QueueBudgetSpent"
     GANG_INCOMPLETE = "GangIncomplete"
     POD_CLAIMED = "PodAlreadyClaimed"
     STALE_EPOCH = "StaleEpoch"

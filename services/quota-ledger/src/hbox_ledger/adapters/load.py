@@ -28,6 +28,7 @@ from hbox_common.model import (
 )
 
 from ..core.books import Books
+from ..core.budget import month_of
 from ..core.chain import GENESIS
 from ..core.holding import Gang, Holding, Intent
 from ..core.step import CardKey
@@ -81,6 +82,10 @@ def load(connection: Connection) -> Loaded:
             **json.loads(row.rules),
         )
         (gone if row.gone else books.queues)[queue.name] = queue
+    month = month_of(connection.execute(select(t.ledger.c.metered_until)).scalar_one())
+    u = t.usage.c
+    spent = select(u.queue, func.sum(u.own + u.borrowed).label("spent")).where(u.hour >= month).group_by(u.queue)
+    books.month, books.spent = month, {QueueName(r.queue): int(r.spent) for r in connection.execute(spent)}
     return Loaded(books, _journal(connection), gone)
 
 

@@ -64,6 +64,8 @@ class Books:
     slots: dict[CardKey, set[int]] = field(default_factory=dict)
     gone: dict[PodUid, None] = field(default_factory=dict)  #: in order of going
     leaving: set[ClaimId] = field(default_factory=set)  #: to be evicted for somebody's plan; not kept over a restart
+    month: int = 0  #: the first second of the month of `spent`
+    spent: dict[QueueName, int] = field(default_factory=dict)  #: in it, as accrued, in thousandths of card-seconds
     suspects: set[ClaimId] = field(default_factory=set)  #: posted, but absent from the last list of pods
 
     def step(self, now: float) -> Step:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from hbox_common.events import Bind, Evict, PlanAnswer, QueueRefused
+from hbox_common.events import Bind, BudgetUsed, Evict, PlanAnswer, QueueRefused
 from hbox_common.model import Claim, ClaimId, ClaimState, Index, JobId, NodeName, PlanId, QueueName, SchedulerId
 
 from .holding import Gang, Holding
@@ -81,6 +81,7 @@ class Step:
     refused: list[QueueRefused] = field(default_factory=list)
     binds: list[Bind] = field(default_factory=list)
     evictions: list[Evict] = field(default_factory=list)
+    budgets: list[BudgetUsed] = field(default_factory=list)
     usage: Accrued | None = None
     announce: bool = False  #: tell of the epoch and index even where no claim changed
 

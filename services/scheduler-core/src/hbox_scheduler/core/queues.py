@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hbox_common.model import DEFAULT_QUEUE, Queue, QueueName, QueuePhase, Resources
+from hbox_common.model.devices import GPU
 
 from .explain.labels import Label
 from .state import Bookings
@@ -47,6 +48,8 @@ class Queues:
             return Allowance(0, f"{Label.QUEUE_NOT_FOUND}: there is no queue {name}; create it, or name another in the job")
         if queue.phase is not QueuePhase.OPEN:
             return Allowance(0, f"{Label.QUEUE_CLOSED}: queue {name} is closed and takes no new work")
+        if queue.stopped and each.get(GPU, 0) > 0:
+            return Allowance(0, f"{Label.QUEUE_BUDGET}: {queue.stopped}")
         used = self._bookings.queue_used.get(name, {})
         pods: int | None = None
         message = ""
