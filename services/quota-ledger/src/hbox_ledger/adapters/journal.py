@@ -109,13 +109,14 @@ class Journal:
         """Write `step`, which takes the books from its first index to `index`. Raises Conflict when another epoch has begun, Repeated."""
         head = Head(self.head.audit_seq, self.head.audit_hash, self.head.transfer_seq)
         fence(connection, epoch, step.first, index)
+        # First of all: of a plan that is repeated after its claims have ended, their rows are there too.
+        if _ANSWERED.run(connection, [_answer_row(s.scheduler, s.answer, step.now) for s in step.stored]) != len(step.stored):
+            raise Repeated
         self._claims(connection, step)
         self._cards(connection, step, head)
         self._accounts(connection, step, head, epoch, index)
         self._gangs(connection, step)
         _accrue(connection, step)
-        if _ANSWERED.run(connection, [_answer_row(s.scheduler, s.answer, step.now) for s in step.stored]) != len(step.stored):
-            raise Repeated
         records = [
             Record(epoch, step.now, c.actor, c.claim.id, f"{c.before or 'none'}->{c.claim.state}", c.cause)
             for c in step.changes
