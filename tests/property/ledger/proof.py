@@ -10,7 +10,7 @@ from typing import Any
 
 from hbox_common.events import BindDecided, Event, EvictDecided, EvictKind
 from hbox_common.model import CardSlice, QueueName
-from hbox_ledger.adapters.journal import GENESIS, Record, chained
+from hbox_ledger.core.chain import GENESIS, Record, chained
 
 from .cluster import JOBS, MEMORY_MIB, QUEUES, SHARES, Cluster, Streams
 from .rows import AuditRow, ClaimRow, Rows
