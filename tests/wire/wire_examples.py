@@ -23,6 +23,7 @@ from hbox_common.events import (
     Evict,
     EvictDecided,
     EvictKind,
+    FabricChanged,
     HealthChanged,
     HealthVerdict,
     JobPhase,
@@ -65,6 +66,7 @@ from hbox_common.model import (
     DecisionId,
     Epoch,
     Generation,
+    HyperNode,
     Index,
     Job,
     JobId,
@@ -88,11 +90,14 @@ from hbox_common.model import (
     SchedulerId,
     Selector,
     Spread,
+    SubGangPolicy,
     Taint,
     TaintEffect,
     TaskSpec,
     Toleration,
     TolerationOperator,
+    TopologyMode,
+    TopologyWish,
     Verdict,
     WeightedTerm,
     Wishes,
@@ -106,6 +111,7 @@ _CLAIM, _PLAN, _EPOCH, _INDEX = ClaimId("7-12"), PlanId("plan-1"), Epoch(7), Ind
 _SLICES = (CardSlice(0, 100, 81920), CardSlice(3, 30, 20480))
 _REQUESTS = {"cpu": 4000, "memory": 16384, "pods": 1, "nvidia.com/gpu": 2}
 
+_wish = TopologyWish(TopologyMode.HARD, 2, "spine")
 _job = Job(
     id=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, members=3, bound=1, created_at=1.5, revision=42,
     tasks=(
@@ -115,10 +121,12 @@ _job = Job(
             affinity=(NodeTerm((Match("rack", MatchOperator.IN, ("r1", "r2")),), (Match("metadata.name", MatchOperator.NOT_IN, ("x",)),)),),
             preferred=(PreferredTerm(5, NodeTerm((Match("fast", MatchOperator.EXISTS),))),),
             tolerations=(Toleration("gpu", TolerationOperator.EQUAL, "yes", "NoSchedule"),),
-            volumes=((NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),),),
+            volumes=((NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),),), labels={"stage": "0"}, notes={"hbox.io/walltime": "2h"},
         ),
     ),
-    gang=True, preemptable=False, problem="queue é unknown", traceparent=_PARENT,
+    gang=True, preemptable=False, problem="queue é unknown", traceparent=_PARENT, topology=_wish, notes={"hbox.io/min-run-time": "5m"},
+    sub_gangs=(SubGangPolicy("stage", ("stage",), {"app": "x"}, 4, 2, _wish),), min_task_member={"worker": 2},
+    standing=(TaskSpec(name="master", requests=_REQUESTS, pods=(PodRef(PodUid("pod-2"), "train-1", "990"),)),),
 )  # fmt: skip
 _fact = PodFact(
     uid=_POD, namespace="team", name="train-0", phase=PodPhase.RUNNING, node=_NODE, job=_JOB, queue=_QUEUE, priority=100,
@@ -154,13 +162,15 @@ _neighbour = Neighbour(
         near=(_term,), apart=(_term,), rather_near=(WeightedTerm(3, _term),), rather_apart=(WeightedTerm(4, _term),),
         spread=(Spread(2, "zone", True, Selector(), 3, False, True),),
     ),
+    {"hbox.io/walltime": "2h"}, 9.5,
 )  # fmt: skip
 
 EXAMPLES: tuple[Event, ...] = (
     NodeStateChanged(node=_node),
     HealthVerdict(verdict=Verdict(_NODE, Generation(5), False, (0, 3), "XID 79", 2.5)),
+    FabricChanged(fabric="hypernodes", hypernodes=(HyperNode("leaf-0", 1, "leaf", (_NODE,), ("leaf-1",), {"rack": "r1"}),)),
     QueueStateChanged(queue=_queue, used={"nvidia.com/gpu": 4}, epoch=_EPOCH, index=_INDEX, gone=True),
-    JobsPending(jobs=(_job,), neighbours=(_neighbour,)),
+    JobsPending(jobs=(_job,), neighbours=(_neighbour,), priority_classes={"urgent": 1000}),
     JobsWithdrawn(jobs=(_JOB,), revisions=(43,)),
     JobsWaiting(verdicts=(_verdict,)),
     PodsObserved(pods=(_fact,)),
@@ -225,7 +235,7 @@ EXAMPLES: tuple[Event, ...] = (
         budgets=(Budget(queue=_QUEUE, card_hours=100, spent=2000, month=0),),
     ),
     JobsAsked(asker="quota-ledger", jobs=False, pods=True, verdicts=True),
-    JobsPage(complete=True, neighbours=(_neighbour,), jobs=(_job,), pods=(_fact,), verdicts=(_verdict,)),
+    JobsPage(complete=True, neighbours=(_neighbour,), jobs=(_job,), pods=(_fact,), verdicts=(_verdict,), priority_classes={"urgent": 1000}),
 )  # fmt: skip
 
 
