@@ -219,7 +219,9 @@ class Shell:
                 await asyncio.sleep(ASK_AGAIN_S)
                 continue
             for done, view in enumerate(views):
-                event = QueueStateChanged(queue=view.queue, used=view.used, epoch=view.epoch, index=view.index, gone=view.gone)
+                event = QueueStateChanged(
+                    queue=view.queue, used=view.used, total=view.total, epoch=view.epoch, index=view.index, gone=view.gone
+                )
                 try:
                     await self._bus.publish(event, view.queue.name)
                 except Unavailable as e:

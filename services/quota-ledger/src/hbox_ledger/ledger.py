@@ -75,6 +75,7 @@ class Snapshot:
 class QueueView:
     queue: Queue
     used: Resources
+    total: Resources  #: with all below it
     epoch: Epoch
     index: Index
     gone: bool
@@ -248,7 +249,8 @@ class Ledger:
             books = self.books
             claims = [holding.claim for holding in books.live.values()]
             used = {str(name): amounts for name, amounts in arbitrate.usage(books).items()}
-            return Snapshot(books.epoch, books.index, books.frozen, claims, tuple(books.queues.values()), used)
+            queues = tuple(arbitrate.shown(books, queue) for queue in books.queues.values())
+            return Snapshot(books.epoch, books.index, books.frozen, claims, queues, used)
 
     def touch_queues(self) -> None:
         """Have the state of every queue told again."""
@@ -270,12 +272,10 @@ class Ledger:
 
     def _view(self, name: QueueName) -> QueueView:
         books = self.books
-        used = {resource: n for resource, n in books.used.get(name, {}).items() if n}
-        queue = books.queues.get(name)
-        if queue is not None or name == DEFAULT_QUEUE:
-            return QueueView(queue or Queue(name), used, books.epoch, books.index, gone=False)
-        last = self._gone.get(name) or Queue(name, QueuePhase.CLOSED)
-        return QueueView(last, used, books.epoch, books.index, gone=True)
+        used, total = ({r: n for r, n in sums.items() if n} for sums in (books.used.get(name, {}), books.queues.used(name)))
+        queue = books.queues.of(name)
+        shown = arbitrate.shown(books, queue or self._gone.get(name) or Queue(name, QueuePhase.CLOSED))
+        return QueueView(shown, used, total, books.epoch, books.index, gone=queue is None)
 
     # --- turns
 
@@ -376,7 +376,7 @@ class Ledger:
         for message in outgoing:
             self._relay.send(message)
         if step.queues:
-            self._changed_queues |= step.queues
+            self._changed_queues.update(name for queue in step.queues for name in self.books.queues.path(queue))
             self.queue_changed.set()
         for change in step.changes:
             metrics.CHANGES.labels(change.claim.state.value).inc()

@@ -8,9 +8,10 @@ from .resources import Resources
 
 
 class QueuePhase(StrEnum):
-    """Volcano's queue states that the spine knows."""
+    """Volcano's states of a queue."""
 
     OPEN = "Open"
+    CLOSING = "Closing"  #: takes nothing new; pods are left
     CLOSED = "Closed"
 
 
@@ -19,6 +20,7 @@ class Queue:
     """`capability` is the wall: what is named there may never be exceeded, pending claims included; what is not named is not limited.
 
     `deserved` is what the queue gets back when others have borrowed it, `guarantee` what is never taken from it; nothing named = nothing promised.
+    In a tree each amount holds for the queue together with all below it, and nothing is inherited but the walls above (`queuetree`).
     """
 
     name: QueueName
@@ -31,3 +33,8 @@ class Queue:
     reclaimable: bool = True  #: whether others may take back what it has beyond its deserved share
     parent: str = ""
     created_at: float = 0.0  #: seconds since the epoch
+
+    @property
+    def due(self) -> Resources:
+        """What it may take back from others: what it deserves, and at least its guarantee."""
+        return {name: max(units, self.guarantee.get(name, 0)) for name, units in (self.guarantee | self.deserved).items()}

@@ -75,7 +75,9 @@ def load(connection: Connection) -> Loaded:
             row.priority,
             **json.loads(row.rules),
         )
-        (gone if row.gone else books.queues)[queue.name] = queue
+        books.queues[queue.name] = queue
+        if row.gone:
+            gone[queue.name] = books.queues.pop(queue.name)
     return Loaded(books, _journal(connection), gone)
 
 

@@ -9,7 +9,8 @@ from hbox_common.model import Queue, QueueName, QueuePhase, Resources, capacity_
 
 
 def queue_of(found: QueueObject) -> Queue:
-    """The rules of one Queue. A state other than Open (or none yet) takes no new work: Volcano's Closed, Closing, Unknown.
+    """The rules of one Queue. A state other than Open (or none yet) takes no new work: Volcano's Closed, Closing, Unknown. Which of these it
+    is follows from what it holds.
 
     Raises InvalidRequest where one of its shares holds something that is not a quantity.
     """

@@ -36,6 +36,8 @@ class Label(StrEnum):
 
     QUEUE_NOT_FOUND = "QueueNotFound"
     QUEUE_CLOSED = "QueueClosed"
+    QUEUE_NOT_LEAF = "QueueNotLeaf"
+    QUEUE_INVALID = "QueueInvalid"
     QUEUE_CAPABILITY = "QueueCapabilityExceeded"
     GANG_INCOMPLETE = "GangIncomplete"  #: fewer pods exist than the gang needs
 
