@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .ids import QueueName
-from .resources import Resources
+from .resources import CPU, MEMORY, Resources
 
 
 class QueuePhase(StrEnum):
@@ -35,6 +35,6 @@ class Queue:
     created_at: float = 0.0  #: seconds since the epoch
 
     @property
-    def due(self) -> Resources:
-        """What it may take back from others: what it deserves, and at least its guarantee."""
-        return {name: max(units, self.guarantee.get(name, 0)) for name, units in (self.guarantee | self.deserved).items()}
+    def line(self) -> Resources:
+        """What it deserves, where that says something: of cpu and memory 0 is as good as unnamed."""
+        return {name: units for name, units in self.deserved.items() if units > 0 or name not in (CPU, MEMORY)}

@@ -50,6 +50,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         self._children: dict[QueueName, tuple[QueueName, ...]] = {}
         self._sums: dict[QueueName, Resources] = {}  #: of queues that others stand or stood below
         self._touched: dict[QueueName, tuple[Resources, ...]] = {}  #: the sums that a booking in the queue changes
+        self._guarantees: dict[QueueName, Resources] = {}
 
     def __getitem__(self, name: QueueName) -> Queue:
         return self._queues[name]
@@ -58,10 +59,12 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         parent = QueueName(queue.parent) if queue.parent and ROOT not in (queue.parent, name) else None
         self._stale |= name not in self._queues or self._parents.get(name) != parent
         self._queues[name], self._parents[name] = queue, parent
+        self._guarantees.clear()
 
     def __delitem__(self, name: QueueName) -> None:
         del self._queues[name]
         self._stale = True
+        self._guarantees.clear()
 
     def __iter__(self) -> Iterator[QueueName]:
         return iter(self._queues)
@@ -100,6 +103,25 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         while common < min(len(ours), len(theirs)) and ours[common] == theirs[common]:
             common += 1
         return ours[common:], theirs[common:]
+
+    # What is theirs.
+
+    def guarantee(self, name: QueueName) -> Resources:
+        """What is never taken from the queue: its own guarantee, and at least those of the queues below it together."""
+        found = self._guarantees.get(name)
+        if found is None:
+            below: Resources = {}
+            for child in self.children(name) if not self.circle(name) else ():
+                add(below, self.guarantee(child))
+            queue = self.of(name)
+            found = below if queue is None else _most(queue.guarantee, below)
+            self._guarantees[name] = found
+        return found
+
+    def due(self, name: QueueName) -> Resources:
+        """What it may take back from others: what it deserves, and at least its guarantee."""
+        queue = self.of(name)
+        return {} if queue is None else _most(queue.line, self.guarantee(name))
 
     # What they use.
 
@@ -201,6 +223,10 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         assert {name: _solid(sums) for name, sums in self._sums.items()} == {
             name: _solid(sums) for name, sums in counted.items()
         }
+
+
+def _most(one: Resources, other: Resources) -> Resources:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one | other}
 
 
 def _solid(amounts: Resources) -> Resources:

@@ -73,7 +73,7 @@ def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | N
         for holding in victims:
             if taker in tree.path(holding.claim.queue) and holding.claim.id not in books.leaving:
                 add(used, holding.claim.requests, -1)
-        due = queue.due if (queue := tree.of(taker)) is not None else {}
+        due = tree.due(taker)
         over = [name for name, units in asked.items() if name in due and used.get(name, 0) + units > due[name]]
         if over or not any(name in due for name in asked):
             what = f"would have more than it deserves of {', '.join(over)}" if over else "deserves nothing of what is asked for"
@@ -87,7 +87,7 @@ def _gives(
     """Whether the claim's branch, from where it parts from the taker's, keeps what is its own when the claim leaves; then it has left in `left`."""
     head = theirs[0]
     has = left.setdefault(head, dict(tree.used(head)))
-    deserved = queue.deserved if (queue := tree.of(head)) is not None else {}
+    deserved = queue.line if (queue := tree.of(head)) is not None else {}
     gives = [name for name, units in claim.requests.items() if units > 0 and asked.get(name, 0) > 0]
     shared = [name for name in gives if name in deserved]
     if not gives or (shared and not any(has.get(name, 0) > deserved[name] for name in shared)):
@@ -95,10 +95,9 @@ def _gives(
     for name in tree.path(claim.queue):
         add(left.setdefault(name, dict(tree.used(name))), claim.requests, -1)
     for name in theirs:
-        queue = tree.of(name)
         below = [
             resource
-            for resource, units in (queue.guarantee.items() if queue is not None else ())
+            for resource, units in tree.guarantee(name).items()
             if claim.requests.get(resource, 0) > 0 and left[name].get(resource, 0) < units
         ]
         if below:

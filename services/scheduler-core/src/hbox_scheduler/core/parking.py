@@ -80,7 +80,7 @@ class Parking:
         entry.woken = None
 
     def wake(self, entries: dict[JobId, Entry], freed: set[QueueName]) -> list[Entry]:
-        """Jobs that may be able to start since rows rose, or since the queues `freed` allow more; they leave the parking."""
+        """Jobs that may be able to start since rows rose, or since the queues `freed`, and all below them, allow more; they leave the parking."""
         if not self._lots:
             self._risen = self._columns.risen.end
             return []
@@ -91,7 +91,11 @@ class Parking:
         self._rechecks = False
         woken: list[Entry] = []
         for kind, lot in list(self._lots.items()):
-            if lot.recheck or kind[0] in freed or (rise is not None and any(rise.may_hold(task) for task in kind[1])):
+            if (
+                lot.recheck
+                or self._queues.among(kind[0], freed)
+                or (rise is not None and any(rise.may_hold(task) for task in kind[1]))
+            ):
                 lot.recheck = False
                 woken.extend(self._wake_of(kind, lot, entries))
                 if not lot.waiting:

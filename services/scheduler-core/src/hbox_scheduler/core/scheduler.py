@@ -131,7 +131,7 @@ class Scheduler:
     def on_queue(self, queue: Queue, *, gone: bool = False) -> None:
         """A queue's rules. What is used of it is counted here, from the claims."""
         if gone:
-            self.queues.drop(queue.name)
+            self._queues_changed.update(self.queues.drop(queue.name))
         elif self.queues.put(queue):
             self._queues_changed.add(queue.name)
 
@@ -262,7 +262,7 @@ class Scheduler:
         """Plan for the jobs whose turn it is. Nothing is planned while the books are frozen."""
         out = Proposals()
         self._lineup.due(self.index, now)
-        freed = self._queues_changed | self.bookings.queues_freed
+        freed = self.queues.freed(self._queues_changed | self.bookings.queues_freed)
         self._queues_changed, self.bookings.queues_freed = set(), set()
         if not self.frozen:
             out.plans += self._room.keep(now)
