@@ -33,6 +33,7 @@ from hbox_common.model import (
     QueuePhase,
     Resources,
     Verdict,
+    faults,
 )
 from hbox_common.store import Letter, Store
 from hbox_common.telemetry import record, recording
@@ -76,6 +77,7 @@ class QueueView:
     queue: Queue
     used: Resources
     total: Resources  #: with all below it
+    faults: tuple[str, ...]
     epoch: Epoch
     index: Index
     gone: bool
@@ -220,10 +222,12 @@ class Ledger:
             await self._fresh()
             if self.books.queues.get(queue.name) == queue:
                 return
-            cause = f"{queue.phase}, capability {queue.capability}"
+            cause = queue.fault or f"{queue.phase}, capability {queue.capability}"
             await self._queue(queue, gone=False, change="set", cause=cause)
+            self._touch_relatives(queue.name)
             self.books.queues[queue.name] = queue
             self._gone.pop(queue.name, None)
+            self._touch_relatives(queue.name)
 
     async def drop_queue(self, name: QueueName) -> None:
         """A queue was deleted. What it holds stays until its pods end; nothing new is given to it."""
@@ -235,6 +239,7 @@ class Ledger:
             await self._queue(queue, gone=True, change="deleted", cause="its object was deleted")
             del self.books.queues[name]
             self._gone[name] = queue
+            self._touch_relatives(name)
 
     async def forget(self, *, before: float) -> int:
         """Drop what no repetition can come for any more. Returns how many rows."""
@@ -275,7 +280,7 @@ class Ledger:
         used, total = ({r: n for r, n in sums.items() if n} for sums in (books.used.get(name, {}), books.queues.used(name)))
         queue = books.queues.of(name)
         shown = arbitrate.shown(books, queue or self._gone.get(name) or Queue(name, QueuePhase.CLOSED))
-        return QueueView(shown, used, total, books.epoch, books.index, gone=queue is None)
+        return QueueView(shown, used, total, faults(books.queues, name), books.epoch, books.index, gone=queue is None)
 
     # --- turns
 
@@ -318,7 +323,10 @@ class Ledger:
     async def _queue(self, queue: Queue, *, gone: bool, change: str, cause: str) -> None:
         note = Record(self.books.epoch, self._clock(), "kubernetes", f"queue {queue.name}", change, cause)
         await self._turn(lambda _: None, notes=[note], extra=lambda c: self._journal.queue(c, queue, gone=gone))
-        self._changed_queues.add(queue.name)
+
+    def _touch_relatives(self, name: QueueName) -> None:
+        """What is wrong with a queue depends on those above and below it."""
+        self._changed_queues.update(self.books.queues.path(name), self.books.queues.below(name))
         self.queue_changed.set()
 
     async def _turn(

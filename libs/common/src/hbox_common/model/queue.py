@@ -33,6 +33,7 @@ class Queue:
     reclaimable: bool = True  #: whether others may take back what it has beyond its deserved share
     parent: str = ""
     created_at: float = 0.0  #: seconds since the epoch
+    fault: str = ""  #: why its rules cannot be read; it takes nothing then, and gives nothing
 
     @property
     def line(self) -> Resources:

@@ -22,7 +22,7 @@ from .queue import Queue, QueuePhase
 from .resources import Resources, add
 
 #: Volcano's name for what stands above all. An object of that name limits nothing.
-ROOT = QueueName("root")
+ROOT_QUEUE = QueueName("root")
 
 #: The queue of pods that name none is there without anybody making it.
 _DEFAULT = Queue(DEFAULT_QUEUE)
@@ -56,7 +56,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         return self._queues[name]
 
     def __setitem__(self, name: QueueName, queue: Queue) -> None:
-        parent = QueueName(queue.parent) if queue.parent and ROOT not in (queue.parent, name) else None
+        parent = QueueName(queue.parent) if queue.parent and ROOT_QUEUE not in (queue.parent, name) else None
         self._stale |= name not in self._queues or self._parents.get(name) != parent
         self._queues[name], self._parents[name] = queue, parent
         self._guarantees.clear()
@@ -86,9 +86,16 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         self._fresh()
         return self._children.get(name, ())
 
+    def below(self, name: QueueName) -> list[QueueName]:
+        """All queues below it, parents first."""
+        found = list(self.children(name))
+        for child in found:
+            found.extend(one for one in self.children(child) if one not in found and one != name)
+        return found
+
     def tops(self) -> tuple[QueueName, ...]:
         """The queues right below the root, and those whose parents do not exist, by name."""
-        return tuple(sorted(name for name in self._queues if self._parents[name] not in self._queues and name != ROOT))
+        return tuple(sorted(name for name in self._queues if self._parents[name] not in self._queues and name != ROOT_QUEUE))
 
     def circle(self, name: QueueName) -> tuple[QueueName, ...]:
         """The way from the first queue on the path that stands above itself, back to it; empty where there is none."""
@@ -125,6 +132,10 @@ class QueueTree(MutableMapping[QueueName, Queue]):
 
     # What they use.
 
+    def own(self, name: QueueName) -> Mapping[str, int]:
+        """What the queue's own pods use."""
+        return self._own.get(name, {})
+
     def used(self, name: QueueName) -> Mapping[str, int]:
         """What the queue and all below it use."""
         self._fresh()
@@ -156,8 +167,10 @@ class QueueTree(MutableMapping[QueueName, Queue]):
             if queue is None:
                 said = f"queue {above}, above queue {name}, does not exist"
                 return Refusal(RefusalReason.QUEUE_INVALID, said)
+            which = name if above == name else f"{above}, above queue {name},"
+            if queue.fault:
+                return Refusal(RefusalReason.QUEUE_INVALID, f"queue {which} cannot be read: {queue.fault}")
             if queue.phase is not QueuePhase.OPEN:
-                which = name if above == name else f"{above}, above queue {name},"
                 return Refusal(RefusalReason.QUEUE_CLOSED, f"queue {which} is closed and takes no new work")
         return None
 

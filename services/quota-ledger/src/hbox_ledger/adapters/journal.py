@@ -252,7 +252,7 @@ def _claim_rows(holdings: Iterable[Holding]) -> list[dict[str, Any]]:
 def _rules(queue: Queue) -> dict[str, Any]:
     return {
         "deserved": queue.deserved, "guarantee": queue.guarantee, "reclaimable": queue.reclaimable, "parent": queue.parent,
-        "created_at": queue.created_at,
+        "created_at": queue.created_at, **({"fault": queue.fault} if queue.fault else {}),
     }  # fmt: skip
 
 
