@@ -34,7 +34,7 @@ from .decisions import bind_of
 from .holding import Gang, Holding, Intent
 from .identity import claim_id
 from .step import Step, StoredAnswer
-from .taking import take
+from .taking import leaving, take
 
 #: A plan's deadline is a promise to unwind; one far away would keep a partial gang's cards for as long.
 MAX_DEADLINE_S = 3600.0
@@ -171,17 +171,16 @@ def _claimed(books: Books, plan: Plan) -> Refusal | None:
 
 
 def _queue(books: Books, plan: Plan) -> Refusal | None:
-    """The walls of the plan's queue and of all above it. What leaves below one of them makes room there."""
+    """The walls of the plan's queue and of all above it. For a plan with victims what leaves makes room; its places are judged again when that has left."""
     if refusal := books.queues.refusal(plan.queue):
         return refusal
     asked: Resources = {}
     for placement in plan.placements:
         add(asked, plan.requests[placement.requests])
     freed: dict[QueueName, Resources] = {}
-    for victim in plan.victims:
-        if (holding := books.live.get(victim.claim)) is not None:
-            for name in books.queues.path(holding.claim.queue):
-                add(freed.setdefault(name, {}), holding.claim.requests)
+    for holding in leaving(books, plan):
+        for name in books.queues.path(holding.claim.queue):
+            add(freed.setdefault(name, {}), holding.claim.requests)
     room = books.queues.room(plan.queue, asked, freed)
     return Refusal(RefusalReason.QUEUE_CAPABILITY, room.message) if room.times == 0 else None
 

@@ -29,7 +29,7 @@ def take(books: Books, step: Step, plan: Plan) -> Refusal | None:
         if holding is None or holding.claim.pod_uid != victim.pod_uid or holding.claim.state is not ClaimState.POSTED:
             return Refusal(RefusalReason.VICTIM_GONE, f"claim {victim.claim} holds nothing that could be taken")
         victims.append(holding)
-    refusal = _rights(books, plan, victims) or _in_vain(books, plan, victims)
+    refusal = _rights(books, plan, victims) or _in_vain(books, plan)
     if refusal is not None:
         return refusal
     for holding in victims:
@@ -39,6 +39,14 @@ def take(books: Books, step: Step, plan: Plan) -> Refusal | None:
                 books, step, holding, f"{said} for {plan.namespace}/{plan.name} of queue {plan.queue}", beneficiary=plan.id
             )
     return None
+
+
+def leaving(books: Books, plan: Plan) -> list[Holding]:
+    """For a plan with victims, these and all that leave for others already."""
+    if not plan.victims:
+        return []
+    named = {victim.claim for victim in plan.victims} | books.leaving
+    return [holding for claim in named if (holding := books.live.get(claim)) is not None]
 
 
 def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | None:
@@ -70,8 +78,8 @@ def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | N
             return refusal
     for taker in takers:
         used = dict(tree.used(taker))
-        for holding in victims:
-            if taker in tree.path(holding.claim.queue) and holding.claim.id not in books.leaving:
+        for holding in leaving(books, plan):
+            if taker in tree.path(holding.claim.queue):
                 add(used, holding.claim.requests, -1)
         due = tree.due(taker)
         over = [name for name, units in asked.items() if name in due and used.get(name, 0) + units > due[name]]
@@ -119,9 +127,10 @@ def _staying(books: Books) -> dict[QueueName, Resources]:
     return left
 
 
-def _in_vain(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | None:
-    """Whether the placements do not fit where the victims are gone. The books are as before afterwards."""
-    for holding in victims:
+def _in_vain(books: Books, plan: Plan) -> Refusal | None:
+    """Whether the placements do not fit where the victims, and all that leave for others already, are gone. The books are as before afterwards."""
+    gone = leaving(books, plan)
+    for holding in gone:
         books.node(holding.claim.node).book(holding.claim.requests, holding.claim.slices, -1)
     refusal: Refusal | None = None
     booked = []
@@ -136,7 +145,7 @@ def _in_vain(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | 
         booked.append(placement)
     for placement in booked:
         books.node(placement.node).book(plan.requests[placement.requests], placement.slices, -1)
-    for holding in victims:
+    for holding in gone:
         books.node(holding.claim.node).book(holding.claim.requests, holding.claim.slices)
     return refusal
 

@@ -47,15 +47,19 @@ class Queues:
         return Allowance(room.times, f"{Label.QUEUE_CAPABILITY}: {room.message}" if room.message else "")
 
     def freed(self, names: Iterable[QueueName]) -> set[QueueName]:
-        """These queues, and the walls above them: what lies below any of them may have room again."""
+        """These queues, and those above them with a wall or a share: what lies below any of them may have room again, or a right to it."""
         found: set[QueueName] = set()
         for name in names:
             found.add(name)
             found.update(
-                above for above in self._tree.path(name) if (wall := self._tree.get(above)) is not None and wall.capability
+                above for above in self._tree.path(name) if (queue := self._tree.get(above)) is not None and _limited(queue)
             )
         return found
 
     def among(self, name: QueueName, freed: set[QueueName]) -> bool:
         """Whether the queue or one above it is among `freed`."""
         return bool(freed) and not freed.isdisjoint(self._tree.path(name))
+
+
+def _limited(queue: Queue) -> bool:
+    return bool(queue.capability or queue.deserved or queue.guarantee)

@@ -3,6 +3,8 @@
 A look is over all claims, and has its price: it is had when something changed since the last one, at a pace that slows while nothing is found.
 """
 
+from collections.abc import Iterable, Sequence
+
 from hbox_common.events import Plan
 from hbox_common.model import Index, JobId, PodUid
 
@@ -45,12 +47,20 @@ class Room:
         self._limits = limits
         self._wanting: dict[JobId, None] = {}
         self._pace = Pace(limits.look_every_s, limits.look_rarely_s)
-        self._looked: tuple[Index, int] = (Index(0), 0)
+        self._looked: tuple[Index, int] | None = None
 
     def want(self, entry: Entry) -> None:
         """A job that waits: others may have to make room for it."""
         if self._takings.may(entry, self._queues.all()):
             self._wanting[entry.job.id] = None
+
+    def freed(self, lots: Iterable[Sequence[Entry]], *, news: bool) -> None:
+        """Jobs, each lot of one kind, that wait on though their queues have less than they had. `news`: rules changed; a look may find more."""
+        for lot in lots:
+            if lot and self._takings.may(lot[0], self._queues.all()):
+                self._wanting.update((entry.job.id, None) for entry in lot)
+        if news:
+            self._looked = None
 
     def forget(self, job: JobId) -> None:
         if (promise := self.promises.drop(job)) is not None:
