@@ -24,7 +24,8 @@ COMMANDS = {
     "jobs": ("jobs", "Jobs with their state and the reason why they wait."),
     "why": ("why", "Why a job does not start."),
     "nodes": ("nodes", "Nodes with their free cards, health and reasons."),
-    "queue": ("queue", "Queues: what they may use, and what they use."),
+    "queue": ("queue", "Queues: their tree, what they may use and do use; create, set, open, close, drain."),
+    "share": ("share", "Why a queue has as much as it has."),
     "events": ("events", "What happens: jobs, health, refusals."),
     "simulate": ("simulate", "What the scheduler would do with a saved cluster."),
 }
