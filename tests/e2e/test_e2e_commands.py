@@ -59,6 +59,26 @@ def test_a_queue_is_created_and_seen(used: Up) -> None:
     until(seen, timeout_s=15, what="the queue")
 
 
+def test_usage_is_what_the_claims_hold_by_time(used: Up) -> None:
+    def told() -> bool:
+        usage = used.json("usage", "--by", "queue,model", "--price", "*=2")
+        held = [item for item in usage["items"] if item["queue"] == "default"]
+        return bool(held) and usage["total"]["cardHours"] > 0 and float(usage["total"]["cost"]) > 0
+
+    until(told, timeout_s=30, what="usage")
+    table = hbox("--state", str(used.state), "usage", "--by", "user", "-o", "csv").stdout.splitlines()
+    assert table[0] == "USER,CARD-HOURS,OWN,BORROWED"
+    shown = hbox("--state", str(used.state), "usage").stdout
+    assert "▒" in shown
+    assert shown.splitlines()[-1].startswith("total")
+
+
+def test_the_ledgers_history_is_proven_while_it_runs(used: Up) -> None:
+    proof = used.json("audit", "--ledger")
+    assert proof["faults"] == []
+    assert proof["records"] > 60
+
+
 def test_events_tell_of_bound_jobs(used: Up) -> None:
     def bound() -> bool:
         done = hbox("--state", str(used.state), "-o", "json", "events")

@@ -135,3 +135,37 @@ async def test_pods_that_want_to_be_apart_are_also_for_a_scheduler_that_has_just
 
     await until(told, "the third is told why it waits")
     assert Counter((await placed(client, "shy-")).values()) == {"n0": 1, "n1": 1}
+
+
+async def test_with_a_policy_of_the_users_every_pod_goes_where_it_says(tmp_path: Path) -> None:
+    """Ten cards on two nodes: HBox's own packs them, this policy spreads them; and it is followed when it changes."""
+    policy = tmp_path / "volcano-scheduler.conf"
+    written = """\
+actions: "allocate, backfill"
+tiers:
+- plugins:
+  - {name: gang}
+  - {name: predicates}
+  - {name: nodeorder, arguments: {leastrequested.weight: 10, balancedresource.weight: 0}}
+"""
+    policy.write_text(written)
+    with up(tmp_path / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
+        await _furnish(running.state / "kubeconfig")
+        async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+            for number in range(4):
+                await create(client, pod(f"wide-{number}", cards=1))
+
+                async def there(count: int = number + 1) -> bool:
+                    return len(await placed(client, "wide-")) == count
+
+                await until(there, f"pod {number}")
+            assert Counter((await placed(client, "wide-")).values()) == {"n0": 2, "n1": 2}
+            policy.write_text(written.replace("leastrequested", "mostrequested"))
+            await asyncio.sleep(2.0)  # looked at twice a second
+            await create(client, *(pod(f"packed-{number}", cards=1) for number in range(4)))
+
+            async def packed() -> bool:
+                return len(await placed(client, "packed-")) == 4
+
+            await until(packed, "the second four")
+            assert len(set((await placed(client, "packed-")).values())) == 1

@@ -13,6 +13,8 @@ from hbox_common.events import (
     Bind,
     BindDecided,
     BindOutcome,
+    Budget,
+    BudgetUsed,
     ClaimsAsked,
     ClaimsChanged,
     ClaimsPage,
@@ -46,6 +48,10 @@ from hbox_common.events import (
     PodsObserved,
     QueueRefused,
     QueueStateChanged,
+    Usage,
+    UsageAsked,
+    UsageKey,
+    UsagePage,
     Victim,
     encode,
 )
@@ -124,7 +130,7 @@ _claim = Claim(
 )  # fmt: skip
 _queue = Queue(
     _QUEUE, QueuePhase.CLOSED, {"nvidia.com/gpu": 8}, weight=3, priority=1, deserved={"nvidia.com/gpu": 4}, guarantee={"nvidia.com/gpu": 2},
-    reclaimable=False, parent="root", created_at=1.5,
+    reclaimable=False, parent="root", budget_card_hours=100, stopped="spent", created_at=1.5,
 )  # fmt: skip
 _node = NodeState(
     name=_NODE, uid="node-uid", generation=Generation(5), ready=True, unschedulable=True, labels={"zone": "a"},
@@ -209,12 +215,17 @@ EXAMPLES: tuple[Event, ...] = (
     ),
     HealthChanged(node=_NODE, healthy=False, bad_cards=(0, 3), reason="XID 79", at=6.5),
     QueueRefused(queue=_QUEUE, job=_JOB, reason="QueueCapabilityExceeded", message="8 of 8 cards", at=7.5),
+    BudgetUsed(queue=_QUEUE, percent=80, budget_card_hours=100, spent=288_000_000, month=3600, message="80 of 100 card-hours", at=7.6),
     DeadLetter(
         consumer="binder", on="hbox.v1.decision.bind.0", stream="HBOX_DECISIONS", sequence=9, deliveries=5, message_id="m1",
         type="io.hbox.v1.decision.bind", reason="unreadable", at=8.5, size=3, body=b"\xc1\x00\xff",
     ),
     ClaimsAsked(asker="scheduler-core"),
     ClaimsPage(epoch=_EPOCH, index=_INDEX, frozen=True, claims=(_claim,), queues=(_queue,), used={"research": {"cpu": 4000}}),
+    UsageAsked(asker="cli", by=(UsageKey.QUEUE, UsageKey.MODEL), since=3600, until=7200),
+    UsagePage(usage=(Usage(queue=_QUEUE, user="team", model="A100", hour=3600, own=1500, borrowed=500, idle=250),),
+        budgets=(Budget(queue=_QUEUE, card_hours=100, spent=2000, month=0),),
+    ),
     JobsAsked(asker="quota-ledger", jobs=False, pods=True, verdicts=True),
     JobsPage(complete=True, neighbours=(_neighbour,), jobs=(_job,), pods=(_fact,), verdicts=(_verdict,)),
 )  # fmt: skip

@@ -15,7 +15,7 @@ from hbox_common.model import DEFAULT_QUEUE, Epoch, NodeName, PodPhase, PodUid, 
 from hbox_common.store.schema import migrate, newest
 from hbox_ledger.adapters import load
 from hbox_ledger.adapters import tables as t
-from hbox_ledger.adapters.journal import GENESIS, Record, chained
+from hbox_ledger.core.chain import GENESIS, Record, chained
 from hbox_ledger.relay import Outgoing
 
 from .conftest import Kit, Running
@@ -69,6 +69,21 @@ async def test_an_answer_is_the_same_after_a_restart(kit: Kit, database_url: str
             assert list(running.states()) == ["pod"]
     assert answers[0] == answers[1]
     assert [a.committed for a in answers[0]] == [True, False]
+
+
+async def test_a_plan_that_is_proposed_again_after_its_pod_has_ended_gets_its_old_answer(kit: Kit, database_url: str) -> None:
+    p = kit.plan("p", ("pod", "n0", ()))
+    async with kit.started(database_url) as first:
+        await first.open()
+        await first.propose(p)
+    async with kit.started(database_url) as second:
+        await second.open()
+        await second.outcome("m", "pod", BindOutcome.GONE)
+        await published(second)
+        await second.propose(p)
+        [said] = [m.event for m in await published(second) if isinstance(m.event, PlansAnswered)]
+        assert [a.committed for a in said.answers] == [True]
+        assert not second.states()
 
 
 async def test_messages_that_come_twice_have_one_effect(kit: Kit, database_url: str) -> None:

@@ -15,6 +15,10 @@ from hbox_common.events import (
     OutcomesObserved,
     PodsObserved,
     QueueStateChanged,
+    Usage,
+    UsageAsked,
+    UsageKey,
+    UsagePage,
 )
 from hbox_common.kube import QUEUES, KubeClient
 from hbox_common.model import PodPhase
@@ -22,6 +26,22 @@ from hbox_ledger.settings import LedgerSettings
 
 from .conftest import Kit
 from .ledger_world import DEADLINE_S, others, running, until
+
+
+async def test_who_asks_for_usage_gets_it_up_to_now(kit: Kit, broker: EmbeddedServer, settings: LedgerSettings) -> None:
+    async with others(broker) as world, running(settings):
+        epoch = await world.open_epoch()
+        await world.propose(epoch, kit.plan("p", ("pod", "n0", (kit.whole(0), kit.whole(1)))))
+
+        async def used() -> list[Usage]:
+            asked = UsageAsked(asker="test", by=(UsageKey.QUEUE, UsageKey.USER, UsageKey.MODEL))
+            return [row for page in await world.bus.ask(asked, UsagePage) for row in page.usage]
+
+        async with asyncio.timeout(DEADLINE_S):
+            while not (rows := await used()):  # noqa: ASYNC110  time is what it waits for
+                await asyncio.sleep(0.1)
+        [row] = rows
+        assert (row.queue, row.user, row.model, row.own, row.borrowed % 2000) == ("default", "ml", "A100", 0, 0)
 
 
 async def test_a_pod_goes_from_plan_to_bound_to_gone(kit: Kit, broker: EmbeddedServer, settings: LedgerSettings) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from hbox_common.bus import Bus, Delivery, EmbeddedServer
 from hbox_common.clock import monotonic_s
@@ -39,14 +40,22 @@ from hbox_common.model import (
     Index,
     Job,
     JobId,
+    Neighbour,
     NodeName,
     NodeState,
+    PodTerm,
+    PodUid,
     Queue,
+    QueueName,
     RefusalReason,
+    Selector,
     Verdict,
+    Wishes,
 )
+from hbox_common.model.devices import GPU
 from hbox_common.runtime import Health
 from hbox_scheduler.app import SchedulerService
+from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.simulate import job, node
 from hbox_scheduler.settings import SchedulerSettings
 
@@ -299,6 +308,64 @@ async def test_a_burst_is_planned_whole(peers: Peers, service: SchedulerService)
         await until(lambda: len(peers.claims) == 160, "every card is given away")
     taken = [(claim.node, s.index) for claim in peers.claims.values() for s in claim.slices]
     assert len(set(taken)) == 160
+
+
+async def test_a_policy_written_while_it_runs_is_followed_and_a_wrong_one_is_told_in_its_health(
+    nats: EmbeddedServer, peers: Peers, tmp_path: Path
+) -> None:
+    """b holds what a deserves: nobody has to leave until the policy has an action that takes it back."""
+    path, health = tmp_path / "volcano-scheduler.conf", Health("scheduler-core")
+    path.write_text(DEFAULT_CONF.replace(", reclaim, preempt, gangreclaim, gangpreempt", ""))
+    settings = SchedulerSettings(nats_url=nats.url, scheduler_conf=path)
+    async with Bus.connect(nats.url, name="scheduler-core", instance="s") as bus:
+        service = SchedulerService(settings, health, bus)
+        await peers.cluster([node("n1", cards=2)], [Queue(QueueName(name), deserved={GPU: 1}) for name in ("a", "b")])
+        async with running(peers, service):
+            await peers.submit(*(replace(job(f"b{i}", cards=1, queue="b"), created_at=float(i)) for i in range(2)))
+            await until(lambda: len(peers.claims) == 2, "b has all")
+            await peers.submit(replace(job("a", cards=1, queue="a"), created_at=9.0))
+            await until(lambda: "a" in peers.waiting, "a waits")
+            path.write_text('actions: "allocate, take"')
+            await until(lambda: health.condition("policy").message, "the wrong policy is told")
+            assert health.condition("policy").good
+            assert f"{path}: line 1, column 10: unknown action 'take'" in health.condition("policy").message
+            assert not any(plan.victims for plan in peers.proposed)
+            path.write_text(DEFAULT_CONF)
+            await until(lambda: any(plan.victims for plan in peers.proposed), "a takes its share back")
+            await until(lambda: not health.condition("policy").message, "all is well")
+
+
+async def test_a_web_service_that_the_policy_names_is_asked_for_pods_that_have_to_do_with_others(
+    nats: EmbeddedServer, peers: Peers, tmp_path: Path
+) -> None:
+    """It refuses both nodes at first, and n1 for good."""
+    refused = {"n1": "no licence", "n2": "no licence"}
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"failedNodes": refused})
+
+    app, path = web.Application(), tmp_path / "volcano-scheduler.conf"
+    app.router.add_post("/filter", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    extender = f"  - {{name: extender, arguments: {{extender.urlPrefix: '{url}', extender.predicateVerb: filter}}}}\n"
+    path.write_text(DEFAULT_CONF + extender)
+    settings = SchedulerSettings(nats_url=nats.url, scheduler_conf=path)
+    apart = Wishes(apart=(PodTerm("kubernetes.io/hostname", Selector()),))
+    async with Bus.connect(nats.url, name="scheduler-core", instance="s") as bus:
+        service = SchedulerService(settings, Health("scheduler-core"), bus)
+        await peers.cluster([node(name, labels={"kubernetes.io/hostname": name}) for name in ("n1", "n2")])
+        async with running(peers, service):
+            await until(lambda: service.scheduler.frozen is False, "the books are read")
+            neighbour = Neighbour(PodUid("a-0"), "default", {}, apart)
+            await peers._bus.publish(JobsPending(jobs=(job("a"),), neighbours=(neighbour,)), "0")
+            await until(lambda: "no licence" in peers.waiting.get("a", ""), "its words are told")
+            del refused["n2"]
+            await until(lambda: "a-0" in peers.claims, "it is asked again")
+            assert peers.claims["a-0"].node == "n2"
+    await runner.cleanup()
 
 
 @pytest.mark.parametrize(

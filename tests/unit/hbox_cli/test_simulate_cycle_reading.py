@@ -7,9 +7,12 @@ import pytest
 
 from hbox_cli.simulate.cluster_file import SavedCluster, cluster_of
 from hbox_cli.simulate.documents import objects_of
+from hbox_cli.simulate.running import Wish, outcome_of
 from hbox_cli.simulate.yaml_text import contents_of
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardSlice, QueuePhase, TopologyMode, TopologyWish
+from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.session import Gang, GroupPhase, Member, Status
 
 NOW = 1_800_000_000.0
@@ -503,3 +506,48 @@ def test_a_simulation_that_is_wrong_is_refused() -> None:
     assert refused(SIMULATION % "cycles: 0").endswith("spec.cycles: is 0")
     assert refused(SIMULATION % "cycles: 10001").endswith("spec.cycles: is 10001")
     assert refused(SIMULATION % "" + (SIMULATION % "").replace("name: s", "name: t")).endswith("a file has one Simulation")
+
+
+METRICS = """
+apiVersion: metrics.k8s.io/v1beta1
+kind: NodeMetrics
+metadata: {name: n1}
+timestamp: "2027-01-15T07:59:30Z"
+window: 20s
+usage: {cpu: 1000000000n, memory: 6Gi}
+---
+"""
+
+
+def test_node_metrics_are_what_the_node_really_uses() -> None:
+    [(name, usage)] = saved(NODE + METRICS + METRICS.replace("n1", "gone")).cluster.usage.items()
+    assert (name, usage.cpu_percent, usage.memory_percent, NOW - usage.at) == ("n1", 25.0, 75.0, 30.0)
+    assert saved(NODE + METRICS.replace('timestamp: "2027-01-15T07:59:30Z"', "")).cluster.usage["n1"].at == NOW  # type: ignore[index]
+
+
+def test_wrong_node_metrics_are_named() -> None:
+    with pytest.raises(InvalidRequest, match=r"document 2 \(NodeMetrics n1\): usage.cpu: "):
+        saved(NODE + METRICS.replace("1000000000n", "much"))
+
+
+@pytest.mark.parametrize(
+    ("more", "now", "warns"),
+    [
+        (
+            "",
+            NOW,
+            ["plugin usage: the file has no NodeMetrics, so no node is over a threshold (kubectl get nodes.metrics.k8s.io)"],
+        ),
+        (METRICS, NOW, None),
+        (
+            METRICS,
+            NOW + 300,
+            ["plugin usage: NodeMetrics of 1 nodes are older than 5 minutes and do not count (--now says when it is)"],
+        ),
+    ],
+)
+def test_a_usage_plugin_without_anything_to_go_by_is_told(more: str, now: float, warns: list[str] | None) -> None:
+    wish = Wish(policy="tiers:\n- plugins: [{name: usage}]", now=now)
+    conf = parse_conf(wish.policy or "", plugins=list(PLUGINS))
+    row = outcome_of("f", objects_of(contents_of((NODE + more).encode())), wish, conf)
+    assert row.get("warnings") == warns

@@ -2,10 +2,14 @@
 
 from dataclasses import replace
 
-from hbox_common.model import Match, MatchOperator, PodTerm, PodUid, Selector, Wishes
+from hbox_common.model import Match, MatchOperator, NodeName, PodTerm, PodUid, Selector, Wishes
+from hbox_common.model.annotations import MIN_RUN_TIME, WALLTIME
+from hbox_jobs.core.jobs import Jobs
 from hbox_jobs.core.neighbours import Neighbours
 from hbox_jobs.core.spec import Shape
 from hbox_jobs.core.views import PodView
+
+from . import job_world
 
 
 def pod(name: str, wishes: Wishes | None = None, **labels: str) -> PodView:
@@ -68,3 +72,26 @@ def test_changed_labels_are_told_again_and_unchanged_pods_are_not() -> None:
     assert not neighbours.due
     neighbours.put(replace(a, labels={"app": "z"}), a)
     assert told(neighbours) == {"a": {"app": "z"}}
+
+
+def test_pods_with_notes_are_told_of_with_those_of_their_group_and_when_they_start() -> None:
+    jobs = Jobs()
+    plain, noted = job_world.pod("plain", group="g"), job_world.pod("noted", group="g", notes={WALLTIME: "2h"})
+    for one in (plain, noted):
+        jobs.pod(one, 0.0)
+    assert notes(jobs) == {"noted": ({WALLTIME: "2h"}, None)}
+    jobs.group(job_world.group("g", notes={WALLTIME: "1h", MIN_RUN_TIME: "5m"}), 0.0)
+    assert notes(jobs) == {
+        "plain": ({WALLTIME: "1h", MIN_RUN_TIME: "5m"}, None),
+        "noted": ({WALLTIME: "2h", MIN_RUN_TIME: "5m"}, None),
+    }
+    assert notes(jobs) == {}, "once"
+    jobs.pod(replace(noted, node=NodeName("n1"), resource_version="2", started_at=50.0), 1.0)
+    assert notes(jobs) == {"noted": ({WALLTIME: "2h", MIN_RUN_TIME: "5m"}, 50.0)}
+    jobs.group(job_world.group("g"), 2.0)
+    assert notes(jobs) == {"noted": ({WALLTIME: "2h"}, 50.0), "plain": ({}, None)}
+
+
+def notes(jobs: Jobs) -> dict[str, tuple[dict[str, str], float | None]]:
+    taken = jobs.take(9.0, 9.0).neighbours
+    return {str(one.uid).removeprefix("uid-"): (one.notes, one.started_at) for one in taken}

@@ -7,6 +7,7 @@ import pytest
 from hbox_common.events import BindOutcome, Evict, Plan, Victim
 from hbox_common.model import ClaimId, PodUid, Queue, QueueName, RefusalReason
 from hbox_common.model.devices import GPU
+from hbox_ledger.core.books import Books
 from hbox_ledger.core.identity import claim_id
 
 from .conftest import World
@@ -98,3 +99,20 @@ def test_asking_twice_evicts_once(world: World) -> None:
     world.commits(asks(world, 0))
     world.commits(asks(world, 0).model_copy(update={"id": "again"}))
     assert not evictions(world)
+
+
+def test_a_pod_whose_eviction_was_accepted_is_not_evicted_again_for_the_next_who_asks(world: World) -> None:
+    full(world)
+    world.commits(asks(world, 0))
+    world.outcome("p0", BindOutcome.EVICTED)
+    world.commits(asks(world, 0).model_copy(update={"id": "next"}))
+    assert not evictions(world)
+
+
+def test_what_leaves_is_known_after_a_restart(world: World) -> None:
+    full(world, a=3, b=3)
+    world.commits(asks(world, 0))
+    world.outcome("p0", BindOutcome.EVICTED)
+    restarted = Books(world.books.epoch)
+    restarted.load(world.books.live.values(), world.books.gangs.values())
+    assert restarted.leaving == world.books.leaving == {asks(world, 0).victims[0].claim}

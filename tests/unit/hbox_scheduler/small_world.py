@@ -15,10 +15,12 @@ from hbox_scheduler.core.session import (
     Gang,
     GroupPhase,
     Member,
+    NodeUsage,
     QueueInfo,
     ResourceQuota,
     Status,
 )
+from hbox_scheduler.core.session.outside import Ask, nobody
 from hbox_scheduler.core.simulate.cycles import Plan, Report, simulate
 from hbox_scheduler.core.simulate.simulation import node
 from hbox_scheduler.core.state import Columns
@@ -39,6 +41,7 @@ class SmallWorld:
     gangs: list[Gang] = field(default_factory=list)
     budgets: list[DisruptionBudget] = field(default_factory=list)
     quotas: list[ResourceQuota] = field(default_factory=list)
+    usage: dict[NodeName, NodeUsage] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._tasks = Tasks(self.columns)
@@ -112,15 +115,30 @@ class SmallWorld:
         self.gangs.append(gang)
         return gang
 
-    def decide(self, conf: str, *, now: float = NOW, cycles: int = 1, requeue_evicted: bool = False) -> Report:
+    def decide(
+        self,
+        conf: str,
+        *,
+        now: float = NOW,
+        cycles: int = 1,
+        requeue_evicted: bool = False,
+        explain: bool = False,
+        ask: Ask = nobody,
+    ) -> Report:
         cluster = Cluster(
-            self.gangs, list(self.queues), budgets=self.budgets, quotas=self.quotas, priority_classes=self.classes
+            self.gangs,
+            list(self.queues),
+            budgets=self.budgets,
+            quotas=self.quotas,
+            priority_classes=self.classes,
+            usage=self.usage,
         )
         return simulate(
             self.columns,
             cluster,
             parse_conf(conf, plugins=list(PLUGINS)),
-            Plan(now=now, cycles=cycles, requeue_evicted=requeue_evicted),
+            Plan(now=now, cycles=cycles, requeue_evicted=requeue_evicted, explain=explain),
+            ask,
         )
 
 

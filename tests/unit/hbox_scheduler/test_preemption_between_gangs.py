@@ -4,10 +4,9 @@ import pytest
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardSlice, Match, MatchOperator, QueueName
+from hbox_common.model.annotations import COOLDOWN, JDB_MAX_UNAVAILABLE, JDB_MIN_AVAILABLE, REVOCABLE_ZONE
 from hbox_common.model.devices import GPU
-from hbox_scheduler.core.plugins.cdp import COOLDOWN
 from hbox_scheduler.core.plugins.sla import duration_s
-from hbox_scheduler.core.plugins.tdm import MAX_UNAVAILABLE, MIN_AVAILABLE, ZONE
 from hbox_scheduler.core.session import DisruptionBudget, Gang, PodTerm, QueueInfo, Selector, Wishes
 from hbox_scheduler.core.simulate import node
 
@@ -179,11 +178,11 @@ tiers:
 
 
 def _zone(world: SmallWorld, zone: str) -> None:
-    state = node("n0", cards=world.cards, cpu=128, labels={ZONE: zone})
+    state = node("n0", cards=world.cards, cpu=128, labels={REVOCABLE_ZONE: zone})
     world.columns.put_node(state)
 
 
-@pytest.mark.parametrize(("budget", "leave"), [({MAX_UNAVAILABLE: "50%"}, 3), ({MIN_AVAILABLE: "4"}, 1), ({}, 1)])
+@pytest.mark.parametrize(("budget", "leave"), [({JDB_MAX_UNAVAILABLE: "50%"}, 3), ({JDB_MIN_AVAILABLE: "4"}, 1), ({}, 1)])
 def test_a_closed_zone_is_left_within_the_gangs_budget(budget: dict[str, str], leave: int) -> None:
     world = SmallWorld(1)
     _zone(world, "night")
@@ -203,7 +202,7 @@ def test_only_who_may_be_taken_away_comes_into_a_zone_and_only_while_it_is_open(
     for now, hosted in ((noon, []), (noon + _DAY_S / 2, ["loose-0"])):
         world = SmallWorld(1)
         _zone(world, "night")
-        world.gang("loose", annotations={ZONE: "*"})
+        world.gang("loose", annotations={REVOCABLE_ZONE: "*"})
         world.gang("firm")
         assert list(bound(world.decide(conf, now=now))) == hosted
 

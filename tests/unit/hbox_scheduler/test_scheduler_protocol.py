@@ -110,6 +110,16 @@ def test_a_job_proposed_is_not_proposed_again_before_the_answer(scheduler: Sched
     assert scheduler.cycle(1.0).plans == []
 
 
+def test_a_queue_that_the_ledger_stopped_is_proposed_no_cards_for_and_its_words_are_the_verdict(scheduler: Scheduler) -> None:
+    scheduler.on_queue(Queue(DEFAULT_QUEUE, stopped="its budget is spent"))
+    scheduler.on_jobs([job("cards", cards=1), job("none", cards=0)])
+    made = scheduler.cycle(0.0)
+    assert [plan.job for plan in made.plans] == ["none"]
+    assert [(v.job, v.message) for v in made.verdicts] == [("cards", "QueueBudgetSpent: its budget is spent")]
+    scheduler.on_queue(Queue(DEFAULT_QUEUE))
+    assert [plan.job for plan in scheduler.cycle(1.0).plans] == ["cards"]
+
+
 def test_a_refusal_waits_for_the_view_that_explains_it(scheduler: Scheduler) -> None:
     scheduler.on_jobs([job("a", cards=1)])
     answer(scheduler, planned(scheduler), committed=False, index=12, refresh=12)

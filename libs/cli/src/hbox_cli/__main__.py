@@ -26,6 +26,7 @@ COMMANDS = {
     "nodes": ("nodes", "Nodes with their free cards, health and reasons."),
     "queue": ("queue", "Queues: their tree, what they may use and do use; create, set, open, close, drain."),
     "share": ("share", "Why a queue has as much as it has."),
+    "usage": ("usage", "Card-hours by queue, user, model or hour; showback."),
     "events": ("events", "What happens: jobs, health, refusals."),
     "simulate": ("simulate", "What the scheduler would do with a saved cluster."),
 }

@@ -1,5 +1,6 @@
 """What commands print: data on standard output in the form asked for, messages on standard error."""
 
+import csv
 import json
 import os
 import sys
@@ -18,6 +19,7 @@ class Form(StrEnum):
     YAML = "yaml"
     NDJSON = "ndjson"  #: one object a line
     NAME = "name"
+    CSV = "csv"
 
 
 class Colour(StrEnum):
@@ -28,11 +30,12 @@ class Colour(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`cell` reads one item; `wide` columns are shown by -o wide alone."""
+    """`cell` reads one item; `wide` columns are shown by -o wide and csv alone, `drawn` ones are pictures for people."""
 
     title: str
     cell: Callable[[Mapping[str, Any]], object]
     wide: bool = False
+    drawn: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,12 @@ class Output:
             case Form.NAME:
                 for item in items:
                     print(f"{kind.lower()}/{item['name']}")
+            case Form.CSV:
+                writer = csv.writer(sys.stdout, lineterminator="\n")
+                told = [c for c in columns if not c.drawn]
+                if self.headers:
+                    writer.writerow(c.title for c in told)
+                writer.writerows([c.cell(item) for c in told] for item in items)
             case _:
                 shown = [c for c in columns if self.form is Form.WIDE or not c.wide]
                 lines = [[c.title for c in shown]] if self.headers else []

@@ -7,7 +7,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.errors import Unavailable
-from hbox_common.events import ClaimsAsked, ClaimsPage, Event, JobsAsked, JobsPage
+from hbox_common.events import (
+    Budget,
+    ClaimsAsked,
+    ClaimsPage,
+    Event,
+    JobsAsked,
+    JobsPage,
+    Usage,
+    UsageAsked,
+    UsageKey,
+    UsagePage,
+)
 from hbox_common.model import Job, JobId, PodFact
 
 from .platform.layout import Running
@@ -57,6 +68,12 @@ async def jobs_of(bus: Bus) -> tuple[list[Job], list[PodFact], dict[JobId, str]]
         [pod for page in pages for pod in page.pods],
         {verdict.job: verdict.message for page in pages for verdict in page.verdicts},
     )
+
+
+async def usage_of(bus: Bus, by: Sequence[UsageKey], *, since: int, until: int) -> tuple[list[Usage], list[Budget]]:
+    """The ledger's usage accounts of the hours that begin in [since, until), and the budgets of this month."""
+    pages = await bus.ask(UsageAsked(asker="cli", by=tuple(by), since=since, until=until), UsagePage, timeout_s=ASK_S)
+    return [row for page in pages for row in page.usage], [budget for page in pages for budget in page.budgets]
 
 
 async def claims_of(bus: Bus) -> list[ClaimsPage]:

@@ -22,6 +22,9 @@ from hbox_common.events import (
     PlansProposed,
     PodsObserved,
     QueueStateChanged,
+    Usage,
+    UsageAsked,
+    UsagePage,
 )
 from hbox_common.kube import QUEUES, Delta, Informer, KubeClient
 from hbox_common.kube import Queue as QueueObject
@@ -38,6 +41,7 @@ from .settings import LedgerSettings
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
+METER_S = 60.0
 QUEUE_WINDOW_S = 0.25
 #: Between two turns over outcomes, or over facts of pods: nobody waits for a single one, and each turn is a commit.
 EVIDENCE_S = 0.1
@@ -85,9 +89,11 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                 )
                 tasks.create_task(bus.consume("quota-ledger-pods", [PodsObserved], shell.on_pods, window_s=EVIDENCE_S))
                 tasks.create_task(bus.serve(ClaimsAsked, shell.answer))
+                tasks.create_task(bus.serve(UsageAsked, shell.used))
                 tasks.create_task(shell.reconcile(conditions.books))
                 tasks.create_task(shell.tell_queues())
                 tasks.create_task(shell.tick(conditions))
+                tasks.create_task(shell.meter())
                 tasks.create_task(shell.forget())
                 tasks.create_task(shell.stop_when_taken_over())
         finally:
@@ -182,6 +188,16 @@ class Shell:
                 used=found.used if first == 0 else {},
             )
 
+    async def used(self, asked: Event) -> AsyncIterator[Event]:
+        """Pages of the usage accounts."""
+        assert isinstance(asked, UsageAsked)
+        until = asked.until or int(wall_s()) + 1
+        found = await self._ledger.used(list(dict.fromkeys(asked.by)), since=asked.since, until=until)
+        rows = [Usage(**account._asdict(), own=sums.own, borrowed=sums.borrowed, idle=sums.idle) for account, sums in found]
+        for first in range(0, max(1, len(rows)), PAGE):
+            budgets = tuple(self._ledger.budgets()) if first == 0 else ()
+            yield UsagePage(usage=tuple(rows[first : first + PAGE]), budgets=budgets)
+
     async def reconcile(self, condition: Condition) -> NoReturn:
         """Compare with all pods: to open the books, and then again and again."""
         await self.state_read.wait()
@@ -255,6 +271,15 @@ class Shell:
             except Unavailable as e:
                 conditions.database.bad(str(e))
             await asyncio.sleep(TICK_S)
+
+    async def meter(self) -> NoReturn:
+        """Accrue usage: so that a look at it, or a queue that changes, has little to add up."""
+        while True:
+            await asyncio.sleep(METER_S)
+            try:
+                await self._ledger.meter()
+            except Unavailable as e:
+                log.warning("usage is accrued later: %s", e)
 
     async def forget(self) -> NoReturn:
         while True:

@@ -13,13 +13,14 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from sqlalchemy import Connection
 
 from hbox_common.clock import Clock
 from hbox_common.errors import Bug, Conflict, Unavailable
-from hbox_common.events import OutcomesObserved, PlanAnswer, PlansProposed, PodsObserved, encode
+from hbox_common.events import Budget, OutcomesObserved, PlanAnswer, PlansProposed, PodsObserved, encode
 from hbox_common.model import (
     DEFAULT_QUEUE,
     Claim,
@@ -40,8 +41,9 @@ from hbox_common.telemetry import record, recording
 
 from . import metrics
 from .adapters import load, tables
-from .adapters.journal import Head, Record, Repeated
-from .core import arbitrate, lifecycle, reconcile
+from .adapters.journal import Head, Repeated
+from .core import arbitrate, budget, lifecycle, reconcile, usage
+from .core.chain import Record
 from .core.step import Step
 from .messages import messages_of
 from .relay import Outgoing, Relay
@@ -241,8 +243,17 @@ class Ledger:
             self._gone[name] = queue
             self._touch_relatives(name)
 
+    async def meter(self) -> None:
+        """Bring the usage accounts up to the present second."""
+        async with self._lock:
+            await self._fresh()
+            accrued = await self._accrued()
+            if accrued.since < accrued.until:
+                await self._turn(lambda step: budget.spend(self.books, step, accrued))
+
     async def forget(self, *, before: float) -> int:
         """Drop what no repetition can come for any more. Returns how many rows."""
+        await self.meter()
         return await self._store.write(lambda c: load.forget(c, before=before))
 
     # --- what can be asked
@@ -254,8 +265,22 @@ class Ledger:
             books = self.books
             claims = [holding.claim for holding in books.live.values()]
             used = {str(name): amounts for name, amounts in arbitrate.usage(books).items()}
-            queues = tuple(arbitrate.shown(books, queue) for queue in books.queues.values())
+            queues = tuple(self._told(queue) for queue in books.queues.values())
             return Snapshot(books.epoch, books.index, books.frozen, claims, queues, used)
+
+    async def used(self, by: Sequence[str], *, since: int, until: int) -> list[tuple[usage.Account, usage.Amounts]]:
+        """The usage accounts of hours that begin in [since, until), up to now, by some of "queue", "user", "model", "hour"."""
+        await self.meter()
+        return await self._store.read(lambda c: load.used(c, by, since=since, until=until))
+
+    def budgets(self) -> list[Budget]:
+        """The budgets of all queues that have one, as of the last accrual."""
+        books = self.books
+        return [
+            Budget(queue=name, card_hours=queue.budget_card_hours, spent=budget.spent_of(books, name), month=books.month)
+            for name, queue in sorted(books.queues.items())
+            if queue.budget_card_hours is not None
+        ]
 
     def touch_queues(self) -> None:
         """Have the state of every queue told again."""
@@ -279,8 +304,13 @@ class Ledger:
         books = self.books
         used, total = ({r: n for r, n in sums.items() if n} for sums in (books.used.get(name, {}), books.queues.used(name)))
         queue = books.queues.of(name)
-        shown = arbitrate.shown(books, queue or self._gone.get(name) or Queue(name, QueuePhase.CLOSED))
-        return QueueView(shown, used, total, faults(books.queues, name), books.epoch, books.index, gone=queue is None)
+        told = self._told(queue or self._gone.get(name) or Queue(name, QueuePhase.CLOSED))
+        return QueueView(told, used, total, faults(books.queues, name), books.epoch, books.index, gone=queue is None)
+
+    def _told(self, queue: Queue) -> Queue:
+        """A queue as others are told of it: with our word on it."""
+        shown, said = arbitrate.shown(self.books, queue), budget.stop(self.books, queue.name)
+        return replace(shown, stopped=said) if said else shown
 
     # --- turns
 
@@ -322,12 +352,27 @@ class Ledger:
 
     async def _queue(self, queue: Queue, *, gone: bool, change: str, cause: str) -> None:
         note = Record(self.books.epoch, self._clock(), "kubernetes", f"queue {queue.name}", change, cause)
-        await self._turn(lambda _: None, notes=[note], extra=lambda c: self._journal.queue(c, queue, gone=gone))
+        accrued = await self._accrued()  # by the rules of before
+        extra = partial(self._journal.queue, queue=queue, gone=gone)
+
+        def decide(step: Step) -> None:
+            budget.spend(self.books, step, accrued)
+            if not gone:
+                budget.change(self.books, step, queue)
+
+        await self._turn(decide, notes=[note], extra=extra)
 
     def _touch_relatives(self, name: QueueName) -> None:
         """What is wrong with a queue depends on those above and below it."""
         self._changed_queues.update(self.books.queues.path(name), self.books.queues.below(name))
         self.queue_changed.set()
+
+    async def _accrued(self) -> usage.Accrued:
+        """What is to be added to the usage accounts by now. The caller holds the lock until that is committed: no claim begins or ends meanwhile."""
+        until = int(self._clock())
+        since, held = await self._store.read(lambda c: load.unmetered(c, until))
+        deserved = usage.deserved_cards(self.books.queues.values())
+        return usage.accrue(held, deserved, since=since, until=max(since, until))
 
     async def _turn(
         self, decide: Callable[[Step], None], *, extra: Extra | None = None, notes: Sequence[Record] = (), opens: bool = False
@@ -338,6 +383,7 @@ class Ledger:
             books, journal = self.books, self._journal
             step = books.step(self._clock())
             decide(step)
+            usage.meter(step.made.values(), books.nodes)
             epoch, index = books.epoch, books.index
             durable = step.durable or bool(notes)
             outgoing = self._outgoing(step, durable=durable)

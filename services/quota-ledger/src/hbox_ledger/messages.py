@@ -38,6 +38,7 @@ def messages_of(step: Step, *, epoch: Epoch, index: Index) -> list[Message]:
     out += [Message(EvictDecided(epoch=epoch, evictions=tuple(some)), (SHARD,)) for some in _chunks(step.evictions)]
     out += [Message(BindDecided(epoch=epoch, binds=tuple(some)), (SHARD,)) for some in _chunks(step.binds)]
     out += [Message(refused, (refused.queue,)) for refused in step.refused]
+    out += [Message(used, (used.queue,)) for used in step.budgets]
     return out
 
 

@@ -3,25 +3,24 @@
 import asyncio
 import gc
 import logging
-from pathlib import Path
 from typing import NoReturn
 
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s, new_id, wall_s
-from hbox_common.errors import InvalidRequest
 from hbox_common.events import Plan
 from hbox_common.model import SchedulerId
 from hbox_common.runtime import Health
 from hbox_common.telemetry import record, recording
 
 from . import metrics
+from .adapters.extenders import Extenders
 from .adapters.feeds import Feeds
+from .adapters.policyfile import PolicyFile
 from .adapters.sender import Sender
 from .core import Limits, Proposals, Scheduler
 from .core.policy import policy_of
-from .core.policy.conf import Conf, parse_conf
+from .core.policy.conf import Conf
 from .core.policy.default import default_conf
-from .core.policy.registry import PLUGINS
 from .settings import SchedulerSettings
 
 log = logging.getLogger(__name__)
@@ -46,26 +45,15 @@ def calm_collector() -> None:
     gc.set_threshold(100_000, 50, 100)
 
 
-def conf_of(path: Path | None) -> Conf:
-    """The policy for sessions. Raises InvalidRequest that names file, line and key."""
-    if path is None:
-        return default_conf()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise InvalidRequest(f"HBOX_SCHEDULER_CONF: {path} cannot be read: {e}", hint="name a volcano-scheduler.conf") from e
-    try:
-        return parse_conf(text, plugins=list(PLUGINS))
-    except InvalidRequest as e:
-        raise InvalidRequest(f"{path}: {e.message}", hint=e.hint) from e
-
-
 class SchedulerService:
     """All tasks run on one loop, and the core is only touched between awaits: it needs no lock."""
 
     def __init__(self, settings: SchedulerSettings, health: Health, bus: Bus) -> None:
         self._health, self._bus = health, bus
         self._window_s = settings.cycle_window_ms / 1000
+        path = settings.scheduler_conf
+        self._policy = None if path is None else PolicyFile(path)
+        self._extenders = Extenders(self._look_again)
         self.scheduler = Scheduler(
             id=SchedulerId(f"{settings.instance}-{new_id()[:12]}"),
             policy=policy_of(settings.policy),
@@ -75,7 +63,9 @@ class SchedulerService:
                 verdict_every_s=settings.verdict_every_s,
                 deadline_s=settings.gang_deadline_s,
             ),
-            conf=conf_of(settings.scheduler_conf),
+            conf=default_conf() if self._policy is None else self._policy.conf,
+            by_conf=self._policy is not None,
+            ask=self._extenders.ask,
         )
         self._wake = asyncio.Event()
         self._feeds = Feeds(self.scheduler, bus, instance=settings.instance, changed=self._wake.set)
@@ -86,6 +76,17 @@ class SchedulerService:
             group.create_task(self._feeds.run())
             group.create_task(self._plan())
             group.create_task(self._watch_health())
+            group.create_task(self._extenders.run())
+            if self._policy is not None:
+                group.create_task(self._policy.watch(self._follow))
+
+    def _follow(self, conf: Conf) -> None:
+        self.scheduler.follow(conf)
+        self._wake.set()
+
+    def _look_again(self) -> None:
+        self.scheduler.on_answers_of_others()
+        self._wake.set()
 
     async def _plan(self) -> NoReturn:
         """The first change at once, what follows within the window together."""
@@ -101,7 +102,7 @@ class SchedulerService:
                 calm = True
             started = monotonic_s()
             began = wall_s()
-            out = self.scheduler.cycle(started)
+            out = self.scheduler.cycle(started, began)
             took_s = monotonic_s() - started
             metrics.CYCLE.observe(took_s)
             out.plans = [_traced(plan, began, wall_s()) for plan in out.plans]
@@ -142,6 +143,10 @@ class SchedulerService:
                     conditions[name].bad(message)
                 else:
                     conditions[name].ok()
+            if (
+                self._policy is not None
+            ):  # planning goes on with the policy before a wrong one: told, but no reason not to be ready
+                self._health.condition("policy").ok(self._policy.problem)
             for state, count in scheduler.jobs_by_state.items():
                 metrics.JOBS.labels(state.value).set(count)
             metrics.UNANSWERED.set(len(scheduler.outstanding()))

@@ -11,4 +11,7 @@ VERDICTS = counter("scheduler_verdicts", "Verdicts on jobs that wait")
 SNAPSHOTS = counter("scheduler_snapshots", "States read whole: at the start, after a gap, in a new epoch", ["of"])
 JOBS = gauge("scheduler_jobs", "Jobs with pods to place", ["state"])
 NODES = gauge("scheduler_nodes", "Nodes known")
+POLICY_REFUSED = gauge(
+    "scheduler_policy_refused", "1 while the file of HBOX_SCHEDULER_CONF is wrong and the policy before it stays in force"
+)
 UNANSWERED = gauge("scheduler_unanswered_plans", "Plans sent that have no answer yet")

@@ -20,7 +20,8 @@ class SchedulerSettings(Settings):
     )
     scheduler_conf: Path | None = Field(
         None,
-        description="a volcano-scheduler.conf whose reclaim and preempt actions take room from others; without one HBox's own, which has both",
+        description="a volcano-scheduler.conf by which every job is placed and room is taken from others; without one HBox's own, and `policy` says where "
+        "pods go that have to do with nobody",
     )
     cycle_window_ms: float = Field(
         10.0, ge=0, le=1000, description="least time between two planning cycles; the first is at once"

@@ -8,7 +8,7 @@ from datetime import datetime
 import click
 
 from hbox_common.bus import Delivery, Start
-from hbox_common.events import Event, HealthChanged, JobPhaseChanged, QueueRefused
+from hbox_common.events import BudgetUsed, Event, HealthChanged, JobPhaseChanged, QueueRefused
 
 from ..aio import run
 from ..context import Context, command_options
@@ -16,7 +16,7 @@ from ..output import say
 from ..platform.layout import Layout
 from ..session import ASK_S, bus_of
 
-TYPES = (JobPhaseChanged, HealthChanged, QueueRefused)
+TYPES = (JobPhaseChanged, HealthChanged, QueueRefused, BudgetUsed)
 
 
 @click.command("events")
@@ -66,6 +66,8 @@ def line(event: Event) -> str:
             return f"{_time(event.at)}  node   {event.node}  {state}{cards}  {event.reason}"
         case QueueRefused():
             return f"{_time(event.at)}  queue  {event.queue}  refused {event.job}  {event.reason}: {event.message}"
+        case BudgetUsed():
+            return f"{_time(event.at)}  queue  {event.queue}  budget {event.percent} %  {event.message}"
         case _:
             return event.ce_type()
 

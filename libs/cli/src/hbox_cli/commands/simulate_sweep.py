@@ -1,13 +1,17 @@
 """`hbox simulate sweep`."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..context import Context, command_options
 from ..output import Column, say
 from .up import POLICIES
+
+if TYPE_CHECKING:
+    from ..simulate.fgd import Outcome, Work
 
 
 def _words(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -28,6 +32,7 @@ def _policies(ctx: click.Context, parameter: click.Parameter, value: str | None)
 @click.option("--traces", callback=_words, metavar="A,B", help="Names of traces [the published ones].")
 @click.option("--seeds", type=click.IntRange(1, 1000), default=3, show_default=True, help="Orders of pods, from seed 42 on.")
 @click.option("--jobs", type=click.IntRange(1, 1024), help="Processes [one a processor].")
+@click.option("--dask", metavar="ADDRESS", help="Run on the workers of this Dask cluster, such as tcp://host:8786.")
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), help="Where finished runs are kept [sweep in the state folder]."
 )
@@ -40,6 +45,7 @@ def command(
     traces: tuple[str, ...],
     seeds: int,
     jobs: int | None,
+    dask: str | None,
     out: Path | None,
 ) -> None:
     """Allocate cards under many policies: policies x traces x seeds by the protocol of `hbox simulate fgd`, one table at the end.
@@ -47,9 +53,14 @@ def command(
     \b
     hbox simulate sweep --policies binpack,least-waste --seeds 2
     hbox simulate sweep --seeds 10 --out results -o json
+    hbox simulate sweep --dask tcp://head:8786
 
     Stop it when you like: finished runs are kept, and the same command goes on with the others.
     """
+    if dask is not None and jobs is not None:
+        raise click.UsageError(
+            "--jobs is about this machine: with --dask the cluster has as many runs at once as its workers have threads"
+        )
     from ..simulate.fgd import FIRST_SEED, Work, run  # noqa: PLC0415  half a second that --help does not need
     from ..simulate.openb import chosen, folder_of, traces_in  # noqa: PLC0415
     from ..simulate.pool import processors, spread  # noqa: PLC0415
@@ -67,11 +78,18 @@ def command(
         say(f"{len(wanted) - len(works)} of {len(wanted)} runs are in {journal.path} already")
     if works:
         with Runs(len(works), "runs") as tick:
-            for work, outcome in spread(run, works, jobs=jobs or processors()):
+            answers = spread(run, works, jobs=jobs or processors()) if dask is None else _on_cluster(dask, works)
+            for work, outcome in answers:
                 known[work.policy, work.trace, work.seed] = journal.add(work, outcome)
                 tick()
     runs = {key: known[key] for key in wanted}
     _show(ctx, report(runs, policies=policies, traces=names), policies)
+
+
+def _on_cluster(address: str, works: "list[Work]") -> "Iterator[tuple[Work, Outcome]]":
+    from ..simulate.dask_cluster import spread  # noqa: PLC0415  an extra
+
+    return spread(address, works)
 
 
 def _show(ctx: Context, content: dict[str, Any], policies: tuple[str, ...]) -> None:

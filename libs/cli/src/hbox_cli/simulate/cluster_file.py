@@ -27,6 +27,7 @@ from .images import images_of_node, images_of_pod
 from .nodes import node_of
 from .pods import PodEntries, PodEntry
 from .queues import budget_of, class_of, namespace_of, queue_of, quota_of
+from .usage import usages_of
 from .volumes import volumes_of
 
 POLICY_KEY = "volcano-scheduler.conf"
@@ -43,6 +44,7 @@ _READ = {
     "scheduling.k8s.io": ("PriorityClass",),
     "policy": ("PodDisruptionBudget",),
     "storage.k8s.io": ("StorageClass",),
+    "metrics.k8s.io": ("NodeMetrics",),
     "hbox.io": ("Simulation",),
 }
 
@@ -122,6 +124,7 @@ class _Reading:
             namespace_labels=dict(namespace_of(document) for document in self._of["Namespace"]),
             priority_classes={name: one.value for name, one in classes.items()},
             images=self._images,
+            usage=usages_of(self._of["NodeMetrics"], [state for state, _ in read], now=now),
         )
         return SavedCluster(
             columns=columns,

@@ -43,7 +43,11 @@ def _arrivals(folder: Path, trace: str) -> Arrivals:
 
 
 def run(work: Work) -> Outcome:
-    arrivals = _arrivals(work.folder, work.trace)
+    return outcome_of(_arrivals(work.folder, work.trace), work)
+
+
+def outcome_of(arrivals: Arrivals, work: Work) -> Outcome:
+    """As `run`, where the trace has been read already."""
     order = arrivals.order(work.seed, percent=FULL)
     curve = curve_of(arrivals.nodes, arrivals.specs, order, policy_of(PolicyName(work.policy)))
     return Outcome(tuple(curve.allocated.tolist()), tuple(curve.fragments.tolist()), curve.placed, curve.failed)

@@ -34,8 +34,8 @@ def row_of(file: str, saved: SavedCluster, report: Report, *, explain: bool) -> 
         row["filters"] = report.filters
         row["scores"] = report.scores
         row["domainScores"] = {_named(key, names): scores for key, scores in report.domain_scores.items()}
-    if saved.warnings:
-        row["warnings"] = list(saved.warnings)
+    if warnings := [*saved.warnings, *report.warnings]:
+        row["warnings"] = warnings
     return row
 
 

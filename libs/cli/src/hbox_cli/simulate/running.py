@@ -1,19 +1,22 @@
 """One file after the other: read, simulate, and give the outcome as a row. A file that is wrong gives a row that says so."""
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from hbox_common.errors import Bug, HBoxError, InvalidRequest
 from hbox_scheduler.core.policy.conf import Conf, parse_conf
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.session.outside import Question
 from hbox_scheduler.core.simulate.cycles import Plan, simulate
 
 from .cluster_file import POLICY_KEY, cluster_of
 from .documents import Document, documents_of
 from .outcome import Row, failed, row_of
+from .usage import doubts
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +65,15 @@ def outcome_of(file: str, documents: Sequence[Document], wish: Wish, conf: Conf 
         explain=wish.explain,
         now=wish.now + options.before_cycle_wait_seconds,
     )
-    report = simulate(saved.columns, saved.cluster, conf, plan)
+    saved = replace(saved, warnings=(*saved.warnings, *doubts(conf, saved.cluster.usage, now=plan.now)))
+    report = simulate(saved.columns, saved.cluster, conf, plan, _ask)
     return row_of(file, saved, report, explain=wish.explain)
+
+
+def _ask(question: Question) -> Mapping[str, Any] | None:
+    from hbox_scheduler.adapters.extenders import ask_now  # noqa: PLC0415  only a policy with an extender needs a web client
+
+    return ask_now(question)
 
 
 @lru_cache(maxsize=256)

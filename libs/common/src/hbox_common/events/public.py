@@ -58,6 +58,20 @@ class QueueRefused(Event):
 
 
 @register
+class BudgetUsed(Event):
+    """A queue has used so many percent (80, 100) of its budget of the month. At 100 it is given no more cards in it."""
+
+    about: ClassVar = About("hbox.v1.quota.budget.{queue}", Stream.EVENTS, ("quota-ledger",), ("integrators", "cli"))
+    queue: QueueName
+    percent: int
+    budget_card_hours: int
+    spent: int  #: thousandths of card-seconds
+    month: int  #: its first second, since the epoch
+    message: str
+    at: float
+
+
+@register
 class DeadLetter(Event):
     """A message that a consumer could not use, once, with the reason and the bytes that came."""
 

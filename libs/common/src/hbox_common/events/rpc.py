@@ -1,8 +1,9 @@
 """Requests that are answered with pages: how a newcomer gets a whole state at one moment."""
 
+from enum import StrEnum
 from typing import ClassVar
 
-from hbox_common.model import Claim, Epoch, Index, Job, Neighbour, PodFact, Queue, Resources
+from hbox_common.model import Claim, Epoch, Index, Job, Neighbour, PodFact, Queue, QueueName, Resources
 
 from .base import About, Event, register
 from .jobs import Verdict
@@ -29,6 +30,56 @@ class ClaimsPage(Event):
     used: dict[str, Resources] = {}  #: by queue, on the first page
 
 
+class UsageKey(StrEnum):
+    """What usage may be summed up by."""
+
+    QUEUE = "queue"
+    USER = "user"  #: the namespace of the pod
+    MODEL = "model"
+    HOUR = "hour"
+
+
+@register
+class UsageAsked(Event):
+    """Card-seconds of the hours that begin in [since, until), please, by each combination of `by`. Seconds since the epoch; `until` 0 = now."""
+
+    about: ClassVar = About("hbox.v1.rpc.ledger.usage", None, ("cli",), ("quota-ledger",))
+    asker: str
+    by: tuple[UsageKey, ...]
+    since: int = 0
+    until: int = 0
+
+
+class Usage(Event):
+    """Thousandths of card-seconds; what it is not summed up by is empty. Idle time belongs to a queue: it has neither user nor model."""
+
+    queue: QueueName = QueueName("")
+    user: str = ""
+    model: str = ""
+    hour: int = 0  #: its first second, since the epoch
+    own: int
+    borrowed: int
+    idle: int
+
+
+class Budget(Event):
+    """A queue's budget of the month that began at `month`."""
+
+    queue: QueueName
+    card_hours: int
+    spent: int  #: thousandths of card-seconds
+    month: int
+
+
+@register
+class UsagePage(Event):
+    """A page of the usage accounts as they were when asked."""
+
+    about: ClassVar = About("hbox.v1.rpc.ledger.usage-page", None, ("quota-ledger",), ("cli",), 2 * 2**20)
+    usage: tuple[Usage, ...]
+    budgets: tuple[Budget, ...] = ()  #: on the first page
+
+
 @register
 class JobsAsked(Event):
     """All jobs with a live pod, and all pods that have a node, please. `pods` and `verdicts` only where asked for."""
@@ -52,3 +103,4 @@ class JobsPage(Event):
     pods: tuple[PodFact, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()  #: where jobs were asked for
+    priority_classes: dict[str, int] | None = None  #: values by name, on one page where jobs were asked for

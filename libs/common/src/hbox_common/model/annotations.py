@@ -4,6 +4,8 @@ GROUP_NAME = "scheduling.k8s.io/group-name"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 PREEMPTABLE = "volcano.sh/preemptable"  #: "false" on a pod or PodGroup keeps it from being evicted for others
 
+BUDGET = "hbox.io/budget-card-hours"  #: on a Queue: what it may use in a calendar month (UTC)
+
 CLAIM = "hbox.io/claim"
 CLAIM_GENERATION = "hbox.io/claim-gen"  #: moved to make older bindings fail on their resourceVersion
 CARDS = "hbox.io/cards"
@@ -25,3 +27,39 @@ KAI_PREFERRED = "kai.scheduler/topology-preferred-placement"
 
 #: What a gang may say of the fabric besides `networkTopology`.
 TOPOLOGY_NOTES = (NETWORK_TOPOLOGY, KUEUE_REQUIRED, KUEUE_PREFERRED, KUEUE_UNCONSTRAINED, KAI_REQUIRED, KAI_PREFERRED)
+
+WALLTIME = "hbox.io/walltime"  #: how long a pod runs at most, as a duration such as 2h30m
+MIN_RUN_TIME = "hbox.io/min-run-time"  #: on a pod or its PodGroup, in place of the policy's figure
+CHECKPOINTED_AT = "hbox.io/checkpointed-at"
+CHECKPOINT_EVERY = "hbox.io/checkpoint-every"
+COOLDOWN = "volcano.sh/cooldown-time"  #: how long a pod is protected, as a duration; annotation or label
+TASK_PRIORITY = "volcano.sh/task-priority"  #: a member's priority among its gang, in place of the pod's
+TASK_AFFINITY = "volcano.sh/task-topology-affinity"
+TASK_ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
+TASK_ORDER = "volcano.sh/task-topology-task-order"
+REVOCABLE_ZONE = (
+    "volcano.sh/revocable-zone"  #: label of a node: its zone. Annotation of a pod or its gang: `*` = may run in revocable zones
+)
+JDB_MIN_AVAILABLE = "volcano.sh/jdb-min-available"
+JDB_MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
+WAITING_TIME = "sla-waiting-time"
+
+#: What plugins of a policy read on pods and PodGroups.
+POLICY_NOTES = (
+    *TOPOLOGY_NOTES,
+    WALLTIME,
+    MIN_RUN_TIME,
+    CHECKPOINTED_AT,
+    CHECKPOINT_EVERY,
+    COOLDOWN,
+    TASK_PRIORITY,
+    TASK_AFFINITY,
+    TASK_ANTI_AFFINITY,
+    TASK_ORDER,
+    REVOCABLE_ZONE,
+    JDB_MIN_AVAILABLE,
+    JDB_MAX_UNAVAILABLE,
+    PREEMPTABLE,
+    WAITING_TIME,
+    f"volcano.sh/{WAITING_TIME}",
+)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from .annotations import TOPOLOGY_NOTES
 from .devices import CardRequest, CardSlice
 from .ids import ClaimId, JobId, NodeName, PodUid, QueueName
 from .resources import Resources
@@ -79,6 +80,7 @@ class TaskSpec:
         tuple[NodeTerm, ...], ...
     ] = ()  #: of each of its volumes that not every node reaches: one of the terms holds
     labels: dict[str, str] = field(default_factory=dict)  #: those that the job's sub-gangs are formed by
+    notes: dict[str, str] = field(default_factory=dict)  #: the pods' own annotations that policies read
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,7 @@ class Job:
     problem: str = ""  #: why it cannot be scheduled as written (bad annotation, unknown PodGroup); empty = fine
     traceparent: str = ""  #: W3C trace context of its whole way
     topology: TopologyWish | None = None
-    topology_notes: dict[str, str] = field(default_factory=dict)  #: annotations that say what it wants of the fabric
+    notes: dict[str, str] = field(default_factory=dict)  #: its PodGroup's annotations that policies read
     sub_gangs: tuple[SubGangPolicy, ...] = ()
     min_task_member: dict[str, int] = field(default_factory=dict)  #: by name of the task
     standing: tuple[
@@ -115,7 +117,8 @@ class Job:
     @property
     def together(self) -> bool:
         """Whether the places of its pods depend on each other."""
-        return self.topology is not None or bool(self.topology_notes or self.sub_gangs or self.min_task_member)
+        wishes = self.topology is not None or self.sub_gangs or self.min_task_member
+        return bool(wishes) or any(key in self.notes for key in TOPOLOGY_NOTES)
 
 
 class PodPhase(StrEnum):

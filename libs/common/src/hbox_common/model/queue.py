@@ -32,6 +32,8 @@ class Queue:
     guarantee: Resources = field(default_factory=dict)
     reclaimable: bool = True  #: whether others may take back what it has beyond its deserved share
     parent: str = ""
+    budget_card_hours: int | None = None  #: of a calendar month (UTC); None = no limit
+    stopped: str = ""  #: why it is given no cards now although it is open: the ledger's word, not a rule
     created_at: float = 0.0  #: seconds since the epoch
     fault: str = ""  #: why its rules cannot be read; it takes nothing then, and gives nothing
 

@@ -61,12 +61,22 @@ NO_WISHES = Wishes()
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """A pod that others have to do with, or that has to do with others: the labels that somebody asks about, and what it wants itself."""
+    """What is to be known of a pod besides what it asks for: the labels that somebody asks about, what it wants of others, what policies read on it.
+
+    `notes` are its own annotations over those of its PodGroup.
+    """
 
     uid: PodUid
     namespace: str
     labels: dict[str, str] = field(default_factory=dict)
     wishes: Wishes = NO_WISHES
+    notes: dict[str, str] = field(default_factory=dict)
+    started_at: float | None = None  #: seconds since the epoch; told where a policy may read it, with notes
+
+    @property
+    def social(self) -> bool:
+        """Whether it has to do with others."""
+        return bool(self.labels) or self.wishes is not NO_WISHES
 
 
 def holds(match: Match, value: str | None) -> bool:

@@ -3,6 +3,7 @@
 from .inbox import Inbox
 from .outbox import Letter, Outbox
 from .prepared import Prepared
+from .reader import reading
 from .writer import Store
 
-__all__ = ["Inbox", "Letter", "Outbox", "Prepared", "Store"]
+__all__ = ["Inbox", "Letter", "Outbox", "Prepared", "Store", "reading"]

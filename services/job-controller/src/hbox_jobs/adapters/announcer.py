@@ -74,6 +74,8 @@ class Announcer:
                     if said is not None:
                         await said  # while the broker is away, the rest gathers in the core
                     said = group.create_task(self._say_behind(batch))
+                if batch.priority_classes is not None:
+                    await self._publish(JobsPending(jobs=(), priority_classes=dict(batch.priority_classes)))
                 for start in range(0, len(batch.neighbours), PAGE_PODS // 2):  # first: jobs are placed by them
                     await self._publish(JobsPending(jobs=(), neighbours=batch.neighbours[start : start + PAGE_PODS // 2]))
                 if batch.pending:
@@ -157,6 +159,8 @@ def pages(asked: JobsAsked, jobs: Jobs, *, complete: bool) -> Iterator[JobsPage]
         JobsPage(complete=complete, neighbours=tuple(neighbours[i : i + PAGE_ITEMS]))
         for i in range(0, len(neighbours), PAGE_ITEMS)
     ]
+    if asked.jobs and complete:
+        wanted.append(JobsPage(complete=complete, priority_classes=dict(jobs.priority_classes)))
     return iter(wanted or [JobsPage(complete=complete)])
 
 

@@ -34,7 +34,7 @@ from hbox_common.model import (
     TopologyWish,
     parse_slices,
 )
-from hbox_common.model.annotations import CARDS, CLAIM, GROUP_NAME, PREEMPTABLE, QUEUE_NAME, TOPOLOGY_NOTES, USE_GPU_TYPE
+from hbox_common.model.annotations import CARDS, CLAIM, GROUP_NAME, POLICY_NOTES, PREEMPTABLE, QUEUE_NAME, USE_GPU_TYPE
 
 from .. import metrics
 from ..core.requests import Container
@@ -95,6 +95,8 @@ class PodReader:
             preemptable=_preemptable(meta.labels, notes),
             labels=meta.labels,
             wishes=wishes,
+            notes=(policy := _notes(notes)),
+            started_at=_seconds(status.start_time) or None if policy else None,
         )
 
     def _slices(self, pod: kube.Pod, old: PodView | None) -> tuple[CardSlice, ...]:
@@ -231,6 +233,17 @@ def _preemptable(labels: Mapping[str, str], annotations: Mapping[str, str]) -> b
     return annotations.get(PREEMPTABLE, labels.get(PREEMPTABLE, "true")).lower() not in ("false", "0", "f")
 
 
+_POLICY_NOTES = frozenset(POLICY_NOTES)
+_NO_NOTES: Mapping[str, str] = {}
+
+
+def _notes(annotations: Mapping[str, str]) -> Mapping[str, str]:
+    """Those that policies read."""
+    if _POLICY_NOTES.isdisjoint(annotations):
+        return _NO_NOTES
+    return {key: annotations[key] for key in POLICY_NOTES if key in annotations}
+
+
 def group_view(group: kube.PodGroup) -> GroupView:
     """A PodGroup as the core's value."""
     meta, spec, status = group.metadata, group.spec, group.status
@@ -256,7 +269,7 @@ def group_view(group: kube.PodGroup) -> GroupView:
         preemptable=_preemptable(meta.labels, meta.annotations),
         min_task_member={role: least for role, least in spec.min_task_member.items() if least > 0},
         topology=topology,
-        topology_notes={key: meta.annotations[key] for key in TOPOLOGY_NOTES if key in meta.annotations},
+        notes=_notes(meta.annotations),
         sub_gangs=sub_gangs,
         problem=problem,
         status=GroupStatus(

@@ -7,8 +7,8 @@ Rules that stand nowhere else:
   replacement has to be placed with as many others as keep the gang whole.
 - Pods that are leaving or held back by scheduling gates are no members: a gang too small without them waits for more.
 - Priority is that of the PodGroup's priority class where it names one, else the highest of its pods.
-- Pods of equal shape are two tasks where their volumes can be reached from different nodes; in a gang with minima by task or sub-groups also where their roles,
-  or the labels that sub-groups are formed by, differ.
+- Pods of equal shape are two tasks where their volumes can be reached from different nodes, or their notes for policies differ; in a gang with
+  minima by task or sub-groups also where their roles, or the labels that sub-groups are formed by, differ.
 - Until the PodGroup that pods name exists, they form one job with a problem, so that the user is told.
 """
 
@@ -23,8 +23,8 @@ from hbox_common.model import DEFAULT_QUEUE, Job, JobId, PodRef, PodUid, QueueNa
 from .views import GroupView, PodStatus, PodView
 from .volumes import Reach, Volumes
 
-#: What of a pod its gang goes by: its role, and labels.
-_Part: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
+#: What of a pod its gang and policies go by: its role, labels, and notes.
+_Part: TypeAlias = tuple[str, tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]
 
 
 @dataclass(slots=True)
@@ -137,7 +137,7 @@ def job_of(record: Record, tally: Tally, classes: Mapping[str, int], volumes: Vo
         problem=problem or _pod_problem(record) or waits_for_volume,
         traceparent=trace(record.id),
         topology=group.topology if group else None,
-        topology_notes=dict(group.topology_notes) if group else {},
+        notes=dict(group.notes) if group else {},
         sub_gangs=group.sub_gangs if group else (),
         min_task_member=dict(group.min_task_member) if group else {},
         standing=_standing(record),
@@ -199,11 +199,12 @@ def _in_order(pods: Iterable[PodView]) -> list[PodView]:
 
 
 def _part(group: GroupView | None, pod: PodView) -> _Part:
-    """Its role, and its labels that sub-groups are formed by."""
+    """Its notes; and where its gang goes by them, its role and its labels that sub-groups are formed by."""
+    notes = tuple(sorted(pod.notes.items())) if pod.notes else ()
     if group is None or not group.particular:
-        return "", ()
+        return "", (), notes
     keys = {key for policy in group.sub_gangs for key in (*policy.labels, *policy.selector)}
-    return pod.role, tuple((key, pod.labels[key]) for key in sorted(keys) if key in pod.labels)
+    return pod.role, tuple((key, pod.labels[key]) for key in sorted(keys) if key in pod.labels), notes
 
 
 def _spec(pods: list[PodView], reach: Reach, part: _Part) -> TaskSpec:
@@ -219,4 +220,5 @@ def _spec(pods: list[PodView], reach: Reach, part: _Part) -> TaskSpec:
         tolerations=shape.tolerations,
         volumes=reach,
         labels=dict(part[1]),
+        notes=dict(part[2]),
     )

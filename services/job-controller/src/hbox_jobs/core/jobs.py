@@ -52,6 +52,7 @@ class Batch:
     facts: tuple[PodFact, ...] = ()
     settled: tuple[Record, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
+    priority_classes: Mapping[str, int] | None = None  #: where one changed
 
 
 class Jobs:
@@ -70,6 +71,7 @@ class Jobs:
         self._records: dict[str, Record] = {}
         self._by_id: dict[JobId, str] = {}  #: of settled jobs
         self._classes: dict[str, int] = {}
+        self._classes_changed = False
         self.volumes = Volumes()
         self.neighbours = Neighbours()
         self._users: dict[str, dict[PodUid, None]] = {}  #: pods of ours by the claims (namespace/name) that they use
@@ -95,6 +97,9 @@ class Jobs:
         if old is not None and old.key != new.key:
             self._leave(old, now)
         record = self._join(new) if new.ours else None
+        group = record.group.notes if record is not None and record.group is not None else {}
+        if group or new.notes or (old is not None and old.notes):
+            self.neighbours.note(new, group, old)
         if new.volumes and old is None:
             self._use_volumes(new)
         if new.node and (old is None or old.evidence != new.evidence):
@@ -122,6 +127,9 @@ class Jobs:
         """A PodGroup was listed, added or modified."""
         record = self._record(new.key, new.namespace, new.name, gang=True)
         old, record.group = record.group, new
+        if new.notes or (old is not None and old.notes != new.notes):
+            for pod in record.pods.values():
+                self.neighbours.note(pod, new.notes, None)
         if old is None or replace(old, status=new.status) != new:
             self._mark(record.key, now, urgent=True)
         elif old.status != new.status:
@@ -142,9 +150,15 @@ class Jobs:
             del self._classes[name]
         else:
             self._classes[name] = value
+        self._classes_changed = True
         for record in self._records.values():
             if record.group is not None and record.group.priority_class == name:
                 self._mark(record.key, now, urgent=True)
+
+    @property
+    def priority_classes(self) -> Mapping[str, int]:
+        """Values by name."""
+        return self._classes
 
     def volumes_changed(self, claims: Iterable[str], now: float) -> None:
         """These claims (namespace/name), or what they are bound to, are not what they were (`volumes` knows)."""
@@ -244,7 +258,7 @@ class Jobs:
 
     def next_due(self) -> float | None:
         """When `take` has something: minus infinity for at once, None where nothing is marked."""
-        if self._urgent or self._disowned or self.neighbours.due:
+        if self._urgent or self._disowned or self.neighbours.due or self._classes_changed:
             return float("-inf")
         lazy = next(iter(self._lazy.values()), None)
         if not self._facts:
@@ -273,7 +287,9 @@ class Jobs:
         if self._facts and now >= self._facts_from:
             facts = [self._facts.pop(uid) for uid in list(self._facts)[:MAX_ITEMS]]
             self._facts_from = now if self._facts else now + FACTS_S
-        return Batch(tuple(pending), tuple(withdrawn), tuple(facts), tuple(settled), self.neighbours.take())
+        classes = dict(self._classes) if self._classes_changed else None
+        self._classes_changed = False
+        return Batch(tuple(pending), tuple(withdrawn), tuple(facts), tuple(settled), self.neighbours.take(), classes)
 
     def take_phases(self, limit: int) -> list[JobPhaseChanged]:
         """The oldest phases, at most one of a job: they may be said side by side, the next of a job only behind them.

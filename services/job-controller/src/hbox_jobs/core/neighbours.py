@@ -1,11 +1,12 @@
-"""Pods that have to do with each other: what the scheduler has to know of them, and no more.
+"""Pods that have to do with each other, or on which policies read something: what the scheduler has to know of them, and no more.
 
-Labels of pods are many and mostly concern nobody. Of a pod is told: its wishes, and those of its labels whose keys are named by somebody's wishes. As long
-as nobody has any, nothing is told of anybody. A wish that could be met by pods without a label (an empty selector, NotIn, DoesNotExist) concerns all pods.
+Labels of pods are many and mostly concern nobody. Of a pod is told: its wishes, those of its labels whose keys are named by somebody's wishes, and its notes
+for policies. As long as nobody has any, nothing is told of anybody. A wish that could be met by pods without a label (an empty selector, NotIn, DoesNotExist)
+concerns all pods.
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from hbox_common.model import NO_WISHES, Match, MatchOperator, Neighbour, PodTerm, PodUid, Selector, Wishes
 
@@ -23,6 +24,7 @@ class Neighbours:
     def __init__(self) -> None:
         self._pods: dict[PodUid, PodView] = {}
         self._asked: Counter[str] = Counter()
+        self._notes: dict[PodUid, Mapping[str, str]] = {}  #: its own over its PodGroup's, where there are any, or were
         self._untold: dict[PodUid, None] = {}
 
     def put(self, pod: PodView, old: PodView | None) -> None:
@@ -40,7 +42,19 @@ class Neighbours:
         if old is not None:
             self._forget(old)
 
+    def note(self, pod: PodView, group: Mapping[str, str], old: PodView | None) -> None:
+        """What policies read on a pod, and on its PodGroup. `old` is the version before, None where the PodGroup changed."""
+        notes = {**group, **pod.notes} if group and pod.notes else pod.notes or group
+        before = self._notes.get(pod.uid)
+        if not notes and before is None:
+            return
+        if notes != before or old is None or old.started_at != pod.started_at:
+            self._notes[pod.uid] = notes
+            self._pods[pod.uid] = pod
+            self._untold[pod.uid] = None
+
     def gone(self, pod: PodView) -> None:
+        self._notes.pop(pod.uid, None)
         if self._pods.pop(pod.uid, None) is not None:
             self._untold.pop(pod.uid, None)
             self._forget(pod)
@@ -48,7 +62,7 @@ class Neighbours:
     @property
     def due(self) -> bool:
         """Whether somebody has to be told of."""
-        if self._untold and not self._asked:
+        if self._untold and not self._asked and not self._notes:
             self._untold.clear()  # nobody asks about anybody
         return bool(self._untold)
 
@@ -61,7 +75,7 @@ class Neighbours:
 
     def all(self) -> Iterator[Neighbour]:
         """For somebody who knows nothing yet."""
-        if not self._asked:
+        if not self._asked and not self._notes:
             return
         for pod in self._pods.values():
             told = self._of(pod)
@@ -71,9 +85,10 @@ class Neighbours:
     def _of(self, pod: PodView) -> Neighbour | None:
         everybody = _EVERYBODY in self._asked
         labels = dict(pod.labels) if everybody else {key: value for key, value in pod.labels.items() if key in self._asked}
-        if not (labels or everybody or pod.wishes is not NO_WISHES):
+        notes = self._notes.get(pod.uid)
+        if not (labels or everybody or notes is not None or pod.wishes is not NO_WISHES):
             return None
-        return Neighbour(pod.uid, pod.namespace, labels, pod.wishes)
+        return Neighbour(pod.uid, pod.namespace, labels, pod.wishes, dict(notes or {}), pod.started_at if notes else None)
 
     def _concern(self, key: str) -> None:
         self._untold.update((uid, None) for uid, pod in self._pods.items() if key == _EVERYBODY or key in pod.labels)

@@ -49,6 +49,8 @@ class PodView:
     preemptable: bool = True
     labels: Mapping[str, str] = field(default_factory=dict)
     wishes: Wishes = NO_WISHES
+    notes: Mapping[str, str] = field(default_factory=dict)  #: annotations that policies read
+    started_at: float | None = None  #: seconds since the epoch; read where there are notes
 
     @property
     def key(self) -> str:
@@ -117,7 +119,7 @@ class GroupView:
     preemptable: bool = True
     min_task_member: Mapping[str, int] = field(default_factory=dict)  #: by role
     topology: TopologyWish | None = None
-    topology_notes: Mapping[str, str] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)  #: annotations that policies read
     sub_gangs: tuple[SubGangPolicy, ...] = ()
     problem: str = ""  #: why it cannot be scheduled as written
     status: GroupStatus = GroupStatus()

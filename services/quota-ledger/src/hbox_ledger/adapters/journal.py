@@ -7,21 +7,19 @@ anew together with the books.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from hashlib import sha256
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, bindparam, delete, insert, update
+from sqlalchemy import Connection, Table, and_, bindparam, delete, insert, text, update
 
 from hbox_common.errors import Conflict
 from hbox_common.model import Claim, Epoch, Index, Queue, Resources, format_slices
 from hbox_common.store import Letter, Prepared
 
+from ..core.chain import GENESIS, Record, chained
 from ..core.holding import Holding
 from ..core.step import Bucket, CardKey, Step
 from . import tables as t
-
-GENESIS = b"\0" * 32
 
 _STATE = ("state", "reason", "generation", "intent", "intent_reason", "changed_at")
 
@@ -57,24 +55,20 @@ _CARD_MOVED = Prepared(_moved)
 _CARD_SIZED = Prepared(_moved.values(size_mib=bindparam("s_mib"), shares=bindparam("s_shares")))
 _ANSWERED = _rows_of(t.plan_answers, or_nothing=True)
 _AUDITED = _rows_of(t.audit)
+_METERED = Prepared(
+    update(t.ledger).where(t.ledger.c.metered_until == bindparam("since")).values(metered_until=bindparam("until"))
+)
+_ACCRUED = text(
+    "INSERT INTO usage (hour, queue, namespace, model, own, borrowed, idle) VALUES (:hour, :queue, :user, :model, :own, :borrowed, :idle) "
+    "ON CONFLICT (hour, queue, namespace, model) DO UPDATE SET "
+    "own = usage.own + excluded.own, borrowed = usage.borrowed + excluded.borrowed, idle = usage.idle + excluded.idle"
+)
 _GANG_DROPPED = Prepared(delete(t.gangs).where(t.gangs.c.job == bindparam("j")))
 _GANG_SET = _rows_of(t.gangs)
 
 
 class Repeated(Exception):
     """What was to be noted for the first time is in the database already: look there, and decide anew."""
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One line of the audit: what changed how, by whose word and why. `at`: seconds since the epoch."""
-
-    epoch: Epoch
-    at: float
-    actor: str
-    subject: str
-    change: str
-    cause: str
 
 
 @dataclass(slots=True)
@@ -115,12 +109,14 @@ class Journal:
         """Write `step`, which takes the books from its first index to `index`. Raises Conflict when another epoch has begun, Repeated."""
         head = Head(self.head.audit_seq, self.head.audit_hash, self.head.transfer_seq)
         fence(connection, epoch, step.first, index)
+        # First of all: of a plan that is repeated after its claims have ended, their rows are there too.
+        if _ANSWERED.run(connection, [_answer_row(s.scheduler, s.answer, step.now) for s in step.stored]) != len(step.stored):
+            raise Repeated
         self._claims(connection, step)
         self._cards(connection, step, head)
         self._accounts(connection, step, head, epoch, index)
         self._gangs(connection, step)
-        if _ANSWERED.run(connection, [_answer_row(s.scheduler, s.answer, step.now) for s in step.stored]) != len(step.stored):
-            raise Repeated
+        _accrue(connection, step)
         records = [
             Record(epoch, step.now, c.actor, c.claim.id, f"{c.before or 'none'}->{c.claim.state}", c.cause)
             for c in step.changes
@@ -200,6 +196,17 @@ class Journal:
         _GANG_SET.run(connection, rows)
 
 
+def _accrue(connection: Connection, step: Step) -> None:
+    if step.usage is None:
+        return
+    since, until = step.usage.since, step.usage.until
+    if _METERED.run(connection, [{"since": since, "until": until}]) != 1:
+        raise Conflict(f"usage was accrued beyond {since} by another quota-ledger", hint="only one may run on a database")
+    rows = [{**account._asdict(), **asdict(amounts)} for account, amounts in step.usage.amounts.items()]
+    if rows:
+        connection.execute(_ACCRUED, rows)
+
+
 def _chain(head: Head, record: Record) -> dict[str, Any]:
     head.audit_seq += 1
     head.audit_hash = chained(head.audit_hash, head.audit_seq, record)
@@ -207,13 +214,6 @@ def _chain(head: Head, record: Record) -> dict[str, Any]:
         "seq": head.audit_seq, "epoch": record.epoch, "at": record.at, "actor": record.actor, "subject": record.subject,
         "change": record.change, "cause": record.cause, "hash": head.audit_hash,
     }  # fmt: skip
-
-
-def chained(previous: bytes, seq: int, r: Record) -> bytes:
-    """The hash of an audit record: SHA-256 over the hash before it and all its fields."""
-    return sha256(
-        previous + "\0".join((str(seq), str(r.epoch), repr(r.at), r.actor, r.subject, r.change, r.cause)).encode()
-    ).digest()
 
 
 def fence(connection: Connection, epoch: Epoch, first: Index, index: Index) -> None:
@@ -246,13 +246,19 @@ def _claim_rows(holdings: Iterable[Holding]) -> list[dict[str, Any]]:
             text = written[id(amounts)] = json.dumps(amounts, sort_keys=True)
         return text
 
-    return [{**_identity(h.claim), "requests": requests(h.claim.requests), **_terms(h), **_state(h)} for h in holdings]
+    return [
+        {
+            **_identity(h.claim), "requests": requests(h.claim.requests), **_terms(h), **_state(h), "claimed_at": h.changed_at,
+            "cards": json.dumps(h.cards) if h.cards else "{}",
+        }
+        for h in holdings
+    ]  # fmt: skip
 
 
 def _rules(queue: Queue) -> dict[str, Any]:
     return {
         "deserved": queue.deserved, "guarantee": queue.guarantee, "reclaimable": queue.reclaimable, "parent": queue.parent,
-        "created_at": queue.created_at, **({"fault": queue.fault} if queue.fault else {}),
+        "budget_card_hours": queue.budget_card_hours, "created_at": queue.created_at, **({"fault": queue.fault} if queue.fault else {}),
     }  # fmt: skip
 
 

@@ -1,11 +1,12 @@
 """Reading the ledger from its database: at the start, after a failed commit, and what was answered before."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, literal, literal_column, select, update
 
 from hbox_common.events import PlanAnswer
 from hbox_common.model import (
@@ -22,14 +23,18 @@ from hbox_common.model import (
     QueueName,
     QueuePhase,
     RefusalReason,
+    Resources,
     parse_slices,
 )
 
 from ..core.books import Books
+from ..core.budget import month_of
+from ..core.chain import GENESIS
 from ..core.holding import Gang, Holding, Intent
 from ..core.step import CardKey
+from ..core.usage import Account, Amounts, Held
 from . import tables as t
-from .journal import GENESIS, Head, Journal
+from .journal import Head, Journal
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,7 @@ def begin_epoch(connection: Connection, *, now: float) -> Epoch:
         connection.execute(insert(t.ledger), [{"id": 1, "epoch": epoch, "idx": 0}])
     else:
         connection.execute(update(t.ledger).values(epoch=epoch, idx=0))
+    connection.execute(update(t.ledger).where(t.ledger.c.metered_until == 0).values(metered_until=int(now)))
     return epoch
 
 
@@ -78,6 +84,10 @@ def load(connection: Connection) -> Loaded:
         books.queues[queue.name] = queue
         if row.gone:
             gone[queue.name] = books.queues.pop(queue.name)
+    month = month_of(connection.execute(select(t.ledger.c.metered_until)).scalar_one())
+    u = t.usage.c
+    spent = select(u.queue, func.sum(u.own + u.borrowed).label("spent")).where(u.hour >= month).group_by(u.queue)
+    books.month, books.spent = month, {QueueName(r.queue): int(r.spent) for r in connection.execute(spent)}
     return Loaded(books, _journal(connection), gone)
 
 
@@ -145,11 +155,63 @@ def answers(connection: Connection, plans: Collection[PlanId]) -> dict[PlanId, P
     return found
 
 
+def unmetered(connection: Connection, until: int) -> tuple[int, list[Held]]:
+    """The second up to which usage was accrued, and what held cards between it and `until`."""
+    since: int = connection.execute(select(t.ledger.c.metered_until)).scalar_one()
+    if until <= since:
+        return since, []
+    c = t.claims.c
+    kind, some = (c.queue, c.namespace, c.cards), c.cards != "{}"
+    live = c.state != literal_column("'void'")  # as in the partial indexes, which a parameter would not be matched with
+    stay = select(*kind, func.count().label("claims")).where(live, some, c.claimed_at < since).group_by(*kind)
+    came = select(*kind, c.claimed_at, literal(until).label("end")).where(live, some, c.claimed_at >= since)
+    went = select(*kind, c.claimed_at, c.changed_at.label("end")).where(~live, some, c.changed_at >= since)
+    held = [
+        Held(
+            QueueName(r.queue), r.namespace, {model: cards * r.claims for model, cards in _cards(r.cards).items()}, since, until
+        )
+        for r in connection.execute(stay)
+    ]
+    for moving in (came, went):
+        held += [
+            Held(QueueName(r.queue), r.namespace, _cards(r.cards), int(r.claimed_at), int(r.end))
+            for r in connection.execute(moving)
+        ]
+    return since, held
+
+
+@lru_cache(maxsize=4096)
+def _cards(text: str) -> Resources:
+    amounts: Resources = json.loads(text)
+    return amounts
+
+
+def used(connection: Connection, by: Sequence[str], *, since: int, until: int) -> list[tuple[Account, Amounts]]:
+    """The accounts of hours that begin in [since, until), summed up over what `by` does not name ("queue", "user", "model", "hour")."""
+    u = t.usage.c
+    columns = {"queue": u.queue, "user": u.namespace, "model": u.model, "hour": u.hour}
+    keys = [columns[name] for name in by]
+    sums = [func.sum(amount).label(amount.name) for amount in (u.own, u.borrowed, u.idle)]
+    query = select(*keys, *sums).where(u.hour >= since, u.hour < until).group_by(*keys).order_by(*keys)
+    found = []
+    for row in connection.execute(query):
+        of = dict(zip(by, row, strict=False))
+        account = Account(QueueName(of.get("queue", "")), of.get("user", ""), of.get("model", ""), of.get("hour", 0))
+        own, borrowed, idle = (int(amount or 0) for amount in row[len(keys) :])
+        if own or borrowed or idle:
+            found.append((account, Amounts(own, borrowed, idle)))
+    return found
+
+
 def forget(connection: Connection, *, before: float) -> int:
-    """Drop answers, void claims and handled messages from before that time. The audit keeps their history. Returns how many rows."""
+    """Drop answers, void claims and handled messages from before that time. The audit keeps their history, and claims stay until they are accounted for.
+    Returns how many rows."""
     a = t.plan_answers
     count = t.inbox.forget(connection, before=before)
     count += connection.execute(delete(a).where(a.c.at < before)).rowcount
     c = t.claims
-    count += connection.execute(delete(c).where(c.c.state == ClaimState.VOID, c.c.changed_at < before)).rowcount
+    metered = (
+        connection.execute(select(t.ledger.c.metered_until)).scalar_one() + 1
+    )  # what ended within the second ended before it
+    count += connection.execute(delete(c).where(c.c.state == ClaimState.VOID, c.c.changed_at < min(before, metered))).rowcount
     return count

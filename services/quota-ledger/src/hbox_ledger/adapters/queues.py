@@ -6,6 +6,7 @@ from datetime import datetime
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube import Queue as QueueObject
 from hbox_common.model import Queue, QueueName, QueuePhase, Resources, capacity_units
+from hbox_common.model.annotations import BUDGET
 
 
 def queue_of(found: QueueObject) -> Queue:
@@ -25,6 +26,7 @@ def queue_of(found: QueueObject) -> Queue:
         guarantee=_amounts("guarantee", spec.guarantee.resource),
         reclaimable=spec.reclaimable,
         parent=spec.parent,
+        budget_card_hours=_budget(found.metadata.annotations.get(BUDGET)),
         created_at=_seconds(found.metadata.creation_timestamp),
     )
 
@@ -53,6 +55,14 @@ def _amounts(share: str, quantities: Mapping[str, str | float]) -> Resources:
         if amounts[name] < 0:
             raise InvalidRequest(f"{share} of {name}: {quantity} is negative")
     return amounts
+
+
+def _budget(text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal()) or len(text) > 12:
+        raise InvalidRequest(f"{BUDGET} is {text!r}, which is no number of card-hours", hint="write it like 1000")
+    return int(text)
 
 
 def _seconds(timestamp: str | None) -> float:

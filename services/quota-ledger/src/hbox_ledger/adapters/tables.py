@@ -44,6 +44,9 @@ ledger = Table(
     Column("id", Integer, primary_key=True),
     Column("epoch", BigInteger, nullable=False),
     Column("idx", BigInteger, nullable=False),
+    Column(
+        "metered_until", BigInteger, nullable=False, server_default="0"
+    ),  # the second up to which `usage` is accrued; 0 = never yet
     CheckConstraint("id = 1", name="ledger_one"),
 )
 
@@ -75,6 +78,8 @@ claims = Table(
     Column("min_member", Integer, nullable=False, server_default="1"),  # of its job, as the next two
     Column("preemptable", Boolean, nullable=False, server_default=true()),
     Column("created_at", Double, nullable=False, server_default="0"),
+    Column("claimed_at", Double, nullable=False, server_default="0"),  # it is live from here to `changed_at` of its end
+    Column("cards", Text, nullable=False, server_default="{}"),  # JSON: thousandths of cards by model
     CheckConstraint("state IN ('pending', 'posted', 'void')", name="claims_state"),
     Index("claims_pod", "pod_uid", unique=True, sqlite_where=text("state <> 'void'"), postgresql_where=text("state <> 'void'")),
     Index("claims_void", "changed_at", sqlite_where=text("state = 'void'"), postgresql_where=text("state = 'void'")),
@@ -138,6 +143,20 @@ transfers = Table(
     Column("credit", Text, nullable=False),
     Column("amount", BigInteger, nullable=False),
     CheckConstraint("amount > 0 AND debit <> credit", name="transfers_move_something"),
+)
+
+#: Thousandths of card-seconds by the hour that begins at `hour` (seconds since the epoch).
+usage = Table(
+    "usage",
+    metadata,
+    Column("hour", BigInteger, primary_key=True),
+    Column("queue", Text, primary_key=True),
+    Column("namespace", Text, primary_key=True),
+    Column("model", Text, primary_key=True),
+    Column("own", BigInteger, nullable=False),
+    Column("borrowed", BigInteger, nullable=False),
+    Column("idle", BigInteger, nullable=False),
+    CheckConstraint("own >= 0 AND borrowed >= 0 AND idle >= 0", name="usage_not_negative"),
 )
 
 plan_answers = Table(

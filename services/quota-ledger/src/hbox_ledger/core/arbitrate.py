@@ -1,7 +1,7 @@
 """Judging plans: all of a plan becomes claims, or none of it does.
 
 Checks, in this order, and the first that fails is the answer: epoch and freeze (transient: the plan may be asked again), form, pods without a
-claim, queue, gang, then every placement against its node with the same `validate_claim` that the proposer used, each beside the ones before
+claim, queue, budget, gang, then every placement against its node with the same `validate_claim` that the proposer used, each beside the ones before
 it. A committed plan is in the books when `arbitrate` returns; of a refused one nothing is left there.
 
 The gang rule does not trust the plan's `bound`: it counts the job's live claims. A plan of a gang that has not started may come in parts, as
@@ -29,6 +29,7 @@ from hbox_common.model import (
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import add
 
+from . import budget
 from .books import Books
 from .decisions import bind_of
 from .holding import Gang, Holding, Intent
@@ -92,7 +93,9 @@ def _answer(plan: Plan, verdict: Committed | Refused) -> PlanAnswer:
 
 def arbitrate(books: Books, step: Step, plan: Plan) -> Committed | Refused:
     """Enter the plan's claims into the books and its binds into `step`, or say why not."""
-    refusal = _malformed(plan) or _claimed(books, plan) or _queue(books, plan) or _gang(books, plan)
+    refusal = (
+        _malformed(plan) or _claimed(books, plan) or _queue(books, plan) or budget.refuse(books, plan) or _gang(books, plan)
+    )
     if refusal is None:
         refusal = take(books, step, plan) if plan.victims else _nodes(books, plan)
     if refusal is not None:

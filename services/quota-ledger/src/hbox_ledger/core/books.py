@@ -63,7 +63,9 @@ class Books:
     gangs: dict[JobId, Gang] = field(default_factory=dict)
     slots: dict[CardKey, set[int]] = field(default_factory=dict)
     gone: dict[PodUid, None] = field(default_factory=dict)  #: in order of going
-    leaving: set[ClaimId] = field(default_factory=set)  #: to be evicted for somebody's plan; not kept over a restart
+    leaving: set[ClaimId] = field(default_factory=set)  #: posted, and their pods' eviction was decided
+    month: int = 0  #: the first second of the month of `spent`
+    spent: dict[QueueName, int] = field(default_factory=dict)  #: in it, as accrued, in thousandths of card-seconds
     suspects: set[ClaimId] = field(default_factory=set)  #: posted, but absent from the last list of pods
 
     def __post_init__(self) -> None:
@@ -101,6 +103,7 @@ class Books:
         """PENDING -> POSTED: its pod is bound where the claim says."""
         assert holding.claim.state is ClaimState.PENDING
         holding.claim = replace(holding.claim, state=ClaimState.POSTED)
+        holding.reason = ""  # a revocation's, which came too late
         self.jobs[holding.claim.job].posted += 1
         self.intend(step, holding, Intent.NONE)
         self._move(step, holding.claim, Bucket.PENDING, Bucket.POSTED)
@@ -145,6 +148,8 @@ class Books:
         self.by_pod[claim.pod_uid] = claim.id
         if holding.intent is not Intent.NONE:
             self.open[claim.id] = holding
+        if claim.state is ClaimState.POSTED and holding.reason:
+            self.leaving.add(claim.id)
         job = self.jobs.setdefault(claim.job, JobBooks())
         job.live[claim.id] = None
         job.posted += claim.state is ClaimState.POSTED
@@ -211,6 +216,7 @@ class Books:
         assert fresh.by_pod == self.by_pod
         assert fresh.jobs == self.jobs
         assert fresh.open == self.open
+        assert fresh.leaving == self.leaving
         assert _solid(fresh.used) == _solid(self.used)
         self.queues.validate()
         assert {k: v for k, v in fresh.slots.items() if v} == {k: v for k, v in self.slots.items() if v}

@@ -63,11 +63,11 @@ def send(step: Step, holding: Holding) -> None:
 def take_back(books: Books, step: Step, holding: Holding, reason: str, *, beneficiary: PlanId = NOBODY) -> None:
     """Decide that this claim has to end: evict its pod if it is bound, else make sure that it will not be. `beneficiary`: the plan that needs its room."""
     intent = Intent.EVICT if holding.claim.state is ClaimState.POSTED else Intent.REVOKE
-    if holding.intent is intent:
-        return
+    if holding.intent is intent or holding.claim.id in books.leaving:
+        return  # decided already; an eviction that was accepted is on its way (S9)
     holding.generation, holding.reason, holding.sendings = holding.generation + 1, reason, 0
     holding.beneficiary = beneficiary
-    if beneficiary:
+    if intent is Intent.EVICT:
         books.leaving.add(holding.claim.id)
     books.intend(step, holding, intent)
     send(step, holding)

@@ -1,9 +1,9 @@
 """What the ledger keeps of a live claim, and of a gang that has not started whole yet."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hbox_common.model import Claim, JobId, PlanId
+from hbox_common.model import Claim, JobId, PlanId, Resources
 
 
 class Intent(StrEnum):
@@ -32,6 +32,7 @@ class Holding:
     slots: tuple[int, ...] = ()  #: one a slice; -1 for forced claims
     sent_at: float = 0.0  #: when the open decision was last sent
     sendings: int = 0
+    cards: Resources = field(default_factory=dict)  #: used, by model, in thousandths; kept in the database alone
 
 
 @dataclass(slots=True)

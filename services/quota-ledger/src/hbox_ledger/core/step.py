@@ -4,10 +4,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from hbox_common.events import Bind, Evict, PlanAnswer, QueueRefused
+from hbox_common.events import Bind, BudgetUsed, Evict, PlanAnswer, QueueRefused
 from hbox_common.model import Claim, ClaimId, ClaimState, Index, JobId, NodeName, PlanId, QueueName, SchedulerId
 
 from .holding import Gang, Holding
+from .usage import Accrued
 
 
 class Bucket(StrEnum):
@@ -80,12 +81,15 @@ class Step:
     refused: list[QueueRefused] = field(default_factory=list)
     binds: list[Bind] = field(default_factory=list)
     evictions: list[Evict] = field(default_factory=list)
+    budgets: list[BudgetUsed] = field(default_factory=list)
+    usage: Accrued | None = None
     announce: bool = False  #: tell of the epoch and index even where no claim changed
 
     @property
     def durable(self) -> bool:
         """Whether anything of it has to be on disk."""
-        return bool(self.changes or self.touched or self.gangs or self.stored or self.binds or self.evictions or self.announce)
+        done = self.changes or self.touched or self.gangs or self.stored or self.binds or self.evictions
+        return bool(done or self.usage is not None or self.announce)
 
     def move(self, queue: QueueName, resource: str, debit: Bucket, credit: Bucket, amount: int) -> None:
         if amount:

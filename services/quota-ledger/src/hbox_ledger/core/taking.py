@@ -17,7 +17,7 @@ from hbox_common.model.resources import PODS, add
 
 from .books import Books
 from .decisions import take_back
-from .holding import Holding, Intent
+from .holding import Holding
 from .step import Step
 
 
@@ -33,11 +33,8 @@ def take(books: Books, step: Step, plan: Plan) -> Refusal | None:
     if refusal is not None:
         return refusal
     for holding in victims:
-        if holding.intent is not Intent.EVICT:
-            said = "preempted" if holding.claim.queue == plan.queue else "reclaimed"
-            take_back(
-                books, step, holding, f"{said} for {plan.namespace}/{plan.name} of queue {plan.queue}", beneficiary=plan.id
-            )
+        said = "preempted" if holding.claim.queue == plan.queue else "reclaimed"
+        take_back(books, step, holding, f"{said} for {plan.namespace}/{plan.name} of queue {plan.queue}", beneficiary=plan.id)
     return None
 
 

@@ -109,7 +109,9 @@ class Feeds:
     async def _on_jobs(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             match delivery.event:
-                case JobsPending(jobs=jobs, neighbours=neighbours):
+                case JobsPending(jobs=jobs, neighbours=neighbours, priority_classes=classes):
+                    if classes is not None:
+                        self._scheduler.on_priority_classes(classes)
                     self._scheduler.on_neighbours(neighbours)
                     self._scheduler.on_jobs(jobs)
                 case JobsWithdrawn(jobs=jobs, revisions=revisions):
@@ -133,6 +135,9 @@ class Feeds:
                 self._ask_jobs.set()
                 await asyncio.sleep(ASK_AGAIN_S)
                 continue
+            for page in pages:
+                if page.priority_classes is not None:
+                    self._scheduler.on_priority_classes(page.priority_classes)
             self._scheduler.on_neighbours(neighbour for page in pages for neighbour in page.neighbours)
             self._scheduler.on_jobs_snapshot([job for page in pages for job in page.jobs], since=mark)
             metrics.SNAPSHOTS.labels("jobs").inc()

@@ -138,4 +138,4 @@ class Lineup:
 
 def _wish(job: Job) -> tuple[object, ...]:
     """What it wants of the places of its pods together."""
-    return (job.topology, job.topology_notes, job.sub_gangs, job.min_task_member)
+    return (job.topology, job.notes, job.sub_gangs, job.min_task_member)

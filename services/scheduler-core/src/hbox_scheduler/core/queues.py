@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hbox_common.model import Queue, QueueName, QueueTree, Resources
+from hbox_common.model.devices import GPU
 
 from .explain.labels import Label
 from .state import Bookings
@@ -43,6 +44,10 @@ class Queues:
         """How many times `each` fits under the capability of the queue and of all above it."""
         if refusal := self._tree.refusal(name):
             return Allowance(0, f"{Label(refusal.reason)}: {refusal.message}")
+        if each.get(GPU, 0) > 0:
+            for above in self._tree.path(name):
+                if (queue := self._tree.get(above)) is not None and queue.stopped:
+                    return Allowance(0, f"{Label.QUEUE_BUDGET}: {queue.stopped}")
         room = self._tree.room(name, each)
         return Allowance(room.times, f"{Label.QUEUE_CAPABILITY}: {room.message}" if room.message else "")
 

@@ -35,7 +35,9 @@ class Room:
         parking: Parking,
         flights: InFlight,
         limits: Limits,
+        timed: bool,
     ) -> None:
+        """`timed`: what a look finds may change with time alone, by plugins of the policy."""
         self.promises = Promises()
         self._takings = takings
         self._planner = planner
@@ -45,9 +47,10 @@ class Room:
         self._parking = parking
         self._flights = flights
         self._limits = limits
+        self._timed = timed
         self._wanting: dict[JobId, None] = {}
         self._pace = Pace(limits.look_every_s, limits.look_rarely_s)
-        self._looked: tuple[Index, int] | None = None
+        self._looked: tuple[Index, int] = (Index(0), 0)
 
     def want(self, entry: Entry) -> None:
         """A job that waits: others may have to make room for it."""
@@ -60,7 +63,11 @@ class Room:
             if lot and self._takings.may(lot[0], self._queues.all()):
                 self._wanting.update((entry.job.id, None) for entry in lot)
         if news:
-            self._looked = None
+            self.shake()
+
+    def shake(self) -> None:
+        """What looks find may be another from now on."""
+        self._looked = (Index(-1), -1)
 
     def forget(self, job: JobId) -> None:
         if (promise := self.promises.drop(job)) is not None:
@@ -102,7 +109,7 @@ class Room:
                 entries.append(entry)
         entries.sort(key=lambda entry: entry.order)
         queues = self._queues.all()
-        takings = self._takings.look(entries[: self._limits.look_at], queues, self.promises, now=now) if entries else []
+        takings = self._takings.look(entries[: self._limits.look_at], queues, self.promises) if entries else []
         plans = [self._promise(taking, now) for taking in takings]
         self._looked = (index, len(self._wanting))
         self._pace.went(now, fruitful=bool(takings))
@@ -132,7 +139,7 @@ class Room:
 
     def _news(self, index: Index) -> bool:
         """Whether anything changed since the last look that could change what it found."""
-        return self._looked != (index, len(self._wanting))
+        return self._timed or self._looked != (index, len(self._wanting))
 
     def _promise(self, taking: Taking, now: float) -> Plan:
         entry = taking.entry

@@ -6,7 +6,7 @@ twice or out of order: revisions, plan ids and the books' index decide what coun
 whose places depend on each other, `together`'s; the rest is placed by the `planner`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -42,8 +42,9 @@ from .policy.default import default_conf
 from .proposals import InFlight, Verdicts
 from .queues import Queues
 from .room import Room
+from .session.outside import Ask, nobody
 from .state import Booking, Bookings, Columns
-from .taking import Takings
+from .taking import PLACE, Takings
 from .task import Tasks
 from .together import Together
 from .view import Views
@@ -52,8 +53,18 @@ from .view import Views
 class Scheduler:
     """One scheduler's view and its decisions. Single-threaded; time comes in as `now`, in seconds, monotone."""
 
-    def __init__(self, *, id: SchedulerId, policy: Policy, limits: Limits | None = None, conf: Conf | None = None) -> None:
-        """`conf`: the policy of sessions, whose reclaim and preempt actions make room; None = HBox's own without them."""
+    def __init__(
+        self,
+        *,
+        id: SchedulerId,
+        policy: Policy,
+        limits: Limits | None = None,
+        conf: Conf | None = None,
+        by_conf: bool = False,
+        ask: Ask = nobody,
+    ) -> None:
+        """`conf`: the policy of sessions, whose reclaim and preempt actions make room; None = HBox's own without them. `by_conf`: every job is placed in a
+        session, not only those whose places depend on others. `ask`: how the policy's plugins ask others."""
         self.id = id
         self.limits = limits or Limits()
         self.policy = policy
@@ -86,7 +97,9 @@ class Scheduler:
             bookings=self.bookings,
             tasks=self.tasks,
             neighbours=neighbours,
-            conf=conf or replace(default_conf(), actions=()),
+            conf=conf or replace(default_conf(), actions=PLACE),
+            by_conf=by_conf,
+            ask=ask,
         )
         self._room = Room(
             takings=self._takings,
@@ -97,6 +110,7 @@ class Scheduler:
             parking=self._parking,
             flights=self._flights,
             limits=self.limits,
+            timed=by_conf,
         )
         self._together = Together(
             takings=self._takings,
@@ -106,6 +120,7 @@ class Scheduler:
             queues=self.queues,
             lineup=self._lineup,
             limits=self.limits,
+            everybody=by_conf,
         )
 
     # What it is told.
@@ -139,6 +154,20 @@ class Scheduler:
         """The domains of the fabric, all of them."""
         self._takings.hypernodes = list(hypernodes)
         self._together.shake()
+
+    def on_priority_classes(self, values: Mapping[str, int]) -> None:
+        """What each PriorityClass stands for, all of them."""
+        self._takings.priority_classes = values
+
+    def follow(self, conf: Conf) -> None:
+        """The policy for sessions from the next cycle on; jobs that wait are looked at again by it."""
+        self._takings.follow(conf)
+        self.on_answers_of_others()
+
+    def on_answers_of_others(self) -> None:
+        """Whom the policy's plugins ask may say something else now: jobs that wait are looked at again."""
+        self._together.shake()
+        self._room.shake()
 
     def mark(self) -> int:
         """To be taken before asking for a snapshot of the jobs, and handed in with it."""
@@ -260,9 +289,10 @@ class Scheduler:
 
     # What it decides.
 
-    def cycle(self, now: float) -> Proposals:
-        """Plan for the jobs whose turn it is. Nothing is planned while the books are frozen."""
+    def cycle(self, now: float, wall: float = 0.0) -> Proposals:
+        """Plan for the jobs whose turn it is. Nothing is planned while the books are frozen. `wall`: seconds since the epoch, for plugins of the policy."""
         out = Proposals()
+        self._takings.wall = wall
         self._lineup.due(self.index, now)
         changed = self._queues_changed
         freed = self.queues.freed(changed | self.bookings.queues_freed)
@@ -296,7 +326,7 @@ class Scheduler:
                 out.more = placed >= self.limits.placements
                 return
             if self._together.concerns(entry):
-                attempt = self._together.place(entry, self._room.promises, now)
+                attempt = self._together.place(entry, self._room.promises)
             else:
                 attempt = self._planner.attempt(self._lineup.run(entry, self.limits.placements - placed))
             for plan in attempt.plans:

@@ -34,10 +34,14 @@ from .plugins.capacity import RECLAIM_AT_PARTING
 from .policy.conf import Conf, PluginConf
 from .policy.registry import plugins_of
 from .session import Cluster, Gang, GroupPhase, Member, Placing, QueueInfo, Session, Status
+from .session.outside import Ask, nobody
 from .state import Booking, Bookings, Columns
 from .task import Task, Tasks
 
-#: Actions of a policy that make room; the rest is the planner's own business.
+#: Actions of a policy that give free places.
+PLACE = ("allocate", "backfill")
+
+#: Those that make room.
 MAKE_ROOM = ("reclaim", "preempt", "gangreclaim", "gangpreempt")
 
 
@@ -73,15 +77,32 @@ class Takings:
     """Looks for takings; keeps nothing between two looks. `neighbours`: what is known of pods that have to do with others."""
 
     def __init__(
-        self, *, columns: Columns, bookings: Bookings, tasks: Tasks, neighbours: Mapping[PodUid, Neighbour], conf: Conf
+        self,
+        *,
+        columns: Columns,
+        bookings: Bookings,
+        tasks: Tasks,
+        neighbours: Mapping[PodUid, Neighbour],
+        conf: Conf,
+        by_conf: bool = False,
+        ask: Ask = nobody,
     ) -> None:
+        """`by_conf`: gangs are seen whole, those with places too."""
         self.hypernodes: list[HyperNode] = []  #: the fabric
+        self.priority_classes: Mapping[str, int] = {}  #: values by name
+        self.wall = 0.0  #: what time it is, in seconds since the epoch
         self._neighbours = neighbours
-        conf = _like_the_ledger(conf)
-        self._placing = replace(conf, actions=("allocate", "backfill"))
         self._columns = columns
         self._bookings = bookings
         self._tasks = tasks
+        self._ask = ask
+        self._by_conf = by_conf
+        self.follow(conf)
+
+    def follow(self, conf: Conf) -> None:
+        """The policy from the next look on."""
+        conf = _like_the_ledger(conf)
+        self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in MAKE_ROOM))
 
     @property
@@ -102,9 +123,9 @@ class Takings:
         lowest = self._bookings.lowest_priority(entry.job.queue)
         return lowest is not None and lowest < entry.job.priority
 
-    def look(self, entries: Sequence[Entry], queues: QueueTree, leaving: Container[PodUid], *, now: float) -> list[Taking]:
+    def look(self, entries: Sequence[Entry], queues: QueueTree, leaving: Container[PodUid]) -> list[Taking]:
         """What the policy would take for these jobs, in its order. `leaving`: pods that go already. Columns and bookings are as before afterwards."""
-        session, claimants, held = self._session(self._conf, entries, queues, leaving, now=now)
+        session, claimants, held = self._session(self._conf, entries, queues, leaving)
         try:
             for action in self._conf.actions:
                 run_action(action, session)
@@ -112,11 +133,9 @@ class Takings:
         finally:
             self._undo(session)
 
-    def place(
-        self, entries: Sequence[Entry], queues: QueueTree, leaving: Container[PodUid], *, now: float
-    ) -> list[Taking | Unplaced]:
+    def place(self, entries: Sequence[Entry], queues: QueueTree, leaving: Container[PodUid]) -> list[Taking | Unplaced]:
         """Places that are free, for jobs whose pods have to do with others: for each job what it gets, or why it gets nothing."""
-        session, claimants, _ = self._session(self._placing, entries, queues, leaving, now=now)
+        session, claimants, _ = self._session(self._placing, entries, queues, leaving)
         try:
             for action in self._placing.actions:
                 run_action(action, session)
@@ -130,8 +149,6 @@ class Takings:
         entries: Sequence[Entry],
         queues: QueueTree,
         leaving: Container[PodUid],
-        *,
-        now: float,
     ) -> tuple[Session, dict[Gang, Entry], dict[PodUid, Booking]]:
         holders = self._holders(leaving)
         held = {member.uid: booking for member, booking in holders}
@@ -139,14 +156,19 @@ class Takings:
         claimants: dict[Gang, Entry] = {}
         for entry in entries:
             gang = self._claimant(entry)
-            if entry.job.together and (before := standing.pop(entry.job.id, None)) is not None:
+            if (self._by_conf or entry.job.together) and (before := standing.pop(entry.job.id, None)) is not None:
                 _join(gang, before, entry)
             claimants[gang] = entry
         gangs = [*standing.values(), *claimants]
         named = sorted({gang.queue for gang in gangs} - queues.keys())
         known = [_queue_info(queue, queues) for queue in (*queues.values(), *map(Queue, named))]
         session = Session(
-            columns=self._columns, cluster=Cluster(gangs, known, self.hypernodes), conf=conf, tiers=plugins_of(conf), now=now
+            columns=self._columns,
+            cluster=Cluster(gangs, known, self.hypernodes, priority_classes=self.priority_classes),
+            conf=conf,
+            tiers=plugins_of(conf),
+            now=self.wall,
+            ask=self._ask,
         )
         return session, claimants, held
 
@@ -194,6 +216,8 @@ class Takings:
                 slices=booking.slices,
                 preemptable=claim is not None and claim.preemptable,
                 labels=neighbour.labels if neighbour is not None else {},
+                annotations=neighbour.notes if neighbour is not None else {},
+                started_at=neighbour.started_at if neighbour is not None else None,
                 wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
             )
             gang.members.append(member)
@@ -218,7 +242,7 @@ class Takings:
             min_task_member=job.min_task_member,
             topology=job.topology,
             sub_gang_policies=job.sub_gangs,
-            annotations=job.topology_notes,
+            annotations=job.notes,
         )
         size = len(self._columns.allocatable)
         specs = _specs(job)
@@ -241,6 +265,7 @@ class Takings:
                         **(neighbour.labels if neighbour is not None else {}),
                         **(spec.labels if spec is not None else {}),
                     },
+                    annotations=spec.notes if spec is not None else {},
                     wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
                 )
                 gang.members.append(member)
@@ -300,7 +325,7 @@ def _placed(session: Session, gang: Gang, entry: Entry) -> Taking | Unplaced:
 
 def _specs(job: Job) -> dict[PodUid, TaskSpec]:
     """By pod, where it matters which of the job's pods is which."""
-    if not (job.sub_gangs or job.min_task_member):
+    if not (job.sub_gangs or job.min_task_member or any(spec.notes for spec in job.tasks)):
         return {}
     return {pod.uid: spec for spec in (*job.tasks, *job.standing) for pod in spec.pods}
 

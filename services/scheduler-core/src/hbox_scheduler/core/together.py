@@ -1,11 +1,12 @@
-"""Jobs whose pods have to do with others, or with each other's places: they are placed in a session, as `hbox simulate cycle` places them.
+"""Jobs that are placed in a session, as `hbox simulate cycle` places them: those whose pods have to do with others, or with each other's places, and all
+where the user brought a policy.
 
-The planner's way, equal pods on the columns at once, cannot see affinities between pods, spreading, or the fabric. A session can, and costs a look at
+The planner's way, equal pods on the columns at once, cannot see affinities between pods, spreading, the fabric, or plugins. A session can, and costs a look at
 all claims: jobs that come together share one, and those that found no place are looked at again when anybody came or went, at a pace that slows while that
 is in vain.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from hbox_common.model import Index, JobId, Neighbour, PodUid
 
@@ -24,7 +25,7 @@ NEIGHBOURS_KEPT = 100_000
 
 
 class Together:
-    """`neighbours`: what is known of pods that have to do with others."""
+    """`neighbours`: what is known of pods that have to do with others. `everybody`: all jobs are placed here."""
 
     def __init__(
         self,
@@ -36,6 +37,7 @@ class Together:
         queues: Queues,
         lineup: Lineup,
         limits: Limits,
+        everybody: bool,
     ) -> None:
         self._takings = takings
         self._neighbours = neighbours
@@ -44,6 +46,7 @@ class Together:
         self._queues = queues
         self._lineup = lineup
         self._limits = limits
+        self._everybody = everybody
         self._waiting: dict[JobId, None] = {}
         self._pace = Pace(limits.look_every_s, limits.look_rarely_s)
         self._met: tuple[Index, int] = (Index(0), 0)
@@ -63,36 +66,37 @@ class Together:
 
     def concerns(self, entry: Entry) -> bool:
         """Whether its pods want something of others or of each other, or others may want something of them."""
-        if entry.problem():
+        if entry.problem() or not entry.pending:
             return False
-        if entry.job.together:
+        if self._everybody or entry.job.together:
             return True
-        return bool(self._neighbours) and any(pod.uid in self._neighbours for _, pods in entry.pending for pod in pods)
+        return bool(self._neighbours) and any(
+            (neighbour := self._neighbours.get(pod.uid)) is not None and neighbour.social
+            for _, pods in entry.pending
+            for pod in pods
+        )
 
     def forget(self, job: JobId) -> None:
         self._waiting.pop(job, None)
 
     def next_at(self, index: Index) -> list[float]:
         """When `wake` has something next."""
-        return [self._pace.next_at] if self._waiting and self._met != (index, self._introduced) else []
+        return [self._pace.next_at] if self._waiting and self._news(index) else []
 
     def wake(self, index: Index, now: float) -> None:
-        """Jobs that found no place are looked at again when anybody came or went."""
-        seen = (index, self._introduced)
-        if not self._waiting or self._met == seen or not self._pace.due(now):
+        """Jobs that found no place are looked at again when anybody came or went; by a user's policy also when time has passed."""
+        if not self._waiting or not self._news(index) or not self._pace.due(now):
             return
-        self._met = seen
+        self._met = (index, self._introduced)
         self._pace.went(now, fruitful=False)
-        for job in list(self._waiting):
-            entry = self._lineup.entries.get(job)
-            del self._waiting[job]
-            if entry is not None and entry.state is JobState.PARKED:
-                self._lineup.wake(entry)
+        self._wake_all()
 
-    def place(self, first: Entry, promises: Promises, now: float) -> Attempt:
-        """The job, and those of its kind right after it, in one session."""
+    def place(self, first: Entry, promises: Promises) -> Attempt:
+        """The job, and those of its kind right after it, in one session. By a user's policy with all that wait: they count for its plugins."""
         attempt = Attempt()
-        for found in self._takings.place([first, *self._company()], self._queues.all(), promises, now=now):
+        if self._everybody:
+            self._wake_all()
+        for found in self._takings.place([first, *self._company()], self._queues.all(), promises):
             if isinstance(found, Unplaced):
                 attempt.failed.append((found.entry, verdict_of(found.entry, found.reasons, found.message)))
                 self._waiting[found.entry.job.id] = None
@@ -103,15 +107,30 @@ class Together:
             self._pace.encourage()
         return attempt
 
-    def _company(self) -> Iterator[Entry]:
-        for _ in range(self._limits.look_at - 1):
-            entry = self._lineup.next()
-            if entry is None:
-                return
-            if not self.concerns(entry):
-                self._lineup.give_back(entry)
-                return
-            yield entry
+    def _wake_all(self) -> None:
+        for job in self._waiting:
+            entry = self._lineup.entries.get(job)
+            if entry is not None and entry.state is JobState.PARKED:
+                self._lineup.wake(entry)
+        self._waiting.clear()
+
+    def _news(self, index: Index) -> bool:
+        return self._everybody or self._met != (index, self._introduced)
+
+    def _company(self) -> list[Entry]:
+        """Those right after it that are placed here too. Who has nothing to place stands in nobody's way."""
+        company: list[Entry] = []
+        aside: list[Entry] = []
+        while len(company) < self._limits.look_at - 1 and (entry := self._lineup.next()) is not None:
+            if self.concerns(entry):
+                company.append(entry)
+                continue
+            aside.append(entry)
+            if entry.pending and not entry.problem():
+                break
+        for entry in aside:
+            self._lineup.give_back(entry)
+        return company
 
     def _forget_gone(self) -> None:
         """Those that neither have a place nor wait for one."""

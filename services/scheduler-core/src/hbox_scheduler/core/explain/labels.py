@@ -23,6 +23,10 @@ class Label(StrEnum):
     NODE_GROUP_LIMIT = "NodeGroupLimitExceeded"
     REVOCABLE_ZONE = "RevocableZone"  #: lent by the hour: closed now, or not for pods that may not be taken away
     RESERVED = "ReservedForLargeJob"  #: a gang that waits for long starts there
+    CPU_LOAD = "NodeCpuLoadHigh"  #: really in use, above the threshold of the plugin `usage`
+    MEMORY_LOAD = "NodeMemoryLoadHigh"
+    EXTENDER_REFUSED = "ExtenderRefused"  #: a web service of the user's says no; what it says stands behind a colon
+    EXTENDER_SILENT = "ExtenderWithoutAnswer"
     PROPORTION_KEPT = "ResourcesKeptForIdleCards"  #: cpu or memory that idle cards of the node will need
     DEVICE_INSUFFICIENT = "NodeInsufficientDevice"  #: fewer cards on the node than asked for
     CARD_NOT_HEALTH = "CardNotHealth"
@@ -38,6 +42,7 @@ class Label(StrEnum):
     QUEUE_CLOSED = "QueueClosed"
     QUEUE_NOT_LEAF = "QueueNotLeaf"
     QUEUE_INVALID = "QueueInvalid"
+    QUEUE_BUDGET = "QueueBudgetSpent"
     QUEUE_CAPABILITY = "QueueCapabilityExceeded"
     GANG_INCOMPLETE = "GangIncomplete"  #: fewer pods exist than the gang needs
 

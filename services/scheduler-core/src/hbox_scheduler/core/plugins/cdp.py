@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hbox_common.model.annotations import COOLDOWN
+
 from ..session.nouns import Gang, Member
 from .arguments import Arguments
 from .sla import duration_s
@@ -10,9 +12,6 @@ from .sla import duration_s
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
     from ..session.session import Session
-
-#: Annotation or label of a pod: how long it is protected, as a duration such as 600s. What is none protects nobody.
-COOLDOWN = "volcano.sh/cooldown-time"
 
 
 class Cdp:

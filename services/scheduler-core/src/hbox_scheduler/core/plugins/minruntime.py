@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from hbox_common.model.annotations import CHECKPOINT_EVERY, CHECKPOINTED_AT, MIN_RUN_TIME
+
 from ..session.nouns import Gang, Member
 from .arguments import Arguments
 from .sla import duration_s
@@ -15,12 +17,6 @@ from .sla import duration_s
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
     from ..session.session import Session
-
-CHECKPOINTED_AT = "hbox.io/checkpointed-at"
-CHECKPOINT_EVERY = "hbox.io/checkpoint-every"
-
-#: On a pod or its PodGroup, in place of the policy's figure.
-MIN_RUN_TIME = "hbox.io/min-run-time"
 
 
 class MinRunTime:

@@ -3,14 +3,13 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hbox_common.model.annotations import TASK_PRIORITY
+
 from ..session.nouns import Gang, Member, Status
 
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
     from ..session.session import Session
-
-#: Sets a member's priority among its gang, in place of the pod's.
-TASK_PRIORITY = "volcano.sh/task-priority"
 
 
 class PriorityPlugin:

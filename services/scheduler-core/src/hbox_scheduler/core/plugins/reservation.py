@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hbox_common.model.annotations import RUN_SECONDS
+from hbox_common.model.annotations import RUN_SECONDS, WALLTIME
 
 from ..arrays import Bools, Floats, Ints
 from ..explain.labels import Label
@@ -28,8 +28,6 @@ from .sla import duration_s
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
     from ..session.session import Session
-
-WALLTIME = "hbox.io/walltime"
 
 _NEVER = float("inf")
 

@@ -4,6 +4,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model.annotations import WAITING_TIME
 
 from ..session.hooks import Vote
 from ..session.nouns import Gang
@@ -12,8 +13,6 @@ from .arguments import Arguments
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
     from ..session.session import Session
-
-WAITING_TIME = "sla-waiting-time"
 
 _UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hbox_common.model.annotations import TASK_AFFINITY, TASK_ANTI_AFFINITY, TASK_ORDER
+
 from ..arrays import Floats, Ints
 from ..devices.nvidia import CardRoom
 from ..session.nouns import Gang, Member, Status
@@ -21,10 +23,6 @@ from .resources import ResourceRoom
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
     from ..session.session import Session
-
-AFFINITY = "volcano.sh/task-topology-affinity"
-ANTI_AFFINITY = "volcano.sh/task-topology-anti-affinity"
-ORDER = "volcano.sh/task-topology-task-order"
 
 _SELF_ANTI, _INTER_AFF, _SELF_AFF, _INTER_ANTI = 4, 3, 2, 1
 
@@ -114,12 +112,12 @@ def _groups(text: str) -> list[list[str]]:
 
 def _rules_of(gang: Gang) -> _Rules | None:
     notes = gang.annotations
-    if AFFINITY not in notes and ANTI_AFFINITY not in notes:
+    if TASK_AFFINITY not in notes and TASK_ANTI_AFFINITY not in notes:
         return None
     pull: dict[tuple[str, str], int] = {}
     for groups, own, between in (
-        (_groups(notes.get(AFFINITY, "")), _SELF_AFF, _INTER_AFF),
-        (_groups(notes.get(ANTI_AFFINITY, "")), -_SELF_ANTI, -_INTER_ANTI),
+        (_groups(notes.get(TASK_AFFINITY, "")), _SELF_AFF, _INTER_AFF),
+        (_groups(notes.get(TASK_ANTI_AFFINITY, "")), -_SELF_ANTI, -_INTER_ANTI),
     ):
         for roles in groups:
             if len(roles) == 1:
@@ -128,7 +126,7 @@ def _rules_of(gang: Gang) -> _Rules | None:
                 for other in roles:
                     if one != other:
                         pull[one, other] = pull.get((one, other), 0) + between
-    return _Rules(pull, tuple(role for group in _groups(notes.get(ORDER, "")) for role in group))
+    return _Rules(pull, tuple(role for group in _groups(notes.get(TASK_ORDER, "")) for role in group))
 
 
 def _form(gang: Gang, rules: _Rules) -> list[_Bucket]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model.annotations import JDB_MAX_UNAVAILABLE, JDB_MIN_AVAILABLE, PREEMPTABLE, REVOCABLE_ZONE
 
 from ..arrays import Bools, Floats
 from ..explain.labels import Label
@@ -24,13 +25,6 @@ from .sla import duration_s
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
     from ..session.session import Session
-
-#: Label of a node: its zone. Annotation of a pod or its gang: `*` = may run in revocable zones.
-ZONE = "volcano.sh/revocable-zone"
-
-PREEMPTABLE = "volcano.sh/preemptable"
-MIN_AVAILABLE = "volcano.sh/jdb-min-available"
-MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 
 _PERIOD = "tdm.evict.period"
 _WINDOW = "tdm.revocable-zone."
@@ -56,7 +50,7 @@ class Tdm:
         now = datetime.fromtimestamp(session.now, UTC)
         minute = 60 * now.hour + now.minute
         self._open = {zone for zone, (start, end) in self._windows.items() if _inside(minute, start, end)}
-        column = session.columns.descriptions.column(ZONE)
+        column = session.columns.descriptions.column(REVOCABLE_ZONE)
         by_code = [str(value or "") for value in column.values]
         self._zones = [by_code[code] for code in column.codes[: session.columns.size].tolist()]
         self._revocable: Bools = np.array([bool(zone) for zone in self._zones], dtype=np.bool_)
@@ -92,11 +86,11 @@ def _within_budgets(members: Sequence[Member]) -> list[Member]:
 def budget(gang: Gang) -> int:
     """How many running members of a gang may be taken now."""
     running, size = gang.count(Status.RUNNING), len(gang.members)
-    if text := gang.annotations.get(MAX_UNAVAILABLE, ""):
+    if text := gang.annotations.get(JDB_MAX_UNAVAILABLE, ""):
         away = size - gang.count(Status.SUCCEEDED, Status.FAILED) - running
-        return max(0, _part(gang, MAX_UNAVAILABLE, text, size) - away)
-    if text := gang.annotations.get(MIN_AVAILABLE, ""):
-        return max(0, running - _part(gang, MIN_AVAILABLE, text, size))
+        return max(0, _part(gang, JDB_MAX_UNAVAILABLE, text, size) - away)
+    if text := gang.annotations.get(JDB_MIN_AVAILABLE, ""):
+        return max(0, running - _part(gang, JDB_MIN_AVAILABLE, text, size))
     return _WITHOUT_BUDGET
 
 
@@ -109,7 +103,7 @@ def _part(gang: Gang, key: str, text: str, size: int) -> int:
 
 
 def _may_be_lent_to(member: Member) -> bool:
-    zone = member.annotations.get(ZONE, member.gang.annotations.get(ZONE))
+    zone = member.annotations.get(REVOCABLE_ZONE, member.gang.annotations.get(REVOCABLE_ZONE))
     if zone is not None:
         return zone == "*"
     return member.annotations.get(PREEMPTABLE, member.gang.annotations.get(PREEMPTABLE)) == "true"

@@ -43,6 +43,7 @@ class PluginConf:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     off: frozenset[str] = frozenset()
     hierarchy: bool = False
+    line: int = field(default=0, compare=False)  #: where it stands in the file; 0 = in none
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +142,7 @@ def _plugin(value: yaml.Node, known: Sequence[str]) -> PluginConf:
             hierarchy = on
         elif not on:
             off.update(FLAGS.get(flag, ()))
-    return PluginConf(name, arguments, frozenset(off), hierarchy)
+    return PluginConf(name, arguments, frozenset(off), hierarchy, value.start_mark.line + 1)
 
 
 def _configurations(value: yaml.Node) -> dict[str, Mapping[str, Any]]:

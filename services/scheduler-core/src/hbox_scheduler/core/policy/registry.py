@@ -3,11 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from hbox_common.errors import InvalidRequest
+
 from ..plugins.capacity import Capacity
 from ..plugins.cdp import Cdp
 from ..plugins.conformance import Conformance
 from ..plugins.deviceshare import DeviceShare
 from ..plugins.drf import Drf
+from ..plugins.extender import Extender
 from ..plugins.gang import GangPlugin
 from ..plugins.levels import Levels
 from ..plugins.minruntime import MinRunTime
@@ -25,6 +28,7 @@ from ..plugins.resourcestrategyfit import ResourceStrategyFit
 from ..plugins.sla import Sla
 from ..plugins.tasktopology import TaskTopology
 from ..plugins.tdm import Tdm
+from ..plugins.usage import Usage
 from ..plugins.weightedbinpack import WeightedBinpack
 from ..session.hooks import Plugin
 from .conf import Conf, PluginConf
@@ -54,10 +58,19 @@ PLUGINS: Mapping[str, Factory] = {
     "resource-strategy-fit": ResourceStrategyFit,
     "nodegroup": NodeGroup,
     "task-topology": TaskTopology,
+    "usage": Usage,
+    "extender": Extender,
     "network-topology-aware": NetworkTopology,
 }
 
 
 def plugins_of(conf: Conf) -> list[list[Plugin]]:
     """New plugins for a session, tier by tier. Raises InvalidRequest for arguments that are wrong."""
-    return [[PLUGINS[plugin.name](plugin) for plugin in tier] for tier in conf.tiers]
+    return [[_plugin_of(plugin) for plugin in tier] for tier in conf.tiers]
+
+
+def _plugin_of(conf: PluginConf) -> Plugin:
+    try:
+        return PLUGINS[conf.name](conf)
+    except InvalidRequest as e:
+        raise InvalidRequest(f"line {conf.line}: {e.message}" if conf.line else e.message, hint=e.hint) from e

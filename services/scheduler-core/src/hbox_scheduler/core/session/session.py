@@ -26,6 +26,7 @@ from ..topology.tree import Tree, tree_of
 from .asking import Asking
 from .hooks import Key, Plugin, Vote
 from .nouns import Cluster, Gang, GroupPhase, Member, QueueInfo, Status, SubGang
+from .outside import Ask, nobody
 from .population import Population
 from .statement import Kind, Operation, Statement
 
@@ -52,6 +53,12 @@ class Outcome:
     evictions: list[Eviction] = field(default_factory=list)
     nominations: list[Member] = field(default_factory=list)
     verdicts: dict[str, str] = field(default_factory=dict)  #: gang id -> why it waits, where it is not about nodes
+    warnings: list[str] = field(default_factory=list)  #: what was passed over
+
+    def warn(self, what: str) -> None:
+        """Once for the same thing."""
+        if what not in self.warnings:
+            self.warnings.append(what)
 
     def take(self, operations: Iterable[Operation]) -> None:
         for done in operations:
@@ -68,13 +75,24 @@ class Session:
     """Opened on a cluster for a number of actions. Single-threaded; what it changes are the columns, the members, and its outcome."""
 
     def __init__(
-        self, *, columns: Columns, cluster: Cluster, conf: "Conf", tiers: Sequence[Sequence[Plugin]], now: float = 0.0
+        self,
+        *,
+        columns: Columns,
+        cluster: Cluster,
+        conf: "Conf",
+        tiers: Sequence[Sequence[Plugin]],
+        now: float = 0.0,
+        ask: Ask = nobody,
     ) -> None:
-        """`tiers`: the plugins of `conf`, in its order (`policy.registry.plugins_of`). Raises InvalidRequest where they contradict each other."""
+        """`tiers`: the plugins of `conf`, in its order (`policy.registry.plugins_of`); `ask`: how they ask others.
+
+        Raises InvalidRequest where they contradict each other.
+        """
         self.columns = columns
         self.cluster = cluster
         self.conf = conf
         self.now = now
+        self.ask = ask
         self.outcome = Outcome()
         self.queues: dict[QueueName, QueueInfo] = {queue.name: queue for queue in cluster.queues}
         _intern(columns, cluster)

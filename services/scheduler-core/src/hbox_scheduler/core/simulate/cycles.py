@@ -15,6 +15,7 @@ from ..explain.reasons import tally
 from ..policy.conf import Conf
 from ..policy.registry import plugins_of
 from ..session import Cluster, GroupPhase, Member, Placing, Session, Status
+from ..session.outside import Ask, nobody
 from ..state import Columns
 
 
@@ -55,6 +56,7 @@ class Report:
     )  #: member id -> node -> label of the filter that fails it
     scores: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)  #: member id -> plugin or "total" -> node
     domain_scores: dict[str, dict[str, float]] = field(default_factory=dict)  #: sub-gang -> HyperNode
+    warnings: list[str] = field(default_factory=list)  #: what plugins passed over
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +70,10 @@ class Plan:
     cycle_s: float = 1.0
 
 
-def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan) -> Report:
+def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan, ask: Ask = nobody) -> Report:
     """Run the cycles. `columns` has the nodes, and nothing booked: the members of `cluster` that hold places are booked here.
 
-    Raises InvalidRequest for a policy that contradicts itself.
+    `ask`: how plugins ask others. Raises InvalidRequest for a policy that contradicts itself.
     """
     for gang in cluster.gangs:
         for member in gang.members:
@@ -79,7 +81,12 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan) -> Repo
     report = Report()
     for number in range(plan.cycles):
         session = Session(
-            columns=columns, cluster=cluster, conf=conf, tiers=plugins_of(conf), now=plan.now + number * plan.cycle_s
+            columns=columns,
+            cluster=cluster,
+            conf=conf,
+            tiers=plugins_of(conf),
+            now=plan.now + number * plan.cycle_s,
+            ask=ask,
         )
         if plan.explain and number == 0:
             explain(session, report)
@@ -140,6 +147,7 @@ def _conclude(session: Session, report: Report) -> None:
     for eviction in session.outcome.evictions:
         claimant = eviction.claimant.id if eviction.claimant is not None else ""
         report.evictions.append(Evicted(eviction.member, session.node(eviction.row), claimant, eviction.reason))
+    report.warnings += [warning for warning in session.outcome.warnings if warning not in report.warnings]
     report.nominations = {}
     report.pending = {}
     bound = set(map(id, session.outcome.bindings))

@@ -124,9 +124,10 @@ class Simulation:
         limits: Limits | None = None,
         queues: Sequence[Queue] = (Queue(DEFAULT_QUEUE),),
         conf: Conf | None = None,
+        by_conf: bool = False,
     ) -> None:
-        """`conf`: by which room is taken from others."""
-        self.scheduler = Scheduler(id=SchedulerId("simulation"), policy=policy, limits=limits, conf=conf)
+        """`conf`: by which room is taken from others, and `by_conf` all jobs are placed."""
+        self.scheduler = Scheduler(id=SchedulerId("simulation"), policy=policy, limits=limits, conf=conf, by_conf=by_conf)
         self.evicted: list[Claim] = []  #: victims of accepted plans that have not left yet
         self.now = 0.0
         self.verdicts: dict[JobId, str] = {}
@@ -156,7 +157,7 @@ class Simulation:
         """Cycle until nothing is left to do at this time; every plan is accepted. Returns them in order. Raises Bug for a wrong plan."""
         made: list[Plan] = []
         while True:
-            out = self.scheduler.cycle(self.now)
+            out = self.scheduler.cycle(self.now, self.now)
             self.verdicts.update((verdict.job, verdict.message) for verdict in out.verdicts)
             if not out.plans and not out.more:
                 return made

@@ -1,0 +1,92 @@
+"""`hbox usage`."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hbox_common.events import Budget, Usage, UsageKey
+
+from ..aio import run
+from ..context import Context, command_options
+from ..output import Column, Form, say
+from ..platform.layout import Layout
+from ..session import bus_of, usage_of
+from ..usage import add_budgets, budget_text, items_of, keys_of, moment, read_prices, total_of
+
+
+@click.command("usage")
+@click.option(
+    "--by", default="queue", show_default=True, metavar="KEY,...", help="queue, user (the pods' namespace), model, hour."
+)
+@click.option("--since", default="month", show_default=True, metavar="TIME", help="36h, 7d, today, month, 2026-11-01, ...")
+@click.option("--until", metavar="TIME", help="Up to here [now].")
+@click.option(
+    "--price", "given", metavar="MODEL=PRICE", multiple=True, help="Of a card-hour; may be repeated; * for all others."
+)
+@click.option("--prices", type=click.Path(path_type=Path, dir_okay=False), help="A YAML or JSON file of MODEL: PRICE.")
+@command_options
+def command(ctx: Context, *, by: str, since: str, until: str | None, given: tuple[str, ...], prices: Path | None) -> None:
+    """Card-hours: own, borrowed beyond what the queue deserved, and deserved but idle.
+
+    Whole hours (UTC) that begin in the time asked for; the present one up to now.
+
+    \b
+    hbox usage
+    hbox usage --by user,model --since 7d -o csv
+    hbox usage --price NVIDIA-A100=2.5 --price '*=1'
+    """
+    now = time.time()
+    keys = _given("--by", keys_of, by)
+    first = _given("--since", lambda text: moment(text, now=now), since)
+    last = _given("--until", lambda text: moment(text, now=now), until) if until else int(now) + 1
+    if first >= last:
+        raise click.UsageError(f"--since {since} is not before {f'--until {until}' if until else 'now'}")
+    rates = read_prices(given, prices)
+    asked = (*keys, UsageKey.MODEL) if rates else keys
+    usage, budgets = run(lambda: _read(ctx, asked, first - first % 3600, last))
+    items = items_of(usage, keys, rates)
+    if keys == (UsageKey.QUEUE,):
+        add_budgets(items, budgets)
+    if ctx.output.form in (Form.JSON, Form.YAML):
+        plain = [{name: value for name, value in item.items() if name != "bar"} for item in items]
+        ctx.output.document(
+            "UsageList", {"since": first - first % 3600, "until": last, "items": plain, "total": total_of(items)}
+        )
+        return
+    people = ctx.output.form in (Form.TABLE, Form.WIDE)
+    shown = [*items, total_of(items)] if items and people else items
+    ctx.output.rows("Usage", shown, _columns(keys, items, digits=2 if people else 6))
+    if not items:
+        say("nothing was used in that time")
+
+
+def _columns(keys: Sequence[UsageKey], items: Sequence[dict[str, Any]], *, digits: int) -> list[Column]:
+    def name(key: UsageKey) -> Column:
+        return Column(key.upper(), lambda item: item.get(key, item["name"] if key is keys[0] else ""))
+
+    def hours(title: str, field: str) -> Column:
+        return Column(title, lambda item: round(item[field], digits))
+
+    columns = [*map(name, keys), hours("CARD-HOURS", "cardHours"), hours("OWN", "own"), hours("BORROWED", "borrowed")]
+    if any("idle" in item for item in items):
+        columns.append(hours("IDLE", "idle"))
+    if any("cost" in item for item in items):
+        columns.append(Column("COST", lambda item: item["cost"]))
+    if any("budget" in item for item in items):
+        columns.append(Column("BUDGET", lambda item: budget_text(item.get("budget"))))
+    return [*columns, Column("OWN █ BORROWED ▒ IDLE ·", lambda item: item.get("bar"), drawn=True)]
+
+
+def _given(option: str, read: Any, text: str) -> Any:
+    try:
+        return read(text)
+    except ValueError as e:
+        raise click.UsageError(f"{option}: {e}") from e
+
+
+async def _read(ctx: Context, by: Sequence[UsageKey], since: int, until: int) -> tuple[list[Usage], list[Budget]]:
+    async with bus_of(Layout(ctx.state).running()) as bus:
+        return await usage_of(bus, by, since=since, until=until)

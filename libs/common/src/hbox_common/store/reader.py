@@ -1,0 +1,47 @@
+"""Reading a service's database from outside, without being its writer and without keeping it from writing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Connection, create_engine, event, inspect, text
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import NullPool
+
+from hbox_common.errors import InvalidRequest, NotFound
+
+from .engine import CONNECT_TIMEOUT_S, parse, refused
+from .schema import newest
+
+
+@contextmanager
+def reading(url: str, *, versions: Path) -> Iterator[Connection]:
+    """A connection that reads one moment of the database at `url`. Raises InvalidRequest where its schema is not the newest of `versions`, Unavailable."""
+    parsed = parse(url)
+    where = f"database {parsed.render_as_string(hide_password=True)}"
+    if parsed.get_backend_name() == "sqlite":
+        if not Path(parsed.database or "").is_file():
+            raise NotFound(f"{where}: there is no such file")
+        engine = create_engine(f"sqlite:///file:{Path(parsed.database or '').absolute()}?mode=ro&uri=true", poolclass=NullPool)
+        event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
+    else:  # not by the name of writers, whose sessions a new one ends
+        arguments = {"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "hbox-reader"}
+        engine = create_engine(parsed, poolclass=NullPool, connect_args=arguments, isolation_level="REPEATABLE READ")
+    try:
+        with engine.connect() as connection:
+            if parsed.get_backend_name() != "sqlite":
+                connection.execute(text("SET TRANSACTION READ ONLY"))
+            found = None
+            if inspect(connection).has_table("alembic_version"):
+                found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+            if found != newest(versions):
+                raise InvalidRequest(
+                    f"{where}: its schema is {found or 'none of ours'}, this version knows {newest(versions)}",
+                    hint="use the version of the service that writes to it",
+                )
+            yield connection
+    except SQLAlchemyError as e:
+        raise refused(e, where) from e
+    finally:
+        engine.dispose()

@@ -1,0 +1,123 @@
+"""The ledger's database proven against itself, from outside: read only, at one moment, beside a ledger that goes on.
+
+The audit is followed from its first record: the chain is whole, it goes through `head`, it tells the states that the claims have and as many changes
+as the epoch had. The transfers replay to the balances, and both are what the live claims add up to; so are the accounts of the cards.
+"""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, select
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import ClaimState, Epoch, is_host_port, parse_slices
+from hbox_common.store import reading
+
+from ..core.chain import Chain, Mark, Record
+from ..core.step import Bucket
+from . import tables as t
+
+ROWS = 10_000
+
+
+@dataclass(slots=True)
+class Proof:
+    """What was looked at, and what is wrong with it, in sentences."""
+
+    records: int = 0
+    head: Mark | None = None  #: None: nothing is in the audit yet
+    checks: int = 0
+    faults: list[str] = field(default_factory=list)
+
+    def check(self, good: bool, fault: str) -> None:
+        self.checks += 1
+        if not good:
+            self.faults.append(fault)
+
+
+def prove(url: str, *, through: Mark | None = None) -> Proof:
+    """All checks on the database at `url`. Raises InvalidRequest (no ledger's, or of another version), NotFound, Unavailable."""
+    proof = Proof()
+    with reading(url, versions=t.VERSIONS) as connection:
+        state = connection.execute(select(t.ledger.c.epoch, t.ledger.c.idx)).first()
+        if state is None:
+            raise InvalidRequest("database: no ledger has begun an epoch in it", hint="is it the right database?")
+        claims = connection.execute(select(t.claims).where(t.claims.c.state != ClaimState.VOID)).all()
+        _audit(connection, proof, claims, now=(Epoch(state.epoch), state.idx), through=through)
+        _balances(connection, proof, claims)
+        _cards(connection, proof, claims)
+    return proof
+
+
+def _audit(
+    connection: Connection, proof: Proof, claims: Sequence[Row[Any]], *, now: tuple[Epoch, int], through: Mark | None
+) -> None:
+    """`now`: the ledger's epoch, and how many changes it counts in it."""
+    chain = Chain()
+    for row in _rows(connection, select(t.audit).order_by(t.audit.c.seq)):
+        record = Record(row.epoch, row.at, row.actor, row.subject, row.change, row.cause)
+        fault = chain.follow(row.seq, record, bytes(row.hash))
+        proof.check(not fault, fault)
+        if fault:
+            return  # what comes after it proves nothing
+        if through is not None and through.seq == row.seq:
+            proof.check(
+                through.hash == chain.hash,
+                f"audit record {row.seq} is another than that of {through}: history was written anew",
+            )
+    proof.records, proof.head = chain.seq, Mark(chain.seq, chain.hash) if chain.seq else None
+    if through is not None:
+        proof.check(through.seq <= chain.seq, f"the audit ends with record {chain.seq}, and record {through.seq} was there")
+    epoch, counted = now
+    told = chain.changes.get(epoch, 0)
+    proof.check(told == counted, f"the audit tells of {told} changes of claims in epoch {epoch}, the ledger counts {counted}")
+    states = {claim.id: claim.state for claim in claims}
+    for id in sorted(states.keys() | chain.live.keys()):
+        said, is_ = chain.live.get(id, "void"), states.get(id, "void")
+        proof.check(said == is_, f"claim {id} is {is_}, and {said} by the audit")
+
+
+def _balances(connection: Connection, proof: Proof, claims: Sequence[Row[Any]]) -> None:
+    replayed: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    last = 0
+    for row in _rows(connection, select(t.transfers).order_by(t.transfers.c.seq)):
+        proof.check(row.seq == last + 1, f"transfer {last + 1} is missing: transfer {row.seq} comes after {last}")
+        last = row.seq
+        replayed[row.queue, row.resource][row.debit] -= row.amount
+        replayed[row.queue, row.resource][row.credit] += row.amount
+    balances = {(row.queue, row.resource): row for row in connection.execute(select(t.accounts))}
+    held: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    for claim in claims:
+        for resource, amount in json.loads(claim.requests).items() if claim.queue else ():
+            if not is_host_port(resource):
+                held[claim.queue, resource][claim.state] += amount
+    for key in sorted(balances.keys() | replayed.keys() | held.keys()):
+        queue, resource = key
+        for bucket in (Bucket.PENDING, Bucket.POSTED):
+            balance, replay, sum_ = getattr(balances.get(key), bucket, 0), replayed[key][bucket], held[key][bucket]
+            where = f"queue {queue}, {resource}"
+            proof.check(balance == replay, f"{where}: {balance} {bucket} in its account, {replay} by its transfers")
+            proof.check(balance == sum_, f"{where}: {balance} {bucket} in its account, {sum_} by its claims")
+
+
+def _cards(connection: Connection, proof: Proof, claims: Sequence[Row[Any]]) -> None:
+    held: defaultdict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+    for claim in claims:
+        for s in parse_slices(claim.slices):
+            held[claim.node, s.index].update(cores=s.cores, memory_mib=s.memory_mib, pods=1)
+    accounts = {(row.node, row.card): row for row in connection.execute(select(t.card_accounts))}
+    for key in sorted(accounts.keys() | held.keys()):
+        for what in ("cores", "memory_mib", "pods"):
+            balance = getattr(accounts.get(key), what, 0)
+            fault = f"node {key[0]} card {key[1]}: {balance} {what} in its account, {held[key][what]} by its claims"
+            proof.check(balance == held[key][what], fault)
+
+
+def _rows(connection: Connection, query: Select[Any]) -> Iterator[Row[Any]]:
+    """Row by row, few in memory at once."""
+    with closing(connection.execute(query, execution_options={"yield_per": ROWS})) as rows:
+        yield from rows

@@ -1,0 +1,104 @@
+"""Budgets: how many card-hours a queue, with all below it, may use in a calendar month (UTC). At 80 % it is told, at 100 % no plan gives it cards any more.
+
+What runs goes on, and goes on to count. Use is known as of the last accrual (`usage`), a minute ago at most; idle shares are not used.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
+
+from hbox_common.events import BudgetUsed, Plan
+from hbox_common.model import Queue, QueueName, Refusal, RefusalReason
+from hbox_common.model.devices import GPU
+
+from .books import Books
+from .step import Step
+from .usage import CARD, HOUR_S, Accrued
+
+
+class Level(IntEnum):
+    """Percent of the budget from which on something is done."""
+
+    NONE = 0
+    TOLD = 80
+    SPENT = 100
+
+
+def month_of(second: int) -> int:
+    """The first second of the month, since the epoch."""
+    return int(_month(second).timestamp())
+
+
+def level(spent: int, budget: int | None) -> Level:
+    """`spent`: thousandths of card-seconds; `budget`: card-hours, None = no limit."""
+    if budget is None:
+        return Level.NONE
+    return max(mark for mark in Level if spent * 100 >= mark * budget * HOUR_S * CARD)
+
+
+def spent_of(books: Books, name: QueueName, own: Mapping[QueueName, int] | None = None) -> int:
+    """What the queue and all below it have used, in thousandths of card-seconds. `own`: what each used, if not what the books say."""
+    used = books.spent if own is None else own
+    return sum(used.get(one, 0) for one in (name, *books.queues.below(name)))
+
+
+def spend(books: Books, step: Step, accrued: Accrued) -> None:
+    """Enter what was accrued, and tell of budgets that came to a level. A new month begins with nothing spent."""
+    step.usage = accrued
+    month = month_of(accrued.until)
+    stopped = {name: message for name in books.queues if (message := stop(books, name))}
+    if month != books.month:
+        books.month, books.spent = month, {}
+    before = dict(books.spent)
+    for account, amounts in accrued.amounts.items():
+        if account.hour >= month:
+            books.spent[account.queue] = books.spent.get(account.queue, 0) + amounts.own + amounts.borrowed
+    for name, queue in books.queues.items():
+        budget = queue.budget_card_hours
+        _tell(books, step, queue, level(spent_of(books, name, before), budget))
+        if bool(stopped.get(name)) != bool(stop(books, name)):
+            step.queues.add(name)
+
+
+def change(books: Books, step: Step, queue: Queue) -> None:
+    """Tell where a queue's new rules bring its budget to a level. The books have the old ones."""
+    old = books.queues.get(queue.name)
+    _tell(books, step, queue, level(spent_of(books, queue.name), old.budget_card_hours if old is not None else None))
+
+
+def stop(books: Books, name: QueueName) -> str:
+    """Why this queue is given no cards now; empty where its budget lasts."""
+    queue = books.queues.get(name)
+    if queue is None or level(spent_of(books, name), queue.budget_card_hours) is not Level.SPENT:
+        return ""
+    following = (_month(books.month) + timedelta(days=32)).replace(day=1)
+    return f"{_used(books, queue)}; it is given cards again from {following:%Y-%m-%d} on (UTC), or with a larger budget"
+
+
+def refuse(books: Books, plan: Plan) -> Refusal | None:
+    """Whether the plan asks for cards that the budget of its queue, or of one above it, does not allow any more."""
+    said = next((said for name in books.queues.path(plan.queue) if (said := stop(books, name))), "")
+    if not said or not any(plan.requests[p.requests].get(GPU, 0) for p in plan.placements):
+        return None
+    return Refusal(RefusalReason.QUEUE_BUDGET, said)
+
+
+def _tell(books: Books, step: Step, queue: Queue, before: Level) -> None:
+    spent, budget = spent_of(books, queue.name), queue.budget_card_hours
+    now = level(spent, budget)
+    if budget is None or now <= before:
+        return
+    step.budgets.append(
+        BudgetUsed(
+            queue=queue.name, percent=int(now), budget_card_hours=budget, spent=spent, month=books.month, message=_used(books, queue), at=step.now
+        )
+    )  # fmt: skip
+
+
+def _used(books: Books, queue: Queue) -> str:
+    spent = spent_of(books, queue.name) / (HOUR_S * CARD)
+    return f"queue {queue.name} has used {spent:.1f} of its {queue.budget_card_hours} card-hours of {_month(books.month):%Y-%m}"
+
+
+def _month(second: int) -> datetime:
+    return datetime.fromtimestamp(second, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)

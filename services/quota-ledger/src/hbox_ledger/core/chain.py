@@ -1,0 +1,95 @@
+"""The audit as a chain: each record's hash covers the record and the hash before it, so that nothing can be changed, left out or put in between.
+
+A chain cannot show that its end was cut off, nor that all of it was written anew. Against the first the ledger's own row counts the changes of its epoch
+(`proof`); against both, a head (number and hash of the last record) that was written down elsewhere: the chain has to go through it.
+"""
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import ClaimState, Epoch
+
+GENESIS = b"\0" * 32
+
+NONE = "none"  #: the state of a claim before its first record
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line of the audit: what changed how, by whose word and why. `at`: seconds since the epoch."""
+
+    epoch: Epoch
+    at: float
+    actor: str
+    subject: str
+    change: str
+    cause: str
+
+    @property
+    def of_claim(self) -> bool:
+        """Whether it is about a claim: the ledger's and queues' own records have other subjects."""
+        return "->" in self.change and self.subject != "ledger"
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in the chain: a record's number and hash."""
+
+    seq: int
+    hash: bytes
+
+    def __str__(self) -> str:
+        return f"{self.seq}:{self.hash.hex()}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Mark":
+        """The reverse of str. Raises InvalidRequest."""
+        number, _, digits = text.partition(":")
+        try:
+            mark = cls(int(number), bytes.fromhex(digits))
+        except ValueError:
+            mark = cls(0, b"")
+        if mark.seq < 1 or len(mark.hash) != len(GENESIS):
+            raise InvalidRequest(
+                f"{text!r} is no head of a chain", hint="write it as it was printed: NUMBER:HASH, 64 hexadecimal digits"
+            )
+        return mark
+
+
+def chained(previous: bytes, seq: int, r: Record) -> bytes:
+    """The hash of an audit record: SHA-256 over the hash before it and all its fields, with a NUL between; only `cause`, the last, may hold one."""
+    return sha256(
+        previous + "\0".join((str(seq), str(r.epoch), repr(r.at), r.actor, r.subject, r.change, r.cause)).encode()
+    ).digest()
+
+
+@dataclass(slots=True)
+class Chain:
+    """Follows the records in order, and the claims that they tell of."""
+
+    seq: int = 0
+    hash: bytes = GENESIS
+    live: dict[str, str] = field(default_factory=dict)  #: claim -> state, of those that hold something
+    changes: dict[Epoch, int] = field(default_factory=dict)  #: records of claims, by epoch
+
+    def follow(self, seq: int, record: Record, hash: bytes) -> str:
+        """Take in the next record. Returns what is wrong with it; nothing may be followed after that."""
+        if seq != self.seq + 1:
+            return f"audit record {self.seq + 1} is missing: record {seq} comes after {self.seq}"
+        if any("\0" in part for part in (record.actor, record.subject, record.change)):
+            return f"audit record {seq} has a NUL where none can be"
+        if hash != chained(self.hash, seq, record):
+            return f"audit record {seq} is not what was written: its hash does not fit its content and record {seq - 1}"
+        self.seq, self.hash = seq, hash
+        return self._claim(seq, record) if record.of_claim else ""
+
+    def _claim(self, seq: int, record: Record) -> str:
+        before, _, after = record.change.partition("->")
+        known = self.live.pop(record.subject, NONE)
+        if before != known:
+            return f"audit record {seq}: claim {record.subject} goes {record.change}, and was {known}"
+        if after != ClaimState.VOID:
+            self.live[record.subject] = after
+        self.changes[record.epoch] = self.changes.get(record.epoch, 0) + 1
+        return ""

@@ -1,0 +1,142 @@
+"""Usage accounts: card-seconds by queue, user and card model, hour by hour, each the queue's own or borrowed; and what a queue deserved and left idle.
+
+Theory of operation. Nothing is timed: an account is an integral over the intervals for which claims were live, as the database has them, from the second up to
+which was accrued to the present one. So a crash loses nothing, and it does not matter how often anybody looks. Times are cut to whole seconds, use is
+in thousandths of a card, amounts in thousandths of a card-second: sums are exact.
+
+- A claim uses cards from the moment it is made (they are nobody else's) until it is void. Of a slice counts the larger of its compute and its memory.
+- Borrowed is what a queue uses beyond its deserved cards at that time; of a queue that deserves none, all. Users and models share it in proportion.
+- Idle is what a queue deserves and does not use; it has no user and no model. Queues above others have none: their share is their children's.
+- The user is the namespace of the pod: the one name of its owner that a claim has and that Kubernetes itself guards.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from hbox_common.model import Claim, NodeName, NodeState, Queue, QueueName, Resources
+from hbox_common.model.devices import ALL_CORES, GPU
+
+from .holding import Holding
+
+HOUR_S = 3600
+CARD = 1000  #: thousandths
+UNKNOWN = "unknown"  #: the model of cards on a node that nobody had told of yet
+
+
+class Account(NamedTuple):
+    queue: QueueName
+    user: str
+    model: str
+    hour: int  #: its first second, since the epoch
+
+
+@dataclass(slots=True)
+class Amounts:
+    """Thousandths of a card-second."""
+
+    own: int = 0
+    borrowed: int = 0
+    idle: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The cards that one claim holds, from second `start` to before `end`."""
+
+    queue: QueueName
+    user: str
+    cards: Resources  #: by model, in thousandths
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accrued:
+    """What was added to accounts between two whole seconds."""
+
+    since: int
+    until: int
+    amounts: dict[Account, Amounts] = field(default_factory=dict)
+
+
+def meter(made: Iterable[Holding], nodes: Mapping[NodeName, NodeState]) -> None:
+    """Note on each new claim what it uses of cards."""
+    for holding in made:
+        holding.cards = cards_of(holding.claim, nodes.get(holding.claim.node))
+
+
+def cards_of(claim: Claim, node: NodeState | None) -> Resources:
+    """Thousandths of cards by model. Pods of others, whose cards nobody named, hold what they asked for; those without a queue are nobody's account."""
+    if not claim.queue:
+        return {}
+    known = {card.index: card for card in node.cards} if node is not None else {}
+    found: Resources = {}
+    for s in claim.slices:
+        card = known.get(s.index)
+        size = card.memory_mib if card is not None else 0
+        share = s.cores * CARD // ALL_CORES
+        if size and not s.whole:
+            share = max(share, s.memory_mib * CARD // size)
+        model = card.model if card is not None and card.model else UNKNOWN
+        found[model] = found.get(model, 0) + min(CARD, share)
+    if not claim.slices and (asked := claim.requests.get(GPU, 0)):
+        found[UNKNOWN] = asked * CARD
+    return found
+
+
+def deserved_cards(queues: Iterable[Queue]) -> dict[QueueName, int]:
+    """What each queue deserves, in thousandths of a card; queues above others are left out."""
+    everyone = list(queues)
+    above = {queue.parent for queue in everyone}
+    return {queue.name: queue.deserved.get(GPU, 0) * CARD for queue in everyone if queue.name not in above}
+
+
+def accrue(held: Iterable[Held], deserved: Mapping[QueueName, int], *, since: int, until: int) -> Accrued:
+    """What the claims `held` used in [since, until), with `deserved` (thousandths of a card) as it was all that time."""
+    by_queue: defaultdict[QueueName, list[Held]] = defaultdict(list)
+    for one in held:
+        by_queue[one.queue].append(one)
+    accrued = Accrued(since, until)
+    for queue in sorted(by_queue.keys() | {name for name, cards in deserved.items() if cards > 0}):
+        _accrue(accrued, queue, by_queue.get(queue, ()), deserved.get(queue, 0))
+    return accrued
+
+
+def _accrue(accrued: Accrued, queue: QueueName, held: Iterable[Held], deserved: int) -> None:
+    since, until = accrued.since, accrued.until
+    #: second -> (user, model) -> thousandths of a card more or less
+    moves: defaultdict[int, defaultdict[tuple[str, str], int]] = defaultdict(lambda: defaultdict(int))
+    for one in held:
+        start, end = max(since, one.start), min(until, one.end)
+        if start < end:
+            for model, cards in one.cards.items():
+                moves[start][one.user, model] += cards
+                moves[end][one.user, model] -= cards
+    using: defaultdict[tuple[str, str], int] = defaultdict(int)
+    cuts = sorted({since, until, *moves, *range(since - since % HOUR_S + HOUR_S, until, HOUR_S)})
+    for first, last in pairwise(cuts):
+        for who, cards in moves.get(first, {}).items():
+            using[who] += cards
+        seconds, hour = last - first, first - first % HOUR_S
+        used = sum(using.values())
+        for (user, model), (own, borrowed) in _split(using, used, max(0, used - deserved)).items():
+            amounts = accrued.amounts.setdefault(Account(queue, user, model, hour), Amounts())
+            amounts.own += own * seconds
+            amounts.borrowed += borrowed * seconds
+        if used < deserved:
+            accrued.amounts.setdefault(Account(queue, "", "", hour), Amounts()).idle += (deserved - used) * seconds
+
+
+def _split(using: Mapping[tuple[str, str], int], used: int, borrowed: int) -> dict[tuple[str, str], tuple[int, int]]:
+    """Each one's own and borrowed: in proportion, whole, and `borrowed` in sum (largest remainder, then by name)."""
+    there = {who: cards for who, cards in using.items() if cards}
+    if not borrowed:
+        return {who: (cards, 0) for who, cards in there.items()}
+    parts = {who: cards * borrowed // used for who, cards in there.items()}
+    left = borrowed - sum(parts.values())
+    for who in sorted(there, key=lambda who: (-(there[who] * borrowed % used), who))[:left]:
+        parts[who] += 1
+    return {who: (cards - parts[who], parts[who]) for who, cards in there.items()}

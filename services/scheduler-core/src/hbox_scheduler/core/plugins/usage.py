@@ -1,0 +1,72 @@
+"""usage: what nodes really use, whatever is booked on them (reference volcano §4). Nodes over a threshold take nobody new, those that use less are better.
+
+A node of which nothing is known, or nothing from the last five minutes, fails no threshold and scores 0, as in Volcano.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hbox_common.errors import InvalidRequest
+
+from ..arrays import Bools, Floats
+from ..explain.labels import Label
+from ..session.nouns import Member
+from ..state import Columns
+from .arguments import Arguments
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+#: Seconds after which a measurement says nothing any more (Volcano's MetricsActiveTime).
+FRESH_S = 300.0
+
+_THRESHOLDS = {"cpu": 80.0, "mem": 80.0}
+
+
+class Usage:
+    """Arguments: thresholds (cpu and mem, percent, 80 each), usage.weight (5), cpu.weight (1), memory.weight (1)."""
+
+    name = "usage"
+
+    def __init__(self, conf: "PluginConf") -> None:
+        arguments = Arguments(conf)
+        self._weight = arguments.number("usage.weight", 5, least=0)
+        self._shares = (arguments.number("cpu.weight", 1, least=0), arguments.number("memory.weight", 1, least=0))
+        limits = {**_THRESHOLDS, **arguments.mapping("thresholds")}
+        arguments.done()
+        for key, percent in limits.items():
+            if key not in _THRESHOLDS:
+                raise InvalidRequest(
+                    f"plugin usage, argument thresholds: unknown key {key!r}", hint=f"allowed: {', '.join(_THRESHOLDS)}"
+                )
+            if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 <= percent <= 100:
+                raise InvalidRequest(f"plugin usage, argument thresholds.{key}: {percent!r} is not a number from 0 to 100")
+        self._limits = (limits["cpu"], limits["mem"])
+
+    def open(self, session: "Session") -> None:
+        self._percent: Floats = np.zeros((2, session.columns.size), dtype=np.float64)
+        self._known: Bools = np.zeros(session.columns.size, dtype=np.bool_)
+        for node, usage in session.cluster.usage.items():
+            row = session.row(node)
+            if row is not None and session.now - usage.at <= FRESH_S:
+                self._percent[:, row] = usage.cpu_percent, usage.memory_percent
+                self._known[row] = True
+
+    def settled(self, member: Member) -> bool:  # noqa: ARG002  # the hook's signature
+        """What nodes use does not change within a session."""
+        return True
+
+    def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002
+        for label, percent, limit in zip((Label.CPU_LOAD, Label.MEMORY_LOAD), self._percent, self._limits, strict=True):
+            yield label, self._known & (percent > limit)
+
+    def score(self, member: Member, books: Columns) -> Floats | None:  # noqa: ARG002
+        """The idle percentage, by the weights of cpu and memory, times `usage.weight`."""
+        cpu, memory = self._shares
+        if not self._weight or not cpu + memory:
+            return None
+        idle = 100.0 - self._percent
+        return np.where(self._known, self._weight * (cpu * idle[0] + memory * idle[1]) / (cpu + memory), 0.0)

@@ -1,0 +1,181 @@
+"""Card-seconds of queues, users and models, on SQLite and PostgreSQL: what claims held and for how long, whatever dies in between."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, MetaData, create_engine, select, text
+
+from hbox_common.errors import Unavailable
+from hbox_common.events import BudgetUsed
+from hbox_common.model import DEFAULT_QUEUE, CardSlice, PodPhase, PodUid, Queue
+from hbox_common.store.schema import migrate
+from hbox_ledger.adapters import tables as t
+
+from .conftest import Kit, Running
+
+ALWAYS = {"since": 0, "until": 2**40}
+
+
+async def accounts(running: Running, *by: str) -> dict[tuple[object, ...], tuple[int, int, int]]:
+    """(own, borrowed, idle) in card-seconds."""
+    found = await running.ledger.used(by, **ALWAYS)
+    return {
+        tuple(getattr(account, name) for name in by): (amounts.own // 1000, amounts.borrowed // 1000, amounts.idle // 1000)
+        for account, amounts in found
+    }
+
+
+def deserving(cards: int) -> Queue:
+    return Queue(DEFAULT_QUEUE, deserved={"nvidia.com/gpu": cards})
+
+
+async def test_a_claim_is_accounted_for_from_its_beginning_to_its_end(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as running:
+        await running.open()
+        await running.ledger.set_queue(deserving(1))
+        await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0), kit.whole(1)))))
+        running.clock[0] += 100
+        assert await accounts(running, "queue", "user", "model") == {("default", "ml", "A100"): (100, 100, 0)}
+        running.clock[0] += 50.9
+        await running.see("x", kit.fact("pod", "n0", PodPhase.SUCCEEDED))
+        running.clock[0] += 20
+        assert await accounts(running, "queue", "user", "model") == {
+            ("default", "ml", "A100"): (150, 150, 0),
+            ("default", "", ""): (0, 0, 20),
+        }
+
+
+async def test_of_a_slice_counts_the_larger_of_compute_and_memory(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as running:
+        await running.open()
+        small, large = CardSlice(0, 30, 4096), CardSlice(0, 10, 20_480)
+        await running.propose(kit.plan("p", ("small", "n0", (small,)), ("large", "n0", (large,))))
+        running.clock[0] += 1000
+        assert await accounts(running, "queue") == {("default",): (0, 800, 0)}
+
+
+async def test_a_crash_loses_no_second_and_counts_none_twice(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as first:
+        await first.open()
+        await first.propose(kit.plan("p", ("pod", "n0", (kit.whole(0),))), kit.plan("q", ("gone", "n1", (kit.whole(0),))))
+        first.clock[0] += 30
+        await first.ledger.meter()
+        first.clock[0] += 7
+        await first.see("x", kit.fact("gone", "n1", PodPhase.GONE))
+        first.clock[0] += 100  # and it dies without having looked again
+    async with kit.started(database_url, now=1500.0) as second:
+        assert await accounts(second, "queue") == {("default",): (0, 500 + 37, 0)}
+        assert await accounts(second, "queue") == {("default",): (0, 500 + 37, 0)}
+
+
+async def test_a_commit_that_only_seemed_to_fail_is_not_counted_twice(
+    kit: Kit, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with kit.started(database_url) as running:
+        await running.open()
+        await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0),))))
+        running.clock[0] += 10
+        write = running.store.write
+
+        async def commits_and_fails(fn: Callable[[Connection], object]) -> None:
+            await write(fn)
+            raise Unavailable("the connection broke", outcome_unknown=True)
+
+        monkeypatch.setattr(running.store, "write", commits_and_fails)
+        with pytest.raises(Unavailable):
+            await running.ledger.meter()
+        monkeypatch.undo()
+        assert await accounts(running, "queue") == {("default",): (0, 10, 0)}
+
+
+async def test_what_was_deserved_counts_as_it_was_at_that_time(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as running:
+        await running.open()
+        await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0), kit.whole(1)))))
+        running.clock[0] += 10
+        await running.ledger.set_queue(deserving(2))
+        running.clock[0] += 10
+        await running.ledger.set_queue(deserving(5))
+        running.clock[0] += 10
+        await running.ledger.drop_queue(DEFAULT_QUEUE)
+        running.clock[0] += 10
+        assert await accounts(running, "queue") == {("default",): (40, 40, 30)}
+
+
+async def test_hours_are_cut_where_they_end(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url, now=7000.0) as running:
+        await running.open()
+        await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0),))))
+        running.clock[0] += 4000
+        assert await accounts(running, "hour") == {(3600,): (0, 200, 0), (7200,): (0, 3600, 0), (10800,): (0, 200, 0)}
+        assert [a.hour for a, _ in await running.ledger.used(["hour"], since=3600, until=10800)] == [3600, 7200]
+
+
+async def test_a_claim_is_not_forgotten_before_it_is_accounted_for(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as running:
+        await running.open()
+        await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0),))))
+        running.clock[0] += 10
+        await running.see("x", kit.fact("pod", "n0", PodPhase.GONE))
+        running.clock[0] += 90_000
+        await running.ledger.forget(before=running.clock[0])
+        assert await running.store.read(lambda c: c.execute(select(t.claims.c.id)).all()) == []
+        assert await accounts(running, "queue") == {("default",): (0, 10, 0)}
+
+
+async def test_a_clock_that_went_back_takes_nothing_away(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as running:
+        await running.open()
+        await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0),))))
+        running.clock[0] += 100
+        await running.ledger.meter()
+        running.clock[0] -= 60
+        assert await accounts(running, "queue") == {("default",): (0, 100, 0)}
+        running.clock[0] += 70
+        assert await accounts(running, "queue") == {("default",): (0, 110, 0)}
+
+
+async def test_a_budget_that_was_spent_is_told_with_the_commit_and_known_after_a_restart(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as first:
+        await first.open()
+        await first.ledger.set_queue(Queue(DEFAULT_QUEUE, budget_card_hours=4))
+        await first.propose(kit.plan("p", ("pod", "n0", (kit.whole(0), kit.whole(1)))))
+        first.clock[0] += 2 * 3600
+        await first.ledger.meter()
+        waiting = [m for lane in first.relay._lanes.values() for m in lane._queue]  # type: ignore[attr-defined]
+        [used] = [m.event for m in waiting if isinstance(m.event, BudgetUsed)]
+        assert (used.percent, used.budget_card_hours, used.spent) == (100, 4, 4 * 3_600_000)
+    async with kit.started(database_url, now=first.clock[0]) as second:
+        await second.open(kit.fact("pod", "n0", claim=second.ledger.books.by_pod[PodUid("pod")]))
+        await second.propose(kit.plan("q", ("other", "n1", (kit.whole(0),))))
+        assert list(second.states()) == ["pod"]
+        [view] = [view for view in await second.ledger.changed_queues() if view.queue.name == DEFAULT_QUEUE]
+        assert view.queue.stopped.startswith("queue default has used 4.0 of its 4 card-hours of 1970-01")
+        await second.ledger.set_queue(Queue(DEFAULT_QUEUE, budget_card_hours=5))
+        await second.propose(kit.plan("r", ("other", "n1", (kit.whole(0),))))
+        assert list(second.states()) == ["pod", "other"]
+
+
+async def test_claims_of_before_the_accounts_are_accounted_for_from_the_first_start_on(
+    kit: Kit, database_url: str, tmp_path: Path
+) -> None:
+    for version in ("0001_initial.py", "0002_standing.py"):
+        shutil.copy(t.VERSIONS / version, tmp_path)
+    claim = {
+        "id": "c", "pod_uid": "pod", "namespace": "ml", "pod": "pod", "job": "j", "plan": "", "queue": "default", "priority": 0, "node": "n0",
+        "requests": '{"nvidia.com/gpu": 2}', "slices": "0:100:40960,1:100:40960", "slots": "-1,-1", "state": "posted", "reason": "",
+        "generation": 1, "intent": "none", "intent_reason": "", "resource_version": "", "deadline": 0.0, "forced": True, "traceparent": "",
+        "changed_at": 10.0,
+    }  # fmt: skip
+    engine = create_engine(database_url)
+    with engine.connect() as connection:
+        migrate(connection, MetaData(), tmp_path)
+        statement = f"INSERT INTO claims ({', '.join(claim)}) VALUES ({', '.join(f':{name}' for name in claim)})"
+        connection.execute(text(statement), claim)
+        connection.commit()
+    engine.dispose()
+    async with kit.started(database_url) as running:
+        running.clock[0] += 100
+        assert await accounts(running, "queue", "model") == {("default", "unknown"): (0, 200, 0)}

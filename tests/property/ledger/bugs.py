@@ -1,0 +1,252 @@
+"""Bugs for the machine to find: what somebody could break, one at a time, each with the invariant that it breaks."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+
+from hbox_common.events import BindOutcome, Outcome, Plan, PlanAnswer
+from hbox_common.model import Claim, ClaimState, Epoch, Index, PodFact, QueueName, Refusal, validate_claim
+from hbox_common.store import Letter
+from hbox_ledger.adapters import journal, load, tables
+from hbox_ledger.core import arbitrate, decisions, lifecycle, reconcile, taking
+from hbox_ledger.core.books import Books
+from hbox_ledger.core.holding import Holding
+from hbox_ledger.core.step import Step
+
+Bug = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True)
+class Writes:
+    """In the place of a prepared statement."""
+
+    run: Callable[[Connection, Sequence[Any]], int]
+
+
+def a_gang_starts_with_one_member_too_few(patch: pytest.MonkeyPatch) -> None:  # S6
+    gang = arbitrate._gang
+
+    def off_by_one(books: Books, plan: Plan) -> Refusal | None:
+        return gang(books, plan.model_copy(update={"min_member": plan.min_member - 1}))
+
+    patch.setattr(arbitrate, "_gang", off_by_one)
+
+
+def capability_ignores_pending_claims(patch: pytest.MonkeyPatch) -> None:  # S3
+    queue = arbitrate._queue
+
+    def forgetful(books: Books, plan: Plan) -> Refusal | None:
+        used = books.used
+        books.used = {}
+        for holding in books.live.values():
+            if holding.claim.state is ClaimState.POSTED:
+                sums = books.used.setdefault(holding.claim.queue, {})
+                sums.update({n: sums.get(n, 0) + units for n, units in holding.claim.requests.items()})
+        try:
+            return queue(books, plan)
+        finally:
+            books.used = used
+
+    patch.setattr(arbitrate, "_queue", forgetful)
+
+
+def cards_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:  # S1
+    patch.setattr(
+        arbitrate, "validate_claim", lambda node, verdict, books, asked, _: validate_claim(node, verdict, books, asked, ())
+    )
+
+
+def plans_of_one_message_do_not_see_each_other(patch: pytest.MonkeyPatch) -> None:  # S1, S2
+    nodes = arbitrate._nodes
+
+    def blind(books: Books, plan: Plan) -> Refusal | None:
+        kept = {name: replace(one, used=dict(one.used), cards=dict(one.cards)) for name, one in books.by_node.items()}
+        refusal = nodes(books, plan)
+        if refusal is None:
+            books.by_node = kept
+        return refusal
+
+    patch.setattr(arbitrate, "_nodes", blind)
+
+
+def a_bind_of_unknown_outcome_frees_its_claim(patch: pytest.MonkeyPatch) -> None:  # S11, S13
+    outcome = lifecycle.outcome
+
+    def hasty(books: Books, step: Step, result: Outcome) -> None:
+        if result.outcome is BindOutcome.UNKNOWN:
+            result = result.model_copy(update={"outcome": BindOutcome.CONFLICT})
+        outcome(books, step, result)
+
+    patch.setattr(lifecycle, "outcome", hasty)
+
+
+def an_accepted_eviction_frees_its_claim(patch: pytest.MonkeyPatch) -> None:  # S13
+    outcome = lifecycle.outcome
+
+    def hasty(books: Books, step: Step, result: Outcome) -> None:
+        if result.outcome is BindOutcome.EVICTED:
+            result = result.model_copy(update={"outcome": BindOutcome.GONE})
+        outcome(books, step, result)
+
+    patch.setattr(lifecycle, "outcome", hasty)
+
+
+def a_deadline_frees_a_claim(patch: pytest.MonkeyPatch) -> None:  # S13
+    def frees(books: Books, step: Step, holding: Holding, reason: str, **_: object) -> None:
+        if holding.claim.state is ClaimState.PENDING:
+            lifecycle._void(books, step, holding, actor="ledger", cause=reason)
+        else:
+            decisions.take_back(books, step, holding, reason)
+
+    patch.setattr(lifecycle, "take_back", frees)
+
+
+def one_list_without_a_pod_frees_a_pending_claim(patch: pytest.MonkeyPatch) -> None:  # S13
+    def hasty(books: Books, step: Step, facts: Sequence[PodFact], *, asked_at: float) -> int:
+        seen = {fact.uid for fact in facts}
+        for fact in facts:
+            lifecycle.observed(books, step, fact, actor="reconciler")
+        for holding in [h for h in books.live.values() if h.claim.pod_uid not in seen]:
+            lifecycle.absent(books, step, holding)
+        return 0
+
+    patch.setattr(reconcile, "reconcile", hasty)
+
+
+def plans_of_other_epochs_are_judged(patch: pytest.MonkeyPatch) -> None:  # S14
+    closed = arbitrate._closed
+    patch.setattr(arbitrate, "_closed", lambda books, _: closed(books, books.epoch))
+
+
+def nobody_looks_whether_another_ledger_has_begun(patch: pytest.MonkeyPatch) -> None:  # S14
+    def unfenced(connection: Connection, epoch: Epoch, first: Index, index: Index) -> None:
+        connection.execute(tables.ledger.update().values(idx=index))
+
+    patch.setattr(journal, "fence", unfenced)
+
+
+def an_answer_is_forgotten_with_the_process(patch: pytest.MonkeyPatch) -> None:  # S12, S18
+    patch.setattr(load, "answers", lambda *_: {})
+    patch.setattr(journal, "_ANSWERED", Writes(lambda connection, rows: len(rows)))
+
+
+def messages_that_were_handled_are_handled_again(patch: pytest.MonkeyPatch) -> None:  # S12
+    add = tables.inbox.add
+    patch.setattr(tables.inbox, "results", lambda *_: {})
+    patch.setattr(
+        tables.inbox, "add", lambda c, consumer, messages, *, at: max(add(c, consumer, messages, at=at), len(messages))
+    )
+
+
+def a_refusal_is_judged_anew(patch: pytest.MonkeyPatch) -> None:  # S12
+    known, answered = load.answers, journal._ANSWERED
+
+    def committed_only(connection: Connection, plans: Sequence[Any]) -> dict[Any, PlanAnswer]:
+        return {id: answer for id, answer in known(connection, plans).items() if answer.committed}
+
+    def rewritten(connection: Connection, rows: Sequence[Any]) -> int:
+        for row in rows:
+            connection.execute(tables.plan_answers.delete().where(tables.plan_answers.c.plan == row["plan"]))
+        return answered.run(connection, rows)
+
+    patch.setattr(load, "answers", committed_only)
+    patch.setattr(journal, "_ANSWERED", Writes(rewritten))
+
+
+def victims_are_evicted_in_vain(patch: pytest.MonkeyPatch) -> None:  # S7
+    patch.setattr(taking, "_in_vain", lambda *_: None)
+
+
+def a_victim_may_have_the_same_priority(patch: pytest.MonkeyPatch) -> None:  # S8
+    rights = taking._rights
+    patch.setattr(
+        taking,
+        "_rights",
+        lambda books, plan, victims: rights(books, plan.model_copy(update={"priority": plan.priority + 1}), victims),
+    )
+
+
+def the_protected_are_taken_too(patch: pytest.MonkeyPatch) -> None:  # S8
+    patch.setattr(taking, "_rights", lambda *_: None)
+
+
+def a_pod_is_evicted_for_each_who_asks(patch: pytest.MonkeyPatch) -> None:  # S9
+    take_back = decisions.take_back
+
+    def again(books: Books, step: Step, holding: Holding, reason: str, **kept: Any) -> None:
+        books.leaving.discard(holding.claim.id)
+        take_back(books, step, holding, reason, **kept)
+
+    patch.setattr(taking, "take_back", again)
+
+
+def pods_of_ours_that_are_found_stay_unaccounted(patch: pytest.MonkeyPatch) -> None:  # S11
+    force = lifecycle._force
+    patch.setattr(lifecycle, "_force", lambda books, step, fact, actor: None if fact.ours else force(books, step, fact, actor))
+
+
+def pods_of_others_use_the_quota_they_name(patch: pytest.MonkeyPatch) -> None:  # S17
+    force = lifecycle._force
+
+    def credulous(books: Books, step: Step, fact: PodFact, actor: str) -> None:
+        force(books, step, replace(fact, ours=True, queue=QueueName("red")) if not fact.ours else fact, actor)
+
+    patch.setattr(lifecycle, "_force", credulous)
+
+
+def posting_moves_no_units(patch: pytest.MonkeyPatch) -> None:  # S5
+    move = Books._move
+
+    def lazy(self: Books, step: Step, claim: Claim, debit: Any, credit: Any) -> None:
+        if debit != "pending" or credit != "posted":
+            move(self, step, claim, debit, credit)
+
+    patch.setattr(Books, "_move", lazy)
+
+
+def binds_travel_without_the_outbox(patch: pytest.MonkeyPatch) -> None:  # S18
+    add = tables.outbox.add
+
+    def most(connection: Connection, letters: Sequence[Letter]) -> None:
+        add(connection, [letter for letter in letters if "bind" not in letter.type])
+
+    patch.setattr(tables.outbox, "add", most)
+
+
+def an_eviction_has_no_record(patch: pytest.MonkeyPatch) -> None:  # S20
+    changed = Books._changed
+
+    def silent(self: Books, step: Step, claim: Claim, before: ClaimState | None, actor: str, cause: str) -> None:
+        changed(self, step, claim, before, actor, cause)
+        if claim.state is ClaimState.VOID:
+            step.changes.pop()
+
+    patch.setattr(Books, "_changed", silent)
+
+
+BUGS: list[Bug] = [
+    a_gang_starts_with_one_member_too_few,
+    capability_ignores_pending_claims,
+    cards_are_not_looked_at,
+    plans_of_one_message_do_not_see_each_other,
+    a_bind_of_unknown_outcome_frees_its_claim,
+    an_accepted_eviction_frees_its_claim,
+    a_deadline_frees_a_claim,
+    one_list_without_a_pod_frees_a_pending_claim,
+    plans_of_other_epochs_are_judged,
+    nobody_looks_whether_another_ledger_has_begun,
+    an_answer_is_forgotten_with_the_process,
+    messages_that_were_handled_are_handled_again,
+    a_refusal_is_judged_anew,
+    victims_are_evicted_in_vain,
+    a_victim_may_have_the_same_priority,
+    the_protected_are_taken_too,
+    a_pod_is_evicted_for_each_who_asks,
+    pods_of_others_use_the_quota_they_name,
+    posting_moves_no_units,
+    binds_travel_without_the_outbox,
+    an_eviction_has_no_record,
+]

@@ -1,0 +1,220 @@
+"""A cluster that tells the truth, late: pods, a binder and the streams between them and the ledger.
+
+Pods change only here. What the ledger hears of them (outcomes, facts) was true when it was made; it may come late, twice, in any order or never.
+Decisions reach the binder the same way. The binder keeps the real one's promises: a decision of an older epoch than the highest seen is not begun,
+what was begun may land at any later moment, and an outcome that lets a claim be freed is given only for a pod that is gone, bound otherwise or
+fenced against that claim.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from hbox_common.events import (
+    CONTENT_TYPE,
+    Bind,
+    BindDecided,
+    BindOutcome,
+    Event,
+    Evict,
+    EvictDecided,
+    EvictKind,
+    Outcome,
+    OutcomesObserved,
+    PodsObserved,
+    decode,
+)
+from hbox_common.model import (
+    Card,
+    CardSlice,
+    ClaimId,
+    Epoch,
+    Generation,
+    JobId,
+    NodeName,
+    NodeState,
+    PodFact,
+    PodPhase,
+    PodUid,
+    Queue,
+    QueueName,
+    Resources,
+)
+from hbox_ledger.ledger import Numbered
+
+CARDS, MEMORY_MIB, SHARES = 2, 100, 3
+ROOM: Resources = {"cpu": 6000, "pods": 7, "nvidia.com/gpu": CARDS * SHARES}
+NODES = {
+    name: NodeState(
+        name,
+        name,
+        Generation(1),
+        ready=True,
+        allocatable=ROOM,
+        cards=tuple(Card(i, f"{name}{i}", "m", MEMORY_MIB, SHARES) for i in range(CARDS)),
+    )
+    for name in (NodeName("a"), NodeName("b"))
+}
+
+GPU = "nvidia.com/gpu"
+RED, BLUE, GREEN = QueueName("red"), QueueName("blue"), QueueName("green")
+QUEUES = {
+    RED: Queue(RED, capability={"cpu": 5000, GPU: 2}, deserved={GPU: 2}, guarantee={GPU: 1}),
+    BLUE: Queue(BLUE, deserved={GPU: 2}, guarantee={GPU: 1}),
+    GREEN: Queue(GREEN, reclaimable=False),
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    id: JobId
+    queue: QueueName
+    priority: int
+    min_member: int
+    preemptable: bool = True
+
+
+JOBS = [
+    Job(JobId("a"), RED, 0, 1),
+    Job(JobId("b"), RED, 5, 2),
+    Job(JobId("c"), BLUE, 0, 1),
+    Job(JobId("d"), BLUE, 5, 3, preemptable=False),
+    Job(JobId("e"), GREEN, 0, 1),
+    Job(JobId("f"), BLUE, 5, 1),
+    Job(JobId("g"), RED, 5, 1),
+]
+
+
+@dataclass
+class Pod:
+    """`job` None: another scheduler's."""
+
+    uid: PodUid
+    job: Job | None
+    phase: PodPhase | None = None  #: None: waits for a node
+    node: NodeName = NodeName("")
+    claim: ClaimId = ClaimId("")
+    slices: tuple[CardSlice, ...] = ()
+    requests: Resources = field(default_factory=dict)
+    fenced: set[ClaimId] = field(default_factory=set)
+    leaving: bool = False
+
+    @property
+    def holds(self) -> bool:
+        return self.phase is not None and self.phase.holds
+
+    @property
+    def over(self) -> bool:
+        return self.phase is not None and not self.phase.holds
+
+    def fact(self) -> PodFact:
+        job = self.job
+        return PodFact(
+            uid=self.uid, namespace="n", name=self.uid, phase=self.phase or PodPhase.GONE, node=self.node,
+            job=job.id if job else JobId(self.uid), queue=job.queue if job else QueueName("theirs"), priority=job.priority if job else 9,
+            requests=self.requests, cards=len(self.slices), slices=self.slices, claim=self.claim, ours=job is not None,
+            min_member=job.min_member if job else 1, preemptable=job.preemptable if job else True,
+        )  # fmt: skip
+
+
+class Cluster:
+    def __init__(self) -> None:
+        self.pods: dict[PodUid, Pod] = {}
+        self.epoch = Epoch(0)  #: the highest that the binder has seen
+        self.begun: list[Bind | Evict] = []
+        self.news: list[Numbered] = []  #: that the ledger has not heard
+        self.old_news: list[Numbered] = []  #: that had an effect
+        self.said = 0
+
+    def waiting(self, job: Job, count: int, *, besides: Collection[str]) -> list[Pod]:
+        """So many pods of this job that wait for a node; made where there are fewer."""
+        found = [pod for pod in self.pods.values() if pod.job is job and pod.phase is None and pod.uid not in besides]
+        while len(found) < count:
+            pod = Pod(PodUid(f"{job.id}{len(self.pods)}"), job)
+            self.pods[pod.uid] = pod
+            found.append(pod)
+        return found[:count]
+
+    def bound(self) -> list[Pod]:
+        return [pod for pod in self.pods.values() if pod.holds]
+
+    # --- the binder
+
+    def take(self, event: Event) -> None:
+        """A message of decisions comes to the binder."""
+        if not isinstance(event, (BindDecided, EvictDecided)) or event.epoch < self.epoch:
+            return
+        self.epoch = event.epoch
+        self.begun += event.binds if isinstance(event, BindDecided) else event.evictions
+
+    def land(self, decision: Bind | Evict, *, now: float, requests: Resources) -> None:
+        """A call that was begun has its effect, and its outcome is told."""
+        pod = self.pods[decision.pod_uid]
+        if isinstance(decision, Bind):
+            outcome = self._bind(pod, decision, now, requests)
+        elif decision.kind is EvictKind.REVOKE:
+            outcome = self._standing(pod, decision.claim) or BindOutcome.REVOKED
+            if outcome is BindOutcome.REVOKED:
+                pod.fenced.add(decision.claim)
+        elif not pod.holds:
+            outcome = BindOutcome.GONE
+        else:
+            pod.leaving, outcome = True, BindOutcome.EVICTED
+        self.tell(decision, outcome)
+
+    def _bind(self, pod: Pod, bind: Bind, now: float, requests: Resources) -> BindOutcome:
+        if (found := self._standing(pod, bind.claim)) is not None:
+            return found
+        if bind.claim in pod.fenced:
+            return BindOutcome.REVOKED
+        if bind.deadline <= now:
+            pod.fenced.add(bind.claim)
+            return BindOutcome.EXPIRED
+        pod.phase, pod.node, pod.claim, pod.slices, pod.requests = (
+            PodPhase.BOUND, bind.node, bind.claim, bind.slices, requests,
+        )  # fmt: skip
+        return BindOutcome.BOUND
+
+    def _standing(self, pod: Pod, claim: ClaimId) -> BindOutcome | None:
+        """What is true of a pod that cannot be bound any more."""
+        if pod.over:
+            return BindOutcome.GONE
+        if pod.phase is None:
+            return None
+        return BindOutcome.BOUND if pod.claim == claim else BindOutcome.CONFLICT
+
+    def tell(self, decision: Bind | Evict, outcome: BindOutcome) -> None:
+        pod = self.pods[decision.pod_uid]
+        said = Outcome(
+            decision=decision.id, claim=decision.claim, generation=decision.generation, job=decision.job, pod_uid=decision.pod_uid,
+            outcome=outcome, node=pod.node if pod.holds else NodeName(""),
+        )  # fmt: skip
+        self._news(OutcomesObserved(epoch=self.epoch, outcomes=(said,)))
+
+    # --- what pods do by themselves
+
+    def change(self, pod: Pod, phase: PodPhase) -> None:
+        pod.phase = phase
+        self._news(PodsObserved(pods=(pod.fact(),)))
+
+    def foreign(self, node: NodeName, slices: tuple[CardSlice, ...]) -> None:
+        """Another scheduler binds a pod of its own, looking at nobody's books."""
+        pod = Pod(PodUid(f"x{len(self.pods)}"), None, node=node, slices=slices, requests={"cpu": 500, "pods": 1})
+        self.pods[pod.uid] = pod
+        self.change(pod, PodPhase.RUNNING)
+
+    def _news(self, event: OutcomesObserved | PodsObserved) -> None:
+        self.said += 1
+        self.news.append(Numbered(f"m{self.said}", event))
+
+
+@dataclass
+class Streams:
+    """What the ledger has published, for ever: a message comes at least once, and a repetition under its id is dropped."""
+
+    said: dict[str, Event] = field(default_factory=dict)
+
+    async def publish_raw(self, type_: type[Event], body: bytes, *keys: str, message_id: str) -> None:
+        self.said.setdefault(message_id, decode(body, {"ce-type": type_.ce_type(), "content-type": CONTENT_TYPE}))
+
+    def decisions(self) -> list[Event]:
+        return [event for event in self.said.values() if isinstance(event, (BindDecided, EvictDecided))]

@@ -1,0 +1,379 @@
+"""The ledger on SQLite between schedulers that lie, a bus that repeats and reorders, and a cluster that tells the truth late.
+
+Every step is judged by the model (what a plan has to be answered) and by the proof (what may never be). Killing the process is dropping the ledger and
+what its relay had not published; a database that fails does so before a commit, or after it.
+"""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Awaitable, Sequence
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from hbox_common.errors import Unavailable
+from hbox_common.events import (
+    Bind,
+    BindOutcome,
+    OutcomesObserved,
+    Placement,
+    Plan,
+    PlanAnswer,
+    PlansAnswered,
+    PlansProposed,
+)
+from hbox_common.model import CardSlice, Epoch, Generation, Index, NodeName, PlanId, PodPhase, SchedulerId
+from hbox_ledger.ledger import Ledger, Numbered
+
+from .cluster import CARDS, GPU, JOBS, NODES, QUEUES, Cluster, Job, Pod, Streams
+from .model import Model
+from .process import Process, empty, failing, started
+from .proof import Proof, s10_s11_a_binding_is_what_was_claimed, s11_every_pod_of_ours_has_a_claim
+from .rows import ClaimRow, Reader
+
+T = TypeVar("T")
+
+Where: TypeAlias = tuple[NodeName, tuple[CardSlice, ...]]
+
+SCHEDULER = SchedulerId("s")
+
+
+def _cards(*given: tuple[int, int, int]) -> tuple[CardSlice, ...]:
+    return tuple(CardSlice(*one) for one in given)
+
+
+_WHOLE = [_cards((i, 100, 100)) for i in range(CARDS)]
+_HALF = [_cards((i, 50, 50)) for i in range(CARDS)]
+_OTHER = [_cards((0, 30, 10)), _cards((1, 0, 60)), _cards((0, 50, 50), (1, 50, 50)), _cards((0, 100, 100), (1, 100, 100))]
+_WRONG = [_cards((CARDS, 100, 100)), _cards((0, 30, 10), (0, 30, 10)), _cards((0, 30, 101))]
+slices = st.sampled_from([()] * 8 + [*_WHOLE, *_HALF] * 4 + _OTHER * 2 + _WRONG)
+nodes = st.sampled_from([*NODES] * 20 + [NodeName("nowhere")])
+placed = st.tuples(nodes, slices)
+wheres = st.lists(placed, min_size=1, max_size=4)
+jobs = st.sampled_from(JOBS)
+anything = st.integers(0, 2**16)
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        memory = Path("/dev/shm")
+        self.folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
+        self.path = self.folder / "ledger.db"
+        self.path.write_bytes(empty())
+        self.runner = asyncio.Runner()
+        self.clock = 1000.0
+        self.cluster, self.streams, self.proof = Cluster(), Streams(), Proof()
+        self.plans: list[Plan] = []
+        self.answered: dict[PlanId, PlanAnswer] = {}
+        self.zombie: Process | None = None
+        self.reader = Reader(self.path)
+        self.process = self.run(started(self.path, self.streams, lambda: self.clock))
+        for queue in QUEUES.values():
+            self.run(self.ledger.set_queue(queue))
+        self.settle()
+        self.compare()
+
+    @initialize(full=st.booleans())
+    def some_cards_are_taken(self, full: bool) -> None:
+        held = [(JOBS[0], "a", _WHOLE[0]), (JOBS[2], "a", _WHOLE[1]), (JOBS[2], "b", _WHOLE[0]), (JOBS[2], "b", _HALF[1])]
+        for job, node, given in held if full else ():
+            self.propose_a_plan(job, [(NodeName(node), given)], twice=False, works=True)
+
+    def teardown(self) -> None:
+        for process in (self.process, self.zombie):
+            if process is not None:
+                self.run(process.stack.aclose())
+        self.runner.close()
+        self.reader.close()
+        shutil.rmtree(self.folder)
+
+    def run(self, what: Awaitable[T]) -> T:
+        async def awaited() -> T:
+            return await what
+
+        return self.runner.run(awaited())
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.process.ledger
+
+    def settle(self) -> None:
+        """Judge what there is now."""
+        self.rows = self.reader.read()
+        self.reader.seen(self.rows)
+        self.proof.after(self.rows, self.cluster, self.streams)
+        if not self.ledger._stale:
+            self.ledger.books.validate()
+            live = {id: h.claim.state for id, h in self.ledger.books.live.items()}
+            assert live == {c.id: c.state for c in self.rows.live()}, "the books differ from the database"
+
+    # --- schedulers
+
+    def waiting(self, job: Job, count: int) -> list[Pod]:
+        return self.cluster.waiting(job, count, besides={claim.pod for claim in self.rows.live()})
+
+    def plan(self, name: str, job: Job, pods: Sequence[Pod], where: Sequence[Where]) -> Plan:
+        made = Plan(
+            id=f"{name}{len(self.plans)}", job=job.id, namespace="n", name=job.id, queue=job.queue, priority=job.priority,
+            min_member=job.min_member, bound=9, preemptable=job.preemptable, deadline_s=60.0,
+            requests=tuple({"cpu": 1000, "pods": 1, GPU: len(given)} for _, given in where),
+            placements=tuple(
+                Placement(pod_uid=pod.uid, pod=pod.uid, resource_version="1", node=node, generation=Generation(1), slices=given, requests=i)
+                for i, (pod, (node, given)) in enumerate(zip(pods, where, strict=True))
+            ),
+        )  # fmt: skip
+        self.plans.append(made)
+        return made
+
+    def propose(self, plans: Sequence[Plan], epoch: Epoch, process: Process | None = None) -> dict[PlanId, PlanAnswer]:
+        process = process or self.process
+        message = PlansProposed(scheduler=SCHEDULER, epoch=epoch, seen=Index(0), plans=tuple(plans))
+        first = len(process.relay.told)
+        self.run(process.ledger.propose([message]))
+        told = [a for e in process.relay.told[first:] if isinstance(e, PlansAnswered) for a in e.answers]
+        return {answer.plan: answer for answer in told}
+
+    @rule(job=jobs, where=wheres, twice=st.booleans(), works=st.booleans())
+    def propose_a_plan(self, job: Job, where: list[Where], twice: bool, works: bool) -> None:
+        plan = self.plan("p", job, self.waiting(job, len(where)), where)
+        self._propose([plan, plan] if twice else [plan])
+        if works:
+            self.work_goes_on()
+
+    @rule(several=st.lists(st.tuples(jobs, wheres), min_size=2, max_size=4), works=st.booleans())
+    def propose_plans_together(self, several: list[tuple[Job, list[Where]]], works: bool) -> None:
+        """Each is judged beside those before it."""
+        self._propose([self.plan("p", job, self.waiting(job, len(where)), where) for job, where in several])
+        if works:
+            self.work_goes_on()
+
+    @precondition(lambda self: any(pod.job for pod in self.cluster.pods.values()))
+    @rule(which=anything, where=placed)
+    def propose_a_pod_that_has_a_claim_or_has_ended(self, which: int, where: Where) -> None:
+        claimed = {claim.pod for claim in self.rows.live()}
+        known = [(p, p.job) for p in self.cluster.pods.values() if p.job is not None]
+        pod, job = ([one for one in known if one[0].over or one[0].uid in claimed] or known)[-1 - which % 2 :][0]
+        self._propose([self.plan("p", job, [pod], [where])])
+
+    def _propose(self, plans: Sequence[Plan]) -> None:
+        self.run(self.ledger._fresh())
+        before, gone, frozen = self.rows, set(self.ledger.books.gone), self.ledger.books.frozen
+        told = self.propose(plans, self.ledger.books.epoch)
+        self.settle()
+        if frozen:
+            assert {answer.reason for answer in told.values()} == {"LedgerReconciling"}
+            return
+        for plan in {plan.id: plan for plan in plans}.values():
+            model = Model(before, QUEUES, gone)
+            right = model.accepts(plan)
+            assert told[plan.id].committed == right, f"{told[plan.id]} of {plan}"
+            self.answered[plan.id] = told[plan.id]
+            if right:
+                before = model.after(plan)
+        assert {(c.pod, c.plan) for c in before.live()} == {(c.pod, c.plan) for c in self.rows.live()}, (
+            "a plan made other claims than it placed"
+        )
+
+    @precondition(lambda self: any(c.state == "posted" for c in self.rows.live()))
+    @rule(job=anything, which=st.lists(anything, min_size=1, max_size=2), elsewhere=st.lists(placed, max_size=1))
+    def take_from_others(self, job: int, which: list[int], elsewhere: list[Where]) -> None:
+        posted = [c for c in self.rows.live() if c.state == "posted"]
+        victims = list({c.id: c for c in (posted[n % len(posted)] for n in which)}.values())
+        able = [one for one in JOBS if one.priority >= victims[0].priority] or JOBS
+        self.take(victims, able[job % len(able)], elsewhere)
+
+    def take(self, victims: Sequence[ClaimRow], job: Job, elsewhere: Sequence[Where] = ()) -> None:
+        where = [(NodeName(c.node), c.slices) for c in victims] + list(elsewhere)
+        where += [where[0]] * max(0, job.min_member - len(where))
+        plan = self.plan("take", job, self.waiting(job, len(where)), where)
+        named = tuple({"claim": c.id, "pod_uid": c.pod} for c in victims)
+        self.plans[-1] = plan = Plan.model_validate({**plan.model_dump(), "victims": named})
+        self._propose([plan])
+
+    @precondition(lambda self: self.plans)
+    @rule(which=anything, epochs=st.sampled_from([0, 0, -1, 1]))
+    def propose_it_again(self, which: int, epochs: int) -> None:
+        """S12, S14: the same answer, or one that says that the epoch is over, and no effect."""
+        self._again(self.plans[-1 - which % min(len(self.plans), 8)], epochs)
+
+    @rule(job=jobs, where=wheres, epochs=st.sampled_from([-1, 1]))
+    def propose_in_another_epoch(self, job: Job, where: list[Where], epochs: int) -> None:
+        self._again(self.plan("e", job, self.waiting(job, len(where)), where), epochs)
+
+    def _again(self, plan: Plan, epochs: int) -> None:
+        self.run(self.ledger._fresh())
+        before, frozen = self.reader.read(), self.ledger.books.frozen
+        answer = self.propose([plan], Epoch(self.ledger.books.epoch + epochs))[plan.id]
+        self.settle()
+        if frozen and answer.reason == "LedgerReconciling":
+            pass  # not an answer: it may be asked again
+        elif plan.id in self.answered or plan.id in before.answers:
+            said = (answer.plan, SCHEDULER, answer.job, answer.committed, answer.reason, answer.message, answer.refresh)
+            assert said == before.answers.get(plan.id), "S12: an answer was changed, or is not kept"
+            assert answer == self.answered.setdefault(plan.id, answer), "S12: a plan got two answers"
+        elif epochs:
+            assert answer.reason == "StaleEpoch", "S14: a plan of another epoch was judged"
+        else:
+            self.answered[plan.id] = answer
+            return
+        assert self.rows.index == before.index, "S12: a plan that was answered had an effect again"
+
+    @precondition(lambda self: self.zombie is not None)
+    @rule(job=jobs, where=placed)
+    def an_older_ledger_wakes_up(self, job: Job, where: Where) -> None:
+        """S14: whoever has been followed writes nothing."""
+        assert self.zombie is not None
+        plan = self.plan("z", job, self.waiting(job, 1), [where])
+        self.plans.remove(plan)
+        self.zombie.ledger.books.frozen = False
+        before = self.reader.read()
+        try:
+            self.propose([plan], self.zombie.ledger.books.epoch, self.zombie)
+        except Unavailable:
+            assert self.zombie.ledger.taken_over.is_set()
+        self.settle()
+        assert (self.rows.epoch, self.rows.index) == (before.epoch, before.index), "S14: an older ledger wrote"
+        assert plan.id not in self.rows.answers, "S14: an older ledger answered"
+
+    # --- the bus
+
+    @rule(most=st.sampled_from([1, 9]), flush=st.booleans())
+    def publish(self, most: int, flush: bool) -> None:
+        self.run(self.process.relay.publish(self.streams, most))
+        if flush:
+            self.run(self.process.relay.flush())
+        self.settle()
+
+    @rule(which=anything, published=st.booleans())
+    def decisions_reach_the_binder(self, which: int, published: bool) -> None:
+        if published:
+            self.run(self.process.relay.publish(self.streams, 99))
+        said = self.streams.decisions()
+        for event in said[len(said) - 1 - which % min(len(said), 4) :] if said else []:
+            self.cluster.take(event)
+
+    @precondition(lambda self: self.cluster.begun)
+    @rule(which=anything, again=st.booleans(), heard=st.booleans())
+    def a_call_has_its_effect(self, which: int, again: bool, heard: bool) -> None:
+        """`again`: its answer was lost, so that it is made once more."""
+        begun = self.cluster.begun
+        decision = begun[which % len(begun)]
+        if not again:
+            begun.remove(decision)
+        row = self.rows.claims.get(decision.claim)
+        bound = self.cluster.pods[decision.pod_uid].holds
+        self.cluster.land(decision, now=self.clock, requests=row.requests if row else {})
+        if isinstance(decision, Bind) and not bound and self.cluster.pods[decision.pod_uid].holds:
+            s10_s11_a_binding_is_what_was_claimed(self.reader.read(), decision.claim, decision.node, decision.slices)
+        self.settle()
+        if heard:
+            self.news_reach_the_ledger(-1, lost=False)
+
+    @precondition(lambda self: self.cluster.begun)
+    @rule(which=anything)
+    def a_call_gets_no_answer(self, which: int) -> None:
+        self.cluster.tell(self.cluster.begun[which % len(self.cluster.begun)], BindOutcome.UNKNOWN)
+        self.news_reach_the_ledger(-1, lost=False)
+
+    @rule()
+    def work_goes_on(self) -> None:
+        """What usually happens: all is published, done and heard."""
+        self.decisions_reach_the_binder(2, published=True)
+        while self.cluster.begun:
+            self.a_call_has_its_effect(0, again=False, heard=False)
+        while self.cluster.news:
+            self.news_reach_the_ledger(0, lost=False)
+
+    @precondition(lambda self: self.cluster.news)
+    @rule(which=anything, lost=st.sampled_from([False] * 7 + [True]))
+    def news_reach_the_ledger(self, which: int, lost: bool) -> None:
+        message = self.cluster.news.pop(which if which < 0 else which % min(len(self.cluster.news), 4))
+        if lost:
+            return
+        before = self.rows.index
+        self.run(self.hear(message))
+        self.settle()
+        if self.rows.index != before:
+            self.cluster.old_news.append(message)
+
+    @precondition(lambda self: self.cluster.old_news)
+    @rule(which=anything)
+    def news_reach_the_ledger_again(self, which: int) -> None:
+        message = self.cluster.old_news[which % len(self.cluster.old_news)]
+        before = self.reader.read()
+        self.run(self.hear(message))
+        self.settle()
+        assert self.rows.index == before.index, "S12: a message that was handled had an effect again"
+
+    async def hear(self, message: Numbered) -> None:
+        if isinstance(message.event, OutcomesObserved):
+            await self.ledger.outcomes([message])
+        else:
+            await self.ledger.observed([message])
+
+    # --- the cluster
+
+    @precondition(lambda self: self.cluster.bound())
+    @rule(which=anything, phase=st.sampled_from([PodPhase.RUNNING, PodPhase.SUCCEEDED, PodPhase.FAILED, PodPhase.GONE]))
+    def a_bound_pod_changes(self, which: int, phase: PodPhase) -> None:
+        bound = self.cluster.bound()
+        self.cluster.change(bound[which % len(bound)], phase)
+
+    @precondition(lambda self: any(p.phase is None for p in self.cluster.pods.values()))
+    @rule(which=anything)
+    def a_waiting_pod_is_deleted(self, which: int) -> None:
+        waiting = [p for p in self.cluster.pods.values() if p.phase is None]
+        waiting[which % len(waiting)].phase = PodPhase.GONE
+
+    @precondition(lambda self: sum(p.job is None for p in self.cluster.pods.values()) < 2)
+    @rule(node=st.sampled_from(list(NODES)), card=st.integers(0, CARDS - 1))
+    def another_scheduler_binds(self, node: NodeName, card: int) -> None:
+        self.cluster.foreign(node, (CardSlice(card, 100, 100),))
+
+    @rule()
+    def compare(self) -> None:
+        facts = [pod.fact() for pod in self.cluster.bound()]
+        self.clock += 0.01  # what changed before the list was asked for is in it
+        self.run(self.ledger.reconcile(facts, asked_at=self.clock))
+        self.settle()
+        s11_every_pod_of_ours_has_a_claim(self.rows, self.cluster)
+
+    # --- time and trouble
+
+    @rule(seconds=st.sampled_from([0.5, 20.0, 61.0]))
+    def wait(self, seconds: float) -> None:
+        self.clock += seconds
+        self.run(self.ledger.tick())
+        self.settle()
+
+    @rule(zombie=st.booleans(), opens=st.sampled_from([True, True, True, False]))
+    def the_ledger_is_killed(self, zombie: bool, opens: bool) -> None:
+        old = self.process
+        self.process = self.run(started(self.path, self.streams, lambda: self.clock))
+        if self.zombie is not None:
+            self.run(self.zombie.stack.aclose())
+            self.zombie = None
+        if zombie:
+            self.zombie = old
+        else:
+            self.run(old.stack.aclose())
+        self.settle()
+        if opens:
+            self.compare()
+
+    @rule(job=jobs, where=st.lists(placed, min_size=3, max_size=3), after=st.booleans())
+    def the_database_fails(self, job: Job, where: list[Where], after: bool) -> None:
+        """While a plan is committed, before it is or after."""
+        plan = self.plan("f", job, self.waiting(job, 3), where)
+        with failing(self.process.store, after=after):
+            try:
+                self.propose([plan], self.ledger.books.epoch)
+            except Unavailable:
+                pass
+            else:
+                assert self.ledger.books.frozen, "the ledger answered what is not on disk"
+        self.settle()

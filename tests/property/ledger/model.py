@@ -1,0 +1,135 @@
+"""What the ledger may answer: the rules of arbitration said a second time, over the committed rows, with no sums kept."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+from hbox_common.events import Placement, Plan
+from hbox_common.model import CardSlice, PodUid, Queue, QueueName, Resources
+
+from .cluster import CARDS, MEMORY_MIB, NODES, ROOM, SHARES
+from .rows import ClaimRow, Rows
+
+
+@dataclass(frozen=True)
+class Model:
+    rows: Rows
+    queues: dict[QueueName, Queue]
+    gone: Collection[PodUid]  #: pods of which the ledger knows that they hold nothing any more
+
+    def accepts(self, plan: Plan) -> bool:
+        """Whether an open ledger commits this plan, proposed in its epoch and never answered before."""
+        pods = [p.pod_uid for p in plan.placements]
+        live = self.rows.live()
+        if len(set(pods)) < len(pods) or {c.pod for c in live} & set(pods) or set(self.gone) & set(pods):
+            return False
+        return self._within_capability(plan) and self._whole(plan) and self._rights(plan) and self._fits(plan)
+
+    def after(self, plan: Plan) -> Rows:
+        """The rows when this plan was committed, as far as later plans are judged by them."""
+        victims = {v.claim for v in plan.victims}
+        claims = {id: replace(c, reason="gives way") if id in victims else c for id, c in self.rows.claims.items()}
+        for p in () if victims else plan.placements:
+            claims[f"{plan.id} {p.pod_uid}"] = ClaimRow(
+                id=f"{plan.id} {p.pod_uid}", pod=p.pod_uid, job=plan.job, plan=plan.id, queue=plan.queue, priority=plan.priority,
+                node=p.node, requests=plan.requests[p.requests], slices=p.slices, state="pending", intent="bind", generation=1,
+                forced=False, preemptable=plan.preemptable, min_member=plan.min_member, reason="", slots="",
+            )  # fmt: skip
+        return replace(self.rows, claims=claims)
+
+    def _asked(self, plan: Plan) -> Resources:
+        asked: Resources = {}
+        for placement in plan.placements:
+            for name, units in plan.requests[placement.requests].items():
+                asked[name] = asked.get(name, 0) + units
+        return asked
+
+    def _used(self, queue: str, without: Collection[str] = ()) -> Resources:
+        used: Resources = {}
+        for claim in self.rows.live():
+            if claim.queue == queue and claim.id not in without:
+                for name, units in claim.requests.items():
+                    used[name] = used.get(name, 0) + units
+        return used
+
+    def _within_capability(self, plan: Plan) -> bool:
+        """S3, with pending claims; what leaves the same queue makes room in it."""
+        asked, used = self._asked(plan), self._used(plan.queue, {v.claim for v in plan.victims})
+        limits = self.queues[plan.queue].capability
+        return all(not asked.get(n, 0) or used.get(n, 0) + asked[n] <= most for n, most in limits.items())
+
+    def _whole(self, plan: Plan) -> bool:
+        """S6: a gang starts with its minimum, and one that is being unwound takes nothing."""
+        gang = self.rows.gangs.get(plan.job)
+        if gang is not None and gang.unwinding:
+            return False
+        members = sum(c.job == plan.job for c in self.rows.live()) + (gang.finished if gang else 0)
+        return members + len(plan.placements) >= plan.min_member
+
+    def _rights(self, plan: Plan) -> bool:
+        """S8: lower priority gives within a queue; between queues who has more than deserved gives to who has less, and keeps its guarantee."""
+        asked = {n: units for n, units in self._asked(plan).items() if n != "pods"}
+        leaving = {c.id for c in self.rows.live() if evicted(c)}
+        has: dict[str, Resources] = {}
+        between = False
+        for victim in plan.victims:
+            claim = self.rows.claims.get(victim.claim)
+            if claim is None or claim.pod != victim.pod_uid or claim.state != "posted" or not claim.preemptable:
+                return False
+            if claim.queue == plan.queue:
+                if claim.priority >= plan.priority:
+                    return False
+                continue
+            between = True
+            giver = self.queues.get(QueueName(claim.queue))
+            if giver is None or not giver.reclaimable:
+                return False
+            if claim.id in leaving:
+                continue
+            left = has.setdefault(claim.queue, self._used(claim.queue, leaving))
+            gives = [n for n, units in claim.requests.items() if units > 0 and asked.get(n, 0) > 0]
+            shared = [n for n in gives if n in giver.deserved]
+            if not gives or (shared and all(left[n] <= giver.deserved[n] for n in shared)):
+                return False
+            for name, units in claim.requests.items():
+                left[name] -= units
+            if any(claim.requests.get(n, 0) > 0 and left.get(n, 0) < kept for n, kept in giver.guarantee.items()):
+                return False
+        if not between:
+            return True
+        deserved, used = self.queues[plan.queue].deserved, self._used(plan.queue)
+        named = [n for n in asked if n in deserved]
+        return bool(named) and all(used.get(n, 0) + asked[n] <= deserved[n] for n in named)
+
+    def _fits(self, plan: Plan) -> bool:
+        """S1, S2: every placement beside what is held, where the victims are gone."""
+        gone = {v.claim for v in plan.victims}
+        held = [(c.node, c.requests, c.slices) for c in self.rows.live() if c.id not in gone]
+        for placement in plan.placements:
+            requests = plan.requests[placement.requests]
+            if not _beside(held, placement, requests):
+                return False
+            held.append((placement.node, requests, placement.slices))
+        return True
+
+
+def _beside(held: Sequence[tuple[str, Resources, tuple[CardSlice, ...]]], placement: Placement, requests: Resources) -> bool:
+    if placement.node not in NODES:
+        return False
+    there = [h for h in held if h[0] == placement.node]
+    if any(units and sum(h[1].get(n, 0) for h in there) + units > ROOM.get(n, 0) for n, units in requests.items()):
+        return False
+    if len({s.index for s in placement.slices}) < len(placement.slices):
+        return False
+    for s in placement.slices:
+        on = [o for h in there for o in h[2] if o.index == s.index]
+        cores, memory = sum(o.cores for o in on), sum(o.memory_mib for o in on)
+        if s.index >= CARDS or s.memory_mib > MEMORY_MIB:
+            return False
+        if on and (s.whole or cores >= 100 or cores + s.cores > 100 or memory + s.memory_mib > MEMORY_MIB or len(on) >= SHARES):
+            return False
+    return True
+
+
+def evicted(claim: ClaimRow) -> bool:
+    """Whether its pod's eviction was decided: it leaves."""
+    return claim.state == "posted" and claim.reason != ""

@@ -1,0 +1,115 @@
+"""Ways through the machine to bugs that a short search seldom meets: each by rules of the machine alone, and right without the bug."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from hbox_common.model import CardSlice, NodeName, PodPhase
+
+from . import bugs
+from .cluster import JOBS, MEMORY_MIB, Job
+from .machine import LedgerMachine, Where
+from .rows import ClaimRow
+
+Path: TypeAlias = Callable[[LedgerMachine], None]
+
+RED_LOW, RED_PAIR, BLUE_LOW, BLUE_HIGH = (next(job for job in JOBS if job.id == id) for id in ("a", "b", "c", "f"))
+GREEN = next(job for job in JOBS if job.id == "e")
+
+
+def at(node: str, *cards: int) -> list[Where]:
+    return [(NodeName(node), tuple(CardSlice(card, 100, MEMORY_MIB) for card in cards))]
+
+
+def bound(machine: LedgerMachine, job: Job, where: list[Where]) -> ClaimRow:
+    """A pod of this job that runs there by now."""
+    machine.propose_a_plan(job, where, twice=False, works=True)
+    return next(claim for claim in machine.rows.live() if claim.job == job.id)
+
+
+def a_third_card_where_two_are_allowed(machine: LedgerMachine) -> None:
+    for where in (at("a", 0), at("a", 1), at("b", 0)):
+        machine.propose_a_plan(RED_LOW, where, twice=False, works=False)
+
+
+def half_of_a_pair(machine: LedgerMachine) -> None:
+    machine.propose_a_plan(RED_PAIR, at("a", 0), twice=False, works=False)
+
+
+def a_plan_that_is_proposed_again_after_a_restart(machine: LedgerMachine) -> None:
+    machine.propose_a_plan(RED_LOW, at("a", 0), twice=False, works=False)
+    machine.the_ledger_is_killed(zombie=False, opens=True)
+    machine.propose_it_again(0, epochs=0)
+
+
+def a_victim_whose_card_is_not_enough(machine: LedgerMachine) -> None:
+    machine.take([bound(machine, BLUE_LOW, at("a", 0))], BLUE_HIGH, at("a", 0))
+
+
+def a_bind_without_an_answer(machine: LedgerMachine) -> None:
+    machine.propose_a_plan(RED_LOW, at("a", 0), twice=False, works=False)
+    machine.decisions_reach_the_binder(0, published=True)
+    machine.a_call_gets_no_answer(0)
+
+
+def a_bind_beyond_its_deadline(machine: LedgerMachine) -> None:
+    machine.propose_a_plan(RED_LOW, at("a", 0), twice=False, works=False)
+    machine.wait(61.0)
+
+
+def a_plan_of_the_last_epoch(machine: LedgerMachine) -> None:
+    machine.propose_in_another_epoch(RED_LOW, at("a", 0), -1)
+
+
+def a_pod_that_is_heard_of_again_after_its_end(machine: LedgerMachine) -> None:
+    machine.another_scheduler_binds(NodeName("a"), 0)
+    machine.news_reach_the_ledger(0, lost=False)
+    machine.a_bound_pod_changes(0, PodPhase.GONE)
+    machine.news_reach_the_ledger(0, lost=False)
+    machine.the_ledger_is_killed(zombie=False, opens=True)
+    machine.news_reach_the_ledger_again(0)
+
+
+def a_victim_that_two_ask_for(machine: LedgerMachine) -> None:
+    victim = bound(machine, BLUE_LOW, at("a", 0))
+    for _ in range(2):
+        machine.take([victim], BLUE_HIGH)
+        machine.work_goes_on()
+
+
+def a_list_while_a_bind_is_open(machine: LedgerMachine) -> None:
+    machine.propose_a_plan(RED_LOW, at("a", 0), twice=False, works=False)
+    machine.compare()
+
+
+def a_refusal_that_would_be_none_now(machine: LedgerMachine) -> None:
+    bound(machine, RED_LOW, at("a", 0))
+    machine.propose_a_plan(BLUE_LOW, at("a", 0), twice=False, works=False)
+    machine.a_bound_pod_changes(0, PodPhase.SUCCEEDED)
+    machine.news_reach_the_ledger(0, lost=False)
+    machine.propose_it_again(0, epochs=0)
+
+
+def a_victim_whose_queue_gives_nothing(machine: LedgerMachine) -> None:
+    machine.take([bound(machine, GREEN, at("a", 0))], BLUE_HIGH)
+
+
+def a_victim_of_its_equal(machine: LedgerMachine) -> None:
+    machine.take([bound(machine, BLUE_HIGH, at("a", 0))], BLUE_HIGH)
+
+
+PATHS: dict[bugs.Bug, Path] = {
+    bugs.a_gang_starts_with_one_member_too_few: half_of_a_pair,
+    bugs.an_answer_is_forgotten_with_the_process: a_plan_that_is_proposed_again_after_a_restart,
+    bugs.victims_are_evicted_in_vain: a_victim_whose_card_is_not_enough,
+    bugs.capability_ignores_pending_claims: a_third_card_where_two_are_allowed,
+    bugs.a_bind_of_unknown_outcome_frees_its_claim: a_bind_without_an_answer,
+    bugs.a_deadline_frees_a_claim: a_bind_beyond_its_deadline,
+    bugs.plans_of_other_epochs_are_judged: a_plan_of_the_last_epoch,
+    bugs.messages_that_were_handled_are_handled_again: a_pod_that_is_heard_of_again_after_its_end,
+    bugs.a_pod_is_evicted_for_each_who_asks: a_victim_that_two_ask_for,
+    bugs.an_accepted_eviction_frees_its_claim: a_victim_that_two_ask_for,
+    bugs.one_list_without_a_pod_frees_a_pending_claim: a_list_while_a_bind_is_open,
+    bugs.a_refusal_is_judged_anew: a_refusal_that_would_be_none_now,
+    bugs.the_protected_are_taken_too: a_victim_whose_queue_gives_nothing,
+    bugs.a_victim_may_have_the_same_priority: a_victim_of_its_equal,
+}

@@ -1,0 +1,221 @@
+"""The safety invariants of the ledger, by the ids under which architecture and papers name them, over what is in the database and in the cluster.
+
+`Proof.after` is called after every transaction, and after everything else that happens. It remembers what it saw before, so that it can tell what
+one transaction did.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from hbox_common.events import BindDecided, Event, EvictDecided, EvictKind
+from hbox_common.model import CardSlice, QueueName
+from hbox_ledger.core.chain import GENESIS, Record, chained
+
+from .cluster import JOBS, MEMORY_MIB, QUEUES, SHARES, Cluster, Streams
+from .rows import AuditRow, ClaimRow, Rows
+
+FORWARD = {"none": 0, "pending": 1, "posted": 2, "void": 3}
+BUCKETS = ("pending", "posted")
+_JOBS = {job.id: job for job in JOBS}
+
+
+class Proof:
+    def __init__(self) -> None:
+        self.claims: dict[str, ClaimRow] = {}
+        self.answers: dict[str, tuple[Any, ...]] = {}
+        self.balances: dict[tuple[str, str, str], int] = defaultdict(int)
+        self.epoch = 0
+        self.head = GENESIS
+        self.started: set[str] = set()
+
+    def begin_anew(self, rows: Rows) -> None:
+        """Another history: the database was restored. Its chains go on from their own beginning."""
+        self.__init__()  # type: ignore[misc]
+        self._chain(rows.audit)
+        self._replay(rows)
+        self.claims, self.answers, self.epoch = rows.claims, rows.answers, rows.epoch
+
+    def after(self, rows: Rows, cluster: Cluster, streams: Streams) -> None:
+        self.s1_no_card_is_given_twice(rows, cluster)
+        self.s2_shared_cards_hold_what_they_have(rows)
+        self.s3_no_queue_is_above_its_capability(rows)
+        self.s5_every_debit_has_its_credit(rows)
+        self.s6_gangs_are_whole_or_on_their_way(rows, cluster)
+        self.s9_a_pod_is_evicted_once(rows, streams)
+        self.s12_answers_stay_and_claims_go_forward(rows)
+        self.s13_claims_are_freed_on_evidence(rows, cluster)
+        self.s14_epochs_rise(rows)
+        self.s17_claims_are_their_jobs(rows)
+        self.s18_nothing_that_was_accepted_disappears(rows, streams)
+        self.s20_every_change_has_one_record(rows)
+        self.claims, self.answers, self.epoch = rows.claims, rows.answers, rows.epoch
+
+    def s1_no_card_is_given_twice(self, rows: Rows, cluster: Cluster) -> None:
+        placed = [c for c in rows.live() if c.slices and not c.forced]
+        slots = [(c.node, s.index, n) for c in placed for s, n in zip(c.slices, c.slots.split(","), strict=True)]
+        assert len(slots) == len(set(slots)), "S1: two live claims on one slot"
+        _over_booked([(c.node, c.slices) for c in rows.live() if not c.forced], "S1: claims")
+        _over_booked([(p.node, p.slices) for p in cluster.bound() if p.job is not None], "S1: pods in the cluster")
+
+    def s2_shared_cards_hold_what_they_have(self, rows: Rows) -> None:
+        """And the cards' accounts say what the claims add up to."""
+        counted: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0] * 5)
+        for claim in rows.live():
+            for s in claim.slices:
+                sums = counted[claim.node, s.index]
+                for i, units in enumerate((s.cores, s.memory_mib, 1, s.whole, claim.forced)):
+                    sums[i] += units
+        said = {key: list(account) for key, account in rows.cards.items() if any(account)}
+        assert said == dict(counted), "S2: the accounts of cards differ from the claims on them"
+
+    def s3_no_queue_is_above_its_capability(self, rows: Rows) -> None:
+        for name, queue in QUEUES.items():
+            for resource, most in queue.capability.items():
+                used = sum(c.requests.get(resource, 0) for c in rows.live() if c.queue == name and not c.forced)
+                assert used <= most, f"S3: queue {name} has {used} of {most} {resource}"
+
+    def s5_every_debit_has_its_credit(self, rows: Rows) -> None:
+        self._replay(rows)
+        used: dict[tuple[str, str, str], int] = defaultdict(int)
+        for claim in rows.live():
+            for resource, units in claim.requests.items() if claim.queue else ():
+                used[claim.queue, resource, claim.state] += units
+        replayed = {key: units for key, units in self.balances.items() if units and key[2] != "free"}
+        assert replayed == {key: units for key, units in used.items() if units}, "S5: transfers do not replay to the claims"
+        said = {(q, r, b): n for (q, r), both in rows.accounts.items() for b, n in zip(BUCKETS, both, strict=True) if n}
+        assert said == replayed, "S5: accounts differ from the transfers"
+
+    def _replay(self, rows: Rows) -> None:
+        for t in rows.transfers:
+            self.balances[t.queue, t.resource, t.debit] -= t.amount
+            self.balances[t.queue, t.resource, t.credit] += t.amount
+
+    def s6_gangs_are_whole_or_on_their_way(self, rows: Rows, cluster: Cluster) -> None:
+        live = defaultdict(list)
+        for claim in rows.live():
+            live[claim.job].append(claim)
+        for job, gang in rows.gangs.items():
+            assert live[job], "S6: a gang without a claim is on its way"
+            assert gang.deadline > 0, "S6: a gang is on its way without a deadline"
+        self.started &= live.keys()
+        for job, members in live.items():
+            need = max(c.min_member for c in members)
+            posted = sum(c.state == "posted" for c in members)
+            ended = sum(p.job is not None and p.job.id == job and p.over for p in cluster.pods.values())
+            if posted + ended >= need:
+                self.started.add(job)
+            made = [c for c in members if c.id not in self.claims and not c.forced]
+            assert not made or len(members) + ended >= need, "S6: a gang was begun below its minimum"
+            waits = need > 1 and any(c.state == "pending" for c in members)
+            assert not waits or job in self.started or job in rows.gangs, "S6: a part of a gang waits without a deadline"
+
+    def s9_a_pod_is_evicted_once(self, rows: Rows, streams: Streams) -> None:
+        decided: dict[str, set[str]] = defaultdict(set)
+        for pod, decision in _evictions((*streams.said.values(), *rows.outbox)):
+            decided[pod].add(decision)
+        assert all(len(ids) == 1 for ids in decided.values()), "S9: a pod is evicted by two decisions"
+
+    def s12_answers_stay_and_claims_go_forward(self, rows: Rows) -> None:
+        assert self.answers.items() <= rows.answers.items(), "S12: an answer was changed"
+        assert self.claims.keys() <= rows.claims.keys(), "S12: a claim has vanished"
+        for id, before in self.claims.items():
+            assert FORWARD[before.state] <= FORWARD[rows.claims[id].state], "S12: a claim went back"
+
+    def s13_claims_are_freed_on_evidence(self, rows: Rows, cluster: Cluster) -> None:
+        for id, claim in rows.claims.items():
+            before = self.claims.get(id)
+            if claim.live or (before is not None and not before.live):
+                continue
+            pod = cluster.pods[claim.pod]  # type: ignore[index]
+            elsewhere = pod.holds and (pod.claim != id or pod.node != claim.node)
+            assert pod.over or elsewhere or id in pod.fenced, (
+                f"S13: the claim of {claim.pod} was freed, and it may still be bound"
+            )
+
+    def s14_epochs_rise(self, rows: Rows) -> None:
+        assert rows.epoch >= self.epoch, "S14: the epoch went back"
+        assert all(self.epoch <= record.epoch <= rows.epoch for record in rows.audit), "S14: a change of an epoch that is over"
+
+    def s17_claims_are_their_jobs(self, rows: Rows) -> None:
+        for id, claim in rows.claims.items():
+            if (before := self.claims.get(id)) is not None:
+                assert (claim.queue, claim.priority) == (before.queue, before.priority), (
+                    "S17: a claim changed its queue or priority"
+                )
+            elif (job := _JOBS.get(claim.job)) is not None:  # type: ignore[call-overload]
+                assert (claim.queue, claim.priority, claim.preemptable) == (job.queue, job.priority, job.preemptable), "S17"
+            else:
+                assert claim.queue == QueueName(""), "S17: another scheduler's pod uses a queue"
+
+    def s18_nothing_that_was_accepted_disappears(self, rows: Rows, streams: Streams) -> None:
+        told = _told((*streams.said.values(), *rows.outbox))
+        for claim in rows.live():
+            if claim.intent != "none":
+                assert (claim.id, claim.intent) in told, f"S18: the decision to {claim.intent} {claim.pod} reaches nobody"
+        kept = {claim.plan for claim in rows.claims.values()}
+        for plan, answer in rows.answers.items():
+            assert not answer[3] or plan in kept or plan.startswith("take"), "S18: a plan was committed and has no claim"
+
+    def s20_every_change_has_one_record(self, rows: Rows) -> None:
+        changes: dict[str, list[str]] = defaultdict(list)
+        for record in rows.audit:
+            assert record.actor and record.cause, "S20: a record without an actor or a cause"  # noqa: PT018
+            if record.subject in rows.claims:
+                changes[record.subject].append(record.change)
+        self._chain(rows.audit)
+        for id, claim in rows.claims.items():
+            at = self.claims[id].state if id in self.claims else "none"
+            for change in changes.pop(id, ()):
+                before, _, after = change.partition("->")
+                assert (at, FORWARD[after] > FORWARD[before]) == (before, True), "S20: the audit does not follow the claim"
+                at = after
+            assert at == claim.state, f"S20: the claim of {claim.pod} is {claim.state}, its audit ends at {at}"
+        assert not changes
+
+    def _chain(self, records: Iterable[AuditRow]) -> None:
+        for r in records:
+            self.head = chained(self.head, r.seq, Record(r.epoch, r.at, r.actor, r.subject, r.change, r.cause))  # type: ignore[arg-type]
+            assert self.head == r.hash, "S20: the audit's chain is broken"
+
+
+def s11_every_pod_of_ours_has_a_claim(rows: Rows, cluster: Cluster) -> None:
+    claimed = {(c.pod, c.node): c for c in rows.live()}
+    for pod in cluster.bound():
+        assert (pod.uid, pod.node) in claimed, f"S11: {pod.uid} is bound and has no claim after a comparison"
+
+
+def s10_s11_a_binding_is_what_was_claimed(rows: Rows, claim: str, node: str, slices: tuple[CardSlice, ...]) -> None:
+    """Called when a pod is bound in the cluster."""
+    row = rows.claims.get(claim)
+    assert row is not None, "S11: a pod was bound without a claim"
+    assert row.live, f"S11: {row.pod} was bound after its claim was freed"
+    assert (row.node, row.slices) == (node, slices), "S10: a pod was bound otherwise than its claim says"
+
+
+def _over_booked(held: Iterable[tuple[str, tuple[CardSlice, ...]]], what: str) -> None:
+    on = defaultdict(list)
+    for node, slices in held:
+        for s in slices:
+            on[node, s.index].append(s)
+    for card, there in on.items():
+        alone = len(there) == 1 or not any(s.whole for s in there)
+        assert alone and len(there) <= SHARES, f"{what} share card {card}"  # noqa: PT018
+        assert sum(s.cores for s in there) <= 100, f"{what} take more than card {card} is"
+        assert sum(s.memory_mib for s in there) <= MEMORY_MIB, f"{what} take more than card {card} has"
+
+
+def _evictions(events: Iterable[Event]) -> Iterable[tuple[str, str]]:
+    for event in events:
+        if isinstance(event, EvictDecided):
+            yield from ((e.pod_uid, e.id) for e in event.evictions if e.kind is EvictKind.EVICT)
+
+
+def _told(events: Iterable[Event]) -> set[tuple[str, str]]:
+    told: set[tuple[str, str]] = set()
+    for event in events:
+        if isinstance(event, BindDecided):
+            told |= {(bind.claim, "bind") for bind in event.binds}
+        elif isinstance(event, EvictDecided):
+            told |= {(e.claim, e.kind.value) for e in event.evictions}
+    return told

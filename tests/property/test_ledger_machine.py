@@ -1,0 +1,65 @@
+"""The ledger on SQLite under any order of plans, news, deaths and failures (`ledger/machine.py`), and whether the machine would notice.
+
+HBOX_LEDGER_EXAMPLES=2000 searches longer, other sequences each time; without it the same are tried at every run.
+"""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from hbox_common.errors import HBoxError
+
+from .ledger.bugs import BUGS, Bug
+from .ledger.machine import LedgerMachine
+from .ledger.paths import PATHS, Path
+
+FOUND = (AssertionError, HBoxError, KeyError)
+EXAMPLES = int(os.environ.get("HBOX_LEDGER_EXAMPLES", "0"))
+
+pytestmark = [pytest.mark.timeout(120 + EXAMPLES), pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")]
+
+search = settings(
+    max_examples=EXAMPLES or 30,
+    stateful_step_count=50,
+    derandomize=not EXAMPLES,
+    database=None,
+    deadline=None,
+    phases=[Phase.generate, *([Phase.shrink] if EXAMPLES else [])],
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def name(what: Bug | Path) -> str:
+    return what.__name__
+
+
+def test_the_ledger_keeps_its_invariants() -> None:
+    run_state_machine_as_test(LedgerMachine, settings=search)
+
+
+SEARCHED = [bug for bug in BUGS if bug not in PATHS]
+
+
+@pytest.mark.parametrize("bug", SEARCHED, ids=name)
+def test_a_short_search_finds_a_bug_that_was_planted(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    with pytest.raises(FOUND):
+        run_state_machine_as_test(LedgerMachine, settings=settings(search, max_examples=200, phases=[Phase.generate]))
+
+
+@pytest.mark.parametrize(("bug", "path"), PATHS.items(), ids=name)
+def test_the_machine_finds_a_bug_that_was_planted_on_its_path(bug: Bug, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    walk(path)
+    bug(monkeypatch)
+    with pytest.raises(FOUND):
+        walk(path)
+
+
+def walk(path: Path) -> None:
+    machine = LedgerMachine()
+    try:
+        path(machine)
+    finally:
+        machine.teardown()

@@ -1,0 +1,115 @@
+"""The policy's file while the service runs: what is right is followed, what is wrong changes nothing and is said once."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from hbox_common.clock import monotonic_s
+from hbox_common.errors import InvalidRequest
+from hbox_scheduler.adapters.policyfile import PolicyFile
+from hbox_scheduler.core.policy.conf import Conf
+
+ALLOCATE = 'actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n'
+RECLAIM = 'actions: "allocate, reclaim"\ntiers:\n- plugins:\n  - name: gang\n'
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hbox_scheduler.adapters.policyfile.EVERY_S", 0.005)
+
+
+@pytest.fixture
+async def followed(tmp_path: Path) -> AsyncIterator[tuple[Path, PolicyFile, list[Conf]]]:
+    path = tmp_path / "volcano-scheduler.conf"
+    path.write_text(ALLOCATE)
+    policy, told = PolicyFile(path), list[Conf]()
+    task = asyncio.ensure_future(policy.watch(told.append))
+    yield path, policy, told
+    assert not task.done()
+    task.cancel()
+
+
+async def until(holds: Callable[[], object]) -> None:
+    deadline = monotonic_s() + 10
+    while not holds():
+        assert monotonic_s() < deadline
+        await asyncio.sleep(0.002)
+
+
+async def test_a_new_policy_is_told_once(followed: tuple[Path, PolicyFile, list[Conf]]) -> None:
+    path, policy, told = followed
+    path.write_text(RECLAIM)
+    await until(lambda: told)
+    path.write_text(RECLAIM + "# the same in other words\n")
+    path.write_text(ALLOCATE)
+    await until(lambda: len(told) > 1)
+    assert [conf.actions for conf in told] == [("allocate", "reclaim"), ("allocate",)]
+    assert (policy.conf, policy.problem) == (told[-1], "")
+
+
+async def test_a_mounted_config_map_that_swaps_its_folder_is_followed(tmp_path: Path) -> None:
+    """As the kubelet does it: `..data` is a link to a folder of one revision, and is replaced by another link."""
+    for revision, text in (("..1", ALLOCATE), ("..2", RECLAIM)):
+        (tmp_path / revision).mkdir()
+        (tmp_path / revision / "policy").write_text(text)
+    (tmp_path / "..data").symlink_to("..1")
+    (tmp_path / "policy").symlink_to("..data/policy")
+    policy, told = PolicyFile(tmp_path / "policy"), list[Conf]()
+    task = asyncio.ensure_future(policy.watch(told.append))
+    (tmp_path / "..new").symlink_to("..2")
+    (tmp_path / "..new").rename(tmp_path / "..data")
+    await until(lambda: told)
+    task.cancel()
+    assert told[0].actions == ("allocate", "reclaim")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('actions: "alocate"', "line 1, column 10: unknown action 'alocate' (did you mean allocate?)"),
+        (
+            ALLOCATE + "  - name: deviceshare\n    arguments: {deviceshare.SchedulePolicy: best}\n",
+            "line 5: plugin deviceshare, argument deviceshare.SchedulePolicy: 'best' (allowed: binpack, spread)",
+        ),
+        (
+            'actions: "consolidate"\nconfigurations:\n- {name: consolidate, arguments: {moves: 3}}',
+            "action consolidate has no argument 'moves' (it has: maxMovedPods)",
+        ),
+        ("", 'the policy is empty (it needs at least `actions: "enqueue, allocate"` and `tiers:`)'),
+        (
+            b"\xff",
+            "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte (the policy has to be YAML in UTF-8)",
+        ),
+        (None, "cannot be read: No such file or directory (name a volcano-scheduler.conf)"),
+    ],
+)
+async def test_a_wrong_one_leaves_the_old_in_force_and_is_said_once(
+    followed: tuple[Path, PolicyFile, list[Conf]], caplog: pytest.LogCaptureFixture, text: str | bytes | None, said: str
+) -> None:
+    path, policy, told = followed
+    before = policy.conf
+    if text is None:
+        path.unlink()
+    else:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    await until(lambda: policy.problem)
+    assert policy.problem == f"HBOX_SCHEDULER_CONF: {path}: {said}"
+    path.write_text(ALLOCATE)
+    await until(lambda: not policy.problem)
+    assert (policy.conf, told) == (before, [])
+    complaints = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert complaints == [f"HBOX_SCHEDULER_CONF: {path}: {said}; the policy before it stays in force"]
+
+
+def test_a_plugin_that_has_nothing_to_go_by_in_the_service_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "policy").write_text(ALLOCATE + "  - name: usage\n")
+    PolicyFile(tmp_path / "policy")
+    assert f"{tmp_path / 'policy'}: line 5: plugin usage has no effect" in caplog.text
+
+
+def test_a_service_does_not_begin_with_a_wrong_policy(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match="policy: cannot be read: No such file"):
+        PolicyFile(tmp_path / "policy")
