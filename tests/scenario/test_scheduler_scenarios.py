@@ -206,6 +206,38 @@ def test_a_queue_starts_no_more_than_its_capability(world: Draw, capped: Capped)
     assert w.finish("a").drawn() == {"b": "n1:0,1", "c": "n1:2"}
 
 
+def test_a_department_is_a_wall_for_its_projects_and_what_one_gives_back_wakes_the_other(world: Draw, capped: Capped) -> None:
+    projects = [replace(capped(name), parent="vision") for name in ("train", "serve")]
+    w = world("n1 8 cards", queues=[capped("vision", cards=3), *projects])
+    w.submit("a 2 cards queue=train \n b 2 cards queue=serve \n c 1 card queue=serve \n d 1 card queue=vision")
+    assert w.drawn() == {"a": "n1:0,1", "c": "n1:2"}
+    assert w.why("b").startswith(
+        "QueueCapabilityExceeded: queue vision, above queue serve, may use 3 of nvidia.com/gpu, 2 are in use"
+    )
+    assert w.why("d").startswith("QueueNotLeaf: queue vision takes no work of its own")
+    assert w.finish("a").drawn() == {"b": "n1:0,1", "c": "n1:2"}
+
+
+def test_below_a_closed_department_nothing_starts_until_it_opens(world: Draw, capped: Capped) -> None:
+    vision = capped("vision")
+    w = world("n1 8 cards", queues=[replace(vision, phase=QueuePhase.CLOSING), replace(capped("train"), parent="vision")])
+    assert w.submit("a 1 card queue=train").why("a") == (
+        "QueueClosed: queue vision, above queue train, is closed and takes no new work"
+    )
+    w.simulation.scheduler.on_queue(vision)
+    w.simulation.run()
+    assert w.drawn() == {"a": "n1:0"}
+
+
+def test_a_queue_without_others_below_it_takes_work_again(world: Draw, capped: Capped) -> None:
+    train = replace(capped("train"), parent="vision")
+    w = world("n1 8 cards", queues=[capped("vision"), train]).submit("a 1 card queue=vision")
+    assert w.drawn() == {}
+    w.simulation.scheduler.on_queue(train, gone=True)
+    w.simulation.run()
+    assert w.drawn() == {"a": "n1:0"}
+
+
 def test_queues_that_are_closed_or_unknown_are_named(world: Draw) -> None:
     closed = Queue(QueueName("shut"), phase=QueuePhase.CLOSED)
     w = world("n1 8 cards", queues=[closed]).submit("a 1 card queue=shut \n b 1 card queue=nowhere")

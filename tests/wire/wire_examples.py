@@ -169,7 +169,9 @@ EXAMPLES: tuple[Event, ...] = (
     NodeStateChanged(node=_node),
     HealthVerdict(verdict=Verdict(_NODE, Generation(5), False, (0, 3), "XID 79", 2.5)),
     FabricChanged(fabric="hypernodes", hypernodes=(HyperNode("leaf-0", 1, "leaf", (_NODE,), ("leaf-1",), {"rack": "r1"}),)),
-    QueueStateChanged(queue=_queue, used={"nvidia.com/gpu": 4}, epoch=_EPOCH, index=_INDEX, gone=True),
+    QueueStateChanged(
+        queue=_queue, used={"nvidia.com/gpu": 4}, total={"nvidia.com/gpu": 6}, faults=("no parent",), epoch=_EPOCH, index=_INDEX, gone=True
+    ),
     JobsPending(jobs=(_job,), neighbours=(_neighbour,), priority_classes={"urgent": 1000}),
     JobsWithdrawn(jobs=(_JOB,), revisions=(43,)),
     JobsWaiting(verdicts=(_verdict,)),

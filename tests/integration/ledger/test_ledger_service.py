@@ -142,6 +142,30 @@ async def test_queues_come_from_kubernetes_and_their_rules_hold(
         assert world.answers()["p2"].reason == "QueueNotFound"
 
 
+async def test_what_is_wrong_with_a_queue_is_told_and_told_again_when_its_relatives_change(
+    broker: EmbeddedServer, settings: LedgerSettings
+) -> None:
+    async with others(broker) as world, running(settings), KubeClient.connect(settings.kubeconfig, user_agent="test") as kube:
+        await world.open_epoch()
+
+        async def put(name: str, **spec: object) -> None:
+            body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": name}, "spec": spec}
+            await kube.json("POST", QUEUES.path(), body=body, expect=(200, 201))
+
+        def told(name: str) -> list[str]:
+            states = [e for e in world.all(QueueStateChanged) if e.queue.name == name]
+            return list(states[-1].faults) if states else ["nothing yet"]
+
+        await put("train", parent="vision")
+        await until(lambda: told("train") == ["its parent vision does not exist; it takes nothing until that is mended"])
+        await put("vision")
+        await until(lambda: told("train") == [])
+        await put("odd", deserved={"nvidia.com/gpu": "-4"})
+        await until(
+            lambda: told("odd") == ["deserved of nvidia.com/gpu: -4 is negative; it takes nothing until that is mended"]
+        )
+
+
 async def test_the_broker_may_be_killed_between_plan_and_answer(
     kit: Kit, broker: EmbeddedServer, settings: LedgerSettings
 ) -> None:

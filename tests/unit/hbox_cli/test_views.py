@@ -1,9 +1,9 @@
-"""What people see of jobs, nodes and queues."""
+"""What people see of jobs and nodes."""
 
 import pytest
 
 from hbox_cli.commands.why import explain, find
-from hbox_cli.views import job_items, node_items, queue_items
+from hbox_cli.views import job_items, node_items
 from hbox_common.errors import NotFound
 from hbox_common.model import (
     Card,
@@ -21,7 +21,6 @@ from hbox_common.model import (
     PodPhase,
     PodRef,
     PodUid,
-    Queue,
     QueueName,
     TaskSpec,
     Verdict,
@@ -87,13 +86,6 @@ def test_a_node_shows_what_its_claims_leave() -> None:
     assert item["cards"] == {"free": 1, "total": 3, "freePercent": [0, 70, 100]}
     assert (item["state"], item["healthy"], item["badCards"], item["reason"]) == ("READY", False, [2], "XID 79")
     assert (item["pods"], item["used"]) == (3, {"cpu": 3000, "pods": 3})
-
-
-def test_a_queue_counts_the_jobs_that_wait_in_it() -> None:
-    items = queue_items(
-        [Queue(QueueName("z")), Queue(DEFAULT)], {"default": {"cpu": 5}}, [job("a", waiting=3), job("b", bound=1)]
-    )
-    assert [(item["name"], item["used"], item["pendingJobs"]) for item in items] == [("default", {"cpu": 5}, 1), ("z", {}, 0)]
 
 
 def test_why_finds_a_job_by_each_of_its_names() -> None:

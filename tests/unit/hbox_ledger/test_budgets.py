@@ -8,7 +8,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.events import BudgetUsed
 from hbox_common.kube import Queue as QueueObject
 from hbox_common.kube.objects import Metadata
-from hbox_common.model import DEFAULT_QUEUE, Queue
+from hbox_common.model import DEFAULT_QUEUE, Queue, QueueName
 from hbox_ledger.adapters.queues import queue_of
 from hbox_ledger.core import budget
 from hbox_ledger.core.step import Step
@@ -92,6 +92,14 @@ def test_a_budget_of_nothing_gives_nothing(world: World) -> None:
     assert world.refuses(world.plan("p", ("pod", "a", [world.card(0)]))) == "QueueBudgetSpent"
 
 
+def test_the_budget_of_a_department_is_for_all_of_its_projects(world: World) -> None:
+    world.books.queues[QueueName("vision")] = Queue(QueueName("vision"), budget_card_hours=100)
+    world.books.queues[DEFAULT_QUEUE] = Queue(DEFAULT_QUEUE, parent="vision")
+    assert [told(use(world, hours)) for hours in (79, 1, 20)] == [[], [80], [100]]
+    [answer] = world.propose(world.plan("p", ("pod", "a", [world.card(0)])))
+    assert answer.message.startswith("queue vision has used 100.0 of its 100 card-hours of 2026-11")
+
+
 @pytest.mark.parametrize(("text", "card_hours"), [("1000", 1000), ("0", 0)])
 def test_the_budget_is_read_off_the_queues_annotation(text: str, card_hours: int) -> None:
     assert queue_of(_object(text)).budget_card_hours == card_hours
@@ -99,9 +107,7 @@ def test_the_budget_is_read_off_the_queues_annotation(text: str, card_hours: int
 
 @pytest.mark.parametrize("text", ["", "lots", "-1", "1.5", "1" * 13])
 def test_an_annotation_that_is_no_budget_is_refused_with_its_words(text: str) -> None:
-    with pytest.raises(
-        InvalidRequest, match=f"queue q: hbox.io/budget-card-hours is '{text}', which is no number of card-hours"
-    ):
+    with pytest.raises(InvalidRequest, match=f"hbox.io/budget-card-hours is '{text}', which is no number of card-hours"):
         queue_of(_object(text))
 
 

@@ -15,10 +15,8 @@ from .conftest import World
 
 def full(world: World, *, a: int = 2, b: int = 2, **b_rules: Any) -> None:
     """b holds all four cards; a and b deserve so many."""
-    world.books.queues = {
-        QueueName("a"): Queue(QueueName("a"), deserved={GPU: a}),
-        QueueName("b"): Queue(QueueName("b"), deserved={GPU: b}, **b_rules),
-    }
+    world.books.queues[QueueName("a")] = Queue(QueueName("a"), deserved={GPU: a})
+    world.books.queues[QueueName("b")] = Queue(QueueName("b"), deserved={GPU: b}, **b_rules)
     for number, (where, card) in enumerate([("a", 0), ("a", 1), ("b", 0), ("b", 1)]):
         made = world.plan(f"b{number}", (f"p{number}", where, [world.card(card)]), queue="b")
         world.commits(made.model_copy(update={"priority": 5}))

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_common.model import Queue, QueueName
+from hbox_common.model import Queue, QueueName, QueuePhase
 from hbox_common.model.devices import GPU
+from hbox_scheduler.core.jobs import JobState
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
@@ -49,6 +50,7 @@ def test_a_queue_gets_back_exactly_what_it_deserves_and_the_borrower_keeps_its_o
     simulation.submit(job(f"a{i}", cards=1, queue="a", created_at=100.0 + i) for i in range(48))
     settle(simulation)
     assert (held(simulation, "a"), held(simulation, "b")) == (40, 40)
+    assert simulation.scheduler.jobs_by_state[JobState.PROPOSED] == 0, "who was given room is as settled as anybody"
 
 
 def test_nobody_is_evicted_while_there_is_room() -> None:
@@ -114,6 +116,33 @@ def test_what_victims_leave_is_kept_for_whom_they_left(late: str) -> None:
     assert not simulation.run()
     simulation.leave()
     assert [plan.job for plan in simulation.run()] == ["gang"]
+    assert (held(simulation, "a"), held(simulation, "b")) == (4, 4)
+
+
+def test_a_queue_that_falls_below_its_share_takes_back_for_work_that_waited_before() -> None:
+    """a has its 4 and one waits; two of a's end and b's are first on the cards: the one that waited has a right to one now."""
+    simulation = world(1, [share("a", 4), share("b", 4)])
+    simulation.submit(job(f"a{i}", cards=1, queue="a", created_at=float(i)) for i in range(4))
+    simulation.submit(job(f"b{i}", cards=1, queue="b", created_at=float(i)) for i in range(6))
+    simulation.run()
+    simulation.submit([job("late", cards=1, queue="a", created_at=99.0)])
+    settle(simulation)
+    assert (held(simulation, "a"), held(simulation, "b")) == (4, 4)
+    simulation.finish([claim.pod_uid for claim in list(simulation.claims.values()) if claim.job in ("a0", "a1")])
+    settle(simulation)
+    assert any(claim.job == "late" for claim in simulation.claims.values())
+
+
+def test_work_that_waited_in_a_closed_queue_takes_what_is_its_own_when_it_opens() -> None:
+    a = share("a", 4)
+    simulation = world(1, [replace(a, phase=QueuePhase.CLOSED), share("b", 4)])
+    simulation.submit(job(f"b{i}", cards=1, queue="b", created_at=float(i)) for i in range(8))
+    simulation.submit(job(f"a{i}", cards=1, queue="a", created_at=float(i)) for i in range(6))
+    settle(simulation)
+    assert (held(simulation, "a"), held(simulation, "b")) == (0, 8)
+    simulation.scheduler.on_queue(a)
+    simulation.now += 5.0  # looks that found nothing are had more rarely
+    settle(simulation)
     assert (held(simulation, "a"), held(simulation, "b")) == (4, 4)
 
 

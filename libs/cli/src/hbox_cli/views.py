@@ -1,11 +1,11 @@
-"""What jobs, nodes and queues look like to people: plain dictionaries, made from the platform's messages. Pure."""
+"""What jobs and nodes look like to people: plain dictionaries, made from the platform's messages. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hbox_common.model import Claim, Job, JobId, NodeState, PodFact, PodPhase, Queue, Resources, Verdict, is_host_port
-from hbox_common.model.devices import ALL_CORES, GPU
+from hbox_common.model import Claim, Job, JobId, NodeState, PodFact, PodPhase, Resources, Verdict, is_host_port
+from hbox_common.model.devices import ALL_CORES
 
 Item = dict[str, Any]
 
@@ -86,28 +86,6 @@ def _node_state(node: NodeState) -> str:
     if not node.ready:
         return "NOT-READY"
     return "CORDONED" if node.unschedulable else "READY"
-
-
-def queue_items(queues: Iterable[Queue], used: Mapping[str, Resources], jobs: Iterable[Job]) -> list[Item]:
-    """One item a queue, by name."""
-    pending: Counter[str] = Counter()
-    for job in jobs:
-        pending[job.queue] += any(task.pods for task in job.tasks)
-    return [
-        {
-            "name": queue.name,
-            "state": queue.phase.value,
-            "weight": queue.weight,
-            "capability": queue.capability,
-            "used": used.get(queue.name, {}),
-            "pendingJobs": pending[queue.name],
-        }
-        for queue in sorted(queues, key=lambda queue: queue.name)
-    ]
-
-
-def cards_of(amounts: Mapping[str, int]) -> int | None:
-    return amounts.get(GPU)
 
 
 def _sum(amounts: Iterable[Resources]) -> Resources:

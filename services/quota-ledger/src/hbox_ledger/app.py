@@ -158,8 +158,7 @@ class Shell:
             try:
                 queue = queue_of(delta.new)
             except InvalidRequest as e:
-                log.warning("%s; the queue is closed until this is mended", e)
-                queue = closed(delta.new)
+                queue = closed(delta.new, e.message)
             await _insist(partial(self._ledger.set_queue, queue))
 
     async def drop_deleted_queues(self, synced: Condition) -> None:
@@ -227,6 +226,7 @@ class Shell:
 
     async def tell_queues(self) -> NoReturn:
         """Publish the state of queues that changed: a last value, so that only the newest is worth sending."""
+        said: dict[QueueName, tuple[str, ...]] = {}
         while True:
             await self._ledger.queue_changed.wait()
             try:
@@ -235,7 +235,18 @@ class Shell:
                 await asyncio.sleep(ASK_AGAIN_S)
                 continue
             for done, view in enumerate(views):
-                event = QueueStateChanged(queue=view.queue, used=view.used, epoch=view.epoch, index=view.index, gone=view.gone)
+                if view.faults != said.get(view.queue.name, ()):
+                    said[view.queue.name] = view.faults
+                    log.warning("queue %s: %s", view.queue.name, "; ".join(view.faults) or "all is well again")
+                event = QueueStateChanged(
+                    queue=view.queue,
+                    used=view.used,
+                    total=view.total,
+                    faults=view.faults,
+                    epoch=view.epoch,
+                    index=view.index,
+                    gone=view.gone,
+                )
                 try:
                     await self._bus.publish(event, view.queue.name)
                 except Unavailable as e:

@@ -34,6 +34,7 @@ from hbox_common.model import (
     QueuePhase,
     Resources,
     Verdict,
+    faults,
 )
 from hbox_common.store import Letter, Store
 from hbox_common.telemetry import record, recording
@@ -77,6 +78,8 @@ class Snapshot:
 class QueueView:
     queue: Queue
     used: Resources
+    total: Resources  #: with all below it
+    faults: tuple[str, ...]
     epoch: Epoch
     index: Index
     gone: bool
@@ -221,10 +224,12 @@ class Ledger:
             await self._fresh()
             if self.books.queues.get(queue.name) == queue:
                 return
-            cause = f"{queue.phase}, capability {queue.capability}"
+            cause = queue.fault or f"{queue.phase}, capability {queue.capability}"
             await self._queue(queue, gone=False, change="set", cause=cause)
+            self._touch_relatives(queue.name)
             self.books.queues[queue.name] = queue
             self._gone.pop(queue.name, None)
+            self._touch_relatives(queue.name)
 
     async def drop_queue(self, name: QueueName) -> None:
         """A queue was deleted. What it holds stays until its pods end; nothing new is given to it."""
@@ -236,6 +241,7 @@ class Ledger:
             await self._queue(queue, gone=True, change="deleted", cause="its object was deleted")
             del self.books.queues[name]
             self._gone[name] = queue
+            self._touch_relatives(name)
 
     async def meter(self) -> None:
         """Bring the usage accounts up to the present second."""
@@ -271,7 +277,7 @@ class Ledger:
         """The budgets of all queues that have one, as of the last accrual."""
         books = self.books
         return [
-            Budget(queue=name, card_hours=queue.budget_card_hours, spent=books.spent.get(name, 0), month=books.month)
+            Budget(queue=name, card_hours=queue.budget_card_hours, spent=budget.spent_of(books, name), month=books.month)
             for name, queue in sorted(books.queues.items())
             if queue.budget_card_hours is not None
         ]
@@ -296,17 +302,15 @@ class Ledger:
 
     def _view(self, name: QueueName) -> QueueView:
         books = self.books
-        used = {resource: n for resource, n in books.used.get(name, {}).items() if n}
-        queue = books.queues.get(name)
-        if queue is not None or name == DEFAULT_QUEUE:
-            return QueueView(self._told(queue or Queue(name)), used, books.epoch, books.index, gone=False)
-        last = self._gone.get(name) or Queue(name, QueuePhase.CLOSED)
-        return QueueView(last, used, books.epoch, books.index, gone=True)
+        used, total = ({r: n for r, n in sums.items() if n} for sums in (books.used.get(name, {}), books.queues.used(name)))
+        queue = books.queues.of(name)
+        told = self._told(queue or self._gone.get(name) or Queue(name, QueuePhase.CLOSED))
+        return QueueView(told, used, total, faults(books.queues, name), books.epoch, books.index, gone=queue is None)
 
     def _told(self, queue: Queue) -> Queue:
         """A queue as others are told of it: with our word on it."""
-        said = budget.stop(self.books, queue.name)
-        return replace(queue, stopped=said) if said else queue
+        shown, said = arbitrate.shown(self.books, queue), budget.stop(self.books, queue.name)
+        return replace(shown, stopped=said) if said else shown
 
     # --- turns
 
@@ -357,7 +361,10 @@ class Ledger:
                 budget.change(self.books, step, queue)
 
         await self._turn(decide, notes=[note], extra=extra)
-        self._changed_queues.add(queue.name)
+
+    def _touch_relatives(self, name: QueueName) -> None:
+        """What is wrong with a queue depends on those above and below it."""
+        self._changed_queues.update(self.books.queues.path(name), self.books.queues.below(name))
         self.queue_changed.set()
 
     async def _accrued(self) -> usage.Accrued:
@@ -423,7 +430,7 @@ class Ledger:
         for message in outgoing:
             self._relay.send(message)
         if step.queues:
-            self._changed_queues |= step.queues
+            self._changed_queues.update(name for queue in step.queues for name in self.books.queues.path(queue))
             self.queue_changed.set()
         for change in step.changes:
             metrics.CHANGES.labels(change.claim.state.value).inc()

@@ -1,24 +1,41 @@
-"""`hbox queue ls` and `hbox queue create`."""
+"""`hbox queue`: looking at queues. What changes them is in `queue_changes` and `queue_states`."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
-from hbox_common.errors import InvalidRequest
-from hbox_common.model import request_units
+from hbox_common.model.devices import GPU
 
 from ..aio import run
 from ..context import Context, command_options
-from ..output import Column, say
+from ..output import Column, duration
 from ..platform.layout import Layout
-from ..session import bus_of, claims_of, jobs_of
-from ..views import Item, cards_of, queue_items
+from ..queues import LEGEND, Reading, bar, queue_item, queue_items, read, scale_of, tree_rows
+from .queue_changes import create, set_
+from .queue_states import close, drain, open_
+
+
+def _cards(amount: str) -> Column:
+    title = {"guarantee": "GUAR", "capability": "LIMIT"}.get(amount, amount.upper())
+    return Column(title, lambda q: q[amount].get(GPU))
+
 
 COLUMNS = (
     Column("QUEUE", lambda q: q["name"]),
-    Column("STATE", lambda q: q["state"]),
-    Column("WEIGHT", lambda q: q["weight"]),
-    Column("LIMIT", lambda q: cards_of(q["capability"])),
-    Column("USED", lambda q: cards_of(q["used"]) or 0),
-    Column("PENDING", lambda q: q["pendingJobs"]),
+    Column("STATE", lambda q: q["state"] + ("!" if q["faults"] else "")),
+    Column("PARENT", lambda q: q["parent"], wide=True),
+    Column("WEIGHT", lambda q: q["weight"], wide=True),
+    Column("PRI", lambda q: q["priority"], wide=True),
+    _cards("guarantee"),
+    _cards("deserved"),
+    _cards("capability"),
+    Column("USED", lambda q: q["used"].get(GPU, 0)),
+    _cards("borrowed"),
+    _cards("idle"),
+    Column("PENDING", lambda q: f"{q['pendingJobs']}/{q['pendingCards']}"),
+    Column("OLDEST", lambda q: duration(q["oldestPendingSeconds"]) if q["pendingJobs"] else None),
     Column("CPU", lambda q: f"{q['used'].get('cpu', 0) / 1000:g}", wide=True),
     Column("MEM-GIB", lambda q: q["used"].get("memory", 0) // 2**30, wide=True),
 )
@@ -26,53 +43,92 @@ COLUMNS = (
 
 @click.group("queue")
 def command() -> None:
-    """Queues: what they may use, and what they use."""
+    """Queues: what they may use, what they use, and changing that."""
+
+
+for change in (create, set_, open_, close, drain):
+    command.add_command(change)
+
+
+def reading(ctx: Context) -> Reading:
+    return run(lambda: read(Layout(ctx.state).running()))
 
 
 @command.command("ls")
 @command_options
 def ls(ctx: Context) -> None:
-    """Queues with their limit and use, in cards; -o wide adds cores and memory."""
-    ctx.output.rows("Queue", run(lambda: _read(ctx)), COLUMNS)
+    """Queues with their amounts and use, in cards; -o wide adds cores and memory. A `!` behind the state: `hbox queue show` says what is wrong."""
+    found = reading(ctx)
+    ctx.output.rows("Queue", queue_items(found.tree, found.jobs, now=time.time()), COLUMNS)
 
 
-async def _read(ctx: Context) -> list[Item]:
-    async with bus_of(Layout(ctx.state).running()) as bus:
-        pages = await claims_of(bus)
-        jobs, _, _ = await jobs_of(bus)
-    return queue_items(pages[0].queues, pages[0].used, jobs)
-
-
-@command.command("create")
-@click.argument("name")
-@click.option("--weight", type=click.IntRange(1, 65535), default=1, show_default=True)
-@click.option("--capability", metavar="RESOURCE=AMOUNT", multiple=True, help="Never more than this; may be repeated.")
+@command.command("tree")
+@click.option("--resource", default=GPU, show_default=True, help="What the bars show.")
 @command_options
-def create(ctx: Context, name: str, weight: int, capability: tuple[str, ...]) -> None:
-    """Create or change the queue NAME.
+def tree(ctx: Context, resource: str) -> None:
+    """Queues below their parents, each with a bar."""
+    found = reading(ctx)
+    items = queue_items(found.tree, found.jobs, now=time.time())
+    if ctx.output.machine:
+        ctx.output.rows("Queue", items, COLUMNS)
+        return
+    scale = scale_of(items, resource)
+    drawn = [
+        {"name": item["name"], "drawn": name, "bar": bar(item, resource, scale=scale), "said": figures(item, resource)}
+        for name, item in tree_rows(items)
+    ]
+    columns = (
+        Column("QUEUE", lambda q: q["drawn"]),
+        Column("", lambda q: q["bar"] or " "),
+        Column(resource, lambda q: q["said"]),
+    )
+    ctx.output.rows("Queue", drawn, columns)
+    if ctx.output.headers:
+        print(LEGEND)
 
-    \b
-    hbox queue create research --capability nvidia.com/gpu=8 --capability cpu=64
-    """
-    limits: dict[str, str] = {}
-    for item in capability:
-        resource, _, amount = item.partition("=")
-        if not resource or not amount:
-            raise InvalidRequest(f"--capability {item}: write it as RESOURCE=AMOUNT", hint="for example nvidia.com/gpu=8")
-        request_units(resource, amount)
-        limits[resource] = amount
-    run(lambda: _apply(ctx, name, weight, limits))
-    say(f"applied queue {name}")
+
+def figures(item: Mapping[str, Any], resource: str) -> str:
+    """`12 used, 6 deserved, 6 borrowed, limit 12`, and the state where it is not open."""
+    said = [f"{item['used'].get(resource, 0)} used"]
+    for amount, words in (
+        ("guarantee", "{} guaranteed"),
+        ("deserved", "{} deserved"),
+        ("borrowed", "{} borrowed"),
+        ("capability", "limit {}"),
+    ):
+        if (units := item[amount].get(resource)) is not None:
+            said.append(words.format(units))
+    if item["pendingCards"] and resource == GPU:
+        said.append(f"{item['pendingCards']} waiting")
+    if item["state"] != "Open":
+        said.append(item["state"])
+    return ", ".join(said)
 
 
-async def _apply(ctx: Context, name: str, weight: int, limits: dict[str, str]) -> None:
-    from hbox_common.kube import QUEUES, KubeClient, apply  # noqa: PLC0415  listing needs no Kubernetes
-
-    manifest = {
-        "apiVersion": f"{QUEUES.group}/{QUEUES.version}",
-        "kind": "Queue",
-        "metadata": {"name": name},
-        "spec": {"weight": weight, "capability": limits},
-    }
-    async with KubeClient.connect(Layout(ctx.state).running().kubeconfig, user_agent="hbox") as client:
-        await apply(client, manifest, field_manager="hbox-cli")
+@command.command("show")
+@click.argument("name")
+@command_options
+def show(ctx: Context, name: str) -> None:
+    """All about the queue NAME, and what is wrong with its rules."""
+    found = reading(ctx)
+    queue = found.named(name)
+    path = [str(one) for one in reversed(found.tree.path(queue.name))]
+    item = queue_item(found.tree, queue.name, found.jobs, now=time.time())
+    item |= {"path": path, "children": list(found.tree.children(queue.name)), "pods": len(found.holding(queue.name))}
+    if ctx.output.machine:
+        ctx.output.document("Queue", item)
+        return
+    weights = f"weight {item['weight']}  priority {item['priority']}"
+    print(f"{' / '.join(path)}  {item['state']}  {weights}{'' if item['reclaimable'] else '  not reclaimable'}")
+    amounts = ("guarantee", "deserved", "used", "borrowed", "idle", "capability")
+    named = sorted({resource for amount in amounts for resource in item[amount]})
+    rows = [{"name": resource, **{amount: item[amount].get(resource) for amount in amounts}} for resource in named]
+    bars = {resource: bar(item, resource, scale=scale_of([item], resource)) for resource in named}
+    columns = [Column("RESOURCE", lambda r: r["name"]), Column("", lambda r: bars[r["name"]] or " ")]
+    columns += [Column(amount.upper(), lambda r, amount=amount: r[amount]) for amount in amounts]  # type: ignore[misc]
+    ctx.output.rows("Resource", rows, columns)
+    print(f"{item['pods']} pods; {item['pendingJobs']} jobs wait for {item['pendingCards']} cards")
+    if item["children"]:
+        print(f"below it: {', '.join(item['children'])}")
+    for fault in item["faults"]:
+        print(f"wrong: {fault}")

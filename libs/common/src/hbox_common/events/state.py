@@ -43,11 +43,16 @@ class FabricChanged(Event):
 
 @register
 class QueueStateChanged(Event):
-    """A queue's rules and what its live claims add up to. `gone`: the queue was deleted."""
+    """A queue's rules and what its live claims add up to: of its own pods, and in `total` with those of all queues below it. `gone`: the queue was deleted.
+
+    `faults` says what is wrong with the rules: what closes the queue, and what contradicts other rules.
+    """
 
     about: ClassVar = About("hbox.v1.queue.state.{queue}", Stream.STATE, ("quota-ledger",), ("scheduler-core", "cli"))
     queue: Queue
     used: Resources
+    total: Resources = {}
+    faults: tuple[str, ...] = ()
     epoch: Epoch
     index: Index
     gone: bool = False

@@ -33,15 +33,18 @@ from .job import (
 )
 from .node import NodeState, Taint, TaintEffect, Verdict
 from .queue import Queue, QueuePhase
+from .queuefaults import faults
+from .queuetree import ROOT_QUEUE, QueueTree, Room
 from .resources import Resources, capacity_units, parse_quantity, request_units
 from .topology import HyperNode, SubGangPolicy, TopologyMode, TopologyWish
 from .wishes import NO_WISHES, Neighbour, PodTerm, Selector, Spread, WeightedTerm, Wishes, selects
 
 __all__ = [
-    "DEFAULT_QUEUE", "NO_WISHES", "SCHEDULER_NAME", "Card", "CardBooks", "CardRequest", "CardSlice", "Claim", "ClaimId", "ClaimState", "DecisionId",
-    "Epoch", "Generation", "HostPort", "HyperNode", "Index", "Job", "JobId", "Match", "MatchOperator", "Neighbour", "NodeBooks", "NodeName",
-    "NodeState", "NodeTerm", "PlanId", "PodFact", "PodPhase", "PodRef", "PodTerm", "PodUid", "PreferredTerm", "Queue", "QueueName", "QueuePhase",
-    "Refusal", "RefusalReason", "Resources", "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint", "TaintEffect", "TaskSpec", "Toleration",
-    "TolerationOperator", "TopologyMode", "TopologyWish", "Verdict", "WeightedTerm", "Wishes", "capacity_units", "format_slices", "is_host_port",
-    "parse_quantity", "parse_slices", "port_amounts", "request_units", "selects", "validate_claim",
+    "DEFAULT_QUEUE", "NO_WISHES", "ROOT_QUEUE", "SCHEDULER_NAME", "Card", "CardBooks", "CardRequest", "CardSlice", "Claim", "ClaimId", "ClaimState",
+    "DecisionId", "Epoch", "Generation", "HostPort", "HyperNode", "Index", "Job", "JobId", "Match", "MatchOperator", "Neighbour", "NodeBooks",
+    "NodeName", "NodeState", "NodeTerm", "PlanId", "PodFact", "PodPhase", "PodRef", "PodTerm", "PodUid", "PreferredTerm", "Queue", "QueueName",
+    "QueuePhase", "QueueTree", "Refusal", "RefusalReason", "Resources", "Room", "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint",
+    "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator", "TopologyMode", "TopologyWish", "Verdict", "WeightedTerm", "Wishes",
+    "capacity_units", "faults", "format_slices", "is_host_port", "parse_quantity", "parse_slices", "port_amounts", "request_units", "selects",
+    "validate_claim",
 ]  # fmt: skip

@@ -86,6 +86,8 @@ class RefusalReason(StrEnum):
     CARD_TAKEN = "CardTaken"
     QUEUE_UNKNOWN = "QueueNotFound"
     QUEUE_CLOSED = "QueueClosed"
+    QUEUE_NOT_LEAF = "QueueNotLeaf"
+    QUEUE_INVALID = "QueueInvalid"
     QUEUE_CAPABILITY = "QueueCapabilityExceeded"
     QUEUE_BUDGET = "QueueBudgetSpent"
     GANG_INCOMPLETE = "GangIncomplete"

@@ -4,13 +4,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .ids import QueueName
-from .resources import Resources
+from .resources import CPU, MEMORY, Resources
 
 
 class QueuePhase(StrEnum):
-    """Volcano's queue states that the spine knows."""
+    """Volcano's states of a queue."""
 
     OPEN = "Open"
+    CLOSING = "Closing"  #: takes nothing new; pods are left
     CLOSED = "Closed"
 
 
@@ -19,6 +20,7 @@ class Queue:
     """`capability` is the wall: what is named there may never be exceeded, pending claims included; what is not named is not limited.
 
     `deserved` is what the queue gets back when others have borrowed it, `guarantee` what is never taken from it; nothing named = nothing promised.
+    In a tree each amount holds for the queue together with all below it, and nothing is inherited but the walls above (`queuetree`).
     """
 
     name: QueueName
@@ -33,3 +35,9 @@ class Queue:
     budget_card_hours: int | None = None  #: of a calendar month (UTC); None = no limit
     stopped: str = ""  #: why it is given no cards now although it is open: the ledger's word, not a rule
     created_at: float = 0.0  #: seconds since the epoch
+    fault: str = ""  #: why its rules cannot be read; it takes nothing then, and gives nothing
+
+    @property
+    def line(self) -> Resources:
+        """What it deserves, where that says something: of cpu and memory 0 is as good as unnamed."""
+        return {name: units for name, units in self.deserved.items() if units > 0 or name not in (CPU, MEMORY)}

@@ -258,8 +258,7 @@ def _claim_rows(holdings: Iterable[Holding]) -> list[dict[str, Any]]:
 def _rules(queue: Queue) -> dict[str, Any]:
     return {
         "deserved": queue.deserved, "guarantee": queue.guarantee, "reclaimable": queue.reclaimable, "parent": queue.parent,
-        "budget_card_hours": queue.budget_card_hours,
-        "created_at": queue.created_at,
+        "budget_card_hours": queue.budget_card_hours, "created_at": queue.created_at, **({"fault": queue.fault} if queue.fault else {}),
     }  # fmt: skip
 
 

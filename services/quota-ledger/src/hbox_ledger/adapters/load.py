@@ -81,7 +81,9 @@ def load(connection: Connection) -> Loaded:
             row.priority,
             **json.loads(row.rules),
         )
-        (gone if row.gone else books.queues)[queue.name] = queue
+        books.queues[queue.name] = queue
+        if row.gone:
+            gone[queue.name] = books.queues.pop(queue.name)
     month = month_of(connection.execute(select(t.ledger.c.metered_until)).scalar_one())
     u = t.usage.c
     spent = select(u.queue, func.sum(u.own + u.borrowed).label("spent")).where(u.hour >= month).group_by(u.queue)

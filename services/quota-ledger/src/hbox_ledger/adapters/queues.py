@@ -10,50 +10,58 @@ from hbox_common.model.annotations import BUDGET
 
 
 def queue_of(found: QueueObject) -> Queue:
-    """The rules of one Queue. A state other than Open (or none yet) takes no new work: Volcano's Closed, Closing, Unknown.
+    """The rules of one Queue. A state other than Open (or none yet) takes no new work: Volcano's Closed, Closing, Unknown. Which of these it
+    is follows from what it holds.
 
-    Raises InvalidRequest where one of its shares holds something that is not a quantity.
+    Raises InvalidRequest where one of its shares holds something that is not a quantity, or a negative one.
     """
-    name, spec = found.metadata.name, found.spec
+    spec = found.spec
     return Queue(
-        name=QueueName(name),
+        name=QueueName(found.metadata.name),
         phase=QueuePhase.OPEN if found.status.state in ("", "Open") else QueuePhase.CLOSED,
-        capability=_amounts(name, "capability", spec.capability),
+        capability=_amounts("capability", spec.capability),
         weight=spec.weight,
         priority=spec.priority,
-        deserved=_amounts(name, "deserved", spec.deserved),
-        guarantee=_amounts(name, "guarantee", spec.guarantee.resource),
+        deserved=_amounts("deserved", spec.deserved),
+        guarantee=_amounts("guarantee", spec.guarantee.resource),
         reclaimable=spec.reclaimable,
         parent=spec.parent,
-        budget_card_hours=_budget(name, found.metadata.annotations.get(BUDGET)),
+        budget_card_hours=_budget(found.metadata.annotations.get(BUDGET)),
         created_at=_seconds(found.metadata.creation_timestamp),
     )
 
 
-def closed(found: QueueObject) -> Queue:
+def closed(found: QueueObject, fault: str) -> Queue:
     """A queue whose rules cannot be read: nothing new is given to it until they can be, and nothing is taken from it."""
     return Queue(
-        QueueName(found.metadata.name), QueuePhase.CLOSED, {}, found.spec.weight, found.spec.priority, reclaimable=False
+        QueueName(found.metadata.name),
+        QueuePhase.CLOSED,
+        {},
+        found.spec.weight,
+        found.spec.priority,
+        reclaimable=False,
+        parent=found.spec.parent,
+        fault=fault,
     )
 
 
-def _amounts(queue: str, share: str, quantities: Mapping[str, str | float]) -> Resources:
+def _amounts(share: str, quantities: Mapping[str, str | float]) -> Resources:
     amounts: Resources = {}
     for name, quantity in quantities.items():
         try:
             amounts[name] = capacity_units(name, quantity)
         except InvalidRequest as e:
-            raise InvalidRequest(f"queue {queue}: {share} of {name}: {e.message}", hint=e.hint) from e
+            raise InvalidRequest(f"{share} of {name}: {e.message}", hint=e.hint) from e
+        if amounts[name] < 0:
+            raise InvalidRequest(f"{share} of {name}: {quantity} is negative")
     return amounts
 
 
-def _budget(queue: str, text: str | None) -> int | None:
+def _budget(text: str | None) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal()) or len(text) > 12:
-        raise InvalidRequest(
-            f"queue {queue}: {BUDGET} is {text!r}, which is no number of card-hours", hint="write it like 1000"
-        )
+        raise InvalidRequest(f"{BUDGET} is {text!r}, which is no number of card-hours", hint="write it like 1000")
     return int(text)
 
 

@@ -9,11 +9,10 @@ long as each leaves at least `min_member` live claims; a gang that is being unwo
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hbox_common.events import Placement, Plan, PlanAnswer, PlansProposed, QueueRefused
 from hbox_common.model import (
-    DEFAULT_QUEUE,
     Claim,
     Epoch,
     Index,
@@ -36,9 +35,7 @@ from .decisions import bind_of
 from .holding import Gang, Holding, Intent
 from .identity import claim_id
 from .step import Step, StoredAnswer
-from .taking import take
-
-_IMPLICIT = Queue(DEFAULT_QUEUE)
+from .taking import leaving, take
 
 #: A plan's deadline is a promise to unwind; one far away would keep a partial gang's cards for as long.
 MAX_DEADLINE_S = 3600.0
@@ -177,27 +174,18 @@ def _claimed(books: Books, plan: Plan) -> Refusal | None:
 
 
 def _queue(books: Books, plan: Plan) -> Refusal | None:
-    queue = books.queues.get(plan.queue) or (_IMPLICIT if plan.queue == DEFAULT_QUEUE else None)
-    if queue is None:
-        return Refusal(RefusalReason.QUEUE_UNKNOWN, f"there is no queue {plan.queue}")
-    if queue.phase is not QueuePhase.OPEN:
-        return Refusal(RefusalReason.QUEUE_CLOSED, f"queue {plan.queue} is closed")
-    if not queue.capability:
-        return None
+    """The walls of the plan's queue and of all above it. For a plan with victims what leaves makes room; its places are judged again when that has left."""
+    if refusal := books.queues.refusal(plan.queue):
+        return refusal
     asked: Resources = {}
     for placement in plan.placements:
         add(asked, plan.requests[placement.requests])
-    used = dict(books.used.get(plan.queue, {}))
-    for victim in plan.victims:  # what leaves the same queue makes room in it
-        holding = books.live.get(victim.claim)
-        if holding is not None and holding.claim.queue == plan.queue:
-            add(used, holding.claim.requests, -1)
-    over = [
-        f"{name} ({used.get(name, 0)} used + {asked[name]} asked > {limit})"
-        for name, limit in sorted(queue.capability.items())
-        if asked.get(name, 0) > 0 and used.get(name, 0) + asked[name] > limit
-    ]
-    return Refusal(RefusalReason.QUEUE_CAPABILITY, f"queue {plan.queue} has too little {', '.join(over)}") if over else None
+    freed: dict[QueueName, Resources] = {}
+    for holding in leaving(books, plan):
+        for name in books.queues.path(holding.claim.queue):
+            add(freed.setdefault(name, {}), holding.claim.requests)
+    room = books.queues.room(plan.queue, asked, freed)
+    return Refusal(RefusalReason.QUEUE_CAPABILITY, room.message) if room.times == 0 else None
 
 
 def _gang(books: Books, plan: Plan) -> Refusal | None:
@@ -240,6 +228,14 @@ def _begin_gang(books: Books, step: Step, plan: Plan, deadline: float) -> None:
         step.gangs[plan.job] = gang
         return
     books.gangs[plan.job] = step.gangs[plan.job] = Gang(plan.job, plan.min_member, deadline)
+
+
+def shown(books: Books, queue: Queue) -> Queue:
+    """The queue as others are told of it: closing while anything is left in it or below it, and closed then."""
+    if queue.phase is QueuePhase.OPEN:
+        return queue
+    phase = QueuePhase.CLOSING if any(books.queues.used(queue.name).values()) else QueuePhase.CLOSED
+    return queue if queue.phase is phase else replace(queue, phase=phase)
 
 
 def usage(books: Books) -> dict[QueueName, Resources]:

@@ -21,8 +21,8 @@ from hbox_common.model import (
     NodeName,
     NodeState,
     PodUid,
-    Queue,
     QueueName,
+    QueueTree,
     Resources,
     Verdict,
     is_host_port,
@@ -53,13 +53,13 @@ class Books:
     frozen: bool = True  #: no plan is accepted until the books agree with Kubernetes
     nodes: dict[NodeName, NodeState] = field(default_factory=dict)
     verdicts: dict[NodeName, Verdict] = field(default_factory=dict)
-    queues: dict[QueueName, Queue] = field(default_factory=dict)
+    queues: QueueTree = field(init=False)  #: with what each and all below it use
     live: dict[ClaimId, Holding] = field(default_factory=dict)
     open: dict[ClaimId, Holding] = field(default_factory=dict)  #: of `live`: with a decision that has no result yet
     by_pod: dict[PodUid, ClaimId] = field(default_factory=dict)
     by_node: dict[NodeName, NodeBooks] = field(default_factory=dict)
     jobs: dict[JobId, JobBooks] = field(default_factory=dict)
-    used: dict[QueueName, Resources] = field(default_factory=dict)  #: pending and posted
+    used: dict[QueueName, Resources] = field(default_factory=dict)  #: pending and posted, of each queue's own pods
     gangs: dict[JobId, Gang] = field(default_factory=dict)
     slots: dict[CardKey, set[int]] = field(default_factory=dict)
     gone: dict[PodUid, None] = field(default_factory=dict)  #: in order of going
@@ -67,6 +67,9 @@ class Books:
     month: int = 0  #: the first second of the month of `spent`
     spent: dict[QueueName, int] = field(default_factory=dict)  #: in it, as accrued, in thousandths of card-seconds
     suspects: set[ClaimId] = field(default_factory=set)  #: posted, but absent from the last list of pods
+
+    def __post_init__(self) -> None:
+        self.queues = QueueTree(self.used)
 
     def step(self, now: float) -> Step:
         """An empty step at the books' present index."""
@@ -155,8 +158,7 @@ class Books:
         for slot, s in zip(holding.slots, claim.slices, strict=True):
             if slot >= 0:
                 self.slots.setdefault(CardKey(claim.node, s.index), set()).add(slot)
-        if claim.queue:
-            add(self.used.setdefault(claim.queue, {}), _counted(claim.requests))
+        self._use(claim, 1)
 
     def _unindex(self, holding: Holding) -> None:
         claim = holding.claim
@@ -172,8 +174,13 @@ class Books:
         self.by_node[claim.node].book(claim.requests, claim.slices, -1)
         for slot, s in zip(holding.slots, claim.slices, strict=True):
             self.slots.get(CardKey(claim.node, s.index), set()).discard(slot)
+        self._use(claim, -1)
+
+    def _use(self, claim: Claim, times: int) -> None:
         if claim.queue:
-            add(self.used[claim.queue], _counted(claim.requests), -1)
+            counted = _counted(claim.requests)
+            add(self.used.setdefault(claim.queue, {}), counted, times)
+            self.queues.book(claim.queue, counted, times)
 
     def _on_cards(self, step: Step, holding: Holding, times: int) -> None:
         claim = holding.claim
@@ -211,6 +218,7 @@ class Books:
         assert fresh.open == self.open
         assert fresh.leaving == self.leaving
         assert _solid(fresh.used) == _solid(self.used)
+        self.queues.validate()
         assert {k: v for k, v in fresh.slots.items() if v} == {k: v for k, v in self.slots.items() if v}
         for name, books in self.by_node.items():
             counted = fresh.node(name)

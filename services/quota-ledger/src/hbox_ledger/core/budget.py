@@ -1,8 +1,9 @@
-"""Budgets: how many card-hours a queue may use in a calendar month (UTC). At 80 % it is told, at 100 % no plan gives it cards any more.
+"""Budgets: how many card-hours a queue, with all below it, may use in a calendar month (UTC). At 80 % it is told, at 100 % no plan gives it cards any more.
 
 What runs goes on, and goes on to count. Use is known as of the last accrual (`usage`), a minute ago at most; idle shares are not used.
 """
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 
@@ -35,6 +36,12 @@ def level(spent: int, budget: int | None) -> Level:
     return max(mark for mark in Level if spent * 100 >= mark * budget * HOUR_S * CARD)
 
 
+def spent_of(books: Books, name: QueueName, own: Mapping[QueueName, int] | None = None) -> int:
+    """What the queue and all below it have used, in thousandths of card-seconds. `own`: what each used, if not what the books say."""
+    used = books.spent if own is None else own
+    return sum(used.get(one, 0) for one in (name, *books.queues.below(name)))
+
+
 def spend(books: Books, step: Step, accrued: Accrued) -> None:
     """Enter what was accrued, and tell of budgets that came to a level. A new month begins with nothing spent."""
     step.usage = accrued
@@ -48,7 +55,7 @@ def spend(books: Books, step: Step, accrued: Accrued) -> None:
             books.spent[account.queue] = books.spent.get(account.queue, 0) + amounts.own + amounts.borrowed
     for name, queue in books.queues.items():
         budget = queue.budget_card_hours
-        _tell(books, step, queue, level(before.get(name, 0), budget))
+        _tell(books, step, queue, level(spent_of(books, name, before), budget))
         if bool(stopped.get(name)) != bool(stop(books, name)):
             step.queues.add(name)
 
@@ -56,28 +63,28 @@ def spend(books: Books, step: Step, accrued: Accrued) -> None:
 def change(books: Books, step: Step, queue: Queue) -> None:
     """Tell where a queue's new rules bring its budget to a level. The books have the old ones."""
     old = books.queues.get(queue.name)
-    _tell(books, step, queue, level(books.spent.get(queue.name, 0), old.budget_card_hours if old is not None else None))
+    _tell(books, step, queue, level(spent_of(books, queue.name), old.budget_card_hours if old is not None else None))
 
 
 def stop(books: Books, name: QueueName) -> str:
     """Why this queue is given no cards now; empty where its budget lasts."""
     queue = books.queues.get(name)
-    if queue is None or level(books.spent.get(name, 0), queue.budget_card_hours) is not Level.SPENT:
+    if queue is None or level(spent_of(books, name), queue.budget_card_hours) is not Level.SPENT:
         return ""
     following = (_month(books.month) + timedelta(days=32)).replace(day=1)
     return f"{_used(books, queue)}; it is given cards again from {following:%Y-%m-%d} on (UTC), or with a larger budget"
 
 
 def refuse(books: Books, plan: Plan) -> Refusal | None:
-    """Whether the plan asks for cards that its queue's budget does not allow any more."""
-    said = stop(books, plan.queue)
+    """Whether the plan asks for cards that the budget of its queue, or of one above it, does not allow any more."""
+    said = next((said for name in books.queues.path(plan.queue) if (said := stop(books, name))), "")
     if not said or not any(plan.requests[p.requests].get(GPU, 0) for p in plan.placements):
         return None
     return Refusal(RefusalReason.QUEUE_BUDGET, said)
 
 
 def _tell(books: Books, step: Step, queue: Queue, before: Level) -> None:
-    spent, budget = books.spent.get(queue.name, 0), queue.budget_card_hours
+    spent, budget = spent_of(books, queue.name), queue.budget_card_hours
     now = level(spent, budget)
     if budget is None or now <= before:
         return
@@ -89,7 +96,7 @@ def _tell(books: Books, step: Step, queue: Queue, before: Level) -> None:
 
 
 def _used(books: Books, queue: Queue) -> str:
-    spent = books.spent.get(queue.name, 0) / (HOUR_S * CARD)
+    spent = spent_of(books, queue.name) / (HOUR_S * CARD)
     return f"queue {queue.name} has used {spent:.1f} of its {queue.budget_card_hours} card-hours of {_month(books.month):%Y-%m}"
 
 

@@ -1,8 +1,10 @@
 """Plans that ask for room which others hold: judging them, and deciding the evictions.
 
 The ledger is the bank: it checks the right to take, not the choice. Between queues: who takes gets no more than it deserves, who gives has more than it
-deserves and keeps at least its guarantee, and both only in dimensions that are asked for. Inside a queue: lower priority gives. Nobody gives whose job
-may not be preempted. And nothing is evicted in vain: the placements have to fit where the victims are gone, by the same rule as every other claim.
+deserves, and both only in dimensions that are asked for. In a tree that is judged where the two branches part: between projects of one department by
+what the projects deserve, between departments by what the departments deserve. All queues of the giving branch keep their guarantees. Inside a queue:
+lower priority gives. Nobody gives whose job may not be preempted. And nothing is evicted in vain: the placements have to fit where the victims are gone,
+by the same rule as every other claim.
 
 A victim's claim is freed on evidence alone, as ever; what becomes free is proposed again by the scheduler, in a plan without victims.
 """
@@ -10,7 +12,7 @@ A victim's claim is freed on evidence alone, as ever; what becomes free is propo
 from collections.abc import Sequence
 
 from hbox_common.events import Plan
-from hbox_common.model import ClaimState, QueueName, Refusal, RefusalReason, Resources, validate_claim
+from hbox_common.model import Claim, ClaimState, QueueName, QueueTree, Refusal, RefusalReason, Resources, validate_claim
 from hbox_common.model.resources import PODS, add
 
 from .books import Books
@@ -27,7 +29,7 @@ def take(books: Books, step: Step, plan: Plan) -> Refusal | None:
         if holding is None or holding.claim.pod_uid != victim.pod_uid or holding.claim.state is not ClaimState.POSTED:
             return Refusal(RefusalReason.VICTIM_GONE, f"claim {victim.claim} holds nothing that could be taken")
         victims.append(holding)
-    refusal = _rights(books, plan, victims) or _in_vain(books, plan, victims)
+    refusal = _rights(books, plan, victims) or _in_vain(books, plan)
     if refusal is not None:
         return refusal
     for holding in victims:
@@ -36,15 +38,22 @@ def take(books: Books, step: Step, plan: Plan) -> Refusal | None:
     return None
 
 
+def leaving(books: Books, plan: Plan) -> list[Holding]:
+    """For a plan with victims, these and all that leave for others already."""
+    if not plan.victims:
+        return []
+    named = {victim.claim for victim in plan.victims} | books.leaving
+    return [holding for claim in named if (holding := books.live.get(claim)) is not None]
+
+
 def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | None:
+    tree = books.queues
     asked: Resources = {}
     for placement in plan.placements:
         add(asked, plan.requests[placement.requests])
     asked.pop(PODS, None)
-    queue = books.queues.get(plan.queue)
-    used = books.used.get(plan.queue, {})
-    between = False
     left = _staying(books)
+    takers: dict[QueueName, None] = {}
     for holding in victims:
         claim = holding.claim
         if not claim.preemptable:
@@ -55,44 +64,70 @@ def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | N
                     f"{claim.namespace}/{claim.pod} has priority {claim.priority}, {plan.name} has {plan.priority}"
                 )
             continue
-        between = True
-        giver = books.queues.get(claim.queue)
-        if giver is None or not giver.reclaimable:
+        ours, theirs = tree.parting(plan.queue, claim.queue)
+        giver = tree.get(claim.queue)
+        if giver is None or not giver.reclaimable or not ours or not theirs:
             return _protected(f"queue {claim.queue} gives nothing back")
+        takers[ours[0]] = None
         if claim.id in books.leaving:
             continue
-        has = left.setdefault(claim.queue, dict(books.used.get(claim.queue, {})))
-        gives = [name for name, units in claim.requests.items() if units > 0 and asked.get(name, 0) > 0]
-        shared = [name for name in gives if name in giver.deserved]
-        if not gives or (shared and not any(has.get(name, 0) > giver.deserved[name] for name in shared)):
-            return _protected(f"queue {claim.queue} has no more than it deserves")
-        add(has, claim.requests, -1)
-        below = [
-            name for name, units in giver.guarantee.items() if claim.requests.get(name, 0) > 0 and has.get(name, 0) < units
-        ]
-        if below:
-            return _protected(f"queue {claim.queue} is guaranteed its {', '.join(below)}")
-    if between:
-        deserved = queue.deserved if queue is not None else {}
-        over = [name for name, units in asked.items() if name in deserved and used.get(name, 0) + units > deserved[name]]
-        if over or not any(name in deserved for name in asked):
+        if refusal := _gives(tree, left, claim, asked, theirs):
+            return refusal
+    for taker in takers:
+        used = dict(tree.used(taker))
+        for holding in leaving(books, plan):
+            if taker in tree.path(holding.claim.queue):
+                add(used, holding.claim.requests, -1)
+        due = tree.due(taker)
+        over = [name for name, units in asked.items() if name in due and used.get(name, 0) + units > due[name]]
+        if over or not any(name in due for name in asked):
             what = f"would have more than it deserves of {', '.join(over)}" if over else "deserves nothing of what is asked for"
-            return _protected(f"queue {plan.queue} {what}")
+            return _protected(f"queue {_named(taker, plan.queue)} {what}")
     return None
 
 
+def _gives(
+    tree: QueueTree, left: dict[QueueName, Resources], claim: Claim, asked: Resources, theirs: Sequence[QueueName]
+) -> Refusal | None:
+    """Whether the claim's branch, from where it parts from the taker's, keeps what is its own when the claim leaves; then it has left in `left`."""
+    head = theirs[0]
+    has = left.setdefault(head, dict(tree.used(head)))
+    deserved = queue.line if (queue := tree.of(head)) is not None else {}
+    gives = [name for name, units in claim.requests.items() if units > 0 and asked.get(name, 0) > 0]
+    shared = [name for name in gives if name in deserved]
+    if not gives or (shared and not any(has.get(name, 0) > deserved[name] for name in shared)):
+        return _protected(f"queue {_named(head, claim.queue)} has no more than it deserves")
+    for name in tree.path(claim.queue):
+        add(left.setdefault(name, dict(tree.used(name))), claim.requests, -1)
+    for name in theirs:
+        below = [
+            resource
+            for resource, units in tree.guarantee(name).items()
+            if claim.requests.get(resource, 0) > 0 and left[name].get(resource, 0) < units
+        ]
+        if below:
+            return _protected(f"queue {_named(name, claim.queue)} is guaranteed its {', '.join(below)}")
+    return None
+
+
+def _named(name: QueueName, below: QueueName) -> str:
+    return name if name == below else f"{name}, above queue {below},"
+
+
 def _staying(books: Books) -> dict[QueueName, Resources]:
-    """What queues have without the claims that leave already; only of queues that have such."""
+    """What queues have without the claims that leave already; only of queues that have such, or stand above one."""
     left: dict[QueueName, Resources] = {}
     for claim_id in books.leaving:
         claim = books.live[claim_id].claim
-        add(left.setdefault(claim.queue, dict(books.used.get(claim.queue, {}))), claim.requests, -1)
+        for name in books.queues.path(claim.queue):
+            add(left.setdefault(name, dict(books.queues.used(name))), claim.requests, -1)
     return left
 
 
-def _in_vain(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | None:
-    """Whether the placements do not fit where the victims are gone. The books are as before afterwards."""
-    for holding in victims:
+def _in_vain(books: Books, plan: Plan) -> Refusal | None:
+    """Whether the placements do not fit where the victims, and all that leave for others already, are gone. The books are as before afterwards."""
+    gone = leaving(books, plan)
+    for holding in gone:
         books.node(holding.claim.node).book(holding.claim.requests, holding.claim.slices, -1)
     refusal: Refusal | None = None
     booked = []
@@ -107,7 +142,7 @@ def _in_vain(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | 
         booked.append(placement)
     for placement in booked:
         books.node(placement.node).book(plan.requests[placement.requests], placement.slices, -1)
-    for holding in victims:
+    for holding in gone:
         books.node(holding.claim.node).book(holding.claim.requests, holding.claim.slices)
     return refusal
 

@@ -61,9 +61,9 @@ class Lineup:
         entry.state, entry.kind = JobState.EAGER, None
         heappush(self._eager, entry.order)
 
-    def unpark(self, freed: set[QueueName]) -> None:
-        """Those that may be able to start, since rows rose or the queues `freed` allow more."""
-        for entry in self._parking.wake(self.entries, freed):
+    def unpark(self, freed: set[QueueName], changed: set[QueueName]) -> None:
+        """Those that may be able to start, since rows rose or the queues `freed` allow more; all of those whose queues' rules changed."""
+        for entry in self._parking.wake(self.entries, freed, changed):
             heappush(self._eager, entry.order)
 
     def next(self) -> Entry | None:

@@ -5,6 +5,7 @@ freed something; then as many of its jobs are woken, first come first, as the ro
 next attempt.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -17,6 +18,9 @@ from .queues import Queues
 from .state import Columns
 from .task import Task
 from .view import Views
+
+#: Jobs of a lot that are shown to who may make room for them.
+SHOWN = 512
 
 
 class Rise:
@@ -79,8 +83,11 @@ class Parking:
             lot.recheck = self._rechecks = True
         entry.woken = None
 
-    def wake(self, entries: dict[JobId, Entry], freed: set[QueueName]) -> list[Entry]:
-        """Jobs that may be able to start since rows rose, or since the queues `freed` allow more; they leave the parking."""
+    def wake(self, entries: dict[JobId, Entry], freed: set[QueueName], changed: set[QueueName]) -> list[Entry]:
+        """Jobs that may be able to start since rows rose, or since the queues `freed`, and all below them, allow more; they leave the parking.
+
+        Of the queues `changed` and all below them every job leaves: where it cannot start, why it waits may be something else now.
+        """
         if not self._lots:
             self._risen = self._columns.risen.end
             return []
@@ -91,7 +98,14 @@ class Parking:
         self._rechecks = False
         woken: list[Entry] = []
         for kind, lot in list(self._lots.items()):
-            if lot.recheck or kind[0] in freed or (rise is not None and any(rise.may_hold(task) for task in kind[1])):
+            if self._queues.among(kind[0], changed):
+                woken.extend(self._first(kind, lot, entries, len(lot.waiting)))
+                del self._lots[kind]
+            elif (
+                lot.recheck
+                or self._queues.among(kind[0], freed)
+                or (rise is not None and any(rise.may_hold(task) for task in kind[1]))
+            ):
                 lot.recheck = False
                 woken.extend(self._wake_of(kind, lot, entries))
                 if not lot.waiting:
@@ -118,6 +132,9 @@ class Parking:
             count = min(count, 1)
         elif tasks[0].cards is not None and tasks[0].cards.count > 1 and room:  # their room is a lower bound
             count = max(count, 1)
+        return self._first(kind, lot, entries, count)
+
+    def _first(self, kind: Kind, lot: Lot, entries: dict[JobId, Entry], count: int) -> list[Entry]:
         woken: list[Entry] = []
         while lot.waiting and len(woken) < count:
             order = heappop(lot.waiting)
@@ -126,6 +143,12 @@ class Parking:
                 entry.state, entry.kind, entry.woken = JobState.EAGER, None, kind
                 woken.append(entry)
         return woken
+
+    def left(self, entries: dict[JobId, Entry], freed: set[QueueName]) -> Iterator[list[Entry]]:
+        """By lot, the first one first, some of the jobs that wait on though their queue, or one above it, is among `freed`."""
+        for kind, lot in self._lots.items():
+            if self._queues.among(kind[0], freed):
+                yield [entries[order[2]] for order in lot.waiting[:SHOWN] if self._here(order, kind, entries)]
 
     @staticmethod
     def _here(order: Order, kind: Kind, entries: dict[JobId, Entry]) -> bool:

@@ -146,7 +146,7 @@ class Scheduler:
     def on_queue(self, queue: Queue, *, gone: bool = False) -> None:
         """A queue's rules. What is used of it is counted here, from the claims."""
         if gone:
-            self.queues.drop(queue.name)
+            self._queues_changed.update(self.queues.drop(queue.name))
         elif self.queues.put(queue):
             self._queues_changed.add(queue.name)
 
@@ -252,6 +252,8 @@ class Scheduler:
             if answer.committed and plan.victims:
                 self._flights.close(plan.id)
                 self._room.accepted(plan)
+                if (entry := self._lineup.entries.get(plan.job)) is not None:
+                    entry.plans.discard(plan.id)
                 continue
             if answer.committed:
                 self._flights.commit(plan.id, index)
@@ -292,16 +294,18 @@ class Scheduler:
         out = Proposals()
         self._takings.wall = wall
         self._lineup.due(self.index, now)
-        freed = self._queues_changed | self.bookings.queues_freed
+        changed = self._queues_changed
+        freed = self.queues.freed(changed | self.bookings.queues_freed)
         self._queues_changed, self.bookings.queues_freed = set(), set()
         if not self.frozen:
             out.plans += self._room.keep(now)
             self._together.wake(self.index, now)
-            self._lineup.unpark(freed)
+            self._lineup.unpark(freed, changed)
             self._plan(out, now)
+            self._room.freed(self._parking.left(self._lineup.entries, freed), news=bool(changed))
             out.plans += self._room.look(self.index, now)
         else:
-            self._queues_changed |= freed
+            self._queues_changed, self.bookings.queues_freed = changed, freed
         out.resend = self._flights.due(now)
         out.verdicts = self._verdicts.due(now)
         times = chain(

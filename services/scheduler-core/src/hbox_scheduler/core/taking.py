@@ -9,14 +9,29 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hbox_common.model import NO_WISHES, CardSlice, HyperNode, Job, JobId, Neighbour, PodRef, PodUid, Queue, QueueName, TaskSpec
+from hbox_common.model import (
+    NO_WISHES,
+    CardSlice,
+    HyperNode,
+    Job,
+    JobId,
+    Neighbour,
+    PodRef,
+    PodUid,
+    Queue,
+    QueueName,
+    QueuePhase,
+    QueueTree,
+    TaskSpec,
+)
 from hbox_common.model.resources import PODS
 
 from .actions.registry import run_action
 from .arrays import Ints
 from .explain.reasons import Reasons, tally
 from .jobs import Entry
-from .policy.conf import Conf
+from .plugins.capacity import RECLAIM_AT_PARTING
+from .policy.conf import Conf, PluginConf
 from .policy.registry import plugins_of
 from .session import Cluster, Gang, GroupPhase, Member, Placing, QueueInfo, Session, Status
 from .session.outside import Ask, nobody
@@ -86,6 +101,7 @@ class Takings:
 
     def follow(self, conf: Conf) -> None:
         """The policy from the next look on."""
+        conf = _like_the_ledger(conf)
         self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in MAKE_ROOM))
 
@@ -94,21 +110,20 @@ class Takings:
         """Whether the policy makes no room at all."""
         return not self._conf.actions
 
-    def may(self, entry: Entry, queues: Mapping[QueueName, Queue]) -> bool:
-        """Whether it is worth a look: the job's queue has less than it deserves of what is asked for, or work of lower priority."""
-        queue = queues.get(entry.job.queue)
+    def may(self, entry: Entry, queues: QueueTree) -> bool:
+        """Whether it is worth a look: the job's queue, or one above it, has less than it deserves of what is asked for, or work of lower priority."""
         task = entry.pending[0][0] if entry.pending else None
         if task is None:
             return False
-        if queue is not None and queue.deserved:
-            used = self._bookings.queue_used.get(queue.name, {})
-            asked = [name for name, units in task.requests.items() if units > 0 and name in queue.deserved]
-            if asked and all(used.get(name, 0) + task.requests[name] <= queue.deserved[name] for name in asked):
+        for one in queues.path(entry.job.queue):
+            used, due = queues.used(one), queues.due(one)
+            asked = [name for name, units in task.requests.items() if units > 0 and name in due]
+            if asked and all(used.get(name, 0) + task.requests[name] <= due[name] for name in asked):
                 return True
         lowest = self._bookings.lowest_priority(entry.job.queue)
         return lowest is not None and lowest < entry.job.priority
 
-    def look(self, entries: Sequence[Entry], queues: Mapping[QueueName, Queue], leaving: Container[PodUid]) -> list[Taking]:
+    def look(self, entries: Sequence[Entry], queues: QueueTree, leaving: Container[PodUid]) -> list[Taking]:
         """What the policy would take for these jobs, in its order. `leaving`: pods that go already. Columns and bookings are as before afterwards."""
         session, claimants, held = self._session(self._conf, entries, queues, leaving)
         try:
@@ -118,9 +133,7 @@ class Takings:
         finally:
             self._undo(session)
 
-    def place(
-        self, entries: Sequence[Entry], queues: Mapping[QueueName, Queue], leaving: Container[PodUid]
-    ) -> list[Taking | Unplaced]:
+    def place(self, entries: Sequence[Entry], queues: QueueTree, leaving: Container[PodUid]) -> list[Taking | Unplaced]:
         """Places that are free, for jobs whose pods have to do with others: for each job what it gets, or why it gets nothing."""
         session, claimants, _ = self._session(self._placing, entries, queues, leaving)
         try:
@@ -134,7 +147,7 @@ class Takings:
         self,
         conf: Conf,
         entries: Sequence[Entry],
-        queues: Mapping[QueueName, Queue],
+        queues: QueueTree,
         leaving: Container[PodUid],
     ) -> tuple[Session, dict[Gang, Entry], dict[PodUid, Booking]]:
         holders = self._holders(leaving)
@@ -147,10 +160,8 @@ class Takings:
                 _join(gang, before, entry)
             claimants[gang] = entry
         gangs = [*standing.values(), *claimants]
-        known = [_queue_info(queue) for queue in queues.values()]
-        names = {queue.name for queue in known}
-        known += [QueueInfo(name) for name in sorted({gang.queue for gang in gangs} - names)]
-        conf = _with_hierarchy(conf, any(queue.parent for queue in known))
+        named = sorted({gang.queue for gang in gangs} - queues.keys())
+        known = [_queue_info(queue, queues) for queue in (*queues.values(), *map(Queue, named))]
         session = Session(
             columns=self._columns,
             cluster=Cluster(gangs, known, self.hypernodes, priority_classes=self.priority_classes),
@@ -342,7 +353,7 @@ def _vector(task: Task, size: int) -> Ints:
     return vector
 
 
-def _queue_info(queue: Queue) -> QueueInfo:
+def _queue_info(queue: Queue, queues: QueueTree) -> QueueInfo:
     return QueueInfo(
         name=queue.name,
         weight=queue.weight,
@@ -352,15 +363,17 @@ def _queue_info(queue: Queue) -> QueueInfo:
         deserved={name: units for name, units in queue.deserved.items() if name != PODS},
         guarantee=queue.guarantee,
         reclaimable=queue.reclaimable,
-        phase=queue.phase,
+        phase=QueuePhase.CLOSED if queues.refusal(queue.name) else QueuePhase.OPEN,
         created_at=queue.created_at,
     )
 
 
-def _with_hierarchy(conf: Conf, hierarchy: bool) -> Conf:
-    """Queues with parents are judged with their ancestors, whatever the policy's flag says."""
-    if not hierarchy:
-        return conf
-    return replace(
-        conf, tiers=tuple(tuple(replace(p, hierarchy=True) if p.name == "capacity" else p for p in tier) for tier in conf.tiers)
-    )
+def _like_the_ledger(conf: Conf) -> Conf:
+    """Whatever the policy says of trees, the ledger judges walls at every ancestor and rights where branches part: to propose anything else is in vain."""
+    return replace(conf, tiers=tuple(tuple(_in_trees(plugin) for plugin in tier) for tier in conf.tiers))
+
+
+def _in_trees(plugin: PluginConf) -> PluginConf:
+    if plugin.name != "capacity":
+        return plugin
+    return replace(plugin, hierarchy=True, arguments={**plugin.arguments, RECLAIM_AT_PARTING: True})

@@ -40,6 +40,8 @@ class Label(StrEnum):
 
     QUEUE_NOT_FOUND = "QueueNotFound"
     QUEUE_CLOSED = "QueueClosed"
+    QUEUE_NOT_LEAF = "QueueNotLeaf"
+    QUEUE_INVALID = "QueueInvalid"
     QUEUE_BUDGET = "QueueBudgetSpent"
     QUEUE_CAPABILITY = "QueueCapabilityExceeded"
     GANG_INCOMPLETE = "GangIncomplete"  #: fewer pods exist than the gang needs

@@ -10,7 +10,7 @@ same line of theirs, so that nobody takes back and forth. Volcano has one line, 
 have beyond the deserved amount can be taken back at any time, members that may not be evicted have to stay within the deserved amount.
 
 Who is compared: Volcano looks at the two queues themselves and, by `ancestorReclaimLevel`, at so many ancestors; annotated queues are compared at the
-highest level at which their paths differ. An ancestor of both is never a reason.
+highest level at which their paths differ, and with `reclaimAtParting` all are. An ancestor of both is never a reason.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,15 +36,19 @@ if TYPE_CHECKING:
 #: Weight of a queue beyond what it deserves (KAI-Scheduler's Queue `overQuotaWeight`).
 OVER_QUOTA_WEIGHT = "kai.scheduler/over-quota-weight"
 
+#: The argument by which the quota-ledger's rule holds (`hbox_ledger.core.taking`): rights are those of the queues at which two branches part.
+RECLAIM_AT_PARTING = "reclaimAtParting"
+
 
 class Capacity:
-    """Argument: ancestorReclaimLevel (0). The tree counts where enableHierarchy is on."""
+    """Arguments: ancestorReclaimLevel (0), reclaimAtParting (false). The tree counts where enableHierarchy is on."""
 
     name = "capacity"
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)
         self._level = arguments.integer("ancestorReclaimLevel", 0, least=0)
+        self._at_parting = arguments.switch(RECLAIM_AT_PARTING, False)
         arguments.done()
         self._hierarchy = conf.hierarchy
 
@@ -171,7 +175,14 @@ class Capacity:
             return False
         if self._weights[account] is not None:
             return self._within(account, self._fair[account], asked)
+        if self._at_parting:
+            return any(self._is_due(one, asked) for one in account.path)
         return any(self._entitled(one, asked) for one in _nearest(account.path, self._level))
+
+    def _is_due(self, account: Account, asked: Asked) -> bool:
+        """Whether it stays within what it deserves, or is guaranteed, in all that it names, and names something of it."""
+        named = [(c, units) for c, units in asked if c in self._lines[account] or account.guarantee[c] > 0]
+        return bool(named) and all(account.allocated[c] + units <= account.deserved[c] for c, units in named)
 
     def _within(self, account: Account, line: Sums, asked: Asked) -> bool:
         return all(account.allocated[c] + units <= line[c] for c, units in asked if c in self._lines[account])
@@ -211,7 +222,7 @@ class Capacity:
 
     def _wanted(self, account: Account, asked: Asked) -> set[int]:
         """The columns in which the account may take from others."""
-        if self._weights[account] is not None:
+        if self._weights[account] is not None or self._at_parting:
             return {column for column, _ in asked}
         return {column for one in _nearest(account.path, self._level) for column in self._entitled(one, asked)}
 
@@ -252,6 +263,8 @@ class Capacity:
             return False
         if self._weights[ours[-1]] is not None:
             return self._ahead_fairly(ours, theirs, asked, touched)
+        if self._at_parting:
+            return self._is_due(ours[0], asked) and self._over(theirs[0], theirs[0].deserved, touched)
         return all(self._over(one, one.deserved, touched) for one in _nearest(theirs, self._level))
 
     def _ahead_fairly(self, ours: Sequence[Account], theirs: Sequence[Account], asked: Asked, touched: Sequence[int]) -> bool:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hbox_common.model import CardSlice, Claim, ClaimId, JobId, NodeName, PlanId, PodUid, QueueName, Resources
+from hbox_common.model import CardSlice, Claim, ClaimId, JobId, NodeName, PlanId, PodUid, QueueName, QueueTree, Resources
 from hbox_common.model.resources import add
 
 from .columns import Columns
@@ -36,7 +36,8 @@ class Bookings:
         self._columns = columns
         self._of: dict[PodUid, Booking] = {}
         self._on: dict[NodeName, dict[PodUid, Booking]] = {}
-        self.queue_used: dict[QueueName, Resources] = {}
+        self.queue_used: dict[QueueName, Resources] = {}  #: of each queue's own pods
+        self.queues = QueueTree(self.queue_used)
         self._priorities: dict[QueueName, Counter[int]] = {}
         self.queues_freed: set[QueueName] = set()  #: queues of which something was given back; the reader empties it
 
@@ -60,7 +61,7 @@ class Bookings:
             self._on.setdefault(booking.node, {})[booking.pod] = booking
         assert len(of) == before + len(bookings), "a pod was placed that has a place"
         first = bookings[0]
-        add(self.queue_used.setdefault(first.queue, {}), first.requests, len(bookings))
+        self._use(first, len(bookings))
         self._priorities.setdefault(first.queue, Counter())[first.priority] += len(bookings)
 
     def lowest_priority(self, queue: QueueName) -> int | None:
@@ -112,7 +113,7 @@ class Bookings:
     def _enter(self, booking: Booking) -> None:
         self._of[booking.pod] = booking
         self._on.setdefault(booking.node, {})[booking.pod] = booking
-        add(self.queue_used.setdefault(booking.queue, {}), booking.requests)
+        self._use(booking, 1)
         self._priorities.setdefault(booking.queue, Counter())[booking.priority] += 1
 
     def _leave(self, booking: Booking) -> None:
@@ -121,6 +122,10 @@ class Bookings:
         del on[booking.pod]
         if not on:
             del self._on[booking.node]
-        add(self.queue_used[booking.queue], booking.requests, -1)
+        self._use(booking, -1)
         self._priorities[booking.queue][booking.priority] -= 1
         self.queues_freed.add(booking.queue)
+
+    def _use(self, booking: Booking, times: int) -> None:
+        add(self.queue_used.setdefault(booking.queue, {}), booking.requests, times)
+        self.queues.book(booking.queue, booking.requests, times)

@@ -1,0 +1,98 @@
+"""`hbox queue create` and `set`: changing rules, and saying first what that would do."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from hbox_common.errors import Conflict, InvalidRequest
+
+from ..aio import run
+from ..context import Context, command_options
+from ..output import say
+from ..platform.layout import Layout
+from ..queues import Change, Reading, change_of, effect_of, read
+from .queue_writes import write
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def rules(command: F) -> F:
+    """The options that name rules of a queue."""
+    amount = "RESOURCE=AMOUNT; may be repeated."
+    for option in (
+        click.option("--force", is_flag=True, help="Also where rules contradict each other."),
+        click.option("--dry-run", is_flag=True, help="Say what the change would do, and do nothing."),
+        click.option("--reclaimable/--no-reclaimable", default=None, help="Whether others may take back what it borrows."),
+        click.option("--priority", type=int),
+        click.option("--weight", type=click.IntRange(1, 65535)),
+        click.option("--capability", multiple=True, metavar="R=A", help=f"Never more than this: {amount}"),
+        click.option("--deserved", multiple=True, metavar="R=A", help=f"Taken back from those who borrowed it: {amount}"),
+        click.option("--guarantee", multiple=True, metavar="R=A", help=f"Never taken from it: {amount}"),
+        click.option("--parent", help="The queue above it; root = none."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("create")
+@click.argument("name")
+@rules
+@command_options
+def create(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any) -> None:
+    """Create the queue NAME.
+
+    \b
+    hbox queue create vision --deserved nvidia.com/gpu=40 --capability nvidia.com/gpu=64
+    hbox queue create train --parent vision --deserved nvidia.com/gpu=30
+    """
+    change = change_of(name, given)
+    found = run(lambda: read(Layout(ctx.state).running()))
+    if name in found.tree:
+        raise Conflict(f"there is a queue {name} already", hint=f"hbox queue set {name}")
+    _judge(ctx, found, change, force=force, dry_run=dry_run)
+    if not dry_run:
+        run(lambda: write(ctx, "POST", name, {"spec": {"weight": 1, **_named(change.spec)}}))
+        say(f"created queue {name}")
+
+
+@click.command("set")
+@click.argument("name")
+@rules
+@command_options
+def set_(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any) -> None:
+    """Change rules of the queue NAME; what is not named stays, and RESOURCE= takes a resource out.
+
+    \b
+    hbox queue set train --deserved nvidia.com/gpu=20 --dry-run      who would have to give what back
+    hbox queue set train --parent speech
+    """
+    change = change_of(name, given)
+    if not change.spec:
+        raise InvalidRequest("no rule is named that should change", hint=f"hbox queue set {name} --deserved nvidia.com/gpu=8")
+    found = run(lambda: read(Layout(ctx.state).running()))
+    found.named(name)
+    _judge(ctx, found, change, force=force, dry_run=dry_run)
+    if not dry_run:
+        run(lambda: write(ctx, "PATCH", name, {"spec": change.spec}))
+        say(f"changed queue {name}")
+
+
+def _judge(ctx: Context, found: Reading, change: Change, *, force: bool, dry_run: bool) -> None:
+    """Say what the change would do. Raises InvalidRequest where it makes rules contradict each other, unless forced or tried dry."""
+    effect = effect_of(found.tree, change, found.claims)
+    if effect.faults and not force and not dry_run:
+        said = "--force makes the change all the same; the ledger reads such rules strictly"
+        raise InvalidRequest("; ".join(effect.faults), hint=said)
+    if dry_run and ctx.output.machine:
+        ctx.output.document("QueueChange", effect.document(change.name))
+    elif dry_run:
+        print("\n".join(effect.told() or ["nobody would have to give anything back"]))
+    else:
+        for line in effect.told():
+            say(line)
+
+
+def _named(spec: dict[str, Any]) -> dict[str, Any]:
+    """Without nulls, which mean something to a patch alone."""
+    return {key: _named(value) if isinstance(value, dict) else value for key, value in spec.items() if value is not None}

@@ -1,0 +1,79 @@
+"""One plain dictionary a queue. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from hbox_common.model import Job, QueueName, QueueTree, Resources, faults, is_host_port
+from hbox_common.model.devices import GPU
+
+Item = dict[str, Any]
+
+
+def queue_items(tree: QueueTree, jobs: Iterable[Job], *, now: float) -> list[Item]:
+    """One item a queue, by name. `now`: seconds since the epoch."""
+    known = list(jobs)
+    return [queue_item(tree, name, known, now=now) for name in sorted(tree)]
+
+
+def queue_item(tree: QueueTree, name: QueueName, jobs: Iterable[Job], *, now: float) -> Item:
+    """Use counts the queue and all below it; `borrowed` and `idle` are of what it names a share of."""
+    queue = tree[name]
+    used = {resource: units for resource, units in tree.used(name).items() if units and not is_host_port(resource)}
+    due = tree.due(name)
+    waiting = [job for job in jobs if any(task.pods for task in job.tasks) and name in tree.path(job.queue)]
+    return {
+        "name": name,
+        "parent": queue.parent,
+        "depth": len(tree.path(name)) - 1,
+        "state": queue.phase.value,
+        "weight": queue.weight,
+        "priority": queue.priority,
+        "reclaimable": queue.reclaimable,
+        "guarantee": tree.guarantee(name),
+        "deserved": due,
+        "capability": queue.capability,
+        "used": used,
+        "borrowed": {
+            resource: used.get(resource, 0) - units for resource, units in due.items() if used.get(resource, 0) > units
+        },
+        "idle": {resource: units - used.get(resource, 0) for resource, units in due.items() if used.get(resource, 0) < units},
+        "pendingJobs": len(waiting),
+        "pendingCards": asked_of(waiting).get(GPU, 0),
+        "oldestPendingSeconds": round(max((now - job.created_at for job in waiting), default=0.0), 1),
+        "faults": list(faults(tree, name)),
+    }
+
+
+def asked_of(jobs: Iterable[Job]) -> Resources:
+    """What the pods without a node ask for."""
+    asked: Resources = {}
+    for job in jobs:
+        for task in job.tasks:
+            for resource, units in task.requests.items():
+                asked[resource] = asked.get(resource, 0) + units * len(task.pods)
+    return asked
+
+
+def tree_rows(items: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each queue with its name behind a drawn branch, parents before children; last those that hang below no root."""
+    by_name = {item["name"]: item for item in items}
+    children: dict[str, list[str]] = {}
+    for name, item in sorted(by_name.items()):
+        parent = item["parent"] if item["parent"] in by_name else ""
+        children.setdefault(parent, []).append(name)
+    seen: set[str] = set()
+
+    def below(name: str, indent: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        own = [child for child in children.get(name, ()) if child not in seen]
+        for position, child in enumerate(own):
+            last = position == len(own) - 1
+            seen.add(child)
+            yield f"{indent}{'└ ' if last else '├ '}{child}", by_name[child]
+            yield from below(child, indent + ("  " if last else "│ "))
+
+    for top in children.get("", ()):
+        seen.add(top)
+        yield top, by_name[top]
+        yield from below(top, "")
+    for name in sorted(by_name.keys() - seen):
+        yield name, by_name[name]

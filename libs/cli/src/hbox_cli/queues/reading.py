@@ -1,0 +1,51 @@
+"""What the ledger and job-controller know of queues, read once."""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hbox_common.errors import NotFound
+from hbox_common.model import DEFAULT_QUEUE, Claim, Job, Queue, QueueName, QueueTree, Resources
+
+from ..platform.layout import Running
+from ..session import bus_of, claims_of, jobs_of
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The tree with its use, the live claims and the jobs at about one moment."""
+
+    tree: QueueTree
+    claims: tuple[Claim, ...]
+    jobs: tuple[Job, ...]
+
+    def named(self, name: str) -> Queue:
+        """The queue. Raises NotFound with the nearest names."""
+        queue = self.tree.of(QueueName(name))
+        if queue is None:
+            near = difflib.get_close_matches(name, list(self.tree), 3)
+            hint = f"did you mean {' or '.join(near)}?" if near else "`hbox queue ls` lists them"
+            raise NotFound(f"there is no queue {name}", hint=hint)
+        return queue
+
+    def holding(self, name: QueueName) -> list[Claim]:
+        """The claims in the queue and all below it."""
+        return [claim for claim in self.claims if name in self.tree.path(claim.queue)]
+
+
+def tree_of(queues: Iterable[Queue], used: Mapping[str, Resources]) -> QueueTree:
+    """The default queue is there in any case."""
+    tree = QueueTree({QueueName(name): amounts for name, amounts in used.items()})
+    tree.update({queue.name: queue for queue in queues})
+    tree.setdefault(DEFAULT_QUEUE, Queue(DEFAULT_QUEUE))
+    return tree
+
+
+async def read(running: Running) -> Reading:
+    """Asks the ledger and job-controller. Raises Unavailable."""
+    async with bus_of(running) as bus:
+        pages = await claims_of(bus)
+        jobs, _, _ = await jobs_of(bus)
+    return Reading(
+        tree_of(pages[0].queues, pages[0].used), tuple(claim for page in pages for claim in page.claims), tuple(jobs)
+    )

@@ -1,0 +1,59 @@
+"""Why a queue has as much as it has: level by level, from the queue up, what each deserves, uses and has borrowed, beside its siblings.
+
+Between two siblings what one has beyond its share is the other's to take back, as far as that one is below its own share and asks: so the ledger judges
+(`hbox_ledger.core.taking`).
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from hbox_common.model import Job, QueueName, QueueTree
+
+from .items import Item, queue_item
+
+
+def share_of(tree: QueueTree, name: QueueName, jobs: Sequence[Job], resource: str, *, now: float) -> Item:
+    """`levels` begin with the queue itself; `mayTake` of a sibling is what it lacks of its share and waits for, `mayGive` what the queue has to give."""
+    levels = [_level(tree, one, jobs, resource, now=now) for one in tree.path(name) if one in tree]
+    refusal = tree.refusal(name)
+    room = tree.room(name, {resource: 1})
+    own = levels[0]
+    return {
+        "name": name,
+        "resource": resource,
+        **{key: own[key] for key in ("used", "deserved", "guarantee", "borrowed", "idle", "waiting")},
+        "limit": min((level["limit"] for level in levels if level["limit"] is not None), default=None),
+        "room": 0 if refusal is not None else room.times,
+        "wall": refusal.message if refusal is not None else room.message if room.times == 0 else "",
+        "levels": levels,
+    }
+
+
+def _level(tree: QueueTree, name: QueueName, jobs: Sequence[Job], resource: str, *, now: float) -> Item:
+    parent = tree[name].parent
+    beside = tree.children(QueueName(parent)) if parent in tree else tree.tops()
+    siblings = [_figures(tree, one, jobs, resource, now=now) for one in beside if one != name]
+    own = _figures(tree, name, jobs, resource, now=now)
+    asked = sum(sibling["mayTake"] for sibling in siblings)
+    spare = own["used"] - own["guarantee"] if own["deserved"] is None else own["borrowed"]
+    gives = tree[name].reclaimable
+    return {**own, "mayGive": max(0, min(asked, spare)) if gives else 0, "siblings": siblings}
+
+
+def _figures(tree: QueueTree, name: QueueName, jobs: Sequence[Job], resource: str, *, now: float) -> dict[str, Any]:
+    item = queue_item(tree, name, jobs, now=now)
+    waiting = sum(
+        task.requests.get(resource, 0) * len(task.pods) for job in jobs if name in tree.path(job.queue) for task in job.tasks
+    )
+    idle = item["idle"].get(resource, 0)
+    return {
+        "name": name,
+        "used": item["used"].get(resource, 0),
+        "deserved": item["deserved"].get(resource),
+        "guarantee": item["guarantee"].get(resource, 0),
+        "limit": item["capability"].get(resource),
+        "borrowed": item["borrowed"].get(resource, 0),
+        "idle": idle,
+        "waiting": waiting,
+        "mayTake": min(idle, waiting),
+    }

@@ -1,0 +1,81 @@
+"""What is wrong with a queue's rules, in words for whoever wrote them. Volcano's admission refuses most of it; here a rule that contradicts another is read
+so that nothing is promised twice, and said.
+"""
+
+from .ids import QueueName
+from .queue import Queue
+from .queuetree import QueueTree
+from .resources import PODS, Resources, add
+
+
+def faults(tree: QueueTree, name: QueueName) -> tuple[str, ...]:
+    """What is wrong with the queue, worst first: what closes it, what is not as it says, what nobody will ever notice."""
+    queue = tree.of(name)
+    if queue is None:
+        return ()
+    return (*_closing(tree, queue), *_own(queue), *_above(tree, queue), *_below(tree, queue))
+
+
+def _closing(tree: QueueTree, queue: Queue) -> list[str]:
+    found = [f"{queue.fault}; it takes nothing until that is mended"] if queue.fault else []
+    if circle := tree.circle(queue.name):
+        found.append(f"its parents form a circle ({' -> '.join(circle)}); it takes nothing until that is mended")
+    elif missing := [above for above in tree.path(queue.name)[1:] if tree.of(above) is None]:
+        whose = "its parent" if queue.parent == missing[0] else "above it, queue"
+        found.append(f"{whose} {missing[0]} does not exist; it takes nothing until that is mended")
+    return found
+
+
+def _own(queue: Queue) -> list[str]:
+    found = [
+        f"guarantee of {resource} ({units}) is above deserved ({queue.deserved[resource]}); the guarantee counts"
+        for resource, units in queue.guarantee.items()
+        if resource in queue.deserved and units > queue.deserved[resource]
+    ]
+    found += [
+        f"{amount} of {resource} ({units}) is above capability ({queue.capability[resource]}); the capability counts"
+        for amount, units_of in (("deserved", queue.deserved), ("guarantee", queue.guarantee))
+        for resource, units in units_of.items()
+        if resource in queue.capability and units > queue.capability[resource]
+    ]
+    return found
+
+
+def _above(tree: QueueTree, queue: Queue) -> list[str]:
+    found = []
+    amounts = (("deserved", queue.deserved), ("guarantee", queue.guarantee), ("capability", queue.capability))
+    for amount, units_of in amounts:
+        for resource, units in units_of.items():
+            walls = [(one.capability[resource], one.name) for one in _ancestors(tree, queue) if resource in one.capability]
+            if walls and units > min(walls)[0]:
+                limit, wall = min(walls)
+                found.append(
+                    f"{amount} of {resource} ({units}) is above the capability of queue {wall} above it ({limit}); that one counts"
+                )
+    return found
+
+
+def _below(tree: QueueTree, queue: Queue) -> list[str]:
+    children = [tree[name] for name in tree.children(queue.name)]
+    found = []
+    cases = (
+        ("are guaranteed", "guarantee", "theirs counts"),
+        ("deserve", "deserved", "its own counts against other departments"),
+    )
+    for verb, amount, counts in cases:
+        own: Resources = getattr(queue, amount)
+        together: Resources = {}
+        for child in children:
+            add(together, getattr(child, amount))
+        found += [
+            f"the queues right below it {verb} {together[resource]} {resource} together, itself {units}; {counts}"
+            for resource, units in own.items()
+            if together.get(resource, 0) > units
+        ]
+    if children and (pods := tree.own(queue.name).get(PODS, 0)):
+        found.append(f"{pods} pods run in it that came before the queues below it; it takes no more")
+    return found
+
+
+def _ancestors(tree: QueueTree, queue: Queue) -> list[Queue]:
+    return [one for name in tree.path(queue.name)[1:] if (one := tree.of(name)) is not None]

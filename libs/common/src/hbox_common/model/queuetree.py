@@ -1,0 +1,246 @@
+"""Queues as a tree: who stands above whom, what each uses together with all below it, and what it still allows.
+
+    root            implied; no limits but the cluster's
+      dept-a        its amounts hold for all below it together
+        train       a leaf: only leaves take work
+        serve
+      dept-b
+
+Scheduler-core and quota-ledger judge by this one module, so that what one proposes the other does not refuse. What each queue uses of its own is
+counted by them (`own`), and every change of it is told with `book`; the sums of the subtrees are kept along.
+
+What a queue does not name it has from nowhere: it is not limited but by the walls above it, and nothing is promised to it. A queue with a parent that
+does not exist, or that stands above itself, takes nothing: a slip in a name would otherwise lift the walls of a department.
+"""
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from dataclasses import dataclass
+
+from .claim import Refusal, RefusalReason
+from .ids import DEFAULT_QUEUE, QueueName
+from .queue import Queue, QueuePhase
+from .resources import Resources, add
+
+#: Volcano's name for what stands above all. An object of that name limits nothing.
+ROOT_QUEUE = QueueName("root")
+
+#: The queue of pods that name none is there without anybody making it.
+_DEFAULT = Queue(DEFAULT_QUEUE)
+
+_NOTHING: Mapping[QueueName, Resources] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many times something still fits under the walls (None = no limit), and which wall it is."""
+
+    times: int | None
+    message: str = ""
+
+
+class QueueTree(MutableMapping[QueueName, Queue]):
+    """The queues that exist, by name. A queue that is dropped is remembered where it stood: what it still holds counts for those above it."""
+
+    def __init__(self, own: Mapping[QueueName, Resources]) -> None:
+        self._own = own
+        self._queues: dict[QueueName, Queue] = {}
+        self._parents: dict[QueueName, QueueName | None] = {}
+        self._stale = False
+        self._paths: dict[QueueName, tuple[QueueName, ...]] = {}
+        self._children: dict[QueueName, tuple[QueueName, ...]] = {}
+        self._sums: dict[QueueName, Resources] = {}  #: of queues that others stand or stood below
+        self._touched: dict[QueueName, tuple[Resources, ...]] = {}  #: the sums that a booking in the queue changes
+        self._guarantees: dict[QueueName, Resources] = {}
+
+    def __getitem__(self, name: QueueName) -> Queue:
+        return self._queues[name]
+
+    def __setitem__(self, name: QueueName, queue: Queue) -> None:
+        parent = QueueName(queue.parent) if queue.parent and ROOT_QUEUE not in (queue.parent, name) else None
+        self._stale |= name not in self._queues or self._parents.get(name) != parent
+        self._queues[name], self._parents[name] = queue, parent
+        self._guarantees.clear()
+
+    def __delitem__(self, name: QueueName) -> None:
+        del self._queues[name]
+        self._stale = True
+        self._guarantees.clear()
+
+    def __iter__(self) -> Iterator[QueueName]:
+        return iter(self._queues)
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def of(self, name: QueueName) -> Queue | None:
+        """The queue; the default one also where nobody made it."""
+        return self._queues.get(name) or (_DEFAULT if name == DEFAULT_QUEUE else None)
+
+    def path(self, name: QueueName) -> tuple[QueueName, ...]:
+        """The queue and all that stand above it, itself first."""
+        self._fresh()
+        return self._paths.get(name) or (name,)
+
+    def children(self, name: QueueName) -> tuple[QueueName, ...]:
+        """The queues right below it, by name."""
+        self._fresh()
+        return self._children.get(name, ())
+
+    def below(self, name: QueueName) -> list[QueueName]:
+        """All queues below it, parents first."""
+        found = list(self.children(name))
+        for child in found:
+            found.extend(one for one in self.children(child) if one not in found and one != name)
+        return found
+
+    def tops(self) -> tuple[QueueName, ...]:
+        """The queues right below the root, and those whose parents do not exist, by name."""
+        return tuple(sorted(name for name in self._queues if self._parents[name] not in self._queues and name != ROOT_QUEUE))
+
+    def circle(self, name: QueueName) -> tuple[QueueName, ...]:
+        """The way from the first queue on the path that stands above itself, back to it; empty where there is none."""
+        path = self.path(name)
+        back = self._parents.get(path[-1])
+        return (*path[path.index(back) :], back) if back in path else ()
+
+    def parting(self, one: QueueName, other: QueueName) -> tuple[tuple[QueueName, ...], tuple[QueueName, ...]]:
+        """The branches of both below the last queue that stands above both, each from there down. Empty for one that stands above the other."""
+        ours, theirs = self.path(one)[::-1], self.path(other)[::-1]
+        common = 0
+        while common < min(len(ours), len(theirs)) and ours[common] == theirs[common]:
+            common += 1
+        return ours[common:], theirs[common:]
+
+    # What is theirs.
+
+    def guarantee(self, name: QueueName) -> Resources:
+        """What is never taken from the queue: its own guarantee, and at least those of the queues below it together."""
+        found = self._guarantees.get(name)
+        if found is None:
+            below: Resources = {}
+            for child in self.children(name) if not self.circle(name) else ():
+                add(below, self.guarantee(child))
+            queue = self.of(name)
+            found = below if queue is None else _most(queue.guarantee, below)
+            self._guarantees[name] = found
+        return found
+
+    def due(self, name: QueueName) -> Resources:
+        """What it may take back from others: what it deserves, and at least its guarantee."""
+        queue = self.of(name)
+        return {} if queue is None else _most(queue.line, self.guarantee(name))
+
+    # What they use.
+
+    def own(self, name: QueueName) -> Mapping[str, int]:
+        """What the queue's own pods use."""
+        return self._own.get(name, {})
+
+    def used(self, name: QueueName) -> Mapping[str, int]:
+        """What the queue and all below it use."""
+        self._fresh()
+        found = self._sums.get(name)
+        return self._own.get(name, {}) if found is None else found
+
+    def book(self, name: QueueName, amounts: Mapping[str, int], times: int = 1) -> None:
+        """`own` of this queue was changed by `times * amounts`."""
+        if not self._stale:
+            for sums in self._touched.get(name, ()):
+                add(sums, amounts, times)
+
+    # What they allow.
+
+    def refusal(self, name: QueueName) -> Refusal | None:
+        """Why the queue takes nothing new, whatever is asked for."""
+        if self.of(name) is None:
+            return Refusal(RefusalReason.QUEUE_UNKNOWN, f"there is no queue {name}; create it, or name another in the job")
+        if circle := self.circle(name):
+            said = f"queue {name} stands in or below a circle of parents ({' -> '.join(circle)})"
+            return Refusal(RefusalReason.QUEUE_INVALID, said)
+        if below := self.children(name):
+            said = (
+                f"queue {name} takes no work of its own; name one below it ({', '.join(below[:3])}{', ...' * (len(below) > 3)})"
+            )
+            return Refusal(RefusalReason.QUEUE_NOT_LEAF, said)
+        for above in self.path(name):
+            queue = self.of(above)
+            if queue is None:
+                said = f"queue {above}, above queue {name}, does not exist"
+                return Refusal(RefusalReason.QUEUE_INVALID, said)
+            which = name if above == name else f"{above}, above queue {name},"
+            if queue.fault:
+                return Refusal(RefusalReason.QUEUE_INVALID, f"queue {which} cannot be read: {queue.fault}")
+            if queue.phase is not QueuePhase.OPEN:
+                return Refusal(RefusalReason.QUEUE_CLOSED, f"queue {which} is closed and takes no new work")
+        return None
+
+    def room(self, name: QueueName, each: Mapping[str, int], freed: Mapping[QueueName, Resources] = _NOTHING) -> Room:
+        """How many times `each` fits under the capability of the queue and of all above it, where `freed` has left each of these."""
+        times: int | None = None
+        message = ""
+        for above in self.path(name):
+            queue = self._queues.get(above)
+            if queue is None or not queue.capability:
+                continue
+            used, less = self.used(above), freed.get(above, {})
+            for resource, limit in queue.capability.items():
+                units = each.get(resource, 0)
+                if units <= 0:
+                    continue
+                has = used.get(resource, 0) - less.get(resource, 0)
+                left = max(limit - has, 0) // units
+                if times is None or left < times:
+                    times = left
+                    which = name if above == name else f"{above}, above queue {name},"
+                    message = f"queue {which} may use {limit} of {resource}, {has} are in use and {units} more are asked for"
+        return Room(times, message)
+
+    # How the tree is kept.
+
+    def _fresh(self) -> None:
+        if not self._stale:
+            return
+        self._stale = False
+        self._paths = {name: self._path(name) for name in self._parents}
+        children: dict[QueueName, list[QueueName]] = {}
+        for name in sorted(self._queues):
+            if (parent := self._parents[name]) is not None:
+                children.setdefault(parent, []).append(name)
+        self._children = {name: tuple(below) for name, below in children.items()}
+        self._sums = self.counted()
+        self._touched = {
+            name: sums
+            for name, path in self._paths.items()
+            if (sums := tuple(self._sums[one] for one in path if one in self._sums))
+        }
+
+    def _path(self, name: QueueName) -> tuple[QueueName, ...]:
+        path = [name]
+        while (parent := self._parents.get(path[-1])) is not None and parent not in path:
+            path.append(parent)
+        return tuple(path)
+
+    def counted(self) -> dict[QueueName, Resources]:
+        """The sums of all queues that others stand or stood below, counted anew from what each uses of its own."""
+        sums: dict[QueueName, Resources] = {above: {} for path in self._paths.values() for above in path[1:]}
+        for name, amounts in self._own.items():
+            for one in self._paths.get(name, ()):
+                if one in sums:
+                    add(sums[one], amounts)
+        return sums
+
+    def validate(self) -> None:
+        """Raises AssertionError where a sum is not what counting gives."""
+        self._fresh()
+        counted = self.counted()
+        assert {name: _solid(sums) for name, sums in self._sums.items()} == {
+            name: _solid(sums) for name, sums in counted.items()
+        }
+
+
+def _most(one: Resources, other: Resources) -> Resources:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one | other}
+
+
+def _solid(amounts: Resources) -> Resources:
+    return {name: units for name, units in amounts.items() if units}

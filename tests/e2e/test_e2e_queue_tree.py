@@ -1,0 +1,149 @@
+"""Three departments on a running platform: walls hold at the department, idle shares are lent, and come back between departments and within one.
+
+vision    deserved 6, limit 12    train deserved 3, serve deserved 3
+speech    deserved 5              asr
+robots    deserved 5              arm
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from hbox_common.kube import NODES, PODS, KubeClient
+
+from .platform_world import Up, hbox, until, up
+from .traced_jobs import node
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+SPACE, GPU = "default", "nvidia.com/gpu"
+
+
+@pytest.fixture(scope="module")
+def departments(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """Two nodes of eight cards; the tree is made by the commands."""
+    state = tmp_path_factory.mktemp("tree") / "state"
+    with up(state) as running:
+        asyncio.run(_nodes(running))
+        queue(running, "create", "vision", "--deserved", f"{GPU}=6", "--capability", f"{GPU}=12")
+        for name, share in (("speech", 5), ("robots", 5)):
+            queue(running, "create", name, "--deserved", f"{GPU}={share}")
+        for name in ("train", "serve"):
+            queue(running, "create", name, "--parent", "vision", "--deserved", f"{GPU}=3")
+        queue(running, "create", "asr", "--parent", "speech")
+        queue(running, "create", "arm", "--parent", "robots")
+        yield running
+
+
+async def _nodes(running: Up) -> None:
+    async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+        for name in ("n0", "n1"):
+            await client.json("POST", NODES.path(), body=node(name))
+
+
+@pytest.fixture
+async def client(departments: Up) -> AsyncIterator[KubeClient]:
+    async with KubeClient.connect(str(departments.state / "kubeconfig"), user_agent="test") as client:
+        yield client
+
+
+def queue(running: Up, *words: str) -> str:
+    """The ledger hears of a queue a moment later than Kubernetes."""
+
+    def done() -> str:
+        said = hbox("--state", str(running.state), "queue", *words)
+        return f"{said.stdout}{said.stderr}" if said.returncode == 0 else ""
+
+    return str(until(done, timeout_s=20, what=" ".join(words)))
+
+
+def cards(running: Up) -> dict[str, int]:
+    return {
+        item["name"]: item["used"].get(GPU, 0) for item in running.json("queue", "ls")["items"] if item["name"] != "default"
+    }
+
+
+async def submit(client: KubeClient, name: str, count: int, *, first: int = 0) -> None:
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: "1"}}}
+    for number in range(first, first + count):
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{name}-{number}", "annotations": {"scheduling.volcano.sh/queue-name": name}},
+            "spec": {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container]},
+        }
+        await client.json("POST", PODS.path(SPACE), body=body)
+
+
+async def settles(running: Up, want: dict[str, int]) -> None:
+    """The departments come to have this, and keep it."""
+
+    def there() -> bool:
+        return {name: used for name, used in cards(running).items() if name in want} == want
+
+    await asyncio.to_thread(until, there, timeout_s=60, what=f"{want}, found {cards(running)}")
+    await asyncio.sleep(2.5)  # the scheduler looks for room every two seconds at least: nobody is taken from any more
+    assert there(), cards(running)
+
+
+def why(running: Up, name: str) -> str:
+    jobs: list[dict[str, Any]] = running.json("jobs", "-q", name, "--state-is", "waiting")["items"]
+    return str(jobs[0]["reason"]) if jobs else ""
+
+
+async def test_departments_lend_and_take_back(departments: Up, client: KubeClient) -> None:
+    await submit(client, "train", 16)
+    await settles(departments, {"vision": 12, "train": 12})
+    assert f"queue vision, above queue train, may use 12 of {GPU}, 12 are in use and 1 more are asked for" in why(
+        departments, "train"
+    )
+
+    await submit(client, "asr", 6)  # 4 cards are idle, the fifth is speech's own
+    await settles(departments, {"vision": 11, "speech": 5})
+
+    await submit(client, "arm", 5)
+    await settles(departments, {"vision": 6, "speech": 5, "robots": 5})
+
+    await submit(client, "serve", 4)  # within vision: three are its own
+    await settles(departments, {"vision": 6, "train": 3, "serve": 3, "speech": 5, "robots": 5})
+
+    audit = departments.json("audit")
+    assert audit["faults"] == []
+
+
+def test_the_commands_tell_the_same(departments: Up) -> None:
+    assert "├ serve" in queue(departments, "tree")
+    share = departments.json("share", "train")
+    assert (share["used"], share["deserved"], share["borrowed"]) == (3, 3, 0)
+    change = departments.json("queue", "set", "speech", "--deserved", f"{GPU}=4", "--dry-run")
+    [gives] = change["giveBack"]
+    assert (gives["queue"], gives["units"], len(gives["claims"])) == ("speech", 1, 1)
+    assert departments.json("queue", "show", "speech")["deserved"] == {GPU: 5}, "nothing was changed"
+    refused = hbox("--state", str(departments.state), "queue", "set", "vision", "--parent", "train")
+    assert refused.returncode == 5
+    assert "its parents form a circle (vision -> train -> vision)" in refused.stderr
+
+
+async def test_a_department_that_is_closed_takes_nothing_and_one_that_is_drained_is_empty(
+    departments: Up, client: KubeClient
+) -> None:
+    def state(name: str) -> str:
+        return str(departments.json("queue", "show", name)["state"])
+
+    queue(departments, "close", "robots")
+    await asyncio.to_thread(until, lambda: state("robots") == "Closing", timeout_s=15, what="Closing")
+    await submit(client, "arm", 1, first=5)
+    closed = "QueueClosed: queue robots, above queue arm, is closed and takes no new work"
+    await asyncio.to_thread(until, lambda: why(departments, "arm") == closed, timeout_s=15, what="the reason")
+    assert cards(departments)["robots"] == 5
+
+    said = hbox("--state", str(departments.state), "queue", "drain", "robots")
+    assert said.returncode == 5
+    assert "5 pods of 5 jobs with 5 cards would be evicted" in said.stderr
+    queue(departments, "drain", "robots", "--yes")
+    await asyncio.to_thread(until, lambda: state("robots") == "Closed", timeout_s=15, what="Closed")
+
+    queue(departments, "open", "robots")
+    await asyncio.to_thread(until, lambda: cards(departments)["robots"] == 1, timeout_s=30, what="the pod that waited")

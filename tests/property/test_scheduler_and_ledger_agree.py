@@ -1,0 +1,145 @@
+"""The scheduler's core and the ledger's on the same news: in whatever tree of queues, what the one proposes the other accepts.
+
+A proposal that is refused though nothing is news to the scheduler would be proposed again, and refused again.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hbox_common.events import BindOutcome, Outcome, PlansProposed
+from hbox_common.model import (
+    ClaimState,
+    Epoch,
+    Job,
+    NodeState,
+    PodFact,
+    PodPhase,
+    Queue,
+    QueueName,
+    SchedulerId,
+)
+from hbox_common.model.devices import GPU
+from hbox_ledger.core import arbitrate, lifecycle
+from hbox_ledger.core.books import Books
+from hbox_ledger.core.step import Step
+from hbox_scheduler.core import Scheduler
+from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.policy.default import default_conf
+from hbox_scheduler.core.simulate import job, node
+
+CARDS, NODES = 4, 3
+ROUNDS = 40
+
+
+@dataclass
+class Both:
+    """A scheduler and a ledger, with binders and pods that do at once what is decided."""
+
+    queues: list[Queue]
+    books: Books = field(default_factory=lambda: Books(Epoch(1), frozen=False))
+    now: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.scheduler = Scheduler(id=SchedulerId("s"), policy=policy_of(PolicyName.BINPACK), conf=default_conf())
+        for state in self.nodes():
+            self.books.nodes[state.name] = state
+            self.scheduler.on_node(state)
+        for queue in self.queues:
+            self.books.queues[queue.name] = queue
+            self.scheduler.on_queue(queue)
+        self.scheduler.on_claims_snapshot(epoch=Epoch(1), index=self.books.index, frozen=False, claims=(), now=0.0)
+
+    @staticmethod
+    def nodes() -> Iterator[NodeState]:
+        return (node(f"n{i}", cards=CARDS, cpu=64) for i in range(NODES))
+
+    def submit(self, *jobs: Job) -> None:
+        self.scheduler.on_jobs(jobs)
+        self.settle()
+
+    def settle(self) -> None:
+        """Cycles until nothing moves."""
+        for _ in range(ROUNDS):
+            self.now += 5.0
+            out = self.scheduler.cycle(self.now)
+            if not out.plans:
+                return
+            step = self.books.step(self.now)
+            first = self.books.index
+            plans = PlansProposed(scheduler=SchedulerId("s"), epoch=Epoch(1), seen=first, plans=tuple(out.plans))
+            arbitrate.propose(self.books, step, plans, {})
+            answers = list(step.answers[SchedulerId("s")].values())
+            refused = [f"{answer.plan}: {answer.message}" for answer in answers if not answer.committed]
+            assert not refused, refused
+            self.obey(step)
+            self.books.validate()
+            claims = [change.claim for change in step.changes]
+            self.scheduler.on_claims(epoch=Epoch(1), previous=first, index=self.books.index, claims=claims, now=self.now)
+            self.scheduler.on_answers(epoch=Epoch(1), index=self.books.index, answers=answers, now=self.now)
+        raise AssertionError("it never settles")
+
+    def obey(self, step: Step) -> None:
+        for bind in step.binds:
+            bound = Outcome(
+                decision=bind.id, claim=bind.claim, generation=1, job=bind.job, pod_uid=bind.pod_uid, outcome=BindOutcome.BOUND, node=bind.node
+            )  # fmt: skip
+            lifecycle.outcome(self.books, step, bound)
+        for eviction in step.evictions:
+            claim = self.books.live[eviction.claim].claim
+            gone = PodFact(claim.pod_uid, claim.namespace, claim.pod, PodPhase.GONE, claim.node, claim.job, claim.queue, 0, {})
+            self.scheduler.on_withdrawn([claim.job], [1 << 60])
+            lifecycle.observed(self.books, step, gone)
+
+    def held(self, queue: str) -> int:
+        return self.books.queues.used(QueueName(queue)).get(GPU, 0)
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> list[Queue]:
+    """Up to three levels; amounts as they come, also such that nobody would want."""
+    few = st.fixed_dictionaries({}, optional={GPU: st.integers(0, 6)})
+    queues: list[Queue] = []
+    for number in range(draw(st.integers(2, 7))):
+        parent = draw(st.sampled_from(["", *(q.name for q in queues if q.name.count("-") < 2)]))
+        name = QueueName(f"{parent}-{number}" if parent else f"q{number}")
+        capability = {GPU: draw(st.integers(0, CARDS * NODES))} if draw(st.integers(0, 5)) == 5 else {}
+        reclaimable = draw(st.integers(0, 5)) < 5
+        queues.append(
+            Queue(name, parent=parent, capability=capability, deserved=draw(few), guarantee=draw(few), reclaimable=reclaimable)
+        )
+    return queues
+
+
+@settings(max_examples=60, deadline=None)
+@given(trees(), st.data())
+def test_nothing_that_is_proposed_is_refused(queues: list[Queue], data: st.DataObject) -> None:
+    """One queue fills the cluster, others ask for what is theirs."""
+    both = Both(queues)
+    leaves = [queue.name for queue in queues if not both.books.queues.children(queue.name)]
+    first = data.draw(st.sampled_from(leaves), label="who fills it")
+    both.submit(*(job(f"f{i}", cards=1, queue=first, created_at=float(i)) for i in range(CARDS * NODES)))
+    for number in range(data.draw(st.integers(1, 8), label="jobs")):
+        queue = data.draw(st.sampled_from([*leaves, queues[0].name]), label="queue")
+        pods, each, priority = (data.draw(st.integers(1, most)) for most in (3, 2, 2))
+        both.submit(job(f"j{number}", pods=pods, cards=each, queue=queue, priority=priority, created_at=100.0 + number))
+    for one in queues:
+        limit = one.capability.get(GPU)
+        assert limit is None or both.held(one.name) <= limit
+
+
+def test_departments_lend_and_take_back_and_their_projects_among_themselves() -> None:
+    """12 cards, three departments that deserve 4 each. vision has borrowed all; speech and robots take theirs back, and then serve takes from train."""
+    departments = [Queue(QueueName(name), deserved={GPU: 4}) for name in ("vision", "speech", "robots")]
+    projects = [Queue(QueueName(name), parent="vision", deserved={GPU: 2}) for name in ("train", "serve")]
+    projects += [Queue(QueueName("asr"), parent="speech"), Queue(QueueName("arm"), parent="robots")]
+    both = Both(departments + projects)
+    both.submit(*(job(f"t{i}", cards=1, queue="train", created_at=float(i)) for i in range(12)))
+    assert both.held("train") == 12
+    for queue, jobs in (("asr", 6), ("arm", 4), ("serve", 3)):
+        both.submit(*(job(f"{queue}{i}", cards=1, queue=queue, created_at=100.0 + i) for i in range(jobs)))
+    assert [both.held(q.name) for q in departments] == [4, 4, 4]
+    assert [both.held(q.name) for q in projects] == [2, 2, 4, 4]
+    assert all(holding.claim.state is ClaimState.POSTED for holding in both.books.live.values())

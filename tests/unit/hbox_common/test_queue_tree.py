@@ -1,0 +1,131 @@
+"""Queues as a tree: what counts where, which wall is in the way, and who takes no work at all."""
+
+import pytest
+
+from hbox_common.model import Queue, QueueName, QueuePhase, QueueTree, RefusalReason, Resources
+from hbox_common.model.devices import GPU
+from hbox_common.model.resources import add
+
+
+class Uses:
+    """A tree, and what its queues use of their own."""
+
+    def __init__(self, drawing: str, **walls: int) -> None:
+        """`drawing`: a name a line, indented below its parent. `walls`: capabilities in cards."""
+        self.own: dict[QueueName, Resources] = {}
+        self.tree = QueueTree(self.own)
+        above: list[str] = []
+        for line in drawing.splitlines():
+            if not (name := line.strip()):
+                continue
+            depth = (len(line) - len(line.lstrip())) // 2
+            above[depth - 2 :] = [name]
+            parent = above[depth - 3] if depth > 2 else ""
+            capability = {GPU: walls[name]} if name in walls else {}
+            self.tree[QueueName(name)] = Queue(QueueName(name), capability=capability, parent=parent)
+
+    def use(self, name: str, cards: int) -> None:
+        add(self.own.setdefault(QueueName(name), {}), {GPU: cards})
+        self.tree.book(QueueName(name), {GPU: cards})
+        self.tree.validate()
+
+    def used(self, name: str) -> int:
+        return self.tree.used(QueueName(name)).get(GPU, 0)
+
+    def room(self, name: str, cards: int = 1) -> tuple[int | None, str]:
+        found = self.tree.room(QueueName(name), {GPU: cards})
+        return found.times, found.message
+
+    def said(self, name: str) -> str:
+        refusal = self.tree.refusal(QueueName(name))
+        return refusal.message if refusal is not None else ""
+
+
+DEPARTMENTS = """
+    vision
+      train
+      serve
+    speech
+      asr
+        night
+"""
+
+
+def test_use_counts_for_all_that_stand_above() -> None:
+    uses = Uses(DEPARTMENTS)
+    uses.use("train", 3)
+    uses.use("night", 2)
+    uses.use("train", -1)
+    assert [uses.used(name) for name in ("vision", "train", "serve", "speech", "asr", "night")] == [2, 2, 0, 2, 2, 2]
+
+
+def test_a_queue_that_moves_takes_its_use_along() -> None:
+    uses = Uses(DEPARTMENTS)
+    uses.use("night", 2)
+    uses.tree[QueueName("asr")] = Queue(QueueName("asr"), parent="vision")
+    assert [uses.used(name) for name in ("vision", "speech", "asr")] == [2, 0, 2]
+
+
+def test_what_a_dropped_queue_still_holds_counts_above_it() -> None:
+    uses = Uses(DEPARTMENTS)
+    uses.use("train", 3)
+    del uses.tree[QueueName("train")]
+    uses.use("train", -1)
+    assert uses.used("vision") == 2
+    assert uses.tree.children(QueueName("vision")) == ("serve",)
+
+
+def test_the_lowest_wall_on_the_path_is_named() -> None:
+    uses = Uses(DEPARTMENTS, vision=8, train=6)
+    assert uses.room("train", 2)[0] == 3
+    uses.use("serve", 5)
+    assert uses.room("train", 2) == (
+        1,
+        "queue vision, above queue train, may use 8 of nvidia.com/gpu, 5 are in use and 2 more are asked for",
+    )
+    uses.use("train", 3)
+    assert uses.room("train")[0] == 0
+    assert uses.room("asr") == (None, "")
+
+
+def test_what_leaves_makes_room_where_it_counted() -> None:
+    uses = Uses(DEPARTMENTS, vision=4)
+    uses.use("serve", 4)
+    freed: dict[QueueName, Resources] = {QueueName("serve"): {GPU: 1}, QueueName("vision"): {GPU: 1}}
+    assert uses.tree.room(QueueName("train"), {GPU: 1}, freed).times == 1
+
+
+def test_a_path_parts_below_the_last_common_ancestor() -> None:
+    tree = Uses(DEPARTMENTS).tree
+    assert tree.parting(QueueName("train"), QueueName("serve")) == (("train",), ("serve",))
+    assert tree.parting(QueueName("train"), QueueName("night")) == (("vision", "train"), ("speech", "asr", "night"))
+    assert tree.parting(QueueName("night"), QueueName("speech")) == (("asr", "night"), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "said"),
+    [
+        ("nowhere", RefusalReason.QUEUE_UNKNOWN, "there is no queue nowhere; create it, or name another in the job"),
+        ("vision", RefusalReason.QUEUE_NOT_LEAF, "queue vision takes no work of its own; name one below it (serve, train)"),
+        ("night", RefusalReason.QUEUE_CLOSED, "queue asr, above queue night, is closed and takes no new work"),
+        ("lost", RefusalReason.QUEUE_INVALID, "queue gone, above queue lost, does not exist"),
+        ("c", RefusalReason.QUEUE_INVALID, "queue c stands in or below a circle of parents (a -> b -> a)"),
+    ],
+)
+def test_who_takes_nothing_says_why(name: str, reason: RefusalReason, said: str) -> None:
+    uses = Uses(DEPARTMENTS)
+    for child, parent in (("lost", "gone"), ("a", "b"), ("b", "a"), ("c", "a")):
+        uses.tree[QueueName(child)] = Queue(QueueName(child), parent=parent)
+    uses.tree[QueueName("asr")] = Queue(QueueName("asr"), QueuePhase.CLOSING, parent="speech")
+    refusal = uses.tree.refusal(QueueName(name))
+    assert refusal is not None
+    assert (refusal.reason, refusal.message) == (reason, said)
+
+
+def test_the_root_is_implied_and_so_is_the_default_queue() -> None:
+    uses = Uses(DEPARTMENTS)
+    uses.tree[QueueName("root")] = Queue(QueueName("root"), capability={GPU: 0})
+    uses.tree[QueueName("top")] = Queue(QueueName("top"), parent="root")
+    assert uses.said("top") == uses.said("default") == uses.said("train") == ""
+    assert uses.room("top") == (None, "")
+    assert uses.tree.tops() == ("speech", "top", "vision")

@@ -1,0 +1,130 @@
+"""Walls and rights in a tree of queues: two departments on two nodes with two cards each.
+
+vision       train, serve
+speech       asr
+"""
+
+from typing import Any
+
+import pytest
+
+from hbox_common.events import BindOutcome, Plan, Victim
+from hbox_common.model import PodPhase, PodUid, Queue, QueueName, QueuePhase
+from hbox_common.model.devices import GPU
+from hbox_ledger.core.arbitrate import shown
+from hbox_ledger.core.identity import claim_id
+
+from .conftest import World
+
+PLACES = [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
+
+
+def queue(world: World, name: str, parent: str = "", *, phase: QueuePhase = QueuePhase.OPEN, **cards: int) -> None:
+    amounts: Any = {amount: {GPU: units} for amount, units in cards.items()}
+    world.books.queues[QueueName(name)] = Queue(QueueName(name), phase, parent=parent, **amounts)
+
+
+@pytest.fixture
+def departments(world: World) -> World:
+    queue(world, "vision", deserved=2, capability=3)
+    queue(world, "train", "vision", deserved=1)
+    queue(world, "serve", "vision", deserved=1)
+    queue(world, "speech", deserved=2)
+    queue(world, "asr", "speech")
+    return world
+
+
+def wants(world: World, pod: str, name: str, place: int = 0, *victims: str) -> Plan:
+    where, card = PLACES[place]
+    made = world.plan(f"plan-{pod}", (pod, where, [world.card(card)]), queue=name)
+    named = tuple(Victim(claim=claim_id(world.plan(f"plan-{v}").id, PodUid(v)), pod_uid=PodUid(v)) for v in victims)
+    return made.model_copy(update={"victims": named})
+
+
+def runs(world: World, *queues: str) -> None:
+    """Pod p0 of the first queue on the first card, and so on."""
+    for place, name in enumerate(queues):
+        world.commits(wants(world, f"p{place}", name, place))
+        world.outcome(f"p{place}", BindOutcome.BOUND, at=PLACES[place][0])
+
+
+def said(world: World, plan: Plan) -> str:
+    [answer] = world.propose(plan)
+    assert not answer.committed
+    return answer.message
+
+
+def test_the_department_is_a_wall_for_all_of_its_projects(departments: World) -> None:
+    runs(departments, "train", "train", "serve")
+    assert said(departments, wants(departments, "new", "serve", 3)) == (
+        "queue vision, above queue serve, may use 3 of nvidia.com/gpu, 3 are in use and 1 more are asked for"
+    )
+    departments.commits(wants(departments, "other", "asr", 3))
+
+
+def test_a_victim_below_the_wall_makes_room_under_it(departments: World) -> None:
+    runs(departments, "train", "train", "train", "asr")
+    departments.commits(wants(departments, "new", "serve", 0, "p0"))
+    assert [e.pod for e in departments.last.evictions] == ["p0"]
+
+
+def test_a_department_takes_work_only_through_its_projects(departments: World) -> None:
+    assert departments.refuses(wants(departments, "new", "vision")) == "QueueNotLeaf"
+
+
+def test_below_a_closed_department_nothing_starts_and_all_goes_on(departments: World) -> None:
+    runs(departments, "train")
+    queue(departments, "vision", phase=QueuePhase.CLOSING)
+    assert said(departments, wants(departments, "new", "train", 1)) == (
+        "queue vision, above queue train, is closed and takes no new work"
+    )
+    assert len(departments.books.live) == 1
+
+
+def test_between_projects_of_a_department_their_own_shares_count(departments: World) -> None:
+    """vision has 3, more than its 2: between its projects that is no matter."""
+    queue(departments, "vision", deserved=2)
+    runs(departments, "train", "train", "train", "asr")
+    departments.commits(wants(departments, "new", "serve", 0, "p0"))
+    assert "more than it deserves" in said(departments, wants(departments, "more", "serve", 3, "p3"))
+
+
+def test_between_departments_the_departments_shares_count(departments: World) -> None:
+    """asr deserves nothing of its own: its department does."""
+    runs(departments, "train", "serve", "serve")
+    departments.commits(wants(departments, "mine", "asr", 3))
+    departments.commits(wants(departments, "new", "asr", 0, "p0"))
+    assert "reclaimed for ml/plan-new of queue asr" in departments.last.evictions[0].reason
+
+
+def test_a_department_within_its_share_gives_nothing_though_a_project_has_more(departments: World) -> None:
+    queue(departments, "train", "vision", deserved=0)
+    runs(departments, "train", "train")
+    assert said(departments, wants(departments, "new", "asr", 0, "p0")) == (
+        "queue vision, above queue train, has no more than it deserves"
+    )
+
+
+def test_guarantees_hold_for_every_queue_of_the_branch_that_gives(departments: World) -> None:
+    runs(departments, "train", "serve", "serve")
+    queue(departments, "train", "vision", guarantee=1)
+    assert said(departments, wants(departments, "new", "asr", 0, "p0")) == "queue train is guaranteed its nvidia.com/gpu"
+    departments.commits(wants(departments, "new", "asr", 1, "p1"))
+
+
+def test_a_guarantee_counts_as_deserved_for_who_takes(departments: World) -> None:
+    runs(departments, "asr", "asr", "asr", "asr")
+    queue(departments, "vision", guarantee=1)
+    departments.commits(wants(departments, "new", "train", 0, "p0"))
+
+
+def test_a_queue_is_closing_while_anything_is_left_below_it(departments: World) -> None:
+    runs(departments, "train")
+    queue(departments, "vision", phase=QueuePhase.CLOSED)
+
+    def phase() -> QueuePhase:
+        return shown(departments.books, departments.books.queues[QueueName("vision")]).phase
+
+    assert phase() is QueuePhase.CLOSING
+    departments.see(departments.fact("p0", "a", PodPhase.GONE))
+    assert phase() is QueuePhase.CLOSED
