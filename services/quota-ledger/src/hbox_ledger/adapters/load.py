@@ -82,6 +82,8 @@ def load(connection: Connection) -> Loaded:
             **json.loads(row.rules),
         )
         (gone if row.gone else books.queues)[queue.name] = queue
+    for row in connection.execute(select(t.accounts).where(t.accounts.c.borrowed != 0)):
+        books.borrowed.setdefault(QueueName(row.queue), {})[row.resource] = row.borrowed
     month = month_of(connection.execute(select(t.ledger.c.metered_until)).scalar_one())
     u = t.usage.c
     spent = select(u.queue, func.sum(u.own + u.borrowed).label("spent")).where(u.hour >= month).group_by(u.queue)
