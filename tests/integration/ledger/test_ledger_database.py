@@ -213,7 +213,7 @@ async def test_every_change_of_a_claim_has_one_record_in_an_unbroken_chain(kit: 
         rows = await running.store.read(lambda c: c.execute(select(t.audit).order_by(t.audit.c.seq)).all())
         head = GENESIS
         for row in rows:
-            head = chained(head, row.seq, Record(row.epoch, row.at, row.actor, row.subject, row.change, row.cause))
+            head = chained(head, row.seq, Record(row.epoch, row.at, row.actor, row.subject, row.change, row.cause, row.entry))
             assert bytes(row.hash) == head
         changes = [(row.change, row.actor) for row in rows if "->" in row.change and row.subject != "ledger"]
         assert changes == [

@@ -89,7 +89,9 @@ async def test_a_history_that_was_written_anew_does_not_go_through_the_head_that
     head, statements = GENESIS, []
     for row in rows:
         cause = "as it should have been" if row["seq"] == 4 else row["cause"]
-        head = chained(head, row["seq"], Record(row["epoch"], row["at"], row["actor"], row["subject"], row["change"], cause))
+        head = chained(
+            head, row["seq"], Record(row["epoch"], row["at"], row["actor"], row["subject"], row["change"], cause, row["entry"])
+        )
         binary = f"X'{head.hex()}'" if engine.dialect.name == "sqlite" else f"decode('{head.hex()}', 'hex')"
         statements.append(f"UPDATE audit SET cause = '{cause}', hash = {binary} WHERE seq = {row['seq']}")
     tamper(database_url, *statements)
@@ -110,6 +112,8 @@ async def test_a_head_of_records_that_are_not_there_any_more_is_a_fault(kit: Kit
         ("UPDATE accounts SET posted = posted + 1 WHERE resource = 'nvidia.com/gpu'", "1 by its transfers"),
         ("DELETE FROM transfers WHERE seq = 2", "transfer 2 is missing: transfer 3 comes after 1"),
         ("UPDATE card_accounts SET cores = 0 WHERE node = 'n0' AND card = 1", "node n0 card 1: 0 cores in its account, 100 by its claims"),
+        ("UPDATE accounts SET borrowed = 2 WHERE resource = 'nvidia.com/gpu'", "2 borrowed in its account, 3 by its claims and rules"),
+        ("UPDATE claims SET node = 'n1' WHERE pod = 'pod2'", "holds ['default', 'n1', "),
         ("UPDATE claims SET state = 'void' WHERE pod = 'pod1'", "is void, and posted by the audit"),
     ],
 )  # fmt: skip
@@ -129,7 +133,7 @@ async def test_a_ledger_that_goes_on_can_be_proven_meanwhile(kit: Kit, database_
 
 async def test_history_cannot_be_replaced_or_emptied_either(kit: Kit, database_url: str) -> None:
     forbidden = (
-        "INSERT OR REPLACE INTO audit SELECT seq, epoch, 0, actor, subject, change, cause, hash FROM audit WHERE seq = 1"
+        "INSERT OR REPLACE INTO audit SELECT seq, epoch, 0, actor, subject, change, cause, hash, entry FROM audit WHERE seq = 1"
         if database_url.startswith("sqlite")
         else "TRUNCATE audit"
     )

@@ -174,6 +174,7 @@ async def test_claims_of_before_the_accounts_are_accounted_for_from_the_first_st
         migrate(connection, MetaData(), tmp_path)
         statement = f"INSERT INTO claims ({', '.join(claim)}) VALUES ({', '.join(f':{name}' for name in claim)})"
         connection.execute(text(statement), claim)
+        connection.execute(text("INSERT INTO accounts VALUES ('default', 'nvidia.com/gpu', 0, 2)"))
         connection.commit()
     engine.dispose()
     async with kit.started(database_url) as running:

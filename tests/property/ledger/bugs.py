@@ -1,6 +1,6 @@
 """Bugs for the machine to find: what somebody could break, one at a time, each with the invariant that it breaks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from hbox_common.events import BindOutcome, Outcome, Plan, PlanAnswer
 from hbox_common.model import Claim, ClaimState, Epoch, Index, PodFact, QueueName, Refusal, validate_claim
 from hbox_common.store import Letter
 from hbox_ledger.adapters import journal, load, tables
-from hbox_ledger.core import arbitrate, decisions, lifecycle, reconcile, taking
+from hbox_ledger.core import arbitrate, decisions, lifecycle, loans, reconcile, taking
 from hbox_ledger.core.books import Books
 from hbox_ledger.core.holding import Holding
 from hbox_ledger.core.step import Step
@@ -207,6 +207,16 @@ def posting_moves_no_units(patch: pytest.MonkeyPatch) -> None:  # S5
     patch.setattr(Books, "_move", lazy)
 
 
+def what_was_lent_is_not_given_back(patch: pytest.MonkeyPatch) -> None:  # S5
+    lend = loans.lend
+
+    def generous(books: Books, step: Step, names: Iterable[QueueName]) -> None:
+        if not step.freed:
+            lend(books, step, names)
+
+    patch.setattr(loans, "lend", generous)
+
+
 def binds_travel_without_the_outbox(patch: pytest.MonkeyPatch) -> None:  # S18
     add = tables.outbox.add
 
@@ -247,6 +257,7 @@ BUGS: list[Bug] = [
     a_pod_is_evicted_for_each_who_asks,
     pods_of_others_use_the_quota_they_name,
     posting_moves_no_units,
+    what_was_lent_is_not_given_back,
     binds_travel_without_the_outbox,
     an_eviction_has_no_record,
 ]

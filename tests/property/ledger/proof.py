@@ -10,13 +10,15 @@ from typing import Any
 
 from hbox_common.events import BindDecided, Event, EvictDecided, EvictKind
 from hbox_common.model import CardSlice, QueueName
+from hbox_common.model.devices import GPU
 from hbox_ledger.core.chain import GENESIS, Record, chained
 
 from .cluster import JOBS, MEMORY_MIB, QUEUES, SHARES, Cluster, Streams
 from .rows import AuditRow, ClaimRow, Rows
 
 FORWARD = {"none": 0, "pending": 1, "posted": 2, "void": 3}
-BUCKETS = ("pending", "posted")
+BUCKETS = ("pending", "posted", "borrowed")
+OUTSIDE = ("free", "pool")
 _JOBS = {job.id: job for job in JOBS}
 
 
@@ -81,9 +83,14 @@ class Proof:
         for claim in rows.live():
             for resource, units in claim.requests.items() if claim.queue else ():
                 used[claim.queue, resource, claim.state] += units
-        replayed = {key: units for key, units in self.balances.items() if units and key[2] != "free"}
+        for queue, resource in {key[:2] for key in used}:
+            deserved = rows.deserved.get(queue, {})
+            if resource in deserved or resource == GPU:
+                has = used[queue, resource, "pending"] + used[queue, resource, "posted"]
+                used[queue, resource, "borrowed"] = max(0, has - deserved.get(resource, 0))
+        replayed = {key: units for key, units in self.balances.items() if units and key[2] not in OUTSIDE}
         assert replayed == {key: units for key, units in used.items() if units}, "S5: transfers do not replay to the claims"
-        said = {(q, r, b): n for (q, r), both in rows.accounts.items() for b, n in zip(BUCKETS, both, strict=True) if n}
+        said = {(q, r, b): n for (q, r), three in rows.accounts.items() for b, n in zip(BUCKETS, three, strict=True) if n}
         assert said == replayed, "S5: accounts differ from the transfers"
 
     def _replay(self, rows: Rows) -> None:
@@ -175,7 +182,7 @@ class Proof:
 
     def _chain(self, records: Iterable[AuditRow]) -> None:
         for r in records:
-            self.head = chained(self.head, r.seq, Record(r.epoch, r.at, r.actor, r.subject, r.change, r.cause))  # type: ignore[arg-type]
+            self.head = chained(self.head, r.seq, Record(r.epoch, r.at, r.actor, r.subject, r.change, r.cause, r.entry))  # type: ignore[arg-type]
             assert self.head == r.hash, "S20: the audit's chain is broken"
 
 

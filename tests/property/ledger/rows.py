@@ -50,6 +50,7 @@ class AuditRow(NamedTuple):
     subject: str
     change: str
     cause: str
+    entry: str
     hash: bytes
 
 
@@ -69,12 +70,13 @@ class Rows:
     index: int
     claims: dict[str, ClaimRow]
     gangs: dict[str, GangRow]
-    accounts: dict[tuple[str, str], tuple[int, int]]
+    accounts: dict[tuple[str, str], tuple[int, int, int]]  #: pending, posted, borrowed
     cards: dict[tuple[str, int], tuple[int, ...]]
     answers: dict[str, tuple[Any, ...]]
     outbox: list[Event]
     audit: list[AuditRow]
     transfers: list[TransferRow]
+    deserved: dict[str, Resources]
 
     def live(self) -> list[ClaimRow]:
         return [claim for claim in self.claims.values() if claim.live]
@@ -85,7 +87,7 @@ _CLAIM = (
     "intent_reason, slots FROM claims ORDER BY rowid"
 )
 _CARD = "SELECT node, card, cores, memory_mib, pods, whole, forced FROM card_accounts"
-_AUDIT = "SELECT seq, epoch, at, actor, subject, change, cause, hash FROM audit WHERE seq > ? ORDER BY seq"
+_AUDIT = "SELECT seq, epoch, at, actor, subject, change, cause, entry, hash FROM audit WHERE seq > ? ORDER BY seq"
 _TRANSFER = "SELECT queue, resource, debit, credit, amount FROM transfers WHERE seq > ? ORDER BY seq"
 
 
@@ -114,12 +116,13 @@ class Reader:
             index,
             {c.id: c for c in claims},
             {r[0]: GangRow(*r[1:]) for r in do("SELECT job, min_member, deadline, unwinding, finished FROM gangs")},
-            {(r[0], r[1]): (r[2], r[3]) for r in do("SELECT queue, resource, pending, posted FROM accounts")},
+            {(r[0], r[1]): r[2:] for r in do("SELECT queue, resource, pending, posted, borrowed FROM accounts")},
             {(r[0], r[1]): r[2:] for r in do(_CARD)},
             {r[0]: r for r in do("SELECT plan, scheduler, job, committed, reason, message, refresh FROM plan_answers")},
             [self._decoded(*r) for r in do("SELECT type, body FROM outbox ORDER BY epoch, number")],
             [AuditRow(*r) for r in do(_AUDIT, (self._audit,))],
             [TransferRow(*r) for r in do(_TRANSFER, (self._transfer,))],
+            {name: json.loads(rules)["deserved"] for name, rules in do("SELECT name, rules FROM queues WHERE NOT gone")},
         )
         do("COMMIT")
         return rows

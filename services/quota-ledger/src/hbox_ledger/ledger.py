@@ -42,7 +42,7 @@ from hbox_common.telemetry import record, recording
 from . import metrics
 from .adapters import load, tables
 from .adapters.journal import Head, Repeated
-from .core import arbitrate, budget, lifecycle, reconcile, usage
+from .core import arbitrate, budget, lifecycle, loans, reconcile, usage
 from .core.chain import Record
 from .core.step import Step
 from .messages import messages_of
@@ -130,6 +130,7 @@ class Ledger:
             loaded = load.load(connection)
             note = Record(epoch, now, "quota-ledger", "ledger", "epoch", f"epoch {epoch} begins")
             step = loaded.books.step(now)
+            loans.lend(loaded.books, step, loaded.books.used)
             head = loaded.journal.write(connection, step, epoch=epoch, index=loaded.books.index, letters=(), notes=[note])
             loaded.journal.adopt(head)
             return loaded, tables.outbox.unsent(connection)
@@ -225,9 +226,8 @@ class Ledger:
             if self.books.queues.get(queue.name) == queue:
                 return
             cause = queue.fault or f"{queue.phase}, capability {queue.capability}"
-            await self._queue(queue, gone=False, change="set", cause=cause)
             self._touch_relatives(queue.name)
-            self.books.queues[queue.name] = queue
+            await self._queue(queue, gone=False, change="set", cause=cause)
             self._gone.pop(queue.name, None)
             self._touch_relatives(queue.name)
 
@@ -239,7 +239,6 @@ class Ledger:
             if queue is None:
                 return
             await self._queue(queue, gone=True, change="deleted", cause="its object was deleted")
-            del self.books.queues[name]
             self._gone[name] = queue
             self._touch_relatives(name)
 
@@ -357,8 +356,12 @@ class Ledger:
 
         def decide(step: Step) -> None:
             budget.spend(self.books, step, accrued)
-            if not gone:
+            if gone:
+                del self.books.queues[queue.name]
+            else:
                 budget.change(self.books, step, queue)
+                self.books.queues[queue.name] = queue
+            step.queues.add(queue.name)
 
         await self._turn(decide, notes=[note], extra=extra)
 
@@ -384,6 +387,7 @@ class Ledger:
             step = books.step(self._clock())
             decide(step)
             usage.meter(step.made.values(), books.nodes)
+            loans.lend(books, step, step.queues)
             epoch, index = books.epoch, books.index
             durable = step.durable or bool(notes)
             outgoing = self._outgoing(step, durable=durable)

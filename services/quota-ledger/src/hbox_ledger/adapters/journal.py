@@ -7,7 +7,7 @@ anew together with the books.
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from sqlalchemy import Connection, Table, and_, bindparam, delete, insert, text, update
@@ -16,7 +16,7 @@ from hbox_common.errors import Conflict
 from hbox_common.model import Claim, Epoch, Index, Queue, Resources, format_slices
 from hbox_common.store import Letter, Prepared
 
-from ..core.chain import GENESIS, Record, chained
+from ..core.chain import GENESIS, NONE, Record, chained, entry
 from ..core.holding import Holding
 from ..core.step import Bucket, CardKey, Step
 from . import tables as t
@@ -37,11 +37,12 @@ _SLOT_FREED = Prepared(update(t.card_slots).where(t.card_slots.c.claim == bindpa
 _SLOT_TAKEN = _rows_of(t.card_slots)
 _CLAIM_MADE = _rows_of(t.claims)
 _CLAIM_CHANGED = Prepared(update(t.claims).where(t.claims.c.id == bindparam("c")), columns=_STATE)
+_BALANCES = (Bucket.PENDING.value, Bucket.POSTED.value, Bucket.BORROWED.value)
 _ACCOUNT_OPENED = _rows_of(t.accounts)
 _ACCOUNT_MOVED = Prepared(
     update(t.accounts)
     .where(and_(t.accounts.c.queue == bindparam("q"), t.accounts.c.resource == bindparam("r")))
-    .values(pending=t.accounts.c.pending + bindparam("d_pending"), posted=t.accounts.c.posted + bindparam("d_posted"))
+    .values({name: t.accounts.c[name] + bindparam(f"d_{name}") for name in _BALANCES})
 )
 _TRANSFERRED = _rows_of(t.transfers)
 _card = t.card_accounts.c
@@ -118,7 +119,15 @@ class Journal:
         self._gangs(connection, step)
         _accrue(connection, step)
         records = [
-            Record(epoch, step.now, c.actor, c.claim.id, f"{c.before or 'none'}->{c.claim.state}", c.cause)
+            Record(
+                epoch,
+                step.now,
+                c.actor,
+                c.claim.id,
+                f"{c.before or NONE}->{c.claim.state}",
+                c.cause,
+                "" if c.before else entry(c.claim),
+            )
             for c in step.changes
         ]
         _AUDITED.run(connection, [_chain(head, record) for record in (*records, *notes)])
@@ -178,12 +187,12 @@ class Journal:
             sums[move.debit] -= amount
             sums[move.credit] += amount
         if new := [key for key in balance if key not in self.known_accounts]:
-            _ACCOUNT_OPENED.run(connection, [{"queue": q, "resource": r, "pending": 0, "posted": 0} for q, r in new])
+            _ACCOUNT_OPENED.run(connection, [{"queue": q, "resource": r, **dict.fromkeys(_BALANCES, 0)} for q, r in new])
             head.accounts.extend(new)
         _TRANSFERRED.run(connection, rows)
         _ACCOUNT_MOVED.run(
             connection,
-            [{"q": q, "r": r, "d_pending": s[Bucket.PENDING], "d_posted": s[Bucket.POSTED]} for (q, r), s in balance.items()],
+            [{"q": q, "r": r, **{f"d_{name}": sums[Bucket(name)] for name in _BALANCES}} for (q, r), sums in balance.items()],
         )
 
     def _gangs(self, connection: Connection, step: Step) -> None:
@@ -208,11 +217,13 @@ def _accrue(connection: Connection, step: Step) -> None:
 
 
 def _chain(head: Head, record: Record) -> dict[str, Any]:
+    if "\0" in record.cause:  # words of others; PostgreSQL takes none, and the chain needs it between its fields
+        record = replace(record, cause=record.cause.replace("\0", "\ufffd"))
     head.audit_seq += 1
     head.audit_hash = chained(head.audit_hash, head.audit_seq, record)
     return {
         "seq": head.audit_seq, "epoch": record.epoch, "at": record.at, "actor": record.actor, "subject": record.subject,
-        "change": record.change, "cause": record.cause, "hash": head.audit_hash,
+        "change": record.change, "cause": record.cause, "hash": head.audit_hash, "entry": record.entry,
     }  # fmt: skip
 
 

@@ -84,6 +84,8 @@ def load(connection: Connection) -> Loaded:
         books.queues[queue.name] = queue
         if row.gone:
             gone[queue.name] = books.queues.pop(queue.name)
+    for row in connection.execute(select(t.accounts).where(t.accounts.c.borrowed != 0)):
+        books.borrowed.setdefault(QueueName(row.queue), {})[row.resource] = row.borrowed
     month = month_of(connection.execute(select(t.ledger.c.metered_until)).scalar_one())
     u = t.usage.c
     spent = select(u.queue, func.sum(u.own + u.borrowed).label("spent")).where(u.hour >= month).group_by(u.queue)

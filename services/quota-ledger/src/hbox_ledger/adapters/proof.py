@@ -14,10 +14,11 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, select
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import ClaimState, Epoch, is_host_port, parse_slices
+from hbox_common.model import ClaimState, Epoch, Queue, QueueName, is_host_port, parse_slices
 from hbox_common.store import reading
 
 from ..core.chain import Chain, Mark, Record
+from ..core.loans import on_loan
 from ..core.step import Bucket
 from . import tables as t
 
@@ -58,16 +59,16 @@ def _audit(
 ) -> None:
     """`now`: the ledger's epoch, and how many changes it counts in it."""
     chain = Chain()
-    for row in _rows(connection, select(t.audit).order_by(t.audit.c.seq)):
-        record = Record(row.epoch, row.at, row.actor, row.subject, row.change, row.cause)
-        fault = chain.follow(row.seq, record, bytes(row.hash))
+    for r in _rows(connection, select(t.audit).order_by(t.audit.c.seq)):
+        record = Record(r.epoch, r.at, r.actor, r.subject, r.change, r.cause, r.entry)
+        fault = chain.follow(r.seq, record, bytes(r.hash))
         proof.check(not fault, fault)
         if fault:
             return  # what comes after it proves nothing
-        if through is not None and through.seq == row.seq:
+        if through is not None and through.seq == r.seq:
             proof.check(
                 through.hash == chain.hash,
-                f"audit record {row.seq} is another than that of {through}: history was written anew",
+                f"audit record {r.seq} is another than that of {through}: history was written anew",
             )
     proof.records, proof.head = chain.seq, Mark(chain.seq, chain.hash) if chain.seq else None
     if through is not None:
@@ -75,10 +76,14 @@ def _audit(
     epoch, counted = now
     told = chain.changes.get(epoch, 0)
     proof.check(told == counted, f"the audit tells of {told} changes of claims in epoch {epoch}, the ledger counts {counted}")
-    states = {claim.id: claim.state for claim in claims}
-    for id in sorted(states.keys() | chain.live.keys()):
-        said, is_ = chain.live.get(id, "void"), states.get(id, "void")
-        proof.check(said == is_, f"claim {id} is {is_}, and {said} by the audit")
+    rows = {claim.id: claim for claim in claims}
+    for id in sorted(rows.keys() | chain.live.keys()):
+        row, (said, entry) = rows.get(id), chain.live.get(id, (ClaimState.VOID, ""))
+        state = row.state if row is not None else ClaimState.VOID
+        proof.check(said == state, f"claim {id} is {state}, and {said} by the audit")
+        if row is not None and entry:
+            held = [row.queue, row.node, json.loads(row.requests), row.slices]
+            proof.check(held == json.loads(entry), f"claim {id} holds {held}, and {json.loads(entry)} by the audit")
 
 
 def _balances(connection: Connection, proof: Proof, claims: Sequence[Row[Any]]) -> None:
@@ -95,13 +100,21 @@ def _balances(connection: Connection, proof: Proof, claims: Sequence[Row[Any]]) 
         for resource, amount in json.loads(claim.requests).items() if claim.queue else ():
             if not is_host_port(resource):
                 held[claim.queue, resource][claim.state] += amount
+    deserved = {
+        row.name: json.loads(row.rules).get("deserved", {})
+        for row in connection.execute(select(t.queues.c.name, t.queues.c.rules).where(~t.queues.c.gone))
+    }
     for key in sorted(balances.keys() | replayed.keys() | held.keys()):
         queue, resource = key
-        for bucket in (Bucket.PENDING, Bucket.POSTED):
-            balance, replay, sum_ = getattr(balances.get(key), bucket, 0), replayed[key][bucket], held[key][bucket]
-            where = f"queue {queue}, {resource}"
-            proof.check(balance == replay, f"{where}: {balance} {bucket} in its account, {replay} by its transfers")
-            proof.check(balance == sum_, f"{where}: {balance} {bucket} in its account, {sum_} by its claims")
+        sums = held[key]
+        used = sums[Bucket.PENDING] + sums[Bucket.POSTED]
+        rules = Queue(QueueName(queue), deserved=deserved.get(queue, {}))
+        sums[Bucket.BORROWED] = on_loan({resource: used}, rules).get(resource, 0)
+        for bucket, whose in ((Bucket.PENDING, "claims"), (Bucket.POSTED, "claims"), (Bucket.BORROWED, "claims and rules")):
+            balance, replay = getattr(balances.get(key), bucket, 0), replayed[key][bucket]
+            where = f"queue {queue}, {resource}: {balance} {bucket} in its account"
+            proof.check(balance == replay, f"{where}, {replay} by its transfers")
+            proof.check(balance == sums[bucket], f"{where}, {sums[bucket]} by its {whose}")
 
 
 def _cards(connection: Connection, proof: Proof, claims: Sequence[Row[Any]]) -> None:

@@ -126,6 +126,8 @@ accounts = Table(
     Column("resource", Text, primary_key=True),
     Column("pending", BigInteger, nullable=False),
     Column("posted", BigInteger, nullable=False),
+    Column("borrowed", BigInteger, nullable=False, server_default="0"),
+    CheckConstraint("borrowed >= 0 AND borrowed <= pending + posted", name="accounts_borrowed"),
     CheckConstraint("pending >= 0 AND posted >= 0", name="accounts_not_negative"),
 )
 
@@ -208,4 +210,5 @@ audit = Table(
     Column("change", Text, nullable=False),
     Column("cause", Text, nullable=False),
     Column("hash", LargeBinary, nullable=False),
+    Column("entry", Text, nullable=False, server_default=""),  # JSON, of a new claim: what it holds
 )

@@ -60,6 +60,7 @@ class Books:
     by_node: dict[NodeName, NodeBooks] = field(default_factory=dict)
     jobs: dict[JobId, JobBooks] = field(default_factory=dict)
     used: dict[QueueName, Resources] = field(default_factory=dict)  #: pending and posted, of each queue's own pods
+    borrowed: dict[QueueName, Resources] = field(default_factory=dict)  #: of `used`: beyond deserved (`loans`)
     gangs: dict[JobId, Gang] = field(default_factory=dict)
     slots: dict[CardKey, set[int]] = field(default_factory=dict)
     gone: dict[PodUid, None] = field(default_factory=dict)  #: in order of going

@@ -4,13 +4,16 @@ A chain cannot show that its end was cut off, nor that all of it was written ane
 (`proof`); against both, a head (number and hash of the last record) that was written down elsewhere: the chain has to go through it.
 """
 
+import json
 from dataclasses import dataclass, field
 from hashlib import sha256
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import ClaimState, Epoch
+from hbox_common.model import Claim, ClaimState, Epoch, format_slices
 
 GENESIS = b"\0" * 32
+
+_written = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 NONE = "none"  #: the state of a claim before its first record
 
@@ -25,6 +28,7 @@ class Record:
     subject: str
     change: str
     cause: str
+    entry: str = ""  #: of a new claim: what it holds
 
     @property
     def of_claim(self) -> bool:
@@ -58,10 +62,14 @@ class Mark:
 
 
 def chained(previous: bytes, seq: int, r: Record) -> bytes:
-    """The hash of an audit record: SHA-256 over the hash before it and all its fields, with a NUL between; only `cause`, the last, may hold one."""
-    return sha256(
-        previous + "\0".join((str(seq), str(r.epoch), repr(r.at), r.actor, r.subject, r.change, r.cause)).encode()
-    ).digest()
+    """The hash of an audit record: SHA-256 over the hash before it and its fields, with a NUL between. An empty entry, as all had once, is left out."""
+    fields = (str(seq), str(r.epoch), repr(r.at), r.actor, r.subject, r.change, r.cause)
+    return sha256(previous + "\0".join((*fields, r.entry) if r.entry else fields).encode()).digest()
+
+
+def entry(claim: Claim) -> str:
+    """What a claim holds and of whom, in one way of writing it."""
+    return _written([claim.queue, claim.node, claim.requests, format_slices(claim.slices)])
 
 
 @dataclass(slots=True)
@@ -70,14 +78,14 @@ class Chain:
 
     seq: int = 0
     hash: bytes = GENESIS
-    live: dict[str, str] = field(default_factory=dict)  #: claim -> state, of those that hold something
+    live: dict[str, tuple[str, str]] = field(default_factory=dict)  #: claim -> state and entry, of those that hold something
     changes: dict[Epoch, int] = field(default_factory=dict)  #: records of claims, by epoch
 
     def follow(self, seq: int, record: Record, hash: bytes) -> str:
         """Take in the next record. Returns what is wrong with it; nothing may be followed after that."""
         if seq != self.seq + 1:
             return f"audit record {self.seq + 1} is missing: record {seq} comes after {self.seq}"
-        if any("\0" in part for part in (record.actor, record.subject, record.change)):
+        if any("\0" in part for part in (record.actor, record.subject, record.change, record.cause, record.entry)):
             return f"audit record {seq} has a NUL where none can be"
         if hash != chained(self.hash, seq, record):
             return f"audit record {seq} is not what was written: its hash does not fit its content and record {seq - 1}"
@@ -86,10 +94,10 @@ class Chain:
 
     def _claim(self, seq: int, record: Record) -> str:
         before, _, after = record.change.partition("->")
-        known = self.live.pop(record.subject, NONE)
+        known, held = self.live.pop(record.subject, (NONE, record.entry))
         if before != known:
             return f"audit record {seq}: claim {record.subject} goes {record.change}, and was {known}"
         if after != ClaimState.VOID:
-            self.live[record.subject] = after
+            self.live[record.subject] = (after, held)
         self.changes[record.epoch] = self.changes.get(record.epoch, 0) + 1
         return ""

@@ -12,11 +12,13 @@ from .usage import Accrued
 
 
 class Bucket(StrEnum):
-    """Where a queue's units are: with everybody, promised, or in use."""
+    """Where a queue's units are: with everybody, promised, or in use; and of these two, how many are on loan from the pool."""
 
     FREE = "free"
     PENDING = "pending"
     POSTED = "posted"
+    POOL = "pool"
+    BORROWED = "borrowed"
 
 
 class Move(NamedTuple):

@@ -1,4 +1,5 @@
-"""Usage accounts; and history that no statement rewrites: not TRUNCATE (PostgreSQL), nor INSERT OR REPLACE (SQLite), which fire none of the triggers of 0001.
+"""Usage accounts; loans; what claims hold as part of the audit; and history that no statement rewrites: not TRUNCATE (PostgreSQL), nor INSERT OR REPLACE
+(SQLite), which fire none of the triggers of 0001.
 
 Claims that are live now are accounted for from the first start on, what their slices have of the cards' compute, on models that nobody noted.
 """
@@ -21,6 +22,11 @@ def upgrade() -> None:
     op.add_column("claims", sa.Column("claimed_at", sa.Double(), nullable=False, server_default="0"))
     op.add_column("claims", sa.Column("cards", sa.Text(), nullable=False, server_default="{}"))
     _live_claims()
+    op.add_column("audit", sa.Column("entry", sa.Text(), nullable=False, server_default=""))
+    op.execute(
+        "ALTER TABLE accounts ADD COLUMN borrowed BIGINT NOT NULL DEFAULT 0 "
+        "CONSTRAINT accounts_borrowed CHECK (borrowed >= 0 AND borrowed <= pending + posted)"
+    )
     op.create_table(
         "usage",
         sa.Column("hour", sa.BigInteger(), nullable=False),

@@ -1,0 +1,43 @@
+"""Loans: what queues use beyond what they deserve, as transfers from the pool, and back to it as soon as they use less or deserve more.
+
+The lender is the pool: what others deserve and leave idle, and what nobody deserves. Who may take a loan back, and from whom, is arbitration's affair
+(`taking`); here it is only written down, so that a queue's balance says at any moment how much of what it holds is not its own.
+
+A loan is of a resource that the queue's `deserved` names, and of cards always: of these a queue that deserves none has everything on loan.
+"""
+
+from collections.abc import Iterable
+
+from hbox_common.model import Queue, QueueName, Resources
+from hbox_common.model.devices import GPU
+
+from .books import Books
+from .step import Bucket, Step
+
+
+def on_loan(used: Resources, queue: Queue | None) -> Resources:
+    """How much of what a queue uses is not its own, without zeros. None: a queue that is gone."""
+    deserved = queue.deserved if queue is not None else {}
+    return {
+        name: used[name] - deserved.get(name, 0)
+        for name in {*deserved, GPU} & used.keys()
+        if used[name] > deserved.get(name, 0)
+    }
+
+
+def lend(books: Books, step: Step, names: Iterable[QueueName]) -> None:
+    """Bring the loans of these queues to what they use and deserve now."""
+    for name in names:
+        due, had = on_loan(books.used.get(name, {}), books.queues.get(name)), books.borrowed.get(name, {})
+        if due != had:
+            _lend(books, step, name, due, had)
+
+
+def _lend(books: Books, step: Step, name: QueueName, due: Resources, had: Resources) -> None:
+    for resource in due.keys() | had.keys():
+        more = due.get(resource, 0) - had.get(resource, 0)
+        if more > 0:
+            step.move(name, resource, Bucket.POOL, Bucket.BORROWED, more)
+        else:
+            step.move(name, resource, Bucket.BORROWED, Bucket.POOL, -more)
+    books.borrowed[name] = due
