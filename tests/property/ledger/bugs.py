@@ -9,6 +9,7 @@ from sqlalchemy import Connection
 
 from hbox_common.events import BindOutcome, Outcome, Plan, PlanAnswer
 from hbox_common.model import Claim, ClaimState, Epoch, Index, PodFact, QueueName, Refusal, validate_claim
+from hbox_common.model.resources import add
 from hbox_common.store import Letter
 from hbox_ledger.adapters import journal, load, tables
 from hbox_ledger.core import arbitrate, decisions, lifecycle, loans, reconcile, taking
@@ -39,16 +40,16 @@ def capability_ignores_pending_claims(patch: pytest.MonkeyPatch) -> None:  # S3
     queue = arbitrate._queue
 
     def forgetful(books: Books, plan: Plan) -> Refusal | None:
-        used = books.used
-        books.used = {}
-        for holding in books.live.values():
-            if holding.claim.state is ClaimState.POSTED:
-                sums = books.used.setdefault(holding.claim.queue, {})
-                sums.update({n: sums.get(n, 0) + units for n, units in holding.claim.requests.items()})
+        pending = [h.claim for h in books.live.values() if h.claim.state is ClaimState.PENDING and h.claim.queue]
+        for claim in pending:
+            add(books.used[claim.queue], claim.requests, -1)
+        books.queues._stale = True
         try:
             return queue(books, plan)
         finally:
-            books.used = used
+            for claim in pending:
+                add(books.used[claim.queue], claim.requests)
+            books.queues._stale = True
 
     patch.setattr(arbitrate, "_queue", forgetful)
 

@@ -26,10 +26,11 @@ from hbox_common.events import (
     PlansProposed,
 )
 from hbox_common.model import CardSlice, Epoch, Generation, Index, NodeName, PlanId, PodPhase, SchedulerId
+from hbox_ledger.core.books import Books
 from hbox_ledger.ledger import Ledger, Numbered
 
 from .cluster import CARDS, GPU, JOBS, NODES, QUEUES, Cluster, Job, Pod, Streams
-from .model import Model
+from .model import Model, Promised, promises_of
 from .process import Process, empty, failing, started
 from .proof import Proof, s10_s11_a_binding_is_what_was_claimed, s11_every_pod_of_ours_has_a_claim
 from .rows import ClaimRow, Reader
@@ -69,6 +70,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.cluster, self.streams, self.proof = Cluster(), Streams(), Proof()
         self.plans: list[Plan] = []
         self.answered: dict[PlanId, PlanAnswer] = {}
+        self.promised: list[Promised] = []
+        self.promisers: Books | None = None  #: the books that hold these promises
         self.zombie: Process | None = None
         self.reader = Reader(self.path)
         self.process = self.run(started(self.path, self.streams, lambda: self.clock))
@@ -167,9 +170,15 @@ class LedgerMachine(RuleBasedStateMachine):
         if frozen:
             assert {answer.reason for answer in told.values()} == {"LedgerReconciling"}
             return
+        if self.ledger.books is not self.promisers:  # promises are not kept over a restart, nor when the books are read anew
+            self.promisers, self.promised = self.ledger.books, []
         for plan in {plan.id: plan for plan in plans}.values():
-            model = Model(before, QUEUES, gone)
+            model = Model(before, QUEUES, gone, self.promised)
             right = model.accepts(plan)
+            if plan.victims:
+                mine = {p.pod_uid for p in plan.placements}
+                self.promised = [p for p in self.promised if p.pod not in mine]
+                self.promised += promises_of(plan, before) if right else []
             assert told[plan.id].committed == right, f"{told[plan.id]} of {plan}"
             self.answered[plan.id] = told[plan.id]
             if right:

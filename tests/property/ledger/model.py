@@ -11,10 +11,31 @@ from .rows import ClaimRow, Rows
 
 
 @dataclass(frozen=True)
+class Promised:
+    """A place that is kept for a pod while one of `awaits` still leaves for its plan."""
+
+    pod: PodUid
+    queue: QueueName
+    node: str
+    requests: Resources
+    slices: tuple[CardSlice, ...]
+    awaits: frozenset[str]
+
+
+def promises_of(plan: Plan, rows: Rows) -> list[Promised]:
+    """What a plan with victims is promised where it is committed on these rows: nothing where all of them leave for others already."""
+    awaits = frozenset(v.claim for v in plan.victims if not evicted(rows.claims[v.claim]))
+    if not awaits:
+        return []
+    return [Promised(p.pod_uid, plan.queue, p.node, plan.requests[p.requests], p.slices, awaits) for p in plan.placements]
+
+
+@dataclass(frozen=True)
 class Model:
     rows: Rows
     queues: dict[QueueName, Queue]
     gone: Collection[PodUid]  #: pods of which the ledger knows that they hold nothing any more
+    promised: Sequence[Promised] = ()
 
     def accepts(self, plan: Plan) -> bool:
         """Whether an open ledger commits this plan, proposed in its epoch and never answered before."""
@@ -51,9 +72,30 @@ class Model:
                     used[name] = used.get(name, 0) + units
         return used
 
+    def _to_be_used(self, plan: Plan) -> Resources:
+        used = self._used(plan.queue, self._leaving(plan))
+        for place in self._places(plan):
+            if place.queue == plan.queue:
+                for name, units in place.requests.items():
+                    used[name] = used.get(name, 0) + units
+        return used
+
+    def _leaving(self, plan: Plan) -> set[str]:
+        """Claims that count as gone for this plan."""
+        victims: set[str] = {v.claim for v in plan.victims}
+        return victims | {c.id for c in self.rows.live() if evicted(c)} if victims else victims
+
+    def _places(self, plan: Plan) -> list[Promised]:
+        """Places promised to others, as far as this plan is judged by them."""
+        if not plan.victims:
+            return []
+        mine, live = {p.pod_uid for p in plan.placements}, self.rows.live()
+        claimed, leaving = {c.pod for c in live}, {c.id for c in live if evicted(c)}
+        return [p for p in self.promised if p.pod not in mine | claimed and leaving & p.awaits]
+
     def _within_capability(self, plan: Plan) -> bool:
-        """S3, with pending claims; what leaves the same queue makes room in it."""
-        asked, used = self._asked(plan), self._used(plan.queue, {v.claim for v in plan.victims})
+        """S3, with pending claims. Who asks for room is judged as if all that leave were gone, and promises were kept."""
+        asked, used = self._asked(plan), self._to_be_used(plan)
         limits = self.queues[plan.queue].capability
         return all(not asked.get(n, 0) or used.get(n, 0) + asked[n] <= most for n, most in limits.items())
 
@@ -96,14 +138,15 @@ class Model:
                 return False
         if not between:
             return True
-        deserved, used = self.queues[plan.queue].deserved, self._used(plan.queue)
+        deserved, used = self.queues[plan.queue].deserved, self._to_be_used(plan)
         named = [n for n in asked if n in deserved]
         return bool(named) and all(used.get(n, 0) + asked[n] <= deserved[n] for n in named)
 
     def _fits(self, plan: Plan) -> bool:
         """S1, S2: every placement beside what is held, where the victims are gone."""
-        gone = {v.claim for v in plan.victims}
+        gone = self._leaving(plan)
         held = [(c.node, c.requests, c.slices) for c in self.rows.live() if c.id not in gone]
+        held += [(place.node, place.requests, place.slices) for place in self._places(plan)]
         for placement in plan.placements:
             requests = plan.requests[placement.requests]
             if not _beside(held, placement, requests):

@@ -115,4 +115,17 @@ def test_what_leaves_is_known_after_a_restart(world: World) -> None:
     world.outcome("p0", BindOutcome.EVICTED)
     restarted = Books(world.books.epoch)
     restarted.load(world.books.live.values(), world.books.gangs.values())
-    assert restarted.leaving == world.books.leaving == {asks(world, 0).victims[0].claim}
+    assert [*restarted.leaving.claims()] == [*world.books.leaving.claims()] == [asks(world, 0).victims[0].claim]
+
+
+def test_room_that_was_promised_to_one_is_not_counted_on_by_the_next(world: World) -> None:
+    """a may have two cards of b's. Who asks second, for the place that comes free for the first, would evict somebody in vain."""
+    full(world)
+    first, second = asks(world, 0), asks(world, 1)
+    world.commits(first)
+    same_place = second.placements[0].model_copy(update={"pod_uid": PodUid("another")})
+    answer = refusal(world, second.model_copy(update={"id": "second", "placements": (same_place,)}))
+    assert "card 0" in answer
+    assert not evictions(world)
+    beside = same_place.model_copy(update={"slices": (world.card(1),)})
+    world.commits(second.model_copy(update={"id": "third", "placements": (beside,)}))

@@ -35,7 +35,7 @@ from .decisions import bind_of
 from .holding import Gang, Holding, Intent
 from .identity import claim_id
 from .step import Step, StoredAnswer
-from .taking import leaving, take
+from .taking import take, to_be_freed
 
 #: A plan's deadline is a promise to unwind; one far away would keep a partial gang's cards for as long.
 MAX_DEADLINE_S = 3600.0
@@ -93,6 +93,8 @@ def _answer(plan: Plan, verdict: Committed | Refused) -> PlanAnswer:
 
 def arbitrate(books: Books, step: Step, plan: Plan) -> Committed | Refused:
     """Enter the plan's claims into the books and its binds into `step`, or say why not."""
+    if plan.victims:
+        books.leaving.forget(plan)
     refusal = (
         _malformed(plan) or _claimed(books, plan) or _queue(books, plan) or budget.refuse(books, plan) or _gang(books, plan)
     )
@@ -174,17 +176,13 @@ def _claimed(books: Books, plan: Plan) -> Refusal | None:
 
 
 def _queue(books: Books, plan: Plan) -> Refusal | None:
-    """The walls of the plan's queue and of all above it. For a plan with victims what leaves makes room; its places are judged again when that has left."""
+    """The walls of the plan's queue and of all above it. A plan with victims is judged as if all that leave were gone, and again when they are."""
     if refusal := books.queues.refusal(plan.queue):
         return refusal
     asked: Resources = {}
     for placement in plan.placements:
         add(asked, plan.requests[placement.requests])
-    freed: dict[QueueName, Resources] = {}
-    for holding in leaving(books, plan):
-        for name in books.queues.path(holding.claim.queue):
-            add(freed.setdefault(name, {}), holding.claim.requests)
-    room = books.queues.room(plan.queue, asked, freed)
+    room = books.queues.room(plan.queue, asked, to_be_freed(books, plan))
     return Refusal(RefusalReason.QUEUE_CAPABILITY, room.message) if room.times == 0 else None
 
 

@@ -30,6 +30,7 @@ from hbox_common.model import (
 from hbox_common.model.resources import add
 
 from .holding import Gang, Holding, Intent
+from .leaving import Leaving
 from .step import Bucket, CardDelta, CardKey, Change, Step
 
 #: Pods that are gone and of which late news may still come. A uid never comes back, so that forgetting one only costs a diff.
@@ -64,7 +65,7 @@ class Books:
     gangs: dict[JobId, Gang] = field(default_factory=dict)
     slots: dict[CardKey, set[int]] = field(default_factory=dict)
     gone: dict[PodUid, None] = field(default_factory=dict)  #: in order of going
-    leaving: set[ClaimId] = field(default_factory=set)  #: posted, and their pods' eviction was decided
+    leaving: Leaving = field(default_factory=Leaving)  #: posted, and their pods' eviction was decided
     month: int = 0  #: the first second of the month of `spent`
     spent: dict[QueueName, int] = field(default_factory=dict)  #: in it, as accrued, in thousandths of card-seconds
     suspects: set[ClaimId] = field(default_factory=set)  #: posted, but absent from the last list of pods
@@ -150,7 +151,8 @@ class Books:
         if holding.intent is not Intent.NONE:
             self.open[claim.id] = holding
         if claim.state is ClaimState.POSTED and holding.reason:
-            self.leaving.add(claim.id)
+            self.leaving.add(holding)
+        self.leaving.taken(claim.pod_uid)
         job = self.jobs.setdefault(claim.job, JobBooks())
         job.live[claim.id] = None
         job.posted += claim.state is ClaimState.POSTED
@@ -217,7 +219,8 @@ class Books:
         assert fresh.by_pod == self.by_pod
         assert fresh.jobs == self.jobs
         assert fresh.open == self.open
-        assert fresh.leaving == self.leaving
+        assert fresh.leaving.claims() == self.leaving.claims()
+        assert _solid(fresh.leaving.used) == _solid(self.leaving.used)
         assert _solid(fresh.used) == _solid(self.used)
         self.queues.validate()
         assert {k: v for k, v in fresh.slots.items() if v} == {k: v for k, v in self.slots.items() if v}

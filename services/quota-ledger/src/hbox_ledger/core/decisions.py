@@ -68,6 +68,6 @@ def take_back(books: Books, step: Step, holding: Holding, reason: str, *, benefi
     holding.generation, holding.reason, holding.sendings = holding.generation + 1, reason, 0
     holding.beneficiary = beneficiary
     if intent is Intent.EVICT:
-        books.leaving.add(holding.claim.id)
+        books.leaving.add(holding)
     books.intend(step, holding, intent)
     send(step, holding)

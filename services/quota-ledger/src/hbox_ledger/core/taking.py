@@ -4,7 +4,7 @@ The ledger is the bank: it checks the right to take, not the choice. Between que
 deserves, and both only in dimensions that are asked for. In a tree that is judged where the two branches part: between projects of one department by
 what the projects deserve, between departments by what the departments deserve. All queues of the giving branch keep their guarantees. Inside a queue:
 lower priority gives. Nobody gives whose job may not be preempted. And nothing is evicted in vain: the placements have to fit where the victims are gone,
-by the same rule as every other claim.
+by the same rule as every other claim, beside the places that were promised to others (`leaving`).
 
 A victim's claim is freed on evidence alone, as ever; what becomes free is proposed again by the scheduler, in a plan without victims.
 """
@@ -12,7 +12,18 @@ A victim's claim is freed on evidence alone, as ever; what becomes free is propo
 from collections.abc import Sequence
 
 from hbox_common.events import Plan
-from hbox_common.model import Claim, ClaimState, QueueName, QueueTree, Refusal, RefusalReason, Resources, validate_claim
+from hbox_common.model import (
+    CardSlice,
+    Claim,
+    ClaimState,
+    NodeName,
+    QueueName,
+    QueueTree,
+    Refusal,
+    RefusalReason,
+    Resources,
+    validate_claim,
+)
 from hbox_common.model.resources import PODS, add
 
 from .books import Books
@@ -29,21 +40,34 @@ def take(books: Books, step: Step, plan: Plan) -> Refusal | None:
         if holding is None or holding.claim.pod_uid != victim.pod_uid or holding.claim.state is not ClaimState.POSTED:
             return Refusal(RefusalReason.VICTIM_GONE, f"claim {victim.claim} holds nothing that could be taken")
         victims.append(holding)
-    refusal = _rights(books, plan, victims) or _in_vain(books, plan)
+    refusal = _rights(books, plan, victims) or _in_vain(books, plan, victims)
     if refusal is not None:
         return refusal
     for holding in victims:
         said = "preempted" if holding.claim.queue == plan.queue else "reclaimed"
         take_back(books, step, holding, f"{said} for {plan.namespace}/{plan.name} of queue {plan.queue}", beneficiary=plan.id)
+    books.leaving.promise(plan)
     return None
 
 
-def leaving(books: Books, plan: Plan) -> list[Holding]:
-    """For a plan with victims, these and all that leave for others already."""
+def to_be_freed(books: Books, plan: Plan) -> dict[QueueName, Resources]:
+    """What each queue with all below it will use less than now, once the plan's victims and all others that leave are gone and promises are kept.
+
+    Nothing for a plan without victims: it is judged on what is.
+    """
+    freed: dict[QueueName, Resources] = {}
     if not plan.victims:
-        return []
-    named = {victim.claim for victim in plan.victims} | books.leaving
-    return [holding for claim in named if (holding := books.live.get(claim)) is not None]
+        return freed
+    for sums, times in ((books.leaving.used, 1), (books.leaving.promised, -1)):
+        for queue, amounts in sums.items():
+            for name in books.queues.path(queue):
+                add(freed.setdefault(name, {}), amounts, times)
+    for victim in plan.victims:
+        holding = books.live.get(victim.claim)
+        if holding is not None and victim.claim not in books.leaving:
+            for name in books.queues.path(holding.claim.queue):
+                add(freed.setdefault(name, {}), holding.claim.requests)
+    return freed
 
 
 def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | None:
@@ -73,11 +97,10 @@ def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | N
             continue
         if refusal := _gives(tree, left, claim, asked, theirs):
             return refusal
+    freed = to_be_freed(books, plan) if takers else {}
     for taker in takers:
         used = dict(tree.used(taker))
-        for holding in leaving(books, plan):
-            if taker in tree.path(holding.claim.queue):
-                add(used, holding.claim.requests, -1)
+        add(used, freed.get(taker, {}), -1)
         due = tree.due(taker)
         over = [name for name, units in asked.items() if name in due and used.get(name, 0) + units > due[name]]
         if over or not any(name in due for name in asked):
@@ -117,20 +140,25 @@ def _named(name: QueueName, below: QueueName) -> str:
 def _staying(books: Books) -> dict[QueueName, Resources]:
     """What queues have without the claims that leave already; only of queues that have such, or stand above one."""
     left: dict[QueueName, Resources] = {}
-    for claim_id in books.leaving:
-        claim = books.live[claim_id].claim
-        for name in books.queues.path(claim.queue):
-            add(left.setdefault(name, dict(books.queues.used(name))), claim.requests, -1)
+    for queue, amounts in books.leaving.used.items():
+        for name in books.queues.path(queue):
+            add(left.setdefault(name, dict(books.queues.used(name))), amounts, -1)
     return left
 
 
-def _in_vain(books: Books, plan: Plan) -> Refusal | None:
-    """Whether the placements do not fit where the victims, and all that leave for others already, are gone. The books are as before afterwards."""
-    gone = leaving(books, plan)
-    for holding in gone:
-        books.node(holding.claim.node).book(holding.claim.requests, holding.claim.slices, -1)
+def _in_vain(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | None:
+    """Whether the placements do not fit where the victims, and all others that leave, are gone, beside what was promised there. The books are as before
+    afterwards."""
+    nodes = dict.fromkeys(placement.node for placement in plan.placements)
+    gone = {h.claim.id: h for name in nodes for h in books.leaving.on(name)}
+    gone |= {h.claim.id: h for h in victims if h.claim.node in nodes}
+    booked: list[tuple[NodeName, Resources, Sequence[CardSlice], int]] = [
+        *((h.claim.node, h.claim.requests, h.claim.slices, -1) for h in gone.values()),
+        *((place.node, place.requests, place.slices, 1) for name in nodes for place in books.leaving.places_on(name)),
+    ]
+    for name, requests, slices, times in booked:
+        books.node(name).book(requests, slices, times)
     refusal: Refusal | None = None
-    booked = []
     for placement in plan.placements:
         requests, node = plan.requests[placement.requests], books.node(placement.node)
         refusal = validate_claim(
@@ -139,11 +167,9 @@ def _in_vain(books: Books, plan: Plan) -> Refusal | None:
         if refusal is not None:
             break
         node.book(requests, placement.slices)
-        booked.append(placement)
-    for placement in booked:
-        books.node(placement.node).book(plan.requests[placement.requests], placement.slices, -1)
-    for holding in gone:
-        books.node(holding.claim.node).book(holding.claim.requests, holding.claim.slices)
+        booked.append((placement.node, requests, placement.slices, 1))
+    for name, requests, slices, times in booked:
+        books.node(name).book(requests, slices, -times)
     return refusal
 
 

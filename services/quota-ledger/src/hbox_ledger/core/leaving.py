@@ -1,0 +1,99 @@
+"""Claims whose pods leave, and the places that were promised to those for whom they do.
+
+Who asks for room is judged as if all of them were gone and everybody who was promised a place had it: else two plans could count on the same room, and one of
+them would have evicted in vain. A promise is no claim: its places are proposed when they are free, and judged as any plan. It lasts until the last of those
+who leave for it is gone, and is not kept over a restart.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+from hbox_common.events import Plan
+from hbox_common.model import CardSlice, ClaimId, NodeName, PlanId, PodUid, QueueName, Resources
+from hbox_common.model.resources import add
+
+from .holding import Holding
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What one pod was promised."""
+
+    queue: QueueName
+    node: NodeName
+    requests: Resources
+    slices: tuple[CardSlice, ...]
+
+
+@dataclass(slots=True)
+class Leaving:
+    """By claim, by node, and summed up by the queues that the pods are in."""
+
+    used: dict[QueueName, Resources] = field(default_factory=dict)  #: by those who leave
+    promised: dict[QueueName, Resources] = field(default_factory=dict)
+    _claims: dict[ClaimId, Holding] = field(default_factory=dict)
+    _on: dict[NodeName, dict[ClaimId, Holding]] = field(default_factory=dict)
+    _awaited: Counter[PlanId] = field(default_factory=Counter)  #: how many leave for a plan
+    _pods: dict[PlanId, Sequence[PodUid]] = field(default_factory=dict)  #: of promises
+    _places: dict[PodUid, Place] = field(default_factory=dict)
+    _places_on: dict[NodeName, dict[PodUid, Place]] = field(default_factory=dict)
+
+    def __contains__(self, claim: object) -> bool:
+        return claim in self._claims
+
+    def claims(self) -> Collection[ClaimId]:
+        return self._claims.keys()
+
+    def on(self, node: NodeName) -> Collection[Holding]:
+        return self._on.get(node, {}).values()
+
+    def places_on(self, node: NodeName) -> Collection[Place]:
+        """Those promised there that nobody has taken yet."""
+        return self._places_on.get(node, {}).values()
+
+    def add(self, holding: Holding) -> None:
+        """Its pod's eviction was decided."""
+        claim = holding.claim
+        self._claims[claim.id] = self._on.setdefault(claim.node, {})[claim.id] = holding
+        add(self.used.setdefault(claim.queue, {}), claim.requests)
+        if holding.beneficiary:
+            self._awaited[holding.beneficiary] += 1
+
+    def discard(self, id: ClaimId) -> None:
+        """It is gone, or it never left."""
+        holding = self._claims.pop(id, None)
+        if holding is None:
+            return
+        claim, plan = holding.claim, holding.beneficiary
+        del self._on[claim.node][id]
+        add(self.used[claim.queue], claim.requests, -1)
+        if plan:
+            self._awaited[plan] -= 1
+            if not self._awaited[plan]:
+                del self._awaited[plan]
+                for pod in self._pods.pop(plan, ()):
+                    self.taken(pod)
+
+    def promise(self, plan: Plan) -> None:
+        """The plan's places are kept for it while anybody leaves for it."""
+        if not self._awaited[plan.id]:
+            del self._awaited[plan.id]
+            return
+        self._pods[plan.id] = [placement.pod_uid for placement in plan.placements]
+        for placement in plan.placements:
+            place = Place(plan.queue, placement.node, plan.requests[placement.requests], placement.slices)
+            self._places[placement.pod_uid] = self._places_on.setdefault(place.node, {})[placement.pod_uid] = place
+            add(self.promised.setdefault(place.queue, {}), place.requests)
+
+    def forget(self, plan: Plan) -> None:
+        """Its pods are asked for anew: what they were promised before does not count any more."""
+        for placement in plan.placements:
+            self.taken(placement.pod_uid)
+
+    def taken(self, pod: PodUid) -> None:
+        """The pod has a claim, or no promise any more."""
+        place = self._places.pop(pod, None)
+        if place is not None:
+            del self._places_on[place.node][pod]
+            add(self.promised[place.queue], place.requests, -1)
