@@ -22,7 +22,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.model.devices import ALL_CORES
 from hbox_common.model.resources import CPU, MEMORY
 
-from ..session.asking import Asked, Sums, add
+from ..session.asking import Asked, Sums
 from ..session.hooks import Vote
 from ..session.nouns import Gang, Member, QueueInfo
 from .arguments import Arguments
@@ -199,6 +199,8 @@ class Capacity:
         asked, victims = self._books.asked(claimant), []
         wanted = self._wanted(account, asked)
         paths: dict[Account, tuple[tuple[Account, ...], tuple[Account, ...], list[Account]]] = {}
+        touched: list[int] = []  # columns that are wanted and freed: the same for equal members
+        alike: Asked | None = None
         with self._aside() as leave:
             for member in candidates:
                 other = self._books.accounts.get(member.gang.queue)
@@ -212,7 +214,9 @@ class Capacity:
                 if self._level:
                     wanted = self._wanted(account, asked)  # of ancestors, which the last one taken may share
                 units = self._books.asked(member)
-                touched = [column for column, _ in units if column in wanted]
+                if units is not alike or self._level:
+                    touched = [column for column, _ in units if column in wanted]
+                    alike = units
                 if not touched or (guaranteed and not all(one.spares(units) for one in guaranteed)):
                     continue
                 if self._ahead(ours, theirs, asked, touched):
@@ -236,19 +240,21 @@ class Capacity:
     @contextmanager
     def _aside(self) -> Iterator[Callable[[Account, Asked], None]]:
         """Members leave the books for as long as the block lasts."""
-        left: list[tuple[Account, Asked]] = []
+        before: dict[Account, Sums] = {}
 
         def leave(account: Account, asked: Asked) -> None:
-            left.append((account, asked))
             for one in account.path:
-                add(one.allocated, asked, -1)
+                allocated = one.allocated
+                if one not in before:
+                    before[one] = allocated.copy()
+                for column, units in asked:
+                    allocated[column] -= units
 
         try:
             yield leave
         finally:
-            for account, asked in left:
-                for one in account.path:
-                    add(one.allocated, asked)
+            for account, allocated in before.items():
+                account.allocated[:] = allocated
 
     def placed(self, member: Member, row: int) -> None:
         self._books.placed(member, row)
@@ -277,8 +283,13 @@ class Capacity:
 
     def _over(self, account: Account, line: Sums, touched: Sequence[int]) -> bool:
         """Whether it has more than its line in something that would be freed. What it deserves nothing of is all beyond."""
-        counting = [column for column in touched if column in self._lines[account]]
-        return not counting or any(account.allocated[column] > line[column] for column in counting)
+        lines, allocated, counting = self._lines[account], account.allocated, False
+        for column in touched:
+            if column in lines:
+                if allocated[column] > line[column]:
+                    return True
+                counting = True
+        return not counting
 
 
 def _nearest(path: Sequence[Account], level: int) -> Sequence[Account]:

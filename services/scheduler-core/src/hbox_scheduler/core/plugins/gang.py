@@ -46,10 +46,6 @@ class GangPlugin:
                 return f"GangIncomplete: {policy.min_sub_gangs} sub-groups {policy.name} of {policy.size} are needed and {len(whole)} exist"
         return ""
 
-    def gang_key(self, gang: Gang) -> bool:
-        """Those that are not ready come first."""
-        return self.ready(gang)
-
     def sub_gang_key(self, sub_gang: SubGang) -> bool:
         return self.sub_gang_ready(sub_gang)
 
@@ -59,6 +55,8 @@ class GangPlugin:
         return not (gang.min_task_member or gang.sub_gang_policies) or (
             _roles_hold(gang, waiting=False) and _sub_gangs_hold(gang, waiting=False)
         )
+
+    gang_key = ready  # those that are not ready come first
 
     def sub_gang_ready(self, sub_gang: SubGang) -> bool:
         return _there(sub_gang, waiting=False) >= _size(sub_gang)

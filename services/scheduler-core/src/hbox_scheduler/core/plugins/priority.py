@@ -50,5 +50,5 @@ class PriorityPlugin:
 
 def priority_of(member: Member) -> int:
     """Among its gang."""
-    written = member.annotations.get(TASK_PRIORITY)
+    written = member.annotations.get(TASK_PRIORITY) if member.annotations else None
     return member.priority if written is None or not written.lstrip("-").isdigit() else int(written)

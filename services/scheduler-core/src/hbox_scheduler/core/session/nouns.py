@@ -174,8 +174,14 @@ class Gang:
         self._holding = sum(counts.get(status, 0) for status in HOLDING)
 
     def moved(self, member: Member, before: Status) -> None:
-        """A member's status was `before`, and is another now."""
-        self.moved_alike((member,), before)
+        """A member's status was `before`, and is another now. As `moved_alike` for one, in a third of its time: an eviction is told here."""
+        counts, now = self._counts, member.status
+        if counts is None:
+            return
+        counts[before] -= 1
+        counts[now] = counts.get(now, 0) + 1
+        self._holding += (now in HOLDING) - (before in HOLDING)
+        self._ready += _counts(member) - (before in _READY or (before is Status.PENDING and member.best_effort))
 
     def moved_alike(self, members: Sequence[Member], before: Status) -> None:
         """Equal members' statuses were `before`, and are another one now."""

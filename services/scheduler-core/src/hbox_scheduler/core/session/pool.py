@@ -12,6 +12,7 @@ import numpy as np
 from hbox_common.model import QueueName
 
 from ..arrays import Bools, Ints
+from ..task import Task
 from .nouns import EVICTABLE, Gang, Member, Status
 
 if TYPE_CHECKING:
@@ -35,13 +36,15 @@ class Pool:
         for name in sorted(by_queue):
             before = len(members)
             for gang in reversed(session.in_order(by_queue[name])):
-                mine = [m for m in gang.members if (m.status is running or m.status is bound) and m.preemptable and m.row >= 0]
-                members += mine
                 if len(gang.members) == 1:  # most jobs of most clusters
-                    if mine:
+                    m = gang.members[0]
+                    if (m.status is running or m.status is bound) and m.preemptable and m.row >= 0:
+                        members.append(m)
                         harm.append(1)
                         breaks.append(gang.min_member > 0)
                     continue
+                mine = [m for m in gang.members if (m.status is running or m.status is bound) and m.preemptable and m.row >= 0]
+                members += mine
                 if len(mine) > 1:
                     members[-len(mine) :] = sorted(mine, key=session.member_key, reverse=True)
                 surplus = max(0, min(len(mine), gang.ready - gang.min_member))
@@ -73,9 +76,16 @@ class Pool:
 
     def _amounts(self, session: "Session") -> Ints:
         """`[V, R]`"""
-        tasks = {id(member.task): member.task for member in self.members}
-        code_of = {key: code for code, key in enumerate(tasks)}
-        codes = [code_of[id(member.task)] for member in self.members]
+        tasks: dict[int, Task] = {}
+        code_of: dict[int, int] = {}
+        codes: list[int] = []
+        for member in self.members:
+            key = id(member.task)
+            code = code_of.get(key)
+            if code is None:
+                code = code_of[key] = len(tasks)
+                tasks[key] = member.task
+            codes.append(code)
         table = np.zeros((len(tasks) + 1, len(session.columns.allocatable)), dtype=np.int64)
         for code, task in enumerate(tasks.values()):
             for column, units in task.amount:

@@ -50,12 +50,21 @@ class Population:
             for member in members:
                 self.put(member, member.row)
         else:
-            self._members.update((id(member), (member, member.row)) for member in members)
+            places = zip(members, [member.row for member in members], strict=True)
+            self._members.update(zip(map(id, members), places, strict=True))
 
     def take(self, member: Member) -> None:
         found = self._members.pop(id(member), None)
         if found is not None:
             self._count(member, found[1], -1)
+
+    def take_all(self, members: Sequence[Member]) -> None:
+        if self._kinds or (self._holders and any(member.wishes is not NO_WISHES for member in members)):
+            for member in members:
+                self.take(member)
+        else:
+            for member in members:
+                self._members.pop(id(member), None)
 
     def of(self, terms: tuple[PodTerm, ...], namespace: str) -> Ints:
         """`[N]`: members that match all of the terms, each asked by a pod of `namespace`. Not to be written to."""

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -190,6 +191,13 @@ class Session:
         for hook in self._displaced:
             hook(member, row)
 
+    def displaced_all(self, members: Sequence[Member]) -> None:
+        """As `displaced`, where each of them is."""
+        self.population.take_all(members)
+        for hook in self._displaced:
+            for member in members:
+                hook(member, member.row)
+
     # Orders.
 
     def queue_key(self, queue: QueueInfo) -> Key:
@@ -214,12 +222,14 @@ class Session:
         return (*self._keys("member_key", member), -member.priority, member.created_at, member.uid)
 
     def members_in_order(self, members: Iterable[Member]) -> list[Member]:
-        """As sorted by `member_key`, for many."""
+        """As sorted by `member_key`, for many: by the last part of it first. Most parts are equal for all members of a gang, and cost no sorting."""
+        ordered = sorted(members, key=attrgetter("uid"))
         hooks = [hook for tier in self._of("member_key") for _, hook in tier]
-        if len(hooks) == 1:
-            first = hooks[0]
-            return sorted(members, key=lambda member: (first(member), -member.priority, member.created_at, member.uid))
-        return sorted(members, key=self.member_key)
+        for part in (attrgetter("created_at"), lambda member: -member.priority, *reversed(hooks)):
+            keys = list(map(part, ordered))
+            if keys and keys.count(keys[0]) < len(keys):
+                ordered = [ordered[i] for i in sorted(range(len(keys)), key=keys.__getitem__)]
+        return ordered
 
     @property
     def has_quotas(self) -> bool:

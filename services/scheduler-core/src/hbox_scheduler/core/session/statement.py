@@ -71,20 +71,23 @@ class Statement:
         session, task = self._session, members[0].task
         session.columns.apply(batch)
         rows: list[int] = batch.rows.repeat(batch.counts).tolist()
-        note = self.operations.append
+        allocate, allocated = Kind.ALLOCATE, Status.ALLOCATED
+        if may is None:
+            self.operations += [Operation(allocate, member, member.status, member.row, member.slices) for member in members]
+            for member, row, own in zip(members, rows, slices, strict=True):
+                member.status, member.row, member.slices = allocated, row, tuple(own)
+            members[0].gang.moved_alike(members, Status.PENDING)
+            session.placed_all(members)
+            return True
         for done, (member, row, own) in enumerate(zip(members, rows, slices, strict=True)):
-            if may is not None and not may(member):
+            if not may(member):
                 for spare, cards in zip(rows[done:], slices[done:], strict=True):
                     session.columns.book(spare, task.requests, cards, -1)
                 return False
-            note(Operation(Kind.ALLOCATE, member, member.status, member.row, member.slices))
-            member.status, member.row, member.slices = Status.ALLOCATED, row, tuple(own)
-            if may is not None:
-                member.gang.moved(member, Status.PENDING)
-                session.placed(member, row)
-        if may is None:
-            members[0].gang.moved_alike(members, Status.PENDING)
-            session.placed_all(members)
+            self.operations.append(Operation(allocate, member, member.status, member.row, member.slices))
+            member.status, member.row, member.slices = allocated, row, tuple(own)
+            member.gang.moved(member, Status.PENDING)
+            session.placed(member, row)
         return True
 
     def pipeline(self, member: Member, row: int, slices: Sequence[CardSlice] = ()) -> None:
@@ -109,17 +112,19 @@ class Statement:
             self.evict(members[0], claimant=claimant, reason=reason)
             return
         alike: dict[tuple[int, int], list[Member]] = {}
+        note, releasing = self.operations.append, Status.RELEASING
         for member in members:
-            self._note(Kind.EVICT, member, claimant, reason)
-            self._turn(member, Status.RELEASING)
-            if member.row >= 0:
-                alike.setdefault((member.row, id(member.task)), []).append(member)
+            before, row = member.status, member.row
+            note(Operation(Kind.EVICT, member, before, row, member.slices, claimant, reason))
+            member.status = releasing
+            member.gang.moved(member, before)
+            if row >= 0:
+                alike.setdefault((row, id(member.task)), []).append(member)
         for (row, _), group in alike.items():
             task = group[0].task
             slices = [one for member in group for one in member.slices]
             self._session.columns.depart_alike(row, task.amount, task.ports, len(group), slices)
-        for member in members:
-            self._session.displaced(member, member.row)
+        self._session.displaced_all(members)
 
     def _note(self, kind: Kind, member: Member, claimant: Gang | None = None, reason: str = "") -> None:
         self.operations.append(Operation(kind, member, member.status, member.row, member.slices, claimant, reason))

@@ -21,6 +21,7 @@ from hbox_common.model import CardSlice
 
 from ..arrays import Bools, Ints
 from ..explain.labels import Label
+from ..state import Amount
 from .nouns import EVICTABLE, Gang, Member, QueueInfo
 from .placing import Placing
 from .pool import Pool
@@ -56,7 +57,8 @@ Rating: TypeAlias = tuple[int, int, int, int]
 class Kind:
     """What equal members of the claimant share during its search."""
 
-    columns: Ints  #: of the request
+    amount: Amount
+    columns: Ints  #: of the amount
     request: Ints
     allowed: Bools  #: `[N]` no filter speaks against the node
     resolvable: Bools  #: `[N]` filters speak against it, but evictions may change that
@@ -140,17 +142,20 @@ class Search:
         columns = self._session.columns
         fit: dict[Gang, bool] = {}
         free: dict[int, list[int]] = {}
+        alike: dict[tuple[int, int], bool] = {}  # row and task -> whether such a member fits there
         for done in self.statement.operations:
             if done.kind is not Done.EVICT:
                 continue
-            row = done.row
-            room = free.get(row)
-            if room is None:
-                left = columns.allocatable[:, row] - columns.used[:, row] + columns.leaving[:, row]
-                room = free[row] = left.tolist()
+            row, task = done.row, done.member.task
+            fits = alike.get((row, id(task)))
+            if fits is None:
+                room = free.get(row)
+                if room is None:
+                    left = columns.allocatable[:, row] - columns.used[:, row] + columns.leaving[:, row]
+                    room = free[row] = left.tolist()
+                fits = alike[row, id(task)] = all(room[column] >= units for column, units in task.amount)
             gang = done.member.gang
-            if fit.get(gang, True):
-                fit[gang] = all(room[column] >= units for column, units in done.member.task.amount)
+            fit[gang] = fits and fit.get(gang, True)
         gangs = [gang for gang, fits in fit.items() if fits]
         return sorted(gangs, key=lambda gang: max(self._pool.positions(gang)), reverse=True)
 
@@ -187,6 +192,7 @@ class Search:
                     hard |= fails
         amount = member.task.amount
         return Kind(
+            amount=amount,
             columns=np.array([column for column, _ in amount], dtype=np.int64),
             request=np.array([units for _, units in amount], dtype=np.int64),
             allowed=~hard & ~soft,
@@ -195,11 +201,21 @@ class Search:
             free=np.zeros(columns.size, dtype=np.bool_),
         )
 
-    def _lacking(self, kind: Kind, rows: slice | int) -> Ints:
-        """`[C, n]` or `[C]`: what is missing of the request once all that leaves has left."""
+    def _lacking(self, kind: Kind, rows: slice) -> Ints:
+        """`[C, n]`: what is missing of the request once all that leaves has left."""
         columns, c = self._session.columns, kind.columns
-        free = columns.allocatable[c, rows] - columns.used[c, rows] + columns.leaving[c, rows]
-        return (kind.request[:, None] if isinstance(rows, slice) else kind.request) - free
+        return kind.request[:, None] - columns.allocatable[c, rows] + columns.used[c, rows] - columns.leaving[c, rows]
+
+    def _lacking_on(self, kind: Kind, row: int) -> dict[int, int]:
+        """The same of one row, by column, where something is missing. Arrays of a few cells would take three times as long."""
+        columns = self._session.columns
+        allocatable, used, leaving = columns.allocatable, columns.used, columns.leaving
+        found: dict[int, int] = {}
+        for column, units in kind.amount:
+            lacking = units - allocatable.item(column, row) + used.item(column, row) - leaving.item(column, row)
+            if lacking > 0:
+                found[column] = lacking
+        return found
 
     def _take_free(self, member: Member, kind: Kind) -> bool:
         free = kind.free.copy()
@@ -246,7 +262,7 @@ class Search:
     def _rate_again(self, rows: set[int]) -> None:
         for kind in self._kinds.values():
             for row in rows:
-                kind.free[row] = kind.allowed[row] and not (self._lacking(kind, row) > 0).any()
+                kind.free[row] = kind.allowed[row] and not self._lacking_on(kind, row)
                 if kind.ratings is None:
                     continue
                 kind.current.pop(row, None)
@@ -315,7 +331,7 @@ class Search:
         self._touched = {row}
         who = self._by_row[self._starts[row] : self._starts[row + 1]]
         members = [self._pool.members[i] for i in who[self._eligible[who]].tolist()]
-        lacking = dict(zip(kind.columns.tolist(), self._lacking(kind, row).tolist(), strict=True))
+        lacking = self._lacking_on(kind, row)
         units = None if kind.resolvable[row] else self._few(member, members, lacking)
         if units is not None:
             self._evict_all(units)
@@ -334,34 +350,33 @@ class Search:
         self._undo(mark)
         return False
 
-    def _few(self, member: Member, members: Sequence[Member], lacking: dict[int, int]) -> list[Member] | None:
+    def _few(self, member: Member, members: Sequence[Member], left: dict[int, int]) -> list[Member] | None:
         """The first members that free what is lacking, none of them in vain, if all of them may go; None = it is not as simple as that."""
-        left = {column: units for column, units in lacking.items() if units > 0}
+        frees = {
+            id(task): [(column, units) for column, units in task.amount if column in left]
+            for task in {id(one.task): one.task for one in members}.values()
+        }
         chosen: list[Member] = []
         short = dict(left)
+        sums = dict.fromkeys(left, 0)
         for one in members:
             if not short:
                 break
-            frees = [(column, units) for column, units in one.task.amount if column in short]
-            if not frees:
+            own = frees[id(one.task)]
+            if not any(column in short for column, _ in own):
                 continue
             chosen.append(one)
-            for column, units in frees:
-                short[column] -= units
-                if short[column] <= 0:
-                    del short[column]
+            for column, units in own:
+                sums[column] += units
+                if sums[column] >= left[column]:
+                    short.pop(column, None)
         if short or not chosen:
             return None
-        sums = dict.fromkeys(left, 0)
-        for one in chosen:
-            for column, units in one.task.amount:
-                if column in sums:
-                    sums[column] += units
         for one in chosen[-2::-1]:
-            frees = [(column, units) for column, units in one.task.amount if column in sums]
-            if all(sums[column] - units >= left[column] for column, units in frees):
+            own = frees[id(one.task)]
+            if all(sums[column] - units >= left[column] for column, units in own):
                 chosen.remove(one)
-                for column, units in frees:
+                for column, units in own:
                     sums[column] -= units
         return chosen if len(self._legal(member, chosen)) == len(chosen) else None
 
@@ -374,10 +389,8 @@ class Search:
                 break
             if one.status not in EVICTABLE:
                 continue
-            lacking = dict(zip(kind.columns.tolist(), self._lacking(kind, row).tolist(), strict=True))
-            if any(units > 0 for units in lacking.values()) and not any(
-                lacking.get(column, 0) > 0 for column, _ in one.task.amount
-            ):
+            lacking = self._lacking_on(kind, row)
+            if lacking and not any(column in lacking for column, _ in one.task.amount):
                 continue
             bundle = [one]
             if not self._legal(member, bundle):
@@ -425,7 +438,7 @@ class Search:
     def _fits(self, member: Member, kind: Kind, row: int) -> tuple[CardSlice, ...] | None:
         """The cards that the member takes on the row, with all that leaves gone; None = it does not fit."""
         session = self._session
-        if (self._lacking(kind, row) > 0).any() or not session.allocatable(self._queue, member):
+        if self._lacking_on(kind, row) or not session.allocatable(self._queue, member):
             return None
         slices = self._placing.future_cards(member, row)
         if slices is None or kind.settled:
