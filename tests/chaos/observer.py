@@ -24,6 +24,9 @@ GANG_S = 60.0 + 15.0
 #: Between two attempts at a watch that broke.
 AGAIN_S = 0.2
 
+#: Longer than any campaign: a watch that ends is one that broke.
+DAY_S = "86400"
+
 Card = tuple[str, int]
 
 
@@ -92,7 +95,12 @@ class Observer:
         for uid in [uid for uid in self.pods if uid not in there]:
             self.gone(uid)
         self.live = True
-        params = {"watch": "1", "resourceVersion": listed["metadata"]["resourceVersion"], "allowWatchBookmarks": "true"}
+        params = {
+            "watch": "1",
+            "resourceVersion": listed["metadata"]["resourceVersion"],
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": DAY_S,
+        }
         async with client.stream(PODS.path(), params=params, inactivity_s=60.0) as batches:
             async for lines in batches:
                 for line in lines:
