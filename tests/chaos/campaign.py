@@ -21,6 +21,7 @@ from hbox_common.clock import monotonic_s
 from hbox_common.errors import Unavailable
 from hbox_common.events import Stream
 from hbox_common.kube import KubeClient
+from hbox_ledger.adapters.proof import prove
 
 from .faults import Fault, Target
 from .load import Load, make_nodes
@@ -156,6 +157,8 @@ async def campaign(
                 task.cancel()
         report.violations += await _audit(client, running["nats_url"])
     report.violations += await _outbox_drains(running["database_url"])
+    proof = await asyncio.to_thread(prove, running["database_url"])
+    report.violations += [f"the ledger's history: {fault}" for fault in proof.faults]
     report.submitted, report.deleted = load.submitted, load.deleted
     report.bound, report.changes = len(observer.bindings), observer.changes
     return report

@@ -1,16 +1,13 @@
 """Card-seconds of queues, users and models, on SQLite and PostgreSQL: what claims held and for how long, whatever dies in between."""
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, MetaData, create_engine, select, text
+from sqlalchemy import Connection, select
 
 from hbox_common.errors import Unavailable
 from hbox_common.events import BudgetUsed
 from hbox_common.model import DEFAULT_QUEUE, CardSlice, PodPhase, PodUid, Queue
-from hbox_common.store.schema import migrate
 from hbox_ledger.adapters import tables as t
 
 from .conftest import Kit, Running
@@ -156,27 +153,3 @@ async def test_a_budget_that_was_spent_is_told_with_the_commit_and_known_after_a
         await second.ledger.set_queue(Queue(DEFAULT_QUEUE, budget_card_hours=5))
         await second.propose(kit.plan("r", ("other", "n1", (kit.whole(0),))))
         assert list(second.states()) == ["pod", "other"]
-
-
-async def test_claims_of_before_the_accounts_are_accounted_for_from_the_first_start_on(
-    kit: Kit, database_url: str, tmp_path: Path
-) -> None:
-    for version in ("0001_initial.py", "0002_standing.py"):
-        shutil.copy(t.VERSIONS / version, tmp_path)
-    claim = {
-        "id": "c", "pod_uid": "pod", "namespace": "ml", "pod": "pod", "job": "j", "plan": "", "queue": "default", "priority": 0, "node": "n0",
-        "requests": '{"nvidia.com/gpu": 2}', "slices": "0:100:40960,1:100:40960", "slots": "-1,-1", "state": "posted", "reason": "",
-        "generation": 1, "intent": "none", "intent_reason": "", "resource_version": "", "deadline": 0.0, "forced": True, "traceparent": "",
-        "changed_at": 10.0,
-    }  # fmt: skip
-    engine = create_engine(database_url)
-    with engine.connect() as connection:
-        migrate(connection, MetaData(), tmp_path)
-        statement = f"INSERT INTO claims ({', '.join(claim)}) VALUES ({', '.join(f':{name}' for name in claim)})"
-        connection.execute(text(statement), claim)
-        connection.execute(text("INSERT INTO accounts VALUES ('default', 'nvidia.com/gpu', 0, 2)"))
-        connection.commit()
-    engine.dispose()
-    async with kit.started(database_url) as running:
-        running.clock[0] += 100
-        assert await accounts(running, "queue", "model") == {("default", "unknown"): (0, 200, 0)}

@@ -153,6 +153,7 @@ async def _replay(
     from hbox_common.bus import Delivery, Start  # noqa: PLC0415
     from hbox_common.events import Event, JobsAsked, JobsPage, NodeStateChanged  # noqa: PLC0415
     from hbox_common.kube import KubeClient  # noqa: PLC0415
+    from hbox_ledger.adapters.proof import prove  # noqa: PLC0415
     from hbox_sandbox.replay import Options, Replay  # noqa: PLC0415
 
     from .. import progress, report  # noqa: PLC0415
@@ -189,6 +190,9 @@ async def _replay(
         with progress.shown() as shown:
             measured = await Replay(client, trace, options, verdicts=verdicts, nodes_known=nodes_known, progress=shown).run()
         audited, cluster = await audit_platform(client, bus)
+        proof = await asyncio.to_thread(prove, running.database_url)
+        audited.checks += proof.checks
+        audited.faults += [f"ledger: {fault}" for fault in proof.faults]
         return report.make(trace, measured, audited, nodes=cluster.nodes, pods=cluster.pods, policy=policy, whole=whole)
 
 

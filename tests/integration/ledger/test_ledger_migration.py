@@ -1,0 +1,109 @@
+"""A ledger of before, brought to today's schema: all of it is there, and a migration that dies at any statement is taken up again."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection, Engine, MetaData, create_engine, event, text
+
+from hbox_common.model import DEFAULT_QUEUE, Epoch
+from hbox_common.store.engine import engine as engine_of
+from hbox_common.store.engine import parse
+from hbox_common.store.schema import migrate
+from hbox_ledger.adapters import tables as t
+from hbox_ledger.adapters.proof import prove
+from hbox_ledger.core.chain import GENESIS, Record, chained
+
+from .conftest import Kit
+
+PODS = 3
+CLAIM = {
+    "namespace": "ml", "job": "j", "plan": "", "queue": "default", "priority": 0, "node": "n0", "slots": "-1", "state": "posted", "reason": "",
+    "generation": 1, "intent": "none", "intent_reason": "", "resource_version": "", "deadline": 0.0, "forced": True, "traceparent": "",
+    "changed_at": 10.0, "requests": json.dumps({"nvidia.com/gpu": 1}),
+}  # fmt: skip
+
+
+class Died(Exception):
+    pass
+
+
+@pytest.fixture
+def old(database_url: str, tmp_path: Path) -> str:
+    """A database of the second schema with three pods on three cards, their transfers and their chain."""
+    versions = tmp_path / "versions"
+    versions.mkdir()
+    for version in ("0001_initial.py", "0002_standing.py"):
+        shutil.copy(t.VERSIONS / version, versions)
+    engine = create_engine(database_url)
+    with engine.connect() as connection:
+        migrate(connection, MetaData(), versions)
+        _fill(connection)
+        connection.commit()
+    engine.dispose()
+    return database_url
+
+
+def _fill(connection: Connection) -> None:
+    def put(table: str, **row: object) -> None:
+        statement = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({', '.join(f':{name}' for name in row)})"
+        connection.execute(text(statement), row)
+
+    put("ledger", id=1, epoch=7, idx=PODS)
+    put("accounts", queue="default", resource="nvidia.com/gpu", pending=0, posted=PODS)
+    hash = GENESIS
+    for i in range(PODS):
+        put("claims", id=f"c{i}", pod_uid=f"pod{i}", pod=f"pod{i}", slices=f"{i}:100:40960", **CLAIM)
+        account = {"cores": 100, "memory_mib": 40_960, "pods": 1, "whole": 1, "forced": 1, "size_mib": 40_960, "shares": 4}
+        put("card_accounts", node="n0", card=i, **account)
+        move = {"queue": "default", "resource": "nvidia.com/gpu", "debit": "free", "credit": "posted", "amount": 1}
+        put("transfers", seq=i + 1, epoch=7, idx=i + 1, at=10.0, **move)
+        record = Record(Epoch(7), 10.0, "reconciler", f"c{i}", "none->posted", "found")
+        hash = chained(hash, i + 1, record)
+        said = {"actor": record.actor, "subject": record.subject, "change": record.change, "cause": record.cause}
+        put("audit", seq=i + 1, epoch=7, at=10.0, hash=hash, **said)
+
+
+@contextmanager
+def dying(engine: Engine, after: int) -> Iterator[list[str]]:
+    """Statements that change something are counted; the one after so many is the last that anybody hears of."""
+    changed: list[str] = []
+
+    def execute(connection: object, cursor: object, statement: str, *_: object) -> None:
+        if statement.split(maxsplit=1)[0] in ("ALTER", "CREATE", "UPDATE", "INSERT"):
+            if len(changed) == after:
+                raise Died
+            changed.append(statement)
+
+    event.listen(engine, "before_cursor_execute", execute)
+    yield changed
+    event.remove(engine, "before_cursor_execute", execute)
+
+
+async def test_an_old_ledger_goes_on_with_its_claims_and_its_chain(kit: Kit, old: str) -> None:
+    async with kit.started(old) as running:
+        assert set(running.states()) == {f"pod{i}" for i in range(PODS)}
+        assert running.ledger.books.borrowed == {DEFAULT_QUEUE: {"nvidia.com/gpu": PODS}}
+        running.clock[0] += 100
+        [(account, amounts)] = await running.ledger.used(["queue", "model"], since=0, until=2**40)
+        assert (account.model, amounts.borrowed) == ("unknown", PODS * 100 * 1000)
+    proof = prove(old)
+    assert proof.faults == []
+    assert proof.records == PODS + 1
+
+
+def test_a_migration_that_dies_at_any_statement_is_taken_up_again(old: str) -> None:
+    engine = engine_of(parse(old))
+    for died_after in range(100):
+        with dying(engine, died_after) as changed, engine.connect() as connection:
+            try:
+                migrate(connection, t.metadata, t.VERSIONS)
+            except Died:
+                continue
+        assert len(changed) == died_after > 5
+        break
+    engine.dispose()
+    assert prove(old).faults == ["queue default, nvidia.com/gpu: 0 borrowed in its account, 3 by its claims and rules"]
