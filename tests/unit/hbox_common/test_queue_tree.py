@@ -102,6 +102,13 @@ def test_a_path_parts_below_the_last_common_ancestor() -> None:
     assert tree.parting(QueueName("night"), QueueName("speech")) == (("asr", "night"), ())
 
 
+def test_all_below_a_queue_are_named_once_also_in_a_circle() -> None:
+    tree = Uses(DEPARTMENTS).tree
+    assert tree.below(QueueName("speech")) == ["asr", "night"]
+    tree[QueueName("speech")] = Queue(QueueName("speech"), parent="night")
+    assert tree.below(QueueName("speech")) == ["asr", "night"]
+
+
 @pytest.mark.parametrize(
     ("name", "reason", "said"),
     [

@@ -88,10 +88,12 @@ class QueueTree(MutableMapping[QueueName, Queue]):
 
     def below(self, name: QueueName) -> list[QueueName]:
         """All queues below it, parents first."""
-        found = list(self.children(name))
-        for child in found:
-            found.extend(one for one in self.children(child) if one not in found and one != name)
-        return found
+        found: dict[QueueName, None] = {}
+        level = self.children(name)
+        while level:
+            found.update(dict.fromkeys(level))
+            level = tuple(one for child in level for one in self.children(child) if one not in found and one != name)
+        return list(found)
 
     def tops(self) -> tuple[QueueName, ...]:
         """The queues right below the root, and those whose parents do not exist, by name."""

@@ -69,7 +69,9 @@ def change(books: Books, step: Step, queue: Queue) -> None:
 def stop(books: Books, name: QueueName) -> str:
     """Why this queue is given no cards now; empty where its budget lasts."""
     queue = books.queues.get(name)
-    if queue is None or level(spent_of(books, name), queue.budget_card_hours) is not Level.SPENT:
+    if queue is None or queue.budget_card_hours is None:
+        return ""
+    if level(spent_of(books, name), queue.budget_card_hours) is not Level.SPENT:
         return ""
     following = (_month(books.month) + timedelta(days=32)).replace(day=1)
     return f"{_used(books, queue)}; it is given cards again from {following:%Y-%m-%d} on (UTC), or with a larger budget"
