@@ -81,6 +81,10 @@ def test_an_empty_replay_has_no_latency() -> None:
             "1 of 4 pods fit; for the next one 0/9 nodes are available: 9 Insufficient cpu",
             "gang, for its next pod: Insufficient cpu",
         ),
+        (
+            "0/9 nodes are available: 8 Insufficient cpu, 1 CardInsufficientMemory; in the way alone: Insufficient cpu on 3, CardInsufficientMemory on 1",
+            "CardInsufficientMemory or Insufficient cpu; alone in the way: CardInsufficientMemory, Insufficient cpu",
+        ),
         ("queue a: 12 of 8 cards", "queue a: N of N cards"),
     ],
 )

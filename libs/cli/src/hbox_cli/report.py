@@ -146,7 +146,10 @@ def kind_of(message: str) -> str:
     head, found, reasons = message.partition(" nodes are available: ")
     if not found:
         return re.sub(r"\d+", "N", message)
-    kinds = " or ".join(sorted(re.sub(r"^\d+ ", "", reason) for reason in reasons.rstrip(".").split(", ")))
+    listed, _, alone = reasons.partition("; in the way alone: ")
+    kinds = " or ".join(sorted(re.sub(r"^\d+ ", "", reason) for reason in listed.rstrip(".").split(", ")))
+    if alone:
+        kinds += "; alone in the way: " + ", ".join(sorted(re.sub(r" on \d+$", "", reason) for reason in alone.split(", ")))
     return kinds if re.fullmatch(r"0/\d+", head) else f"gang, for its next pod: {kinds}"
 
 
