@@ -10,6 +10,9 @@ from hbox_common.model import CardRequest, Job, NodeState
 from hbox_scheduler.app import calm_collector
 from hbox_scheduler.core import Limits
 from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.policy.default import DEFAULT_CONF
+from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate import Simulation, job, node
 
 
@@ -127,6 +130,30 @@ def release_ms(nodes: int, waiting: int) -> float:
     return sorted(times)[len(times) // 2]
 
 
+def session_ms(running: int) -> tuple[float, float]:
+    """One pod placed by a user's policy beside so many that run, each in a session of its own: milliseconds by the clock and of processor time, medians."""
+    simulation = Simulation(
+        policy_of(PolicyName.BINPACK),
+        limits=Limits(outstanding=1 << 30),
+        conf=parse_conf(DEFAULT_CONF, plugins=list(PLUGINS)),
+        by_conf=True,
+    )
+    simulation.put_nodes(_nodes(1250))
+    simulation.submit(one_card_jobs(running))
+    simulation.run()
+    assert len(simulation.claims) == running
+    clock, processor = [], []
+    for number in range(20):
+        simulation.submit([job(f"late-{number}", cards=1, created_at=float(running + number))])
+        started, used = time.perf_counter(), time.process_time()
+        plans = simulation.scheduler.cycle(0.0).plans
+        clock.append(1000 * (time.perf_counter() - started))
+        processor.append(1000 * (time.process_time() - used))
+        assert len(plans) == 1
+        simulation.accept(plans)
+    return sorted(clock)[10], sorted(processor)[10]
+
+
 def main() -> None:
     calm_collector()  # as the service does
     report("one-card jobs, 1,250 nodes", pods_per_s(1250, one_card_jobs(4000)), "pods/s", 20_000, least=True)
@@ -140,6 +167,8 @@ def main() -> None:
     print(f"{'  the same: p50 by the clock, p99 of processor time':66} {p50:>10,.1f} {processor:.1f} ms")
     report("verdict with reasons on a gang that does not fit, 1,250 nodes, max", verdict_ms(1250), "ms", 20, least=False)
     print(f"{'a pod ends, 8,000 jobs of 18 shapes wait, 1,250 nodes, median':66} {release_ms(1250, 8000):>10,.1f} ms")
+    session, processor = session_ms(8000)
+    print(f"{'a pod by a policy of the user, 8,000 that run; of processor time':66} {session:>10,.1f} {processor:.1f} ms")
     before = rss_mib()
     simulation = cluster(1250)
     simulation.submit(one_card_jobs(10_000))

@@ -176,7 +176,7 @@ class Takings:
         """Members for all claims; those of pods that no queue counts are on the columns alone."""
         found: list[tuple[Member, Booking]] = []
         size = len(self._columns.allocatable)
-        vectors: dict[int, Ints] = {}
+        kinds: dict[tuple[tuple[str, int], ...], tuple[Task, Ints]] = {}
         gangs: dict[JobId, Gang] = {}
         for booking in self._bookings.all().values():
             row = self._columns.row_of.get(booking.node)
@@ -197,10 +197,12 @@ class Takings:
                     preemptable=claim is not None and claim.preemptable,
                 )
             neighbour = self._neighbours.get(booking.pod)
-            task = self._tasks.of(TaskSpec(name="", requests=booking.requests, pods=()))
-            vector = vectors.get(id(task))
-            if vector is None:
-                vector = vectors[id(task)] = _vector(task, size)
+            requests = tuple(booking.requests.items())
+            kind = kinds.get(requests)
+            if kind is None:
+                task = self._tasks.of(TaskSpec(name="", requests=booking.requests, pods=()))
+                kind = kinds[requests] = task, _vector(task, size)
+            task, vector = kind
             member = Member(
                 uid=booking.pod,
                 namespace=claim.namespace if claim is not None else neighbour.namespace if neighbour is not None else "",
@@ -295,9 +297,10 @@ class Takings:
             self._columns.depart(eviction.row, eviction.member.task.requests, eviction.member.slices, -1)
         evicted = {id(eviction.member) for eviction in session.outcome.evictions}
         for gang in session.gangs:
-            for member in gang.of(Status.RELEASING):
-                if id(member) not in evicted:
-                    self._columns.depart(member.row, member.task.requests, member.slices, -1)
+            if gang.count(Status.RELEASING):
+                for member in gang.of(Status.RELEASING):
+                    if id(member) not in evicted:
+                        self._columns.depart(member.row, member.task.requests, member.slices, -1)
             if gang.phase is not GroupPhase.INQUEUE:
                 continue
             for member in gang.members:

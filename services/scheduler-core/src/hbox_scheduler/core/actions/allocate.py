@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 
 
 def candidates(session: "Session") -> Iterable[Gang]:
-    """Gangs that allocate looks at. Where no enqueue action stands at the gate, those outside come in here."""
-    gated = "enqueue" in session.conf.actions
-    for gang in session.gangs:
+    """Gangs that allocate looks at, of those with members that wait. Where no enqueue action stands at the gate, those outside come in here."""
+    if "enqueue" not in session.conf.actions:
+        for gang in session.gangs:
+            if gang.phase is GroupPhase.PENDING:
+                gang.phase = GroupPhase.INQUEUE
+    for gang in session.unplaced:
         if gang.phase is GroupPhase.PENDING:
-            if gated:
-                continue
-            gang.phase = GroupPhase.INQUEUE
+            continue
         if why := session.invalid(gang):
             session.outcome.verdicts[gang.id] = why
         else:

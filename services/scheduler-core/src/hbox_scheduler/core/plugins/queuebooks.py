@@ -96,10 +96,7 @@ class QueueBooks:
             account.deserved = self.sums(session.vector(account.queue.deserved))
             resources = session.columns.resources
             account.named = frozenset(resources[name] for name in account.queue.deserved if name in resources)
-        for gang in session.gangs:
-            account_ = self.accounts.get(gang.queue)
-            if account_ is not None:
-                self._enter(session, gang, account_)
+        self._enter_all(session)
 
     def sums(self, vector: Ints) -> Sums:
         """What counts of a vector `[R]`, in the units of the books."""
@@ -147,16 +144,27 @@ class QueueBooks:
             root = self.accounts[ROOT]
             root.children = self.tops()
 
-    def _enter(self, session: "Session", gang: Gang, account: Account) -> None:
-        for member in gang.members:
-            if member.status in _ASKING:
-                asked = self.asked(member)
-                for one in account.path:
-                    add(one.requested, asked)
-                if member.status in HOLDING or member.status is Status.PIPELINED:
-                    self._hold(account, member, asked, 1)
-        if _at_the_gate(gang) and gang.phase is not GroupPhase.PENDING:
-            self.commit(gang, session)
+    def _enter_all(self, session: "Session") -> None:
+        """All members, equal ones at once."""
+        alike: dict[tuple[Account, Asked, bool, bool, bool], int] = {}
+        for gang in session.gangs:
+            account = self.accounts.get(gang.queue)
+            if account is None:
+                continue
+            gate = _at_the_gate(gang)
+            for member in gang.members:
+                status = member.status
+                if status in _ASKING:
+                    holds = status in HOLDING or status is Status.PIPELINED
+                    key = account, self.asked(member), holds, member.preemptable, gate
+                    alike[key] = alike.get(key, 0) + 1
+            if gate and gang.phase is not GroupPhase.PENDING:
+                self.commit(gang, session)
+        for (account, asked, holds, preemptable, gate), count in alike.items():
+            for one in account.path:
+                add(one.requested, asked, count)
+            if holds:
+                self._hold(account, asked, count, preemptable=preemptable, gate=gate)
 
     # Questions.
 
@@ -203,22 +211,23 @@ class QueueBooks:
     def placed(self, member: Member, row: int) -> None:  # noqa: ARG002  # the hook's signature
         account = self.accounts.get(member.gang.queue)
         if account is not None:
-            self._hold(account, member, self.asked(member), 1)
+            self._hold(account, self.asked(member), 1, preemptable=member.preemptable, gate=_at_the_gate(member.gang))
 
     def displaced(self, member: Member, row: int) -> None:  # noqa: ARG002
         account = self.accounts.get(member.gang.queue)
         if account is not None:
-            self._hold(account, member, self.asked(member), -1)
+            self._hold(account, self.asked(member), -1, preemptable=member.preemptable, gate=_at_the_gate(member.gang))
 
-    def _hold(self, account: Account, member: Member, asked: Asked, times: int) -> None:
-        gate = not _at_the_gate(member.gang)
+    @staticmethod
+    def _hold(account: Account, asked: Asked, times: int, *, preemptable: bool, gate: bool) -> None:
+        """`gate`: the gang counts there with its minimum."""
         for one in account.path:
             allocated = one.allocated
             for column, units in asked:
                 allocated[column] += times * units
-            if not member.preemptable:
+            if not preemptable:
                 add(one.protected, asked, times)
-            if gate:
+            if not gate:
                 add(one.committed, asked, times)
 
 

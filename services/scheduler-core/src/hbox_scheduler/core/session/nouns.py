@@ -147,6 +147,8 @@ class Gang:
     def count(self, *statuses: Status) -> int:
         if self._counts is None:
             return sum(member.status in statuses for member in self.members)
+        if len(statuses) == 1:
+            return self._counts.get(statuses[0], 0)
         return sum(self._counts.get(status, 0) for status in statuses)
 
     @property
@@ -167,6 +169,11 @@ class Gang:
     def tally(self) -> None:
         """Count the members. From now on their statuses are changed by statements alone, which tell (`moved`), or this is called again."""
         counts: dict[Status, int] = {}
+        if len(self.members) == 1:  # most jobs of most clusters
+            member = self.members[0]
+            self._counts = {member.status: 1}
+            self._ready, self._holding = int(_counts(member)), int(member.status in HOLDING)
+            return
         for member in self.members:
             counts[member.status] = counts.get(member.status, 0) + 1
         self._counts = counts

@@ -121,9 +121,7 @@ class Session:
             gang.tally()
             if gang.count(Status.PENDING):
                 self.unplaced.append(gang)
-            for member in gang.members:
-                if member.row >= 0:
-                    self.population.put(member, member.row)
+        self.population.put_all([member for gang in self.gangs for member in gang.members if member.row >= 0])
         for tier in tiers:
             for plugin in tier:
                 plugin.open(self)
@@ -446,6 +444,12 @@ class Session:
 
 def form_sub_gangs(gang: Gang) -> None:
     """Divide a gang's members by its policies: equal values of a policy's labels are one sub-gang. Members that no policy selects form the one named ""."""
+    if not gang.sub_gang_policies:
+        whole = SubGang("", gang, None, list(gang.members))
+        for member in gang.members:
+            member.sub_gang = whole
+        gang.sub_gangs = [whole]
+        return
     groups: dict[str, SubGang] = {}
     for member in gang.members:
         name, policy = "", None
