@@ -38,6 +38,7 @@ from hbox_common.events import (
     NodeDecided,
     NodeObserved,
     NodeOutcome,
+    NodesMeasured,
     NodeStateChanged,
     Outcome,
     OutcomesObserved,
@@ -76,6 +77,7 @@ from hbox_common.model import (
     NodeName,
     NodeState,
     NodeTerm,
+    NodeUsage,
     PlanId,
     PodFact,
     PodPhase,
@@ -168,6 +170,7 @@ _neighbour = Neighbour(
 EXAMPLES: tuple[Event, ...] = (
     NodeStateChanged(node=_node),
     HealthVerdict(verdict=Verdict(_NODE, Generation(5), False, (0, 3), "XID 79", 2.5)),
+    NodesMeasured(usages=(NodeUsage(_NODE, 12.5, 80.0, 1_700_000_000.25),)),
     FabricChanged(fabric="hypernodes", hypernodes=(HyperNode("leaf-0", 1, "leaf", (_NODE,), ("leaf-1",), {"rack": "r1"}),)),
     QueueStateChanged(
         queue=_queue, used={"nvidia.com/gpu": 4}, total={"nvidia.com/gpu": 6}, faults=("no parent",), epoch=_EPOCH, index=_INDEX, gone=True

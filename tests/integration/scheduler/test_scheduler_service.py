@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from hbox_common.bus import Bus, Delivery, EmbeddedServer
-from hbox_common.clock import monotonic_s
+from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.events import (
     ClaimsAsked,
     ClaimsChanged,
@@ -24,6 +24,7 @@ from hbox_common.events import (
     JobsPage,
     JobsPending,
     JobsWaiting,
+    NodesMeasured,
     NodeStateChanged,
     Plan,
     PlanAnswer,
@@ -43,6 +44,7 @@ from hbox_common.model import (
     Neighbour,
     NodeName,
     NodeState,
+    NodeUsage,
     PodTerm,
     PodUid,
     Queue,
@@ -333,6 +335,30 @@ async def test_a_policy_written_while_it_runs_is_followed_and_a_wrong_one_is_tol
             path.write_text(DEFAULT_CONF)
             await until(lambda: any(plan.victims for plan in peers.proposed), "a takes its share back")
             await until(lambda: not health.condition("policy").message, "all is well")
+
+
+async def test_nodes_that_are_busy_take_nobody_until_they_are_measured_again(
+    nats: EmbeddedServer, peers: Peers, tmp_path: Path
+) -> None:
+    """By the policy's plugin `usage`: both nodes at first, then n1 alone."""
+    path = tmp_path / "volcano-scheduler.conf"
+    path.write_text(DEFAULT_CONF + "  - name: usage\n")
+    settings = SchedulerSettings(nats_url=nats.url, scheduler_conf=path)
+
+    async def measure(n2: float) -> None:
+        usages = (NodeUsage(NodeName("n1"), 99.0, 5.0, wall_s()), NodeUsage(NodeName("n2"), n2, 5.0, wall_s()))
+        await peers._bus.publish(NodesMeasured(usages=usages), "0")
+
+    async with Bus.connect(nats.url, name="scheduler-core", instance="s") as bus:
+        service = SchedulerService(settings, Health("scheduler-core"), bus)
+        await peers.cluster([node(name, cards=2) for name in ("n1", "n2")])
+        await measure(n2=99.0)
+        async with running(peers, service):
+            await peers.submit(job("a", cards=1))
+            await until(lambda: "2 NodeCpuLoadHigh" in peers.waiting.get("a", ""), "it is told why it waits")
+            await measure(n2=20.0)
+            await until(lambda: "a-0" in peers.claims, "it is placed")
+            assert peers.claims["a-0"].node == "n2"
 
 
 async def test_a_web_service_that_the_policy_names_is_asked_for_pods_that_have_to_do_with_others(

@@ -520,9 +520,9 @@ usage: {cpu: 1000000000n, memory: 6Gi}
 
 
 def test_node_metrics_are_what_the_node_really_uses() -> None:
-    [(name, usage)] = saved(NODE + METRICS + METRICS.replace("n1", "gone")).cluster.usage.items()
-    assert (name, usage.cpu_percent, usage.memory_percent, NOW - usage.at) == ("n1", 25.0, 75.0, 30.0)
-    assert saved(NODE + METRICS.replace('timestamp: "2027-01-15T07:59:30Z"', "")).cluster.usage["n1"].at == NOW  # type: ignore[index]
+    [usage] = saved(NODE + METRICS + METRICS.replace("n1", "gone")).cluster.usage
+    assert (usage.node, usage.cpu_percent, usage.memory_percent, NOW - usage.at) == ("n1", 25.0, 75.0, 30.0)
+    assert saved(NODE + METRICS.replace('timestamp: "2027-01-15T07:59:30Z"', "")).cluster.usage[0].at == NOW
 
 
 def test_wrong_node_metrics_are_named() -> None:

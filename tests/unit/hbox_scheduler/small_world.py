@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hbox_common.model import CardRequest, CardSlice, JobId, NodeName, PodUid, QueueName, TaskSpec
+from hbox_common.model import CardRequest, CardSlice, JobId, NodeName, NodeUsage, PodUid, QueueName, TaskSpec
 from hbox_common.model.devices import GPU
 from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
@@ -15,7 +15,6 @@ from hbox_scheduler.core.session import (
     Gang,
     GroupPhase,
     Member,
-    NodeUsage,
     QueueInfo,
     ResourceQuota,
     Status,
@@ -41,7 +40,7 @@ class SmallWorld:
     gangs: list[Gang] = field(default_factory=list)
     budgets: list[DisruptionBudget] = field(default_factory=list)
     quotas: list[ResourceQuota] = field(default_factory=list)
-    usage: dict[NodeName, NodeUsage] = field(default_factory=dict)
+    usage: list[NodeUsage] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._tasks = Tasks(self.columns)

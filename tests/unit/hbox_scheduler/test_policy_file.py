@@ -104,12 +104,6 @@ async def test_a_wrong_one_leaves_the_old_in_force_and_is_said_once(
     assert complaints == [f"HBOX_SCHEDULER_CONF: {path}: {said}; the policy before it stays in force"]
 
 
-def test_a_plugin_that_has_nothing_to_go_by_in_the_service_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "policy").write_text(ALLOCATE + "  - name: usage\n")
-    PolicyFile(tmp_path / "policy")
-    assert f"{tmp_path / 'policy'}: line 5: plugin usage has no effect" in caplog.text
-
-
 def test_a_service_does_not_begin_with_a_wrong_policy(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="policy: cannot be read: No such file"):
         PolicyFile(tmp_path / "policy")

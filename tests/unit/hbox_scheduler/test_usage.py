@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import NodeName
-from hbox_scheduler.core.session import NodeUsage
+from hbox_common.model import NodeName, NodeUsage
 
 from .small_world import NOW, SmallWorld, bound
 
@@ -23,7 +22,7 @@ tiers:
 def world(load: Mapping[str, tuple[float, float]], *, age_s: float = 0.0) -> SmallWorld:
     """`load`: percent of cpu and memory in use by node, measured so long ago."""
     made = SmallWorld(3)
-    made.usage = {NodeName(name): NodeUsage(cpu, memory, at=NOW - age_s) for name, (cpu, memory) in load.items()}
+    made.usage = [NodeUsage(NodeName(name), cpu, memory, at=NOW - age_s) for name, (cpu, memory) in load.items()]
     made.gang("job")
     return made
 

@@ -20,6 +20,7 @@ from . import metrics
 from .adapters.fabric import Fabric
 from .adapters.objects import node_facts
 from .adapters.publisher import Publisher
+from .adapters.usage import Usages
 from .core.inventory import Inventory
 from .settings import TopologySettings
 
@@ -53,6 +54,7 @@ class TopologyCollector:
         self._publisher = Publisher(bus)
         self._labels: dict[str, Mapping[str, str]] = {}
         self._fabric = Fabric(client, bus, lambda: self._labels)
+        self._usages = Usages(client, bus, self.inventory.states)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -69,6 +71,7 @@ class TopologyCollector:
                 self._label(gone)
             log.info("synced", extra={"nodes": len(self.inventory)})
             group.create_task(self._fabric.run())
+            group.create_task(self._usages.run())
 
     async def _read_back(self) -> None:
         ready = asyncio.Event()
@@ -94,6 +97,7 @@ class TopologyCollector:
         for state in self.inventory.states():
             self._publisher.put(state)
         self._fabric.say_again()
+        self._usages.say_again()
 
     async def _on_nodes(self, deltas: Sequence[Delta[kube.Node]]) -> None:
         now = wall_s()

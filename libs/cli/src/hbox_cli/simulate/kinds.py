@@ -62,13 +62,6 @@ class ResourceQuota(kube.KubeObject, frozen=True, gc=False):
     status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
-class NodeMetrics(kube.KubeObject, frozen=True, gc=False):
-    """metrics.k8s.io/v1beta1"""
-
-    timestamp: str = ""
-    usage: Quantities = {}
-
-
 # --- HBox's own
 
 

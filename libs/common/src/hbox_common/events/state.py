@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from hbox_common.model import Epoch, HyperNode, Index, NodeState, Queue, Resources, Verdict
+from hbox_common.model import Epoch, HyperNode, Index, NodeState, NodeUsage, Queue, Resources, Verdict
 
 from .base import About, Event, Stream, register
 
@@ -39,6 +39,14 @@ class FabricChanged(Event):
     )
     fabric: str
     hypernodes: tuple[HyperNode, ...]
+
+
+@register
+class NodesMeasured(Event):
+    """What nodes really used when they were measured last: all that are measured, at every measurement."""
+
+    about: ClassVar = About("hbox.v1.node.usage.{shard}", Stream.STATE, ("topology-collector",), ("scheduler-core",), 4 * 2**20)
+    usages: tuple[NodeUsage, ...]
 
 
 @register

@@ -336,6 +336,22 @@ class HyperNode(KubeObject, frozen=True, gc=False):
     spec: HyperNodeSpec = HyperNodeSpec()
 
 
+class Named(_Slim, frozen=True, gc=False):
+    name: str
+
+
+class NodeMetrics(_Slim, frozen=True, gc=False):
+    """metrics.k8s.io/v1beta1: what a node used when it was measured last. It is stored nowhere, and so has no uid."""
+
+    metadata: Named
+    timestamp: str = ""
+    usage: Quantities = {}
+
+
+class NodeMetricsList(_Slim, frozen=True, gc=False):
+    items: tuple[NodeMetrics, ...] = ()
+
+
 class Guarantee(_Slim, frozen=True, gc=False):
     resource: Quantities = {}
 

@@ -39,4 +39,5 @@ PRIORITYCLASSES = Resource("scheduling.k8s.io", "v1", "priorityclasses", namespa
 CRDS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", namespaced=False)
 QUEUES = Resource("scheduling.volcano.sh", "v1beta1", "queues", namespaced=False)
 PODGROUPS = Resource("scheduling.volcano.sh", "v1beta1", "podgroups", namespaced=True)
+NODE_METRICS = Resource("metrics.k8s.io", "v1beta1", "nodes", namespaced=False)
 HYPERNODES = Resource("topology.volcano.sh", "v1alpha1", "hypernodes", namespaced=False)

@@ -31,7 +31,7 @@ from .job import (
     Toleration,
     TolerationOperator,
 )
-from .node import NodeState, Taint, TaintEffect, Verdict
+from .node import NodeState, NodeUsage, Taint, TaintEffect, Verdict, usage_of
 from .queue import Queue, QueuePhase
 from .queuefaults import faults
 from .queuetree import ROOT_QUEUE, QueueTree, Room
@@ -42,9 +42,9 @@ from .wishes import NO_WISHES, Neighbour, PodTerm, Selector, Spread, WeightedTer
 __all__ = [
     "DEFAULT_QUEUE", "NO_WISHES", "ROOT_QUEUE", "SCHEDULER_NAME", "Card", "CardBooks", "CardRequest", "CardSlice", "Claim", "ClaimId", "ClaimState",
     "DecisionId", "Epoch", "Generation", "HostPort", "HyperNode", "Index", "Job", "JobId", "Match", "MatchOperator", "Neighbour", "NodeBooks",
-    "NodeName", "NodeState", "NodeTerm", "PlanId", "PodFact", "PodPhase", "PodRef", "PodTerm", "PodUid", "PreferredTerm", "Queue", "QueueName",
+    "NodeName", "NodeState", "NodeTerm", "NodeUsage", "PlanId", "PodFact", "PodPhase", "PodRef", "PodTerm", "PodUid", "PreferredTerm", "Queue", "QueueName",
     "QueuePhase", "QueueTree", "Refusal", "RefusalReason", "Resources", "Room", "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint",
     "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator", "TopologyMode", "TopologyWish", "Verdict", "WeightedTerm", "Wishes",
     "capacity_units", "faults", "format_slices", "is_host_port", "parse_quantity", "parse_slices", "port_amounts", "request_units", "selects",
-    "validate_claim",
+    "usage_of", "validate_claim",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from .devices import Card
 from .ids import Generation, NodeName
-from .resources import Resources
+from .resources import CPU, MEMORY, Resources
 
 
 class TaintEffect(StrEnum):
@@ -50,3 +50,19 @@ class Verdict:
     bad_cards: tuple[int, ...] = ()
     reason: str = ""
     since: float = 0.0  #: seconds since the epoch
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """What a node really used at a time, in percent of what is allocatable there, as `kubectl top nodes` has it. `at`: seconds since the epoch."""
+
+    node: NodeName
+    cpu_percent: float
+    memory_percent: float
+    at: float
+
+
+def usage_of(node: NodeName, used: Resources, allocatable: Resources, *, at: float) -> NodeUsage:
+    """Percents in tenths: `used` and `allocatable` are in base units."""
+    cpu, memory = (round(100.0 * used.get(what, 0) / max(allocatable.get(what, 0), 1), 1) for what in (CPU, MEMORY))
+    return NodeUsage(node, cpu, memory, at)

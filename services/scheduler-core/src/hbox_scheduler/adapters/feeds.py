@@ -23,6 +23,7 @@ from hbox_common.events import (
     JobsPage,
     JobsPending,
     JobsWithdrawn,
+    NodesMeasured,
     NodeStateChanged,
     PlansAnswered,
     QueueStateChanged,
@@ -59,7 +60,7 @@ class Feeds:
         async with asyncio.TaskGroup() as group:
             group.create_task(
                 self._bus.follow(
-                    [NodeStateChanged, HealthVerdict, QueueStateChanged, FabricChanged],
+                    [NodeStateChanged, HealthVerdict, QueueStateChanged, FabricChanged, NodesMeasured],
                     self._on_state,
                     start=Start.LAST_PER_SUBJECT,
                     on_ready=self._state_ready,
@@ -99,6 +100,8 @@ class Feeds:
                     self._scheduler.on_verdict(verdict)
                 case FabricChanged(hypernodes=hypernodes):
                     self._scheduler.on_fabric(hypernodes)
+                case NodesMeasured(usages=usages):
+                    self._scheduler.on_usage(usages)
                 case QueueStateChanged(queue=queue, gone=gone):
                     self._scheduler.on_queue(queue, gone=gone)
         metrics.NODES.set(len(self._scheduler.columns.row_of))

@@ -23,9 +23,6 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 0.5
 
-#: Plugins whose input the service does not have: they judge nothing here.
-UNFED = {"usage": "scheduler-core does not read what nodes really use; hbox simulate cycle does"}
-
 
 class PolicyFile:
     """`conf` is the policy in force, `problem` why what the file says now is not; "" = it is."""
@@ -37,7 +34,6 @@ class PolicyFile:
         self._judged = self._seen
         self.conf = self._parse(self._seen)
         self.problem = ""
-        self._warn()
 
     async def watch(self, changed: Callable[[Conf], None]) -> NoReturn:
         """Tell of each new policy, until cancelled."""
@@ -65,15 +61,7 @@ class PolicyFile:
             return False
         self.conf = conf
         log.info("%s: the new policy is in force", self._path)
-        self._warn()
         return True
-
-    def _warn(self) -> None:
-        for plugin in self.conf.plugins:
-            if plugin.name in UNFED:
-                log.warning(
-                    "%s: line %d: plugin %s has no effect: %s", self._path, plugin.line, plugin.name, UNFED[plugin.name]
-                )
 
     def _read(self) -> bytes | str:
         """The content, or why there is none."""

@@ -22,6 +22,7 @@ from hbox_common.model import (
     Neighbour,
     NodeName,
     NodeState,
+    NodeUsage,
     PlanId,
     PodUid,
     Queue,
@@ -168,6 +169,12 @@ class Scheduler:
         """Whom the policy's plugins ask may say something else now: jobs that wait are looked at again."""
         self._together.shake()
         self._room.shake()
+
+    def on_usage(self, usages: Sequence[NodeUsage]) -> None:
+        """What nodes really use, as it was measured last."""
+        self._takings.usage = usages
+        if self._takings.judges("usage"):
+            self.on_answers_of_others()
 
     def mark(self) -> int:
         """To be taken before asking for a snapshot of the jobs, and handed in with it."""

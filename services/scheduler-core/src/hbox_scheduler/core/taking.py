@@ -16,6 +16,7 @@ from hbox_common.model import (
     Job,
     JobId,
     Neighbour,
+    NodeUsage,
     PodRef,
     PodUid,
     Queue,
@@ -90,6 +91,7 @@ class Takings:
         """`by_conf`: gangs are seen whole, those with places too."""
         self.hypernodes: list[HyperNode] = []  #: the fabric
         self.priority_classes: Mapping[str, int] = {}  #: values by name
+        self.usage: Sequence[NodeUsage] = ()  #: what nodes really use
         self.wall = 0.0  #: what time it is, in seconds since the epoch
         self._neighbours = neighbours
         self._columns = columns
@@ -104,6 +106,10 @@ class Takings:
         conf = _like_the_ledger(conf)
         self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in MAKE_ROOM))
+
+    def judges(self, plugin: str) -> bool:
+        """Whether the policy has the plugin."""
+        return any(one.name == plugin for one in self._placing.plugins)
 
     @property
     def idle(self) -> bool:
@@ -164,7 +170,7 @@ class Takings:
         known = [_queue_info(queue, queues) for queue in (*queues.values(), *map(Queue, named))]
         session = Session(
             columns=self._columns,
-            cluster=Cluster(gangs, known, self.hypernodes, priority_classes=self.priority_classes),
+            cluster=Cluster(gangs, known, self.hypernodes, priority_classes=self.priority_classes, usage=self.usage),
             conf=conf,
             tiers=plugins_of(conf),
             now=self.wall,

@@ -49,8 +49,8 @@ class Usage:
     def open(self, session: "Session") -> None:
         self._percent: Floats = np.zeros((2, session.columns.size), dtype=np.float64)
         self._known: Bools = np.zeros(session.columns.size, dtype=np.bool_)
-        for node, usage in session.cluster.usage.items():
-            row = session.row(node)
+        for usage in session.cluster.usage:
+            row = session.row(usage.node)
             if row is not None and session.now - usage.at <= FRESH_S:
                 self._percent[:, row] = usage.cpu_percent, usage.memory_percent
                 self._known[row] = True

@@ -14,6 +14,7 @@ from hbox_common.model import (
     HyperNode,
     JobId,
     NodeName,
+    NodeUsage,
     PodUid,
     QueueName,
     QueuePhase,
@@ -249,15 +250,6 @@ class ResourceQuota:
     used: Resources = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeUsage:
-    """What a node really used at a time, in percent of what it has. `at`: seconds since the epoch."""
-
-    cpu_percent: float
-    memory_percent: float
-    at: float
-
-
 @dataclass(slots=True)
 class Cluster:
     """All that a session is opened on beside the nodes, which are in the columns."""
@@ -270,4 +262,4 @@ class Cluster:
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     priority_classes: Mapping[str, int] = field(default_factory=dict)
     images: Mapping[NodeName, Mapping[str, int]] = field(default_factory=dict)  #: bytes of each image that a node has
-    usage: Mapping[NodeName, NodeUsage] = field(default_factory=dict)
+    usage: Sequence[NodeUsage] = ()

@@ -1,0 +1,85 @@
+"""What nodes really use, as metrics-server (or whoever serves metrics.k8s.io) measures it: asked for now and then, and said whole.
+
+Where nobody serves it, nothing is said: who reads does without, and takes no measurement for one of now that is minutes old.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import NoReturn
+
+from hbox_common.bus import Bus
+from hbox_common.errors import HBoxError, InvalidRequest, NotFound
+from hbox_common.events import NodesMeasured
+from hbox_common.kube import NODE_METRICS, KubeClient, NodeMetrics, NodeMetricsList, epoch_s
+from hbox_common.model import NodeName, NodeState, NodeUsage, request_units, usage_of
+
+from .. import metrics
+
+log = logging.getLogger(__name__)
+
+#: metrics-server measures every 15 s by default.
+EVERY_S = 15.0
+LOOK_AGAIN_S = 60.0
+TIMEOUT_S = 10.0
+#: The only part of the platform there is.
+SHARD = "0"
+
+
+class Usages:
+    """`nodes`: their states, as of now."""
+
+    def __init__(self, client: KubeClient, bus: Bus, nodes: Callable[[], Iterable[NodeState]]) -> None:
+        self._client, self._bus, self._nodes = client, bus, nodes
+        self._last: tuple[NodeUsage, ...] = ()
+        self._complaint = ""
+
+    async def run(self) -> NoReturn:
+        """Until cancelled. To be started when the nodes are known."""
+        while True:
+            wait_s = await self._look()
+            await asyncio.sleep(wait_s)
+
+    def say_again(self) -> None:
+        """The stream was lost."""
+        self._last = ()
+
+    async def _look(self) -> float:
+        """Ask, and say what has changed. Returns in how many seconds to ask again."""
+        try:
+            answer = await self._client.expected("GET", NODE_METRICS.path(), timeout_s=TIMEOUT_S)
+            usages = self._read(answer.decode(NodeMetricsList).items)
+            if usages != self._last:
+                await self._bus.publish(NodesMeasured(usages=usages), SHARD)
+                self._last = usages
+        except NotFound:
+            self._complain("nobody serves metrics.k8s.io: what nodes really use is not known", logging.INFO)
+            return LOOK_AGAIN_S
+        except HBoxError as e:
+            self._complain(f"what nodes really use cannot be read or said: {e}", logging.WARNING)
+        else:
+            self._complaint = ""
+            metrics.MEASURED.set(len(usages))
+        return EVERY_S
+
+    def _read(self, measured: Iterable[NodeMetrics]) -> tuple[NodeUsage, ...]:
+        """By name; nodes that are not known, and measurements that cannot be read, are left out."""
+        allocatable = {state.name: state.allocatable for state in self._nodes() if not state.gone}
+        found: list[NodeUsage] = []
+        for one in measured:
+            name = NodeName(one.metadata.name)
+            if name not in allocatable:
+                continue
+            try:
+                used = {what: request_units(what, quantity) for what, quantity in one.usage.items()}
+                found.append(usage_of(name, used, allocatable[name], at=epoch_s(one.timestamp)))
+            except InvalidRequest as e:
+                log.warning("NodeMetrics %s: %s: left out", name, e)
+        return tuple(sorted(found, key=lambda usage: usage.node))
+
+    def _complain(self, what: str, level: int) -> None:
+        """Once for each thing in a row."""
+        metrics.MEASURED.set(0)
+        if what != self._complaint:
+            log.log(level, what)
+        self._complaint = what
