@@ -1,7 +1,7 @@
 """extender: what a web service of the user's says of nodes (reference volcano §4).
 
 Volcano asks once a pod and node, here one question covers all nodes, and pods whose questions read the same share it for the session: what is asked
-(`_question`) is what an answer may depend on. POST <urlPrefix>/<verb> with
+(`_about`) is what an answer may depend on. POST <urlPrefix>/<verb> with
 
     {"task": {"namespace": "ml", "queue": "q", "role": "worker", "priority": 0, "requests": {"cpu": 1000, "nvidia.com/gpu": 8}, "nodeSelector": {},
               "labels": {}, "annotations": {}}, "nodes": ["n1", "n2"]}
@@ -89,7 +89,7 @@ class Extender:
 
     def open(self, session: "Session") -> None:
         self._session = session
-        self._nodes = [session.node(row) for row in session.rows.tolist()]
+        self._nodes = json.dumps([session.node(row) for row in session.rows.tolist()])
         self._by_member: dict[tuple[int, Gang, str], Opinion] = {}
         self._by_question: dict[str, Opinion] = {}
 
@@ -115,10 +115,10 @@ class Extender:
         key = (id(member.task), member.gang, member.role)
         found = self._by_member.get(key)
         if found is None:
-            question = _question(member, self._nodes)
-            found = self._by_question.get(question)
+            about = _about(member)
+            found = self._by_question.get(about)
             if found is None:
-                found = self._by_question[question] = self._ask(question)
+                found = self._by_question[about] = self._ask(f'{{"task": {about}, "nodes": {self._nodes}}}')
             self._by_member[key] = found
         return found
 
@@ -177,7 +177,7 @@ class _Awaited(Exception):
     """The answer is on its way."""
 
 
-def _question(member: Member, nodes: list[Any]) -> str:
+def _about(member: Member) -> str:
     gang, task = member.gang, member.task
     about: dict[str, Any] = {
         "namespace": member.namespace,
@@ -197,4 +197,4 @@ def _question(member: Member, nodes: list[Any]) -> str:
             "memoryPercent": cards.memory_percent,
             "models": list(cards.models),
         }
-    return json.dumps({"task": about, "nodes": nodes}, sort_keys=True)
+    return json.dumps(about, sort_keys=True)
