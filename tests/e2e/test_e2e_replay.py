@@ -32,7 +32,14 @@ def test_a_replay_brings_up_its_own_platform_and_leaves_nothing_behind(tmp_path:
     sound(report)
     assert report["pods"]["submitted"] >= 297  # no gang is cut in two
     assert report["pods"]["bound"] > 150
-    for said in ("submit-to-bound p50", "allocation", "fragmentation", "0 faults"):
+    taken = report["departments"]
+    assert taken["asked"] == taken["bound"] > 0
+    shares = taken["shares"]
+    assert (shares["platform"]["before"], shares["platform"]["after"]) == (0, taken["bound"])
+    assert all(share["after"] >= min(share["before"], share["deserved"]) for share in shares.values()), (
+        "nobody loses what is its own"
+    )
+    for said in ("submit-to-bound p50", "allocation", "fragmentation", "departments", "0 faults"):
         assert said in done.stdout
     assert "Traceback" not in done.stderr
     assert processes_of(state) == []

@@ -1,10 +1,11 @@
 """Room that others hold: taken back for queues that deserve it, and for work of higher priority in the same queue."""
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 
-from hbox_common.model import Queue, QueueName, QueuePhase
+from hbox_common.model import CardRequest, Queue, QueueName, QueuePhase
 from hbox_common.model.devices import GPU
 from hbox_scheduler.core.jobs import JobState
 from hbox_scheduler.core.policy import PolicyName, policy_of
@@ -158,3 +159,32 @@ def test_a_policy_that_comes_later_is_followed_for_jobs_that_wait_already() -> N
     simulation.scheduler.follow(CONF)
     settle(simulation)
     assert (held(simulation, "a"), held(simulation, "b")) == (4, 4)
+
+
+def test_room_that_more_comes_of_than_one_needs_is_given_to_the_next_and_keeps_nobody_from_taking() -> None:
+    """b's jobs have four cards each: of every one that leaves the next three of a's get a card too, and all are found in one look."""
+    simulation = world(4, [share("a", 16), share("b", 16)])
+    simulation.submit(job(f"b{i}", cards=4, queue="b", created_at=float(i)) for i in range(8))
+    simulation.run()
+    simulation.submit(job(f"a{i}", cards=1, queue="a", created_at=100.0 + i) for i in range(16))
+    plans = simulation.run()
+    assert sum(len(plan.victims) for plan in plans) == 4
+    settle(simulation)
+    assert (held(simulation, "a"), held(simulation, "b")) == (16, 16)
+
+
+def test_whole_cards_are_taken_back_from_those_who_share_them() -> None:
+    """Eight cards of two nodes, each shared by two of b's: who asks for a whole one has both of a card's leave, and nobody else."""
+    simulation = Simulation(policy_of(PolicyName.BINPACK), queues=[share("a", 3), share("b", 13)], conf=CONF)
+    simulation.put_nodes(node(f"n{i}", cards=4, cpu=128, shares=10) for i in range(2))
+    half = CardRequest(1, 50, 0, 50)
+    simulation.submit(job(f"b{i}", cards=half, queue="b", created_at=float(i)) for i in range(16))
+    simulation.run()
+    assert len(simulation.claims) == 16
+    simulation.submit(job(f"a{i}", cards=1, queue="a", created_at=100.0 + i) for i in range(3))
+    plans = simulation.run()
+    victims = [victim.pod_uid for plan in plans for victim in plan.victims]
+    cards = Counter((simulation.claims[pod].node, simulation.claims[pod].slices[0].index) for pod in victims)
+    assert [*cards.values()] == [2]
+    settle(simulation)
+    assert (held(simulation, "a"), held(simulation, "b")) == (1, 14)

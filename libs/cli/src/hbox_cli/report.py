@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hbox_common.model.devices import ALL_CORES
-from hbox_sandbox.replay import FreeNode, Measured, fragmented_milli, shapes_of
+from hbox_sandbox.replay import DEPARTMENTS, OWNER, FreeNode, Lent, Measured, deserved, fragmented_milli, shapes_of
 from hbox_sandbox.trace import Trace
 
 from .audit import Audit, AuditNode, AuditPod
@@ -88,7 +88,27 @@ def make(
             "arrived": published.arrived,
         },
         "evictions": len(measured.deleted),
-        "audit": {"checks": audited.checks, "faults": len(audited.faults), "faults_found": audited.faults[:100]},
+        "audit": audit_of(audited),
+    }
+
+
+def audit_of(audited: Audit) -> dict[str, Any]:
+    """The report's part about the audit."""
+    return {"checks": audited.checks, "faults": len(audited.faults), "faults_found": audited.faults[:100]}
+
+
+def departments(lent: Lent, cards: int) -> dict[str, Any]:
+    """The report's part about cards that were lent and taken back."""
+    shares = deserved(cards)
+    return {
+        "owner": OWNER,
+        "asked": lent.asked,
+        "bound": lent.bound,
+        "seconds": round(lent.seconds, 2),
+        "made_room": lent.left,
+        "shares": {
+            name: {"deserved": shares[name], "before": lent.before[name], "after": lent.after[name]} for name in DEPARTMENTS
+        },
     }
 
 
@@ -112,10 +132,29 @@ def text(report: Mapping[str, Any]) -> str:
         f"allocation      {report['allocation']:.2f} % of all cards{beside['allocation']}",
         f"fragmentation   {report['fragmentation']:.2f} % of all cards{beside['fragmentation']}",
         f"evictions       {report['evictions']}",
+        *_lent(report.get("departments")),
         f"audit           {audit['checks']} checks, {audit['faults']} faults",
         *(f"                fault: {fault}" for fault in audit["faults_found"][:20]),
     ]
     return "\n".join(lines)
+
+
+def _lent(part: Mapping[str, Any] | None) -> list[str]:
+    """Who had, lent and took back how much."""
+    if part is None:
+        return []
+    owner = part["owner"]
+    lines = [
+        f"departments     {owner} asks for {part['asked']} cards of its own: {part['bound']} bound after {part['seconds']:.1f} s, "
+        f"{part['made_room']} pods of others made room"
+    ]
+    for name, share in part["shares"].items():
+        over = share["before"] - share["deserved"]
+        had = f"{over} borrowed" if over > 0 else f"{-over} lent"
+        lines.append(
+            f"                {name:9} deserves {share['deserved']:5}: {share['before']:5} in use, {had}; {share['after']:5} afterwards"
+        )
+    return lines
 
 
 def _free(trace: Trace, nodes: Sequence[AuditNode], own: Sequence[AuditPod]) -> list[FreeNode]:

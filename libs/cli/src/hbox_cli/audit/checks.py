@@ -27,6 +27,11 @@ class Audit:
         if not good:
             self.faults.append(fault)
 
+    def add(self, other: "Audit") -> None:
+        """What another look found."""
+        self.checks += other.checks
+        self.faults += other.faults
+
 
 def audit(nodes: Iterable[AuditNode], pods: Iterable[AuditPod], gangs: Iterable[AuditGang], claims: Sequence[Claim]) -> Audit:
     """All checks. `claims`: the ledger's live ones."""

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,11 @@ NODES_KNOWN_S = 60.0
 @click.option(
     "--kubeconfig", type=click.Path(path_type=Path, dir_okay=False), help="Cluster of a platform of our own [emulated]."
 )
+@click.option(
+    "--departments/--no-departments",
+    default=None,
+    help="Two departments fill the cluster, then a third takes cards back that it lent [on an emulated cluster of our own].",
+)
 @click.option("--namespace", default="replay", show_default=True, help="Where its pods go.")
 @click.option(
     "--wait",
@@ -66,6 +72,7 @@ def command(
     rate: float | None,
     policy: str,
     kubeconfig: Path | None,
+    departments: bool | None,
     namespace: str,
     wait_s: float,
     report: Path | None,
@@ -96,6 +103,7 @@ def command(
                 running,
                 cut,
                 used_policy,
+                departments=bool(platform) and kubeconfig is None if departments is None else departments,
                 namespace=namespace,
                 rate=rate or 0.0,
                 wait_s=wait_s,
@@ -147,14 +155,23 @@ async def _platform(layout: Layout, plan: Plan, kept: list[Platform]) -> AsyncIt
 
 
 async def _replay(
-    running: Running, trace: Trace, policy: str, *, namespace: str, rate: float, wait_s: float, whole: bool
+    running: Running,
+    trace: Trace,
+    policy: str,
+    *,
+    departments: bool,
+    namespace: str,
+    rate: float,
+    wait_s: float,
+    whole: bool,
 ) -> dict[str, Any]:
     # Half a second of imports that `hbox replay --help` does not need.
     from hbox_common.bus import Delivery, Start  # noqa: PLC0415
-    from hbox_common.events import Event, JobsAsked, JobsPage, NodeStateChanged  # noqa: PLC0415
+    from hbox_common.events import ClaimsAsked, ClaimsPage, Event, JobsAsked, JobsPage, NodeStateChanged  # noqa: PLC0415
     from hbox_common.kube import KubeClient  # noqa: PLC0415
+    from hbox_common.model.devices import GPU  # noqa: PLC0415
     from hbox_ledger.adapters.proof import prove  # noqa: PLC0415
-    from hbox_sandbox.replay import Options, Replay  # noqa: PLC0415
+    from hbox_sandbox.replay import BORROWERS, Options, Replay, TakingBack, furnish  # noqa: PLC0415
 
     from .. import progress, report  # noqa: PLC0415
     from ..audit.reading import audit_platform  # noqa: PLC0415
@@ -186,14 +203,30 @@ async def _replay(
                     say(f"{len(missing)} nodes are not known to the platform after {NODES_KNOWN_S:g} s; going on without")
                 following.cancel()
 
+        async def used() -> Mapping[str, int]:
+            [first, *_] = await bus.ask(ClaimsAsked(asker="replay"), ClaimsPage, timeout_s=ASK_S)
+            return {queue: amounts.get(GPU, 0) for queue, amounts in first.used.items()}
+
         options = Options(namespace=namespace, prefix=f"r{int(time.time()) % 0xFFFFFF:06x}-", rate=rate, wait_s=wait_s)
+        cards = trace.capacity_milli // 1000
+        if departments:
+            await furnish(client, cards)
+            options = replace(options, queues=BORROWERS)
         with progress.shown() as shown:
             measured = await Replay(client, trace, options, verdicts=verdicts, nodes_known=nodes_known, progress=shown).run()
         audited, cluster = await audit_platform(client, bus)
+        content = report.make(trace, measured, audited, nodes=cluster.nodes, pods=cluster.pods, policy=policy, whole=whole)
+        if departments:
+            say("a third department takes cards back that it lent")
+            taking = TakingBack(client, namespace=namespace, prefix=options.prefix, cards=cards, used=used)
+            content["departments"] = report.departments(await taking.run(), cards)
+            again, _ = await audit_platform(client, bus)
+            audited.add(again)
         proof = await asyncio.to_thread(prove, running.database_url)
         audited.checks += proof.checks
         audited.faults += [f"ledger: {fault}" for fault in proof.faults]
-        return report.make(trace, measured, audited, nodes=cluster.nodes, pods=cluster.pods, policy=policy, whole=whole)
+        content["audit"] = report.audit_of(audited)
+        return content
 
 
 def _show(ctx: Context, content: dict[str, Any], target: Path) -> None:

@@ -25,7 +25,7 @@ CREATE_TRIES = 8
 @dataclass(frozen=True, slots=True)
 class Options:
     namespace: str = "replay"
-    queue: str = "default"
+    queues: tuple[str, ...] = ("default",)  #: jobs go to them in turn
     prefix: str = ""  #: before the names of pods and gangs, so that a trace can be replayed twice
     rate: float = 0.0  #: pods per second; 0 = as fast as the API takes them
     concurrency: int = 32
@@ -87,6 +87,7 @@ class Replay:
         self._seen = Measured()
         self._began = self._moved_at = 0.0
         self._rng = random.Random(0)
+        self._submitted = 0  #: jobs
 
     async def run(self) -> Measured:
         """Raises HBoxError where the API refuses an object, or cannot be reached."""
@@ -164,13 +165,15 @@ class Replay:
     async def _submit(self, unit: Sequence[TracePod]) -> None:
         options = self._options
         job = ""
+        queue = options.queues[self._submitted % len(options.queues)]
+        self._submitted += 1
         if unit[0].gang:
             group = pod_group_manifest(
-                options.prefix + unit[0].gang, namespace=options.namespace, members=len(unit), queue=options.queue
+                options.prefix + unit[0].gang, namespace=options.namespace, members=len(unit), queue=queue
             )
             job = (await self._create(PODGROUPS, group))["metadata"]["uid"]
         for pod in unit:
-            body = pod_manifest(pod, namespace=options.namespace, prefix=options.prefix, queue=options.queue)
+            body = pod_manifest(pod, namespace=options.namespace, prefix=options.prefix, queue=queue)
             name = body["metadata"]["name"]
             self._seen.created_at[name] = self._clock()
             made = await self._create(PODS, body)

@@ -74,8 +74,8 @@ class Claims:
         legal: Legal,
         may: Callable[[Member], bool] | None = None,
     ) -> bool:
-        """Places for a gang's members, in this order, as long as it starves; all that it needs to run, or nothing at all. Also nothing where nobody
-        has to leave: that is allocate's business.
+        """Places for a gang's members, in this order, as long as it starves; all that it needs to run, or nothing at all. Where nobody has to leave but
+        those who do so for others already, the places are promised too, or the next gang would count on the same room. Returns whether anybody has to.
 
         eligible: `[V]`, whom of the pool it may take from; may: whether a member may take from others at all, as things stand.
         """
@@ -88,12 +88,14 @@ class Claims:
             return False
         claim = Claim(gang, members, legal, may)
         search, enough = self._search(claim, eligible)
-        if not search.evicts or not enough:
+        if not enough:
             search.discard()
-            if not enough:
-                self._hopeless.add(key)
+            self._hopeless.add(key)
             return False
-        if self._moves is None:
+        if not search.evicts:
+            search.statement.commit()
+            return False
+        if self._moves is None and len(members) > 1:  # of one member the search has tried that itself
             search = self._spare(claim, search, eligible)
         search.statement.commit()
         return True

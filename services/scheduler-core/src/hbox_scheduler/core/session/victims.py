@@ -57,6 +57,7 @@ Rating: TypeAlias = tuple[int, int, int, int]
 class Kind:
     """What equal members of the claimant share during its search."""
 
+    example: Member
     amount: Amount
     columns: Ints  #: of the amount
     request: Ints
@@ -138,7 +139,7 @@ class Search:
         return any(done.kind is Done.EVICT for done in self.statement.operations)
 
     def needless(self) -> list[Gang]:
-        """Gangs all of whose members that leave would fit beside those who come, by resources; those most to be spared first."""
+        """Gangs all of whose members that leave would fit beside those who come, one by one, by resources and cards; those most to be spared first."""
         columns = self._session.columns
         fit: dict[Gang, bool] = {}
         free: dict[int, list[int]] = {}
@@ -153,7 +154,8 @@ class Search:
                 if room is None:
                     left = columns.allocatable[:, row] - columns.used[:, row] + columns.leaving[:, row]
                     room = free[row] = left.tolist()
-                fits = alike[row, id(task)] = all(room[column] >= units for column, units in task.amount)
+                fits = all(room[column] >= units for column, units in task.amount)
+                fits = alike[row, id(task)] = fits and self._placing.future_cards(done.member, row) is not None
             gang = done.member.gang
             fit[gang] = fits and fit.get(gang, True)
         gangs = [gang for gang, fits in fit.items() if fits]
@@ -174,6 +176,8 @@ class Search:
             kind = self._kinds[key] = self._new_kind(member, settled)
             rows = slice(0, self._session.columns.size)
             kind.free = kind.allowed & (self._lacking(kind, rows) <= 0).all(axis=0)
+            if member.task.cards is not None and kind.free.any():
+                kind.free &= self._placing.fits(member, self._session.columns.future())
         return kind
 
     def _settled(self, member: Member) -> bool:
@@ -192,6 +196,7 @@ class Search:
                     hard |= fails
         amount = member.task.amount
         return Kind(
+            example=member,
             amount=amount,
             columns=np.array([column for column, _ in amount], dtype=np.int64),
             request=np.array([units for _, units in amount], dtype=np.int64),
@@ -262,7 +267,11 @@ class Search:
     def _rate_again(self, rows: set[int]) -> None:
         for kind in self._kinds.values():
             for row in rows:
-                kind.free[row] = kind.allowed[row] and not self._lacking_on(kind, row)
+                kind.free[row] = (
+                    kind.allowed[row]
+                    and not self._lacking_on(kind, row)
+                    and self._placing.future_cards(kind.example, row) is not None
+                )
                 if kind.ratings is None:
                     continue
                 kind.current.pop(row, None)
