@@ -270,7 +270,7 @@ class Ledger:
     async def used(self, by: Sequence[str], *, since: int, until: int) -> list[tuple[usage.Account, usage.Amounts]]:
         """The usage accounts of hours that begin in [since, until), up to now, by some of "queue", "user", "model", "hour"."""
         await self.meter()
-        return await self._store.read(lambda c: load.used(c, by, since=since, until=until))
+        return await self._store.look(lambda c: load.used(c, by, since=since, until=until))
 
     def budgets(self) -> list[Budget]:
         """The budgets of all queues that have one, as of the last accrual."""
