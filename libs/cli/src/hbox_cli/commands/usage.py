@@ -53,7 +53,7 @@ def command(ctx: Context, *, by: str, since: str, until: str | None, given: tupl
     asked = (*keys, UsageKey.MODEL) if rates else keys
     usage, budgets = run(lambda: _read(ctx, asked, first - first % 3600, last))
     items = items_of(usage, keys, rates)
-    if keys == (UsageKey.QUEUE,):
+    if keys in ((UsageKey.QUEUE,), (UsageKey.DEPARTMENT,)):
         add_budgets(items, budgets)
     if ctx.output.form in (Form.JSON, Form.YAML):
         plain = [{name: value for name, value in item.items() if name != "bar"} for item in items]
