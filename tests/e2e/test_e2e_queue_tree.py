@@ -147,3 +147,15 @@ async def test_a_department_that_is_closed_takes_nothing_and_one_that_is_drained
 
     queue(departments, "open", "robots")
     await asyncio.to_thread(until, lambda: cards(departments)["robots"] == 1, timeout_s=30, what="the pod that waited")
+
+
+async def test_a_department_that_has_spent_its_budget_is_given_no_cards(departments: Up, client: KubeClient) -> None:
+    queue(departments, "set", "robots", "--budget", "0")
+    await submit(client, "arm", 1, first=6)
+    spent = "QueueBudgetSpent: queue robots has used "
+    await asyncio.to_thread(until, lambda: why(departments, "arm").startswith(spent), timeout_s=15, what="the reason")
+    [told] = [item for item in departments.json("usage", "--by", "department")["items"] if item["department"] == "robots"]
+    assert (told["budget"]["cardHours"], told["cardHours"] > 0) == (0, True)
+
+    queue(departments, "set", "robots", "--budget", "none")
+    await asyncio.to_thread(until, lambda: cards(departments)["robots"] == 2, timeout_s=30, what="the pod that waited")

@@ -35,12 +35,7 @@ def total(parts: list[Accrued]) -> dict[Account, Amounts]:
     sums: dict[Account, Amounts] = {}
     for part in parts:
         for account, amounts in part.amounts.items():
-            into = sums.setdefault(account, Amounts())
-            into.own, into.borrowed, into.idle = (
-                into.own + amounts.own,
-                into.borrowed + amounts.borrowed,
-                into.idle + amounts.idle,
-            )
+            sums.setdefault(account, Amounts()).add(amounts)
     return sums
 
 

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import Connection, select
 
 from hbox_common.errors import Unavailable
-from hbox_common.events import BudgetUsed
-from hbox_common.model import DEFAULT_QUEUE, CardSlice, PodPhase, PodUid, Queue
+from hbox_common.events import BudgetUsed, UsageKey
+from hbox_common.model import DEFAULT_QUEUE, CardSlice, PodPhase, PodUid, Queue, QueueName
 from hbox_ledger.adapters import tables as t
 
 from .conftest import Kit, Running
@@ -41,6 +41,28 @@ async def test_a_claim_is_accounted_for_from_its_beginning_to_its_end(kit: Kit, 
         assert await accounts(running, "queue", "user", "model") == {
             ("default", "ml", "A100"): (150, 150, 0),
             ("default", "", ""): (0, 0, 20),
+        }
+
+
+async def test_departments_are_the_sums_of_the_queues_below_them(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as running:
+        for name, parent in (("dept", ""), ("team", "dept"), ("a", "team"), ("b", "dept"), ("alone", "")):
+            await running.ledger.set_queue(Queue(QueueName(name), parent=parent))
+        await running.open()
+        for i, queue in enumerate(("a", "b", "alone")):
+            plan = kit.plan(f"p{i}", (f"pod{i}", "n0", (kit.whole(i),)))
+            await running.propose(plan.model_copy(update={"queue": queue}))
+        running.clock[0] += 10
+        found = await running.ledger.summed((UsageKey.DEPARTMENT, UsageKey.USER), **ALWAYS)
+        assert sorted((u.department, u.queue, u.user, u.borrowed) for u in found) == [
+            ("alone", "", "ml", 10_000),
+            ("dept", "", "ml", 20_000),
+        ]
+        both = await running.ledger.summed((UsageKey.DEPARTMENT, UsageKey.QUEUE), **ALWAYS)
+        assert {(u.department, u.queue): u.borrowed for u in both} == {
+            ("dept", "a"): 10_000,
+            ("dept", "b"): 10_000,
+            ("alone", "alone"): 10_000,
         }
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import (
+    URL,
     CheckConstraint,
     Column,
     Connection,
@@ -49,6 +50,33 @@ def adds(n: int) -> Callable[[Connection], object]:
 
 async def count(store: Store) -> int:
     return await store.read(lambda c: c.execute(select(func.count()).select_from(numbers)).scalar_one())
+
+
+async def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    (tmp_path / "50%20 of #1?").mkdir()
+    url = URL.create("sqlite", database=f"{tmp_path}/50%20 of #1?/x.db").render_as_string()
+    async with opened(url) as store:
+        await store.write(adds(1))
+        assert await store.look(lambda c: c.execute(select(numbers.c.n)).scalars().all()) == [1]
+
+
+async def test_a_long_look_sees_one_moment_and_keeps_nobody_from_writing(database_url: str) -> None:
+    async with opened(database_url) as store:
+        await store.write(adds(1))
+        began, end = threading.Event(), threading.Event()
+
+        def slowly(connection: Connection) -> list[int]:
+            before = connection.execute(select(numbers.c.n)).scalars().all()
+            began.set()
+            assert end.wait(30)
+            return [*before, *connection.execute(select(numbers.c.n)).scalars().all()]
+
+        looking = asyncio.create_task(store.look(slowly))
+        assert await asyncio.to_thread(began.wait, 30)
+        await store.write(adds(2))
+        end.set()
+        assert await looking == [1, 1]
+        assert await count(store) == 2
 
 
 async def test_what_waits_is_committed_together_and_survives_reopening(database_url: str) -> None:

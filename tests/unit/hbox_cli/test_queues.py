@@ -118,10 +118,26 @@ def test_a_share_is_explained_level_by_level(tree: QueueTree) -> None:
 
 
 def effect(tree: QueueTree, name: str, **given: Any) -> Any:
-    options = dict.fromkeys(("parent", "weight", "priority", "reclaimable")) | dict.fromkeys(
+    options = dict.fromkeys(("parent", "weight", "priority", "reclaimable", "budget")) | dict.fromkeys(
         ("guarantee", "deserved", "capability"), ()
     )
     return effect_of(tree, change_of(name, options | given), CLAIMS)
+
+
+NOTHING = dict.fromkeys(("parent", "weight", "priority", "reclaimable")) | dict.fromkeys(
+    ("guarantee", "deserved", "capability"), ()
+)
+
+
+@pytest.mark.parametrize(("given", "written"), [("1000", "1000"), ("0", "0"), ("none", None)])
+def test_a_budget_is_an_annotation(given: str, written: str | None) -> None:
+    change = change_of("train", NOTHING | {"budget": given})
+    assert change.body == {"spec": {}, "metadata": {"annotations": {"hbox.io/budget-card-hours": written}}}
+
+
+def test_a_budget_that_is_no_number_is_told() -> None:
+    with pytest.raises(InvalidRequest, match="--budget lots: write it as a whole number of card-hours, or none"):
+        change_of("train", NOTHING | {"budget": "lots"})
 
 
 def test_a_smaller_share_names_the_claims_that_would_go_lowest_and_newest_first(tree: QueueTree) -> None:

@@ -45,8 +45,8 @@ def test_what_is_no_time_is_told_with_examples(text: str) -> None:
 
 def test_keys_are_told_where_they_are_wrong() -> None:
     assert keys_of("queue, model,queue") == (UsageKey.QUEUE, UsageKey.MODEL)
-    with pytest.raises(ValueError, match="'department' is none of queue, user, model, hour"):
-        keys_of("queue,department")
+    with pytest.raises(ValueError, match="'team' is none of department, queue, user, model, hour"):
+        keys_of("queue,team")
 
 
 def test_queues_have_own_borrowed_and_idle_hours_the_largest_first() -> None:
@@ -116,7 +116,7 @@ def test_csv_has_what_is_no_picture(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--by", "team"), "--by: 'team' is none of queue, user, model, hour"),
+        (("--by", "team"), "--by: 'team' is none of department, queue, user, model, hour"),
         (("--since", "soon"), "--since: 'soon' is no time"),
         (("--since", "2026-11-02", "--until", "2026-11-01"), "--since 2026-11-02 is not before --until 2026-11-01"),
         (("--since", "2999-01-01"), "is not before now"),

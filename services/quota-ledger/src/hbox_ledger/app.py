@@ -22,7 +22,6 @@ from hbox_common.events import (
     PlansProposed,
     PodsObserved,
     QueueStateChanged,
-    Usage,
     UsageAsked,
     UsagePage,
 )
@@ -192,8 +191,7 @@ class Shell:
         """Pages of the usage accounts."""
         assert isinstance(asked, UsageAsked)
         until = asked.until or int(wall_s()) + 1
-        found = await self._ledger.used(list(dict.fromkeys(asked.by)), since=asked.since, until=until)
-        rows = [Usage(**account._asdict(), own=sums.own, borrowed=sums.borrowed, idle=sums.idle) for account, sums in found]
+        rows = await self._ledger.summed(asked.by, since=asked.since, until=until)
         for first in range(0, max(1, len(rows)), PAGE):
             budgets = tuple(self._ledger.budgets()) if first == 0 else ()
             yield UsagePage(usage=tuple(rows[first : first + PAGE]), budgets=budgets)

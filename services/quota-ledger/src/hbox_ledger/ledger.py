@@ -13,14 +13,14 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from sqlalchemy import Connection
 
 from hbox_common.clock import Clock
 from hbox_common.errors import Bug, Conflict, Unavailable
-from hbox_common.events import Budget, OutcomesObserved, PlanAnswer, PlansProposed, PodsObserved, encode
+from hbox_common.events import Budget, OutcomesObserved, PlanAnswer, PlansProposed, PodsObserved, Usage, UsageKey, encode
 from hbox_common.model import (
     DEFAULT_QUEUE,
     Claim,
@@ -270,7 +270,20 @@ class Ledger:
     async def used(self, by: Sequence[str], *, since: int, until: int) -> list[tuple[usage.Account, usage.Amounts]]:
         """The usage accounts of hours that begin in [since, until), up to now, by some of "queue", "user", "model", "hour"."""
         await self.meter()
-        return await self._store.read(lambda c: load.used(c, by, since=since, until=until))
+        return await self._store.look(lambda c: load.used(c, by, since=since, until=until))
+
+    async def summed(self, by: Iterable[UsageKey], *, since: int, until: int) -> list[Usage]:
+        """As `used`, and by department."""
+        keys = list(dict.fromkeys(by))
+        stored = dict.fromkeys(UsageKey.QUEUE if key is UsageKey.DEPARTMENT else key for key in keys)
+        found = await self.used(list(stored), since=since, until=until)
+        if UsageKey.DEPARTMENT not in keys:
+            return [Usage(**account._asdict(), **asdict(amounts)) for account, amounts in found]
+        sums: dict[tuple[QueueName, usage.Account], usage.Amounts] = {}
+        for account, amounts in found:
+            named = account if UsageKey.QUEUE in keys else account._replace(queue=QueueName(""))
+            sums.setdefault((self.books.queues.path(account.queue)[-1], named), usage.Amounts()).add(amounts)
+        return [Usage(department=name, **account._asdict(), **asdict(amounts)) for (name, account), amounts in sums.items()]
 
     def budgets(self) -> list[Budget]:
         """The budgets of all queues that have one, as of the last accrual."""

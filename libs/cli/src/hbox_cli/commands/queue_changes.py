@@ -29,6 +29,7 @@ def rules(command: F) -> F:
         click.option("--capability", multiple=True, metavar="R=A", help=f"Never more than this: {amount}"),
         click.option("--deserved", multiple=True, metavar="R=A", help=f"Taken back from those who borrowed it: {amount}"),
         click.option("--guarantee", multiple=True, metavar="R=A", help=f"Never taken from it: {amount}"),
+        click.option("--budget", metavar="CARD-HOURS", help="What it may use in a calendar month; none = no limit."),
         click.option("--parent", help="The queue above it; root = none."),
     ):
         command = option(command)
@@ -52,7 +53,7 @@ def create(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any)
         raise Conflict(f"there is a queue {name} already", hint=f"hbox queue set {name}")
     _judge(ctx, found, change, force=force, dry_run=dry_run)
     if not dry_run:
-        run(lambda: write(ctx, "POST", name, {"spec": {"weight": 1, **_named(change.spec)}}))
+        run(lambda: write(ctx, "POST", name, _named({**change.body, "spec": {"weight": 1, **change.spec}})))
         say(f"created queue {name}")
 
 
@@ -68,13 +69,13 @@ def set_(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any) -
     hbox queue set train --parent speech
     """
     change = change_of(name, given)
-    if not change.spec:
+    if not change.spec and not change.annotations:
         raise InvalidRequest("no rule is named that should change", hint=f"hbox queue set {name} --deserved nvidia.com/gpu=8")
     found = run(lambda: read(Layout(ctx.state).running()))
     found.named(name)
     _judge(ctx, found, change, force=force, dry_run=dry_run)
     if not dry_run:
-        run(lambda: write(ctx, "PATCH", name, {"spec": change.spec}))
+        run(lambda: write(ctx, "PATCH", name, change.body))
         say(f"changed queue {name}")
 
 

@@ -11,10 +11,12 @@ async def write(ctx: Context, method: str, name: str, body: dict[str, Any]) -> N
     from hbox_common.kube import JSON, MERGE_PATCH, QUEUES, KubeClient  # noqa: PLC0415  looking needs no Kubernetes
 
     new = method == "POST"
-    manifest = {"apiVersion": f"{QUEUES.group}/{QUEUES.version}", "kind": "Queue", "metadata": {"name": name}} if new else {}
+    if new:
+        kind = {"apiVersion": f"{QUEUES.group}/{QUEUES.version}", "kind": "Queue"}
+        body = {**kind, **body, "metadata": {"name": name, **body.get("metadata", {})}}
     async with KubeClient.connect(Layout(ctx.state).running().kubeconfig, user_agent="hbox") as client:
         path = QUEUES.path() if new else QUEUES.path(name=name)
-        await client.json(method, path, body={**manifest, **body}, content_type=JSON if new else MERGE_PATCH)
+        await client.json(method, path, body=body, content_type=JSON if new else MERGE_PATCH)
 
 
 async def write_state(ctx: Context, name: str, state: str) -> None:

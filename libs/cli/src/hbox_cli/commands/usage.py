@@ -19,7 +19,11 @@ from ..usage import add_budgets, budget_text, items_of, keys_of, moment, read_pr
 
 @click.command("usage")
 @click.option(
-    "--by", default="queue", show_default=True, metavar="KEY,...", help="queue, user (the pods' namespace), model, hour."
+    "--by",
+    default="queue",
+    show_default=True,
+    metavar="KEY,...",
+    help="department, queue, user (the pods' namespace), model, hour.",
 )
 @click.option("--since", default="month", show_default=True, metavar="TIME", help="36h, 7d, today, month, 2026-11-01, ...")
 @click.option("--until", metavar="TIME", help="Up to here [now].")
@@ -35,6 +39,7 @@ def command(ctx: Context, *, by: str, since: str, until: str | None, given: tupl
 
     \b
     hbox usage
+    hbox usage --by department,user
     hbox usage --by user,model --since 7d -o csv
     hbox usage --price NVIDIA-A100=2.5 --price '*=1'
     """
@@ -48,7 +53,7 @@ def command(ctx: Context, *, by: str, since: str, until: str | None, given: tupl
     asked = (*keys, UsageKey.MODEL) if rates else keys
     usage, budgets = run(lambda: _read(ctx, asked, first - first % 3600, last))
     items = items_of(usage, keys, rates)
-    if keys == (UsageKey.QUEUE,):
+    if keys in ((UsageKey.QUEUE,), (UsageKey.DEPARTMENT,)):
         add_budgets(items, budgets)
     if ctx.output.form in (Form.JSON, Form.YAML):
         plain = [{name: value for name, value in item.items() if name != "bar"} for item in items]

@@ -1,11 +1,12 @@
 """A change of one queue's rules: what goes into its spec, what the tree would be with it, and what that would do to others. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import ROOT_QUEUE, Claim, Queue, QueueName, QueueTree, Resources, capacity_units, faults
+from hbox_common.model.annotations import BUDGET
 
 from .giveback import GiveBack, give_back
 
@@ -21,6 +22,12 @@ class Change:
     name: QueueName
     spec: dict[str, Any]
     amounts: Mapping[str, Mapping[str, str]]
+    annotations: Mapping[str, str | None] = field(default_factory=dict)  #: None takes one away
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What to write of the object."""
+        return {"spec": self.spec, **({"metadata": {"annotations": dict(self.annotations)}} if self.annotations else {})}
 
     def of(self, queue: Queue) -> Queue:
         plain = {key: value for key, value in self.spec.items() if key in PLAIN}
@@ -37,7 +44,15 @@ def change_of(name: str, given: Mapping[str, Any]) -> Change:
     for amount, pairs in amounts.items():
         quantities = {resource: quantity or None for resource, quantity in pairs.items()}
         spec[amount] = {"resource": quantities} if amount == "guarantee" else quantities
-    return Change(QueueName(name), spec, amounts)
+    return Change(QueueName(name), spec, amounts, _budget(given["budget"]))
+
+
+def _budget(text: str | None) -> dict[str, str | None]:
+    if text is None:
+        return {}
+    if text != "none" and not (text.isascii() and text.isdecimal() and len(text) <= 12):
+        raise InvalidRequest(f"--budget {text}: write it as a whole number of card-hours, or none", hint="for example 1000")
+    return {BUDGET: None if text == "none" else text}
 
 
 def _pairs(amount: str, items: Sequence[str]) -> dict[str, str]:

@@ -33,6 +33,7 @@ class ClaimsPage(Event):
 class UsageKey(StrEnum):
     """What usage may be summed up by."""
 
+    DEPARTMENT = "department"  #: the topmost queue above the queue, as the tree stands now
     QUEUE = "queue"
     USER = "user"  #: the namespace of the pod
     MODEL = "model"
@@ -53,6 +54,7 @@ class UsageAsked(Event):
 class Usage(Event):
     """Thousandths of card-seconds; what it is not summed up by is empty. Idle time belongs to a queue: it has neither user nor model."""
 
+    department: QueueName = QueueName("")
     queue: QueueName = QueueName("")
     user: str = ""
     model: str = ""

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
-from sqlalchemy import Connection, create_engine, event, inspect, text
+from sqlalchemy import URL, Connection, create_engine, event, inspect, text
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
@@ -15,14 +16,19 @@ from .schema import newest
 
 
 @contextmanager
-def reading(url: str, *, versions: Path) -> Iterator[Connection]:
-    """A connection that reads one moment of the database at `url`. Raises InvalidRequest where its schema is not the newest of `versions`, Unavailable."""
+def reading(url: str, *, versions: Path | None) -> Iterator[Connection]:
+    """A connection that reads one moment of the database at `url`.
+
+    Raises InvalidRequest where its schema is not the newest of `versions`, NotFound, Unavailable.
+    """
     parsed = parse(url)
     where = f"database {parsed.render_as_string(hide_password=True)}"
     if parsed.get_backend_name() == "sqlite":
-        if not Path(parsed.database or "").is_file():
+        file = Path(parsed.database or "").absolute()
+        if not file.is_file():
             raise NotFound(f"{where}: there is no such file")
-        engine = create_engine(f"sqlite:///file:{Path(parsed.database or '').absolute()}?mode=ro&uri=true", poolclass=NullPool)
+        read_only = URL.create("sqlite", database=f"file:{quote(str(file))}", query={"mode": "ro", "uri": "true"})
+        engine = create_engine(read_only, poolclass=NullPool)
         event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN"))
     else:  # not by the name of writers, whose sessions a new one ends
@@ -32,16 +38,21 @@ def reading(url: str, *, versions: Path) -> Iterator[Connection]:
         with engine.connect() as connection:
             if parsed.get_backend_name() != "sqlite":
                 connection.execute(text("SET TRANSACTION READ ONLY"))
-            found = None
-            if inspect(connection).has_table("alembic_version"):
-                found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-            if found != newest(versions):
-                raise InvalidRequest(
-                    f"{where}: its schema is {found or 'none of ours'}, this version knows {newest(versions)}",
-                    hint="use the version of the service that writes to it",
-                )
+            if versions is not None:
+                _check(connection, where, newest(versions))
             yield connection
     except SQLAlchemyError as e:
         raise refused(e, where) from e
     finally:
         engine.dispose()
+
+
+def _check(connection: Connection, where: str, known: str) -> None:
+    found = None
+    if inspect(connection).has_table("alembic_version"):
+        found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+    if found != known:
+        raise InvalidRequest(
+            f"{where}: its schema is {found or 'none of ours'}, this version knows {known}",
+            hint="use the version of the service that writes to it",
+        )

@@ -23,6 +23,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 
 from .engine import FileLock, end_others, engine, mapped, parse, refused, schema_lock, take_advisory_lock
+from .reader import reading
 from .schema import migrate
 
 T = TypeVar("T")
@@ -92,6 +93,16 @@ class Store:
     async def read(self, fn: Callable[[Connection], T]) -> T:
         """Run `fn`, which only reads, on what is committed."""
         return cast(T, await self._submit(fn, alone=True))
+
+    async def look(self, fn: Callable[[Connection], T]) -> T:
+        """Run `fn`, which only reads, on what is committed, on a connection and in a thread of its own: for what takes long, while writes go on."""
+        url, versions = self._url.render_as_string(hide_password=False), self._versions
+
+        def work() -> T:
+            with reading(url, versions=versions) as connection:
+                return fn(connection)
+
+        return await asyncio.to_thread(work)
 
     async def _submit(self, fn: Callable[[Connection], Any], *, alone: bool) -> Any:
         async with self._room:

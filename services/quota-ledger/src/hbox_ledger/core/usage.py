@@ -41,6 +41,9 @@ class Amounts:
     borrowed: int = 0
     idle: int = 0
 
+    def add(self, other: "Amounts") -> None:
+        self.own, self.borrowed, self.idle = self.own + other.own, self.borrowed + other.borrowed, self.idle + other.idle
+
 
 @dataclass(frozen=True, slots=True)
 class Held:
