@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select
 from hbox_common.events import CONTENT_TYPE, ClaimsChanged, decode
 from hbox_common.model import parse_slices
 from hbox_ledger.adapters import tables as t
-from hbox_ledger.adapters.journal import GENESIS, Record, chained
+from hbox_ledger.core.chain import GENESIS, Record, chained
 
 
 def balanced(connection: Connection) -> None:
@@ -35,7 +35,7 @@ def balanced(connection: Connection) -> None:
     for move in connection.execute(select(t.transfers)):
         replayed[move.queue, move.resource, move.debit] -= move.amount
         replayed[move.queue, move.resource, move.credit] += move.amount
-    assert {k: n for k, n in replayed.items() if n and k[2] != "free"} == used
+    assert {k: n for k, n in replayed.items() if n and k[2] in ("pending", "posted")} == used
     accounts = connection.execute(select(t.accounts)).all()
     assert {(a.queue, a.resource, b): getattr(a, b) for a in accounts for b in ("pending", "posted") if getattr(a, b)} == used
     held = connection.execute(select(t.card_accounts)).all()
@@ -48,7 +48,7 @@ def _chain(connection: Connection) -> dict[str, list[tuple[str, str]]]:
     head = GENESIS
     changes: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for r in connection.execute(select(t.audit).order_by(t.audit.c.seq)):
-        head = chained(head, r.seq, Record(r.epoch, r.at, r.actor, r.subject, r.change, r.cause))
+        head = chained(head, r.seq, Record(r.epoch, r.at, r.actor, r.subject, r.change, r.cause, r.entry))
         assert bytes(r.hash) == head, "the chain of the audit is broken"
         before, _, after = r.change.partition("->")
         if before in ("none", "pending", "posted"):

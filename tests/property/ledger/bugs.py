@@ -12,7 +12,7 @@ from hbox_common.model import Claim, ClaimState, Epoch, Index, PodFact, QueueNam
 from hbox_common.model.resources import add
 from hbox_common.store import Letter
 from hbox_ledger.adapters import journal, load, tables
-from hbox_ledger.core import arbitrate, decisions, lifecycle, loans, reconcile, taking
+from hbox_ledger.core import arbitrate, decisions, lifecycle, loans, reconcile, recovery, taking
 from hbox_ledger.core.books import Books
 from hbox_ledger.core.holding import Holding
 from hbox_ledger.core.step import Step
@@ -40,16 +40,14 @@ def capability_ignores_pending_claims(patch: pytest.MonkeyPatch) -> None:  # S3
     queue = arbitrate._queue
 
     def forgetful(books: Books, plan: Plan) -> Refusal | None:
-        pending = [h.claim for h in books.live.values() if h.claim.state is ClaimState.PENDING and h.claim.queue]
+        pending = [h.claim for h in books.live.values() if h.claim.state is ClaimState.PENDING]
         for claim in pending:
-            add(books.used[claim.queue], claim.requests, -1)
-        books.queues._stale = True
+            books._use(claim, -1)
         try:
             return queue(books, plan)
         finally:
             for claim in pending:
-                add(books.used[claim.queue], claim.requests)
-            books.queues._stale = True
+                books._use(claim, 1)
 
     patch.setattr(arbitrate, "_queue", forgetful)
 
@@ -98,7 +96,7 @@ def an_accepted_eviction_frees_its_claim(patch: pytest.MonkeyPatch) -> None:  # 
 def a_deadline_frees_a_claim(patch: pytest.MonkeyPatch) -> None:  # S13
     def frees(books: Books, step: Step, holding: Holding, reason: str, **_: object) -> None:
         if holding.claim.state is ClaimState.PENDING:
-            lifecycle._void(books, step, holding, actor="ledger", cause=reason)
+            lifecycle.end(books, step, holding, actor="ledger", cause=reason)
         else:
             decisions.take_back(books, step, holding, reason)
 
@@ -198,6 +196,15 @@ def pods_of_others_use_the_quota_they_name(patch: pytest.MonkeyPatch) -> None:  
     patch.setattr(lifecycle, "_force", credulous)
 
 
+def a_restored_ledger_forgets_the_binds_under_way(patch: pytest.MonkeyPatch) -> None:  # S1, S11
+    patch.setattr(recovery, "adopt", lambda *_: 0)
+
+
+def a_restored_ledger_counts_its_epochs_from_the_backup(patch: pytest.MonkeyPatch) -> None:  # S14
+    begin = load.begin_epoch
+    patch.setattr(load, "begin_epoch", lambda connection, *, now, above: begin(connection, now=now))
+
+
 def posting_moves_no_units(patch: pytest.MonkeyPatch) -> None:  # S5
     move = Books._move
 
@@ -261,4 +268,7 @@ BUGS: list[Bug] = [
     what_was_lent_is_not_given_back,
     binds_travel_without_the_outbox,
     an_eviction_has_no_record,
+    pods_of_ours_that_are_found_stay_unaccounted,
+    a_restored_ledger_forgets_the_binds_under_way,
+    a_restored_ledger_counts_its_epochs_from_the_backup,
 ]

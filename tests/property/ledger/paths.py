@@ -97,6 +97,28 @@ def a_victim_of_its_equal(machine: LedgerMachine) -> None:
     machine.take([bound(machine, BLUE_HIGH, at("a", 0))], BLUE_HIGH)
 
 
+def a_backup_from_before_a_bind_that_is_under_way(machine: LedgerMachine) -> None:
+    machine.a_backup_is_made()
+    machine.propose_a_plan(RED_LOW, at("a", 0), twice=False, works=False)
+    machine.decisions_reach_the_binder(0, published=True)
+    machine.the_backup_is_restored()
+    machine.propose_a_plan(BLUE_LOW, at("a", 0), twice=False, works=False)
+    machine.a_call_has_its_effect(0, again=False, heard=True)
+
+
+def a_backup_from_before_a_pod_was_bound(machine: LedgerMachine) -> None:
+    machine.a_backup_is_made()
+    bound(machine, RED_LOW, at("a", 0))
+    machine.the_backup_is_restored()
+
+
+def a_backup_from_an_epoch_ago(machine: LedgerMachine) -> None:
+    machine.a_backup_is_made()
+    machine.the_ledger_is_killed(zombie=False, opens=True)
+    bound(machine, RED_LOW, at("a", 0))
+    machine.the_backup_is_restored()
+
+
 PATHS: dict[bugs.Bug, Path] = {
     bugs.a_gang_starts_with_one_member_too_few: half_of_a_pair,
     bugs.an_answer_is_forgotten_with_the_process: a_plan_that_is_proposed_again_after_a_restart,
@@ -112,4 +134,7 @@ PATHS: dict[bugs.Bug, Path] = {
     bugs.a_refusal_is_judged_anew: a_refusal_that_would_be_none_now,
     bugs.the_protected_are_taken_too: a_victim_whose_queue_gives_nothing,
     bugs.a_victim_may_have_the_same_priority: a_victim_of_its_equal,
+    bugs.a_restored_ledger_forgets_the_binds_under_way: a_backup_from_before_a_bind_that_is_under_way,
+    bugs.pods_of_ours_that_are_found_stay_unaccounted: a_backup_from_before_a_pod_was_bound,
+    bugs.a_restored_ledger_counts_its_epochs_from_the_backup: a_backup_from_an_epoch_ago,
 }
