@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Connection
 
 from hbox_common.events import BindOutcome, Outcome, Plan, PlanAnswer
-from hbox_common.model import Claim, ClaimState, Epoch, Index, PodFact, QueueName, Refusal, validate_claim
-from hbox_common.model.resources import add
+from hbox_common.model import Claim, ClaimState, Epoch, Index, PodFact, QueueName, QueueTree, Refusal, Resources, validate_claim
+from hbox_common.model.queuetree import Room
 from hbox_common.store import Letter
 from hbox_ledger.adapters import journal, load, tables
 from hbox_ledger.core import arbitrate, decisions, lifecycle, loans, reconcile, recovery, taking
@@ -50,6 +50,17 @@ def capability_ignores_pending_claims(patch: pytest.MonkeyPatch) -> None:  # S3
                 books._use(claim, 1)
 
     patch.setattr(arbitrate, "_queue", forgetful)
+
+
+def walls_above_a_queue_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:  # S3
+    room = QueueTree.room
+
+    def low(self: QueueTree, name: QueueName, each: Resources, freed: Any = None) -> Room:
+        alone = QueueTree({name: dict(self.own(name))})
+        alone[name] = replace(self[name], parent="")
+        return room(alone, name, each, freed or {})
+
+    patch.setattr(QueueTree, "room", low)
 
 
 def cards_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:  # S1
@@ -248,6 +259,7 @@ def an_eviction_has_no_record(patch: pytest.MonkeyPatch) -> None:  # S20
 BUGS: list[Bug] = [
     a_gang_starts_with_one_member_too_few,
     capability_ignores_pending_claims,
+    walls_above_a_queue_are_not_looked_at,
     cards_are_not_looked_at,
     plans_of_one_message_do_not_see_each_other,
     a_bind_of_unknown_outcome_frees_its_claim,

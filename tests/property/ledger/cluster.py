@@ -58,12 +58,22 @@ NODES = {
 }
 
 GPU = "nvidia.com/gpu"
-RED, BLUE, GREEN = QueueName("red"), QueueName("blue"), QueueName("green")
+DEPARTMENT, RED, BLUE, LONE, GREEN = map(QueueName, ("department", "red", "blue", "lone", "green"))
 QUEUES = {
-    RED: Queue(RED, capability={"cpu": 5000, GPU: 2}, deserved={GPU: 2}, guarantee={GPU: 1}),
-    BLUE: Queue(BLUE, deserved={GPU: 2}, guarantee={GPU: 1}),
+    DEPARTMENT: Queue(DEPARTMENT, capability={"cpu": 12_000, GPU: 3}, deserved={GPU: 3}),
+    RED: Queue(RED, parent=DEPARTMENT, capability={"cpu": 5000, GPU: 2}, deserved={GPU: 2}, guarantee={GPU: 1}),
+    BLUE: Queue(BLUE, parent=DEPARTMENT, deserved={GPU: 1}, guarantee={GPU: 1}),
+    LONE: Queue(LONE, deserved={GPU: 1}),
     GREEN: Queue(GREEN, reclaimable=False),
 }
+
+
+def path(queue: str) -> tuple[QueueName, ...]:
+    """The queue and all above it, itself first."""
+    found = [QueueName(queue)]
+    while (known := QUEUES.get(found[-1])) is not None and known.parent:
+        found.append(QueueName(known.parent))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -83,6 +93,7 @@ JOBS = [
     Job(JobId("e"), GREEN, 0, 1),
     Job(JobId("f"), BLUE, 5, 1),
     Job(JobId("g"), RED, 5, 1),
+    Job(JobId("h"), LONE, 0, 1),
 ]
 
 

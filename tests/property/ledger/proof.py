@@ -13,7 +13,7 @@ from hbox_common.model import CardSlice, QueueName
 from hbox_common.model.devices import GPU
 from hbox_ledger.core.chain import GENESIS, Record, chained
 
-from .cluster import JOBS, MEMORY_MIB, QUEUES, SHARES, Cluster, Streams
+from .cluster import JOBS, MEMORY_MIB, QUEUES, SHARES, Cluster, Streams, path
 from .rows import AuditRow, ClaimRow, Rows
 
 FORWARD = {"none": 0, "pending": 1, "posted": 2, "void": 3}
@@ -73,8 +73,8 @@ class Proof:
     def s3_no_queue_is_above_its_capability(self, rows: Rows) -> None:
         for name, queue in QUEUES.items():
             for resource, most in queue.capability.items():
-                used = sum(c.requests.get(resource, 0) for c in rows.live() if c.queue == name and not c.forced)
-                assert used <= most, f"S3: queue {name} has {used} of {most} {resource}"
+                used = sum(c.requests.get(resource, 0) for c in rows.live() if name in path(c.queue) and not c.forced)
+                assert used <= most, f"S3: queue {name} and all below it have {used} of {most} {resource}"
 
     def s5_every_debit_has_its_credit(self, rows: Rows) -> None:
         self._replay(rows)
