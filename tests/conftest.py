@@ -1,6 +1,7 @@
 """Databases to open: a fresh SQLite file, or a fresh database of a PostgreSQL server of our own."""
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,16 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of an empty database of each kind."""
+def empty_database(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], str]:
+    """Addresses of empty databases of each kind, as many as a test likes; on PostgreSQL each is the last one, emptied."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/hbox.db"
+        numbers = itertools.count()
+        return lambda: f"sqlite:///{tmp_path}/hbox{next(numbers)}.db"
     server: PostgresServer = request.getfixturevalue("postgres")
-    return server.empty_database()
+    return server.empty_database
+
+
+@pytest.fixture
+def database_url(empty_database: Callable[[], str]) -> str:
+    """The address of an empty database of each kind."""
+    return empty_database()

@@ -46,6 +46,7 @@ class PostgresServer:
 
     def __init__(self, folder: Path, binaries: Path, identity: dict[str, Any]) -> None:
         self._folder, self._data, self._binaries, self._as = folder, folder / "data", binaries, identity
+        self._kept = folder / "kept"
         self._process: subprocess.Popen[bytes] | None = None
 
     def url(self, database: str = "postgres", *, password: str = PASSWORD, user: str = USER) -> str:
@@ -99,6 +100,23 @@ class PostgresServer:
         assert self._process is not None
         self._process.kill()
         self._process.wait(DEADLINE_S)
+
+    def copy(self) -> None:
+        """Keep a copy of the data as they are on disk now, from a server that was killed for it: what a lagging replica has."""
+        self.kill()
+        self._copy(self._data, self._kept)
+        self.start()
+
+    def fall_back(self) -> None:
+        """Go on from the copy, as when that replica takes over: what was committed since is lost."""
+        self.kill()
+        self._copy(self._kept, self._data)
+        self.start()
+
+    def _copy(self, source: Path, target: Path) -> None:
+        shutil.rmtree(target, ignore_errors=True)
+        subprocess.run(["cp", "-a", source, target], check=True, timeout=DEADLINE_S)
+        (target / "postmaster.pid").unlink(missing_ok=True)
 
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None:

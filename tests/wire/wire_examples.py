@@ -195,7 +195,7 @@ EXAMPLES: tuple[Event, ...] = (
     ),
     ClaimsChanged(epoch=_EPOCH, previous=Index(11), index=_INDEX, claims=(_claim,)),
     BindDecided(
-        epoch=_EPOCH,
+        epoch=_EPOCH, index=_INDEX,
         binds=(
             Bind(
                 id=DecisionId("d1"), claim=_CLAIM, generation=1, plan=_PLAN, job=_JOB, queue=_QUEUE, namespace="team", pod="train-0", pod_uid=_POD,

@@ -1,4 +1,4 @@
-"""The last values of chosen subjects."""
+"""The last values of chosen subjects, and what was said of one since some time."""
 
 import asyncio
 
@@ -53,3 +53,15 @@ async def test_more_than_the_broker_tells_at_once_is_refused(bus: Bus) -> None:
 async def test_keys_that_do_not_fit_the_subject_are_refused(bus: Bus) -> None:
     with pytest.raises(ValueError, match="takes"):
         await bus.last(JobPhaseChanged, [("q.1", None)])
+
+
+async def test_what_was_said_since_then_comes_in_order_however_much_it_is(bus: Bus) -> None:
+    await said(bus, phase("a", JobPhase.PENDING), phase("b", JobPhase.PENDING))
+    [before] = await bus.last(JobPhaseChanged, [("pending", "q.1", "a")])
+    for _ in range(1100):
+        await said(bus, phase("a", JobPhase.PENDING))
+    found = await bus.since(JobPhaseChanged, ("pending", "q.1", "a"), before.stored_at + 1e-6)
+    assert len(found) == 1100
+    assert [d.sequence for d in found] == sorted(d.sequence for d in found)
+    assert found[0].sequence > before.sequence
+    assert await bus.since(JobPhaseChanged, ("pending", "q.1", "never"), 0.0) == []

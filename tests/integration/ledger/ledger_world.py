@@ -13,6 +13,7 @@ from hbox_common.events import (
     ClaimsChanged,
     ClaimsPage,
     Event,
+    EvictDecided,
     JobsAsked,
     JobsPage,
     NodeStateChanged,
@@ -124,7 +125,7 @@ async def others(broker: EmbeddedServer) -> AsyncIterator[Others]:
         room = {"cpu": 64_000, "pods": 100, "nvidia.com/gpu": 16}
         node = NodeState(NodeName("n0"), "n0", Generation(1), ready=True, allocatable=room, cards=cards)
         await bus.publish(NodeStateChanged(node=node), "n0")
-        followed: list[list[type[Event]]] = [[PlansAnswered, ClaimsChanged], [BindDecided], [QueueStateChanged]]
+        followed: list[list[type[Event]]] = [[PlansAnswered, ClaimsChanged], [BindDecided, EvictDecided], [QueueStateChanged]]
         tasks = [asyncio.create_task(bus.follow(types, world.listen, start=Start.ALL)) for types in followed]
         tasks.append(asyncio.create_task(bus.serve(JobsAsked, world.jobs)))
         try:

@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import Connection
 
 from hbox_common.events import BindOutcome, Outcome, Plan, PlanAnswer
-from hbox_common.model import Claim, ClaimState, Epoch, Index, PodFact, QueueName, Refusal, validate_claim
-from hbox_common.model.resources import add
+from hbox_common.model import Claim, ClaimState, Epoch, Index, PodFact, QueueName, QueueTree, Refusal, Resources, validate_claim
+from hbox_common.model.queuetree import Room
 from hbox_common.store import Letter
 from hbox_ledger.adapters import journal, load, tables
-from hbox_ledger.core import arbitrate, decisions, lifecycle, loans, reconcile, taking
+from hbox_ledger.core import arbitrate, decisions, lifecycle, loans, reconcile, recovery, taking
 from hbox_ledger.core.books import Books
 from hbox_ledger.core.holding import Holding
 from hbox_ledger.core.step import Step
@@ -40,18 +40,27 @@ def capability_ignores_pending_claims(patch: pytest.MonkeyPatch) -> None:  # S3
     queue = arbitrate._queue
 
     def forgetful(books: Books, plan: Plan) -> Refusal | None:
-        pending = [h.claim for h in books.live.values() if h.claim.state is ClaimState.PENDING and h.claim.queue]
+        pending = [h.claim for h in books.live.values() if h.claim.state is ClaimState.PENDING]
         for claim in pending:
-            add(books.used[claim.queue], claim.requests, -1)
-        books.queues._stale = True
+            books._use(claim, -1)
         try:
             return queue(books, plan)
         finally:
             for claim in pending:
-                add(books.used[claim.queue], claim.requests)
-            books.queues._stale = True
+                books._use(claim, 1)
 
     patch.setattr(arbitrate, "_queue", forgetful)
+
+
+def walls_above_a_queue_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:  # S3
+    room = QueueTree.room
+
+    def low(self: QueueTree, name: QueueName, each: Resources, freed: Any = None) -> Room:
+        alone = QueueTree({name: dict(self.own(name))})
+        alone[name] = replace(self[name], parent="")
+        return room(alone, name, each, freed or {})
+
+    patch.setattr(QueueTree, "room", low)
 
 
 def cards_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:  # S1
@@ -98,7 +107,7 @@ def an_accepted_eviction_frees_its_claim(patch: pytest.MonkeyPatch) -> None:  # 
 def a_deadline_frees_a_claim(patch: pytest.MonkeyPatch) -> None:  # S13
     def frees(books: Books, step: Step, holding: Holding, reason: str, **_: object) -> None:
         if holding.claim.state is ClaimState.PENDING:
-            lifecycle._void(books, step, holding, actor="ledger", cause=reason)
+            lifecycle.end(books, step, holding, actor="ledger", cause=reason)
         else:
             decisions.take_back(books, step, holding, reason)
 
@@ -198,6 +207,15 @@ def pods_of_others_use_the_quota_they_name(patch: pytest.MonkeyPatch) -> None:  
     patch.setattr(lifecycle, "_force", credulous)
 
 
+def a_restored_ledger_forgets_the_binds_under_way(patch: pytest.MonkeyPatch) -> None:  # S1, S11
+    patch.setattr(recovery, "adopt", lambda *_: 0)
+
+
+def a_restored_ledger_counts_its_epochs_from_the_backup(patch: pytest.MonkeyPatch) -> None:  # S14
+    begin = load.begin_epoch
+    patch.setattr(load, "begin_epoch", lambda connection, *, now, above: begin(connection, now=now))
+
+
 def posting_moves_no_units(patch: pytest.MonkeyPatch) -> None:  # S5
     move = Books._move
 
@@ -241,6 +259,7 @@ def an_eviction_has_no_record(patch: pytest.MonkeyPatch) -> None:  # S20
 BUGS: list[Bug] = [
     a_gang_starts_with_one_member_too_few,
     capability_ignores_pending_claims,
+    walls_above_a_queue_are_not_looked_at,
     cards_are_not_looked_at,
     plans_of_one_message_do_not_see_each_other,
     a_bind_of_unknown_outcome_frees_its_claim,
@@ -261,4 +280,7 @@ BUGS: list[Bug] = [
     what_was_lent_is_not_given_back,
     binds_travel_without_the_outbox,
     an_eviction_has_no_record,
+    pods_of_ours_that_are_found_stay_unaccounted,
+    a_restored_ledger_forgets_the_binds_under_way,
+    a_restored_ledger_counts_its_epochs_from_the_backup,
 ]

@@ -29,6 +29,7 @@ from hbox_common.model import (
     ClaimId,
     Epoch,
     Generation,
+    Index,
     JobId,
     NodeName,
     NodeState,
@@ -39,6 +40,7 @@ from hbox_common.model import (
     QueueName,
     Resources,
 )
+from hbox_ledger.core.recovery import BEGINNING, Heard, Standing
 from hbox_ledger.ledger import Numbered
 
 CARDS, MEMORY_MIB, SHARES = 2, 100, 3
@@ -56,12 +58,22 @@ NODES = {
 }
 
 GPU = "nvidia.com/gpu"
-RED, BLUE, GREEN = QueueName("red"), QueueName("blue"), QueueName("green")
+DEPARTMENT, RED, BLUE, LONE, GREEN = map(QueueName, ("department", "red", "blue", "lone", "green"))
 QUEUES = {
-    RED: Queue(RED, capability={"cpu": 5000, GPU: 2}, deserved={GPU: 2}, guarantee={GPU: 1}),
-    BLUE: Queue(BLUE, deserved={GPU: 2}, guarantee={GPU: 1}),
+    DEPARTMENT: Queue(DEPARTMENT, capability={"cpu": 12_000, GPU: 3}, deserved={GPU: 3}),
+    RED: Queue(RED, parent=DEPARTMENT, capability={"cpu": 5000, GPU: 2}, deserved={GPU: 2}, guarantee={GPU: 1}),
+    BLUE: Queue(BLUE, parent=DEPARTMENT, deserved={GPU: 1}, guarantee={GPU: 1}),
+    LONE: Queue(LONE, deserved={GPU: 1}),
     GREEN: Queue(GREEN, reclaimable=False),
 }
+
+
+def path(queue: str) -> tuple[QueueName, ...]:
+    """The queue and all above it, itself first."""
+    found = [QueueName(queue)]
+    while (known := QUEUES.get(found[-1])) is not None and known.parent:
+        found.append(QueueName(known.parent))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -81,6 +93,7 @@ JOBS = [
     Job(JobId("e"), GREEN, 0, 1),
     Job(JobId("f"), BLUE, 5, 1),
     Job(JobId("g"), RED, 5, 1),
+    Job(JobId("h"), LONE, 0, 1),
 ]
 
 
@@ -146,11 +159,11 @@ class Cluster:
         self.epoch = event.epoch
         self.begun += event.binds if isinstance(event, BindDecided) else event.evictions
 
-    def land(self, decision: Bind | Evict, *, now: float, requests: Resources) -> None:
+    def land(self, decision: Bind | Evict, *, now: float) -> None:
         """A call that was begun has its effect, and its outcome is told."""
         pod = self.pods[decision.pod_uid]
         if isinstance(decision, Bind):
-            outcome = self._bind(pod, decision, now, requests)
+            outcome = self._bind(pod, decision, now)
         elif decision.kind is EvictKind.REVOKE:
             outcome = self._standing(pod, decision.claim) or BindOutcome.REVOKED
             if outcome is BindOutcome.REVOKED:
@@ -161,7 +174,7 @@ class Cluster:
             pod.leaving, outcome = True, BindOutcome.EVICTED
         self.tell(decision, outcome)
 
-    def _bind(self, pod: Pod, bind: Bind, now: float, requests: Resources) -> BindOutcome:
+    def _bind(self, pod: Pod, bind: Bind, now: float) -> BindOutcome:
         if (found := self._standing(pod, bind.claim)) is not None:
             return found
         if bind.claim in pod.fenced:
@@ -169,9 +182,8 @@ class Cluster:
         if bind.deadline <= now:
             pod.fenced.add(bind.claim)
             return BindOutcome.EXPIRED
-        pod.phase, pod.node, pod.claim, pod.slices, pod.requests = (
-            PodPhase.BOUND, bind.node, bind.claim, bind.slices, requests,
-        )  # fmt: skip
+        pod.phase, pod.node, pod.claim, pod.slices = PodPhase.BOUND, bind.node, bind.claim, bind.slices
+        pod.requests = {"cpu": 1000, "pods": 1, GPU: len(bind.slices)}
         return BindOutcome.BOUND
 
     def _standing(self, pod: Pod, claim: ClaimId) -> BindOutcome | None:
@@ -212,9 +224,16 @@ class Streams:
     """What the ledger has published, for ever: a message comes at least once, and a repetition under its id is dropped."""
 
     said: dict[str, Event] = field(default_factory=dict)
+    lost: set[str] = field(default_factory=set)  #: evictions that were decided in what a restored database has forgotten
 
     async def publish_raw(self, type_: type[Event], body: bytes, *keys: str, message_id: str) -> None:
         self.said.setdefault(message_id, decode(body, {"ce-type": type_.ce_type(), "content-type": CONTENT_TYPE}))
 
     def decisions(self) -> list[Event]:
         return [event for event in self.said.values() if isinstance(event, (BindDecided, EvictDecided))]
+
+    def heard(self) -> Heard:
+        decided = sorted((e for e in self.said.values() if isinstance(e, BindDecided)), key=lambda e: (e.epoch, e.index))
+        standings = [Standing(e.epoch, e.index) for e in decided]
+        standings += [Standing(e.epoch, Index(0)) for e in self.said.values() if isinstance(e, EvictDecided)]
+        return Heard(max(standings, default=BEGINNING), tuple(bind for event in decided for bind in event.binds))

@@ -6,8 +6,10 @@ what its relay had not published; a database that fails does so before a commit,
 
 import asyncio
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Awaitable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -32,7 +34,7 @@ from hbox_ledger.ledger import Ledger, Numbered
 from .cluster import CARDS, GPU, JOBS, NODES, QUEUES, Cluster, Job, Pod, Streams
 from .model import Model, Promised, promises_of
 from .process import Process, empty, failing, started
-from .proof import Proof, s10_s11_a_binding_is_what_was_claimed, s11_every_pod_of_ours_has_a_claim
+from .proof import Proof, evictions, s10_s11_a_binding_is_what_was_claimed, s11_every_pod_of_ours_has_a_claim
 from .rows import ClaimRow, Reader
 
 T = TypeVar("T")
@@ -65,6 +67,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp(dir=memory if memory.is_dir() else None))
         self.path = self.folder / "ledger.db"
         self.path.write_bytes(empty())
+        self.backup = self.folder / "backup.db"
         self.runner = asyncio.Runner()
         self.clock = 1000.0
         self.cluster, self.streams, self.proof = Cluster(), Streams(), Proof()
@@ -82,7 +85,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @initialize(full=st.booleans())
     def some_cards_are_taken(self, full: bool) -> None:
-        held = [(JOBS[0], "a", _WHOLE[0]), (JOBS[2], "a", _WHOLE[1]), (JOBS[2], "b", _WHOLE[0]), (JOBS[2], "b", _HALF[1])]
+        held = [(JOBS[0], "a", _WHOLE[0]), (JOBS[2], "a", _WHOLE[1]), (JOBS[-1], "b", _WHOLE[0])]
         for job, node, given in held if full else ():
             self.propose_a_plan(job, [(NodeName(node), given)], twice=False, works=True)
 
@@ -221,7 +224,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if frozen and answer.reason == "LedgerReconciling":
             pass  # not an answer: it may be asked again
         elif plan.id in self.answered or plan.id in before.answers:
-            said = (answer.plan, SCHEDULER, answer.job, answer.committed, answer.reason, answer.message, answer.refresh)
+            said = (answer.plan, answer.job, answer.committed, answer.reason, answer.message, answer.refresh)
             assert said == before.answers.get(plan.id), "S12: an answer was changed, or is not kept"
             assert answer == self.answered.setdefault(plan.id, answer), "S12: a plan got two answers"
         elif epochs:
@@ -273,9 +276,8 @@ class LedgerMachine(RuleBasedStateMachine):
         decision = begun[which % len(begun)]
         if not again:
             begun.remove(decision)
-        row = self.rows.claims.get(decision.claim)
         bound = self.cluster.pods[decision.pod_uid].holds
-        self.cluster.land(decision, now=self.clock, requests=row.requests if row else {})
+        self.cluster.land(decision, now=self.clock)
         if isinstance(decision, Bind) and not bound and self.cluster.pods[decision.pod_uid].holds:
             s10_s11_a_binding_is_what_was_claimed(self.reader.read(), decision.claim, decision.node, decision.slices)
         self.settle()
@@ -373,6 +375,37 @@ class LedgerMachine(RuleBasedStateMachine):
         self.settle()
         if opens:
             self.compare()
+
+    @rule()
+    def a_backup_is_made(self) -> None:
+        with closing(sqlite3.connect(self.path)) as source, closing(sqlite3.connect(self.backup)) as target:
+            source.backup(target)
+
+    @precondition(lambda self: self.backup.exists())
+    @rule()
+    def the_backup_is_restored(self) -> None:
+        """Everything but the ledger goes on as if nothing had happened. Plans that were answered meanwhile may be answered anew."""
+        for process in (self.process, self.zombie):
+            if process is not None:
+                self.run(process.stack.aclose())
+        self.zombie = None
+        self.reader.close()
+        for path in self.folder.glob("ledger.db-*"):
+            path.unlink()
+        shutil.copy(self.backup, self.path)
+        self.reader = Reader(self.path)
+        self.proof = Proof()
+        self.rows = self.reader.read()
+        self.reader.seen(self.rows)
+        self.proof.begin_with(self.rows)
+        self.cluster.old_news.clear()
+        self.streams.lost = {id for _, id in evictions(self.streams.said.values())}
+        self.process = self.run(started(self.path, self.streams, lambda: self.clock))
+        kept = self.reader.read().answers
+        self.answered = {id: answer for id, answer in self.answered.items() if id in kept}
+        assert self.ledger.books.epoch > self.cluster.epoch, "S14: an epoch was given out twice"
+        self.settle()
+        self.compare()
 
     @rule(job=jobs, where=st.lists(placed, min_size=3, max_size=3), after=st.booleans())
     def the_database_fails(self, job: Job, where: list[Where], after: bool) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from hbox_common.events import Placement, Plan
 from hbox_common.model import CardSlice, PodUid, Queue, QueueName, Resources
 
-from .cluster import CARDS, MEMORY_MIB, NODES, ROOM, SHARES
+from .cluster import CARDS, MEMORY_MIB, NODES, ROOM, SHARES, path
 from .rows import ClaimRow, Rows
 
 
@@ -65,19 +65,20 @@ class Model:
         return asked
 
     def _used(self, queue: str, without: Collection[str] = ()) -> Resources:
+        """By the queue and all below it."""
         used: Resources = {}
         for claim in self.rows.live():
-            if claim.queue == queue and claim.id not in without:
+            if queue in path(claim.queue) and claim.id not in without:
                 for name, units in claim.requests.items():
                     used[name] = used.get(name, 0) + units
         return used
 
-    def _to_be_used(self, plan: Plan) -> Resources:
-        used = self._used(plan.queue, self._leaving(plan))
+    def _to_be_used(self, queue: str, plan: Plan) -> Resources:
+        """By the queue and all below it, when those who leave are gone and those to whom places were promised have them."""
+        used = self._used(queue, self._leaving(plan))
         for place in self._places(plan):
-            if place.queue == plan.queue:
-                for name, units in place.requests.items():
-                    used[name] = used.get(name, 0) + units
+            for name, units in place.requests.items() if queue in path(place.queue) else ():
+                used[name] = used.get(name, 0) + units
         return used
 
     def _leaving(self, plan: Plan) -> set[str]:
@@ -94,10 +95,13 @@ class Model:
         return [p for p in self.promised if p.pod not in mine | claimed and leaving & p.awaits]
 
     def _within_capability(self, plan: Plan) -> bool:
-        """S3, with pending claims. Who asks for room is judged as if all that leave were gone, and promises were kept."""
-        asked, used = self._asked(plan), self._to_be_used(plan)
-        limits = self.queues[plan.queue].capability
-        return all(not asked.get(n, 0) or used.get(n, 0) + asked[n] <= most for n, most in limits.items())
+        """S3 at every ancestor, with pending claims. Who asks for room is judged as if all that leave were gone, and promises were kept."""
+        asked = self._asked(plan)
+        for queue in path(plan.queue):
+            used = self._to_be_used(queue, plan)
+            if any(asked.get(n, 0) and used.get(n, 0) + asked[n] > most for n, most in self.queues[queue].capability.items()):
+                return False
+        return True
 
     def _whole(self, plan: Plan) -> bool:
         """S6: a gang starts with its minimum, and one that is being unwound takes nothing."""
@@ -108,11 +112,11 @@ class Model:
         return members + len(plan.placements) >= plan.min_member
 
     def _rights(self, plan: Plan) -> bool:
-        """S8: lower priority gives within a queue; between queues who has more than deserved gives to who has less, and keeps its guarantee."""
+        """S8: lower priority gives within a queue. Between queues, where their branches part, the one with more than it deserves gives to the one with
+        less, and whatever stands on its branch keeps its guarantee."""
         asked = {n: units for n, units in self._asked(plan).items() if n != "pods"}
-        leaving = {c.id for c in self.rows.live() if evicted(c)}
-        has: dict[str, Resources] = {}
-        between = False
+        gone = {c.id for c in self.rows.live() if evicted(c)}
+        takers = set()
         for victim in plan.victims:
             claim = self.rows.claims.get(victim.claim)
             if claim is None or claim.pod != victim.pod_uid or claim.state != "posted" or not claim.preemptable:
@@ -121,26 +125,40 @@ class Model:
                 if claim.priority >= plan.priority:
                     return False
                 continue
-            between = True
+            ours, theirs = (
+                [q for q in path(one) if q not in path(other)]
+                for one, other in ((plan.queue, claim.queue), (claim.queue, plan.queue))
+            )
             giver = self.queues.get(QueueName(claim.queue))
-            if giver is None or not giver.reclaimable:
+            if giver is None or not giver.reclaimable or not ours or not theirs:
                 return False
-            if claim.id in leaving:
+            takers.add(ours[-1])
+            if claim.id in gone:
                 continue
-            left = has.setdefault(claim.queue, self._used(claim.queue, leaving))
+            has, deserved = self._used(theirs[-1], gone), self.queues[theirs[-1]].deserved
             gives = [n for n, units in claim.requests.items() if units > 0 and asked.get(n, 0) > 0]
-            shared = [n for n in gives if n in giver.deserved]
-            if not gives or (shared and all(left[n] <= giver.deserved[n] for n in shared)):
+            shared = [n for n in gives if n in deserved]
+            if not gives or (shared and all(has[n] <= deserved[n] for n in shared)):
                 return False
-            for name, units in claim.requests.items():
-                left[name] -= units
-            if any(claim.requests.get(n, 0) > 0 and left.get(n, 0) < kept for n, kept in giver.guarantee.items()):
+            gone.add(claim.id)
+            for queue in theirs:
+                left = self._used(queue, gone)
+                if any(claim.requests.get(n, 0) > 0 and left.get(n, 0) < kept for n, kept in self._guarantee(queue).items()):
+                    return False
+        for taker in takers:
+            due, used = self.queues[taker].deserved, self._to_be_used(taker, plan)
+            due = due | {n: max(units, due.get(n, 0)) for n, units in self._guarantee(taker).items()}
+            named = [n for n in asked if n in due]
+            if not named or any(used.get(n, 0) + asked[n] > due[n] for n in named):
                 return False
-        if not between:
-            return True
-        deserved, used = self.queues[plan.queue].deserved, self._to_be_used(plan)
-        named = [n for n in asked if n in deserved]
-        return bool(named) and all(used.get(n, 0) + asked[n] <= deserved[n] for n in named)
+        return True
+
+    def _guarantee(self, queue: QueueName) -> Resources:
+        below: Resources = {}
+        for child in self.queues.values():
+            for name, units in self._guarantee(child.name).items() if child.parent == queue else ():
+                below[name] = below.get(name, 0) + units
+        return below | {n: max(units, below.get(n, 0)) for n, units in self.queues[queue].guarantee.items()}
 
     def _fits(self, plan: Plan) -> bool:
         """S1, S2: every placement beside what is held, where the victims are gone."""

@@ -31,6 +31,23 @@ def a_third_card_where_two_are_allowed(machine: LedgerMachine) -> None:
         machine.propose_a_plan(RED_LOW, where, twice=False, works=False)
 
 
+def a_fourth_card_where_the_department_has_three(machine: LedgerMachine) -> None:
+    for job, where in ((RED_LOW, at("a", 0)), (RED_LOW, at("a", 1)), (BLUE_LOW, at("b", 0)), (BLUE_LOW, at("b", 1))):
+        machine.propose_a_plan(job, where, twice=False, works=False)
+
+
+def a_loan_that_ends(machine: LedgerMachine) -> None:
+    for card in (0, 1):
+        machine.propose_a_plan(BLUE_LOW, at("a", card), twice=False, works=True)
+    machine.a_bound_pod_changes(0, PodPhase.SUCCEEDED)
+    machine.work_goes_on()
+
+
+def an_older_ledger_that_wakes_up(machine: LedgerMachine) -> None:
+    machine.the_ledger_is_killed(zombie=True, opens=True)
+    machine.an_older_ledger_wakes_up(RED_LOW, at("a", 0)[0])
+
+
 def half_of_a_pair(machine: LedgerMachine) -> None:
     machine.propose_a_plan(RED_PAIR, at("a", 0), twice=False, works=False)
 
@@ -97,7 +114,32 @@ def a_victim_of_its_equal(machine: LedgerMachine) -> None:
     machine.take([bound(machine, BLUE_HIGH, at("a", 0))], BLUE_HIGH)
 
 
+def a_backup_from_before_a_bind_that_is_under_way(machine: LedgerMachine) -> None:
+    machine.a_backup_is_made()
+    machine.propose_a_plan(RED_LOW, at("a", 0), twice=False, works=False)
+    machine.decisions_reach_the_binder(0, published=True)
+    machine.the_backup_is_restored()
+    machine.propose_a_plan(BLUE_LOW, at("a", 0), twice=False, works=False)
+    machine.a_call_has_its_effect(0, again=False, heard=True)
+
+
+def a_backup_from_before_a_pod_was_bound(machine: LedgerMachine) -> None:
+    machine.a_backup_is_made()
+    bound(machine, RED_LOW, at("a", 0))
+    machine.the_backup_is_restored()
+
+
+def a_backup_from_an_epoch_ago(machine: LedgerMachine) -> None:
+    machine.a_backup_is_made()
+    machine.the_ledger_is_killed(zombie=False, opens=True)
+    bound(machine, RED_LOW, at("a", 0))
+    machine.the_backup_is_restored()
+
+
 PATHS: dict[bugs.Bug, Path] = {
+    bugs.walls_above_a_queue_are_not_looked_at: a_fourth_card_where_the_department_has_three,
+    bugs.what_was_lent_is_not_given_back: a_loan_that_ends,
+    bugs.nobody_looks_whether_another_ledger_has_begun: an_older_ledger_that_wakes_up,
     bugs.a_gang_starts_with_one_member_too_few: half_of_a_pair,
     bugs.an_answer_is_forgotten_with_the_process: a_plan_that_is_proposed_again_after_a_restart,
     bugs.victims_are_evicted_in_vain: a_victim_whose_card_is_not_enough,
@@ -112,4 +154,7 @@ PATHS: dict[bugs.Bug, Path] = {
     bugs.a_refusal_is_judged_anew: a_refusal_that_would_be_none_now,
     bugs.the_protected_are_taken_too: a_victim_whose_queue_gives_nothing,
     bugs.a_victim_may_have_the_same_priority: a_victim_of_its_equal,
+    bugs.a_restored_ledger_forgets_the_binds_under_way: a_backup_from_before_a_bind_that_is_under_way,
+    bugs.pods_of_ours_that_are_found_stay_unaccounted: a_backup_from_before_a_pod_was_bound,
+    bugs.a_restored_ledger_counts_its_epochs_from_the_backup: a_backup_from_an_epoch_ago,
 }

@@ -64,11 +64,12 @@ class Process:
 
 
 async def started(path: Path, bus: Streams, clock: Callable[[], float]) -> Process:
+    """As the service starts: it hears first what the streams know."""
     stack = AsyncExitStack()
     opened = Store.open(f"sqlite:///{path}", metadata=tables.metadata, versions=tables.VERSIONS, exclusive=False)
     store = await stack.enter_async_context(opened)
     relay = Noting(store, bus)
-    ledger = await Ledger.begin(store, relay, clock=clock)
+    ledger = await Ledger.begin(store, relay, clock=clock, heard=bus.heard())
     for node in NODES.values():
         ledger.node(node)
     return Process(ledger, relay, store, stack)

@@ -13,7 +13,7 @@ from hbox_common.model import CardSlice, QueueName
 from hbox_common.model.devices import GPU
 from hbox_ledger.core.chain import GENESIS, Record, chained
 
-from .cluster import JOBS, MEMORY_MIB, QUEUES, SHARES, Cluster, Streams
+from .cluster import JOBS, MEMORY_MIB, QUEUES, SHARES, Cluster, Streams, path
 from .rows import AuditRow, ClaimRow, Rows
 
 FORWARD = {"none": 0, "pending": 1, "posted": 2, "void": 3}
@@ -31,9 +31,8 @@ class Proof:
         self.head = GENESIS
         self.started: set[str] = set()
 
-    def begin_anew(self, rows: Rows) -> None:
-        """Another history: the database was restored. Its chains go on from their own beginning."""
-        self.__init__()  # type: ignore[misc]
+    def begin_with(self, rows: Rows) -> None:
+        """Take in the books of a backup as they are."""
         self._chain(rows.audit)
         self._replay(rows)
         self.claims, self.answers, self.epoch = rows.claims, rows.answers, rows.epoch
@@ -74,8 +73,8 @@ class Proof:
     def s3_no_queue_is_above_its_capability(self, rows: Rows) -> None:
         for name, queue in QUEUES.items():
             for resource, most in queue.capability.items():
-                used = sum(c.requests.get(resource, 0) for c in rows.live() if c.queue == name and not c.forced)
-                assert used <= most, f"S3: queue {name} has {used} of {most} {resource}"
+                used = sum(c.requests.get(resource, 0) for c in rows.live() if name in path(c.queue) and not c.forced)
+                assert used <= most, f"S3: queue {name} and all below it have {used} of {most} {resource}"
 
     def s5_every_debit_has_its_credit(self, rows: Rows) -> None:
         self._replay(rows)
@@ -114,13 +113,14 @@ class Proof:
                 self.started.add(job)
             made = [c for c in members if c.id not in self.claims and not c.forced]
             assert not made or len(members) + ended >= need, "S6: a gang was begun below its minimum"
-            waits = need > 1 and any(c.state == "pending" for c in members)
+            waits = need > 1 and any(c.state == "pending" and not c.forced for c in members)
             assert not waits or job in self.started or job in rows.gangs, "S6: a part of a gang waits without a deadline"
 
     def s9_a_pod_is_evicted_once(self, rows: Rows, streams: Streams) -> None:
         decided: dict[str, set[str]] = defaultdict(set)
-        for pod, decision in _evictions((*streams.said.values(), *rows.outbox)):
-            decided[pod].add(decision)
+        for pod, decision in evictions((*streams.said.values(), *rows.outbox)):
+            if decision not in streams.lost:
+                decided[pod].add(decision)
         assert all(len(ids) == 1 for ids in decided.values()), "S9: a pod is evicted by two decisions"
 
     def s12_answers_stay_and_claims_go_forward(self, rows: Rows) -> None:
@@ -136,7 +136,8 @@ class Proof:
                 continue
             pod = cluster.pods[claim.pod]  # type: ignore[index]
             elsewhere = pod.holds and (pod.claim != id or pod.node != claim.node)
-            assert pod.over or elsewhere or id in pod.fenced, (
+            anew = pod.holds and any(c.pod == pod.uid and c.node == pod.node for c in rows.live())
+            assert pod.over or elsewhere or anew or id in pod.fenced, (
                 f"S13: the claim of {claim.pod} was freed, and it may still be bound"
             )
 
@@ -150,10 +151,12 @@ class Proof:
                 assert (claim.queue, claim.priority) == (before.queue, before.priority), (
                     "S17: a claim changed its queue or priority"
                 )
-            elif (job := _JOBS.get(claim.job)) is not None:  # type: ignore[call-overload]
-                assert (claim.queue, claim.priority, claim.preemptable) == (job.queue, job.priority, job.preemptable), "S17"
-            else:
+            elif (job := _JOBS.get(claim.job)) is None:  # type: ignore[call-overload]
                 assert claim.queue == QueueName(""), "S17: another scheduler's pod uses a queue"
+            elif claim.forced and claim.plan:
+                assert (claim.queue, claim.preemptable) == (job.queue, False), "S17: what was adopted, of which little is known"
+            else:
+                assert (claim.queue, claim.priority, claim.preemptable) == (job.queue, job.priority, job.preemptable), "S17"
 
     def s18_nothing_that_was_accepted_disappears(self, rows: Rows, streams: Streams) -> None:
         told = _told((*streams.said.values(), *rows.outbox))
@@ -162,7 +165,7 @@ class Proof:
                 assert (claim.id, claim.intent) in told, f"S18: the decision to {claim.intent} {claim.pod} reaches nobody"
         kept = {claim.plan for claim in rows.claims.values()}
         for plan, answer in rows.answers.items():
-            assert not answer[3] or plan in kept or plan.startswith("take"), "S18: a plan was committed and has no claim"
+            assert not answer[2] or plan in kept or plan.startswith("take"), "S18: a plan was committed and has no claim"
 
     def s20_every_change_has_one_record(self, rows: Rows) -> None:
         changes: dict[str, list[str]] = defaultdict(list)
@@ -212,7 +215,7 @@ def _over_booked(held: Iterable[tuple[str, tuple[CardSlice, ...]]], what: str) -
         assert sum(s.memory_mib for s in there) <= MEMORY_MIB, f"{what} take more than card {card} has"
 
 
-def _evictions(events: Iterable[Event]) -> Iterable[tuple[str, str]]:
+def evictions(events: Iterable[Event]) -> Iterable[tuple[str, str]]:
     for event in events:
         if isinstance(event, EvictDecided):
             yield from ((e.pod_uid, e.id) for e in event.evictions if e.kind is EvictKind.EVICT)

@@ -118,7 +118,7 @@ class Reader:
             {r[0]: GangRow(*r[1:]) for r in do("SELECT job, min_member, deadline, unwinding, finished FROM gangs")},
             {(r[0], r[1]): r[2:] for r in do("SELECT queue, resource, pending, posted, borrowed FROM accounts")},
             {(r[0], r[1]): r[2:] for r in do(_CARD)},
-            {r[0]: r for r in do("SELECT plan, scheduler, job, committed, reason, message, refresh FROM plan_answers")},
+            {r[0]: r for r in do("SELECT plan, job, committed, reason, message, refresh FROM plan_answers")},
             [self._decoded(*r) for r in do("SELECT type, body FROM outbox ORDER BY epoch, number")],
             [AuditRow(*r) for r in do(_AUDIT, (self._audit,))],
             [TransferRow(*r) for r in do(_TRANSFER, (self._transfer,))],

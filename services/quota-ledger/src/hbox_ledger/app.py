@@ -31,8 +31,10 @@ from hbox_common.model import QueueName
 from hbox_common.runtime import Condition, Health
 from hbox_common.store import Store
 
-from .adapters import tables
+from .adapters import load, tables
+from .adapters.heard import hear
 from .adapters.queues import closed, queue_of
+from .core.recovery import Heard, Standing
 from .ledger import Ledger, Numbered
 from .relay import Relay
 from .settings import LedgerSettings
@@ -64,8 +66,9 @@ async def run(settings: LedgerSettings, health: Health) -> None:
         Bus.connect(settings.nats_url, name="quota-ledger", instance=settings.instance) as bus,
     ):
         relay = Relay(store, bus)
-        ledger = await Ledger.begin(store, relay, clock=wall_s)
+        standing = await store.read(load.standing)
         conditions.database.ok()
+        ledger = await Ledger.begin(store, relay, clock=wall_s, heard=await _heard(bus, standing, conditions.bus))
         conditions.books.bad("waiting for nodes, queues and pods")
         queues = Informer(kube, QUEUES, QueueObject)
         shell = Shell(settings, ledger, bus, queues)
@@ -289,7 +292,7 @@ class Shell:
 
     async def stop_when_taken_over(self) -> NoReturn:
         await self._ledger.taken_over.wait()
-        raise Conflict("another quota-ledger writes to this database", hint="only one may run on a database")
+        raise Conflict(self._ledger.over, hint="one ledger may run on a database; it has to be started anew")
 
 
 def _turns(proposals: Sequence[PlansProposed]) -> Iterator[list[PlansProposed]]:
@@ -305,6 +308,15 @@ def _turns(proposals: Sequence[PlansProposed]) -> Iterator[list[PlansProposed]]:
         size += placements
     if part:
         yield part
+
+
+async def _heard(bus: Bus, standing: Standing, condition: Condition) -> Heard:
+    while True:
+        try:
+            return await hear(bus, standing, now=wall_s())
+        except Unavailable as e:
+            condition.bad(f"what was decided before cannot be read: {e}")
+            await asyncio.sleep(ASK_AGAIN_S)
 
 
 async def _insist(act: Callable[[], Awaitable[None]]) -> None:

@@ -42,8 +42,9 @@ from hbox_common.telemetry import record, recording
 from . import metrics
 from .adapters import load, tables
 from .adapters.journal import Head, Repeated
-from .core import arbitrate, budget, lifecycle, loans, reconcile, usage
+from .core import arbitrate, budget, lifecycle, loans, reconcile, recovery, usage
 from .core.chain import Record
+from .core.recovery import Heard
 from .core.step import Step
 from .messages import messages_of
 from .relay import Outgoing, Relay
@@ -51,6 +52,8 @@ from .relay import Outgoing, Relay
 log = logging.getLogger(__name__)
 
 Extra = Callable[[Connection], None]
+
+NOTHING = Heard()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,7 @@ class Ledger:
     def __init__(self, store: Store, relay: Relay, loaded: load.Loaded, *, clock: Clock) -> None:
         self.books = loaded.books
         self.taken_over = asyncio.Event()
+        self.over = "another quota-ledger writes to this database"  #: why, once it is
         self.queue_changed = asyncio.Event()
         self._changed_queues: set[QueueName] = set()
         self._store, self._relay, self._clock = store, relay, clock
@@ -116,28 +120,41 @@ class Ledger:
         self._lock = asyncio.Lock()
         self._answered, self._handled = _Recent(), _Recent()
         self._stale = False
+        self._committed = self.books.index  #: what the database has said to be on disk
         self._number = 0
         metrics.EPOCH.set(self.books.epoch)
         metrics.FROZEN.set(1)
 
     @classmethod
-    async def begin(cls, store: Store, relay: Relay, *, clock: Clock) -> "Ledger":
-        """Begin a new epoch on what the database holds; frozen until `reconcile`."""
+    async def begin(cls, store: Store, relay: Relay, *, clock: Clock, heard: Heard = NOTHING) -> "Ledger":
+        """Begin a new epoch on what the database holds, and on what the streams have heard beyond it; frozen until `reconcile`."""
         now = clock()
 
-        def start(connection: Connection) -> tuple[load.Loaded, list[Letter]]:
-            epoch = load.begin_epoch(connection, now=now)
+        def start(connection: Connection) -> tuple[load.Loaded, list[Letter], int]:
+            before = load.standing(connection)
+            epoch = load.begin_epoch(connection, now=now, above=heard.standing.epoch)
             loaded = load.load(connection)
-            note = Record(epoch, now, "quota-ledger", "ledger", "epoch", f"epoch {epoch} begins")
             step = loaded.books.step(now)
+            notes = [Record(epoch, now, "quota-ledger", "ledger", "epoch", f"epoch {epoch} begins")]
+            if heard.standing > before:
+                known = load.known(connection, [bind.claim for bind in heard.binds])
+                adopted = recovery.adopt(loaded.books, step, heard.binds, known)
+                said = f"{before.epoch}.{before.index} is older than {heard.standing.epoch}.{heard.standing.index}, {adopted} claims adopted"
+                notes.append(Record(epoch, now, "quota-ledger", "ledger", "restored", said))
+                log.warning("the books were restored or lost their end: %s", said)
             loans.lend(loaded.books, step, loaded.books.used)
-            head = loaded.journal.write(connection, step, epoch=epoch, index=loaded.books.index, letters=(), notes=[note])
-            loaded.journal.adopt(head)
-            return loaded, tables.outbox.unsent(connection)
+            index = loaded.books.index
+            letters = [
+                Letter(epoch, number, message.event.ce_type(), message.keys, encode(message.event))
+                for number, message in enumerate(messages_of(step, epoch=epoch, index=index), start=1)
+            ]
+            loaded.journal.adopt(loaded.journal.write(connection, step, epoch=epoch, index=index, letters=letters, notes=notes))
+            return loaded, tables.outbox.unsent(connection), len(letters)
 
-        loaded, letters = await store.write(start)
+        loaded, letters, number = await store.write(start)
         relay.restore(letters)
         ledger = cls(store, relay, loaded, clock=clock)
+        ledger._number = number
         ledger.touch_queues()
         log.info("epoch %d begins with %d live claims", loaded.books.epoch, len(loaded.books.live))
         return ledger
@@ -422,6 +439,7 @@ class Ledger:
                     log.critical("a decision breaks a rule of the database and was not made: %s", e)
                     raise Conflict(f"the database refuses what was decided: {e.message}") from e
                 journal.adopt(head)
+                self._committed = index
             if opens:
                 books.frozen = False
                 metrics.FROZEN.set(0)
@@ -465,6 +483,10 @@ class Ledger:
             raise Unavailable(
                 f"another quota-ledger has taken over from epoch {old.epoch}", hint="only one may run on a database"
             )
+        if loaded.books.index < self._committed:
+            self.over = f"the database is at {old.epoch}.{loaded.books.index} and had committed {old.epoch}.{self._committed}: it lost its end"
+            self.taken_over.set()
+            raise Unavailable(self.over, hint="a ledger that starts anew goes on with what the streams have heard")
         books = loaded.books
         books.nodes, books.verdicts, books.gone, books.suspects = (
             old.nodes,

@@ -36,7 +36,7 @@ def messages_of(step: Step, *, epoch: Epoch, index: Index) -> list[Message]:
         chunks = _chunks(tuple(answers.values()))
         out += [Message(PlansAnswered(epoch=epoch, index=index, answers=tuple(some)), (scheduler,)) for some in chunks]
     out += [Message(EvictDecided(epoch=epoch, evictions=tuple(some)), (SHARD,)) for some in _chunks(step.evictions)]
-    out += [Message(BindDecided(epoch=epoch, binds=tuple(some)), (SHARD,)) for some in _chunks(step.binds)]
+    out += [Message(BindDecided(epoch=epoch, index=index, binds=tuple(some)), (SHARD,)) for some in _chunks(step.binds)]
     out += [Message(refused, (refused.queue,)) for refused in step.refused]
     out += [Message(used, (used.queue,)) for used in step.budgets]
     return out

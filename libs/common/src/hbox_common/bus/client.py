@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import NoReturn, Self, TypeVar
 
 from hbox_common.errors import Unavailable
@@ -14,7 +15,7 @@ from .connection import Connection
 from .dead_letters import DeadLetters
 from .delivery import Delivery
 from .follower import Follower, Start
-from .last import last_values
+from .last import last_values, messages_since
 from .publisher import Publisher
 from .puller import ACK_WAIT_S, RETRY_S, Consumer, Handle, Puller
 from .streams import ensure_streams, stream_of
@@ -141,6 +142,16 @@ class Bus:
         Raises Unavailable, ValueError for keys that do not fit, InvalidRequest where a message cannot be read.
         """
         return await last_values(self._connection, type_, [type_.filter(*one) for one in keys], timeout_s=timeout_s)
+
+    async def since(
+        self, type_: type[Event], keys: tuple[str, ...], since_s: float, *, timeout_s: float = 10.0
+    ) -> list[Delivery]:
+        """The messages of one subject of `type_` that were stored since then (seconds since the epoch), in order.
+
+        Raises Unavailable, ValueError for keys that do not fit, InvalidRequest where a message cannot be read.
+        """
+        since = datetime.fromtimestamp(since_s, UTC)
+        return await messages_since(self._connection, type_, type_.subject(*keys), since, timeout_s=timeout_s)
 
     async def ensure_streams(self) -> None:
         """Make missing streams. Idempotent. Raises Unavailable, InvalidRequest."""

@@ -1,4 +1,4 @@
-"""Last values of chosen subjects, without a reader: one question, answered from the stream's own index (ADR-31 of nats-architecture-and-design).
+"""Chosen messages of a stream, without a reader: one question, answered from the stream's own index (ADR-31 of nats-architecture-and-design).
 
 A reader of last values would go through all subjects of a stream; of a history of days those are a million, and few are of interest.
 """
@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from nats.aio.msg import Msg
 
@@ -30,6 +31,23 @@ async def last_values(
 
     Raises Unavailable: no whole answer in time, or more than MOST messages; InvalidRequest where one cannot be decoded.
     """
+    found = await _asked(connection, type_, {"multi_last": list(filters)}, timeout_s=timeout_s)
+    return sorted(found, key=lambda one: one.sequence)
+
+
+async def messages_since(
+    connection: Connection, type_: type[Event], subject: str, since: datetime, *, timeout_s: float
+) -> list[Delivery]:
+    """The messages of one subject that were stored from then on, in the stream's order. Raises as `last_values` does, but for any number of them."""
+    found: list[Delivery] = []
+    where: dict[str, Any] = {"start_time": since.isoformat()}
+    while part := await _asked(connection, type_, {"next_by_subj": subject, "batch": MOST, **where}, timeout_s=timeout_s):
+        found += part
+        where = {"seq": part[-1].sequence + 1}
+    return found
+
+
+async def _asked(connection: Connection, type_: type[Event], question: dict[str, Any], *, timeout_s: float) -> list[Delivery]:
     stream = type_.about.stream
     assert stream is not None
     came: asyncio.Queue[Msg | None] = asyncio.Queue()
@@ -46,20 +64,19 @@ async def last_values(
             inbox = connection.new_inbox()
             subscription = await connection.subscribe(inbox, take)
             try:
-                question = json.dumps({"multi_last": list(filters)}).encode()
-                await connection.send(f"$JS.API.DIRECT.GET.{stream.value}", question, reply=inbox)
+                await connection.send(f"$JS.API.DIRECT.GET.{stream.value}", json.dumps(question).encode(), reply=inbox)
                 while True:
                     message = await came.get()
                     if message is None:
                         raise Unavailable("the connection to the broker was lost before the answer was whole")
                     if (delivery := _read(message)) is None:
-                        return sorted(found, key=lambda one: one.sequence)
+                        return found
                     found.append(delivery)
             finally:
                 unwatch()
                 await connection.unsubscribe(subscription)
     except TimeoutError as e:
-        raise Unavailable(f"no last values of {stream.value} within {monotonic_s() - started:.1f} s") from e
+        raise Unavailable(f"no messages of {stream.value} within {monotonic_s() - started:.1f} s") from e
 
 
 def _read(message: Msg) -> Delivery | None:
@@ -70,7 +87,7 @@ def _read(message: Msg) -> Delivery | None:
         if status in (_NONE, _END):
             return None
         said = "nobody answers" if status == NO_RESPONDERS else f"{status} {header.get('Description', '')}"
-        raise Unavailable(f"last values: {said}")
+        raise Unavailable(f"messages of a stream: {said}")
     return Delivery(
         event=decode(message.data, header),
         message_id=header.get(MESSAGE_ID, ""),

@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import ClassVar
 
-from hbox_common.model import CardSlice, ClaimId, DecisionId, Epoch, JobId, NodeName, PlanId, PodUid, QueueName
+from hbox_common.model import CardSlice, ClaimId, DecisionId, Epoch, Index, JobId, NodeName, PlanId, PodUid, QueueName
 
 from .base import About, Event, Stream, register
 
@@ -34,6 +34,9 @@ class BindDecided(Event):
     )
     epoch: Epoch
     binds: tuple[Bind, ...]
+    index: Index = Index(
+        0
+    )  #: of the books that decided them: a ledger whose books are older was restored, and has to hear of these
 
 
 class EvictKind(StrEnum):

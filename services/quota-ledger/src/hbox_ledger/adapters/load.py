@@ -31,6 +31,7 @@ from ..core.books import Books
 from ..core.budget import month_of
 from ..core.chain import GENESIS
 from ..core.holding import Gang, Holding, Intent
+from ..core.recovery import BEGINNING, Standing
 from ..core.step import CardKey
 from ..core.usage import Account, Amounts, Held
 from . import tables as t
@@ -46,13 +47,27 @@ class Loaded:
     gone: dict[QueueName, Queue]
 
 
-def begin_epoch(connection: Connection, *, now: float) -> Epoch:
-    """Begin the next epoch: above every earlier one of this database and, by the clock, of those that were lost with theirs.
+def standing(connection: Connection) -> Standing:
+    """Where this database's history ends."""
+    found = connection.execute(select(t.ledger.c.epoch, t.ledger.c.idx)).first()
+    return Standing(Epoch(found.epoch), Index(found.idx)) if found is not None else BEGINNING
+
+
+def known(connection: Connection, claims: Collection[ClaimId]) -> set[ClaimId]:
+    """Those of `claims` that the database has, void ones too."""
+    c, found, wanted = t.claims.c.id, set[ClaimId](), list(claims)
+    for first in range(0, len(wanted), 500):
+        found.update(map(ClaimId, connection.execute(select(c).where(c.in_(wanted[first : first + 500]))).scalars()))
+    return found
+
+
+def begin_epoch(connection: Connection, *, now: float, above: Epoch = BEGINNING.epoch) -> Epoch:
+    """Begin the next epoch: above every earlier one of this database and, by the streams (`above`) and the clock, of those that were lost with theirs.
 
     From here to the end of the transaction no other ledger commits, and none begins an epoch: the row is locked.
     """
     current = connection.execute(select(t.ledger.c.epoch).with_for_update()).scalar()
-    epoch = Epoch(max((current or 0) + 1, int(now)))
+    epoch = Epoch(max((current or 0) + 1, above + 1, int(now)))
     if current is None:
         connection.execute(insert(t.ledger), [{"id": 1, "epoch": epoch, "idx": 0}])
     else:

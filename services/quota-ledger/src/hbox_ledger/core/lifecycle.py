@@ -9,6 +9,8 @@
     PENDING   bind            deadline passed                                              same, revoke
     PENDING   revoke          outcome BOUND                                                POSTED; evict if its gang is unwound
     PENDING   any             pod seen elsewhere, or there without its claim               VOID, and a claim as found
+    adopted   revoke          outcome BOUND                                                same; the pod will be seen
+    adopted   revoke          pod seen there with its claim                                VOID, and a claim as found
     POSTED    evict           outcome EVICTED                                              same, no decision open (its going is evidence)
     POSTED    evict           outcome GONE                                                 VOID
     POSTED    any             outcome of its bind                                          same (late news)
@@ -16,6 +18,8 @@
     live      any             outcome UNKNOWN, REJECTED of a revoke or an eviction         same; the decision is sent again
     VOID      -               anything                                                     VOID (S12)
     none      -               pod seen bound or running                                    POSTED as found, even over-booked
+
+Adopted is PENDING and forced: see `recovery`.
 
 A clock frees nothing (S13): a deadline makes a revocation or an eviction, and their result frees. A bind's GONE leaves a posted claim alone,
 since a pod that is being deleted still holds its node; that its uid is absent is told by the eviction or by the watch of pods.
@@ -49,16 +53,18 @@ def outcome(books: Books, step: Step, result: Outcome) -> None:
     cause = f"{result.outcome}: {result.message}" if result.message else str(result.outcome)
     if claim.state is ClaimState.PENDING:
         bound = result.outcome is BindOutcome.BOUND
+        if bound and holding.forced:
+            return  # see `observed`
         if (result.node == claim.node and (bound or result.outcome is BindOutcome.GONE)) or (bound and not result.node):
             _posted(books, step, holding, actor="binder", cause=cause)
         elif result.outcome in (*_VOIDS, BindOutcome.BOUND) or (of_bind and result.outcome is BindOutcome.REJECTED):
-            _void(books, step, holding, actor="binder", cause=cause)
+            end(books, step, holding, actor="binder", cause=cause)
         return
     if of_bind or result.generation != holding.generation:
         return
     if result.outcome is BindOutcome.GONE:
         books.bury(claim.pod_uid)
-        _void(books, step, holding, actor="binder", cause=cause)
+        end(books, step, holding, actor="binder", cause=cause)
     elif result.outcome is BindOutcome.EVICTED and holding.intent is Intent.EVICT:
         books.intend(step, holding, Intent.NONE)
 
@@ -71,18 +77,23 @@ def observed(books: Books, step: Step, fact: PodFact, *, actor: str = "job-contr
         books.bury(fact.uid)
         if holding is not None:
             finished = fact.phase is PodPhase.SUCCEEDED
-            _void(books, step, holding, actor=actor, cause=f"its pod is {fact.phase}", finished=finished)
+            end(books, step, holding, actor=actor, cause=f"its pod is {fact.phase}", finished=finished)
         return
     if fact.uid in books.gone:
         return  # older news than what is known
     if holding is not None:
         claim = holding.claim
         books.suspects.discard(claim.id)
-        if claim.node == fact.node and (claim.state is ClaimState.POSTED or fact.claim == claim.id):
+        ours = claim.node == fact.node and (claim.state is ClaimState.POSTED or fact.claim == claim.id)
+        adopted = holding.forced and claim.state is ClaimState.PENDING
+        if ours and not adopted:
             if claim.state is ClaimState.PENDING:
                 _posted(books, step, holding, actor=actor, cause=f"its pod is {fact.phase}")
             return
-        _void(books, step, holding, actor=actor, cause=f"its pod was bound by another, to {fact.node}")
+        cause = (
+            "its pod was found bound, with all that it asks for" if ours else f"its pod was bound by another, to {fact.node}"
+        )
+        end(books, step, holding, actor=actor, cause=cause)
     _force(books, step, fact, actor)
 
 
@@ -119,7 +130,8 @@ def _posted(books: Books, step: Step, holding: Holding, *, actor: str, cause: st
         _end(books, step, gang)
 
 
-def _void(books: Books, step: Step, holding: Holding, *, actor: str, cause: str, finished: bool = False) -> None:
+def end(books: Books, step: Step, holding: Holding, *, actor: str, cause: str, finished: bool = False) -> None:
+    """Void a claim, on evidence, and its gang's way with it where nothing is left of that. `finished`: its pod succeeded."""
     job = holding.claim.job
     books.void(step, holding, actor=actor, cause=cause)
     gang = books.gangs.get(job)
@@ -163,4 +175,4 @@ def _force(books: Books, step: Step, fact: PodFact, actor: str) -> None:
 
 def absent(books: Books, step: Step, holding: Holding) -> None:
     """Free a claim whose pod is in no list any more. It is not buried: should the lists have been wrong, it is found again."""
-    _void(books, step, holding, actor="reconciler", cause="its pod is in no list of pods with a node")
+    end(books, step, holding, actor="reconciler", cause="its pod is in no list of pods with a node")

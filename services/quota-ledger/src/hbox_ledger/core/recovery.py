@@ -1,0 +1,100 @@
+"""Books that are older than what was said in their name: a backup was restored, or a failover lost the last commits.
+
+The streams remember what the books do not: binds that may still be under way. Opened without them, the books would give their cards away a second
+time. So each becomes a claim again, before anything is planned, and is taken back: the binder's answer, or the pod itself, says what became of it. Its plan
+was committed, and is told so again.
+How much a pod asks for besides its cards is not in a bind; a pod that is found bound is taken in anew, with all that it holds.
+
+Binds whose deadline is long past are not begun any more, and those that were begun have ended; their pods are in the list with which the books open.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from hbox_common.events import Bind, PlanAnswer
+from hbox_common.model import Claim, ClaimId, ClaimState, Epoch, Index, PodUid, Resources, SchedulerId
+from hbox_common.model.devices import GPU
+from hbox_common.model.resources import PODS
+
+from . import lifecycle
+from .books import Books
+from .decisions import take_back
+from .holding import Holding, Intent
+from .step import Step, StoredAnswer
+
+#: How long after its deadline a bind that was begun may still reach the API server.
+UNDER_WAY_S = 120.0
+
+#: Which scheduler's plan it was is in no bind; answers are found by their plans.
+NOBODY = SchedulerId("")
+
+_REASON = "the books are older than this binding: they were restored, or lost their end"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Standing:
+    """A place in the ledger's history."""
+
+    epoch: Epoch
+    index: Index
+
+
+BEGINNING = Standing(Epoch(0), Index(0))
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What the streams remember of the ledgers before this one."""
+
+    standing: Standing = BEGINNING
+    binds: tuple[
+        Bind, ...
+    ] = ()  #: of the last hour and more, in the order in which they were decided; needed where the books are older
+
+
+def adopt(books: Books, step: Step, binds: Sequence[Bind], known: Collection[ClaimId]) -> int:
+    """Enter the binds that the books do not know, and that may be under way. `known`: claims of the database, void ones too. Returns how many."""
+    last: dict[PodUid, Bind] = {}
+    for bind in binds:
+        if bind.claim not in known and (bind.deadline == 0 or bind.deadline + UNDER_WAY_S > step.now):
+            last[bind.pod_uid] = bind  # a pod gets a claim when its last one has ended
+    for bind in last.values():
+        holder = books.by_pod.get(bind.pod_uid)
+        if holder is not None:
+            said = "its pod was given another claim, in what the books have lost"
+            lifecycle.end(books, step, books.live[holder], actor="quota-ledger", cause=said)
+        holding = _holding(bind, step.now)
+        books.enter(step, holding, actor="quota-ledger", cause="was decided, and is missing from the books")
+        take_back(books, step, holding, _REASON)
+    for plan, job in {bind.plan: bind.job for bind in last.values()}.items():
+        step.stored.append(StoredAnswer(NOBODY, PlanAnswer(plan=plan, job=job, committed=True)))
+    return len(last)
+
+
+def _holding(bind: Bind, now: float) -> Holding:
+    asked: Resources = {PODS: 1, GPU: len(bind.slices)} if bind.slices else {PODS: 1}
+    claim = Claim(
+        id=bind.claim,
+        pod_uid=bind.pod_uid,
+        namespace=bind.namespace,
+        pod=bind.pod,
+        job=bind.job,
+        plan=bind.plan,
+        queue=bind.queue,
+        priority=0,
+        node=bind.node,
+        requests=asked,
+        slices=bind.slices,
+        state=ClaimState.PENDING,
+        preemptable=False,
+    )
+    return Holding(
+        claim=claim,
+        resource_version=bind.resource_version,
+        deadline=bind.deadline,
+        changed_at=now,
+        generation=bind.generation,
+        intent=Intent.BIND,
+        forced=True,
+        traceparent=bind.traceparent,
+    )

@@ -1,0 +1,56 @@
+"""kill -9 at a chosen statement: a child process that counts what SQLAlchemy sends to the database, and dies before the one that is named.
+
+The hook is the test's alone; a COMMIT counts as a statement. Children are forked, so that hundreds of them take seconds.
+"""
+
+import asyncio
+import itertools
+import os
+import signal
+import traceback
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+from sqlalchemy import Engine, event
+
+Act = Callable[[Callable[[], None]], Awaitable[object]]
+
+
+def killed_before(point: int, act: Act) -> bool:
+    """Run `act(arm)` in a child that dies at statement `point` (from 1) after it has called `arm`. Returns whether it came so far."""
+    child = os.fork()
+    if child == 0:
+        try:
+            asyncio.run(_run(act, point))
+        except BaseException:  # a child must not go on as a second pytest
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) == signal.SIGKILL
+        return True
+    assert os.waitstatus_to_exitcode(status) == 0
+    return False
+
+
+def points(act: Act, *, each: int = 1) -> Iterator[int]:
+    """Every `each`-th statement of `act`, one after the other, each after the child has died there; ends when a child has come through."""
+    for point in itertools.count(1, each):
+        if not killed_before(point, act):
+            return
+        yield point
+
+
+async def _run(act: Act, point: int) -> None:
+    def arm() -> None:
+        left = iter(range(1, point))
+
+        def strike(*_: Any) -> None:
+            if next(left, None) is None:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        event.listen(Engine, "before_cursor_execute", strike)
+        event.listen(Engine, "commit", strike)
+
+    await act(arm)

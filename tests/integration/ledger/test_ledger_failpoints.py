@@ -1,0 +1,195 @@
+"""A ledger that is killed before every single statement of its transactions and migrations, and what the next one makes of it."""
+
+import asyncio
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection, NullPool, create_engine, select, text
+
+from hbox_common.errors import Unavailable
+from hbox_common.events import BindOutcome, Victim
+from hbox_common.model import PodPhase, PodUid, Queue, QueueName
+from hbox_common.store import Store
+from hbox_common.store.engine import parse
+from hbox_common.store.schema import newest
+from hbox_ledger.adapters import tables as t
+from hbox_ledger.core.identity import claim_id
+
+from .balance import balanced
+from .conftest import Kit, Running
+from .failpoints import points
+from .ledger_world import DEADLINE_S
+
+#: Both databases get the same statements: in a plain run PostgreSQL is killed before every third.
+EVERY = bool(os.environ.get("HBOX_FAILPOINTS"))
+
+pytestmark = pytest.mark.timeout(240)
+
+
+async def work(kit: Kit, running: Running) -> None:
+    """A turn of every kind, as messages bring them: repeated by whoever does not know whether they were handled."""
+    ledger = running.ledger
+    await ledger.set_queue(Queue(QueueName("q"), capability={"cpu": 9000}))
+    bound = [kit.fact(p, "n0", claim=ledger.books.by_pod[PodUid(p)]) for p in ("one", "other") if p in running.states()]
+    await running.open(*bound)
+    victim = Victim(claim=claim_id(kit.plan("p1").id, PodUid("one")), pod_uid=PodUid("one"))
+    await running.propose(
+        kit.plan("p1", ("one", "n0", (kit.whole(0),)), ("other", "n0", (kit.whole(1),))),
+        kit.plan("p2", ("a", "n1", (kit.whole(0),)), ("b", "n1", ()), job="gang", min_member=2),
+        kit.plan("p3", ("late", "n0", (kit.whole(0),))),
+    )
+    for pod in ("one", "other"):
+        if running.states().get(pod) == "pending":
+            await running.outcome(f"bound-{pod}", pod, BindOutcome.BOUND)
+    urgent = kit.plan("p4", ("urgent", "n0", (kit.whole(0),)))
+    await running.propose(urgent.model_copy(update={"victims": (victim,), "priority": 9}))
+    await running.see("news", kit.fact("one", "n0", PodPhase.GONE), kit.fact("found", "n1", slices=(kit.whole(3),)))
+    running.clock[0] += 61.0
+    await ledger.tick()
+    await ledger.forget(before=running.clock[0] - 86_400)
+
+
+def state(connection: Connection) -> dict[str, list[tuple[object, ...]]]:
+    """All that has to be the same whenever the ledger died. Answers to what was asked twice are in it, epochs and times are not."""
+    questions = {
+        "claims": select(t.claims.c.pod_uid, t.claims.c.state, t.claims.c.intent, t.claims.c.node, t.claims.c.slices),
+        "answers": select(t.plan_answers.c.plan, t.plan_answers.c.committed, t.plan_answers.c.reason),
+        "changes": select(t.audit.c.change).where(t.audit.c.change.like("%->p%") | t.audit.c.change.like("%->v%")),
+        "gangs": select(t.gangs.c.job, t.gangs.c.unwinding),
+        "queues": select(t.queues.c.name),
+    }
+    return {name: sorted(map(tuple, connection.execute(question).all())) for name, question in questions.items()}
+
+
+@asynccontextmanager
+async def opened(kit: Kit, url: str) -> AsyncIterator[Running]:
+    """PostgreSQL holds the lock of a dead process until it has noticed its death."""
+    async with AsyncExitStack() as stack, asyncio.timeout(DEADLINE_S):
+        while True:
+            with suppress(Unavailable):
+                running = await stack.enter_async_context(kit.started(url))
+                break
+            await asyncio.sleep(0.01)
+        yield running
+
+
+class Empty:
+    """One database with the newest schema, emptied again and again: migrating takes longer than a whole round."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        asyncio.run(self._migrate())
+        self._file = Path(url.removeprefix("sqlite:///")) if url.startswith("sqlite") else None
+        self._bytes = self._file.read_bytes() if self._file else b""
+
+    async def _migrate(self) -> None:
+        async with Store.open(self.url, metadata=t.metadata, versions=t.VERSIONS) as store:
+            await store.read(lambda _: None)
+
+    def again(self) -> None:
+        if self._file is not None:
+            for path in self._file.parent.glob(f"{self._file.name}-*"):
+                path.unlink()
+            self._file.write_bytes(self._bytes)
+            return
+        engine = create_engine(parse(self.url), poolclass=NullPool)
+        with engine.begin() as connection:
+            connection.execute(text(f"TRUNCATE {', '.join(t.metadata.tables)}"))
+
+
+async def finished(kit: Kit, url: str) -> dict[str, list[tuple[object, ...]]]:
+    """A ledger that starts there, hears everything again, and is asked everything again."""
+    async with opened(kit, url) as running:
+        await running.store.read(balanced)
+        await work(kit, running)
+        await running.store.read(balanced)
+        return await running.store.read(state)
+
+
+def test_a_ledger_that_is_killed_before_any_statement_leaves_books_that_balance_and_one_answer_to_each_plan(
+    kit: Kit, empty_database: Callable[[], str]
+) -> None:
+    database = Empty(empty_database())
+    right = asyncio.run(finished(kit, database.url))
+    assert {plan: committed for plan, committed, _ in right["answers"]} == {"p1": True, "p2": True, "p3": False, "p4": True}
+    database.again()
+
+    async def act(arm: Callable[[], None]) -> None:
+        async with kit.started(database.url) as running:
+            arm()
+            await work(kit, running)
+
+    count = 0
+    for count in points(act, each=1 if EVERY or database.url.startswith("sqlite") else 3):  # noqa: B007
+        assert asyncio.run(finished(kit, database.url)) == right
+        database.again()
+    assert count > 60, "a hook that sees no statements proves nothing"
+
+
+HISTORY = """
+INSERT INTO ledger VALUES (1, 900, 2);
+INSERT INTO claims (id, pod_uid, namespace, pod, job, plan, queue, priority, node, requests, slices, slots, state, reason, generation, intent,
+    intent_reason, resource_version, deadline, forced, traceparent, changed_at)
+  VALUES ('c', 'pod', 'ml', 'pod', 'pod', 'p', 'default', 0, 'n0', '{"cpu": 1000}', '0:100:40960', '0', 'posted', '', 1, 'none', '', '1', 0,
+    false, '', 1);
+INSERT INTO card_slots VALUES ('c', 0, 'n0', 0, true);
+INSERT INTO card_accounts VALUES ('n0', 0, 100, 40960, 1, 1, 0, 40960, 4);
+INSERT INTO accounts VALUES ('default', 'cpu', 0, 1000);
+INSERT INTO transfers VALUES (1, 900, 1, 1, 'default', 'cpu', 'free', 'pending', 1000), (2, 900, 2, 1, 'default', 'cpu', 'pending', 'posted', 1000);
+INSERT INTO queues VALUES ('q', 'Open', '{"cpu": 5}', 1, 0, false);
+INSERT INTO plan_answers VALUES ('p', 's', 'pod', true, NULL, '', 0, 1);
+"""
+
+
+def test_a_migration_that_is_killed_before_any_statement_is_finished_by_the_next_start(
+    kit: Kit, empty_database: Callable[[], str], tmp_path: Path
+) -> None:
+    """From the first schema, with books in it, to the newest."""
+    first = tmp_path / "versions"
+    first.mkdir()
+    shutil.copy(min(t.VERSIONS.glob("[0-9]*.py")), first)
+    url = ""
+
+    async def made() -> str:
+        url = empty_database()
+        async with Store.open(url, metadata=t.metadata, versions=first) as store:
+            for statement in HISTORY.split(";")[:-1]:
+                await store.write(lambda c, statement=statement: c.exec_driver_sql(statement))  # type: ignore[misc]
+        return url
+
+    async def act(arm: Callable[[], None]) -> None:
+        arm()
+        async with Store.open(url, metadata=t.metadata, versions=t.VERSIONS) as store:
+            await store.read(lambda _: None)
+
+    async def whole() -> None:
+        async with opened(kit, url) as running:
+            assert running.states() == {"pod": "posted"}
+            assert running.ledger.books.epoch == 1000
+            assert await running.store.read(schema) == newest(t.VERSIONS)
+            await running.open(kit.fact("pod", "n0", claim="c"))
+            await running.propose(kit.plan("p", ("pod", "n0", ())), kit.plan("next", ("next", "n0", (kit.whole(0),))))
+            answers = await running.store.read(
+                lambda c: sorted(c.execute(select(t.plan_answers.c.plan, t.plan_answers.c.committed)))
+            )
+            assert list(map(tuple, answers)) == [("next", False), ("p", True)]
+
+    url = asyncio.run(made())
+    count = 0
+    for count in points(act):  # noqa: B007
+        asyncio.run(whole())
+        url = asyncio.run(made())
+    assert count > 5, "a hook that sees no statements proves nothing"
+
+
+def schema(connection: Connection) -> str | None:
+    """The revision, where the tables are those of the code."""
+    context = MigrationContext.configure(connection)
+    assert compare_metadata(context, t.metadata) == []
+    return context.get_current_revision()
