@@ -1,6 +1,6 @@
 """`hbox queue create` and `set`: changing rules, and saying first what that would do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -29,6 +29,7 @@ def rules(command: F) -> F:
         click.option("--capability", multiple=True, metavar="R=A", help=f"Never more than this: {amount}"),
         click.option("--deserved", multiple=True, metavar="R=A", help=f"Taken back from those who borrowed it: {amount}"),
         click.option("--guarantee", multiple=True, metavar="R=A", help=f"Never taken from it: {amount}"),
+        click.option("--pools", metavar="POOL,POOL", help="That it, and all below it, may use; empty = as the queue above it."),
         click.option("--parent", help="The queue above it; root = none."),
     ):
         command = option(command)
@@ -52,7 +53,7 @@ def create(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any)
         raise Conflict(f"there is a queue {name} already", hint=f"hbox queue set {name}")
     _judge(ctx, found, change, force=force, dry_run=dry_run)
     if not dry_run:
-        run(lambda: write(ctx, "POST", name, {"spec": {"weight": 1, **_named(change.spec)}}))
+        run(lambda: write(ctx, "POST", name, {"weight": 1, **_named(change.spec)}, _named(change.annotations)))
         say(f"created queue {name}")
 
 
@@ -68,13 +69,13 @@ def set_(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any) -
     hbox queue set train --parent speech
     """
     change = change_of(name, given)
-    if not change.spec:
+    if not change.spec and not change.annotations:
         raise InvalidRequest("no rule is named that should change", hint=f"hbox queue set {name} --deserved nvidia.com/gpu=8")
     found = run(lambda: read(Layout(ctx.state).running()))
     found.named(name)
     _judge(ctx, found, change, force=force, dry_run=dry_run)
     if not dry_run:
-        run(lambda: write(ctx, "PATCH", name, {"spec": change.spec}))
+        run(lambda: write(ctx, "PATCH", name, change.spec, change.annotations))
         say(f"changed queue {name}")
 
 
@@ -93,6 +94,6 @@ def _judge(ctx: Context, found: Reading, change: Change, *, force: bool, dry_run
             say(line)
 
 
-def _named(spec: dict[str, Any]) -> dict[str, Any]:
+def _named(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Without nulls, which mean something to a patch alone."""
     return {key: _named(value) if isinstance(value, dict) else value for key, value in spec.items() if value is not None}

@@ -1,20 +1,22 @@
 """What `hbox queue` writes to Kubernetes."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..context import Context
 from ..platform.layout import Layout
 
 
-async def write(ctx: Context, method: str, name: str, body: dict[str, Any]) -> None:
+async def write(ctx: Context, method: str, name: str, spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> None:
     """POST a new Queue, or PATCH one, in which null takes a field out."""
     from hbox_common.kube import JSON, MERGE_PATCH, QUEUES, KubeClient  # noqa: PLC0415  looking needs no Kubernetes
 
     new = method == "POST"
-    manifest = {"apiVersion": f"{QUEUES.group}/{QUEUES.version}", "kind": "Queue", "metadata": {"name": name}} if new else {}
+    kind = {"apiVersion": f"{QUEUES.group}/{QUEUES.version}", "kind": "Queue"} if new else {}
+    body = {**kind, "metadata": {**({"name": name} if new else {}), "annotations": annotations}, "spec": spec}
     async with KubeClient.connect(Layout(ctx.state).running().kubeconfig, user_agent="hbox") as client:
         path = QUEUES.path() if new else QUEUES.path(name=name)
-        await client.json(method, path, body={**manifest, **body}, content_type=JSON if new else MERGE_PATCH)
+        await client.json(method, path, body=body, content_type=JSON if new else MERGE_PATCH)
 
 
 async def write_state(ctx: Context, name: str, state: str) -> None:

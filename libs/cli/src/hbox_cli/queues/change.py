@@ -5,7 +5,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import ROOT_QUEUE, Claim, Queue, QueueName, QueueTree, Resources, capacity_units, faults
+from hbox_common.model import (
+    POOLS,
+    ROOT_QUEUE,
+    Claim,
+    Queue,
+    QueueName,
+    QueueTree,
+    Resources,
+    capacity_units,
+    faults,
+    parse_pools,
+)
 
 from .giveback import GiveBack, give_back
 
@@ -21,12 +32,19 @@ class Change:
     name: QueueName
     spec: dict[str, Any]
     amounts: Mapping[str, Mapping[str, str]]
+    pools: str | None = None  #: as in the annotation; "" takes it out, None leaves it
+
+    @property
+    def annotations(self) -> dict[str, str | None]:
+        return {} if self.pools is None else {POOLS: self.pools or None}
 
     def of(self, queue: Queue) -> Queue:
         plain = {key: value for key, value in self.spec.items() if key in PLAIN}
         changed: dict[str, Any] = {amount: _changed(getattr(queue, amount), given) for amount, given in self.amounts.items()}
         if plain.get("parent") == ROOT_QUEUE:
             plain["parent"] = ""
+        if self.pools is not None:
+            changed["pools"] = parse_pools(self.pools) if self.pools else ()
         return replace(queue, fault="", **plain, **changed)
 
 
@@ -37,7 +55,9 @@ def change_of(name: str, given: Mapping[str, Any]) -> Change:
     for amount, pairs in amounts.items():
         quantities = {resource: quantity or None for resource, quantity in pairs.items()}
         spec[amount] = {"resource": quantities} if amount == "guarantee" else quantities
-    return Change(QueueName(name), spec, amounts)
+    if pools := given.get("pools"):
+        parse_pools(pools)
+    return Change(QueueName(name), spec, amounts, given.get("pools"))
 
 
 def _pairs(amount: str, items: Sequence[str]) -> dict[str, str]:

@@ -80,6 +80,7 @@ class RefusalReason(StrEnum):
     NODE_UNKNOWN = "NodeUnknown"
     NODE_NOT_READY = "NodeNotReady"
     NODE_UNHEALTHY = "NodeUnhealthy"
+    NODE_POOL = "NodePoolMismatch"
     NODE_RESOURCES = "NodeResourcesInsufficient"
     CARD_UNKNOWN = "CardUnknown"
     CARD_UNHEALTHY = "CardUnhealthy"

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from .claim import Refusal, RefusalReason
 from .ids import DEFAULT_QUEUE, QueueName
+from .pools import POOLED, Pools
 from .queue import Queue, QueuePhase
 from .resources import Resources, add
 
@@ -131,6 +132,13 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         """What it may take back from others: what it deserves, and at least its guarantee."""
         queue = self.of(name)
         return {} if queue is None else _most(queue.line, self.guarantee(name))
+
+    def pools(self, name: QueueName) -> Pools:
+        """The pools that the queue may use: those that it and the queues above it name, each of them all; `pooled` where none names any."""
+        named = [queue.pools for above in self.path(name) if (queue := self.of(above)) is not None and queue.pools]
+        if not named:
+            return (POOLED,)
+        return tuple(pool for pool in named[0] if all(pool in others for others in named))
 
     # What they use.
 

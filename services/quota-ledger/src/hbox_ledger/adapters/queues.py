@@ -5,7 +5,7 @@ from datetime import datetime
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube import Queue as QueueObject
-from hbox_common.model import Queue, QueueName, QueuePhase, Resources, capacity_units
+from hbox_common.model import POOLS, Queue, QueueName, QueuePhase, Resources, capacity_units, parse_pools
 from hbox_common.model.annotations import BUDGET
 
 
@@ -26,6 +26,7 @@ def queue_of(found: QueueObject) -> Queue:
         guarantee=_amounts("guarantee", spec.guarantee.resource),
         reclaimable=spec.reclaimable,
         parent=spec.parent,
+        pools=() if (pools := found.metadata.annotations.get(POOLS)) is None else parse_pools(pools),
         budget_card_hours=_budget(found.metadata.annotations.get(BUDGET)),
         created_at=_seconds(found.metadata.creation_timestamp),
     )

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from hbox_common.model import Index, Job, JobId, PlanId, PodRef, QueueName
+from hbox_common.model import Index, Job, JobId, PlanId, PodRef, Pools, QueueName
 
 from .explain.labels import Label
 from .state import Bookings
@@ -86,10 +86,11 @@ class Entry:
         return ""
 
 
-def entry_of(job: Job, tasks: Tasks, touched: int) -> Entry:
+def entry_of(job: Job, tasks: Tasks, touched: int, pools: Pools | None = None) -> Entry:
+    """`pools`: that its queue may use."""
     return Entry(
         job=job,
         order=(-job.priority, job.created_at, job.id),
-        tasks=tuple(tasks.of(spec) for spec in job.tasks),
+        tasks=tuple(tasks.of(spec, pools) for spec in job.tasks),
         touched=touched,
     )
