@@ -131,8 +131,11 @@ async def test_nodes_of_a_pool_are_for_the_queue_that_names_it(departments: Up, 
     own = node("n2")
     own["metadata"]["labels"] = {**own["metadata"].get("labels", {}), "hbox.io/pool": "lab"}
     await client.json("POST", NODES.path(), body=own)
-    queue(departments, "create", "lab", "--pools", "lab")
+    queue(departments, "create", "lab", "--pools", "lab", "--namespaces", "elsewhere")
     await submit(client, "lab", 9)
+    barred = "QueueNotForNamespace: queue lab is for namespace elsewhere, not for default"
+    await asyncio.to_thread(until, lambda: why(departments, "lab").startswith(barred), timeout_s=20, what="the reason")
+    queue(departments, "set", "lab", "--namespaces", "elsewhere,default")
     await asyncio.to_thread(until, lambda: cards(departments)["lab"] == 8, timeout_s=30, what="the laboratory on its node")
     nodes = {item["name"]: item for item in departments.json("nodes")["items"]}
     assert {name: (item["pool"], item["cards"]["free"]) for name, item in nodes.items()} == {

@@ -253,6 +253,17 @@ def test_nodes_of_a_pool_are_for_the_queues_that_name_it_and_rights_may_change(w
     assert w.drawn() == {"a": "own:0,1", "b": "free:0", "c": "all:1", "e": "all:0"}
 
 
+def test_a_queue_is_for_the_namespaces_that_it_names(world: Draw, capped: Capped) -> None:
+    """Drawn jobs are of namespace default."""
+    own = replace(capped("own"), namespaces=("team",))
+    w = world("n1 8 cards", queues=[own, capped("q")]).submit("a 1 card queue=own \n b 1 card queue=q")
+    assert w.drawn() == {"b": "n1:0"}
+    assert w.why("a") == "QueueNotForNamespace: queue own is for namespace team, not for default; name another queue in the job"
+    w.simulation.scheduler.on_queue(replace(own, namespaces=("team", "default")))
+    w.simulation.run()
+    assert w.drawn() == {"a": "n1:1", "b": "n1:0"}
+
+
 def test_queues_that_are_closed_or_unknown_are_named(world: Draw) -> None:
     closed = Queue(QueueName("shut"), phase=QueuePhase.CLOSED)
     w = world("n1 8 cards", queues=[closed]).submit("a 1 card queue=shut \n b 1 card queue=nowhere")

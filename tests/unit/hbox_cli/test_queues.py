@@ -119,7 +119,7 @@ def test_a_share_is_explained_level_by_level(tree: QueueTree) -> None:
 
 
 def effect(tree: QueueTree, name: str, **given: Any) -> Any:
-    options = dict.fromkeys(("parent", "weight", "priority", "reclaimable", "pools")) | dict.fromkeys(
+    options = dict.fromkeys(("parent", "weight", "priority", "reclaimable", "pools", "namespaces")) | dict.fromkeys(
         ("guarantee", "deserved", "capability"), ()
     )
     return effect_of(tree, change_of(name, options | given), CLAIMS)

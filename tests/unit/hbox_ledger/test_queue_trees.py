@@ -152,5 +152,16 @@ def test_pools_are_read_off_the_queues_annotation(text: str | None, pools: tuple
 
 
 def test_a_pool_without_a_name_is_none() -> None:
-    with pytest.raises(InvalidRequest, match=r"hbox\.io/pools is 'lab,', which names a pool without a name"):
+    with pytest.raises(InvalidRequest, match=r"hbox\.io/pools is 'lab,', in which a name is empty"):
         queue_of(QueueObject(metadata=Metadata(name="q", uid="u", annotations={"hbox.io/pools": "lab,"})))
+
+
+def test_a_queue_and_all_below_it_is_for_the_namespaces_that_it_names(departments: World) -> None:
+    """Plans of the world are of namespace ml."""
+    queues = departments.books.queues
+    queues[QueueName("vision")] = replace(queues[QueueName("vision")], namespaces=("a", "b"))
+    assert said(departments, wants(departments, "p", "train")) == (
+        "queue vision, above queue train, is for namespace a, b, not for ml"
+    )
+    queues[QueueName("vision")] = replace(queues[QueueName("vision")], namespaces=("a", "ml"))
+    departments.commits(wants(departments, "q", "train"))

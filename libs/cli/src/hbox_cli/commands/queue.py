@@ -128,7 +128,7 @@ def show(ctx: Context, name: str) -> None:
     columns = [Column("RESOURCE", lambda r: r["name"]), Column("", lambda r: bars[r["name"]] or " ")]
     columns += [Column(amount.upper(), lambda r, amount=amount: r[amount]) for amount in amounts]  # type: ignore[misc]
     ctx.output.rows("Resource", rows, columns)
-    print(f"pools: {', '.join(item['pools'])}")
+    print(f"pools: {', '.join(item['pools'])}; namespaces: {', '.join(item['namespaces']) or 'any'}")
     print(f"{item['pods']} pods; {item['pendingJobs']} jobs wait for {item['pendingCards']} cards")
     if item["children"]:
         print(f"below it: {', '.join(item['children'])}")

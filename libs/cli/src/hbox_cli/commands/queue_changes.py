@@ -29,6 +29,7 @@ def rules(command: F) -> F:
         click.option("--capability", multiple=True, metavar="R=A", help=f"Never more than this: {amount}"),
         click.option("--deserved", multiple=True, metavar="R=A", help=f"Taken back from those who borrowed it: {amount}"),
         click.option("--guarantee", multiple=True, metavar="R=A", help=f"Never taken from it: {amount}"),
+        click.option("--namespaces", metavar="NAME,NAME", help="Whose pods may use it, and all below it; empty = any."),
         click.option("--pools", metavar="POOL,POOL", help="That it, and all below it, may use; empty = as the queue above it."),
         click.option("--parent", help="The queue above it; root = none."),
     ):

@@ -15,12 +15,13 @@ from hbox_common.model import (
     Resources,
     capacity_units,
     faults,
-    parse_pools,
 )
+from hbox_common.model.annotations import NAMESPACES, parse_names
 
 from .giveback import GiveBack, give_back
 
 AMOUNTS = ("guarantee", "deserved", "capability")
+ANNOTATED = {"pools": POOLS, "namespaces": NAMESPACES}
 PLAIN = ("parent", "weight", "priority", "reclaimable")
 SHOWN = 10  #: claims told of one queue
 
@@ -32,19 +33,17 @@ class Change:
     name: QueueName
     spec: dict[str, Any]
     amounts: Mapping[str, Mapping[str, str]]
-    pools: str | None = None  #: as in the annotation; "" takes it out, None leaves it
-
-    @property
-    def annotations(self) -> dict[str, str | None]:
-        return {} if self.pools is None else {POOLS: self.pools or None}
+    annotations: Mapping[str, str | None]  #: null takes one out
 
     def of(self, queue: Queue) -> Queue:
         plain = {key: value for key, value in self.spec.items() if key in PLAIN}
         changed: dict[str, Any] = {amount: _changed(getattr(queue, amount), given) for amount, given in self.amounts.items()}
         if plain.get("parent") == ROOT_QUEUE:
             plain["parent"] = ""
-        if self.pools is not None:
-            changed["pools"] = parse_pools(self.pools) if self.pools else ()
+        for rule, annotation in ANNOTATED.items():
+            if annotation in self.annotations:
+                text = self.annotations[annotation]
+                changed[rule] = parse_names(annotation, text) if text else ()
         return replace(queue, fault="", **plain, **changed)
 
 
@@ -55,9 +54,11 @@ def change_of(name: str, given: Mapping[str, Any]) -> Change:
     for amount, pairs in amounts.items():
         quantities = {resource: quantity or None for resource, quantity in pairs.items()}
         spec[amount] = {"resource": quantities} if amount == "guarantee" else quantities
-    if pools := given.get("pools"):
-        parse_pools(pools)
-    return Change(QueueName(name), spec, amounts, given.get("pools"))
+    annotations = {annotation: given[rule] or None for rule, annotation in ANNOTATED.items() if given[rule] is not None}
+    for annotation, text in annotations.items():
+        if text:
+            parse_names(annotation, text)
+    return Change(QueueName(name), spec, amounts, annotations)
 
 
 def _pairs(amount: str, items: Sequence[str]) -> dict[str, str]:

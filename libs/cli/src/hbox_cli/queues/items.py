@@ -38,6 +38,7 @@ def queue_item(tree: QueueTree, name: QueueName, jobs: Iterable[Job], *, now: fl
         },
         "idle": {resource: units - used.get(resource, 0) for resource, units in due.items() if used.get(resource, 0) < units},
         "pools": [PUBLIC, *tree.pools(name)],
+        "namespaces": list(queue.namespaces),
         "pendingJobs": len(waiting),
         "pendingCards": asked_of(waiting).get(GPU, 0),
         "oldestPendingSeconds": round(max((now - job.created_at for job in waiting), default=0.0), 1),

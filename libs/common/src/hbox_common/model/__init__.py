@@ -32,7 +32,7 @@ from .job import (
     TolerationOperator,
 )
 from .node import NodeState, Taint, TaintEffect, Verdict
-from .pools import POOL, POOLED, POOLS, PUBLIC, Pools, may_use, parse_pools, pool_of
+from .pools import POOL, POOLED, POOLS, PUBLIC, Pools, may_use, pool_of
 from .queue import Queue, QueuePhase
 from .queuefaults import faults
 from .queuetree import ROOT_QUEUE, QueueTree, Room
@@ -46,6 +46,6 @@ __all__ = [
     "MatchOperator", "Neighbour", "NodeBooks", "NodeName", "NodeState", "NodeTerm", "PlanId", "PodFact", "PodPhase", "PodRef", "PodTerm", "PodUid",
     "Pools", "PreferredTerm", "Queue", "QueueName", "QueuePhase", "QueueTree", "Refusal", "RefusalReason", "Resources", "Room", "SchedulerId",
     "Selector", "Spread", "SubGangPolicy", "Taint", "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator", "TopologyMode", "TopologyWish",
-    "Verdict", "WeightedTerm", "Wishes", "capacity_units", "faults", "format_slices", "is_host_port", "may_use", "parse_pools", "parse_quantity",
-    "parse_slices", "pool_of", "port_amounts", "request_units", "selects", "validate_claim",
+    "Verdict", "WeightedTerm", "Wishes", "capacity_units", "faults", "format_slices", "is_host_port", "may_use", "parse_quantity", "parse_slices",
+    "pool_of", "port_amounts", "request_units", "selects", "validate_claim",
 ]  # fmt: skip

@@ -89,6 +89,7 @@ class RefusalReason(StrEnum):
     QUEUE_CLOSED = "QueueClosed"
     QUEUE_NOT_LEAF = "QueueNotLeaf"
     QUEUE_INVALID = "QueueInvalid"
+    QUEUE_NAMESPACE = "QueueNotForNamespace"
     QUEUE_CAPABILITY = "QueueCapabilityExceeded"
     QUEUE_BUDGET = "QueueBudgetSpent"
     GANG_INCOMPLETE = "GangIncomplete"

@@ -10,8 +10,6 @@ any other            the queues that name it, and nobody else: a project's own n
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from hbox_common.errors import InvalidRequest
-
 #: The label of a node, and (in the plural) the annotation of a queue.
 POOL = "hbox.io/pool"
 POOLS = "hbox.io/pools"
@@ -20,14 +18,6 @@ PUBLIC, POOLED = "public", "pooled"
 
 #: What a queue may use besides `public`. Empty: nothing besides.
 Pools: TypeAlias = tuple[str, ...]
-
-
-def parse_pools(text: str) -> Pools:
-    """Of a queue's annotation. Raises InvalidRequest."""
-    pools = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-    if not all(pools):
-        raise InvalidRequest(f"{POOLS} is {text!r}, which names a pool without a name", hint="write it like gold, pooled")
-    return pools
 
 
 def pool_of(labels: Mapping[str, str]) -> str:

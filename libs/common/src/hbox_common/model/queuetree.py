@@ -184,6 +184,15 @@ class QueueTree(MutableMapping[QueueName, Queue]):
                 return Refusal(RefusalReason.QUEUE_CLOSED, f"queue {which} is closed and takes no new work")
         return None
 
+    def bars(self, name: QueueName, namespace: str) -> str:
+        """Why pods of this namespace may not use the queue; empty where they may."""
+        for above in self.path(name):
+            queue = self._queues.get(above)
+            if queue is not None and queue.namespaces and namespace not in queue.namespaces:
+                which = name if above == name else f"{above}, above queue {name},"
+                return f"queue {which} is for namespace {', '.join(queue.namespaces)}, not for {namespace}"
+        return ""
+
     def room(self, name: QueueName, each: Mapping[str, int], freed: Mapping[QueueName, Resources] = _NOTHING) -> Room:
         """How many times `each` fits under the capability of the queue and of all above it, where `freed` has left each of these."""
         times: int | None = None

@@ -74,7 +74,7 @@ def load(connection: Connection) -> Loaded:
     gone: dict[QueueName, Queue] = {}
     for row in connection.execute(select(t.queues)):
         rules = json.loads(row.rules)
-        rules["pools"] = tuple(rules.get("pools", ()))
+        rules |= {names: tuple(rules.get(names, ())) for names in ("pools", "namespaces")}
         queue = Queue(
             QueueName(row.name),
             QueuePhase(row.phase),

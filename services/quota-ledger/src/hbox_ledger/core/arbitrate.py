@@ -187,6 +187,8 @@ def _queue(books: Books, plan: Plan) -> Refusal | None:
     """The walls of the plan's queue and of all above it. A plan with victims is judged as if all that leave were gone, and again when they are."""
     if refusal := books.queues.refusal(plan.queue):
         return refusal
+    if barred := books.queues.bars(plan.queue, plan.namespace):
+        return Refusal(RefusalReason.QUEUE_NAMESPACE, barred)
     asked: Resources = {}
     for placement in plan.placements:
         add(asked, plan.requests[placement.requests])

@@ -48,6 +48,7 @@ class Entry:
     pending: list[tuple[Task, list[PodRef]]] = field(default_factory=list)
     held: int = 0  #: pods of its tasks that have a booking
     need: int = 0
+    barred: str = ""  #: why it may not use its queue
 
     def look(self, bookings: Bookings) -> None:
         """Bring `pending`, `held` and `need` up to date."""
@@ -69,14 +70,14 @@ class Entry:
     @property
     def lone(self) -> Task | None:
         """The task, where one pod is all that is to be placed and it may start by itself."""
-        if len(self.pending) == 1 and len(self.pending[0][1]) == 1 and self.need <= 1:
+        if len(self.pending) == 1 and len(self.pending[0][1]) == 1 and self.need <= 1 and not self.barred:
             return self.pending[0][0]
         return None
 
     def problem(self) -> str:
         """Why no change of the cluster can help, or nothing."""
-        if self.job.problem:
-            return self.job.problem
+        if self.job.problem or self.barred:
+            return self.job.problem or self.barred
         there = sum(len(pods) for _, pods in self.pending)
         if self.need > there:
             return (

@@ -34,6 +34,7 @@ class Lineup:
 
     def welcome(self, job: Job) -> Entry:
         entry = self.entries[job.id] = entry_of(job, self._tasks, self.touched, self._pools(job))
+        entry.barred = self._queues.barred(job)
         self.wake(entry)
         return entry
 
@@ -44,6 +45,7 @@ class Lineup:
         moved = fresh.order != entry.order
         alike = _wish(job) == _wish(entry.job)
         entry.job, entry.order, entry.tasks, entry.touched = job, fresh.order, fresh.tasks, self.touched
+        entry.barred = self._queues.barred(job)
         if entry.state in (JobState.PROPOSED, JobState.PROMISED, JobState.HELD, JobState.DELAYED):
             return  # looked at again anyway when that is over
         if entry.state is JobState.PARKED and before is not None and not moved and alike:
@@ -67,10 +69,14 @@ class Lineup:
         return self._queues.all().pools(job.queue)
 
     def reroute(self, changed: set[QueueName]) -> None:
-        """The rules of these queues changed: jobs of theirs, and of those below them, may use other pools now."""
+        """The rules of these queues changed: jobs of theirs, and of those below them, may use other pools now, or be let in, or not any more."""
         for entry in self.entries.values() if changed else ():
             if self._queues.among(entry.job.queue, changed):
                 entry.tasks = tuple(self._tasks.of(spec, self._pools(entry.job)) for spec in entry.job.tasks)
+                let_in = bool(entry.barred) and entry.state is JobState.PARKED
+                entry.barred = self._queues.barred(entry.job)
+                if let_in:
+                    self.wake(entry)
 
     def unpark(self, freed: set[QueueName], changed: set[QueueName]) -> None:
         """Those that may be able to start, since rows rose or the queues `freed` allow more; all of those whose queues' rules changed."""

@@ -44,6 +44,7 @@ class Label(StrEnum):
     QUEUE_NOT_LEAF = "QueueNotLeaf"
     QUEUE_INVALID = "QueueInvalid"
     QUEUE_BUDGET = "QueueBudgetSpent"
+    QUEUE_NAMESPACE = "QueueNotForNamespace"
     QUEUE_CAPABILITY = "QueueCapabilityExceeded"
     GANG_INCOMPLETE = "GangIncomplete"  #: fewer pods exist than the gang needs
 
