@@ -126,6 +126,24 @@ def test_the_commands_tell_the_same(departments: Up) -> None:
     assert "its parents form a circle (vision -> train -> vision)" in refused.stderr
 
 
+async def test_nodes_of_a_pool_are_for_the_queue_that_names_it(departments: Up, client: KubeClient) -> None:
+    """A laboratory's own node, while many wait elsewhere."""
+    own = node("n2")
+    own["metadata"]["labels"] = {**own["metadata"].get("labels", {}), "hbox.io/pool": "lab"}
+    await client.json("POST", NODES.path(), body=own)
+    queue(departments, "create", "lab", "--pools", "lab", "--namespaces", "elsewhere")
+    await submit(client, "lab", 9)
+    barred = "QueueNotForNamespace: queue lab is for namespace elsewhere, not for default"
+    await asyncio.to_thread(until, lambda: why(departments, "lab").startswith(barred), timeout_s=20, what="the reason")
+    queue(departments, "set", "lab", "--namespaces", "elsewhere,default")
+    await asyncio.to_thread(until, lambda: cards(departments)["lab"] == 8, timeout_s=30, what="the laboratory on its node")
+    nodes = {item["name"]: item for item in departments.json("nodes")["items"]}
+    assert {name: (item["pool"], item["cards"]["free"]) for name, item in nodes.items()} == {
+        "n0": ("pooled", 0), "n1": ("pooled", 0), "n2": ("lab", 0),
+    }  # fmt: skip
+    assert "2 NodePoolMismatch" in why(departments, "lab")
+
+
 async def test_a_department_that_is_closed_takes_nothing_and_one_that_is_drained_is_empty(
     departments: Up, client: KubeClient
 ) -> None:

@@ -55,7 +55,7 @@ def node_of(name: str, text: str) -> NodeState:
         cpu=number(text, r"cpu=(\d+)", 64),
         ready="notready" not in text,
         unschedulable="cordoned" in text,
-        labels=dict(re.findall(r"label ([\w.-]+)=([\w-]+)", text)),
+        labels=dict(re.findall(r"label ([\w./-]+)=([\w-]+)", text)),
     )
     taints = tuple(Taint(k, v, TaintEffect(e)) for k, v, e in re.findall(r"taint ([\w.-]+)=(\w*):(\w+)", text))
     bad = {int(index) for index in re.findall(r"bad card (\d+)", text)}

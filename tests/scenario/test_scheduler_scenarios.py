@@ -238,6 +238,32 @@ def test_a_queue_without_others_below_it_takes_work_again(world: Draw, capped: C
     assert w.drawn() == {"a": "n1:0"}
 
 
+def test_nodes_of_a_pool_are_for_the_queues_that_name_it_and_rights_may_change(world: Draw, capped: Capped) -> None:
+    lab, plain = replace(capped("lab"), pools=("lab",)), capped("plain")
+    nodes = "own 2 cards label hbox.io/pool=lab \n all 2 cards \n free 1 card label hbox.io/pool=public"
+    w = world(nodes, queues=[lab, plain]).submit("a 2 cards queue=lab \n b 1 card queue=lab \n c 1 card queue=lab")
+    assert w.drawn() == {"a": "own:0,1", "b": "free:0"}
+    assert "1 NodePoolMismatch" in w.why("c")
+    w.submit("d 2 cards queue=plain \n e 1 card queue=plain")
+    assert w.drawn() == {"a": "own:0,1", "b": "free:0", "d": "all:0,1"}
+    w.finish("d")
+    assert w.drawn() == {"a": "own:0,1", "b": "free:0", "e": "all:0"}
+    w.simulation.scheduler.on_queue(replace(lab, pools=("lab", "pooled")))
+    w.simulation.run()
+    assert w.drawn() == {"a": "own:0,1", "b": "free:0", "c": "all:1", "e": "all:0"}
+
+
+def test_a_queue_is_for_the_namespaces_that_it_names(world: Draw, capped: Capped) -> None:
+    """Drawn jobs are of namespace default."""
+    own = replace(capped("own"), namespaces=("team",))
+    w = world("n1 8 cards", queues=[own, capped("q")]).submit("a 1 card queue=own \n b 1 card queue=q")
+    assert w.drawn() == {"b": "n1:0"}
+    assert w.why("a") == "QueueNotForNamespace: queue own is for namespace team, not for default; name another queue in the job"
+    w.simulation.scheduler.on_queue(replace(own, namespaces=("team", "default")))
+    w.simulation.run()
+    assert w.drawn() == {"a": "n1:1", "b": "n1:0"}
+
+
 def test_queues_that_are_closed_or_unknown_are_named(world: Draw) -> None:
     closed = Queue(QueueName("shut"), phase=QueuePhase.CLOSED)
     w = world("n1 8 cards", queues=[closed]).submit("a 1 card queue=shut \n b 1 card queue=nowhere")

@@ -6,6 +6,7 @@ vision    deserved 6, limit 12      12 used
 speech    deserved 5                 4 used, 2 wait
 """
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -118,7 +119,7 @@ def test_a_share_is_explained_level_by_level(tree: QueueTree) -> None:
 
 
 def effect(tree: QueueTree, name: str, **given: Any) -> Any:
-    options = dict.fromkeys(("parent", "weight", "priority", "reclaimable", "budget")) | dict.fromkeys(
+    options = dict.fromkeys(("parent", "weight", "priority", "reclaimable", "pools", "namespaces", "budget")) | dict.fromkeys(
         ("guarantee", "deserved", "capability"), ()
     )
     return effect_of(tree, change_of(name, options | given), CLAIMS)
@@ -176,6 +177,10 @@ def test_a_change_that_contradicts_is_named(tree: QueueTree) -> None:
         "queue serve: guarantee of nvidia.com/gpu (4) is above deserved (3); the guarantee counts",
     )
     assert effect(tree, "serve", deserved=(f"{GPU}=",)).faults == ()
+    tree[QueueName("vision")] = replace(tree[QueueName("vision")], pools=("gold",))
+    assert effect(tree, "serve", pools="gold,lab").faults == (
+        "queue serve: pool lab is not among those of queue vision above it (gold); it may not use it",
+    )
 
 
 @pytest.mark.parametrize("item", ["nvidia.com/gpu", "=4", "cpu=two", "cpu=-1"])

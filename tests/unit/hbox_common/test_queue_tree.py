@@ -2,7 +2,7 @@
 
 import pytest
 
-from hbox_common.model import Queue, QueueName, QueuePhase, QueueTree, RefusalReason, Resources
+from hbox_common.model import POOL, Queue, QueueName, QueuePhase, QueueTree, RefusalReason, Resources, faults, may_use, pool_of
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import add
 
@@ -136,3 +136,23 @@ def test_the_root_is_implied_and_so_is_the_default_queue() -> None:
     assert uses.said("top") == uses.said("default") == uses.said("train") == ""
     assert uses.room("top") == (None, "")
     assert uses.tree.tops() == ("speech", "top", "vision")
+
+
+def test_pools_are_those_that_a_queue_names_and_all_above_it_allow() -> None:
+    tree = Uses(DEPARTMENTS).tree
+    assert tree.pools(QueueName("train")) == ("pooled",)
+    tree[QueueName("vision")] = Queue(QueueName("vision"), pools=("gold", "pooled"))
+    assert tree.pools(QueueName("train")) == ("gold", "pooled")
+    tree[QueueName("train")] = Queue(QueueName("train"), parent="vision", pools=("gold", "lab"))
+    assert tree.pools(QueueName("train")) == ("gold",)
+    assert faults(tree, QueueName("train")) == (
+        "pool lab is not among those of queue vision above it (gold, pooled); it may not use it",
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "plain", "gold"),
+    [({}, True, False), ({POOL: "pooled"}, True, False), ({POOL: "public"}, True, True), ({POOL: "gold"}, False, True)],
+)
+def test_a_node_is_for_those_whose_pool_it_is(labels: dict[str, str], plain: bool, gold: bool) -> None:
+    assert [may_use(pools, pool_of(labels)) for pools in (("pooled",), ("gold",))] == [plain, gold]

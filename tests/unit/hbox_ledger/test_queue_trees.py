@@ -4,13 +4,18 @@ vision       train, serve
 speech       asr
 """
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from hbox_common.errors import InvalidRequest
 from hbox_common.events import BindOutcome, Plan, Victim
-from hbox_common.model import PodPhase, PodUid, Queue, QueueName, QueuePhase
+from hbox_common.kube import Queue as QueueObject
+from hbox_common.kube.objects import Metadata
+from hbox_common.model import NodeName, PodPhase, PodUid, Queue, QueueName, QueuePhase
 from hbox_common.model.devices import GPU
+from hbox_ledger.adapters.queues import queue_of
 from hbox_ledger.core.arbitrate import shown
 from hbox_ledger.core.identity import claim_id
 
@@ -128,3 +133,35 @@ def test_a_queue_is_closing_while_anything_is_left_below_it(departments: World) 
     assert phase() is QueuePhase.CLOSING
     departments.see(departments.fact("p0", "a", PodPhase.GONE))
     assert phase() is QueuePhase.CLOSED
+
+
+def test_nodes_of_a_pool_are_for_the_queues_that_name_it(departments: World) -> None:
+    books = departments.books
+    books.nodes[NodeName("a")] = replace(books.nodes[NodeName("a")], labels={"hbox.io/pool": "lab"})
+    books.queues[QueueName("speech")] = Queue(QueueName("speech"), pools=("lab",))
+    assert departments.refuses(wants(departments, "p", "train", 0)) == "NodePoolMismatch"
+    assert said(departments, wants(departments, "q", "train", 0)) == "a is of pool lab; queue train may use public, pooled"
+    assert said(departments, wants(departments, "r", "asr", 2)) == "b is of pool pooled; queue asr may use public, lab"
+    departments.commits(wants(departments, "s", "asr", 0), wants(departments, "t", "train", 2))
+
+
+@pytest.mark.parametrize(("text", "pools"), [(None, ()), ("lab", ("lab",)), (" lab, pooled,lab", ("lab", "pooled"))])
+def test_pools_are_read_off_the_queues_annotation(text: str | None, pools: tuple[str, ...]) -> None:
+    notes = {} if text is None else {"hbox.io/pools": text}
+    assert queue_of(QueueObject(metadata=Metadata(name="q", uid="u", annotations=notes))).pools == pools
+
+
+def test_a_pool_without_a_name_is_none() -> None:
+    with pytest.raises(InvalidRequest, match=r"hbox\.io/pools is 'lab,', in which a name is empty"):
+        queue_of(QueueObject(metadata=Metadata(name="q", uid="u", annotations={"hbox.io/pools": "lab,"})))
+
+
+def test_a_queue_and_all_below_it_is_for_the_namespaces_that_it_names(departments: World) -> None:
+    """Plans of the world are of namespace ml."""
+    queues = departments.books.queues
+    queues[QueueName("vision")] = replace(queues[QueueName("vision")], namespaces=("a", "b"))
+    assert said(departments, wants(departments, "p", "train")) == (
+        "queue vision, above queue train, is for namespace a, b, not for ml"
+    )
+    queues[QueueName("vision")] = replace(queues[QueueName("vision")], namespaces=("a", "ml"))
+    departments.commits(wants(departments, "q", "train"))

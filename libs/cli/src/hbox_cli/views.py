@@ -4,7 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hbox_common.model import Claim, Job, JobId, NodeState, PodFact, PodPhase, Resources, Verdict, is_host_port
+from hbox_common.model import Claim, Job, JobId, NodeState, PodFact, PodPhase, Resources, Verdict, is_host_port, pool_of
 from hbox_common.model.devices import ALL_CORES
 
 Item = dict[str, Any]
@@ -69,6 +69,7 @@ def node_items(nodes: Iterable[NodeState], verdicts: Mapping[str, Verdict], clai
             {
                 "name": node.name,
                 "state": _node_state(node),
+                "pool": pool_of(node.labels),
                 "model": ",".join(sorted({card.model for card in node.cards})),
                 "cards": {"free": sum(f == ALL_CORES for f in free), "total": len(node.cards), "freePercent": free},
                 "healthy": verdict is None or (verdict.healthy and not verdict.bad_cards),

@@ -18,6 +18,7 @@ COLUMNS = (
     Column("FREE/CARDS", lambda n: f"{n['cards']['free']}/{n['cards']['total']}"),
     Column("HEALTH", lambda n: "ok" if n["healthy"] else f"bad cards {n['badCards']}" if n["badCards"] else "bad"),
     Column("PODS", lambda n: n["pods"]),
+    Column("POOL", lambda n: n["pool"], wide=True),
     Column("CPU", lambda n: f"{n['used'].get('cpu', 0) / 1000:g}/{n['allocatable'].get('cpu', 0) / 1000:g}", wide=True),
     Column("MEM-GIB", lambda n: f"{n['used'].get('memory', 0) // 1024}/{n['allocatable'].get('memory', 0) // 1024}", wide=True),
     Column("FREE-PERCENT", lambda n: " ".join(map(str, n["cards"]["freePercent"])), wide=True),

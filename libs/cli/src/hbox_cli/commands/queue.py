@@ -26,6 +26,7 @@ COLUMNS = (
     Column("QUEUE", lambda q: q["name"]),
     Column("STATE", lambda q: q["state"] + ("!" if q["faults"] else "")),
     Column("PARENT", lambda q: q["parent"], wide=True),
+    Column("POOLS", lambda q: ",".join(q["pools"]), wide=True),
     Column("WEIGHT", lambda q: q["weight"], wide=True),
     Column("PRI", lambda q: q["priority"], wide=True),
     _cards("guarantee"),
@@ -127,6 +128,7 @@ def show(ctx: Context, name: str) -> None:
     columns = [Column("RESOURCE", lambda r: r["name"]), Column("", lambda r: bars[r["name"]] or " ")]
     columns += [Column(amount.upper(), lambda r, amount=amount: r[amount]) for amount in amounts]  # type: ignore[misc]
     ctx.output.rows("Resource", rows, columns)
+    print(f"pools: {', '.join(item['pools'])}; namespaces: {', '.join(item['namespaces']) or 'any'}")
     print(f"{item['pods']} pods; {item['pendingJobs']} jobs wait for {item['pendingCards']} cards")
     if item["children"]:
         print(f"below it: {', '.join(item['children'])}")

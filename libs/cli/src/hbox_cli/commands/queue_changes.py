@@ -1,6 +1,6 @@
 """`hbox queue create` and `set`: changing rules, and saying first what that would do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -30,6 +30,8 @@ def rules(command: F) -> F:
         click.option("--deserved", multiple=True, metavar="R=A", help=f"Taken back from those who borrowed it: {amount}"),
         click.option("--guarantee", multiple=True, metavar="R=A", help=f"Never taken from it: {amount}"),
         click.option("--budget", metavar="CARD-HOURS", help="What it may use in a calendar month; none = no limit."),
+        click.option("--namespaces", metavar="NAME,NAME", help="Whose pods may use it, and all below it; empty = any."),
+        click.option("--pools", metavar="POOL,POOL", help="That it, and all below it, may use; empty = as the queue above it."),
         click.option("--parent", help="The queue above it; root = none."),
     ):
         command = option(command)
@@ -94,6 +96,6 @@ def _judge(ctx: Context, found: Reading, change: Change, *, force: bool, dry_run
             say(line)
 
 
-def _named(spec: dict[str, Any]) -> dict[str, Any]:
+def _named(spec: Mapping[str, Any]) -> dict[str, Any]:
     """Without nulls, which mean something to a patch alone."""
     return {key: _named(value) if isinstance(value, dict) else value for key, value in spec.items() if value is not None}

@@ -1,12 +1,13 @@
 """What `hbox queue` writes to Kubernetes."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..context import Context
 from ..platform.layout import Layout
 
 
-async def write(ctx: Context, method: str, name: str, body: dict[str, Any]) -> None:
+async def write(ctx: Context, method: str, name: str, body: Mapping[str, Any]) -> None:
     """POST a new Queue, or PATCH one, in which null takes a field out."""
     from hbox_common.kube import JSON, MERGE_PATCH, QUEUES, KubeClient  # noqa: PLC0415  looking needs no Kubernetes
 

@@ -5,12 +5,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import ROOT_QUEUE, Claim, Queue, QueueName, QueueTree, Resources, capacity_units, faults
-from hbox_common.model.annotations import BUDGET
+from hbox_common.model import (
+    POOLS,
+    ROOT_QUEUE,
+    Claim,
+    Queue,
+    QueueName,
+    QueueTree,
+    Resources,
+    capacity_units,
+    faults,
+)
+from hbox_common.model.annotations import BUDGET, NAMESPACES, parse_names
 
 from .giveback import GiveBack, give_back
 
 AMOUNTS = ("guarantee", "deserved", "capability")
+ANNOTATED = {"pools": POOLS, "namespaces": NAMESPACES}
 PLAIN = ("parent", "weight", "priority", "reclaimable")
 SHOWN = 10  #: claims told of one queue
 
@@ -34,6 +45,10 @@ class Change:
         changed: dict[str, Any] = {amount: _changed(getattr(queue, amount), given) for amount, given in self.amounts.items()}
         if plain.get("parent") == ROOT_QUEUE:
             plain["parent"] = ""
+        for rule, annotation in ANNOTATED.items():
+            if annotation in self.annotations:
+                text = self.annotations[annotation]
+                changed[rule] = parse_names(annotation, text) if text else ()
         return replace(queue, fault="", **plain, **changed)
 
 
@@ -44,7 +59,11 @@ def change_of(name: str, given: Mapping[str, Any]) -> Change:
     for amount, pairs in amounts.items():
         quantities = {resource: quantity or None for resource, quantity in pairs.items()}
         spec[amount] = {"resource": quantities} if amount == "guarantee" else quantities
-    return Change(QueueName(name), spec, amounts, _budget(given["budget"]))
+    annotations = {annotation: given[rule] or None for rule, annotation in ANNOTATED.items() if given.get(rule) is not None}
+    for annotation, text in annotations.items():
+        if text:
+            parse_names(annotation, text)
+    return Change(QueueName(name), spec, amounts, annotations | _budget(given["budget"]))
 
 
 def _budget(text: str | None) -> dict[str, str | None]:

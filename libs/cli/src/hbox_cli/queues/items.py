@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from hbox_common.model import Job, QueueName, QueueTree, Resources, faults, is_host_port
+from hbox_common.model import PUBLIC, Job, QueueName, QueueTree, Resources, faults, is_host_port
 from hbox_common.model.devices import GPU
 
 Item = dict[str, Any]
@@ -37,6 +37,8 @@ def queue_item(tree: QueueTree, name: QueueName, jobs: Iterable[Job], *, now: fl
             resource: used.get(resource, 0) - units for resource, units in due.items() if used.get(resource, 0) > units
         },
         "idle": {resource: units - used.get(resource, 0) for resource, units in due.items() if used.get(resource, 0) < units},
+        "pools": [PUBLIC, *tree.pools(name)],
+        "namespaces": list(queue.namespaces),
         "pendingJobs": len(waiting),
         "pendingCards": asked_of(waiting).get(GPU, 0),
         "oldestPendingSeconds": round(max((now - job.created_at for job in waiting), default=0.0), 1),

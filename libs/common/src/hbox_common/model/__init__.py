@@ -32,6 +32,7 @@ from .job import (
     TolerationOperator,
 )
 from .node import NodeState, NodeUsage, Taint, TaintEffect, Verdict, usage_of
+from .pools import POOL, POOLED, POOLS, PUBLIC, Pools, may_use, pool_of
 from .queue import Queue, QueuePhase
 from .queuefaults import faults
 from .queuetree import ROOT_QUEUE, QueueTree, Room
@@ -40,11 +41,11 @@ from .topology import HyperNode, SubGangPolicy, TopologyMode, TopologyWish
 from .wishes import NO_WISHES, Neighbour, PodTerm, Selector, Spread, WeightedTerm, Wishes, selects
 
 __all__ = [
-    "DEFAULT_QUEUE", "NO_WISHES", "ROOT_QUEUE", "SCHEDULER_NAME", "Card", "CardBooks", "CardRequest", "CardSlice", "Claim", "ClaimId", "ClaimState",
-    "DecisionId", "Epoch", "Generation", "HostPort", "HyperNode", "Index", "Job", "JobId", "Match", "MatchOperator", "Neighbour", "NodeBooks",
-    "NodeName", "NodeState", "NodeTerm", "NodeUsage", "PlanId", "PodFact", "PodPhase", "PodRef", "PodTerm", "PodUid", "PreferredTerm", "Queue", "QueueName",
-    "QueuePhase", "QueueTree", "Refusal", "RefusalReason", "Resources", "Room", "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint",
-    "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator", "TopologyMode", "TopologyWish", "Verdict", "WeightedTerm", "Wishes",
-    "capacity_units", "faults", "format_slices", "is_host_port", "parse_quantity", "parse_slices", "port_amounts", "request_units", "selects",
-    "usage_of", "validate_claim",
+    "DEFAULT_QUEUE", "NO_WISHES", "POOL", "POOLED", "POOLS", "PUBLIC", "ROOT_QUEUE", "SCHEDULER_NAME", "Card", "CardBooks", "CardRequest",
+    "CardSlice", "Claim", "ClaimId", "ClaimState", "DecisionId", "Epoch", "Generation", "HostPort", "HyperNode", "Index", "Job", "JobId", "Match",
+    "MatchOperator", "Neighbour", "NodeBooks", "NodeName", "NodeState", "NodeTerm", "NodeUsage", "PlanId", "PodFact", "PodPhase", "PodRef", "PodTerm",
+    "PodUid", "Pools", "PreferredTerm", "Queue", "QueueName", "QueuePhase", "QueueTree", "Refusal", "RefusalReason", "Resources", "Room",
+    "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint", "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator", "TopologyMode",
+    "TopologyWish", "Verdict", "WeightedTerm", "Wishes", "capacity_units", "faults", "format_slices", "is_host_port", "may_use", "parse_quantity",
+    "parse_slices", "pool_of", "port_amounts", "request_units", "selects", "usage_of", "validate_claim",
 ]  # fmt: skip

@@ -1,9 +1,12 @@
 """Names that HBox reads and writes on Kubernetes objects."""
 
+from hbox_common.errors import InvalidRequest
+
 GROUP_NAME = "scheduling.k8s.io/group-name"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 PREEMPTABLE = "volcano.sh/preemptable"  #: "false" on a pod or PodGroup keeps it from being evicted for others
 
+NAMESPACES = "hbox.io/namespaces"  #: on a Queue: whose pods may use it
 BUDGET = "hbox.io/budget-card-hours"  #: on a Queue: what it may use in a calendar month (UTC)
 
 CLAIM = "hbox.io/claim"
@@ -63,3 +66,11 @@ POLICY_NOTES = (
     WAITING_TIME,
     f"volcano.sh/{WAITING_TIME}",
 )
+
+
+def parse_names(annotation: str, text: str) -> tuple[str, ...]:
+    """Names with commas between, each once. Raises InvalidRequest."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if not all(names):
+        raise InvalidRequest(f"{annotation} is {text!r}, in which a name is empty", hint="write it like one, two")
+    return names

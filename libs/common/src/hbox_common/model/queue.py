@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from .ids import QueueName
+from .pools import Pools
 from .resources import CPU, MEMORY, Resources
 
 
@@ -35,6 +36,8 @@ class Queue:
     budget_card_hours: int | None = None  #: of a calendar month (UTC); None = no limit
     stopped: str = ""  #: why it is given no cards now although it is open: the ledger's word, not a rule
     created_at: float = 0.0  #: seconds since the epoch
+    pools: Pools = ()  #: that it may use, with all below it (`pools`); none named = as the queue above it, or `pooled`
+    namespaces: tuple[str, ...] = ()  #: whose pods may use it, and all below it; none named = any
     fault: str = ""  #: why its rules cannot be read; it takes nothing then, and gives nothing
 
     @property

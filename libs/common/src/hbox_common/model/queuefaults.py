@@ -52,6 +52,12 @@ def _above(tree: QueueTree, queue: Queue) -> list[str]:
                 found.append(
                     f"{amount} of {resource} ({units}) is above the capability of queue {wall} above it ({limit}); that one counts"
                 )
+    for one in _ancestors(tree, queue):
+        if one.pools and (missing := [pool for pool in queue.pools if pool not in one.pools]):
+            found.append(
+                f"pool {missing[0]} is not among those of queue {one.name} above it ({', '.join(one.pools)}); it may not use it"
+            )
+            break
     return found
 
 

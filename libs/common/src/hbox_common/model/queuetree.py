@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from .claim import Refusal, RefusalReason
 from .ids import DEFAULT_QUEUE, QueueName
+from .pools import POOLED, Pools
 from .queue import Queue, QueuePhase
 from .resources import Resources, add
 
@@ -132,6 +133,13 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         queue = self.of(name)
         return {} if queue is None else _most(queue.line, self.guarantee(name))
 
+    def pools(self, name: QueueName) -> Pools:
+        """The pools that the queue may use: those that it and the queues above it name, each of them all; `pooled` where none names any."""
+        named = [queue.pools for above in self.path(name) if (queue := self.of(above)) is not None and queue.pools]
+        if not named:
+            return (POOLED,)
+        return tuple(pool for pool in named[0] if all(pool in others for others in named))
+
     # What they use.
 
     def own(self, name: QueueName) -> Mapping[str, int]:
@@ -175,6 +183,15 @@ class QueueTree(MutableMapping[QueueName, Queue]):
             if queue.phase is not QueuePhase.OPEN:
                 return Refusal(RefusalReason.QUEUE_CLOSED, f"queue {which} is closed and takes no new work")
         return None
+
+    def bars(self, name: QueueName, namespace: str) -> str:
+        """Why pods of this namespace may not use the queue; empty where they may."""
+        for above in self.path(name):
+            queue = self._queues.get(above)
+            if queue is not None and queue.namespaces and namespace not in queue.namespaces:
+                which = name if above == name else f"{above}, above queue {name},"
+                return f"queue {which} is for namespace {', '.join(queue.namespaces)}, not for {namespace}"
+        return ""
 
     def room(self, name: QueueName, each: Mapping[str, int], freed: Mapping[QueueName, Resources] = _NOTHING) -> Room:
         """How many times `each` fits under the capability of the queue and of all above it, where `freed` has left each of these."""

@@ -270,6 +270,8 @@ def _rules(queue: Queue) -> dict[str, Any]:
     return {
         "deserved": queue.deserved, "guarantee": queue.guarantee, "reclaimable": queue.reclaimable, "parent": queue.parent,
         "budget_card_hours": queue.budget_card_hours, "created_at": queue.created_at, **({"fault": queue.fault} if queue.fault else {}),
+        **({"pools": queue.pools} if queue.pools else {}),
+        **({"namespaces": queue.namespaces} if queue.namespaces else {}),
     }  # fmt: skip
 
 

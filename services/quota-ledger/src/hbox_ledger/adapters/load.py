@@ -88,13 +88,15 @@ def load(connection: Connection) -> Loaded:
     )
     gone: dict[QueueName, Queue] = {}
     for row in connection.execute(select(t.queues)):
+        rules = json.loads(row.rules)
+        rules |= {names: tuple(rules.get(names, ())) for names in ("pools", "namespaces")}
         queue = Queue(
             QueueName(row.name),
             QueuePhase(row.phase),
             json.loads(row.capability),
             row.weight,
             row.priority,
-            **json.loads(row.rules),
+            **rules,
         )
         books.queues[queue.name] = queue
         if row.gone:

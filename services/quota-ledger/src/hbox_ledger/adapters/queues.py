@@ -5,8 +5,8 @@ from datetime import datetime
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube import Queue as QueueObject
-from hbox_common.model import Queue, QueueName, QueuePhase, Resources, capacity_units
-from hbox_common.model.annotations import BUDGET
+from hbox_common.model import POOLS, Queue, QueueName, QueuePhase, Resources, capacity_units
+from hbox_common.model.annotations import BUDGET, NAMESPACES, parse_names
 
 
 def queue_of(found: QueueObject) -> Queue:
@@ -26,6 +26,8 @@ def queue_of(found: QueueObject) -> Queue:
         guarantee=_amounts("guarantee", spec.guarantee.resource),
         reclaimable=spec.reclaimable,
         parent=spec.parent,
+        pools=_names(POOLS, found),
+        namespaces=_names(NAMESPACES, found),
         budget_card_hours=_budget(found.metadata.annotations.get(BUDGET)),
         created_at=_seconds(found.metadata.creation_timestamp),
     )
@@ -55,6 +57,11 @@ def _amounts(share: str, quantities: Mapping[str, str | float]) -> Resources:
         if amounts[name] < 0:
             raise InvalidRequest(f"{share} of {name}: {quantity} is negative")
     return amounts
+
+
+def _names(annotation: str, found: QueueObject) -> tuple[str, ...]:
+    text = found.metadata.annotations.get(annotation)
+    return () if text is None else parse_names(annotation, text)
 
 
 def _budget(text: str | None) -> int | None:

@@ -1,7 +1,7 @@
 """Judging plans: all of a plan becomes claims, or none of it does.
 
 Checks, in this order, and the first that fails is the answer: epoch and freeze (transient: the plan may be asked again), form, pods without a
-claim, queue, budget, gang, then every placement against its node with the same `validate_claim` that the proposer used, each beside the ones before
+claim, queue, budget, pools, gang, then every placement against its node with the same `validate_claim` that the proposer used, each beside the ones before
 it. A committed plan is in the books when `arbitrate` returns; of a refused one nothing is left there.
 
 The gang rule does not trust the plan's `bound`: it counts the job's live claims. A plan of a gang that has not started may come in parts, as
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from hbox_common.events import Placement, Plan, PlanAnswer, PlansProposed, QueueRefused
 from hbox_common.model import (
+    PUBLIC,
     Claim,
     Epoch,
     Index,
@@ -24,6 +25,8 @@ from hbox_common.model import (
     Refusal,
     RefusalReason,
     Resources,
+    may_use,
+    pool_of,
     validate_claim,
 )
 from hbox_common.model.devices import GPU
@@ -96,7 +99,12 @@ def arbitrate(books: Books, step: Step, plan: Plan) -> Committed | Refused:
     if plan.victims:
         books.leaving.forget(plan)
     refusal = (
-        _malformed(plan) or _claimed(books, plan) or _queue(books, plan) or budget.refuse(books, plan) or _gang(books, plan)
+        _malformed(plan)
+        or _claimed(books, plan)
+        or _queue(books, plan)
+        or budget.refuse(books, plan)
+        or _pools(books, plan)
+        or _gang(books, plan)
     )
     if refusal is None:
         refusal = take(books, step, plan) if plan.victims else _nodes(books, plan)
@@ -179,11 +187,23 @@ def _queue(books: Books, plan: Plan) -> Refusal | None:
     """The walls of the plan's queue and of all above it. A plan with victims is judged as if all that leave were gone, and again when they are."""
     if refusal := books.queues.refusal(plan.queue):
         return refusal
+    if barred := books.queues.bars(plan.queue, plan.namespace):
+        return Refusal(RefusalReason.QUEUE_NAMESPACE, barred)
     asked: Resources = {}
     for placement in plan.placements:
         add(asked, plan.requests[placement.requests])
     room = books.queues.room(plan.queue, asked, to_be_freed(books, plan))
     return Refusal(RefusalReason.QUEUE_CAPABILITY, room.message) if room.times == 0 else None
+
+
+def _pools(books: Books, plan: Plan) -> Refusal | None:
+    pools = books.queues.pools(plan.queue)
+    for placement in plan.placements:
+        node = books.nodes.get(placement.node)
+        if node is not None and not may_use(pools, pool := pool_of(node.labels)):
+            said = f"{node.name} is of pool {pool}; queue {plan.queue} may use {', '.join((PUBLIC, *pools))}"
+            return Refusal(RefusalReason.NODE_POOL, said)
+    return None
 
 
 def _gang(books: Books, plan: Plan) -> Refusal | None:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from hbox_common.model import Index, Job, JobId, PlanId, PodRef, QueueName
+from hbox_common.model import Index, Job, JobId, PlanId, PodRef, Pools, QueueName
 
 from .explain.labels import Label
 from .state import Bookings
@@ -48,6 +48,7 @@ class Entry:
     pending: list[tuple[Task, list[PodRef]]] = field(default_factory=list)
     held: int = 0  #: pods of its tasks that have a booking
     need: int = 0
+    barred: str = ""  #: why it may not use its queue
 
     def look(self, bookings: Bookings) -> None:
         """Bring `pending`, `held` and `need` up to date."""
@@ -69,14 +70,14 @@ class Entry:
     @property
     def lone(self) -> Task | None:
         """The task, where one pod is all that is to be placed and it may start by itself."""
-        if len(self.pending) == 1 and len(self.pending[0][1]) == 1 and self.need <= 1:
+        if len(self.pending) == 1 and len(self.pending[0][1]) == 1 and self.need <= 1 and not self.barred:
             return self.pending[0][0]
         return None
 
     def problem(self) -> str:
         """Why no change of the cluster can help, or nothing."""
-        if self.job.problem:
-            return self.job.problem
+        if self.job.problem or self.barred:
+            return self.job.problem or self.barred
         there = sum(len(pods) for _, pods in self.pending)
         if self.need > there:
             return (
@@ -86,10 +87,11 @@ class Entry:
         return ""
 
 
-def entry_of(job: Job, tasks: Tasks, touched: int) -> Entry:
+def entry_of(job: Job, tasks: Tasks, touched: int, pools: Pools | None = None) -> Entry:
+    """`pools`: that its queue may use."""
     return Entry(
         job=job,
         order=(-job.priority, job.created_at, job.id),
-        tasks=tuple(tasks.of(spec) for spec in job.tasks),
+        tasks=tuple(tasks.of(spec, pools) for spec in job.tasks),
         touched=touched,
     )

@@ -5,11 +5,12 @@ Every job is in one state (`jobs.JobState`). Every change that could matter move
 
 from heapq import heappop, heappush
 
-from hbox_common.model import Index, Job, JobId, PlanId, QueueName
+from hbox_common.model import Index, Job, JobId, PlanId, Pools, QueueName
 
 from .jobs import Entry, JobState, Order, entry_of
 from .limits import Limits
 from .parking import Parking
+from .queues import Queues
 from .state import Bookings
 from .task import Tasks
 
@@ -17,12 +18,13 @@ from .task import Tasks
 class Lineup:
     """`entries` by id; `touched` counts the messages about jobs."""
 
-    def __init__(self, tasks: Tasks, bookings: Bookings, parking: Parking, limits: Limits) -> None:
+    def __init__(self, tasks: Tasks, bookings: Bookings, parking: Parking, queues: Queues, limits: Limits) -> None:
         self.entries: dict[JobId, Entry] = {}
         self.touched = 0
         self._tasks = tasks
         self._bookings = bookings
         self._parking = parking
+        self._queues = queues
         self._limits = limits
         self._eager: list[Order] = []
         self._held: set[JobId] = set()
@@ -31,17 +33,19 @@ class Lineup:
     # Coming and going.
 
     def welcome(self, job: Job) -> Entry:
-        entry = self.entries[job.id] = entry_of(job, self._tasks, self.touched)
+        entry = self.entries[job.id] = entry_of(job, self._tasks, self.touched, self._pools(job))
+        entry.barred = self._queues.barred(job)
         self.wake(entry)
         return entry
 
     def revise(self, entry: Entry, job: Job) -> None:
         """A new revision. What waits and asks for the same as before goes on waiting."""
         before = entry.kind
-        fresh = entry_of(job, self._tasks, self.touched)
+        fresh = entry_of(job, self._tasks, self.touched, self._pools(job))
         moved = fresh.order != entry.order
         alike = _wish(job) == _wish(entry.job)
         entry.job, entry.order, entry.tasks, entry.touched = job, fresh.order, fresh.tasks, self.touched
+        entry.barred = self._queues.barred(job)
         if entry.state in (JobState.PROPOSED, JobState.PROMISED, JobState.HELD, JobState.DELAYED):
             return  # looked at again anyway when that is over
         if entry.state is JobState.PARKED and before is not None and not moved and alike:
@@ -60,6 +64,19 @@ class Lineup:
     def wake(self, entry: Entry) -> None:
         entry.state, entry.kind = JobState.EAGER, None
         heappush(self._eager, entry.order)
+
+    def _pools(self, job: Job) -> Pools:
+        return self._queues.all().pools(job.queue)
+
+    def reroute(self, changed: set[QueueName]) -> None:
+        """The rules of these queues changed: jobs of theirs, and of those below them, may use other pools now, or be let in, or not any more."""
+        for entry in self.entries.values() if changed else ():
+            if self._queues.among(entry.job.queue, changed):
+                entry.tasks = tuple(self._tasks.of(spec, self._pools(entry.job)) for spec in entry.job.tasks)
+                let_in = bool(entry.barred) and entry.state is JobState.PARKED
+                entry.barred = self._queues.barred(entry.job)
+                if let_in:
+                    self.wake(entry)
 
     def unpark(self, freed: set[QueueName], changed: set[QueueName]) -> None:
         """Those that may be able to start, since rows rose or the queues `freed` allow more; all of those whose queues' rules changed."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from hbox_common.model import Queue, QueueName, QueueTree, Resources
+from hbox_common.model import Job, Queue, QueueName, QueueTree, Resources
 from hbox_common.model.devices import GPU
 
 from .explain.labels import Label
@@ -50,6 +50,11 @@ class Queues:
                     return Allowance(0, f"{Label.QUEUE_BUDGET}: {queue.stopped}")
         room = self._tree.room(name, each)
         return Allowance(room.times, f"{Label.QUEUE_CAPABILITY}: {room.message}" if room.message else "")
+
+    def barred(self, job: Job) -> str:
+        """Why the job may not use its queue at all."""
+        said = self._tree.bars(job.queue, job.namespace)
+        return f"{Label.QUEUE_NAMESPACE}: {said}; name another queue in the job" if said else ""
 
     def freed(self, names: Iterable[QueueName]) -> set[QueueName]:
         """These queues, and those above them with a wall or a share: what lies below any of them may have room again, or a right to it."""

@@ -87,7 +87,7 @@ class Scheduler:
             deadline_s=self.limits.deadline_s,
         )
         self._parking = Parking(self.columns, self.views, self.queues)
-        self._lineup = Lineup(self.tasks, self.bookings, self._parking, self.limits)
+        self._lineup = Lineup(self.tasks, self.bookings, self._parking, self.queues, self.limits)
         self._flights = InFlight(self.limits.resend_after_s)
         self._verdicts = Verdicts(self.limits.verdict_every_s)
         self._withdrawn: dict[JobId, int] = {}
@@ -307,6 +307,7 @@ class Scheduler:
         if not self.frozen:
             out.plans += self._room.keep(now)
             self._together.wake(self.index, now)
+            self._lineup.reroute(changed)
             self._lineup.unpark(freed, changed)
             self._plan(out, now)
             self._room.freed(self._parking.left(self._lineup.entries, freed), news=bool(changed))

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hbox_common.model import CardRequest, NodeTerm, PreferredTerm, Resources, TaskSpec, Toleration
+from hbox_common.model import CardRequest, NodeTerm, Pools, PreferredTerm, Resources, TaskSpec, Toleration
 
 from .state import Amount, Columns, Ports, ports_of
 
@@ -28,6 +28,7 @@ class Task:
     tolerations: tuple[Toleration, ...]
     ports: Ports = ()
     volumes: tuple[tuple[NodeTerm, ...], ...] = ()
+    pools: Pools | None = None  #: that its queue may use; None: any
 
 
 class Tasks:
@@ -38,7 +39,7 @@ class Tasks:
         self._known: OrderedDict[_Key, Task] = OrderedDict()
         self._keep = keep
 
-    def of(self, spec: TaskSpec) -> Task:
+    def of(self, spec: TaskSpec, pools: Pools | None = None) -> Task:
         cards = spec.cards if spec.cards is not None and spec.cards.count > 0 else None
         key: _Key = (
             tuple(sorted(spec.requests.items())),
@@ -48,6 +49,7 @@ class Tasks:
             spec.preferred,
             spec.tolerations,
             spec.volumes,
+            pools,
         )
         task = self._known.get(key)
         if task is not None:
@@ -63,6 +65,7 @@ class Tasks:
             tolerations=spec.tolerations,
             ports=ports_of(spec.requests),
             volumes=spec.volumes,
+            pools=pools,
         )
         self._known[key] = task
         if len(self._known) > self._keep:

@@ -9,6 +9,7 @@ class Label(StrEnum):
     NODE_NOT_READY = "NodeNotReady"
     NODE_UNSCHEDULABLE = "NodeUnschedulable"  #: cordoned
     NODE_UNHEALTHY = "NodeUnhealthy"  #: health-monitor's verdict
+    NODE_POOL = "NodePoolMismatch"  #: the queue may not use the node's pool
     NODE_SELECTOR_MISMATCH = "NodeSelectorMismatch"
     NODE_AFFINITY_MISMATCH = "NodeAffinityMismatch"
     UNTOLERATED_TAINT = "UntoleratedTaint"
@@ -43,6 +44,7 @@ class Label(StrEnum):
     QUEUE_NOT_LEAF = "QueueNotLeaf"
     QUEUE_INVALID = "QueueInvalid"
     QUEUE_BUDGET = "QueueBudgetSpent"
+    QUEUE_NAMESPACE = "QueueNotForNamespace"
     QUEUE_CAPABILITY = "QueueCapabilityExceeded"
     GANG_INCOMPLETE = "GangIncomplete"  #: fewer pods exist than the gang needs
 

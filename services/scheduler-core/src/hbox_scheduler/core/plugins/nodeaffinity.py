@@ -1,10 +1,10 @@
-"""Node selectors and node affinity, as Kubernetes matches them (required terms are alternatives, preferred ones add their weights)."""
+"""Pools of nodes; node selectors and node affinity, as Kubernetes matches them (required terms are alternatives, preferred ones add their weights)."""
 
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hbox_common.model import Match, MatchOperator, NodeTerm
+from hbox_common.model import POOL, POOLED, Match, MatchOperator, NodeTerm, may_use
 
 from ..arrays import Bools, Floats, Rows
 from ..explain.labels import Label
@@ -64,6 +64,9 @@ class NodeAffinity:
     version = 0
 
     def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
+        if (pools := task.pools) is not None:
+            column = columns.descriptions.column(POOL)
+            yield Label.NODE_POOL, ~column.matching(lambda value: may_use(pools, value or POOLED), rows)
         for key, value in task.node_selector:
             has = columns.descriptions.column(key).matching(holds(Match(key, MatchOperator.IN, (value,))), rows)
             yield Label.NODE_SELECTOR_MISMATCH, ~has
