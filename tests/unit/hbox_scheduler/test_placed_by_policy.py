@@ -136,3 +136,27 @@ def test_a_large_gang_that_waits_has_its_nodes_kept_by_notes_of_those_who_run() 
 
 def with_walltime(one: Job, walltime: str) -> Job:
     return replace(one, tasks=tuple(replace(spec, notes={WALLTIME: walltime}) for spec in one.tasks))
+
+
+def test_who_has_not_run_for_its_least_time_is_not_taken_from_though_nothing_is_written_on_it() -> None:
+    """When a claim was made is known of every pod: half of b's have run for an hour, half for a minute."""
+    conf = """
+actions: "allocate, reclaim"
+tiers:
+- plugins:
+  - {name: gang}
+  - {name: predicates}
+  - {name: capacity}
+  - {name: minruntime, arguments: {reclaim: 10m}}
+"""
+    queues = [Queue(QueueName(name), deserved={GPU: 4}) for name in ("a", "b")]
+    simulation = world(conf, [node("n0", cards=8, cpu=64)], queues)
+    for start, now in ((0, 1_000.0), (4, 4_540.0)):
+        simulation.now = now
+        simulation.submit(job(f"b{start + i}", cards=1, queue="b", created_at=now + i) for i in range(4))
+        simulation.run()
+    simulation.now = 4_600.0
+    simulation.submit(job(f"a{i}", cards=1, queue="a", created_at=4_600.0 + i) for i in range(4))
+    plans = simulation.run()
+    victims = {str(victim.pod_uid) for plan in plans for victim in plan.victims}
+    assert victims == {f"b{i}-0" for i in range(4)}, "the newest would leave first, else"

@@ -46,6 +46,7 @@ class Claim:
     min_member: int = 1  #: of its job: what has to stay for the job to stay whole
     preemptable: bool = True  #: whether it may be evicted for others at all
     created_at: float = 0.0  #: of its job, in seconds since the epoch
+    claimed_at: float = 0.0  #: since when it is live
 
 
 @dataclass(slots=True)

@@ -259,7 +259,7 @@ def _claim_rows(holdings: Iterable[Holding]) -> list[dict[str, Any]]:
 
     return [
         {
-            **_identity(h.claim), "requests": requests(h.claim.requests), **_terms(h), **_state(h), "claimed_at": h.changed_at,
+            **_identity(h.claim), "requests": requests(h.claim.requests), **_terms(h), **_state(h), "claimed_at": h.claim.claimed_at,
             "cards": json.dumps(h.cards) if h.cards else "{}",
         }
         for h in holdings

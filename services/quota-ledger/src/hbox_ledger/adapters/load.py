@@ -141,6 +141,7 @@ def _holding(row: Row[Any]) -> Holding:
         min_member=row.min_member,
         preemptable=bool(row.preemptable),
         created_at=row.created_at,
+        claimed_at=row.claimed_at,
     )
     return Holding(
         claim=claim,

@@ -137,6 +137,7 @@ def _holding(plan: Plan, placement: Placement, deadline: float, now: float) -> H
         min_member=plan.min_member,
         preemptable=plan.preemptable,
         created_at=plan.created_at,
+        claimed_at=now,
     )
     return Holding(
         claim=claim,

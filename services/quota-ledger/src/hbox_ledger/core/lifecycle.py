@@ -168,6 +168,7 @@ def _force(books: Books, step: Step, fact: PodFact, actor: str) -> None:
         min_member=fact.min_member,
         preemptable=fact.preemptable and fact.ours,
         created_at=fact.created_at,
+        claimed_at=step.now,
     )
     holding = Holding(claim, fact.resource_version, deadline=0.0, changed_at=step.now, forced=True)
     books.enter(step, holding, actor=actor, cause="found bound without a live claim")

@@ -87,6 +87,7 @@ def _holding(bind: Bind, now: float) -> Holding:
         slices=bind.slices,
         state=ClaimState.PENDING,
         preemptable=False,
+        claimed_at=now,
     )
     return Holding(
         claim=claim,

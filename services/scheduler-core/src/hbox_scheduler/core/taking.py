@@ -12,6 +12,8 @@ import numpy as np
 from hbox_common.model import (
     NO_WISHES,
     CardSlice,
+    Claim,
+    ClaimState,
     HyperNode,
     Job,
     JobId,
@@ -225,7 +227,7 @@ class Takings:
                 preemptable=claim is not None and claim.preemptable,
                 labels=neighbour.labels if neighbour is not None else {},
                 annotations=neighbour.notes if neighbour is not None else {},
-                started_at=neighbour.started_at if neighbour is not None else None,
+                started_at=_started(claim, neighbour),
                 wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
             )
             gang.members.append(member)
@@ -330,6 +332,13 @@ def _placed(session: Session, gang: Gang, entry: Entry) -> Taking | Unplaced:
     first = next(gang.of(Status.PENDING), gang.members[0])
     reasons = tally(Placing(session).failures(first, columns), session.rows, columns.size)
     return Unplaced(entry, reasons.headline(), reasons)
+
+
+def _started(claim: Claim | None, neighbour: Neighbour | None) -> float | None:
+    """When the pod began to run; where nobody has told that, when it got its place."""
+    if neighbour is not None and neighbour.started_at is not None:
+        return neighbour.started_at
+    return claim.claimed_at if claim is not None and claim.state is ClaimState.POSTED else None
 
 
 def _specs(job: Job) -> dict[PodUid, TaskSpec]:

@@ -220,6 +220,7 @@ class Simulation:
                 min_member=plan.min_member,
                 preemptable=plan.preemptable,
                 created_at=plan.created_at,
+                claimed_at=self.now,
             )
             if placement.pod_uid in self.claims:
                 raise Bug(f"pod {placement.pod} is placed twice")
