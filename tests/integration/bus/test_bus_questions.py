@@ -195,3 +195,25 @@ def fact(i: int) -> PodFact:
         priority=0,
         requests={"cpu": 1000},
     )
+
+
+async def test_a_question_that_dies_with_its_answerer_is_asked_anew_long_before_the_time_is_up(bus: Bus) -> None:
+    """The first says nothing at all, as one that was killed; whoever takes its place hears the question again."""
+    heard: list[str] = []
+
+    async def silent(_: JobsAsked) -> AsyncIterator[Event]:
+        heard.append("silent")
+        await asyncio.Event().wait()
+        yield JobsPage(complete=True)
+
+    async def answer(_: JobsAsked) -> AsyncIterator[Event]:
+        heard.append("successor")
+        yield JobsPage(complete=True)
+
+    async with asyncio.timeout(20), running(bus.serve(JobsAsked, silent)):
+        asking = asyncio.create_task(bus.ask(JobsAsked(asker="me"), JobsPage, timeout_s=60))
+        await until(lambda: heard)
+        async with running(bus.serve(JobsAsked, answer)):
+            assert len(await asking) == 1
+    assert heard[0] == "silent"
+    assert "successor" in heard

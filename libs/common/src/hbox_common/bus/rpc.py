@@ -26,6 +26,9 @@ P = TypeVar("P", bound=Event)
 
 PAGE, PAGES, ERROR, MESSAGE, HINT = "hbox-page", "hbox-pages", "hbox-error", "hbox-message", "hbox-hint"
 
+#: An answer begins within milliseconds, and its pages follow each other; a second is much even on a busy machine.
+SILENCE_S = 1.0
+
 #: Questions answered at once, and those that wait for their turn; beyond, the asker is told to come again.
 AT_ONCE, WAITING = 8, 64
 
@@ -98,39 +101,51 @@ class Server:
 async def ask(connection: Connection, request: Event, page: type[P], *, timeout_s: float) -> list[P]:
     """All pages of the answer, in order; they arrive whole or not at all.
 
-    Raises Unavailable: nobody answers, no whole answer in time, the connection or a page was lost. InvalidRequest: the answerer says so.
+    Who dies with a question swallows it, and says nothing: after SILENCE_S without a word, then twice as long and so on, it is asked anew. Raises Unavailable:
+    nobody answers, no whole answer in time, the connection or a page was lost. InvalidRequest: the answerer says so.
     """
     started = monotonic_s()
     who = " or ".join(request.about.readers)
+    silence_s = SILENCE_S
+    try:
+        async with asyncio.timeout(timeout_s):
+            await connection.connected.wait()
+            while (pages := await _ask_once(connection, request, page, who, silence_s)) is None:
+                silence_s *= 2
+            return pages
+    except TimeoutError as e:
+        where = f"{who} has not answered" if connection.connected.is_set() else "the broker was not reachable"
+        raise Unavailable(
+            f"{request.subject()}: {where} within {monotonic_s() - started:.1f} s", hint=f"is {who} running and ready?"
+        ) from e
+
+
+async def _ask_once(connection: Connection, request: Event, page: type[P], who: str, silence_s: float) -> list[P] | None:
+    """None: nothing was heard for `silence_s`."""
     pages: list[P] = []
     came: asyncio.Queue[Msg | None] = asyncio.Queue()
 
     async def take(message: Msg) -> None:
         came.put_nowait(message)
 
+    unwatch = connection.watch(lambda: came.put_nowait(None))
+    inbox = connection.new_inbox()
+    subscription = await connection.subscribe(inbox, take)
     try:
-        async with asyncio.timeout(timeout_s):
-            await connection.connected.wait()
-            unwatch = connection.watch(lambda: came.put_nowait(None))
-            inbox = connection.new_inbox()
-            subscription = await connection.subscribe(inbox, take)
+        header = headers(request, source=f"hbox/{connection.name}", message_id=new_id(), now=wall_s())
+        await connection.send(request.subject(), encode(request), reply=inbox, headers=header)
+        while True:
             try:
-                header = headers(request, source=f"hbox/{connection.name}", message_id=new_id(), now=wall_s())
-                await connection.send(request.subject(), encode(request), reply=inbox, headers=header)
-                while True:
-                    message = await came.get()
-                    if message is None:
-                        raise Unavailable("the connection to the broker was lost before the answer was whole", hint="ask again")
-                    if _ended(message, pages, page, who):
-                        return pages
-            finally:
-                unwatch()
-                await connection.unsubscribe(subscription)
-    except TimeoutError as e:
-        where = f"{who} has not answered" if connection.connected.is_set() else "the broker was not reachable"
-        raise Unavailable(
-            f"{request.subject()}: {where} within {monotonic_s() - started:.1f} s", hint=f"is {who} running and ready?"
-        ) from e
+                message = await asyncio.wait_for(came.get(), silence_s)
+            except TimeoutError:
+                return None
+            if message is None:
+                raise Unavailable("the connection to the broker was lost before the answer was whole", hint="ask again")
+            if _ended(message, pages, page, who):
+                return pages
+    finally:
+        unwatch()
+        await connection.unsubscribe(subscription)
 
 
 def _ended(message: Msg, pages: list[P], page: type[P], who: str) -> bool:
