@@ -26,8 +26,8 @@ P = TypeVar("P", bound=Event)
 
 PAGE, PAGES, ERROR, MESSAGE, HINT = "hbox-page", "hbox-pages", "hbox-error", "hbox-message", "hbox-hint"
 
-#: An answer begins within milliseconds, and its pages follow each other; a second is much even on a busy machine.
-SILENCE_S = 1.0
+#: An answer begins within milliseconds, and its pages follow each other; these are long even on a busy machine, where a page of megabytes takes a second.
+SILENCE_S, BETWEEN_PAGES_S = 1.5, 5.0
 
 #: Questions answered at once, and those that wait for their turn; beyond, the asker is told to come again.
 AT_ONCE, WAITING = 8, 64
@@ -101,7 +101,7 @@ class Server:
 async def ask(connection: Connection, request: Event, page: type[P], *, timeout_s: float) -> list[P]:
     """All pages of the answer, in order; they arrive whole or not at all.
 
-    Who dies with a question swallows it, and says nothing: after SILENCE_S without a word, then twice as long and so on, it is asked anew. Raises Unavailable:
+    Who dies with a question swallows it, and says nothing: when no answer begins for SILENCE_S, or then for twice as long and so on, it is asked anew. Raises Unavailable:
     nobody answers, no whole answer in time, the connection or a page was lost. InvalidRequest: the answerer says so.
     """
     started = monotonic_s()
@@ -121,7 +121,7 @@ async def ask(connection: Connection, request: Event, page: type[P], *, timeout_
 
 
 async def _ask_once(connection: Connection, request: Event, page: type[P], who: str, silence_s: float) -> list[P] | None:
-    """None: nothing was heard for `silence_s`."""
+    """None: no answer began for `silence_s`, or one broke off."""
     pages: list[P] = []
     came: asyncio.Queue[Msg | None] = asyncio.Queue()
 
@@ -136,7 +136,7 @@ async def _ask_once(connection: Connection, request: Event, page: type[P], who: 
         await connection.send(request.subject(), encode(request), reply=inbox, headers=header)
         while True:
             try:
-                message = await asyncio.wait_for(came.get(), silence_s)
+                message = await asyncio.wait_for(came.get(), max(silence_s, BETWEEN_PAGES_S) if pages else silence_s)
             except TimeoutError:
                 return None
             if message is None:
