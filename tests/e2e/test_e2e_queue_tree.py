@@ -175,5 +175,8 @@ async def test_a_department_that_has_spent_its_budget_is_given_no_cards(departme
     [told] = [item for item in departments.json("usage", "--by", "department")["items"] if item["department"] == "robots"]
     assert (told["budget"]["cardHours"], told["cardHours"] > 0) == (0, True)
 
+    said = hbox("--state", str(departments.state), "events").stdout
+    assert "queue  robots  budget 100 %  queue robots has used " in said
+
     queue(departments, "set", "robots", "--budget", "none")
     await asyncio.to_thread(until, lambda: cards(departments)["robots"] == 2, timeout_s=30, what="the pod that waited")

@@ -88,6 +88,10 @@ class QueueView:
     gone: bool
 
 
+#: A clock that goes back by more is told of.
+BEHIND_S = 120.0
+
+
 class _Recent:
     """The last ids that this process handled: a hint at what the database holds, and no more than that."""
 
@@ -264,6 +268,9 @@ class Ledger:
         async with self._lock:
             await self._fresh()
             accrued = await self._accrued()
+            behind = accrued.since - self._clock()
+            if behind > BEHIND_S:
+                log.warning("usage was accrued up to %d s from now: the clock went back; it goes on from there", behind)
             if accrued.since < accrued.until:
                 await self._turn(lambda step: budget.spend(self.books, step, accrued))
 
