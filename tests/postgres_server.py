@@ -44,9 +44,9 @@ def programs() -> Path:
 class PostgresServer:
     """One server on one folder; `kill` and `start` as often as a test likes."""
 
-    def __init__(self, folder: Path, binaries: Path, identity: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, binaries: Path, identity: dict[str, Any], *, fsync: bool = False) -> None:
         self._folder, self._data, self._binaries, self._as = folder, folder / "data", binaries, identity
-        self._kept = folder / "kept"
+        self._kept, self._fsync = folder / "kept", fsync
         self._process: subprocess.Popen[bytes] | None = None
 
     def url(self, database: str = "postgres", *, password: str = PASSWORD, user: str = USER) -> str:
@@ -79,7 +79,7 @@ class PostgresServer:
     def start(self) -> None:
         """Start it, and return when it answers. After a kill it recovers first, and waits for its orphans to be gone."""
         argv = [str(self._binaries / "postgres"), "-D", str(self._data), "-k", str(self._folder), "-c", "listen_addresses="]
-        argv += ["-c", "fsync=off"]  # no test cuts the power
+        argv += ["-c", f"fsync={'on' if self._fsync else 'off'}"]  # no test cuts the power
         until = time.monotonic() + DEADLINE_S
         with (self._folder / "log").open("ab") as log:
             while True:
@@ -143,12 +143,12 @@ def _reachable(binaries: Path, folder: Path, identity: dict[str, Any]) -> Path:
 
 
 @contextmanager
-def postgres_server() -> Iterator[PostgresServer]:
+def postgres_server(*, fsync: bool = False) -> Iterator[PostgresServer]:
     """A running server, in a folder whose path is short enough for a socket. Raises NoPostgres."""
     folder = Path(tempfile.mkdtemp(prefix="hbox-pg-"))
     try:
         identity = _nobody(folder) if os.geteuid() == 0 else {}
-        server = PostgresServer(folder, _reachable(programs(), folder, identity), identity)
+        server = PostgresServer(folder, _reachable(programs(), folder, identity), identity, fsync=fsync)
         try:
             server.initialise()
             server.start()

@@ -41,7 +41,11 @@ async def sent(kit: Kit, world: Others, messages: Sequence[Message], epoch: Epoc
         for scheduler, made_in, some in messages:
             said = PlansProposed(scheduler=scheduler, epoch=made_in, seen=Index(0), plans=some)
             tasks.create_task(world.bus.publish(said, scheduler))
-    await world.propose(epoch, kit.plan(f"end-of-{epoch}", ("nobody", "nowhere", ())))
+    for end in (
+        "end",
+        "end-of-all",
+    ):  # the answers of several turns are published side by side: those of the first end, and all before, come before the second
+        await world.propose(epoch, kit.plan(f"{end}-{epoch}", ("nobody", "nowhere", ())))
 
 
 def answers(world: Others) -> dict[str, list[PlanAnswer]]:
