@@ -27,7 +27,7 @@ P = TypeVar("P", bound=Event)
 PAGE, PAGES, ERROR, MESSAGE, HINT = "hbox-page", "hbox-pages", "hbox-error", "hbox-message", "hbox-hint"
 
 #: An answer begins within milliseconds, and its pages follow each other; these are long even on a busy machine, where a page of megabytes takes a second.
-SILENCE_S, BETWEEN_PAGES_S = 1.5, 5.0
+SILENCE_S, BETWEEN_PAGES_S = 3.0, 6.0
 
 #: Questions answered at once, and those that wait for their turn; beyond, the asker is told to come again.
 AT_ONCE, WAITING = 8, 64
@@ -101,8 +101,8 @@ class Server:
 async def ask(connection: Connection, request: Event, page: type[P], *, timeout_s: float) -> list[P]:
     """All pages of the answer, in order; they arrive whole or not at all.
 
-    Who dies with a question swallows it, and says nothing: when no answer begins for SILENCE_S, or then for twice as long and so on, it is asked anew. Raises Unavailable:
-    nobody answers, no whole answer in time, the connection or a page was lost. InvalidRequest: the answerer says so.
+    Who dies with a question swallows it, and says nothing: when no answer begins for SILENCE_S, or then for twice as long and so on, it is asked anew.
+    Raises Unavailable: nobody answers, no whole answer in time, the connection or a page was lost. InvalidRequest: the answerer says so.
     """
     started = monotonic_s()
     who = " or ".join(request.about.readers)
