@@ -159,6 +159,8 @@ class NetworkTopology:
     # Nodes.
 
     def score(self, member: Member, books: Columns) -> Floats | None:  # noqa: ARG002  # the hook's signature
+        if self._tree.root == 0:
+            return None  # no domains: all nodes are equal
         if not concerned(member.gang):
             return self._weight * _FULL * self._packed_around(member) if self._normal_pods else None
         home = self._home(member.gang)
