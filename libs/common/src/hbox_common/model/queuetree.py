@@ -52,6 +52,8 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         self._sums: dict[QueueName, Resources] = {}  #: of queues that others stand or stood below
         self._touched: dict[QueueName, tuple[Resources, ...]] = {}  #: the sums that a booking in the queue changes
         self._guarantees: dict[QueueName, Resources] = {}
+        self._refusals: dict[QueueName, Refusal | None] = {}
+        self._pools: dict[QueueName, Pools] = {}
 
     def __getitem__(self, name: QueueName) -> Queue:
         return self._queues[name]
@@ -60,12 +62,12 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         parent = QueueName(queue.parent) if queue.parent and ROOT_QUEUE not in (queue.parent, name) else None
         self._stale |= name not in self._queues or self._parents.get(name) != parent
         self._queues[name], self._parents[name] = queue, parent
-        self._guarantees.clear()
+        self._changed()
 
     def __delitem__(self, name: QueueName) -> None:
         del self._queues[name]
         self._stale = True
-        self._guarantees.clear()
+        self._changed()
 
     def __iter__(self) -> Iterator[QueueName]:
         return iter(self._queues)
@@ -135,10 +137,13 @@ class QueueTree(MutableMapping[QueueName, Queue]):
 
     def pools(self, name: QueueName) -> Pools:
         """The pools that the queue may use: those that it and the queues above it name, each of them all; `pooled` where none names any."""
-        named = [queue.pools for above in self.path(name) if (queue := self.of(above)) is not None and queue.pools]
-        if not named:
-            return (POOLED,)
-        return tuple(pool for pool in named[0] if all(pool in others for others in named))
+        pools = self._pools.get(name)
+        if pools is None:
+            named = [queue.pools for above in self.path(name) if (queue := self.of(above)) is not None and queue.pools]
+            pools = tuple(pool for pool in named[0] if all(pool in others for others in named)) if named else (POOLED,)
+            if name in self._queues:
+                self._pools[name] = pools
+        return pools
 
     # What they use.
 
@@ -162,6 +167,13 @@ class QueueTree(MutableMapping[QueueName, Queue]):
 
     def refusal(self, name: QueueName) -> Refusal | None:
         """Why the queue takes nothing new, whatever is asked for."""
+        if name not in self._queues:
+            return self._refusal(name)  # nothing is remembered of names that anybody may write into a pod
+        if name not in self._refusals:
+            self._refusals[name] = self._refusal(name)
+        return self._refusals[name]
+
+    def _refusal(self, name: QueueName) -> Refusal | None:
         if self.of(name) is None:
             return Refusal(RefusalReason.QUEUE_UNKNOWN, f"there is no queue {name}; create it, or name another in the job")
         if circle := self.circle(name):
@@ -215,6 +227,12 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         return Room(times, message)
 
     # How the tree is kept.
+
+    def _changed(self) -> None:
+        """What follows from the rules has to be found anew."""
+        self._guarantees.clear()
+        self._refusals.clear()
+        self._pools.clear()
 
     def _fresh(self) -> None:
         if not self._stale:

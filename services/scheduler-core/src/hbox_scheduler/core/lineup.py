@@ -10,7 +10,7 @@ from hbox_common.model import Index, Job, JobId, PlanId, Pools, QueueName
 from .jobs import Entry, JobState, Order, entry_of
 from .limits import Limits
 from .parking import Parking
-from .queues import Queues
+from .queues import Queues, Route
 from .state import Bookings
 from .task import Tasks
 
@@ -25,6 +25,7 @@ class Lineup:
         self._bookings = bookings
         self._parking = parking
         self._queues = queues
+        self._routes: dict[QueueName, Route] = {}  #: by which the first job of each queue was taken in
         self._limits = limits
         self._eager: list[Order] = []
         self._held: set[JobId] = set()
@@ -66,13 +67,22 @@ class Lineup:
         heappush(self._eager, entry.order)
 
     def _pools(self, job: Job) -> Pools:
+        if job.queue not in self._routes:
+            self._routes[job.queue] = self._queues.route(job.queue)
         return self._queues.all().pools(job.queue)
 
     def reroute(self, changed: set[QueueName]) -> None:
         """The rules of these queues changed: jobs of theirs, and of those below them, may use other pools now, or be let in, or not any more."""
-        for entry in self.entries.values() if changed else ():
-            if self._queues.among(entry.job.queue, changed):
-                entry.tasks = tuple(self._tasks.of(spec, self._pools(entry.job)) for spec in entry.job.tasks)
+        moved = {
+            name: route
+            for name, before in self._routes.items()
+            if self._queues.among(name, changed) and (route := self._queues.route(name)) != before
+        }
+        self._routes |= moved
+        for entry in self.entries.values() if moved else ():
+            if entry.job.queue in moved:
+                pools = self._pools(entry.job)
+                entry.tasks = tuple(self._tasks.of(spec, pools) for spec in entry.job.tasks)
                 let_in = bool(entry.barred) and entry.state is JobState.PARKED
                 entry.barred = self._queues.barred(entry.job)
                 if let_in:

@@ -8,6 +8,7 @@ next attempt.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from itertools import islice
 
 from hbox_common.model import JobId, QueueName
 
@@ -144,11 +145,11 @@ class Parking:
                 woken.append(entry)
         return woken
 
-    def left(self, entries: dict[JobId, Entry], freed: set[QueueName]) -> Iterator[list[Entry]]:
+    def left(self, entries: dict[JobId, Entry], freed: set[QueueName]) -> Iterator[Iterator[Entry]]:
         """By lot, the first one first, some of the jobs that wait on though their queue, or one above it, is among `freed`."""
         for kind, lot in self._lots.items():
             if self._queues.among(kind[0], freed):
-                yield [entries[order[2]] for order in lot.waiting[:SHOWN] if self._here(order, kind, entries)]
+                yield (entries[order[2]] for order in islice(lot.waiting, SHOWN) if self._here(order, kind, entries))
 
     @staticmethod
     def _here(order: Order, kind: Kind, entries: dict[JobId, Entry]) -> bool:

@@ -2,12 +2,16 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from hbox_common.model import Job, Queue, QueueName, QueueTree, Resources
+from hbox_common.model import Job, Pools, Queue, QueueName, QueueTree, Resources
 from hbox_common.model.devices import GPU
 
 from .explain.labels import Label
 from .state import Bookings
+
+#: Pools that a queue may use, and the lists of namespaces each of which has to name a job's.
+Route: TypeAlias = tuple[Pools, tuple[tuple[str, ...], ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,11 @@ class Queues:
         """Why the job may not use its queue at all."""
         said = self._tree.bars(job.queue, job.namespace)
         return f"{Label.QUEUE_NAMESPACE}: {said}; name another queue in the job" if said else ""
+
+    def route(self, name: QueueName) -> Route:
+        """Where work of the queue may go, and of whom."""
+        namespaces = [queue.namespaces for above in self._tree.path(name) if (queue := self._tree.get(above)) is not None]
+        return self._tree.pools(name), tuple(named for named in namespaces if named)
 
     def freed(self, names: Iterable[QueueName]) -> set[QueueName]:
         """These queues, and those above them with a wall or a share: what lies below any of them may have room again, or a right to it."""

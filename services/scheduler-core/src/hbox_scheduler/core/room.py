@@ -3,7 +3,7 @@
 A look is over all claims, and has its price: it is had when something changed since the last one, at a pace that slows while nothing is found.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 
 from hbox_common.events import Plan
 from hbox_common.model import Index, JobId, PodUid
@@ -57,10 +57,12 @@ class Room:
         if self._takings.may(entry, self._queues.all()):
             self._wanting[entry.job.id] = None
 
-    def freed(self, lots: Iterable[Sequence[Entry]], *, news: bool) -> None:
+    def freed(self, lots: Iterable[Iterator[Entry]], *, news: bool) -> None:
         """Jobs, each lot of one kind, that wait on though their queues have less than they had. `news`: rules changed; a look may find more."""
         for lot in lots:
-            if lot and self._takings.may(lot[0], self._queues.all()):
+            first = next(lot, None)
+            if first is not None and self._takings.may(first, self._queues.all()):
+                self._wanting[first.job.id] = None
                 self._wanting.update((entry.job.id, None) for entry in lot)
         if news:
             self.shake()

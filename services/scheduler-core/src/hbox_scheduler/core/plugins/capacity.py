@@ -74,9 +74,11 @@ class Capacity:
         for parent, children in books.levels():
             set_ceilings(books, session, children, books.total if parent is None else parent.ceiling)
             for account in children:
+                # The ledger knows the cluster's size no more than Volcano's admission does: its line is what is written.
+                most = [UNLIMITED] * books.size if self._at_parting else account.ceiling
                 account.deserved = [
                     max(min(deserved, ceiling), guarantee)
-                    for deserved, ceiling, guarantee in zip(account.deserved, account.ceiling, account.guarantee, strict=True)
+                    for deserved, ceiling, guarantee in zip(account.deserved, most, account.guarantee, strict=True)
                 ]
 
     def _counting(self, account: Account) -> frozenset[int]:
