@@ -239,7 +239,7 @@ EXAMPLES: tuple[Event, ...] = (
     UsagePage(usage=(Usage(department=_QUEUE, queue=_QUEUE, user="team", model="A100", hour=3600, own=1500, borrowed=500, idle=250),),
         budgets=(Budget(queue=_QUEUE, card_hours=100, spent=2000, month=0),),
     ),
-    JobsAsked(asker="quota-ledger", jobs=False, pods=True, verdicts=True),
+    JobsAsked(asker="quota-ledger", jobs=False, pods=True, verdicts=True, ended=True),
     JobsPage(complete=True, neighbours=(_neighbour,), jobs=(_job,), pods=(_fact,), verdicts=(_verdict,), priority_classes={"urgent": 1000}),
 )  # fmt: skip
 

@@ -290,6 +290,20 @@ def test_a_job_that_someone_saw_too_old_is_said_again() -> None:
     assert second.revision > first.revision
 
 
+def test_who_ended_lately_is_told_of_again_when_the_streams_were_lost() -> None:
+    """The ledger holds a pod's cards until it hears of its end, which may have been in the stream that is gone."""
+    jobs = Jobs()
+    jobs.pod(pod("runs", node="n1"), 0.0)
+    jobs.pod(pod("over", node="n1"), 0.0)
+    jobs.pod_gone(PodUid("uid-over"), 10.0)
+    assert {fact.uid: fact.phase for fact in jobs.take(20.0, 20.0).facts}[PodUid("uid-over")] is PodPhase.GONE
+    assert not jobs.take(30.0, 30.0).facts
+    jobs.repeat_all(40.0)
+    assert {fact.uid for fact in jobs.take(40.0, 40.0).facts} == {"uid-runs", "uid-over"}
+    jobs.repeat_all(80.0)
+    assert {fact.uid for fact in jobs.take(80.0, 80.0).facts} == {"uid-runs"}, "a minute later nobody waits for it"
+
+
 def test_after_the_streams_were_lost_everything_is_said_again() -> None:
     jobs = Jobs()
     jobs.pod(pod("a"), 0.0)

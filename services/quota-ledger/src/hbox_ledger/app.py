@@ -207,7 +207,9 @@ class Shell:
             self._compare.clear()
             try:
                 asked_at = wall_s()
-                pages = await self._bus.ask(JobsAsked(asker=self._settings.instance, jobs=False, pods=True), JobsPage)
+                pages = await self._bus.ask(
+                    JobsAsked(asker=self._settings.instance, jobs=False, pods=True, ended=True), JobsPage
+                )
                 if not pages or not all(page.complete for page in pages):
                     raise Unavailable("job-controller has not read all pods yet")
                 doubt = await self._ledger.reconcile([pod for page in pages for pod in page.pods], asked_at=asked_at)

@@ -84,13 +84,14 @@ class UsagePage(Event):
 
 @register
 class JobsAsked(Event):
-    """All jobs with a live pod, and all pods that have a node, please. `pods` and `verdicts` only where asked for."""
+    """All jobs with a live pod, and all pods that have a node, please. `pods` and `verdicts` only where asked for; `ended`: also pods that ended lately."""
 
     about: ClassVar = About("hbox.v1.rpc.jobs.list", None, ("scheduler-core", "quota-ledger", "cli"), ("job-controller",))
     asker: str
     jobs: bool = True
     pods: bool = False
     verdicts: bool = False
+    ended: bool = False
 
 
 @register

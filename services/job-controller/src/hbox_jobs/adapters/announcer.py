@@ -148,6 +148,7 @@ def pages(asked: JobsAsked, jobs: Jobs, *, complete: bool) -> Iterator[JobsPage]
         _chunks(list(jobs.jobs()), [max(1, j.members - j.bound) for j in jobs.jobs()]) if asked.jobs and complete else []
     )
     facts = list(jobs.facts()) if asked.pods and complete else []
+    facts += jobs.ended(monotonic_s()) if asked.ended and complete else []
     verdicts = list(jobs.verdicts()) if asked.verdicts and complete else []
     wanted = [JobsPage(complete=complete, jobs=tuple(chunk)) for chunk in wanted_jobs]
     wanted += [JobsPage(complete=complete, pods=tuple(facts[i : i + PAGE_ITEMS])) for i in range(0, len(facts), PAGE_ITEMS)]

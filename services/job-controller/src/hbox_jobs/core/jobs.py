@@ -43,6 +43,10 @@ _FACT_PHASE = {
 }
 
 
+#: For so long it is remembered that a pod ended, and of so many at most.
+ENDED_S, MAX_ENDED = 60.0, 10_000
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What the bus is to hear now. `settled` are the jobs looked at: what Kubernetes is told of them may have changed."""
@@ -78,6 +82,7 @@ class Jobs:
         self._urgent: dict[str, None] = {}
         self._lazy: dict[str, float] = {}  #: in order of their due times, since the delay is always the same
         self._facts: dict[PodUid, PodFact] = {}
+        self._ended: deque[tuple[float, PodFact]] = deque(maxlen=MAX_ENDED)  #: GONE facts of the last minute, with when
         self._facts_from = float("-inf")  #: monotonic; facts are said from then on
         self._disowned: dict[JobId, None] = {}
         self._revision = 0
@@ -119,7 +124,8 @@ class Jobs:
         if old.volumes:
             self._release_volumes(old)
         if old.ours or old.node:
-            self._facts[uid] = self._fact(old, PodPhase.GONE)
+            fact = self._facts[uid] = self._fact(old, PodPhase.GONE)
+            self._ended.append((now, fact))
         self._leave(old, now)
         return old
 
@@ -213,7 +219,7 @@ class Jobs:
         for record in self._records.values():
             record.again = True
             self._mark(record.key, now, urgent=True)
-        self._facts.update((fact.uid, fact) for fact in self.facts())
+        self._facts.update((fact.uid, fact) for fact in (*self.facts(), *self.ended(now)))
 
     # --- what is read
 
@@ -240,6 +246,10 @@ class Jobs:
     def facts(self) -> Iterator[PodFact]:
         """All pods that have a node."""
         return (self._fact(pod, _FACT_PHASE[pod.status]) for pod in self._pods.values() if pod.node)
+
+    def ended(self, now: float) -> Iterator[PodFact]:
+        """Pods that ended in the last minute: whoever lost what was said of them holds their places for them."""
+        return (fact for at, fact in self._ended if now - at < ENDED_S)
 
     def verdicts(self) -> Iterator[JobVerdict]:
         """Why jobs wait, by the scheduler or by their own problem."""
