@@ -1,12 +1,12 @@
 """Reading the ledger from its database: at the start, after a failed commit, and what was answered before."""
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, insert, literal, literal_column, select, update
+from sqlalchemy import Connection, delete, func, insert, literal, literal_column, select, update
 
 from hbox_common.events import PlanAnswer
 from hbox_common.model import (
@@ -18,7 +18,6 @@ from hbox_common.model import (
     JobId,
     NodeName,
     PlanId,
-    PodUid,
     Queue,
     QueueName,
     QueuePhase,
@@ -80,10 +79,11 @@ def load(connection: Connection) -> Loaded:
     """The books as committed, frozen, and without nodes and verdicts, which the bus brings. All of one moment: every commit locks the row first."""
     state = connection.execute(select(t.ledger.c.epoch, t.ledger.c.idx).with_for_update()).one()
     books = Books(Epoch(state.epoch), Index(state.idx))
-    rows = connection.execute(select(t.claims).where(t.claims.c.state != ClaimState.VOID))
+    rows = connection.execute(select(*_HELD).where(t.claims.c.state != ClaimState.VOID)).all()
     gangs = connection.execute(select(t.gangs))
+    read, slots = cache(json.loads), cache(_slots)  # equal pods have equal texts: ten thousand claims, a few hundred of these
     books.load(
-        (_holding(row) for row in rows),
+        (_holding(row, read, slots) for row in rows),
         [Gang(JobId(g.job), g.min_member, g.deadline, bool(g.unwinding), g.finished) for g in gangs],
     )
     gone: dict[QueueName, Queue] = {}
@@ -123,38 +123,37 @@ def _journal(connection: Connection) -> Journal:
     )
 
 
-def _holding(row: Row[Any]) -> Holding:
+#: In the order in which `_holding` takes them apart: a column by its name costs a fifth of a start.
+_c = t.claims.c
+_HELD = (
+    _c.id, _c.pod_uid, _c.namespace, _c.pod, _c.job, _c.plan, _c.queue, _c.priority, _c.node, _c.requests, _c.slices, _c.state, _c.reason,
+    _c.min_member, _c.preemptable, _c.created_at, _c.claimed_at, _c.resource_version, _c.deadline, _c.changed_at, _c.generation, _c.intent, _c.intent_reason,
+    _c.forced, _c.traceparent, _c.slots,
+)  # fmt: skip
+
+
+def _holding(row: Sequence[Any], read: Callable[[str], Any], slots: Callable[[str], tuple[int, ...]]) -> Holding:
+    (
+        id, pod_uid, namespace, pod, job, plan, queue, priority, node, requests, slices, state, reason, min_member, preemptable, created_at,
+        claimed_at, resource_version, deadline, changed_at, generation, intent, intent_reason, forced, traceparent, slot_list,
+    ) = row  # fmt: skip
     claim = Claim(
-        id=ClaimId(row.id),
-        pod_uid=PodUid(row.pod_uid),
-        namespace=row.namespace,
-        pod=row.pod,
-        job=JobId(row.job),
-        plan=PlanId(row.plan),
-        queue=QueueName(row.queue),
-        priority=row.priority,
-        node=NodeName(row.node),
-        requests=json.loads(row.requests),
-        slices=parse_slices(row.slices),
-        state=ClaimState(row.state),
-        reason=row.reason,
-        min_member=row.min_member,
-        preemptable=bool(row.preemptable),
-        created_at=row.created_at,
-        claimed_at=row.claimed_at,
-    )
+        id, pod_uid, namespace, pod, job, plan, queue, priority, node, read(requests), _parsed(slices), _STATE[state], reason, min_member,
+        bool(preemptable), created_at, claimed_at=claimed_at,
+    )  # fmt: skip
     return Holding(
-        claim=claim,
-        resource_version=row.resource_version,
-        deadline=row.deadline,
-        changed_at=row.changed_at,
-        generation=row.generation,
-        intent=Intent(row.intent),
-        reason=row.intent_reason,
-        forced=bool(row.forced),
-        traceparent=row.traceparent,
-        slots=tuple(int(n) for n in row.slots.split(",")) if row.slots else (),
-    )
+        claim, resource_version, deadline, changed_at, generation, _INTENT[intent], intent_reason, forced=bool(forced), traceparent=traceparent,
+        slots=slots(slot_list),
+    )  # fmt: skip
+
+
+_parsed = lru_cache(4096)(parse_slices)
+_STATE = {state.value: state for state in ClaimState}
+_INTENT = {intent.value: intent for intent in Intent}
+
+
+def _slots(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(","))) if text else ()
 
 
 def answers(connection: Connection, plans: Collection[PlanId]) -> dict[PlanId, PlanAnswer]:
