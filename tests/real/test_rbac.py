@@ -44,7 +44,8 @@ KINDS: tuple[tuple[str, str], ...] = (
     ("scheduling.volcano.sh", "queues"), ("scheduling.volcano.sh", "queues/status"), ("scheduling.volcano.sh", "podgroups"),
     ("scheduling.volcano.sh", "podgroups/status"), ("apiextensions.k8s.io", "customresourcedefinitions"), ("apps", "deployments"),
     ("rbac.authorization.k8s.io", "clusterroles"), ("rbac.authorization.k8s.io", "clusterrolebindings"),
-    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+    ("admissionregistration.k8s.io", "validatingwebhookconfigurations"), ("topology.volcano.sh", "hypernodes"), ("topology.volcano.sh", "hypernodes/status"),
+    ("metrics.k8s.io", "nodes"), ("metrics.k8s.io", "pods"),
 )  # fmt: skip
 SPECIAL = (
     ("", "users", "impersonate"),
