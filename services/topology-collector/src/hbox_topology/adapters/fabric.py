@@ -13,7 +13,7 @@ from hbox_common import kube
 from hbox_common.bus import Bus
 from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
 from hbox_common.events import FabricChanged
-from hbox_common.kube import HYPERNODES, Delta, Informer, KubeClient
+from hbox_common.kube import HYPERNODES, Delta, Informer, KubeClient, resource_of
 from hbox_common.kube.fabric import Wrong, resolve
 from hbox_common.model import HyperNode
 
@@ -67,7 +67,7 @@ class Fabric:
         """Returns when the cluster knows HyperNodes, or something is wrong that the informer will say."""
         while True:
             try:
-                await self._client.expected("GET", HYPERNODES.path(), params={"limit": "1"})
+                await resource_of(self._client, api_version=f"{HYPERNODES.group}/{HYPERNODES.version}", kind="HyperNode")
             except NotFound:
                 self._known = True
                 self._wake.set()

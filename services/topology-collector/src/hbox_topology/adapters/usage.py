@@ -11,7 +11,7 @@ from typing import NoReturn
 from hbox_common.bus import Bus
 from hbox_common.errors import HBoxError, InvalidRequest, NotFound
 from hbox_common.events import NodesMeasured
-from hbox_common.kube import NODE_METRICS, KubeClient, NodeMetrics, NodeMetricsList, epoch_s
+from hbox_common.kube import NODE_METRICS, KubeClient, NodeMetrics, NodeMetricsList, epoch_s, resource_of
 from hbox_common.model import NodeName, NodeState, NodeUsage, request_units, usage_of
 
 from .. import metrics
@@ -33,6 +33,7 @@ class Usages:
         self._client, self._bus, self._nodes = client, bus, nodes
         self._last: tuple[NodeUsage, ...] = ()
         self._complaint = ""
+        self._served = False  #: whether anybody measures, as far as is known
 
     async def run(self) -> NoReturn:
         """Until cancelled. To be started when the nodes are known."""
@@ -47,12 +48,17 @@ class Usages:
     async def _look(self) -> float:
         """Ask, and say what has changed. Returns in how many seconds to ask again."""
         try:
+            if not self._served:
+                version = f"{NODE_METRICS.group}/{NODE_METRICS.version}"
+                await resource_of(self._client, api_version=version, kind="NodeMetrics")
+                self._served = True
             answer = await self._client.expected("GET", NODE_METRICS.path(), timeout_s=TIMEOUT_S)
             usages = self._read(answer.decode(NodeMetricsList).items)
             if usages != self._last:
                 await self._bus.publish(NodesMeasured(usages=usages), SHARD)
                 self._last = usages
         except NotFound:
+            self._served = False
             self._complain("nobody serves metrics.k8s.io: what nodes really use is not known", logging.INFO)
             return LOOK_AGAIN_S
         except HBoxError as e:
