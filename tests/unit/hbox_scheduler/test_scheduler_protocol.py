@@ -326,3 +326,13 @@ def test_an_older_node_state_is_ignored(scheduler: Scheduler) -> None:
     scheduler.on_node(node("n0", cards=2, generation=9, unschedulable=True))
     scheduler.on_node(node("n0", cards=2, generation=8))
     assert not scheduler.columns.schedulable[scheduler.columns.row_of[NodeName("n0")]]
+
+
+def test_a_job_that_is_told_twice_before_its_turn_has_one_turn(scheduler: Scheduler) -> None:
+    """Its news and a change of its queue come while it waits for the cycle: it is placed once."""
+    one = job("a")
+    scheduler.on_jobs([one])
+    scheduler.on_jobs([replace(one, revision=2)])
+    scheduler.on_jobs([replace(one, revision=3), job("b")])
+    plans = scheduler.cycle(0.0).plans
+    assert sorted(plan.job for plan in plans) == ["a", "b"]

@@ -136,7 +136,8 @@ async def _ask_once(connection: Connection, request: Event, page: type[P], who: 
         await connection.send(request.subject(), encode(request), reply=inbox, headers=header)
         while True:
             try:
-                message = await asyncio.wait_for(came.get(), max(silence_s, BETWEEN_PAGES_S) if pages else silence_s)
+                async with asyncio.timeout(max(silence_s, BETWEEN_PAGES_S) if pages else silence_s):
+                    message = await came.get()
             except TimeoutError:
                 return None
             if message is None:

@@ -97,6 +97,8 @@ class Lineup:
         """The eager job whose turn it is, looked at afresh; who takes it settles its state or gives it back."""
         while self._eager:
             order = heappop(self._eager)
+            while self._eager and self._eager[0] == order:
+                heappop(self._eager)  # it was woken more than once
             entry = self.entries.get(order[2])
             if entry is not None and entry.state is JobState.EAGER and entry.order == order:
                 entry.look(self._bookings)
