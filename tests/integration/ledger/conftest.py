@@ -46,6 +46,7 @@ from hbox_ledger.adapters import tables
 from hbox_ledger.ledger import Ledger, Numbered
 from hbox_ledger.relay import Relay
 from hbox_ledger.settings import LedgerSettings
+from hbox_ledger.views import Views
 
 from .ledger_world import DEADLINE_S, QUEUE_DEFINITION
 
@@ -65,6 +66,7 @@ class Running:
     store: Store
     relay: Relay
     ledger: Ledger
+    views: Views
     clock: list[float]
 
     async def propose(self, *plans: Plan) -> None:
@@ -103,7 +105,7 @@ async def started(url: str, *, now: float = 1000.0) -> AsyncIterator[Running]:
             cards = tuple(Card(i, f"{name}-{i}", "A100", 40_960, shares=4) for i in range(4))
             room = {"cpu": 64_000, "pods": 100, "nvidia.com/gpu": 16}
             ledger.node(NodeState(NodeName(name), name, Generation(1), ready=True, allocatable=room, cards=cards))
-        yield Running(store, relay, ledger, clock)
+        yield Running(store, relay, ledger, Views(ledger, store), clock)
         if not ledger.taken_over.is_set():  # what it decided last did not happen
             ledger.books.validate()
 

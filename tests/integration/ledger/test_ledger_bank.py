@@ -86,7 +86,7 @@ async def test_the_books_balance_and_usage_is_the_integral_of_live_claims(kit: K
             assert prove(database_url).faults == []
             now = running.clock[0]
             if life == 3:
-                [(_, found)] = await running.ledger.used([], since=0, until=2**40)
+                [(_, found)] = await running.views.used([], since=0, until=2**40)
                 assert (found.own, found.borrowed, found.idle) == integral.sums(int(now))
                 assert found.own > 0
                 assert found.borrowed > 0

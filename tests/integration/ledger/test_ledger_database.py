@@ -239,7 +239,7 @@ async def test_queues_and_their_end_survive(kit: Kit, database_url: str) -> None
         await first.ledger.set_queue(Queue(QueueName("old")))
         await first.ledger.drop_queue(QueueName("old"))
     async with kit.started(database_url) as second:
-        views = {v.queue.name: v for v in await second.ledger.changed_queues()}
+        views = {v.queue.name: v for v in await second.views.changed_queues()}
         assert {name: v.gone for name, v in views.items()} == {"default": False, "q": False, "old": True}
         assert views[QueueName("q")].queue.capability == {"cpu": 5}
 

@@ -88,7 +88,7 @@ async def test_an_old_ledger_goes_on_with_its_claims_and_its_chain(kit: Kit, old
         assert set(running.states()) == {f"pod{i}" for i in range(PODS)}
         assert running.ledger.books.borrowed == {DEFAULT_QUEUE: {"nvidia.com/gpu": PODS}}
         running.clock[0] += 100
-        [(account, amounts)] = await running.ledger.used(["queue", "model"], since=0, until=2**40)
+        [(account, amounts)] = await running.views.used(["queue", "model"], since=0, until=2**40)
         assert (account.model, amounts.borrowed) == ("unknown", PODS * 100 * 1000)
     proof = prove(old)
     assert proof.faults == []

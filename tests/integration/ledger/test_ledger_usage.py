@@ -17,7 +17,7 @@ ALWAYS = {"since": 0, "until": 2**40}
 
 async def accounts(running: Running, *by: str) -> dict[tuple[object, ...], tuple[int, int, int]]:
     """(own, borrowed, idle) in card-seconds."""
-    found = await running.ledger.used(by, **ALWAYS)
+    found = await running.views.used(by, **ALWAYS)
     return {
         tuple(getattr(account, name) for name in by): (amounts.own // 1000, amounts.borrowed // 1000, amounts.idle // 1000)
         for account, amounts in found
@@ -53,12 +53,12 @@ async def test_departments_are_the_sums_of_the_queues_below_them(kit: Kit, datab
             plan = kit.plan(f"p{i}", (f"pod{i}", "n0", (kit.whole(i),)))
             await running.propose(plan.model_copy(update={"queue": queue}))
         running.clock[0] += 10
-        found = await running.ledger.summed((UsageKey.DEPARTMENT, UsageKey.USER), **ALWAYS)
+        found = await running.views.summed((UsageKey.DEPARTMENT, UsageKey.USER), **ALWAYS)
         assert sorted((u.department, u.queue, u.user, u.borrowed) for u in found) == [
             ("alone", "", "ml", 10_000),
             ("dept", "", "ml", 20_000),
         ]
-        both = await running.ledger.summed((UsageKey.DEPARTMENT, UsageKey.QUEUE), **ALWAYS)
+        both = await running.views.summed((UsageKey.DEPARTMENT, UsageKey.QUEUE), **ALWAYS)
         assert {(u.department, u.queue): u.borrowed for u in both} == {
             ("dept", "a"): 10_000,
             ("dept", "b"): 10_000,
@@ -129,7 +129,7 @@ async def test_hours_are_cut_where_they_end(kit: Kit, database_url: str) -> None
         await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0),))))
         running.clock[0] += 4000
         assert await accounts(running, "hour") == {(3600,): (0, 200, 0), (7200,): (0, 3600, 0), (10800,): (0, 200, 0)}
-        assert [a.hour for a, _ in await running.ledger.used(["hour"], since=3600, until=10800)] == [3600, 7200]
+        assert [a.hour for a, _ in await running.views.used(["hour"], since=3600, until=10800)] == [3600, 7200]
 
 
 async def test_a_claim_is_not_forgotten_before_it_is_accounted_for(kit: Kit, database_url: str) -> None:
@@ -170,7 +170,7 @@ async def test_a_budget_that_was_spent_is_told_with_the_commit_and_known_after_a
         await second.open(kit.fact("pod", "n0", claim=second.ledger.books.by_pod[PodUid("pod")]))
         await second.propose(kit.plan("q", ("other", "n1", (kit.whole(0),))))
         assert list(second.states()) == ["pod"]
-        [view] = [view for view in await second.ledger.changed_queues() if view.queue.name == DEFAULT_QUEUE]
+        [view] = [view for view in await second.views.changed_queues() if view.queue.name == DEFAULT_QUEUE]
         assert view.queue.stopped.startswith("queue default has used 4.0 of its 4 card-hours of 1970-01")
         await second.ledger.set_queue(Queue(DEFAULT_QUEUE, budget_card_hours=5))
         await second.propose(kit.plan("r", ("other", "n1", (kit.whole(0),))))

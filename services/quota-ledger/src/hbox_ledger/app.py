@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
@@ -12,8 +12,6 @@ from hbox_common.clock import wall_s
 from hbox_common.errors import Conflict, InvalidRequest, Unavailable
 from hbox_common.events import (
     ClaimsAsked,
-    ClaimsPage,
-    Event,
     HealthVerdict,
     JobsAsked,
     JobsPage,
@@ -21,9 +19,7 @@ from hbox_common.events import (
     OutcomesObserved,
     PlansProposed,
     PodsObserved,
-    QueueStateChanged,
     UsageAsked,
-    UsagePage,
 )
 from hbox_common.kube import QUEUES, Delta, Informer, KubeClient
 from hbox_common.kube import Queue as QueueObject
@@ -35,20 +31,20 @@ from .adapters import load, tables
 from .adapters.heard import hear
 from .adapters.queues import closed, queue_of
 from .core.recovery import Heard, Standing
+from .desk import Desk
 from .ledger import Ledger, Numbered
 from .relay import Relay
 from .settings import LedgerSettings
+from .views import Views
 
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 METER_S = 60.0
-QUEUE_WINDOW_S = 0.25
 #: Between two turns over outcomes, or over facts of pods: nobody waits for a single one, and each turn is a commit.
 EVIDENCE_S = 0.1
 SUSPECTS_S = 10.0  #: claims without a pod are looked at again so soon
 ASK_AGAIN_S = 0.5
-PAGE = 1000
 PLACEMENTS = 512  #: judged in one turn: about 0.1 s
 
 
@@ -72,6 +68,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
         conditions.books.bad("waiting for nodes, queues and pods")
         queues = Informer(kube, QUEUES, QueueObject)
         shell = Shell(settings, ledger, bus, queues)
+        desk = Desk(ledger, Views(ledger, store), bus)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(relay.run())
@@ -90,10 +87,10 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                     bus.consume("quota-ledger-outcomes", [OutcomesObserved], shell.on_outcomes, window_s=EVIDENCE_S)
                 )
                 tasks.create_task(bus.consume("quota-ledger-pods", [PodsObserved], shell.on_pods, window_s=EVIDENCE_S))
-                tasks.create_task(bus.serve(ClaimsAsked, shell.answer))
-                tasks.create_task(bus.serve(UsageAsked, shell.used))
+                tasks.create_task(bus.serve(ClaimsAsked, desk.claims))
+                tasks.create_task(bus.serve(UsageAsked, desk.usage))
                 tasks.create_task(shell.reconcile(conditions.books))
-                tasks.create_task(shell.tell_queues())
+                tasks.create_task(desk.tell_queues())
                 tasks.create_task(shell.tick(conditions))
                 tasks.create_task(shell.meter())
                 tasks.create_task(shell.forget())
@@ -177,28 +174,6 @@ class Shell:
             await _insist(partial(self._ledger.drop_queue, name))
         synced.ok()
 
-    async def answer(self, _: Event) -> AsyncIterator[Event]:
-        """Pages of the live claims, all of one moment."""
-        found = await self._ledger.snapshot()
-        for first in range(0, max(1, len(found.claims)), PAGE):
-            yield ClaimsPage(
-                epoch=found.epoch,
-                index=found.index,
-                frozen=found.frozen,
-                claims=tuple(found.claims[first : first + PAGE]),
-                queues=found.queues if first == 0 else (),
-                used=found.used if first == 0 else {},
-            )
-
-    async def used(self, asked: Event) -> AsyncIterator[Event]:
-        """Pages of the usage accounts."""
-        assert isinstance(asked, UsageAsked)
-        until = asked.until or int(wall_s()) + 1
-        rows = await self._ledger.summed(asked.by, since=asked.since, until=until)
-        for first in range(0, max(1, len(rows)), PAGE):
-            budgets = tuple(self._ledger.budgets()) if first == 0 else ()
-            yield UsagePage(usage=tuple(rows[first : first + PAGE]), budgets=budgets)
-
     async def reconcile(self, condition: Condition) -> NoReturn:
         """Compare with all pods: to open the books, and then again and again."""
         await self.state_read.wait()
@@ -219,44 +194,13 @@ class Shell:
                 await asyncio.sleep(ASK_AGAIN_S)
                 continue
             condition.ok()
-            self._ledger.touch_queues()
+            self._ledger.touch_all()
             pause_s = min(SUSPECTS_S, self._settings.reconcile_s) if doubt else self._settings.reconcile_s
             try:
                 async with asyncio.timeout(pause_s):
                     await self._compare.wait()
             except TimeoutError:
                 pass  # time for the regular one
-
-    async def tell_queues(self) -> NoReturn:
-        """Publish the state of queues that changed: a last value, so that only the newest is worth sending."""
-        said: dict[QueueName, tuple[str, ...]] = {}
-        while True:
-            await self._ledger.queue_changed.wait()
-            try:
-                views = await self._ledger.changed_queues()
-            except Unavailable:
-                await asyncio.sleep(ASK_AGAIN_S)
-                continue
-            for done, view in enumerate(views):
-                if view.faults != said.get(view.queue.name, ()):
-                    said[view.queue.name] = view.faults
-                    log.warning("queue %s: %s", view.queue.name, "; ".join(view.faults) or "all is well again")
-                event = QueueStateChanged(
-                    queue=view.queue,
-                    used=view.used,
-                    total=view.total,
-                    faults=view.faults,
-                    epoch=view.epoch,
-                    index=view.index,
-                    gone=view.gone,
-                )
-                try:
-                    await self._bus.publish(event, view.queue.name)
-                except Unavailable as e:
-                    log.warning("the states of queues wait: %s", e)
-                    self._ledger.unsaid([v.queue.name for v in views[done:]])
-                    break
-            await asyncio.sleep(QUEUE_WINDOW_S)
 
     async def tick(self, conditions: Conditions) -> NoReturn:
         connections = self._bus.connections

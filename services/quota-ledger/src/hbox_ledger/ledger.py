@@ -11,30 +11,25 @@ taken over; this one stops.
 
 import asyncio
 import logging
-from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 
 from sqlalchemy import Connection
 
 from hbox_common.clock import Clock
 from hbox_common.errors import Bug, Conflict, Unavailable
-from hbox_common.events import Budget, OutcomesObserved, PlanAnswer, PlansProposed, PodsObserved, Usage, UsageKey, encode
+from hbox_common.events import OutcomesObserved, PlanAnswer, PlansProposed, PodsObserved, encode
 from hbox_common.model import (
     DEFAULT_QUEUE,
-    Claim,
-    Epoch,
-    Index,
     NodeState,
     PlanId,
     PodFact,
     Queue,
     QueueName,
-    QueuePhase,
-    Resources,
     Verdict,
-    faults,
 )
 from hbox_common.store import Letter, Store
 from hbox_common.telemetry import record, recording
@@ -43,9 +38,11 @@ from . import metrics
 from .adapters import load, tables
 from .adapters.journal import Head, Repeated
 from .core import arbitrate, budget, lifecycle, loans, reconcile, recovery, usage
+from .core.books import Books
 from .core.chain import Record
 from .core.recovery import Heard
 from .core.step import Step
+from .memory import Recent, Touched
 from .messages import messages_of
 from .relay import Outgoing, Relay
 
@@ -65,49 +62,8 @@ class Numbered:
     again: bool = False  #: delivered before, so that it may have been handled
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The live claims at one moment."""
-
-    epoch: Epoch
-    index: Index
-    frozen: bool
-    claims: list[Claim]
-    queues: tuple[Queue, ...]
-    used: dict[str, Resources]
-
-
-@dataclass(frozen=True, slots=True)
-class QueueView:
-    queue: Queue
-    used: Resources
-    total: Resources  #: with all below it
-    faults: tuple[str, ...]
-    epoch: Epoch
-    index: Index
-    gone: bool
-
-
 #: A clock that goes back by more is told of.
 BEHIND_S = 120.0
-
-
-class _Recent:
-    """The last ids that this process handled: a hint at what the database holds, and no more than that."""
-
-    MOST = 65_536
-
-    def __init__(self) -> None:
-        self._ids: OrderedDict[str, None] = OrderedDict()
-
-    def __contains__(self, ids: Iterable[str]) -> bool:
-        """Whether any of `ids` is among them."""
-        return not self._ids.keys().isdisjoint(ids)
-
-    def add(self, ids: Iterable[str]) -> None:
-        self._ids.update(dict.fromkeys(ids))
-        while len(self._ids) > self.MOST:
-            self._ids.popitem(last=False)
 
 
 class Ledger:
@@ -115,14 +71,14 @@ class Ledger:
 
     def __init__(self, store: Store, relay: Relay, loaded: load.Loaded, *, clock: Clock) -> None:
         self.books = loaded.books
+        self.gone = loaded.gone  #: queues that were deleted
+        self.touched = Touched()
         self.taken_over = asyncio.Event()
         self.over = "another quota-ledger writes to this database"  #: why, once it is
-        self.queue_changed = asyncio.Event()
-        self._changed_queues: set[QueueName] = set()
         self._store, self._relay, self._clock = store, relay, clock
-        self._journal, self._gone = loaded.journal, loaded.gone
+        self._journal = loaded.journal
         self._lock = asyncio.Lock()
-        self._answered, self._handled = _Recent(), _Recent()
+        self._answered, self._handled = Recent(), Recent()
         self._stale = False
         self._committed = self.books.index  #: what the database has said to be on disk
         self._number = 0
@@ -159,7 +115,7 @@ class Ledger:
         relay.restore(letters)
         ledger = cls(store, relay, loaded, clock=clock)
         ledger._number = number
-        ledger.touch_queues()
+        ledger.touch_all()
         log.info("epoch %d begins with %d live claims", loaded.books.epoch, len(loaded.books.live))
         return ledger
 
@@ -249,7 +205,7 @@ class Ledger:
             cause = queue.fault or f"{queue.phase}, capability {queue.capability}"
             self._touch_relatives(queue.name)
             await self._queue(queue, gone=False, change="set", cause=cause)
-            self._gone.pop(queue.name, None)
+            self.gone.pop(queue.name, None)
             self._touch_relatives(queue.name)
 
     async def drop_queue(self, name: QueueName) -> None:
@@ -260,7 +216,7 @@ class Ledger:
             if queue is None:
                 return
             await self._queue(queue, gone=True, change="deleted", cause="its object was deleted")
-            self._gone[name] = queue
+            self.gone[name] = queue
             self._touch_relatives(name)
 
     async def meter(self) -> None:
@@ -279,74 +235,18 @@ class Ledger:
         await self.meter()
         return await self._store.write(lambda c: load.forget(c, before=before))
 
-    # --- what can be asked
+    # --- what is asked
 
-    async def snapshot(self) -> Snapshot:
-        """All live claims, as committed."""
+    @asynccontextmanager
+    async def still(self) -> AsyncIterator[Books]:
+        """The books as committed, with nobody changing them meanwhile."""
         async with self._lock:
             await self._fresh()
-            books = self.books
-            claims = [holding.claim for holding in books.live.values()]
-            used = {str(name): amounts for name, amounts in arbitrate.usage(books).items()}
-            queues = tuple(self._told(queue) for queue in books.queues.values())
-            return Snapshot(books.epoch, books.index, books.frozen, claims, queues, used)
+            yield self.books
 
-    async def used(self, by: Sequence[str], *, since: int, until: int) -> list[tuple[usage.Account, usage.Amounts]]:
-        """The usage accounts of hours that begin in [since, until), up to now, by some of "queue", "user", "model", "hour"."""
-        await self.meter()
-        return await self._store.look(lambda c: load.used(c, by, since=since, until=until))
-
-    async def summed(self, by: Iterable[UsageKey], *, since: int, until: int) -> list[Usage]:
-        """As `used`, and by department."""
-        keys = list(dict.fromkeys(by))
-        stored = dict.fromkeys(UsageKey.QUEUE if key is UsageKey.DEPARTMENT else key for key in keys)
-        found = await self.used(list(stored), since=since, until=until)
-        if UsageKey.DEPARTMENT not in keys:
-            return [Usage(**account._asdict(), **asdict(amounts)) for account, amounts in found]
-        sums: dict[tuple[QueueName, usage.Account], usage.Amounts] = {}
-        for account, amounts in found:
-            named = account if UsageKey.QUEUE in keys else account._replace(queue=QueueName(""))
-            sums.setdefault((self.books.queues.path(account.queue)[-1], named), usage.Amounts()).add(amounts)
-        return [Usage(department=name, **account._asdict(), **asdict(amounts)) for (name, account), amounts in sums.items()]
-
-    def budgets(self) -> list[Budget]:
-        """The budgets of all queues that have one, as of the last accrual."""
-        books = self.books
-        return [
-            Budget(queue=name, card_hours=queue.budget_card_hours, spent=budget.spent_of(books, name), month=books.month)
-            for name, queue in sorted(books.queues.items())
-            if queue.budget_card_hours is not None
-        ]
-
-    def touch_queues(self) -> None:
+    def touch_all(self) -> None:
         """Have the state of every queue told again."""
-        self._changed_queues.update(self.books.queues, self.books.used, self._gone, [DEFAULT_QUEUE])
-        self.queue_changed.set()
-
-    async def changed_queues(self) -> list[QueueView]:
-        """The queues whose rules or use changed since the last call."""
-        async with self._lock:
-            await self._fresh()
-            names, self._changed_queues = sorted(self._changed_queues), set()
-            self.queue_changed.clear()
-            return [self._view(name) for name in names]
-
-    def unsaid(self, names: Sequence[QueueName]) -> None:
-        """These queues could not be told of: do it again."""
-        self._changed_queues.update(names)
-        self.queue_changed.set()
-
-    def _view(self, name: QueueName) -> QueueView:
-        books = self.books
-        used, total = ({r: n for r, n in sums.items() if n} for sums in (books.used.get(name, {}), books.queues.used(name)))
-        queue = books.queues.of(name)
-        told = self._told(queue or self._gone.get(name) or Queue(name, QueuePhase.CLOSED))
-        return QueueView(told, used, total, faults(books.queues, name), books.epoch, books.index, gone=queue is None)
-
-    def _told(self, queue: Queue) -> Queue:
-        """A queue as others are told of it: with our word on it."""
-        shown, said = arbitrate.shown(self.books, queue), budget.stop(self.books, queue.name)
-        return replace(shown, stopped=said) if said else shown
+        self.touched.add([*self.books.queues, *self.books.used, *self.gone, DEFAULT_QUEUE])
 
     # --- turns
 
@@ -404,8 +304,7 @@ class Ledger:
 
     def _touch_relatives(self, name: QueueName) -> None:
         """What is wrong with a queue depends on those above and below it."""
-        self._changed_queues.update(self.books.queues.path(name), self.books.queues.below(name))
-        self.queue_changed.set()
+        self.touched.add([*self.books.queues.path(name), *self.books.queues.below(name)])
 
     async def _accrued(self) -> usage.Accrued:
         """What is to be added to the usage accounts by now. The caller holds the lock until that is committed: no claim begins or ends meanwhile."""
@@ -472,8 +371,7 @@ class Ledger:
         for message in outgoing:
             self._relay.send(message)
         if step.queues:
-            self._changed_queues.update(name for queue in step.queues for name in self.books.queues.path(queue))
-            self.queue_changed.set()
+            self.touched.add(name for queue in step.queues for name in self.books.queues.path(queue))
         for change in step.changes:
             metrics.CHANGES.labels(change.claim.state.value).inc()
         for stored in step.stored:
@@ -502,6 +400,6 @@ class Ledger:
             old.suspects & books.live.keys(),
         )
         books.frozen = old.frozen
-        self.books, self._journal, self._gone, self._stale = books, loaded.journal, loaded.gone, False
+        self.books, self._journal, self.gone, self._stale = books, loaded.journal, loaded.gone, False
         self._relay.restore(letters)
         log.warning("the books were read anew: %d live claims", len(books.live))

@@ -1,0 +1,85 @@
+"""What the ledger tells others: answers to questions, and the states of queues."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import NoReturn
+
+from hbox_common.bus import Bus
+from hbox_common.clock import wall_s
+from hbox_common.errors import Unavailable
+from hbox_common.events import ClaimsPage, Event, QueueStateChanged, UsageAsked, UsagePage
+from hbox_common.model import QueueName
+
+from .ledger import Ledger
+from .views import QueueView, Views
+
+log = logging.getLogger(__name__)
+
+PAGE = 1000
+QUEUE_WINDOW_S = 0.25
+AGAIN_S = 0.5
+
+
+class Desk:
+    """Where the ledger is asked."""
+
+    def __init__(self, ledger: Ledger, views: Views, bus: Bus) -> None:
+        self._ledger, self._views, self._bus = ledger, views, bus
+
+    async def claims(self, _: Event) -> AsyncIterator[Event]:
+        """Pages of the live claims, all of one moment."""
+        found = await self._views.snapshot()
+        for first in range(0, max(1, len(found.claims)), PAGE):
+            yield ClaimsPage(
+                epoch=found.epoch,
+                index=found.index,
+                frozen=found.frozen,
+                claims=tuple(found.claims[first : first + PAGE]),
+                queues=found.queues if first == 0 else (),
+                used=found.used if first == 0 else {},
+            )
+
+    async def usage(self, asked: Event) -> AsyncIterator[Event]:
+        """Pages of the usage accounts."""
+        assert isinstance(asked, UsageAsked)
+        until = asked.until or int(wall_s()) + 1
+        rows = await self._views.summed(asked.by, since=asked.since, until=until)
+        for first in range(0, max(1, len(rows)), PAGE):
+            budgets = tuple(self._views.budgets()) if first == 0 else ()
+            yield UsagePage(usage=tuple(rows[first : first + PAGE]), budgets=budgets)
+
+    async def tell_queues(self) -> NoReturn:
+        """Publish the state of queues that changed: a last value, so that only the newest is worth sending."""
+        said: dict[QueueName, tuple[str, ...]] = {}
+        touched = self._ledger.touched
+        while True:
+            await touched.some.wait()
+            try:
+                views = await self._views.changed_queues()
+            except Unavailable:
+                await asyncio.sleep(AGAIN_S)
+                continue
+            for done, view in enumerate(views):
+                if view.faults != said.get(view.queue.name, ()):
+                    said[view.queue.name] = view.faults
+                    log.warning("queue %s: %s", view.queue.name, "; ".join(view.faults) or "all is well again")
+                try:
+                    await self._bus.publish(_state(view), view.queue.name)
+                except Unavailable as e:
+                    log.warning("the states of queues wait: %s", e)
+                    touched.add(v.queue.name for v in views[done:])
+                    break
+            await asyncio.sleep(QUEUE_WINDOW_S)
+
+
+def _state(view: QueueView) -> QueueStateChanged:
+    return QueueStateChanged(
+        queue=view.queue,
+        used=view.used,
+        total=view.total,
+        faults=view.faults,
+        epoch=view.epoch,
+        index=view.index,
+        gone=view.gone,
+    )

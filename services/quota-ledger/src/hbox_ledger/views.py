@@ -1,0 +1,97 @@
+"""What can be asked of the ledger: its claims, its queues, and who used what. Everything is of one moment between two turns, and nothing is decided here."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+from hbox_common.events import Budget, Usage, UsageKey
+from hbox_common.model import Claim, Epoch, Index, Queue, QueueName, QueuePhase, Resources, faults
+from hbox_common.store import Store
+
+from .adapters import load
+from .core import arbitrate, budget, usage
+from .core.books import Books
+from .ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The live claims at one moment."""
+
+    epoch: Epoch
+    index: Index
+    frozen: bool
+    claims: list[Claim]
+    queues: tuple[Queue, ...]
+    used: dict[str, Resources]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    queue: Queue
+    used: Resources
+    total: Resources  #: with all below it
+    faults: tuple[str, ...]
+    epoch: Epoch
+    index: Index
+    gone: bool
+
+
+class Views:
+    """All of its coroutines raise Unavailable while the database is."""
+
+    def __init__(self, ledger: Ledger, store: Store) -> None:
+        self._ledger, self._store = ledger, store
+
+    async def snapshot(self) -> Snapshot:
+        """All live claims, as committed."""
+        async with self._ledger.still() as books:
+            claims = [holding.claim for holding in books.live.values()]
+            used = {str(name): amounts for name, amounts in arbitrate.usage(books).items()}
+            queues = tuple(_told(books, queue) for queue in books.queues.values())
+            return Snapshot(books.epoch, books.index, books.frozen, claims, queues, used)
+
+    async def changed_queues(self) -> list[QueueView]:
+        """The queues whose rules or use changed since the last call."""
+        async with self._ledger.still() as books:
+            return [_view(books, name, self._ledger.gone.get(name)) for name in self._ledger.touched.take()]
+
+    def budgets(self) -> list[Budget]:
+        """The budgets of all queues that have one, as of the last accrual."""
+        books = self._ledger.books
+        return [
+            Budget(queue=name, card_hours=queue.budget_card_hours, spent=budget.spent_of(books, name), month=books.month)
+            for name, queue in sorted(books.queues.items())
+            if queue.budget_card_hours is not None
+        ]
+
+    async def used(self, by: Sequence[str], *, since: int, until: int) -> list[tuple[usage.Account, usage.Amounts]]:
+        """The usage accounts of hours that begin in [since, until), up to now, by some of "queue", "user", "model", "hour"."""
+        await self._ledger.meter()
+        return await self._store.look(lambda c: load.used(c, by, since=since, until=until))
+
+    async def summed(self, by: Iterable[UsageKey], *, since: int, until: int) -> list[Usage]:
+        """As `used`, and by department."""
+        keys = list(dict.fromkeys(by))
+        stored = dict.fromkeys(UsageKey.QUEUE if key is UsageKey.DEPARTMENT else key for key in keys)
+        found = await self.used(list(stored), since=since, until=until)
+        if UsageKey.DEPARTMENT not in keys:
+            return [Usage(**account._asdict(), **asdict(amounts)) for account, amounts in found]
+        sums: dict[tuple[QueueName, usage.Account], usage.Amounts] = {}
+        for account, amounts in found:
+            named = account if UsageKey.QUEUE in keys else account._replace(queue=QueueName(""))
+            department = self._ledger.books.queues.path(account.queue)[-1]
+            sums.setdefault((department, named), usage.Amounts()).add(amounts)
+        return [Usage(department=name, **account._asdict(), **asdict(amounts)) for (name, account), amounts in sums.items()]
+
+
+def _view(books: Books, name: QueueName, deleted: Queue | None) -> QueueView:
+    used, total = ({r: n for r, n in sums.items() if n} for sums in (books.used.get(name, {}), books.queues.used(name)))
+    queue = books.queues.of(name)
+    told = _told(books, queue or deleted or Queue(name, QueuePhase.CLOSED))
+    return QueueView(told, used, total, faults(books.queues, name), books.epoch, books.index, gone=queue is None)
+
+
+def _told(books: Books, queue: Queue) -> Queue:
+    """A queue as others are told of it: with the ledger's word on it."""
+    shown, said = arbitrate.shown(books, queue), budget.stop(books, queue.name)
+    return replace(shown, stopped=said) if said else shown
