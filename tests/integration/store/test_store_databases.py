@@ -15,7 +15,6 @@ from sqlalchemy import (
     Integer,
     MetaData,
     Table,
-    bindparam,
     event,
     func,
     insert,
@@ -25,7 +24,7 @@ from sqlalchemy import (
 )
 
 from hbox_common.errors import Bug, Conflict, HBoxError, InvalidRequest, Unavailable
-from hbox_common.store import Inbox, Letter, Outbox, Prepared, Store
+from hbox_common.store import Batch, Inbox, Letter, Outbox, Store
 from hbox_common.store.engine import IDLE_TIMEOUT_MS, LOCK_TIMEOUT_MS, engine, parse, schema_lock
 from hbox_common.store.schema import migrate
 
@@ -94,19 +93,6 @@ async def test_what_waits_is_committed_together_and_survives_reopening(database_
         assert await count(store) == 20
 
 
-async def test_a_prepared_statement_runs_over_rows_and_tells_how_many_it_changed(database_url: str) -> None:
-    put = Prepared(insert(numbers), columns=["n"], or_nothing=True)
-    raised = Prepared(update(numbers).where(numbers.c.n < bindparam("below")).values(n=numbers.c.n + bindparam("by")))
-    async with opened(database_url) as store:
-        assert await store.write(lambda c: put.run(c, [{"n": n} for n in range(5)])) == 5
-        assert await store.write(lambda c: put.run(c, [{"n": 4}, {"n": 5}])) == 1
-        assert await store.write(lambda c: put.run(c, [])) == 0
-        assert await store.write(lambda c: raised.run(c, [{"below": 2, "by": 100}])) == 2
-        with pytest.raises(Bug):
-            await store.write(lambda c: put.run(c, [{"n": -1}]))
-        assert sorted(await store.read(lambda c: c.execute(select(numbers.c.n)).scalars().all())) == [2, 3, 4, 5, 100, 101]
-
-
 async def test_one_that_fails_does_not_fail_the_others_of_its_group(database_url: str) -> None:
     async with opened(database_url) as store:
 
@@ -143,8 +129,13 @@ async def test_a_message_is_handled_once_and_its_result_kept(database_url: str) 
 
 async def test_letters_leave_in_order_and_once(database_url: str) -> None:
     letters = [Letter(e, n, "io.x", ("a b", "c\nd"), bytes([n])) for e, n in ((1, 9), (1, 10), (2, 1))]
+
+    def add(connection: Connection) -> None:
+        with Batch(connection) as batch:
+            outbox.add(batch, letters[::-1])
+
     async with opened(database_url) as store:
-        await store.write(lambda c: outbox.add(c, letters[::-1]))
+        await store.write(add)
         assert await store.read(outbox.unsent) == letters
         await store.write(lambda c: outbox.sent(c, letters[:2]))
         assert await store.read(outbox.unsent) == letters[2:]

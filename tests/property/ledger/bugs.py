@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, bindparam
 
 from hbox_common.events import BindOutcome, Outcome, Plan, PlanAnswer
-from hbox_common.model import Claim, ClaimState, Epoch, Index, PodFact, QueueName, QueueTree, Refusal, Resources, validate_claim
+from hbox_common.model import Claim, ClaimState, PodFact, QueueName, QueueTree, Refusal, Resources, validate_claim
 from hbox_common.model.queuetree import Room
-from hbox_common.store import Letter
+from hbox_common.store import Batch, Letter, Prepared
 from hbox_ledger.adapters import journal, load, tables
 from hbox_ledger.core import arbitrate, decisions, lifecycle, loans, reconcile, recovery, taking
 from hbox_ledger.core.books import Books
@@ -21,10 +21,17 @@ Bug = Callable[[pytest.MonkeyPatch], None]
 
 
 @dataclass(frozen=True)
+class Changed:
+    """In the place of a result."""
+
+    rowcount: int
+
+
+@dataclass(frozen=True)
 class Writes:
     """In the place of a prepared statement."""
 
-    run: Callable[[Connection, Sequence[Any]], int]
+    send: Callable[[Connection, Sequence[Any]], Any]
 
 
 def a_gang_starts_with_one_member_too_few(patch: pytest.MonkeyPatch) -> None:  # S6
@@ -132,23 +139,20 @@ def plans_of_other_epochs_are_judged(patch: pytest.MonkeyPatch) -> None:  # S14
 
 
 def nobody_looks_whether_another_ledger_has_begun(patch: pytest.MonkeyPatch) -> None:  # S14
-    def unfenced(connection: Connection, epoch: Epoch, first: Index, index: Index) -> None:
-        connection.execute(tables.ledger.update().values(idx=index))
-
-    patch.setattr(journal, "fence", unfenced)
+    patch.setattr(journal, "_FENCED", Prepared(tables.ledger.update().values(idx=bindparam("last"))))
 
 
 def an_answer_is_forgotten_with_the_process(patch: pytest.MonkeyPatch) -> None:  # S12, S18
     patch.setattr(load, "answers", lambda *_: {})
-    patch.setattr(journal, "_ANSWERED", Writes(lambda connection, rows: len(rows)))
+    patch.setattr(journal, "_ANSWERED", Writes(lambda connection, rows: Changed(len(rows))))
 
 
 def messages_that_were_handled_are_handled_again(patch: pytest.MonkeyPatch) -> None:  # S12
-    add = tables.inbox.add
+    def add(batch: Batch, consumer: str, messages: Sequence[str], *, at: float, otherwise: Exception) -> None:
+        batch.run(tables.inbox._insert, tables.inbox._rows(consumer, messages, at, b""))
+
     patch.setattr(tables.inbox, "results", lambda *_: {})
-    patch.setattr(
-        tables.inbox, "add", lambda c, consumer, messages, *, at: max(add(c, consumer, messages, at=at), len(messages))
-    )
+    patch.setattr(tables.inbox, "add", add)
 
 
 def a_refusal_is_judged_anew(patch: pytest.MonkeyPatch) -> None:  # S12
@@ -157,10 +161,10 @@ def a_refusal_is_judged_anew(patch: pytest.MonkeyPatch) -> None:  # S12
     def committed_only(connection: Connection, plans: Sequence[Any]) -> dict[Any, PlanAnswer]:
         return {id: answer for id, answer in known(connection, plans).items() if answer.committed}
 
-    def rewritten(connection: Connection, rows: Sequence[Any]) -> int:
+    def rewritten(connection: Connection, rows: Sequence[Any]) -> Any:
         for row in rows:
             connection.execute(tables.plan_answers.delete().where(tables.plan_answers.c.plan == row["plan"]))
-        return answered.run(connection, rows)
+        return answered.send(connection, rows)
 
     patch.setattr(load, "answers", committed_only)
     patch.setattr(journal, "_ANSWERED", Writes(rewritten))
@@ -239,8 +243,8 @@ def what_was_lent_is_not_given_back(patch: pytest.MonkeyPatch) -> None:  # S5
 def binds_travel_without_the_outbox(patch: pytest.MonkeyPatch) -> None:  # S18
     add = tables.outbox.add
 
-    def most(connection: Connection, letters: Sequence[Letter]) -> None:
-        add(connection, [letter for letter in letters if "bind" not in letter.type])
+    def most(batch: Batch, letters: Sequence[Letter]) -> None:
+        add(batch, [letter for letter in letters if "bind" not in letter.type])
 
     patch.setattr(tables.outbox, "add", most)
 

@@ -31,7 +31,7 @@ from hbox_common.model import (
     QueueName,
     Verdict,
 )
-from hbox_common.store import Letter, Store
+from hbox_common.store import Batch, Letter, Store
 from hbox_common.telemetry import record, recording
 
 from . import metrics
@@ -48,7 +48,7 @@ from .relay import Outgoing, Relay
 
 log = logging.getLogger(__name__)
 
-Extra = Callable[[Connection], None]
+Extra = Callable[[Batch], None]
 
 NOTHING = Heard()
 
@@ -108,7 +108,9 @@ class Ledger:
                 Letter(epoch, number, message.event.ce_type(), message.keys, encode(message.event))
                 for number, message in enumerate(messages_of(step, epoch=epoch, index=index), start=1)
             ]
-            loaded.journal.adopt(loaded.journal.write(connection, step, epoch=epoch, index=index, letters=letters, notes=notes))
+            with Batch(connection) as batch:
+                head = loaded.journal.write(batch, step, epoch=epoch, index=index, letters=letters, notes=notes)
+            loaded.journal.adopt(head)
             return loaded, tables.outbox.unsent(connection), len(letters)
 
         loaded, letters, number = await store.write(start)
@@ -266,9 +268,8 @@ class Ledger:
                         for fact in event.pods:
                             lifecycle.observed(self.books, step, fact)
 
-            def note(connection: Connection) -> None:
-                if tables.inbox.add(connection, consumer, list(new), at=now) != len(new):
-                    raise Repeated
+            def note(batch: Batch) -> None:
+                tables.inbox.add(batch, consumer, list(new), at=now, otherwise=Repeated())
 
             now = self._clock()
             await self._turn(decide, extra=note)
@@ -331,9 +332,10 @@ class Ledger:
                 letters = [o.letter for o in outgoing if o.letter is not None]
 
                 def write(connection: Connection) -> Head:
-                    if extra is not None:
-                        extra(connection)
-                    return journal.write(connection, step, epoch=epoch, index=index, letters=letters, notes=notes)
+                    with Batch(connection) as batch:
+                        if extra is not None:
+                            extra(batch)
+                        return journal.write(batch, step, epoch=epoch, index=index, letters=letters, notes=notes)
 
                 try:
                     head = await self._store.write(write)

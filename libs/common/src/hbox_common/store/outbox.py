@@ -23,6 +23,7 @@ from sqlalchemy import (
     select,
 )
 
+from .batch import Batch
 from .prepared import Prepared
 
 
@@ -61,13 +62,13 @@ class Outbox:
         self._insert = Prepared(insert(t), columns=t.columns.keys())
         self._delete = Prepared(delete(t).where(and_(t.c.epoch == bindparam("e"), t.c.number == bindparam("n"))))
 
-    def add(self, connection: Connection, letters: Sequence[Letter]) -> None:
+    def add(self, batch: Batch, letters: Sequence[Letter]) -> None:
         """Write `letters`, in the caller's transaction."""
         rows = [
             {"epoch": m.epoch, "number": m.number, "type": m.type, "keys": json.dumps(m.keys), "body": m.body, "traceparent": m.traceparent}
             for m in letters
         ]  # fmt: skip
-        self._insert.run(connection, rows)
+        batch.run(self._insert, rows)
 
     def unsent(self, connection: Connection) -> list[Letter]:
         """What has not been published, or not been known to be, in order."""

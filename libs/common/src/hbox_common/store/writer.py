@@ -20,7 +20,7 @@ from typing import Any, TypeVar, cast
 from sqlalchemy import Connection, MetaData
 from sqlalchemy.exc import SQLAlchemyError
 
-from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
+from hbox_common.errors import Bug, HBoxError, InvalidRequest, Unavailable
 
 from .engine import FileLock, end_others, engine, mapped, parse, refused, schema_lock, take_advisory_lock
 from .reader import reading
@@ -168,9 +168,11 @@ class Store:
             with connection.begin():
                 return [fn(connection) for fn in functions]
         except SQLAlchemyError as e:
-            if connection.invalidated or self.kind != "sqlite":
+            found = mapped(e, "database")
+            # What was refused was rolled back, on a connection that works. A new one may have to wait until the server has let the old one's lock go.
+            if connection.invalidated or (self.kind != "sqlite" and not isinstance(found, Bug)):
                 self._drop()
-            raise mapped(e, "database") from e
+            raise found from e
 
     def _connected(self) -> Connection:
         if self._connection is None:

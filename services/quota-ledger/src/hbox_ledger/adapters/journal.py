@@ -1,8 +1,8 @@
 """Writing a step to the database, in one transaction with all that others are told of it.
 
 Runs in the store's writer thread. Rows go in bulk, a statement a table, in an order in which no constraint is broken on the way: accounts and
-claims are freed before others are made. The journal holds the heads of the two append-only chains; after a failed commit `load` reads them
-anew together with the books.
+claims are freed before others are made. No statement waits for another's result (`Batch`). The journal holds the heads of the two append-only
+chains; after a failed commit `load` reads them anew together with the books.
 """
 
 import json
@@ -10,22 +10,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, bindparam, delete, insert, text, update
+from sqlalchemy import Table, and_, bindparam, delete, insert, update
 
 from hbox_common.errors import Conflict
 from hbox_common.model import Claim, Epoch, Index, Queue, Resources, format_slices
-from hbox_common.store import Letter, Prepared
+from hbox_common.store import Batch, Letter, Prepared
 
 from ..core.chain import GENESIS, NONE, Record, chained, entry
 from ..core.holding import Holding
 from ..core.step import Bucket, CardKey, Step
+from ..core.usage import Account
 from . import tables as t
 
 _STATE = ("state", "reason", "generation", "intent", "intent_reason", "changed_at")
 
 
-def _rows_of(table: Table, *, or_nothing: bool = False) -> Prepared:
-    return Prepared(insert(table), columns=table.columns.keys(), or_nothing=or_nothing)
+def _rows_of(table: Table, *, conflict: str = "") -> Prepared:
+    return Prepared(insert(table), columns=table.columns.keys(), conflict=conflict)
 
 
 _FENCED = Prepared(
@@ -37,12 +38,12 @@ _SLOT_FREED = Prepared(update(t.card_slots).where(t.card_slots.c.claim == bindpa
 _SLOT_TAKEN = _rows_of(t.card_slots)
 _CLAIM_MADE = _rows_of(t.claims)
 _CLAIM_CHANGED = Prepared(update(t.claims).where(t.claims.c.id == bindparam("c")), columns=_STATE)
-_BALANCES = (Bucket.PENDING.value, Bucket.POSTED.value, Bucket.BORROWED.value)
+_BALANCES = (Bucket.PENDING, Bucket.POSTED, Bucket.BORROWED)
 _ACCOUNT_OPENED = _rows_of(t.accounts)
 _ACCOUNT_MOVED = Prepared(
     update(t.accounts)
     .where(and_(t.accounts.c.queue == bindparam("q"), t.accounts.c.resource == bindparam("r")))
-    .values({name: t.accounts.c[name] + bindparam(f"d_{name}") for name in _BALANCES})
+    .values({b.value: t.accounts.c[b.value] + bindparam(f"d_{b.value}") for b in _BALANCES})
 )
 _TRANSFERRED = _rows_of(t.transfers)
 _card = t.card_accounts.c
@@ -54,16 +55,15 @@ _moved = (
 _CARD_OPENED = _rows_of(t.card_accounts)
 _CARD_MOVED = Prepared(_moved)
 _CARD_SIZED = Prepared(_moved.values(size_mib=bindparam("s_mib"), shares=bindparam("s_shares")))
-_ANSWERED = _rows_of(t.plan_answers, or_nothing=True)
+_ANSWERED = _rows_of(t.plan_answers, conflict="DO NOTHING")
 _AUDITED = _rows_of(t.audit)
 _METERED = Prepared(
     update(t.ledger).where(t.ledger.c.metered_until == bindparam("since")).values(metered_until=bindparam("until"))
 )
-_ACCRUED = text(
-    "INSERT INTO usage (hour, queue, namespace, model, own, borrowed, idle) VALUES (:hour, :queue, :user, :model, :own, :borrowed, :idle) "
-    "ON CONFLICT (hour, queue, namespace, model) DO UPDATE SET "
-    "own = usage.own + excluded.own, borrowed = usage.borrowed + excluded.borrowed, idle = usage.idle + excluded.idle"
-)
+_added = ", ".join(f"{name} = usage.{name} + excluded.{name}" for name in ("own", "borrowed", "idle"))
+_ACCRUED = _rows_of(t.usage, conflict=f"(hour, queue, namespace, model) DO UPDATE SET {_added}")
+_QUEUE_DROPPED = Prepared(delete(t.queues).where(t.queues.c.name == bindparam("q")))
+_QUEUE_SET = _rows_of(t.queues)
 _GANG_DROPPED = Prepared(delete(t.gangs).where(t.gangs.c.job == bindparam("j")))
 _GANG_SET = _rows_of(t.gangs)
 
@@ -99,7 +99,7 @@ class Journal:
 
     def write(
         self,
-        connection: Connection,
+        batch: Batch,
         step: Step,
         *,
         epoch: Epoch,
@@ -107,17 +107,17 @@ class Journal:
         letters: Sequence[Letter],
         notes: Sequence[Record] = (),
     ) -> Head:
-        """Write `step`, which takes the books from its first index to `index`. Raises Conflict when another epoch has begun, Repeated."""
+        """Write `step`, which takes the books from its first index to `index`. The batch raises Conflict when another epoch has begun, Repeated."""
         head = Head(self.head.audit_seq, self.head.audit_hash, self.head.transfer_seq)
-        fence(connection, epoch, step.first, index)
+        fence(batch, epoch, step.first, index)
         # First of all: of a plan that is repeated after its claims have ended, their rows are there too.
-        if _ANSWERED.run(connection, [_answer_row(s.scheduler, s.answer, step.now) for s in step.stored]) != len(step.stored):
-            raise Repeated
-        self._claims(connection, step)
-        self._cards(connection, step, head)
-        self._accounts(connection, step, head, epoch, index)
-        self._gangs(connection, step)
-        _accrue(connection, step)
+        answers = [_answer_row(s.scheduler, s.answer, step.now) for s in step.stored]
+        batch.expect(_ANSWERED, answers, len(answers), Repeated())
+        self._claims(batch, step)
+        self._cards(batch, step, head)
+        self._accounts(batch, step, head, epoch, index)
+        self._gangs(batch, step)
+        _accrue(batch, step)
         records = [
             Record(
                 epoch,
@@ -130,38 +130,45 @@ class Journal:
             )
             for c in step.changes
         ]
-        _AUDITED.run(connection, [_chain(head, record) for record in (*records, *notes)])
-        t.outbox.add(connection, letters)
+        batch.run(_AUDITED, [_chain(head, record) for record in (*records, *notes)])
+        t.outbox.add(batch, letters)
         return head
 
-    def queue(self, connection: Connection, queue: Queue, *, gone: bool) -> None:
+    def queue(self, batch: Batch, queue: Queue, *, gone: bool) -> None:
         """Remember a queue's rules, or that it is gone."""
         row = {
             "name": queue.name, "phase": queue.phase, "capability": json.dumps(queue.capability), "weight": queue.weight,
             "priority": queue.priority, "gone": gone, "rules": json.dumps(_rules(queue)),
         }  # fmt: skip
-        connection.execute(delete(t.queues).where(t.queues.c.name == queue.name))
-        connection.execute(insert(t.queues), [row])
+        batch.run(_QUEUE_DROPPED, [{"q": queue.name}])
+        batch.run(_QUEUE_SET, [row])
 
-    def _claims(self, connection: Connection, step: Step) -> None:
-        _SLOT_FREED.run(connection, [{"c": id} for id, h in step.freed.items() if h.claim.slices])
-        _CLAIM_CHANGED.run(connection, [{"c": id, **_state(h)} for id, h in step.touched.items()])
-        _CLAIM_MADE.run(connection, _claim_rows(step.made.values()))
+    def _claims(self, batch: Batch, step: Step) -> None:
+        batch.run(_SLOT_FREED, [{"c": id} for id, h in step.freed.items() if h.claim.slices])
+        batch.run(_CLAIM_CHANGED, [{"c": id, **_state(h)} for id, h in step.touched.items()])
+        batch.run(_CLAIM_MADE, _claim_rows(step.made.values()))
         slots = [
             {"claim": id, "node": h.claim.node, "card": s.index, "slot": slot, "live": h.claim.state.live}
             for id, h in step.made.items()
             for s, slot in zip(h.claim.slices, h.slots, strict=True)
         ]
-        _SLOT_TAKEN.run(connection, slots)
+        batch.run(_SLOT_TAKEN, slots)
 
-    def _cards(self, connection: Connection, step: Step, head: Head) -> None:
-        if new := [key for key in step.cards if key not in self.known_cards]:
-            zeros = dict.fromkeys(("cores", "memory_mib", "pods", "whole", "forced", "size_mib"), 0)
-            _CARD_OPENED.run(connection, [{"node": k.node, "card": k.card, "shares": 1, **zeros} for k in new])
-            head.cards.extend(new)
+    def _cards(self, batch: Batch, step: Step, head: Head) -> None:
+        opened: list[dict[str, Any]] = []
         moved: list[dict[str, Any]] = []
         sized: list[dict[str, Any]] = []
         for key, d in step.cards.items():
+            if key not in self.known_cards:
+                size_mib, shares = d.size or (0, 1)
+                opened.append(
+                    {
+                        "node": key.node, "card": key.card, "cores": d.cores, "memory_mib": d.memory_mib, "pods": d.pods, "whole": d.whole,
+                        "forced": d.forced, "size_mib": size_mib, "shares": max(1, shares),
+                    }
+                )  # fmt: skip
+                head.cards.append(key)
+                continue
             row = {
                 "n": key.node, "i": key.card, "d_cores": d.cores, "d_memory_mib": d.memory_mib, "d_pods": d.pods, "d_whole": d.whole,
                 "d_forced": d.forced,
@@ -170,12 +177,11 @@ class Journal:
                 moved.append(row)
             else:
                 sized.append({**row, "s_mib": d.size[0], "s_shares": max(1, d.size[1])})
-        _CARD_MOVED.run(connection, moved)
-        _CARD_SIZED.run(connection, sized)
+        batch.run(_CARD_OPENED, opened)
+        batch.run(_CARD_MOVED, moved)
+        batch.run(_CARD_SIZED, sized)
 
-    def _accounts(self, connection: Connection, step: Step, head: Head, epoch: Epoch, index: Index) -> None:
-        if not step.moves:
-            return
+    def _accounts(self, batch: Batch, step: Step, head: Head, epoch: Epoch, index: Index) -> None:
         balance: dict[tuple[str, str], dict[Bucket, int]] = {}
         rows = []
         for move, amount in step.moves.items():
@@ -186,34 +192,39 @@ class Journal:
             sums = balance.setdefault((move.queue, move.resource), dict.fromkeys(Bucket, 0))
             sums[move.debit] -= amount
             sums[move.credit] += amount
-        if new := [key for key in balance if key not in self.known_accounts]:
-            _ACCOUNT_OPENED.run(connection, [{"queue": q, "resource": r, **dict.fromkeys(_BALANCES, 0)} for q, r in new])
-            head.accounts.extend(new)
-        _TRANSFERRED.run(connection, rows)
-        _ACCOUNT_MOVED.run(
-            connection,
-            [{"q": q, "r": r, **{f"d_{name}": sums[Bucket(name)] for name in _BALANCES}} for (q, r), sums in balance.items()],
-        )
+        opened: list[dict[str, Any]] = []
+        moved: list[dict[str, Any]] = []
+        for (queue, resource), sums in balance.items():
+            if (queue, resource) in self.known_accounts:
+                moved.append({"q": queue, "r": resource, **{f"d_{b.value}": sums[b] for b in _BALANCES}})
+            else:
+                opened.append({"queue": queue, "resource": resource, **{b.value: sums[b] for b in _BALANCES}})
+                head.accounts.append((queue, resource))
+        batch.run(_TRANSFERRED, rows)
+        batch.run(_ACCOUNT_OPENED, opened)
+        batch.run(_ACCOUNT_MOVED, moved)
 
-    def _gangs(self, connection: Connection, step: Step) -> None:
-        _GANG_DROPPED.run(connection, [{"j": job} for job in step.gangs])
+    def _gangs(self, batch: Batch, step: Step) -> None:
+        batch.run(_GANG_DROPPED, [{"j": job} for job in step.gangs])
         rows = [
             {"job": g.job, "min_member": g.min_member, "deadline": g.deadline, "unwinding": g.unwinding, "finished": g.finished}
             for g in step.gangs.values()
             if g is not None
         ]
-        _GANG_SET.run(connection, rows)
+        batch.run(_GANG_SET, rows)
 
 
-def _accrue(connection: Connection, step: Step) -> None:
+def _accrue(batch: Batch, step: Step) -> None:
     if step.usage is None:
         return
     since, until = step.usage.since, step.usage.until
-    if _METERED.run(connection, [{"since": since, "until": until}]) != 1:
-        raise Conflict(f"usage was accrued beyond {since} by another quota-ledger", hint="only one may run on a database")
-    rows = [{**account._asdict(), **asdict(amounts)} for account, amounts in step.usage.amounts.items()]
-    if rows:
-        connection.execute(_ACCRUED, rows)
+    beyond = Conflict(f"usage was accrued beyond {since} by another quota-ledger", hint="only one may run on a database")
+    batch.expect(_METERED, [{"since": since, "until": until}], 1, beyond)
+    batch.run(_ACCRUED, [{**_account_row(account), **asdict(amounts)} for account, amounts in step.usage.amounts.items()])
+
+
+def _account_row(account: Account) -> dict[str, Any]:
+    return {"hour": account.hour, "queue": account.queue, "namespace": account.user, "model": account.model}
 
 
 def _chain(head: Head, record: Record) -> dict[str, Any]:
@@ -227,10 +238,10 @@ def _chain(head: Head, record: Record) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def fence(connection: Connection, epoch: Epoch, first: Index, index: Index) -> None:
-    """Go from `first` to `index` within `epoch`. Raises Conflict when the database is elsewhere: another ledger has begun an epoch."""
-    if _FENCED.run(connection, [{"e": epoch, "first": first, "last": index}]) != 1:
-        raise Conflict(f"another quota-ledger has taken over from epoch {epoch}", hint="only one may run on a database")
+def fence(batch: Batch, epoch: Epoch, first: Index, index: Index) -> None:
+    """Go from `first` to `index` within `epoch`. The batch raises Conflict when the database is elsewhere: another ledger has begun an epoch."""
+    taken_over = Conflict(f"another quota-ledger has taken over from epoch {epoch}", hint="only one may run on a database")
+    batch.expect(_FENCED, [{"e": epoch, "first": first, "last": index}], 1, taken_over)
 
 
 def _answer_row(scheduler: str, answer: Any, at: float) -> dict[str, Any]:
