@@ -1,4 +1,4 @@
-"""How often a session over all claims is worth its price: at once while it finds something, more and more rarely while it does not."""
+"""How often a session is worth its price: at once while it finds something, more and more rarely while it does not."""
 
 from dataclasses import dataclass
 

@@ -56,6 +56,10 @@ class Promises:
         """Whether somebody waits for this pod to leave."""
         return pod in self._waiting
 
+    def __iter__(self) -> Iterator[PodUid]:
+        """Pods that somebody waits for."""
+        return iter(self._waiting)
+
     def left(self, pod: PodUid) -> None:
         """A pod's booking is gone."""
         job = self._waiting.pop(pod, None)

@@ -1,6 +1,6 @@
 """Room that others hold, for jobs that wait though it is their turn: looked for in sessions, promised, and taken when it is free.
 
-A look is over all claims, and has its price: it is had when something changed since the last one, at a pace that slows while nothing is found.
+A look is over all who may have to leave, and has its price: it is had when something changed since the last one, at a pace that slows while nothing is found.
 """
 
 from collections.abc import Iterable, Iterator

@@ -134,6 +134,7 @@ class Scheduler:
             return
         if node.gone:
             self.columns.drop_node(node.name)
+            self.bookings.moved(node.name)
             return
         self.columns.put_node(node)
         if known is None or [c.index for c in known.cards] != [c.index for c in node.cards]:

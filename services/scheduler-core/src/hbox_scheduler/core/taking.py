@@ -4,16 +4,13 @@ The policy's actions run on a session over the service's own columns, with the l
 `hbox simulate cycle`. The session decides and is then undone; what it decided comes back as takings, which the scheduler books and proposes.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from hbox_common.model import (
     NO_WISHES,
     CardSlice,
-    Claim,
-    ClaimState,
     HyperNode,
     Job,
     JobId,
@@ -30,8 +27,8 @@ from hbox_common.model import (
 from hbox_common.model.resources import PODS
 
 from .actions.registry import run_action
-from .arrays import Ints
 from .explain.reasons import Reasons, tally
+from .holders import Holders, vector_of
 from .jobs import Entry
 from .plugins.capacity import RECLAIM_AT_PARTING
 from .policy.conf import Conf, PluginConf
@@ -77,7 +74,7 @@ class Unplaced:
 
 
 class Takings:
-    """Looks for takings; keeps nothing between two looks. `neighbours`: what is known of pods that have to do with others."""
+    """Looks for takings, over all claims. `neighbours`: what is known of pods that have to do with others."""
 
     def __init__(
         self,
@@ -96,6 +93,7 @@ class Takings:
         self.usage: Sequence[NodeUsage] = ()  #: what nodes really use
         self.wall = 0.0  #: what time it is, in seconds since the epoch
         self._neighbours = neighbours
+        self._holders = Holders(columns, bookings, tasks, neighbours)
         self._columns = columns
         self._bookings = bookings
         self._tasks = tasks
@@ -131,117 +129,85 @@ class Takings:
         lowest = self._bookings.lowest_priority(entry.job.queue)
         return lowest is not None and lowest < entry.job.priority
 
-    def look(self, entries: Sequence[Entry], queues: QueueTree, leaving: Container[PodUid]) -> list[Taking]:
+    def look(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]) -> list[Taking]:
         """What the policy would take for these jobs, in its order. `leaving`: pods that go already. Columns and bookings are as before afterwards."""
-        session, claimants, held = self._session(self._conf, entries, queues, leaving)
-        try:
+        with self._session(self._conf, entries, queues, leaving) as (session, claimants):
             for action in self._conf.actions:
                 run_action(action, session)
-            return self._takings(session, claimants, held)
-        finally:
-            self._undo(session)
+            return self._takings(session, claimants)
 
-    def place(self, entries: Sequence[Entry], queues: QueueTree, leaving: Container[PodUid]) -> list[Taking | Unplaced]:
+    def place(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]) -> list[Taking | Unplaced]:
         """Places that are free, for jobs whose pods have to do with others: for each job what it gets, or why it gets nothing."""
-        session, claimants, _ = self._session(self._placing, entries, queues, leaving)
-        try:
+        with self._session(self._placing, entries, queues, leaving) as (session, claimants):
             for action in self._placing.actions:
                 run_action(action, session)
             return [_placed(session, gang, entry) for gang, entry in claimants.items()]
-        finally:
-            self._undo(session)
 
+    def met(self, pods: Iterable[PodUid]) -> None:
+        """Something became known of these pods beside their places."""
+        self._holders.met(pods)
+
+    @contextmanager
     def _session(
-        self,
-        conf: Conf,
-        entries: Sequence[Entry],
-        queues: QueueTree,
-        leaving: Container[PodUid],
-    ) -> tuple[Session, dict[Gang, Entry], dict[PodUid, Booking]]:
-        holders = self._holders(leaving)
-        held = {member.uid: booking for member, booking in holders}
-        standing = {member.gang.id: member.gang for member, _ in holders}
+        self, conf: Conf, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]
+    ) -> Iterator[tuple[Session, dict[Gang, Entry]]]:
+        """A session with these jobs as claimants. What it does to the columns is taken back in the end."""
+        standing = self._holders.standing()
+        joining = [entry.job.id for entry in entries if self._by_conf or entry.job.together]
+        before = {gang.id: gang for gang in self._holders.lend(joining)}
+        goes = set(leaving)
+        others = self._holders.lend_with(goes)
+        gone = [
+            member for gang in (*before.values(), *others) for member in gang.members if member.uid in goes and _runs(member)
+        ]
         claimants: dict[Gang, Entry] = {}
         for entry in entries:
             gang = self._claimant(entry)
-            if (self._by_conf or entry.job.together) and (before := standing.pop(entry.job.id, None)) is not None:
-                _join(gang, before, entry)
+            if (own := before.get(entry.job.id)) is not None:
+                _join(gang, own, entry)
             claimants[gang] = entry
-        gangs = [*standing.values(), *claimants]
-        named = sorted({gang.queue for gang in gangs} - queues.keys())
-        known = [_queue_info(queue, queues) for queue in (*queues.values(), *map(Queue, named))]
-        session = Session(
-            columns=self._columns,
-            cluster=Cluster(gangs, known, self.hypernodes, priority_classes=self.priority_classes, usage=self.usage),
-            conf=conf,
-            tiers=plugins_of(conf),
-            now=self.wall,
-            ask=self._ask,
-        )
-        return session, claimants, held
-
-    def _holders(self, leaving: Container[PodUid]) -> list[tuple[Member, Booking]]:
-        """Members for all claims; those of pods that no queue counts are on the columns alone."""
-        found: list[tuple[Member, Booking]] = []
-        size = len(self._columns.allocatable)
-        kinds: dict[tuple[tuple[str, int], ...], tuple[Task, Ints]] = {}
-        gangs: dict[JobId, Gang] = {}
-        for booking in self._bookings.all().values():
-            row = self._columns.row_of.get(booking.node)
-            claim = booking.held
-            if row is None or not booking.queue:
-                continue
-            gang = gangs.get(booking.job)
-            if gang is None:
-                gang = gangs[booking.job] = Gang(
-                    id=booking.job,
-                    namespace=claim.namespace if claim is not None else "",
-                    name=booking.job,
-                    queue=booking.queue,
-                    priority=booking.priority,
-                    min_member=claim.min_member if claim is not None else 1,
-                    created_at=claim.created_at if claim is not None else 0.0,
-                    phase=GroupPhase.RUNNING,
-                    preemptable=claim is not None and claim.preemptable,
-                )
-            neighbour = self._neighbours.get(booking.pod)
-            requests = tuple(booking.requests.items())
-            kind = kinds.get(requests)
-            if kind is None:
-                task = self._tasks.of(TaskSpec(name="", requests=booking.requests, pods=()))
-                kind = kinds[requests] = task, _vector(task, size)
-            task, vector = kind
-            member = Member(
-                uid=booking.pod,
-                namespace=claim.namespace if claim is not None else neighbour.namespace if neighbour is not None else "",
-                name=claim.pod if claim is not None else booking.pod,
-                gang=gang,
-                role="",
-                task=task,
-                request=vector,
-                created_at=claim.created_at if claim is not None else 0.0,
-                priority=booking.priority,
-                status=Status.ALLOCATED if claim is None else Status.RELEASING if booking.pod in leaving else Status.RUNNING,
-                row=row,
-                slices=booking.slices,
-                preemptable=claim is not None and claim.preemptable,
-                labels=neighbour.labels if neighbour is not None else {},
-                annotations=neighbour.notes if neighbour is not None else {},
-                started_at=_started(claim, neighbour),
-                wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
+        gangs = [*others, *claimants]
+        named = {gang.queue for gang in gangs} | {member.gang.queue for member, _ in standing.alike()}
+        known = [_queue_info(queue, queues) for queue in (*queues.values(), *map(Queue, sorted(named - queues.keys())))]
+        with self._gone(gone):
+            session = Session(
+                columns=self._columns,
+                cluster=Cluster(
+                    gangs,
+                    known,
+                    self.hypernodes,
+                    priority_classes=self.priority_classes,
+                    usage=self.usage,
+                    standing=standing,
+                ),
+                conf=conf,
+                tiers=plugins_of(conf),
+                now=self.wall,
+                ask=self._ask,
             )
-            gang.members.append(member)
-            found.append((member, booking))
-            if member.status is Status.RELEASING:
-                self._columns.depart(row, booking.requests, booking.slices)
-        return found
+            try:
+                yield session, claimants
+            finally:
+                self._undo(session, claimants)
+
+    @contextmanager
+    def _gone(self, members: Sequence[Member]) -> Iterator[None]:
+        """Their places count as left."""
+        for member in members:
+            member.status = Status.RELEASING
+            self._columns.depart(member.row, member.task.requests, member.slices)
+        try:
+            yield
+        finally:
+            for member in members:
+                self._columns.depart(member.row, member.task.requests, member.slices, -1)
 
     def _claimant(self, entry: Entry) -> Gang:
         job = entry.job
         gang = Gang(
             id=JobId(
                 f"{job.id} "
-            ),  # where it does not matter which places its members have, those with one are a gang of the job's own id
+            ),  # beside the gang of the job's own id: its members that have places, where it does not matter which
             namespace=job.namespace,
             name=job.name,
             queue=job.queue,
@@ -257,7 +223,7 @@ class Takings:
         size = len(self._columns.allocatable)
         specs = _specs(job)
         for task, pods in entry.pending:
-            vector = _vector(task, size)
+            vector = vector_of(task, size)
             for pod in pods:
                 neighbour = self._neighbours.get(pod.uid)
                 spec = specs.get(pod.uid)
@@ -281,11 +247,12 @@ class Takings:
                 gang.members.append(member)
         return gang
 
-    def _takings(self, session: Session, claimants: Mapping[Gang, Entry], held: Mapping[PodUid, Booking]) -> list[Taking]:
+    def _takings(self, session: Session, claimants: Mapping[Gang, Entry]) -> list[Taking]:
         victims: dict[Gang, list[Booking]] = {}
         for eviction in session.outcome.evictions:
-            if eviction.claimant is not None:
-                victims.setdefault(eviction.claimant, []).append(held[eviction.member.uid])
+            booking = self._bookings.get(eviction.member.uid)
+            if eviction.claimant is not None and booking is not None:
+                victims.setdefault(eviction.claimant, []).append(booking)
         takings: list[Taking] = []
         for gang, gone in victims.items():
             entry = claimants[gang]
@@ -299,23 +266,22 @@ class Takings:
                 takings.append(Taking(entry, placements, tuple(gone)))
         return takings
 
-    def _undo(self, session: Session) -> None:
-        """Take what the session did, and what was told to it, off the columns again."""
+    def _undo(self, session: Session, claimants: Iterable[Gang]) -> None:
+        """Take what the session did off the columns again."""
         for eviction in session.outcome.evictions:
             self._columns.depart(eviction.row, eviction.member.task.requests, eviction.member.slices, -1)
-        evicted = {id(eviction.member) for eviction in session.outcome.evictions}
-        for gang in session.gangs:
-            if gang.count(Status.RELEASING):
-                for member in gang.of(Status.RELEASING):
-                    if id(member) not in evicted:
-                        self._columns.depart(member.row, member.task.requests, member.slices, -1)
-            if gang.phase is not GroupPhase.INQUEUE:
-                continue
+            self._holders.met((eviction.member.uid,))
+        for gang in claimants:
             for member in gang.members:
                 if member.status is Status.PIPELINED:
                     self._columns.depart(member.row, member.task.requests, member.slices)
                 elif member.status is Status.ALLOCATED:
                     self._columns.book(member.row, member.task.requests, member.slices, -1)
+
+
+def _runs(member: Member) -> bool:
+    """Whether the ledger says that it has its place: what is only hoped for does not leave."""
+    return member.status is Status.RUNNING
 
 
 def _placed(session: Session, gang: Gang, entry: Entry) -> Taking | Unplaced:
@@ -332,13 +298,6 @@ def _placed(session: Session, gang: Gang, entry: Entry) -> Taking | Unplaced:
     first = next(gang.of(Status.PENDING), gang.members[0])
     reasons = tally(Placing(session).failures(first, columns), session.rows, columns.size)
     return Unplaced(entry, reasons.headline(), reasons)
-
-
-def _started(claim: Claim | None, neighbour: Neighbour | None) -> float | None:
-    """When the pod began to run; where nobody has told that, when it got its place."""
-    if neighbour is not None and neighbour.started_at is not None:
-        return neighbour.started_at
-    return claim.claimed_at if claim is not None and claim.state is ClaimState.POSTED else None
 
 
 def _specs(job: Job) -> dict[PodUid, TaskSpec]:
@@ -362,13 +321,6 @@ def _join(gang: Gang, standing: Gang, entry: Entry) -> None:
     unseen = max(entry.job.bound + entry.held - placed, 0)  # the cluster has them, the books do not yet
     gang.min_member = max(entry.job.min_member - unseen, 1)
     gang.members = [*standing.members, *gang.members]
-
-
-def _vector(task: Task, size: int) -> Ints:
-    vector = np.zeros(size, dtype=np.int64)
-    for column, units in task.amount:
-        vector[column] = units
-    return vector
 
 
 def _queue_info(queue: Queue, queues: QueueTree) -> QueueInfo:

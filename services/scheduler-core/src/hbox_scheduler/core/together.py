@@ -1,9 +1,8 @@
 """Jobs that are placed in a session, as `hbox simulate cycle` places them: those whose pods have to do with others, or with each other's places, and all
 where the user brought a policy.
 
-The planner's way, equal pods on the columns at once, cannot see affinities between pods, spreading, the fabric, or plugins. A session can, and costs a look at
-all claims: jobs that come together share one, and those that found no place are looked at again when anybody came or went, at a pace that slows while that
-is in vain.
+The planner's way, equal pods on the columns at once, cannot see affinities between pods, spreading, the fabric, or plugins. A session can, one pod at a time: jobs
+that come together share one, and those that found no place are looked at again when anybody came or went, at a pace that slows while that is in vain.
 """
 
 from collections.abc import Iterable
@@ -56,6 +55,7 @@ class Together:
         """Pods that have to do with others, as they are now."""
         for neighbour in neighbours:
             self._neighbours[neighbour.uid] = neighbour
+            self._takings.met((neighbour.uid,))
             self._introduced += 1
         if len(self._neighbours) > NEIGHBOURS_KEPT:
             self._forget_gone()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def candidates(session: "Session") -> Iterable[Gang]:
     """Gangs that allocate looks at, of those with members that wait. Where no enqueue action stands at the gate, those outside come in here."""
     if "enqueue" not in session.conf.actions:
-        for gang in session.gangs:
+        for gang in session.fresh:
             if gang.phase is GroupPhase.PENDING:
                 gang.phase = GroupPhase.INQUEUE
     for gang in session.unplaced:

@@ -62,7 +62,7 @@ class GangClaims:
         session = self._session
         return [
             gang
-            for gang in session.gangs
+            for gang in session.unplaced
             if gang.phase is not GroupPhase.PENDING
             and gang.queue in session.queues
             and (not self._left_over or bound_to_domain(gang))

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from ..session.session import Session
 
 _EQUAL = 1e-6
-_ASKING = HOLDING | {Status.PENDING, Status.PIPELINED}
+_HAVING = HOLDING | {Status.PIPELINED}
+_ASKING = _HAVING | {Status.PENDING}
 
 
 class Drf:
@@ -29,18 +30,20 @@ class Drf:
 
     def open(self, session: "Session") -> None:
         self._scale: Floats = np.where((session.total > 0) & session.counted, 1.0 / np.maximum(session.total, 1), 0.0)
-        self._used = {gang: _sum(session, gang, HOLDING | {Status.PIPELINED}) for gang in session.gangs}
+        self._zeros = session.zeros()
+        self._known: dict[Gang, Ints] = {}  #: what gangs have, of those that were asked for
         self._shares: dict[Gang, float] = {}
         self._tree: Tree | None = None
         self._stale = True
         if self._hierarchy:
-            self._wanted = {gang: _sum(session, gang, _ASKING) * self._scale for gang in session.gangs}
+            self._gangs = session.gangs
+            self._wanted = {gang: self._sum(gang, _ASKING) * self._scale for gang in session.gangs}
             self._tree = Tree(session.queues.values(), session.gangs)
 
     def gang_key(self, gang: Gang) -> float:
         share = self._shares.get(gang)
         if share is None:
-            share = self._shares[gang] = self._share(self._used[gang])
+            share = self._shares[gang] = self._share(self._used(gang))
         return share
 
     def queue_key(self, queue: QueueInfo) -> tuple[object, ...]:
@@ -49,14 +52,14 @@ class Drf:
 
     def preemptable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
         """Members whose gang has no smaller share after the loss than the claimant's gang after the gain; each one named counts."""
-        own = self._share(self._used[claimant.gang] + claimant.request)
+        own = self._share(self._used(claimant.gang) + claimant.request)
         left: dict[Gang, Ints] = {}
         victims: list[Member] = []
         for member in candidates:
             gang = member.gang
-            if gang is claimant.gang or gang not in self._used:
+            if gang is claimant.gang:
                 continue
-            after = left.get(gang, self._used[gang]) - member.request
+            after = left.get(gang, self._used(gang)) - member.request
             if own <= self._share(after) + _EQUAL:
                 left[gang] = after
                 victims.append(member)
@@ -77,22 +80,28 @@ class Drf:
         self._change(member, -1)
 
     def _change(self, member: Member, times: int) -> None:
-        used = self._used.get(member.gang)
+        used = self._known.get(member.gang)
         if used is not None:
             used += times * member.request
             self._shares.pop(member.gang, None)
-            self._stale = True
+        self._stale = True
 
     def _current(self) -> Tree:
         assert self._tree is not None
         if self._stale:
-            self._tree.update({gang: used * self._scale for gang, used in self._used.items()}, self._wanted)
+            self._tree.update({gang: self._used(gang) * self._scale for gang in self._gangs}, self._wanted)
             self._stale = False
         return self._tree
 
     def _share(self, used: Ints) -> float:
         return float((used * self._scale).max(initial=0.0))
 
+    def _used(self, gang: Gang) -> Ints:
+        """`[R]`, first summed when it is asked for: most gangs never are."""
+        used = self._known.get(gang)
+        if used is None:
+            used = self._known[gang] = self._sum(gang, _HAVING)
+        return used
 
-def _sum(session: "Session", gang: Gang, statuses: frozenset[Status]) -> Ints:
-    return sum((member.request for member in gang.of(*statuses)), start=session.zeros())
+    def _sum(self, gang: Gang, statuses: frozenset[Status]) -> Ints:
+        return sum((member.request for member in gang.of(*statuses)), start=self._zeros.copy())

@@ -30,7 +30,9 @@ class Overcommit:
     def open(self, session: "Session") -> None:
         self._session = session
         used, self._waiting = session.zeros(), session.zeros()
-        for gang in session.gangs:
+        for member, count in session.standing.alike():
+            used += count * member.request
+        for gang in session.fresh:
             held = sum((member.request for member in gang.of(*HOLDING)), start=session.zeros())
             used += held
             if gang.phase in (GroupPhase.INQUEUE, GroupPhase.RUNNING):

@@ -147,7 +147,12 @@ class QueueBooks:
     def _enter_all(self, session: "Session") -> None:
         """All members, equal ones at once."""
         alike: dict[tuple[Account, Asked, bool, bool, bool], int] = {}
-        for gang in session.gangs:
+        for member, count in session.standing.alike():
+            account = self.accounts.get(member.gang.queue)
+            if account is not None:
+                key = account, self.asked(member), True, member.preemptable, False
+                alike[key] = alike.get(key, 0) + count
+        for gang in session.fresh:
             account = self.accounts.get(gang.queue)
             if account is None:
                 continue

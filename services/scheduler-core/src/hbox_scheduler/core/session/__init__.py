@@ -18,6 +18,7 @@ from .nouns import (
 )
 from .placing import Placing, Room
 from .session import Eviction, Outcome, Session
+from .standing import Standing
 from .statement import Operation, Statement
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "Selector",
     "Session",
     "Spread",
+    "Standing",
     "Statement",
     "Status",
     "SubGang",

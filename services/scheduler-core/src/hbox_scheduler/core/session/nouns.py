@@ -7,6 +7,7 @@ units, R = the resource columns known when the session opened.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
+from typing import TYPE_CHECKING
 
 from hbox_common.model import (
     NO_WISHES,
@@ -26,6 +27,9 @@ from hbox_common.model import (
 
 from ..arrays import Ints
 from ..task import Task
+
+if TYPE_CHECKING:
+    from .standing import Standing
 
 
 class Status(Enum):
@@ -211,6 +215,34 @@ def _counts(member: Member) -> bool:
     return status in _READY or (status is Status.PENDING and member.best_effort)
 
 
+def form_sub_gangs(gang: Gang) -> None:
+    """Divide a gang's members by its policies: equal values of a policy's labels are one sub-gang. Members that no policy selects form the one named ""."""
+    if not gang.sub_gang_policies:
+        whole = SubGang("", gang, None, list(gang.members))
+        for member in gang.members:
+            member.sub_gang = whole
+        gang.sub_gangs = [whole]
+        return
+    groups: dict[str, SubGang] = {}
+    for member in gang.members:
+        name, policy = "", None
+        for candidate in gang.sub_gang_policies:
+            if all(member.labels.get(key) == value for key, value in candidate.selector.items()) and all(
+                key in member.labels for key in candidate.labels
+            ):
+                name = "/".join((candidate.name, *(member.labels[key] for key in candidate.labels)))
+                policy = candidate
+                break
+        sub_gang = groups.get(name)
+        if sub_gang is None:
+            sub_gang = groups[name] = SubGang(name, gang, policy)
+        sub_gang.members.append(member)
+        member.sub_gang = sub_gang
+    if not groups:
+        groups[""] = SubGang("", gang, None)
+    gang.sub_gangs = sorted(groups.values(), key=lambda group: group.name)
+
+
 @dataclass(slots=True, eq=False)
 class QueueInfo:
     """A Volcano Queue. Amounts are by resource name; a resource that `capability` does not name is not limited."""
@@ -263,3 +295,4 @@ class Cluster:
     priority_classes: Mapping[str, int] = field(default_factory=dict)
     images: Mapping[NodeName, Mapping[str, int]] = field(default_factory=dict)  #: bytes of each image that a node has
     usage: Sequence[NodeUsage] = ()
+    standing: "Standing | None" = None  #: gangs beside `gangs` that were seen by sessions before

@@ -37,16 +37,23 @@ class Population:
     columns: Columns
     namespace_labels: Mapping[str, Mapping[str, str]]
     _members: dict[int, tuple[Member, int]] = field(default_factory=dict)  #: id(member) -> member, row
+    _wishing: dict[int, tuple[Member, int]] = field(default_factory=dict)  #: those of them that want something of others
     _kinds: dict[Kind, Ints] = field(default_factory=dict)
     _holders: dict[str, dict[tuple[PodTerm, str, int], Holders]] = field(default_factory=dict)
 
+    def copy(self, namespace_labels: Mapping[str, Mapping[str, str]]) -> "Population":
+        """The same members, of whom nothing was asked yet."""
+        return Population(self.columns, namespace_labels, dict(self._members), dict(self._wishing))
+
     def put(self, member: Member, row: int) -> None:
         self._members[id(member)] = (member, row)
+        if member.wishes is not NO_WISHES:
+            self._wishing[id(member)] = (member, row)
         self._count(member, row, 1)
 
     def put_all(self, members: Sequence[Member]) -> None:
         """Each where it is now."""
-        if self._kinds or (self._holders and any(member.wishes is not NO_WISHES for member in members)):
+        if self._kinds or any(member.wishes is not NO_WISHES for member in members):
             for member in members:
                 self.put(member, member.row)
         else:
@@ -56,10 +63,11 @@ class Population:
     def take(self, member: Member) -> None:
         found = self._members.pop(id(member), None)
         if found is not None:
+            self._wishing.pop(id(member), None)
             self._count(member, found[1], -1)
 
     def take_all(self, members: Sequence[Member]) -> None:
-        if self._kinds or (self._holders and any(member.wishes is not NO_WISHES for member in members)):
+        if self._kinds or any(member.wishes is not NO_WISHES for member in members):
             for member in members:
                 self.take(member)
         else:
@@ -85,9 +93,8 @@ class Population:
         found = self._holders.get(wish)
         if found is None:
             found = self._holders[wish] = {}
-            for member, row in self._members.values():
-                if member.wishes is not NO_WISHES:
-                    self._hold(wish, member, row, 1)
+            for member, row in self._wishing.values():
+                self._hold(wish, member, row, 1)
         return (holders for holders in found.values() if holders.counts.any())
 
     def per_domain(self, counts: Ints, topology_key: str) -> tuple[Ints, Bools]:

@@ -26,13 +26,16 @@ from ..state import Columns
 from ..topology.tree import Tree, tree_of
 from .asking import Asking
 from .hooks import Key, Plugin, Vote
-from .nouns import Cluster, Gang, GroupPhase, Member, QueueInfo, Status, SubGang
+from .nouns import Cluster, Gang, GroupPhase, Member, QueueInfo, Status, SubGang, form_sub_gangs
 from .outside import Ask, nobody
-from .population import Population
+from .standing import Standing
 from .statement import Kind, Operation, Statement
 
 if TYPE_CHECKING:
     from ..policy.conf import Conf
+
+#: The order of `Session.gangs`.
+_by_age = attrgetter("created_at", "id")
 
 _FINISHED = (Status.SUCCEEDED, Status.FAILED)
 
@@ -97,7 +100,9 @@ class Session:
         self.outcome = Outcome()
         self.queues: dict[QueueName, QueueInfo] = {queue.name: queue for queue in cluster.queues}
         _intern(columns, cluster)
-        self.gangs: list[Gang] = sorted(cluster.gangs, key=lambda gang: (gang.created_at, gang.id))
+        self.standing = cluster.standing or Standing(columns)  #: gangs that were here before, and have nothing to place
+        self.fresh: list[Gang] = sorted(cluster.gangs, key=_by_age)  #: all others
+        self.gangs: list[Gang] = sorted([*self.standing.gangs.values(), *self.fresh], key=_by_age)
         self.rows: Ints = np.flatnonzero(columns.alive[: columns.size]).astype(np.int64)
         self.total: Ints = columns.allocatable[:, self.rows].sum(axis=1) if len(self.rows) else self.zeros()
         self.counted: Bools = np.ones(len(self.total), dtype=np.bool_)  #: dimensions that quotas look at: all but `pods`
@@ -114,14 +119,14 @@ class Session:
                     raise InvalidRequest(f"plugin {plugin.name} stands where the policy has {plugin_conf.name}")
         self._placed = [hook for tier in self._of("placed") for _, hook in tier]
         self._displaced = [hook for tier in self._of("displaced") for _, hook in tier]
-        self.population = Population(columns, cluster.namespace_labels)
+        self.population = self.standing.population.copy(cluster.namespace_labels)
         self.unplaced: list[Gang] = []  #: gangs with members that waited when the session began
-        for gang in self.gangs:
+        for gang in self.fresh:
             form_sub_gangs(gang)
             gang.tally()
             if gang.count(Status.PENDING):
                 self.unplaced.append(gang)
-        self.population.put_all([member for gang in self.gangs for member in gang.members if member.row >= 0])
+        self.population.put_all([member for gang in self.fresh for member in gang.members if member.row >= 0])
         for tier in tiers:
             for plugin in tier:
                 plugin.open(self)
@@ -440,34 +445,6 @@ class Session:
                 for tier, confs in zip(self._tiers, self.conf.tiers, strict=True)
             ]
         return found
-
-
-def form_sub_gangs(gang: Gang) -> None:
-    """Divide a gang's members by its policies: equal values of a policy's labels are one sub-gang. Members that no policy selects form the one named ""."""
-    if not gang.sub_gang_policies:
-        whole = SubGang("", gang, None, list(gang.members))
-        for member in gang.members:
-            member.sub_gang = whole
-        gang.sub_gangs = [whole]
-        return
-    groups: dict[str, SubGang] = {}
-    for member in gang.members:
-        name, policy = "", None
-        for candidate in gang.sub_gang_policies:
-            if all(member.labels.get(key) == value for key, value in candidate.selector.items()) and all(
-                key in member.labels for key in candidate.labels
-            ):
-                name = "/".join((candidate.name, *(member.labels[key] for key in candidate.labels)))
-                policy = candidate
-                break
-        sub_gang = groups.get(name)
-        if sub_gang is None:
-            sub_gang = groups[name] = SubGang(name, gang, policy)
-        sub_gang.members.append(member)
-        member.sub_gang = sub_gang
-    if not groups:
-        groups[""] = SubGang("", gang, None)
-    gang.sub_gangs = sorted(groups.values(), key=lambda group: group.name)
 
 
 def _intern(columns: Columns, cluster: Cluster) -> None:

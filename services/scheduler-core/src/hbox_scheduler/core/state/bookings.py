@@ -29,6 +29,26 @@ class Booking:
     held: Claim | None = None  #: the ledger's claim, once there is one
 
 
+class Changed:
+    """Pods whose bookings changed since a reader that keeps a view of its own last asked. Nothing is noted before its first question."""
+
+    MOST = 65_536  #: beyond it the reader begins anew
+
+    def __init__(self) -> None:
+        self._pods: dict[PodUid, None] | None = None  # in order: what is made of them must not depend on hashes
+
+    def note(self, pods: Iterable[PodUid]) -> None:
+        if self._pods is not None:
+            self._pods.update(dict.fromkeys(pods))
+            if len(self._pods) > self.MOST:
+                self._pods = None
+
+    def take(self) -> list[PodUid] | None:
+        """None: all may have changed."""
+        pods, self._pods = self._pods, {}
+        return None if pods is None else list(pods)
+
+
 class Bookings:
     """All bookings, with the columns and the queues' sums kept in step."""
 
@@ -40,6 +60,8 @@ class Bookings:
         self.queues = QueueTree(self.queue_used)
         self._priorities: dict[QueueName, Counter[int]] = {}
         self.queues_freed: set[QueueName] = set()  #: queues of which something was given back; the reader empties it
+
+        self.changed = Changed()
 
     def __len__(self) -> int:
         return len(self._of)
@@ -60,6 +82,7 @@ class Bookings:
             of[booking.pod] = booking
             self._on.setdefault(booking.node, {})[booking.pod] = booking
         assert len(of) == before + len(bookings), "a pod was placed that has a place"
+        self.changed.note(booking.pod for booking in bookings)
         first = bookings[0]
         self._use(first, len(bookings))
         self._priorities.setdefault(first.queue, Counter())[first.priority] += len(bookings)
@@ -71,6 +94,7 @@ class Bookings:
     def put(self, booking: Booking) -> None:
         """Book a pod, in place of what it had. Equal amounts on the same node leave the columns untouched."""
         old = self._of.get(booking.pod)
+        self.changed.note((booking.pod,))
         if old is not None and old.node == booking.node and old.slices == booking.slices and old.requests == booking.requests:
             if old.queue != booking.queue or old.priority != booking.priority:
                 self._leave(old)
@@ -90,6 +114,7 @@ class Bookings:
         booking = self._of.get(pod)
         if booking is None:
             return None
+        self.changed.note((pod,))
         self._leave(booking)
         row = self._columns.row_of.get(booking.node)
         if row is not None:
@@ -106,9 +131,14 @@ class Bookings:
     def rebuild(self, node: NodeName) -> None:
         """Sum up a node's row anew."""
         row = self._columns.row_of[node]
+        self.moved(node)
         self._columns.clear_usage(row)
         for booking in self._on.get(node, {}).values():
             self._columns.book(row, booking.requests, booking.slices)
+
+    def moved(self, node: NodeName) -> None:
+        """The node has another row now, or none."""
+        self.changed.note(self._on.get(node, ()))
 
     def _enter(self, booking: Booking) -> None:
         self._of[booking.pod] = booking

@@ -1,0 +1,153 @@
+"""The ledger's claims as a session's members: who has which place, kept from look to look and brought up to date by what changed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from hbox_common.model import NO_WISHES, Claim, ClaimState, JobId, Neighbour, PodUid, TaskSpec
+
+from .arrays import Ints
+from .session import Gang, GroupPhase, Member, Standing, Status
+from .state import Booking, Bookings, Columns
+from .task import Task, Tasks
+
+#: Different requests of which the vectors are kept.
+_KINDS = 4096
+
+
+class Holders:
+    """Members for all bookings on known nodes; those of pods that no queue counts are on the columns alone."""
+
+    def __init__(self, columns: Columns, bookings: Bookings, tasks: Tasks, neighbours: Mapping[PodUid, Neighbour]) -> None:
+        self._columns = columns
+        self._bookings = bookings
+        self._tasks = tasks
+        self._neighbours = neighbours
+        self._begin()
+
+    def standing(self) -> Standing:
+        """All of them as they are now, in gangs by their jobs' ids."""
+        changed = self._bookings.changed.take()
+        if changed is None or self._size != len(self._columns.allocatable):
+            self._begin()
+            changed = list(self._bookings.all())
+        stirred: dict[JobId, None] = {}
+        for pod in (*changed, *self._touched):
+            before, booking = self._job_of.get(pod), self._bookings.get(pod)
+            if before is not None:
+                stirred[before] = None
+                if booking is None or booking.job != before:
+                    del self._job_of[pod], self._pods_of[before][pod]
+            if booking is not None and booking.queue:
+                stirred[booking.job] = None
+                self._job_of[pod] = booking.job
+                self._pods_of.setdefault(booking.job, {})[pod] = None
+        self._touched.clear()
+        for job in stirred:
+            self._renew(job)
+        return self._standing
+
+    def lend(self, jobs: Iterable[JobId]) -> list[Gang]:
+        """The gangs of these jobs, for one session that may do with them what it likes."""
+        lent = []
+        for job in jobs:
+            if (gang := self._standing.take(job)) is not None:
+                lent.append(gang)
+                self.touched(job)
+        return lent
+
+    def lend_with(self, pods: Iterable[PodUid]) -> list[Gang]:
+        """As `lend`, the gangs of which these pods are."""
+        return self.lend(dict.fromkeys(job for pod in pods if (job := self._job_of.get(pod)) is not None))
+
+    def touched(self, job: JobId) -> None:
+        """A session did something to its members, or something else became known of them."""
+        self.met(self._pods_of.get(job, ()))
+
+    def met(self, pods: Iterable[PodUid]) -> None:
+        """Something became known of these pods."""
+        self._touched.update(dict.fromkeys(pods))
+
+    def _begin(self) -> None:
+        self._standing = Standing(self._columns)
+        self._job_of: dict[PodUid, JobId] = {}
+        self._pods_of: dict[JobId, dict[PodUid, None]] = {}
+        self._touched: dict[PodUid, None] = {}
+        self._kinds: dict[tuple[tuple[str, int], ...], tuple[Task, Ints]] = {}
+        self._size = len(self._columns.allocatable)
+
+    def _renew(self, job: JobId) -> None:
+        self._standing.take(job)
+        pods = self._pods_of.get(job)
+        if not pods:
+            self._pods_of.pop(job, None)
+            return
+        row_of = self._columns.row_of
+        placed = [booking for pod in pods if (booking := self._bookings.get(pod)) is not None and booking.node in row_of]
+        if placed:
+            self._standing.put(self._gang(placed))
+
+    def _gang(self, bookings: Sequence[Booking]) -> Gang:
+        """Of one job."""
+        first, claim = bookings[0], bookings[0].held
+        gang = Gang(
+            id=first.job,
+            namespace=claim.namespace if claim is not None else "",
+            name=first.job,
+            queue=first.queue,
+            priority=first.priority,
+            min_member=claim.min_member if claim is not None else 1,
+            created_at=claim.created_at if claim is not None else 0.0,
+            phase=GroupPhase.RUNNING,
+            preemptable=claim is not None and claim.preemptable,
+        )
+        gang.members = [self._member(gang, booking) for booking in bookings]
+        return gang
+
+    def _member(self, gang: Gang, booking: Booking) -> Member:
+        claim, neighbour = booking.held, self._neighbours.get(booking.pod)
+        task, vector = self._kind(booking)
+        return Member(
+            uid=booking.pod,
+            namespace=claim.namespace if claim is not None else neighbour.namespace if neighbour is not None else "",
+            name=claim.pod if claim is not None else booking.pod,
+            gang=gang,
+            role="",
+            task=task,
+            request=vector,
+            created_at=claim.created_at if claim is not None else 0.0,
+            priority=booking.priority,
+            status=Status.ALLOCATED if claim is None else Status.RUNNING,
+            row=self._columns.row_of[booking.node],
+            slices=booking.slices,
+            preemptable=claim is not None and claim.preemptable,
+            labels=neighbour.labels if neighbour is not None else {},
+            annotations=neighbour.notes if neighbour is not None else {},
+            started_at=_started(claim, neighbour),
+            wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
+        )
+
+    def _kind(self, booking: Booking) -> tuple[Task, Ints]:
+        requests = tuple(booking.requests.items())
+        kind = self._kinds.get(requests)
+        if kind is None:
+            if len(self._kinds) >= _KINDS:
+                self._kinds.clear()
+            task = self._tasks.of(TaskSpec(name="", requests=booking.requests, pods=()))
+            kind = self._kinds[requests] = task, vector_of(task, self._size)
+        return kind
+
+
+def vector_of(task: Task, size: int) -> Ints:
+    """`[size]` what it asks for, in base units."""
+    vector = np.zeros(size, dtype=np.int64)
+    for column, units in task.amount:
+        vector[column] = units
+    return vector
+
+
+def _started(claim: Claim | None, neighbour: Neighbour | None) -> float | None:
+    """When the pod began to run; where nobody has told that, when it got its place."""
+    if neighbour is not None and neighbour.started_at is not None:
+        return neighbour.started_at
+    return claim.claimed_at if claim is not None and claim.state is ClaimState.POSTED else None

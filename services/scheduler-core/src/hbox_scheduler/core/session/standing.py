@@ -1,0 +1,58 @@
+"""Gangs all of whose members have places, kept from session to session, with the sums over them that plugins ask for.
+
+The running service opens sessions many times a second over all that runs, and hardly any of it changes from one to the next. What is kept here is divided
+into sub-gangs and counted once, is in `Session.gangs` like all others, and its sums are read as they are. A gang that a session may change other than by
+operations that are told to its maker is no standing one: it is given to that session as the others are.
+"""
+
+from collections.abc import Iterator
+
+from hbox_common.model import JobId, QueueName
+
+from ..state import Columns
+from .nouns import Gang, Member, form_sub_gangs
+from .population import Population
+
+#: Members that count alike in every sum: queue, task (by identity; its members keep it) and whether they may be evicted.
+Likeness = tuple[QueueName, int, bool]
+
+
+class Standing:
+    """Gangs that run whole. Not to be changed while a session is on."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.gangs: dict[JobId, Gang] = {}
+        self.population = Population(columns, {})
+        self._alike: dict[Likeness, tuple[Member, int]] = {}
+
+    def put(self, gang: Gang) -> None:
+        """All of its members hold places, it has no minimum of resources, and its id is new here."""
+        assert gang.id not in self.gangs
+        assert gang.min_resources is None, "what the gate counts of it depends on its phase"
+        form_sub_gangs(gang)
+        gang.tally()
+        self.gangs[gang.id] = gang
+        self.population.put_all(gang.members)
+        self._count(gang, 1)
+
+    def take(self, job: JobId) -> Gang | None:
+        """Out of here, if it is here."""
+        gang = self.gangs.pop(job, None)
+        if gang is not None:
+            self.population.take_all(gang.members)
+            self._count(gang, -1)
+        return gang
+
+    def alike(self) -> Iterator[tuple[Member, int]]:
+        """One of each kind of members, and how many there are."""
+        return iter(self._alike.values())
+
+    def _count(self, gang: Gang, times: int) -> None:
+        alike = self._alike
+        for member in gang.members:
+            key = gang.queue, id(member.task), member.preemptable
+            first, count = alike.get(key, (member, 0))
+            if count + times:
+                alike[key] = first, count + times
+            else:
+                del alike[key]

@@ -1,0 +1,163 @@
+"""What is kept from session to session of those who run is what a look at all bookings would make of them, whatever happened between."""
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hbox_common.model import CardSlice, JobId, Neighbour, NodeName, PlanId, PodTerm, PodUid, QueueName, Selector, Wishes
+from hbox_common.model.devices import GPU
+from hbox_common.model.resources import CPU, PODS
+from hbox_scheduler.core.holders import Holders
+from hbox_scheduler.core.session import Standing, Status
+from hbox_scheduler.core.simulate import node
+from hbox_scheduler.core.state import Booking, Bookings, Columns
+from hbox_scheduler.core.state.bookings import Changed
+from hbox_scheduler.core.task import Tasks
+
+PODS_THERE = [PodUid(f"p{i}") for i in range(4)]
+#: Each with its queue and priority.
+JOBS = {
+    JobId("j0"): (QueueName("a"), 0),
+    JobId("j1"): (QueueName("b"), 1),
+    JobId("j2"): (QueueName(""), 0),
+    JobId("j3"): (QueueName("a"), 1),
+}
+NODES = [NodeName(f"n{i}") for i in range(3)]
+APART = Wishes(apart=(PodTerm("zone", Selector()),))
+
+
+@dataclass(frozen=True)
+class Ways:
+    """What a session does with those who run."""
+
+    lent: set[JobId]
+    leaving: set[PodUid]
+
+
+pods = st.sampled_from(PODS_THERE)
+bookings = st.builds(
+    lambda pod, job, place, cpu, cards: Booking(
+        pod=pod,
+        job=job,
+        queue=JOBS[job][0],
+        node=place,
+        requests={CPU: cpu, PODS: 1} | ({GPU: cards} if cards else {}),
+        slices=tuple(CardSlice(i, 100, 1000) for i in range(cards)),
+        plan=PlanId("plan"),
+        priority=JOBS[job][1],
+    ),
+    pods,
+    st.sampled_from(list(JOBS)),
+    st.sampled_from(NODES),
+    st.sampled_from([100, 200]),
+    st.integers(0, 2),
+)
+steps = st.one_of(
+    st.tuples(st.sampled_from(["put", "put", "record"]), bookings),
+    st.tuples(st.just("remove"), pods),
+    st.tuples(st.just("drop node"), st.sampled_from(NODES)),
+    st.tuples(st.just("put node"), st.sampled_from(NODES)),
+    st.tuples(st.just("more resources than there is room for"), st.none()),
+    st.tuples(st.just("introduce"), st.builds(Neighbour, pods, st.just("d"), st.just({"app": "x"}), st.sampled_from([APART]))),
+    st.tuples(st.just("session"), st.builds(Ways, st.sets(st.sampled_from(list(JOBS))), st.sets(pods))),
+    st.tuples(st.just("look"), st.none()),
+)
+
+
+@dataclass
+class World:
+    columns: Columns = field(default_factory=Columns)
+    neighbours: dict[PodUid, Neighbour] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.tasks = Tasks(self.columns)
+        self.bookings = Bookings(self.columns)
+        self.holders = Holders(self.columns, self.bookings, self.tasks, self.neighbours)
+        for name in NODES[:2]:
+            self.columns.put_node(node(name, cards=8))
+        self.holders.standing()
+
+    def do(self, what: str, subject: object) -> None:
+        match what, subject:
+            case "put", Booking() as booking:
+                self.bookings.put(booking)
+            case "record", Booking() as booking if booking.pod not in self.bookings and booking.node in self.columns.row_of:
+                self.bookings.record([booking])
+                self.columns.book(self.columns.row_of[booking.node], booking.requests, booking.slices)
+            case "remove", str() as pod:
+                self.bookings.remove(PodUid(pod))
+            case "drop node", str() as name:
+                self.columns.drop_node(NodeName(name))
+                self.bookings.moved(NodeName(name))
+            case "put node", str() as name if NodeName(name) not in self.columns.row_of:
+                self.columns.put_node(node(name, cards=8))
+                self.bookings.rebuild(NodeName(name))
+            case "more resources than there is room for", None:
+                for number in range(len(self.columns.allocatable)):
+                    self.columns.resource(f"example.com/{number}")
+            case "introduce", Neighbour() as neighbour:
+                self.neighbours[neighbour.uid] = neighbour
+                self.holders.met((neighbour.uid,))
+            case "session", Ways() as ways:
+                self.session(ways)
+            case "look", None:
+                self.holders.standing()
+
+    def session(self, ways: "Ways") -> None:
+        """What a session may do: some gangs are its own, and members of others leave in it."""
+        standing = self.holders.standing()
+        for gang in self.holders.lend(sorted(ways.lent)):
+            for member in gang.members:
+                member.status, member.labels, member.preemptable = Status.BOUND, {"joined": "yes"}, False
+        for gang in standing.gangs.values():
+            for member in gang.members:
+                if member.uid in ways.leaving:
+                    before, member.status = member.status, Status.RELEASING
+                    gang.moved(member, before)
+                    self.holders.met((member.uid,))
+
+
+def seen(standing: Standing) -> object:
+    """All that a session reads of it."""
+    gangs = {
+        gang.id: (
+            gang.queue,
+            gang.priority,
+            {
+                member.uid: (
+                    *(member.status, member.row, member.slices, member.preemptable, dict(member.labels), member.wishes),
+                    *(member.request.tolist(), member.sub_gang is gang.sub_gangs[0], member.gang is gang),
+                )
+                for member in gang.members
+            },
+            (gang.ready, gang.holding, gang.count(Status.RUNNING, Status.ALLOCATED)),
+        )
+        for gang in standing.gangs.values()
+    }
+    alike = sorted((m.gang.queue, m.preemptable, m.request.tolist(), count) for m, count in standing.alike())
+    population = standing.population.copy({})
+    everybody = population.of((), "d").tolist() if standing.population.columns.size else []
+    wishes = sorted((h.term.topology_key, h.counts.tolist()) for h in population.holders("apart"))
+    return gangs, alike, everybody, wishes
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(steps, min_size=12, max_size=40))
+def test_what_is_kept_is_what_a_rebuild_makes(done: list[tuple[str, object]]) -> None:
+    world = World()
+    for what, subject in done:
+        world.do(what, subject)
+    afresh = Holders(world.columns, Bookings(world.columns), world.tasks, world.neighbours)
+    afresh._bookings._of.update(world.bookings.all())
+    assert seen(world.holders.standing()) == seen(afresh.standing())
+
+
+def test_a_reader_that_comes_late_begins_anew() -> None:
+    changed = Changed()
+    changed.note([PodUid("before")])
+    assert changed.take() is None
+    changed.note([PodUid("b"), PodUid("a"), PodUid("b")])
+    assert changed.take() == ["b", "a"]
+    changed.note(PodUid(str(i)) for i in range(Changed.MOST + 1))
+    assert changed.take() is None
