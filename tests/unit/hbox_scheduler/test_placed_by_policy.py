@@ -9,10 +9,13 @@ import pytest
 from hbox_common.model import Job, JobId, Neighbour, NodeState, PodUid, Queue, QueueName
 from hbox_common.model.annotations import WALLTIME
 from hbox_common.model.devices import GPU
+from hbox_scheduler.core.holders import vector_of
+from hbox_scheduler.core.limits import Limits
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.conf import parse_conf
-from hbox_scheduler.core.policy.registry import PLUGINS
-from hbox_scheduler.core.session import Cluster, Gang, GroupPhase, Member, QueueInfo
+from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
+from hbox_scheduler.core.session import Cluster, Gang, GroupPhase, Member, QueueInfo, Session, Status
+from hbox_scheduler.core.session.turns import Turns
 from hbox_scheduler.core.simulate.cycles import Plan, simulate
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 from hbox_scheduler.core.state import Columns
@@ -160,3 +163,63 @@ tiers:
     plans = simulation.run()
     victims = {str(victim.pod_uid) for plan in plans for victim in plan.victims}
     assert victims == {f"b{i}-0" for i in range(4)}, "the newest would leave first, else"
+
+
+def test_more_jobs_wait_than_one_session_looks_at() -> None:
+    """Each is tried once a cycle, and whoever comes next gets what becomes free."""
+    simulation = Simulation(
+        policy_of(PolicyName.BINPACK),
+        limits=Limits(look_at=4),
+        queues=[Queue(QueueName("default"))],
+        conf=parse_conf(SPREAD, plugins=list(PLUGINS)),
+        by_conf=True,
+    )
+    simulation.put_nodes([node("n0", cards=8)])
+    simulation.submit(job(f"first-{i}", cards=1, created_at=float(i)) for i in range(8))
+    simulation.run()
+    simulation.submit(job(f"waits-{i:02}", cards=1 + i % 2, created_at=float(10 + i)) for i in range(20))
+    assert simulation.run() == []
+    assert {name for name in simulation.verdicts if name.startswith("waits")} == {f"waits-{i:02}" for i in range(20)}
+    simulation.finish([PodUid("first-3-0")])
+    simulation.run()
+    assert set(places(simulation)) == {f"first-{i}-0" for i in range(8) if i != 3} | {"waits-00-0"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_gangs_come_to_their_turns_in_the_order_that_their_keys_have_then(seed: int) -> None:
+    """The order of a heap against asking all that wait for the smallest key, at every turn; shares change as gangs get and lose members."""
+    rng = Random(seed)
+    columns = Columns()
+    for i in range(4):
+        columns.put_node(node(f"n{i}", cards=8))
+    tasks = Tasks(columns)
+    task = tasks.of(job("some", cards=1).tasks[0])
+    vector = vector_of(task, len(columns.allocatable))
+    gangs = []
+    for i in range(12):
+        gang = Gang(JobId(f"d/g{i:02}"), "d", f"g{i:02}", QueueName("q"), rng.randint(0, 1), 1, 0.0, GroupPhase.INQUEUE)
+        gang.members = [
+            Member(PodUid(f"g{i}-{k}"), "d", f"g{i}-{k}", gang, "", task, vector, 0.0, gang.priority) for k in range(4)
+        ]
+        gangs.append(gang)
+    conf = parse_conf(SPREAD, plugins=list(PLUGINS))
+    session = Session(columns=columns, cluster=Cluster(gangs, [QueueInfo(QueueName("q"))]), conf=conf, tiers=plugins_of(conf))
+    turns, waiting = Turns(session, gangs), list(gangs)
+    queue = session.queues[QueueName("q")]
+    statement = session.statement()
+    for row in range(24):
+        for gang in rng.sample(gangs, 3):  # those that wait get members and lose them
+            pending, placed = list(gang.of(Status.PENDING)), list(gang.of(Status.ALLOCATED))
+            if pending and rng.random() < 0.5 and gang not in waiting:
+                statement.allocate(pending[0], row % 4)
+            elif placed:
+                statement.evict(placed[0], claimant=None, reason="")
+        chosen = turns.of(queue)
+        assert chosen is min(waiting, key=session.gang_key, default=None)
+        if chosen is None:
+            break
+        waiting.remove(chosen)
+        if rng.random() < 0.6:
+            statement.allocate(next(chosen.of(Status.PENDING), chosen.members[0]), row % 4)
+            turns.put_back(chosen)
+            waiting.append(chosen)

@@ -33,7 +33,7 @@ from .jobs import Entry
 from .plugins.capacity import RECLAIM_AT_PARTING
 from .policy.conf import Conf, PluginConf
 from .policy.registry import plugins_of
-from .session import Cluster, Gang, GroupPhase, Member, Placing, QueueInfo, Session, Status
+from .session import Cluster, Gang, GroupPhase, Likeness, Member, Placing, QueueInfo, Session, Status, likeness_of
 from .session.outside import Ask, nobody
 from .state import Booking, Bookings, Columns
 from .task import Task, Tasks
@@ -141,7 +141,9 @@ class Takings:
         with self._session(self._placing, entries, queues, leaving) as (session, claimants):
             for action in self._placing.actions:
                 run_action(action, session)
-            return [_placed(session, gang, entry) for gang, entry in claimants.items()]
+            bound = {id(member) for member in session.outcome.bindings}
+            known: dict[Likeness, Reasons] = {}
+            return [_placed(session, gang, entry, bound, known) for gang, entry in claimants.items()]
 
     def met(self, pods: Iterable[PodUid]) -> None:
         """Something became known of these pods beside their places."""
@@ -284,8 +286,8 @@ def _runs(member: Member) -> bool:
     return member.status is Status.RUNNING
 
 
-def _placed(session: Session, gang: Gang, entry: Entry) -> Taking | Unplaced:
-    bound = {id(member) for member in session.outcome.bindings}
+def _placed(session: Session, gang: Gang, entry: Entry, bound: set[int], known: dict[Likeness, Reasons]) -> Taking | Unplaced:
+    """`bound`: by id(member); `known`: reasons, the same for members that are alike."""
     pods = {pod.uid: pod for _, pending in entry.pending for pod in pending}
     placements = tuple(
         Taken(member.task, pods[member.uid], member.row, member.slices) for member in gang.members if id(member) in bound
@@ -294,9 +296,13 @@ def _placed(session: Session, gang: Gang, entry: Entry) -> Taking | Unplaced:
         return Taking(entry, placements, ())
     if why := session.outcome.verdicts.get(gang.id, ""):
         return Unplaced(entry, why, None)
-    columns = session.columns
     first = next(gang.of(Status.PENDING), gang.members[0])
-    reasons = tally(Placing(session).failures(first, columns), session.rows, columns.size)
+    kind = likeness_of(first) if session.settled(first) else None
+    reasons = None if kind is None else known.get(kind)
+    if reasons is None:
+        reasons = tally(Placing(session).failures(first, session.columns), session.rows, session.columns.size)
+        if kind is not None:
+            known[kind] = reasons
     return Unplaced(entry, reasons.headline(), reasons)
 
 

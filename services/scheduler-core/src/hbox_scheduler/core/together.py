@@ -1,8 +1,8 @@
 """Jobs that are placed in a session, as `hbox simulate cycle` places them: those whose pods have to do with others, or with each other's places, and all
 where the user brought a policy.
 
-The planner's way, equal pods on the columns at once, cannot see affinities between pods, spreading, the fabric, or plugins. A session can, one pod at a time: jobs
-that come together share one, and those that found no place are looked at again when anybody came or went, at a pace that slows while that is in vain.
+The planner's way, equal pods on the columns at once, cannot see affinities between pods, spreading, the fabric, or plugins. A session can, one pod at a time:
+jobs that come together share one, and those that found no place are looked at again when anybody came or went, at a pace that slows while that is in vain.
 """
 
 from collections.abc import Iterable
@@ -47,6 +47,7 @@ class Together:
         self._limits = limits
         self._everybody = everybody
         self._waiting: dict[JobId, None] = {}
+        self._tried: set[JobId] = set()  #: in this cycle, in vain
         self._pace = Pace(limits.look_every_s, limits.look_rarely_s)
         self._met: tuple[Index, int] = (Index(0), 0)
         self._introduced = 0  #: news so far
@@ -84,7 +85,8 @@ class Together:
         return [self._pace.next_at] if self._waiting and self._news(index) else []
 
     def wake(self, index: Index, now: float) -> None:
-        """Jobs that found no place are looked at again when anybody came or went; by a user's policy also when time has passed."""
+        """At the beginning of a cycle: jobs that found no place are looked at again when anybody came or went; by a user's policy also when time has passed."""
+        self._tried.clear()
         if not self._waiting or not self._news(index) or not self._pace.due(now):
             return
         self._met = (index, self._introduced)
@@ -92,7 +94,7 @@ class Together:
         self._wake_all()
 
     def place(self, first: Entry, promises: Promises) -> Attempt:
-        """The job, and those of its kind right after it, in one session. By a user's policy with all that wait: they count for its plugins."""
+        """The job, and those of its kind right after it, in one session. By a user's policy with those that wait: they count for its plugins."""
         attempt = Attempt()
         if self._everybody:
             self._wake_all()
@@ -100,6 +102,7 @@ class Together:
             if isinstance(found, Unplaced):
                 attempt.failed.append((found.entry, verdict_of(found.entry, found.reasons, found.message)))
                 self._waiting[found.entry.job.id] = None
+                self._tried.add(found.entry.job.id)
             elif (plan := self._planner.kept(found)) is not None:
                 attempt.proposed.append(found.entry)
                 attempt.plans.append(plan)
@@ -108,11 +111,12 @@ class Together:
         return attempt
 
     def _wake_all(self) -> None:
-        for job in self._waiting:
+        woken = [job for job in self._waiting if job not in self._tried]
+        for job in woken:
+            del self._waiting[job]
             entry = self._lineup.entries.get(job)
             if entry is not None and entry.state is JobState.PARKED:
                 self._lineup.wake(entry)
-        self._waiting.clear()
 
     def _news(self, index: Index) -> bool:
         return self._everybody or self._met != (index, self._introduced)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..arrays import Bools
 from ..session.nouns import Gang, GroupPhase, Member, SubGang
-from ..session.placing import Placing
+from ..session.placing import Likeness, Placing, Room, likeness_of
 from ..session.statement import Statement
 from ..session.turns import Turns
 from ..topology.aims import concerned
@@ -57,6 +57,7 @@ class Serving:
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._placing = Placing(session)
+        self._vain: dict[Likeness, int] = {}  #: kinds of members without a place, and how many departures there had been
 
     @cached_property
     def _domains(self) -> Domains:
@@ -93,7 +94,7 @@ class Serving:
             if not session.allocatable(queue, member):
                 continue
             kind = (member.role, id(member.task))
-            room = None if kind in failed else self._placing.find(member, within)
+            room = None if kind in failed else self._find(member, within)
             if room is None:
                 failed.add(kind)
                 if _hopeless(gang, member, members):
@@ -105,6 +106,18 @@ class Serving:
                 statement.pipeline(member, room.row, room.slices)
             if session.sub_gang_ready(sub_gang) and session.ready(gang):
                 break
+
+    def _find(self, member: Member, within: Bools | None) -> Room | None:
+        """A place for it. None at once where one like it found none, and nobody has left since."""
+        if within is not None or not self._session.settled(member):
+            return self._placing.find(member, within)
+        kind, departures = likeness_of(member), len(self._session.departures)
+        if self._vain.get(kind) == departures:
+            return None
+        room = self._placing.find(member)
+        if room is None:
+            self._vain[kind] = departures
+        return room
 
 
 def _hopeless(gang: Gang, failed: Member, left: list[Member]) -> bool:

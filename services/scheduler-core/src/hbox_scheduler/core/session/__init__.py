@@ -16,7 +16,7 @@ from .nouns import (
     Status,
     SubGang,
 )
-from .placing import Placing, Room
+from .placing import Likeness, Placing, Room, likeness_of
 from .session import Eviction, Outcome, Session
 from .standing import Standing
 from .statement import Operation, Statement
@@ -31,6 +31,7 @@ __all__ = [
     "GroupPhase",
     "Hooks",
     "Key",
+    "Likeness",
     "Member",
     "Operation",
     "Outcome",
@@ -49,4 +50,5 @@ __all__ = [
     "SubGang",
     "Vote",
     "Wishes",
+    "likeness_of",
 ]  # fmt: skip

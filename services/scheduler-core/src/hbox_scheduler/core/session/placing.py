@@ -7,7 +7,7 @@ the engine's own business and always hold; filters and scores are the policy's. 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -37,6 +37,16 @@ class Room:
     row: int
     now: bool
     slices: tuple[CardSlice, ...]
+
+
+#: Members about which filters that say that they are settled say the same, and that have room in the same places.
+Likeness: TypeAlias = tuple[object, ...]
+
+
+def likeness_of(member: Member) -> Likeness:
+    """To be kept no longer than the member."""
+    notes = (member.labels, member.annotations, member.gang.annotations)
+    return (id(member.task), member.gang.queue, member.namespace, *(tuple(sorted(some.items())) for some in notes))
 
 
 class Placing:

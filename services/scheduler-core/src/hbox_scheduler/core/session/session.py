@@ -120,6 +120,7 @@ class Session:
         self._placed = [hook for tier in self._of("placed") for _, hook in tier]
         self._displaced = [hook for tier in self._of("displaced") for _, hook in tier]
         self.population = self.standing.population.copy(cluster.namespace_labels)
+        self.departures: list[Sequence[Member]] = []  #: members that left their places, one entry each time
         self.unplaced: list[Gang] = []  #: gangs with members that waited when the session began
         for gang in self.fresh:
             form_sub_gangs(gang)
@@ -191,12 +192,14 @@ class Session:
 
     def displaced(self, member: Member, row: int) -> None:
         self.population.take(member)
+        self.departures.append((member,))
         for hook in self._displaced:
             hook(member, row)
 
     def displaced_all(self, members: Sequence[Member]) -> None:
         """As `displaced`, where each of them is."""
         self.population.take_all(members)
+        self.departures.append(members)
         for hook in self._displaced:
             for member in members:
                 hook(member, member.row)
@@ -326,6 +329,11 @@ class Session:
 
     def filters(self) -> list[tuple[Plugin, Callable[..., Any]]]:
         return [pair for tier in self._of("failures") for pair in tier]
+
+    def settled(self, member: Member) -> bool:
+        """Whether what the filters say about it stays true whoever comes or goes; those that do not say so have to be asked again."""
+        plugins = (plugin for plugin, _ in self.filters())
+        return not member.task.ports and all(hasattr(plugin, "settled") and plugin.settled(member) for plugin in plugins)
 
     def scorers(self) -> list[tuple[str, Plugin, Callable[..., Any]]]:
         """Hook name, plugin, hook."""

@@ -6,6 +6,7 @@ operations that are told to its maker is no standing one: it is given to that se
 """
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 from hbox_common.model import JobId, QueueName
 
@@ -14,7 +15,7 @@ from .nouns import Gang, Member, form_sub_gangs
 from .population import Population
 
 #: Members that count alike in every sum: queue, task (by identity; its members keep it) and whether they may be evicted.
-Likeness = tuple[QueueName, int, bool]
+Kind: TypeAlias = tuple[QueueName, int, bool]
 
 
 class Standing:
@@ -23,7 +24,7 @@ class Standing:
     def __init__(self, columns: Columns) -> None:
         self.gangs: dict[JobId, Gang] = {}
         self.population = Population(columns, {})
-        self._alike: dict[Likeness, tuple[Member, int]] = {}
+        self._alike: dict[Kind, tuple[Member, int]] = {}
 
     def put(self, gang: Gang) -> None:
         """All of its members hold places, it has no minimum of resources, and its id is new here."""

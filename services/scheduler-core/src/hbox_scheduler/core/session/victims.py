@@ -168,7 +168,7 @@ class Search:
     # What is where.
 
     def _kind(self, member: Member) -> Kind:
-        settled = self._settled(member)
+        settled = self._session.settled(member)
         labels = () if settled else tuple(sorted(member.labels.items()))
         key = (id(member.task), member.namespace, member.preemptable, member.wishes, labels)
         kind = self._kinds.get(key)
@@ -179,11 +179,6 @@ class Search:
             if member.task.cards is not None and kind.free.any():
                 kind.free &= self._placing.fits(member, self._session.columns.future())
         return kind
-
-    def _settled(self, member: Member) -> bool:
-        """Whether what the filters say about it stays true whoever comes or goes; those that do not say so have to be asked again."""
-        plugins = (plugin for plugin, _ in self._session.filters())
-        return not member.task.ports and all(hasattr(plugin, "settled") and plugin.settled(member) for plugin in plugins)
 
     def _new_kind(self, member: Member, settled: bool) -> Kind:
         columns = self._session.columns
