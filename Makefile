@@ -7,6 +7,10 @@ SOURCES := libs services tests
 CACHE  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hbox
 export UV_LINK_MODE ?= copy
 export UV_PYTHON_DOWNLOADS ?= never
+# The machine's own certificates, where it has them: behind a company's proxy uv's built-in ones are not enough.
+ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
+export UV_SYSTEM_CERTS ?= true
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help install run test kube-assets test-real check chaos bench format lock docs clean
