@@ -131,7 +131,7 @@ def text(report: Mapping[str, Any]) -> str:
         f"speed           {report['pods_per_s']} pods per second, first create to last binding",
         f"allocation      {report['allocation']:.2f} % of all cards{beside['allocation']}",
         f"fragmentation   {report['fragmentation']:.2f} % of all cards{beside['fragmentation']}",
-        f"evictions       {report['evictions']}",
+        f"evictions       {report['evictions']}" + (", before the third department asked" if report.get("departments") else ""),
         *_lent(report.get("departments")),
         f"audit           {audit['checks']} checks, {audit['faults']} faults",
         *(f"                fault: {fault}" for fault in audit["faults_found"][:20]),
