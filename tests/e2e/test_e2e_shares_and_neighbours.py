@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hbox_common.kube import NODES, PODS, QUEUES, KubeClient
+from hbox_common.kube import MERGE_PATCH, NAMESPACES, NODES, PODS, QUEUES, KubeClient
 
 from .platform_world import Up, up
 from .traced_jobs import node
@@ -135,6 +135,48 @@ async def test_pods_that_want_to_be_apart_are_also_for_a_scheduler_that_has_just
 
     await until(told, "the third is told why it waits")
     assert Counter((await placed(client, "shy-")).values()) == {"n0": 1, "n1": 1}
+
+
+async def test_pods_of_namespaces_with_a_label_are_kept_away_also_when_the_label_comes_later(client: KubeClient) -> None:
+    """`loud` pods run in a namespace on one node; who wants no pods of noisy namespaces near goes to the other, or waits while both have such."""
+    await client.json("POST", NAMESPACES.path(), body={"metadata": {"name": "band", "labels": {"noise": "yes"}}})
+    for number, name in enumerate(("n0", "n1")):
+        loud = pod(f"loud-{number}")
+        loud["spec"]["nodeSelector"] = {HOST: name}
+        await client.json("POST", PODS.path("band" if number == 0 else "default"), body=loud)
+    term = {"labelSelector": {}, "namespaceSelector": {"matchLabels": {"noise": "yes"}}, "topologyKey": HOST}
+    quiet = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+    async def loud_ones() -> bool:
+        listed = await client.json("GET", PODS.path("band"))
+        return len(await placed(client, "loud-")) == 1 and all(one["spec"].get("nodeName") for one in listed["items"])
+
+    await until(loud_ones, "the loud ones")
+    await create(client, pod("quiet-0", affinity=quiet))
+
+    async def first() -> bool:
+        return await placed(client, "quiet-") == {"quiet-0": "n1"}
+
+    await until(first, "the quiet one is away from the band")
+    await client.json("DELETE", PODS.path(SPACE, "quiet-0"))
+    await client.json(
+        "PATCH", NAMESPACES.path(None, SPACE), body={"metadata": {"labels": {"noise": "yes"}}}, content_type=MERGE_PATCH
+    )
+    await create(client, pod("quiet-1", affinity=quiet))
+
+    async def told() -> bool:
+        found = await client.json("GET", PODS.path(SPACE, "quiet-1"))
+        return any("2 PodAntiAffinityMismatch" in c.get("message", "") for c in found.get("status", {}).get("conditions", ()))
+
+    await until(told, "now both nodes have pods of noisy namespaces")
+    await client.json(
+        "PATCH", NAMESPACES.path(None, SPACE), body={"metadata": {"labels": {"noise": None}}}, content_type=MERGE_PATCH
+    )
+
+    async def second() -> bool:
+        return await placed(client, "quiet-") == {"quiet-1": "n1"}
+
+    await until(second, "the label is gone, and the pod that waited has a place")
 
 
 async def test_with_a_policy_of_the_users_every_pod_goes_where_it_says(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ EXAMPLES: tuple[Event, ...] = (
     QueueStateChanged(
         queue=_queue, used={"nvidia.com/gpu": 4}, total={"nvidia.com/gpu": 6}, faults=("no parent",), epoch=_EPOCH, index=_INDEX, gone=True
     ),
-    JobsPending(jobs=(_job,), neighbours=(_neighbour,), priority_classes={"urgent": 1000}),
+    JobsPending(jobs=(_job,), neighbours=(_neighbour,), priority_classes={"urgent": 1000}, namespaces={"d": {"team": "a"}}),
     JobsWithdrawn(jobs=(_JOB,), revisions=(43,)),
     JobsWaiting(verdicts=(_verdict,)),
     PodsObserved(pods=(_fact,)),
@@ -240,7 +240,15 @@ EXAMPLES: tuple[Event, ...] = (
         budgets=(Budget(queue=_QUEUE, card_hours=100, spent=2000, month=0),),
     ),
     JobsAsked(asker="quota-ledger", jobs=False, pods=True, verdicts=True, ended=True),
-    JobsPage(complete=True, neighbours=(_neighbour,), jobs=(_job,), pods=(_fact,), verdicts=(_verdict,), priority_classes={"urgent": 1000}),
+    JobsPage(
+        complete=True,
+        neighbours=(_neighbour,),
+        jobs=(_job,),
+        pods=(_fact,),
+        verdicts=(_verdict,),
+        priority_classes={"urgent": 1000},
+        namespaces={"d": {"team": "a"}},
+    ),
 )  # fmt: skip
 
 

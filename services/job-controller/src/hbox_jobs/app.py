@@ -21,7 +21,7 @@ from hbox_common.events import (
     JobsWithdrawn,
     OutcomesObserved,
 )
-from hbox_common.kube import PODGROUPS, PODS, PRIORITYCLASSES, Delta, DeltaKind, Informer, KubeClient
+from hbox_common.kube import NAMESPACES, PODGROUPS, PODS, PRIORITYCLASSES, Delta, DeltaKind, Informer, KubeClient
 from hbox_common.model import JobId, PodUid
 from hbox_common.runtime import Condition, Health
 
@@ -85,12 +85,14 @@ class JobController:
         self._pods = Informer(client, PODS, kube.Pod)
         self._groups = Informer(client, PODGROUPS, kube.PodGroup)
         self._classes = Informer(client, PRIORITYCLASSES, kube.PriorityClass)
+        self._namespaces = Informer(client, NAMESPACES, kube.KubeObject)
         self._wake, self._behind = asyncio.Event(), asyncio.Event()
         self._volumes = VolumeWatch(client, self.jobs, self._wake)
         self._informers: dict[str, Informer[Any]] = {
             "pods": self._pods,
             "podgroups": self._groups,
             "priorityclasses": self._classes,
+            "namespaces": self._namespaces,
             **self._volumes.informers,
         }
         self._announcer = Announcer(self.jobs, self.feedback, self._traces, bus, wake=self._wake, behind=self._behind)
@@ -103,6 +105,7 @@ class JobController:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._classes.run(self._on_classes))
+            group.create_task(self._namespaces.run(self._on_namespaces))
             group.create_task(self._groups.run(self._on_groups))
             group.create_task(self._pods.run(self._on_pods))
             self._volumes.start(group)
@@ -173,6 +176,15 @@ class JobController:
             assert thing is not None
             value = delta.new.value if delta.new is not None and delta.kind is not DeltaKind.DELETED else None
             self.jobs.priority_class(thing.metadata.name, value, now)
+        self._wake.set()
+
+    async def _on_namespaces(self, deltas: Sequence[Delta[kube.KubeObject]]) -> None:
+        known = self.jobs.neighbours.namespaces
+        for delta in deltas:
+            if delta.new is not None and delta.kind is not DeltaKind.DELETED:
+                known.put(delta.new.metadata.name, delta.new.metadata.labels)
+            elif (thing := delta.new or delta.old) is not None:
+                known.gone(thing.metadata.name)
         self._wake.set()
 
     # --- the bus in

@@ -10,12 +10,14 @@ from .base import About, Event, Stream, register
 @register
 class JobsPending(Event):
     """Jobs with pods to place, whole and as they are now. Of one job the highest `revision` counts. `neighbours`: pods, placed or not, that the wishes of
-    pods are about, or on which policies read something, where there is news of them; `priority_classes`: all values by name, where one changed."""
+    pods are about, or on which policies read something, where there is news of them. `priority_classes`: all values by name, and `namespaces`: all labels
+    of namespaces that wishes ask about, where one of them changed."""
 
     about: ClassVar = About("hbox.v1.job.pending.{shard}", Stream.JOBS, ("job-controller",), ("scheduler-core",), 8 * 2**20)
     jobs: tuple[Job, ...]
     neighbours: tuple[Neighbour, ...] = ()
     priority_classes: dict[str, int] | None = None
+    namespaces: dict[str, dict[str, str]] | None = None
 
 
 @register

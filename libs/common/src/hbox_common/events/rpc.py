@@ -107,3 +107,4 @@ class JobsPage(Event):
     verdicts: tuple[Verdict, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()  #: where jobs were asked for
     priority_classes: dict[str, int] | None = None  #: values by name, on one page where jobs were asked for
+    namespaces: dict[str, dict[str, str]] | None = None  #: labels that wishes ask about, on that page too

@@ -6,7 +6,7 @@ ids, and everything else gathers, coalesced, in the core.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from hbox_common.bus import Bus
@@ -76,6 +76,8 @@ class Announcer:
                     said = group.create_task(self._say_behind(batch))
                 if batch.priority_classes is not None:
                     await self._publish(JobsPending(jobs=(), priority_classes=dict(batch.priority_classes)))
+                if batch.namespaces is not None:
+                    await self._publish(JobsPending(jobs=(), namespaces=_plain(batch.namespaces)))
                 for start in range(0, len(batch.neighbours), PAGE_PODS // 2):  # first: jobs are placed by them
                     await self._publish(JobsPending(jobs=(), neighbours=batch.neighbours[start : start + PAGE_PODS // 2]))
                 if batch.pending:
@@ -161,8 +163,13 @@ def pages(asked: JobsAsked, jobs: Jobs, *, complete: bool) -> Iterator[JobsPage]
         for i in range(0, len(neighbours), PAGE_ITEMS)
     ]
     if asked.jobs and complete:
-        wanted.append(JobsPage(complete=complete, priority_classes=dict(jobs.priority_classes)))
+        namespaces = _plain(jobs.neighbours.namespaces.all())
+        wanted.append(JobsPage(complete=complete, priority_classes=dict(jobs.priority_classes), namespaces=namespaces))
     return iter(wanted or [JobsPage(complete=complete)])
+
+
+def _plain(namespaces: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:
+    return {name: dict(labels) for name, labels in namespaces.items()}
 
 
 def last_revision(event: Event) -> int:

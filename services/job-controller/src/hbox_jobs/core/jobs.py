@@ -57,6 +57,7 @@ class Batch:
     settled: tuple[Record, ...] = ()
     neighbours: tuple[Neighbour, ...] = ()
     priority_classes: Mapping[str, int] | None = None  #: where one changed
+    namespaces: Mapping[str, Mapping[str, str]] | None = None  #: labels that wishes ask about, where one changed
 
 
 class Jobs:
@@ -268,7 +269,7 @@ class Jobs:
 
     def next_due(self) -> float | None:
         """When `take` has something: minus infinity for at once, None where nothing is marked."""
-        if self._urgent or self._disowned or self.neighbours.due or self._classes_changed:
+        if self._urgent or self._disowned or self.neighbours.due or self.neighbours.namespaces.due or self._classes_changed:
             return float("-inf")
         lazy = next(iter(self._lazy.values()), None)
         if not self._facts:
@@ -299,7 +300,15 @@ class Jobs:
             self._facts_from = now if self._facts else now + FACTS_S
         classes = dict(self._classes) if self._classes_changed else None
         self._classes_changed = False
-        return Batch(tuple(pending), tuple(withdrawn), tuple(facts), tuple(settled), self.neighbours.take(), classes)
+        return Batch(
+            pending=tuple(pending),
+            withdrawn=tuple(withdrawn),
+            facts=tuple(facts),
+            settled=tuple(settled),
+            neighbours=self.neighbours.take(),
+            priority_classes=classes,
+            namespaces=self.neighbours.namespaces.take(),
+        )
 
     def take_phases(self, limit: int) -> list[JobPhaseChanged]:
         """The oldest phases, at most one of a job: they may be said side by side, the next of a job only behind them.

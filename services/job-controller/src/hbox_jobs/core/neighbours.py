@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from hbox_common.model import NO_WISHES, Match, MatchOperator, Neighbour, PodTerm, PodUid, Selector, Wishes
 
+from .namespaces import Namespaces
 from .views import PodView
 
 #: Stands for all pods among the keys that are asked about. No label is called so.
@@ -26,6 +27,7 @@ class Neighbours:
         self._asked: Counter[str] = Counter()
         self._notes: dict[PodUid, Mapping[str, str]] = {}  #: its own over its PodGroup's, where there are any, or were
         self._untold: dict[PodUid, None] = {}
+        self.namespaces = Namespaces()  #: in which the pods are that wishes mean
 
     def put(self, pod: PodView, old: PodView | None) -> None:
         """A pod was seen. `old` is the version before."""
@@ -35,6 +37,7 @@ class Neighbours:
             return
         self._pods[pod.uid] = pod
         self._untold[pod.uid] = None
+        self.namespaces.ask(_terms(pod.wishes))
         for key in _keys(pod.wishes):
             self._asked[key] += 1
             if self._asked[key] == 1:
@@ -94,23 +97,32 @@ class Neighbours:
         self._untold.update((uid, None) for uid, pod in self._pods.items() if key == _EVERYBODY or key in pod.labels)
 
     def _forget(self, pod: PodView) -> None:
+        self.namespaces.ask(_terms(pod.wishes), -1)
         for key in _keys(pod.wishes):
             self._asked[key] -= 1
             if not self._asked[key]:
                 del self._asked[key]
 
 
-def _keys(wishes: Wishes) -> Iterator[str]:
-    """Of labels that the wishes ask about."""
+def _terms(wishes: Wishes) -> list[PodTerm]:
     if wishes is NO_WISHES:
-        return
-    terms: list[PodTerm] = [
+        return []
+    return [
         *wishes.near,
         *wishes.apart,
         *(one.term for one in wishes.rather_near),
         *(one.term for one in wishes.rather_apart),
     ]
-    selectors: list[Selector | None] = [*(term.selector for term in terms), *(spread.selector for spread in wishes.spread)]
+
+
+def _keys(wishes: Wishes) -> Iterator[str]:
+    """Of labels that the wishes ask about."""
+    if wishes is NO_WISHES:
+        return
+    selectors: list[Selector | None] = [
+        *(term.selector for term in _terms(wishes)),
+        *(spread.selector for spread in wishes.spread),
+    ]
     for selector in selectors:
         if selector is None:
             continue

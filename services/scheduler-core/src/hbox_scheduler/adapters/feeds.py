@@ -112,9 +112,11 @@ class Feeds:
     async def _on_jobs(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             match delivery.event:
-                case JobsPending(jobs=jobs, neighbours=neighbours, priority_classes=classes):
+                case JobsPending(jobs=jobs, neighbours=neighbours, priority_classes=classes, namespaces=namespaces):
                     if classes is not None:
                         self._scheduler.on_priority_classes(classes)
+                    if namespaces is not None:
+                        self._scheduler.on_namespaces(namespaces)
                     self._scheduler.on_neighbours(neighbours)
                     self._scheduler.on_jobs(jobs)
                 case JobsWithdrawn(jobs=jobs, revisions=revisions):
@@ -141,6 +143,8 @@ class Feeds:
             for page in pages:
                 if page.priority_classes is not None:
                     self._scheduler.on_priority_classes(page.priority_classes)
+                if page.namespaces is not None:
+                    self._scheduler.on_namespaces(page.namespaces)
             self._scheduler.on_neighbours(neighbour for page in pages for neighbour in page.neighbours)
             self._scheduler.on_jobs_snapshot([job for page in pages for job in page.jobs], since=mark)
             metrics.SNAPSHOTS.labels("jobs").inc()

@@ -161,6 +161,12 @@ class Scheduler:
         """What each PriorityClass stands for, all of them."""
         self._takings.priority_classes = values
 
+    def on_namespaces(self, labels: Mapping[str, Mapping[str, str]]) -> None:
+        """Labels by namespace, all that pods' wishes ask about."""
+        if self._takings.namespace_labels != labels:
+            self._takings.namespace_labels = labels
+            self._together.shake()
+
     def follow(self, conf: Conf) -> None:
         """The policy for sessions from the next cycle on; jobs that wait are looked at again by it."""
         self._takings.follow(conf)

@@ -90,6 +90,7 @@ class Takings:
         """`by_conf`: gangs are seen whole, those with places too."""
         self.hypernodes: list[HyperNode] = []  #: the fabric
         self.priority_classes: Mapping[str, int] = {}  #: values by name
+        self.namespace_labels: Mapping[str, Mapping[str, str]] = {}  #: those that wishes ask about
         self.usage: Sequence[NodeUsage] = ()  #: what nodes really use
         self.wall = 0.0  #: what time it is, in seconds since the epoch
         self._neighbours = neighbours
@@ -178,6 +179,7 @@ class Takings:
                     gangs,
                     known,
                     self.hypernodes,
+                    namespace_labels=self.namespace_labels,
                     priority_classes=self.priority_classes,
                     usage=self.usage,
                     standing=standing,
