@@ -223,9 +223,9 @@ def a_restored_ledger_counts_its_epochs_from_the_backup(patch: pytest.MonkeyPatc
 def posting_moves_no_units(patch: pytest.MonkeyPatch) -> None:  # S5
     move = Books._move
 
-    def lazy(self: Books, step: Step, claim: Claim, debit: Any, credit: Any) -> None:
+    def lazy(self: Books, step: Step, claim: Claim, debit: Any, credit: Any, times: int = 1) -> None:
         if debit != "pending" or credit != "posted":
-            move(self, step, claim, debit, credit)
+            move(self, step, claim, debit, credit, times)
 
     patch.setattr(Books, "_move", lazy)
 

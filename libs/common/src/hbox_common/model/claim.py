@@ -124,9 +124,8 @@ def validate_claim(
     if short := shortfall(requests, books.used, node.allocatable):
         return Refusal(RefusalReason.NODE_RESOURCES, f"{node.name} has too little {', '.join(short)}")
     seen: set[int] = set()
-    by_index = {card.index: card for card in node.cards} if slices else {}
     for s in slices:
-        card = by_index.get(s.index)
+        card = node.card(s.index)
         if card is None or s.index in seen:
             return Refusal(RefusalReason.CARD_UNKNOWN, f"{node.name} has no card {s.index}, or it is asked for twice")
         seen.add(s.index)

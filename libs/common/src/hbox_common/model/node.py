@@ -39,6 +39,12 @@ class NodeState:
     cordon_reason: str = ""
     gone: bool = False  #: the node was deleted; the last word on it
 
+    def card(self, index: int) -> Card | None:
+        """The card of that index. They stand in its order, nearly always from 0 on."""
+        if 0 <= index < len(self.cards) and self.cards[index].index == index:
+            return self.cards[index]
+        return next((card for card in self.cards if card.index == index), None)
+
 
 @dataclass(frozen=True, slots=True)
 class Verdict:

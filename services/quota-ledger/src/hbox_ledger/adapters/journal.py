@@ -6,14 +6,15 @@ chains; after a failed commit `load` reads them anew together with the books.
 """
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Table, and_, bindparam, delete, insert, update
 
 from hbox_common.errors import Conflict
-from hbox_common.model import Claim, Epoch, Index, Queue, Resources, format_slices
+from hbox_common.model import Epoch, Index, Queue, format_slices
 from hbox_common.store import Batch, Letter, Prepared
 
 from ..core.chain import GENESIS, NONE, Record, chained, entry
@@ -146,7 +147,7 @@ class Journal:
     def _claims(self, batch: Batch, step: Step) -> None:
         batch.run(_SLOT_FREED, [{"c": id} for id, h in step.freed.items() if h.claim.slices])
         batch.run(_CLAIM_CHANGED, [{"c": id, **_state(h)} for id, h in step.touched.items()])
-        batch.run(_CLAIM_MADE, _claim_rows(step.made.values()))
+        batch.run(_CLAIM_MADE, list(map(_claim_row, step.made.values())))
         slots = [
             {"claim": id, "node": h.claim.node, "card": s.index, "slot": slot, "live": h.claim.state.live}
             for id, h in step.made.items()
@@ -259,22 +260,22 @@ def _state(holding: Holding) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _claim_rows(holdings: Iterable[Holding]) -> list[dict[str, Any]]:
-    written: dict[int, str] = {}  # equal pods share one requests object; alive as long as their claims are
+def _claim_row(h: Holding) -> dict[str, Any]:
+    c = h.claim
+    return {
+        "id": c.id, "pod_uid": c.pod_uid, "namespace": c.namespace, "pod": c.pod, "job": c.job, "plan": c.plan, "queue": c.queue,
+        "priority": c.priority, "node": c.node, "requests": _amounts(tuple(c.requests.items())), "slices": format_slices(c.slices),
+        "slots": ",".join(map(str, h.slots)), "state": c.state, "reason": c.reason, "generation": h.generation, "intent": h.intent,
+        "intent_reason": h.reason, "resource_version": h.resource_version, "deadline": h.deadline, "forced": h.forced,
+        "traceparent": h.traceparent, "changed_at": h.changed_at, "min_member": c.min_member, "preemptable": c.preemptable,
+        "created_at": c.created_at, "claimed_at": c.claimed_at, "cards": _amounts(tuple(h.cards.items())),
+    }  # fmt: skip
 
-    def requests(amounts: Resources) -> str:
-        text = written.get(id(amounts))
-        if text is None:
-            text = written[id(amounts)] = json.dumps(amounts, sort_keys=True)
-        return text
 
-    return [
-        {
-            **_identity(h.claim), "requests": requests(h.claim.requests), **_terms(h), **_state(h), "claimed_at": h.claim.claimed_at,
-            "cards": json.dumps(h.cards) if h.cards else "{}",
-        }
-        for h in holdings
-    ]  # fmt: skip
+@lru_cache(maxsize=4096)
+def _amounts(items: tuple[tuple[str, int], ...]) -> str:
+    """As JSON. Equal pods ask for the same: ten thousand claims, a few hundred of these."""
+    return json.dumps(dict(items), sort_keys=True)
 
 
 def _rules(queue: Queue) -> dict[str, Any]:
@@ -283,19 +284,4 @@ def _rules(queue: Queue) -> dict[str, Any]:
         "budget_card_hours": queue.budget_card_hours, "created_at": queue.created_at, **({"fault": queue.fault} if queue.fault else {}),
         **({"pools": queue.pools} if queue.pools else {}),
         **({"namespaces": queue.namespaces} if queue.namespaces else {}),
-    }  # fmt: skip
-
-
-def _identity(claim: Claim) -> dict[str, Any]:
-    return {
-        "id": claim.id, "pod_uid": claim.pod_uid, "namespace": claim.namespace, "pod": claim.pod, "job": claim.job, "plan": claim.plan,
-        "queue": claim.queue, "priority": claim.priority, "node": claim.node, "slices": format_slices(claim.slices),
-        "min_member": claim.min_member, "preemptable": claim.preemptable, "created_at": claim.created_at,
-    }  # fmt: skip
-
-
-def _terms(holding: Holding) -> dict[str, Any]:
-    return {
-        "slots": ",".join(map(str, holding.slots)), "resource_version": holding.resource_version, "deadline": holding.deadline,
-        "forced": holding.forced, "traceparent": holding.traceparent,
     }  # fmt: skip

@@ -8,6 +8,7 @@ The gang rule does not trust the plan's `bound`: it counts the job's live claims
 long as each leaves at least `min_member` live claims; a gang that is being unwound takes nothing until it is empty.
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -114,9 +115,8 @@ def arbitrate(books: Books, step: Step, plan: Plan) -> Committed | Refused:
         return Committed(())
     deadline = step.now + min(plan.deadline_s, MAX_DEADLINE_S)
     holdings = tuple(_holding(plan, placement, deadline, step.now) for placement in plan.placements)
-    for holding, placement in zip(holdings, plan.placements, strict=True):
-        books.enter(step, holding, actor="scheduler-core", cause=f"plan {plan.id}", booked=True)
-        step.binds.append(bind_of(holding, pod=placement.pod))
+    books.enter_plan(step, holdings, actor="scheduler-core", cause=f"plan {plan.id}")
+    step.binds.extend(bind_of(holding, pod=holding.claim.pod) for holding in holdings)
     _begin_gang(books, step, plan, deadline)
     return Committed(holdings)
 
@@ -170,8 +170,9 @@ def _malformed(plan: Plan) -> Refusal | None:
         pods.add(placement.pod_uid)
         if len(placement.slices) != plan.requests[placement.requests].get(GPU, 0):
             return wrong(f"pod {placement.pod} asks for other cards than it is given")
-        if any(s.cores < 0 or s.memory_mib < 0 for s in placement.slices):
-            return wrong(f"pod {placement.pod} is given less than nothing of a card")
+        for s in placement.slices:
+            if s.cores < 0 or s.memory_mib < 0:
+                return wrong(f"pod {placement.pod} is given less than nothing of a card")
     return None
 
 
@@ -191,8 +192,8 @@ def _queue(books: Books, plan: Plan) -> Refusal | None:
     if barred := books.queues.bars(plan.queue, plan.namespace):
         return Refusal(RefusalReason.QUEUE_NAMESPACE, barred)
     asked: Resources = {}
-    for placement in plan.placements:
-        add(asked, plan.requests[placement.requests])
+    for number, pods in Counter(placement.requests for placement in plan.placements).items():
+        add(asked, plan.requests[number], pods)
     room = books.queues.room(plan.queue, asked, to_be_freed(books, plan))
     return Refusal(RefusalReason.QUEUE_CAPABILITY, room.message) if room.times == 0 else None
 

@@ -7,7 +7,7 @@ Invariants (reference reliability §6): S1 and S2 by arbitration plus the databa
 construction (a move has both its ends), S12 since the only writers of a claim's state are the three functions here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hbox_common.model import (
@@ -83,22 +83,41 @@ class Books:
     def load(self, holdings: Iterable[Holding], gangs: Iterable[Gang]) -> None:
         """Fill empty books with what the database holds."""
         for holding in holdings:
-            self._index(holding, book_node=True)
+            claim = holding.claim
+            self.node(claim.node).book(claim.requests, claim.slices)
+            self._index(holding)
+            self._use(claim, 1)
         self.gangs = {gang.job: gang for gang in gangs}
 
-    def enter(self, step: Step, holding: Holding, *, actor: str, cause: str, booked: bool = False) -> None:
-        """Add a new live claim. `booked`: the node's books hold it already, as after validation."""
+    def enter(self, step: Step, holding: Holding, *, actor: str, cause: str) -> None:
+        """Add a new live claim."""
+        claim = holding.claim
+        self.node(claim.node).book(claim.requests, claim.slices)
+        self._enter(step, holding, actor, cause)
+        self._use(claim, 1)
+        self._move(step, claim, Bucket.FREE, _BUCKET[claim.state])
+
+    def enter_plan(self, step: Step, holdings: Sequence[Holding], *, actor: str, cause: str) -> None:
+        """Add the new live claims of one plan, which the books of their nodes hold already, as after validation."""
+        alike: dict[int, list[Claim]] = {}  # by their requests, of which a plan has a few: their queue counts these, not each
+        for holding in holdings:
+            self._enter(step, holding, actor, cause)
+            alike.setdefault(id(holding.claim.requests), []).append(holding.claim)
+        for claim, *others in alike.values():
+            self._use(claim, 1 + len(others))
+            self._move(step, claim, Bucket.FREE, _BUCKET[claim.state], 1 + len(others))
+
+    def _enter(self, step: Step, holding: Holding, actor: str, cause: str) -> None:
         claim = holding.claim
         assert claim.id not in self.live
         assert claim.pod_uid not in self.by_pod
         if holding.forced:
             holding.slots = (-1,) * len(claim.slices)
-        else:
+        elif claim.slices:
             holding.slots = tuple(self._slot(CardKey(claim.node, s.index)) for s in claim.slices)
-        self._index(holding, book_node=not booked)
+        self._index(holding)
         step.made[claim.id] = holding
         self._on_cards(step, holding, 1)
-        self._move(step, claim, Bucket.FREE, _BUCKET[claim.state])
         self._changed(step, claim, None, actor, cause)
 
     def post(self, step: Step, holding: Holding, *, actor: str, cause: str) -> None:
@@ -141,10 +160,12 @@ class Books:
             del self.gone[next(iter(self.gone))]
 
     def _slot(self, card: CardKey) -> int:
-        taken = self.slots.get(card, ())
+        taken = self.slots.get(card)
+        if not taken:
+            return 0
         return next(n for n in range(len(taken) + 1) if n not in taken)
 
-    def _index(self, holding: Holding, *, book_node: bool) -> None:
+    def _index(self, holding: Holding) -> None:
         claim = holding.claim
         self.live[claim.id] = holding
         self.by_pod[claim.pod_uid] = claim.id
@@ -153,15 +174,14 @@ class Books:
         if claim.state is ClaimState.POSTED and holding.reason:
             self.leaving.add(holding)
         self.leaving.taken(claim.pod_uid)
-        job = self.jobs.setdefault(claim.job, JobBooks())
+        job = self.jobs.get(claim.job)
+        if job is None:
+            job = self.jobs[claim.job] = JobBooks()
         job.live[claim.id] = None
         job.posted += claim.state is ClaimState.POSTED
-        if book_node:
-            self.node(claim.node).book(claim.requests, claim.slices)
         for slot, s in zip(holding.slots, claim.slices, strict=True):
             if slot >= 0:
                 self.slots.setdefault(CardKey(claim.node, s.index), set()).add(slot)
-        self._use(claim, 1)
 
     def _unindex(self, holding: Holding) -> None:
         claim = holding.claim
@@ -190,23 +210,27 @@ class Books:
         if not claim.slices:
             return
         node = self.nodes.get(claim.node)
-        sizes = {card.index: (card.memory_mib, card.shares) for card in node.cards} if node is not None else {}
         for s in claim.slices:
-            delta = step.cards.setdefault(CardKey(claim.node, s.index), CardDelta())
+            key = CardKey(claim.node, s.index)
+            delta = step.cards.get(key)
+            if delta is None:
+                delta = step.cards[key] = CardDelta()
             delta.cores += times * s.cores
             delta.memory_mib += times * s.memory_mib
             delta.pods += times
             delta.whole += times * s.whole
             delta.forced += times * holding.forced
             if times > 0 and not holding.forced:
-                delta.size = sizes[s.index]
+                card = node.card(s.index) if node is not None else None
+                assert card is not None
+                delta.size = card.memory_mib, card.shares
 
-    def _move(self, step: Step, claim: Claim, debit: Bucket, credit: Bucket) -> None:
+    def _move(self, step: Step, claim: Claim, debit: Bucket, credit: Bucket, times: int = 1) -> None:
         if not claim.queue:
             return  # pods that HBox does not schedule use nobody's quota
         step.queues.add(claim.queue)
         for resource, amount in _counted(claim.requests).items():
-            step.move(claim.queue, resource, debit, credit, amount)
+            step.move(claim.queue, resource, debit, credit, amount * times)
 
     def _changed(self, step: Step, claim: Claim, before: ClaimState | None, actor: str, cause: str) -> None:
         self.index = Index(self.index + 1)

@@ -9,8 +9,8 @@ BIND = "bind"
 
 
 def claim_id(plan: PlanId, pod: PodUid) -> ClaimId:
-    """The claim of one pod of one plan: 32 hexadecimal digits."""
-    return ClaimId(_digest("claim", plan, pod))
+    """The claim of one pod of one plan: 32 hexadecimal digits, of which the plan's claims have the first 16 in common, so that they lie together in every index."""
+    return ClaimId(_digest("plan", plan)[:16] + _digest("claim", plan, pod)[:16])
 
 
 def found_claim_id(pod: PodUid, epoch: Epoch, index: Index) -> ClaimId:

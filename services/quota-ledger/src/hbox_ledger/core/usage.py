@@ -75,10 +75,9 @@ def cards_of(claim: Claim, node: NodeState | None) -> Resources:
     """Thousandths of cards by model. Pods of others, whose cards nobody named, hold what they asked for; those without a queue are nobody's account."""
     if not claim.queue:
         return {}
-    known = {card.index: card for card in node.cards} if node is not None else {}
     found: Resources = {}
     for s in claim.slices:
-        card = known.get(s.index)
+        card = node.card(s.index) if node is not None else None
         size = card.memory_mib if card is not None else 0
         share = s.cores * CARD // ALL_CORES
         if size and not s.whole:
