@@ -7,10 +7,13 @@ Invariants (reference reliability §6): S1 and S2 by arbitration plus the databa
 construction (a move has both its ends), S12 since the only writers of a claim's state are the three functions here.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hbox_common.model import (
+    CardQuota,
+    CardQuotas,
+    CardSlice,
     Claim,
     ClaimId,
     ClaimState,
@@ -60,6 +63,7 @@ class Books:
     by_pod: dict[PodUid, ClaimId] = field(default_factory=dict)
     by_node: dict[NodeName, NodeBooks] = field(default_factory=dict)
     jobs: dict[JobId, JobBooks] = field(default_factory=dict)
+    card_quotas: CardQuotas = field(default_factory=CardQuotas)  #: of namespaces, with what is held there
     used: dict[QueueName, Resources] = field(default_factory=dict)  #: pending and posted, of each queue's own pods
     borrowed: dict[QueueName, Resources] = field(default_factory=dict)  #: of `used`: beyond deserved (`loans`)
     gangs: dict[JobId, Gang] = field(default_factory=dict)
@@ -85,6 +89,13 @@ class Books:
         for holding in holdings:
             self._index(holding, book_node=True)
         self.gangs = {gang.job: gang for gang in gangs}
+
+    def limit(self, quotas: Iterable[CardQuota]) -> set[str]:
+        """Take these for all quotas of cards that there are. Returns the namespaces whose quotas are others than before."""
+        return self.card_quotas.adopt(quotas, self._held())
+
+    def _held(self) -> Iterator[tuple[str, Sequence[CardSlice]]]:
+        return ((holding.claim.namespace, holding.claim.slices) for holding in self.live.values())
 
     def enter(self, step: Step, holding: Holding, *, actor: str, cause: str, booked: bool = False) -> None:
         """Add a new live claim. `booked`: the node's books hold it already, as after validation."""
@@ -180,6 +191,7 @@ class Books:
         self._use(claim, -1)
 
     def _use(self, claim: Claim, times: int) -> None:
+        self.card_quotas.book(claim.namespace, claim.slices, times)
         if claim.queue:
             counted = _counted(claim.requests)
             add(self.used.setdefault(claim.queue, {}), counted, times)
@@ -223,6 +235,10 @@ class Books:
         assert _solid(fresh.leaving.used) == _solid(self.leaving.used)
         assert _solid(fresh.used) == _solid(self.used)
         self.queues.validate()
+        held = {
+            namespace: dict(self.card_quotas.used(namespace)) for namespace in {quota.namespace for quota in self.card_quotas}
+        }
+        assert _solid(self.card_quotas.counted(self._held())) == _solid(held)
         assert {k: v for k, v in fresh.slots.items() if v} == {k: v for k, v in self.slots.items() if v}
         for name, books in self.by_node.items():
             counted = fresh.node(name)
@@ -239,6 +255,8 @@ def _counted(requests: Resources) -> Resources:
     return {name: n for name, n in requests.items() if not is_host_port(name)} if any(map(is_host_port, requests)) else requests
 
 
-def _solid(sums: Mapping[QueueName, Resources] | Mapping[NodeName, Resources]) -> dict[str, Resources]:
+def _solid(
+    sums: Mapping[QueueName, Resources] | Mapping[NodeName, Resources] | Mapping[str, Resources],
+) -> dict[str, Resources]:
     clean = {str(k): {r: n for r, n in v.items() if n} for k, v in sums.items()}
     return {k: v for k, v in clean.items() if v}
