@@ -4,7 +4,7 @@ import pytest
 
 from hbox_common.kube import ResourceQuota, ResourceQuotaSpec
 from hbox_common.kube.objects import Metadata, ScopeSelector, ScopeSelectorTerm
-from hbox_common.model import CardQuota, CardQuotas, CardSlice, charge
+from hbox_common.model import CardQuota, CardQuotas, CardSlice, charge, charge_all
 from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY
 from hbox_ledger.adapters.quotas import card_quota
 
@@ -30,6 +30,16 @@ def memory(limit: int, name: str = "cards") -> CardQuota:
 def test_each_card_of_a_pod_counts() -> None:
     assert charge(TWO_CARDS) == {GPU: 2, GPU_CORES: 0, GPU_MEMORY: 4000}
     assert charge([CardSlice(0, 100, 40_960)], times=2) == {GPU: 2, GPU_CORES: 200, GPU_MEMORY: 81_920}
+
+
+def test_pods_that_are_placed_alike_count_each() -> None:
+    other = (CardSlice(2, 30, 500),)
+    assert charge_all([TWO_CARDS, other, TWO_CARDS, TWO_CARDS]) == {GPU: 7, GPU_CORES: 30, GPU_MEMORY: 12_500}
+    assert charge_all(()) == charge(())
+    quotas = limited(memory(100_000))
+    quotas.book_all("team", [TWO_CARDS, other])
+    quotas.book_all("other", [TWO_CARDS])
+    assert quotas.used("team") == {GPU: 3, GPU_CORES: 30, GPU_MEMORY: 4500}
 
 
 def test_two_cards_of_2000_mib_fill_4000() -> None:

@@ -1,6 +1,6 @@
 """The nouns of HBox: pure values, shared by every service, with no I/O and no library behind them."""
 
-from .cardquota import CARD_LIMITS, CardQuota, CardQuotas, charge
+from .cardquota import CARD_LIMITS, CardQuota, CardQuotas, charge, charge_all
 from .claim import CardBooks, Claim, ClaimState, NodeBooks, Refusal, RefusalReason, validate_claim
 from .devices import Card, CardRequest, CardSlice, format_slices, parse_slices
 from .hostports import HostPort, is_host_port, port_amounts
@@ -47,6 +47,6 @@ __all__ = [
     "Job", "JobId", "Match", "MatchOperator", "Neighbour", "NodeBooks", "NodeName", "NodeState", "NodeTerm", "NodeUsage", "PlanId", "PodFact", "PodPhase",
     "PodRef", "PodTerm", "PodUid", "Pools", "PreferredTerm", "Queue", "QueueName", "QueuePhase", "QueueTree", "Refusal", "RefusalReason", "Resources",
     "Room", "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint", "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator", "TopologyMode",
-    "TopologyWish", "Verdict", "WeightedTerm", "Wishes", "capacity_units", "charge", "faults", "format_slices", "is_host_port", "may_use", "parse_quantity",
-    "parse_slices", "pool_of", "port_amounts", "request_units", "selects", "usage_of", "validate_claim",
+    "TopologyWish", "Verdict", "WeightedTerm", "Wishes", "capacity_units", "charge", "charge_all", "faults", "format_slices", "is_host_port", "may_use",
+    "parse_quantity", "parse_slices", "pool_of", "port_amounts", "request_units", "selects", "usage_of", "validate_claim",
 ]  # fmt: skip

@@ -41,6 +41,17 @@ def charge(slices: Sequence[CardSlice], times: int = 1) -> Resources:
     }
 
 
+def charge_all(pods: Iterable[Sequence[CardSlice]]) -> Resources:
+    """What the slices of these pods count. Those of pods that are placed alike are one object, which is looked at once."""
+    known: dict[int, tuple[Sequence[CardSlice], int]] = {}
+    for slices in pods:
+        known[id(slices)] = slices, known.get(id(slices), (slices, 0))[1] + 1
+    counted = charge(())
+    for slices, times in known.values():
+        add(counted, charge(slices, times))
+    return counted
+
+
 class CardQuotas:
     """The quotas by namespace, and what is held in namespaces that have any."""
 
@@ -76,6 +87,11 @@ class CardQuotas:
         """A pod of the namespace has these slices now (`times=1`), or no more (`times=-1`)."""
         if slices and namespace in self._of:
             add(self._used.setdefault(namespace, {}), charge(slices), times)
+
+    def book_all(self, namespace: str, pods: Iterable[Sequence[CardSlice]]) -> None:
+        """As `book`, for many pods of a namespace."""
+        if namespace in self._of:
+            add(self._used.setdefault(namespace, {}), charge_all(pods))
 
     def used(self, namespace: str) -> Mapping[str, int]:
         """What is held in a namespace with quotas."""

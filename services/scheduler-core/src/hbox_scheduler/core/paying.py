@@ -7,13 +7,13 @@ one that is not above the mean.
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import lru_cache
 
 import numpy as np
 
-from hbox_common.model import CardQuotas, CardRequest, CardSlice, Resources, charge
+from hbox_common.model import CardQuotas, CardRequest, CardSlice, Resources, charge_all
 from hbox_common.model.devices import ALL_CORES, GPU, GPU_CORES, GPU_MEMORY
 
 from .devices.nvidia import Bounded
@@ -97,9 +97,9 @@ class Payer:
         return tuple(sorted({request.memory_on(size) for size in sizes}))
 
 
-def pay(purse: Resources, slices: Sequence[CardSlice]) -> None:
-    """Take what these slices count out of the purse."""
-    counted = charge(slices)
+def pay(purse: Resources, pods: Iterable[Sequence[CardSlice]]) -> None:
+    """Take what the slices of these pods count out of the purse."""
+    counted = charge_all(pods)
     for name in purse:
         purse[name] -= counted[name]
 

@@ -153,8 +153,7 @@ class Planner:
             seats = allocate(self.columns, self.views, self.policy, journal=journal, task=kept, pods=min(left, paid))
             if not seats:
                 break
-            for _, slices in seats:
-                pay(purse, slices)
+            pay(purse, (slices for _, slices in seats))
             found += seats
         return found
 

@@ -5,7 +5,7 @@ Those who leave count until they are gone: nobody is evicted for a quota's sake.
 
 from collections.abc import Iterable, Sequence
 
-from hbox_common.model import CardQuotas, CardSlice, Resources, charge
+from hbox_common.model import CardQuotas, CardSlice, Resources, charge_all
 from hbox_common.model.devices import GPU, GPU_MEMORY
 from hbox_common.model.resources import add
 
@@ -55,7 +55,7 @@ class Spaces:
         """Whether the quotas pay for all of these."""
         if namespace not in self._quotas:
             return True
-        asked = charge([one for some in slices for one in some])
+        asked = charge_all(slices)
         return not asked[GPU] or self._quotas.room(namespace, asked).times != 0
 
     def book(self, members: Iterable[Member], times: int = 1) -> None:

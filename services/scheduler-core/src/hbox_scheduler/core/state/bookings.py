@@ -92,7 +92,7 @@ class Bookings:
         return self._of
 
     def record(self, bookings: Sequence[Booking]) -> None:
-        """Take down bookings of free pods with equal requests, in one queue, whose amounts are on the columns already (by a batch)."""
+        """Take down bookings of free pods with equal requests, of one job, whose amounts are on the columns already (by a batch)."""
         of, before = self._of, len(self._of)
         for booking in bookings:
             of[booking.pod] = booking
@@ -101,8 +101,10 @@ class Bookings:
         self.changed.note(booking.pod for booking in bookings)
         first = bookings[0]
         self._use(first, len(bookings))
-        for booking in bookings if first.slices and first.namespace in self.card_quotas else ():
-            self.card_quotas.book(booking.namespace, booking.slices)
+        if len(bookings) == 1:
+            self.card_quotas.book(first.namespace, first.slices)
+        elif first.slices:
+            self.card_quotas.book_all(first.namespace, (booking.slices for booking in bookings))
         self._priorities.setdefault(first.queue, Counter())[first.priority] += len(bookings)
 
     def limit(self, quotas: Iterable[CardQuota]) -> set[str]:
