@@ -325,3 +325,17 @@ async def test_unknown_paths_are_not_found(raw: Raw, path: str) -> None:
 async def test_a_method_that_a_resource_lacks_is_refused(raw: Raw, pods: str) -> None:
     status, body = await raw.post(f"{pods}/a", a_pod("a"))
     assert (status, body["reason"]) == (405, "MethodNotAllowed")
+
+
+async def test_a_quota_of_what_cards_have_is_kept_as_written_and_nobody_counts_it(raw: Raw, pods: str, namespace: str) -> None:
+    """Kubernetes counts `requests.` of extended resources alone: `limits.nvidia.com/gpumem` is HBox's to keep."""
+    quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    hard = {"limits.nvidia.com/gpumem": "1", "limits.nvidia.com/gpu": "0"}
+    made = await raw.made(quotas, {"metadata": {"name": "cards"}, "spec": {"hard": hard}})
+    assert made["spec"]["hard"] == hard
+    wanted = a_pod("a")
+    wanted["spec"]["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "2", "nvidia.com/gpumem": "2000"}}
+    await raw.made(pods, wanted)
+    scoped = {"hard": {"limits.nvidia.com/gpumem": "1"}, "scopes": ["NotBestEffort"]}
+    made = await raw.made(quotas, {"metadata": {"name": "scoped"}, "spec": scoped})
+    assert made["spec"]["scopes"] == ["NotBestEffort"]

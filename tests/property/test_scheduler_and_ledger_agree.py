@@ -3,25 +3,32 @@
 A proposal that is refused though nothing is news to the scheduler would be proposed again, and refused again.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hbox_common.events import BindOutcome, Outcome, PlansProposed
 from hbox_common.model import (
+    CardQuota,
+    CardRequest,
+    CardSlice,
     ClaimState,
     Epoch,
     Job,
+    JobId,
     NodeState,
     PodFact,
     PodPhase,
+    PodUid,
     Queue,
     QueueName,
     SchedulerId,
+    charge,
+    validate_claim,
 )
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY
 from hbox_ledger.core import arbitrate, lifecycle
 from hbox_ledger.core.books import Books
 from hbox_ledger.core.step import Step
@@ -39,22 +46,29 @@ class Both:
     """A scheduler and a ledger, with binders and pods that do at once what is decided."""
 
     queues: list[Queue]
+    cluster: list[NodeState] = field(default_factory=lambda: [node(f"n{i}", cards=CARDS, cpu=64) for i in range(NODES)])
+    quotas: list[CardQuota] = field(default_factory=list)
+    by_conf: bool = False  #: every job goes through a session
     books: Books = field(default_factory=lambda: Books(Epoch(1), frozen=False))
     now: float = 0.0
 
     def __post_init__(self) -> None:
-        self.scheduler = Scheduler(id=SchedulerId("s"), policy=policy_of(PolicyName.BINPACK), conf=default_conf())
-        for state in self.nodes():
+        self.scheduler = Scheduler(
+            id=SchedulerId("s"), policy=policy_of(PolicyName.BINPACK), conf=default_conf(), by_conf=self.by_conf
+        )
+        for state in self.cluster:
             self.books.nodes[state.name] = state
             self.scheduler.on_node(state)
         for queue in self.queues:
             self.books.queues[queue.name] = queue
             self.scheduler.on_queue(queue)
+        self.limit(*self.quotas)
         self.scheduler.on_claims_snapshot(epoch=Epoch(1), index=self.books.index, frozen=False, claims=(), now=0.0)
 
-    @staticmethod
-    def nodes() -> Iterator[NodeState]:
-        return (node(f"n{i}", cards=CARDS, cpu=64) for i in range(NODES))
+    def limit(self, *quotas: CardQuota) -> None:
+        self.quotas = list(quotas)
+        self.books.limit(quotas)
+        self.scheduler.on_card_quotas(quotas)
 
     def submit(self, *jobs: Job) -> None:
         self.scheduler.on_jobs(jobs)
@@ -93,6 +107,36 @@ class Both:
             self.scheduler.on_withdrawn([claim.job], [1 << 60])
             lifecycle.observed(self.books, step, gone)
 
+    def ends(self, pod: PodUid) -> None:
+        """It has run."""
+        step, first = self.books.step(self.now), self.books.index
+        claim = self.books.live[self.books.by_pod[pod]].claim
+        self.scheduler.on_withdrawn([claim.job], [1 << 60])
+        gone = PodFact(pod, claim.namespace, claim.pod, PodPhase.GONE, claim.node, claim.job, claim.queue, 0, {})
+        lifecycle.observed(self.books, step, gone)
+        claims = [change.claim for change in step.changes]
+        self.scheduler.on_claims(epoch=Epoch(1), previous=first, index=self.books.index, claims=claims, now=self.now)
+        self.settle()
+
+    def waiting(self) -> list[Job]:
+        """Jobs of one pod that has no place."""
+        jobs = [entry.job for number in range(ROUNDS) if (entry := self.scheduler.entry(JobId(f"j{number}"))) is not None]
+        return [one for one in jobs if one.members == 1 and one.tasks[0].pods[0].uid not in self.books.by_pod]
+
+    def would_fit(self, one: Job) -> bool:
+        """Whether the ledger would let it have any cards of any node."""
+        task = one.tasks[0]
+        request = task.cards
+        assert request is not None
+        for state in self.cluster:
+            for cards in combinations(state.cards, request.count):
+                cores = 100 if request.whole else request.cores
+                slices = [CardSlice(card.index, cores, request.memory_on(card.memory_mib)) for card in cards]
+                paid = self.books.card_quotas.room(one.namespace, charge(slices)).times != 0
+                if paid and validate_claim(state, None, self.books.node(state.name), task.requests, slices) is None:
+                    return True
+        return False
+
     def held(self, queue: str) -> int:
         return self.books.queues.used(QueueName(queue)).get(GPU, 0)
 
@@ -128,6 +172,55 @@ def test_nothing_that_is_proposed_is_refused(queues: list[Queue], data: st.DataO
     for one in queues:
         limit = one.capability.get(GPU)
         assert limit is None or both.held(one.name) <= limit
+
+
+@st.composite
+def quotas(draw: st.DrawFn) -> list[CardQuota]:
+    """Up to three, in two namespaces."""
+    limits = st.fixed_dictionaries(
+        {GPU_MEMORY: st.integers(0, 40) | st.integers(0, 200)},
+        optional={GPU: st.integers(0, 8), GPU_CORES: st.integers(0, 500)},
+    )
+    return [
+        CardQuota(space, f"q{number}", draw(limits))
+        for number, space in enumerate(draw(st.lists(st.sampled_from(["one", "two"]), min_size=1, max_size=3)))
+    ]
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> CardRequest:
+    count, cores = draw(st.integers(1, 2)), draw(st.sampled_from([0, 0, 30, 100]))
+    return draw(
+        st.builds(CardRequest, st.just(count), cores=st.just(cores), memory_mib=st.integers(1, 16))
+        | st.builds(CardRequest, st.just(count), cores=st.just(cores), memory_percent=st.sampled_from([10, 30, 50, 90]))
+        | st.just(CardRequest(count))
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(quotas(), st.booleans(), st.data())
+def test_what_is_proposed_in_namespaces_with_quotas_is_paid_for(
+    limits: list[CardQuota], by_conf: bool, data: st.DataObject
+) -> None:
+    """Cards of 8, 16 and 40 MiB; jobs of all shapes, pods that end, quotas that change."""
+    cluster = [node(f"n{i}", cards=2, card_mib=size, shares=4) for i, size in enumerate((8, 8, 16, 40))]
+    both = Both([Queue(QueueName("default"))], cluster, limits, by_conf)
+    for number in range(data.draw(st.integers(1, 8), label="jobs")):
+        pods, priority = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 1))
+        one = job(f"j{number}", pods=pods, cards=data.draw(requests()), priority=priority, created_at=float(number))
+        if data.draw(st.integers(0, 4), label="quotas change") == 4:
+            limits = data.draw(quotas())
+            both.limit(*limits)
+        before = {space: dict(both.books.card_quotas.used(space)) for space in ("one", "two")}
+        both.submit(replace(one, namespace=data.draw(st.sampled_from(["one", "two", "free"]), label="namespace")))
+        if both.books.by_pod and data.draw(st.integers(0, 2), label="one ends") == 2:
+            both.ends(data.draw(st.sampled_from(sorted(both.books.by_pod)), label="which"))
+        for quota in limits:
+            used = both.books.card_quotas.used(quota.namespace)
+            assert used == both.scheduler.bookings.card_quotas.used(quota.namespace)
+            for name, limit in quota.limits.items():
+                assert used.get(name, 0) <= max(limit, before[quota.namespace].get(name, 0)), quota
+    assert not [entry for entry in both.waiting() if both.would_fit(entry)]
 
 
 def test_departments_lend_and_take_back_and_their_projects_among_themselves() -> None:

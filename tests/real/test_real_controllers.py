@@ -211,6 +211,28 @@ async def test_a_deployment_grows_as_far_as_its_quota_and_further_when_that_grow
     assert len(await world.claims()) == 4
 
 
+async def test_a_quota_of_cards_lets_pods_exist_and_has_them_wait(world: World) -> None:
+    """`limits.` of cards is a quota that Kubernetes stores and HBox keeps."""
+    await world.make({"kind": "ResourceQuota", "metadata": {"name": "cards"}, "spec": {"hard": {"limits.nvidia.com/gpu": "3"}}})
+
+    async def known() -> bool:
+        return bool(world.platform.json("quota", "ls", "-n", world.space)["items"])
+
+    await until(known, "the quota, by the ledger")
+    await world.make(workload("Deployment", "web", template("web", container(cards=2)), replicas=3))
+
+    async def waiting() -> list[str]:
+        names = [pod["metadata"]["name"] for pod in await world.pods("web") if not pod["spec"].get("nodeName")]
+        return names if len(names) == 2 else []
+
+    await world.bound("web", 1)
+    for name in await until(waiting, "two that wait"):
+        await world.waits(name, "ResourceQuota cards of namespace")
+    assert len(await world.claims()) == 1
+    await world.change("ResourceQuota", "cards", {"spec": {"hard": {"limits.nvidia.com/gpu": "6"}}})
+    await world.bound("web", 3)
+
+
 async def test_a_namespace_is_deleted_with_pods_that_wait_are_bound_or_are_half_a_gang(world: World) -> None:
     gang = {"kind": "PodGroup", "metadata": {"name": "gang"}, "spec": {"minMember": 4}}
     await world.make(

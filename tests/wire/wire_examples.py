@@ -15,6 +15,7 @@ from hbox_common.events import (
     BindOutcome,
     Budget,
     BudgetUsed,
+    CardQuotasChanged,
     ClaimsAsked,
     ClaimsChanged,
     ClaimsPage,
@@ -59,6 +60,7 @@ from hbox_common.events import (
 )
 from hbox_common.model import (
     Card,
+    CardQuota,
     CardRequest,
     CardSlice,
     Claim,
@@ -113,6 +115,7 @@ _CLAIM, _PLAN, _EPOCH, _INDEX = ClaimId("7-12"), PlanId("plan-1"), Epoch(7), Ind
 _SLICES = (CardSlice(0, 100, 81920), CardSlice(3, 30, 20480))
 _REQUESTS = {"cpu": 4000, "memory": 16384, "pods": 1, "nvidia.com/gpu": 2}
 
+_quota = CardQuota("team", "cards", {"nvidia.com/gpumem": 4000}, "scopes are not supported")
 _wish = TopologyWish(TopologyMode.HARD, 2, "spine")
 _job = Job(
     id=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, members=3, bound=1, created_at=1.5, revision=42,
@@ -175,6 +178,7 @@ EXAMPLES: tuple[Event, ...] = (
     QueueStateChanged(
         queue=_queue, used={"nvidia.com/gpu": 4}, total={"nvidia.com/gpu": 6}, faults=("no parent",), epoch=_EPOCH, index=_INDEX, gone=True
     ),
+    CardQuotasChanged(quotas=(_quota,)),
     JobsPending(jobs=(_job,), neighbours=(_neighbour,), priority_classes={"urgent": 1000}, namespaces={"d": {"team": "a"}}),
     JobsWithdrawn(jobs=(_JOB,), revisions=(43,)),
     JobsWaiting(verdicts=(_verdict,)),
@@ -234,7 +238,9 @@ EXAMPLES: tuple[Event, ...] = (
         type="io.hbox.v1.decision.bind", reason="unreadable", at=8.5, size=3, body=b"\xc1\x00\xff",
     ),
     ClaimsAsked(asker="scheduler-core"),
-    ClaimsPage(epoch=_EPOCH, index=_INDEX, frozen=True, claims=(_claim,), queues=(_queue,), used={"research": {"cpu": 4000}}),
+    ClaimsPage(epoch=_EPOCH, index=_INDEX, frozen=True, claims=(_claim,), queues=(_queue,), used={"research": {"cpu": 4000}},
+        quotas=(_quota,),
+    ),
     UsageAsked(asker="cli", by=(UsageKey.DEPARTMENT, UsageKey.MODEL), since=3600, until=7200),
     UsagePage(usage=(Usage(department=_QUEUE, queue=_QUEUE, user="team", model="A100", hour=3600, own=1500, borrowed=500, idle=250),),
         budgets=(Budget(queue=_QUEUE, card_hours=100, spent=2000, month=0),),

@@ -22,7 +22,20 @@ def hbox(*words: str, state: Path | None = None) -> subprocess.CompletedProcess[
 def test_help_names_all_commands_and_statuses() -> None:
     done = hbox("--help")
     assert done.returncode == 0
-    for word in ("up", "replay", "check", "audit", "jobs", "why", "nodes", "queue", "usage", "events", "exit statuses"):
+    for word in (
+        "up",
+        "replay",
+        "check",
+        "audit",
+        "jobs",
+        "why",
+        "nodes",
+        "queue",
+        "quota",
+        "usage",
+        "events",
+        "exit statuses",
+    ):
         assert word in done.stdout
 
 
@@ -74,7 +87,8 @@ def test_a_wrong_command_line_is_told_in_three_lines_with_status_2(words: tuple[
 
 
 @pytest.mark.parametrize(
-    "command", [("jobs",), ("nodes",), ("queue", "ls"), ("why", "x"), ("usage",), ("events",), ("audit",), ("check",)]
+    "command",
+    [("jobs",), ("nodes",), ("queue", "ls"), ("quota", "ls"), ("why", "x"), ("usage",), ("events",), ("audit",), ("check",)],
 )
 def test_without_a_platform_every_command_says_so_with_status_3(command: tuple[str, ...], tmp_path: Path) -> None:
     done = hbox(*command, state=tmp_path)

@@ -25,6 +25,7 @@ COMMANDS = {
     "why": ("why", "Why a job does not start."),
     "nodes": ("nodes", "Nodes with their free cards, health and reasons."),
     "queue": ("queue", "Queues: their tree, what they may use and do use; create, set, open, close, drain."),
+    "quota": ("quota", "Quotas of namespaces: what pods hold of cards there, and may."),
     "share": ("share", "Why a queue has as much as it has."),
     "usage": ("usage", "Card-hours by queue, user, model or hour; showback."),
     "events": ("events", "What happens: jobs, health, refusals."),

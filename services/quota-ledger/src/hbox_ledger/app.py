@@ -21,7 +21,7 @@ from hbox_common.events import (
     PodsObserved,
     UsageAsked,
 )
-from hbox_common.kube import QUEUES, Delta, Informer, KubeClient
+from hbox_common.kube import QUEUES, RESOURCEQUOTAS, Delta, Informer, KubeClient, ResourceQuota
 from hbox_common.kube import Queue as QueueObject
 from hbox_common.model import QueueName
 from hbox_common.runtime import Condition, Health
@@ -30,6 +30,7 @@ from hbox_common.store import Store
 from .adapters import load, tables
 from .adapters.heard import hear
 from .adapters.queues import closed, queue_of
+from .adapters.quotas import card_quota
 from .core.recovery import Heard, Standing
 from .desk import Desk
 from .ledger import Ledger, Numbered
@@ -40,6 +41,7 @@ from .views import Views
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
+QUOTA_WINDOW_S = 0.25
 METER_S = 60.0
 #: Between two turns over outcomes, or over facts of pods: nobody waits for a single one, and each turn is a commit.
 EVIDENCE_S = 0.1
@@ -67,12 +69,14 @@ async def run(settings: LedgerSettings, health: Health) -> None:
         ledger = await Ledger.begin(store, relay, clock=wall_s, heard=await _heard(bus, standing, conditions.bus))
         conditions.books.bad("waiting for nodes, queues and pods")
         queues = Informer(kube, QUEUES, QueueObject)
-        shell = Shell(settings, ledger, bus, queues)
+        quotas = Informer(kube, RESOURCEQUOTAS, ResourceQuota, window_s=QUOTA_WINDOW_S)
+        shell = Shell(settings, ledger, bus, queues, quotas)
         desk = Desk(ledger, Views(ledger, store), bus)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(relay.run())
                 tasks.create_task(queues.run(shell.on_queues))
+                tasks.create_task(quotas.run(shell.on_quotas))
                 tasks.create_task(shell.drop_deleted_queues(conditions.queues))
                 tasks.create_task(
                     bus.follow(
@@ -91,6 +95,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                 tasks.create_task(bus.serve(UsageAsked, desk.usage))
                 tasks.create_task(shell.reconcile(conditions.books))
                 tasks.create_task(desk.tell_queues())
+                tasks.create_task(desk.tell_quotas())
                 tasks.create_task(shell.tick(conditions))
                 tasks.create_task(shell.meter())
                 tasks.create_task(shell.forget())
@@ -112,9 +117,17 @@ class Conditions:
 class Shell:
     """Carries messages to the ledger, and its clock."""
 
-    def __init__(self, settings: LedgerSettings, ledger: Ledger, bus: Bus, queues: Informer[QueueObject]) -> None:
+    def __init__(
+        self,
+        settings: LedgerSettings,
+        ledger: Ledger,
+        bus: Bus,
+        queues: Informer[QueueObject],
+        quotas: Informer[ResourceQuota],
+    ) -> None:
         self.state_read = asyncio.Event()
         self._settings, self._ledger, self._bus, self._queues = settings, ledger, bus, queues
+        self._quotas = quotas
         self._compare = asyncio.Event()  #: pods may have ended unheard
         self._watchers: set[str] = set()  #: job-controllers that have spoken; one more at each of their starts
         self._pods_read = 0  #: sequence
@@ -160,15 +173,20 @@ class Shell:
                 queue = closed(delta.new, e.message)
             await _insist(partial(self._ledger.set_queue, queue))
 
+    async def on_quotas(self, _: Sequence[Delta[ResourceQuota]]) -> None:
+        found = [quota for one in self._quotas.store.values() if (quota := card_quota(one)) is not None]
+        self._ledger.limit(found)
+
     async def drop_deleted_queues(self, synced: Condition) -> None:
         """Drop the queues that were deleted while no ledger ran."""
-        while not self._queues.synced.is_set():
-            synced.bad(self._queues.last_error or "reading queues from Kubernetes")
-            try:
-                async with asyncio.timeout(TICK_S):
-                    await self._queues.synced.wait()
-            except TimeoutError:
-                pass  # say again what it waits for
+        for what, informer in (("queues", self._queues), ("resourcequotas", self._quotas)):
+            while not informer.synced.is_set():
+                synced.bad(informer.last_error or f"reading {what} from Kubernetes")
+                try:
+                    async with asyncio.timeout(TICK_S):
+                        await informer.synced.wait()
+                except TimeoutError:
+                    pass  # say again what it waits for
         there = {queue.metadata.name for queue in self._queues.store.values()}
         for name in [name for name in self._ledger.books.queues if name not in there]:
             await _insist(partial(self._ledger.drop_queue, name))
@@ -178,6 +196,7 @@ class Shell:
         """Compare with all pods: to open the books, and then again and again."""
         await self.state_read.wait()
         await self._queues.synced.wait()
+        await self._quotas.synced.wait()
         while True:
             self._compare.clear()
             try:

@@ -8,10 +8,11 @@ from typing import NoReturn
 from hbox_common.bus import Bus
 from hbox_common.clock import wall_s
 from hbox_common.errors import Unavailable
-from hbox_common.events import ClaimsPage, Event, QueueStateChanged, UsageAsked, UsagePage
+from hbox_common.events import CardQuotasChanged, ClaimsPage, Event, QueueStateChanged, UsageAsked, UsagePage
 from hbox_common.model import QueueName
 
 from .ledger import Ledger
+from .messages import SHARD
 from .views import QueueView, Views
 
 log = logging.getLogger(__name__)
@@ -38,6 +39,7 @@ class Desk:
                 claims=tuple(found.claims[first : first + PAGE]),
                 queues=found.queues if first == 0 else (),
                 used=found.used if first == 0 else {},
+                quotas=found.quotas if first == 0 else (),
             )
 
     async def usage(self, asked: Event) -> AsyncIterator[Event]:
@@ -70,6 +72,25 @@ class Desk:
                     log.warning("the states of queues wait: %s", e)
                     touched.add(v.queue.name for v in views[done:])
                     break
+            await asyncio.sleep(QUEUE_WINDOW_S)
+
+    async def tell_quotas(self) -> NoReturn:
+        """Publish what ResourceQuotas say of cards: the whole of it, so that only the newest is worth sending."""
+        said: dict[tuple[str, str], str] = {}
+        changed = self._ledger.quotas_changed
+        while True:
+            await changed.wait()
+            changed.clear()
+            quotas = tuple(self._ledger.books.card_quotas)
+            before, said = said, {(one.namespace, one.name): one.fault for one in quotas if one.fault}
+            for (namespace, name), fault in said.items():
+                if before.get((namespace, name)) != fault:
+                    log.warning("ResourceQuota %s of namespace %s lets nobody have cards: %s", name, namespace, fault)
+            try:
+                await self._bus.publish(CardQuotasChanged(quotas=quotas), SHARD)
+            except Unavailable as e:
+                log.warning("the quotas wait: %s", e)
+                changed.set()
             await asyncio.sleep(QUEUE_WINDOW_S)
 
 

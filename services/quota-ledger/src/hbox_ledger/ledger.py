@@ -12,7 +12,7 @@ taken over; this one stops.
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -24,6 +24,7 @@ from hbox_common.errors import Bug, Conflict, Unavailable
 from hbox_common.events import OutcomesObserved, PlanAnswer, PlansProposed, PodsObserved, encode
 from hbox_common.model import (
     DEFAULT_QUEUE,
+    CardQuota,
     NodeState,
     PlanId,
     PodFact,
@@ -73,6 +74,7 @@ class Ledger:
         self.books = loaded.books
         self.gone = loaded.gone  #: queues that were deleted
         self.touched = Touched()
+        self.quotas_changed = asyncio.Event()
         self.taken_over = asyncio.Event()
         self.over = "another quota-ledger writes to this database"  #: why, once it is
         self._store, self._relay, self._clock = store, relay, clock
@@ -134,6 +136,11 @@ class Ledger:
         """What may be used of a node, from now on."""
         self.books.verdicts[verdict.node] = verdict
 
+    def limit(self, quotas: Iterable[CardQuota]) -> None:
+        """What ResourceQuotas say of cards, all of them, from now on."""
+        if self.books.limit(quotas):
+            self.quotas_changed.set()
+
     async def propose(self, proposals: Sequence[PlansProposed]) -> None:
         """Answer the plans of these messages."""
         ids = [plan.id for proposed in proposals for plan in proposed.plans]
@@ -170,6 +177,7 @@ class Ledger:
                 await self._turn(lambda step: lifecycle.tick(self.books, step))
         metrics.LIVE.set(len(self.books.live))
         metrics.OPEN.set(len(self.books.open))
+        metrics.quotas(self.books.card_quotas)
 
     async def reconcile(self, facts: Sequence[PodFact], *, asked_at: float) -> bool:
         """Compare with a complete list of pods with a node, asked for at `asked_at` (seconds since the epoch); the first opens the books.
@@ -247,7 +255,8 @@ class Ledger:
             yield self.books
 
     def touch_all(self) -> None:
-        """Have the state of every queue told again."""
+        """Have the state of every queue, and what quotas say, told again."""
+        self.quotas_changed.set()
         self.touched.add([*self.books.queues, *self.books.used, *self.gone, DEFAULT_QUEUE])
 
     # --- turns
@@ -402,6 +411,7 @@ class Ledger:
             old.suspects & books.live.keys(),
         )
         books.frozen = old.frozen
+        books.limit(old.card_quotas)
         self.books, self._journal, self.gone, self._stale = books, loaded.journal, loaded.gone, False
         self._relay.restore(letters)
         log.warning("the books were read anew: %d live claims", len(books.live))

@@ -1,5 +1,6 @@
 """What can be watched of the ledger."""
 
+from hbox_common.model import CardQuotas
 from hbox_common.telemetry import counter, gauge, histogram
 
 PLANS = counter("ledger_plans", "Plans answered, by result: committed, repeated, or the reason of the refusal", ["result"])
@@ -11,3 +12,23 @@ COMMIT = histogram("ledger_commit_seconds", "One turn of the ledger, from readin
 DRIFT = counter("ledger_drift", "Claims that differed from a complete list of pods after the books were open")
 FROZEN = gauge("ledger_frozen", "1 while no plan is accepted, since the books are not compared with Kubernetes yet")
 EPOCH = gauge("ledger_epoch", "The epoch of the ledger")
+QUOTA_USED = gauge(
+    "ledger_card_quota_used",
+    "What pods of a namespace hold of what a ResourceQuota limits of cards",
+    ["namespace", "quota", "resource"],
+)
+QUOTA_LIMIT = gauge(
+    "ledger_card_quota_limit",
+    "What a ResourceQuota allows of cards; 0 where it has a fault",
+    ["namespace", "quota", "resource"],
+)
+
+
+def quotas(all: CardQuotas) -> None:
+    """Show these quotas, and no others."""
+    QUOTA_USED.clear()
+    QUOTA_LIMIT.clear()
+    for quota in all:
+        for name, limit in quota.limits.items():
+            QUOTA_USED.labels(quota.namespace, quota.name, name).set(all.used(quota.namespace).get(name, 0))
+            QUOTA_LIMIT.labels(quota.namespace, quota.name, name).set(0 if quota.fault else limit)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from hbox_common.events import Budget, Usage, UsageKey
-from hbox_common.model import Claim, Epoch, Index, Queue, QueueName, QueuePhase, Resources, faults
+from hbox_common.model import CardQuota, Claim, Epoch, Index, Queue, QueueName, QueuePhase, Resources, faults
 from hbox_common.store import Store
 
 from .adapters import load
@@ -23,6 +23,7 @@ class Snapshot:
     claims: list[Claim]
     queues: tuple[Queue, ...]
     used: dict[str, Resources]
+    quotas: tuple[CardQuota, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Views:
             claims = [holding.claim for holding in books.live.values()]
             used = {str(name): amounts for name, amounts in arbitrate.usage(books).items()}
             queues = tuple(_told(books, queue) for queue in books.queues.values())
-            return Snapshot(books.epoch, books.index, books.frozen, claims, queues, used)
+            return Snapshot(books.epoch, books.index, books.frozen, claims, queues, used, tuple(books.card_quotas))
 
     async def changed_queues(self) -> list[QueueView]:
         """The queues whose rules or use changed since the last call."""

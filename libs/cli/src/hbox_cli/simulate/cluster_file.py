@@ -26,7 +26,7 @@ from .hypernodes import hypernodes_of
 from .images import images_of_node, images_of_pod
 from .nodes import node_of
 from .pods import PodEntries, PodEntry
-from .queues import budget_of, class_of, namespace_of, queue_of, quota_of
+from .queues import budget_of, card_quota_of, class_of, namespace_of, queue_of, quota_of
 from .usage import usages_of
 from .volumes import volumes_of
 
@@ -121,6 +121,7 @@ class _Reading:
             hypernodes=hypernodes_of(self._of["HyperNode"], [state for state, _ in read]),
             budgets=[budget_of(document) for document in self._of["PodDisruptionBudget"]],
             quotas=[quota_of(document) for document in self._of["ResourceQuota"]],
+            card_quotas=[quota for document in self._of["ResourceQuota"] if (quota := card_quota_of(document)) is not None],
             namespace_labels=dict(namespace_of(document) for document in self._of["Namespace"]),
             priority_classes={name: one.value for name, one in classes.items()},
             images=self._images,

@@ -3,7 +3,6 @@
 import msgspec
 
 from hbox_common import kube
-from hbox_common.kube.objects import Quantities
 
 
 class _Slim(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
@@ -46,20 +45,6 @@ class DisruptionBudgetStatus(_Slim, frozen=True, gc=False):
 class PodDisruptionBudget(kube.KubeObject, frozen=True, gc=False):
     spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
     status: DisruptionBudgetStatus = DisruptionBudgetStatus()
-
-
-class ResourceQuotaSpec(_Slim, frozen=True, gc=False):
-    hard: Quantities = {}
-
-
-class ResourceQuotaStatus(_Slim, frozen=True, gc=False):
-    hard: Quantities = {}
-    used: Quantities = {}
-
-
-class ResourceQuota(kube.KubeObject, frozen=True, gc=False):
-    spec: ResourceQuotaSpec = ResourceQuotaSpec()
-    status: ResourceQuotaStatus = ResourceQuotaStatus()
 
 
 # --- HBox's own

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 
 from hbox_common import kube
-from hbox_common.model import QueueName, QueuePhase
+from hbox_common.model import CardQuota, QueueName, QueuePhase
+from hbox_ledger.adapters.quotas import card_quota
 from hbox_scheduler.core.session import DisruptionBudget, QueueInfo, ResourceQuota
 
 from . import kinds
@@ -67,9 +68,14 @@ def budget_of(document: Document) -> DisruptionBudget:
     )
 
 
+def card_quota_of(document: Document) -> CardQuota | None:
+    """What a ResourceQuota says of cards, as the quota-ledger reads it. Raises InvalidRequest."""
+    return card_quota(document.read(kube.ResourceQuota, namespaced=True))
+
+
 def quota_of(document: Document) -> ResourceQuota:
     """A ResourceQuota. What its controller enforces (status.hard) counts before what is written. Raises InvalidRequest."""
-    found = document.read(kinds.ResourceQuota, namespaced=True)
+    found = document.read(kube.ResourceQuota, namespaced=True)
     return ResourceQuota(
         namespace=found.metadata.namespace,
         name=found.metadata.name,

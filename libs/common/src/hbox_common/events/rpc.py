@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import ClassVar
 
-from hbox_common.model import Claim, Epoch, Index, Job, Neighbour, PodFact, Queue, QueueName, Resources
+from hbox_common.model import CardQuota, Claim, Epoch, Index, Job, Neighbour, PodFact, Queue, QueueName, Resources
 
 from .base import About, Event, register
 from .jobs import Verdict
@@ -28,6 +28,7 @@ class ClaimsPage(Event):
     claims: tuple[Claim, ...]
     queues: tuple[Queue, ...] = ()  #: on the first page
     used: dict[str, Resources] = {}  #: by queue, on the first page
+    quotas: tuple[CardQuota, ...] = ()  #: what ResourceQuotas say of cards, on the first page
 
 
 class UsageKey(StrEnum):

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from hbox_common.model import Epoch, HyperNode, Index, NodeState, NodeUsage, Queue, Resources, Verdict
+from hbox_common.model import CardQuota, Epoch, HyperNode, Index, NodeState, NodeUsage, Queue, Resources, Verdict
 
 from .base import About, Event, Stream, register
 
@@ -64,3 +64,11 @@ class QueueStateChanged(Event):
     epoch: Epoch
     index: Index
     gone: bool = False
+
+
+@register
+class CardQuotasChanged(Event):
+    """What ResourceQuotas say of cards, in all namespaces: each message is the whole of it."""
+
+    about: ClassVar = About("hbox.v1.quota.cards.{shard}", Stream.STATE, ("quota-ledger",), ("scheduler-core",), 4 * 2**20)
+    quotas: tuple[CardQuota, ...]

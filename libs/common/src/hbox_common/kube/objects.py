@@ -378,6 +378,32 @@ class Queue(KubeObject, frozen=True, gc=False):
 # --- the rest
 
 
+class ScopeSelectorTerm(_Slim, frozen=True, gc=False):
+    scope_name: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+class ScopeSelector(_Slim, frozen=True, gc=False):
+    match_expressions: tuple[ScopeSelectorTerm, ...] = ()
+
+
+class ResourceQuotaSpec(_Slim, frozen=True, gc=False):
+    hard: Quantities = {}
+    scopes: tuple[str, ...] = ()
+    scope_selector: ScopeSelector = ScopeSelector()
+
+
+class ResourceQuotaStatus(_Slim, frozen=True, gc=False):
+    hard: Quantities = {}
+    used: Quantities = {}
+
+
+class ResourceQuota(KubeObject, frozen=True, gc=False):
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+    status: ResourceQuotaStatus = ResourceQuotaStatus()
+
+
 class PriorityClass(KubeObject, frozen=True, gc=False):
     value: int = 0
     global_default: bool = False

@@ -1,5 +1,6 @@
 """The nouns of HBox: pure values, shared by every service, with no I/O and no library behind them."""
 
+from .cardquota import CARD_LIMITS, CardQuota, CardQuotas, charge, charge_all
 from .claim import CardBooks, Claim, ClaimState, NodeBooks, Refusal, RefusalReason, validate_claim
 from .devices import Card, CardRequest, CardSlice, format_slices, parse_slices
 from .hostports import HostPort, is_host_port, port_amounts
@@ -41,11 +42,11 @@ from .topology import HyperNode, SubGangPolicy, TopologyMode, TopologyWish
 from .wishes import NO_WISHES, Neighbour, PodTerm, Selector, Spread, WeightedTerm, Wishes, selects
 
 __all__ = [
-    "DEFAULT_QUEUE", "NO_WISHES", "POOL", "POOLED", "POOLS", "PUBLIC", "ROOT_QUEUE", "SCHEDULER_NAME", "Card", "CardBooks", "CardRequest",
-    "CardSlice", "Claim", "ClaimId", "ClaimState", "DecisionId", "Epoch", "Generation", "HostPort", "HyperNode", "Index", "Job", "JobId", "Match",
-    "MatchOperator", "Neighbour", "NodeBooks", "NodeName", "NodeState", "NodeTerm", "NodeUsage", "PlanId", "PodFact", "PodPhase", "PodRef", "PodTerm",
-    "PodUid", "Pools", "PreferredTerm", "Queue", "QueueName", "QueuePhase", "QueueTree", "Refusal", "RefusalReason", "Resources", "Room",
-    "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint", "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator", "TopologyMode",
-    "TopologyWish", "Verdict", "WeightedTerm", "Wishes", "capacity_units", "faults", "format_slices", "is_host_port", "may_use", "parse_quantity",
-    "parse_slices", "pool_of", "port_amounts", "request_units", "selects", "usage_of", "validate_claim",
+    "CARD_LIMITS", "DEFAULT_QUEUE", "NO_WISHES", "POOL", "POOLED", "POOLS", "PUBLIC", "ROOT_QUEUE", "SCHEDULER_NAME", "Card", "CardBooks", "CardQuota",
+    "CardQuotas", "CardRequest", "CardSlice", "Claim", "ClaimId", "ClaimState", "DecisionId", "Epoch", "Generation", "HostPort", "HyperNode", "Index",
+    "Job", "JobId", "Match", "MatchOperator", "Neighbour", "NodeBooks", "NodeName", "NodeState", "NodeTerm", "NodeUsage", "PlanId", "PodFact", "PodPhase",
+    "PodRef", "PodTerm", "PodUid", "Pools", "PreferredTerm", "Queue", "QueueName", "QueuePhase", "QueueTree", "Refusal", "RefusalReason", "Resources",
+    "Room", "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint", "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator", "TopologyMode",
+    "TopologyWish", "Verdict", "WeightedTerm", "Wishes", "capacity_units", "charge", "charge_all", "faults", "format_slices", "is_host_port", "may_use",
+    "parse_quantity", "parse_slices", "pool_of", "port_amounts", "request_units", "selects", "usage_of", "validate_claim",
 ]  # fmt: skip

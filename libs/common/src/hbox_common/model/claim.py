@@ -93,6 +93,7 @@ class RefusalReason(StrEnum):
     QUEUE_NAMESPACE = "QueueNotForNamespace"
     QUEUE_CAPABILITY = "QueueCapabilityExceeded"
     QUEUE_BUDGET = "QueueBudgetSpent"
+    NAMESPACE_QUOTA = "ResourceQuotaNotFit"
     GANG_INCOMPLETE = "GangIncomplete"
     POD_CLAIMED = "PodAlreadyClaimed"
     STALE_EPOCH = "StaleEpoch"

@@ -1,8 +1,8 @@
 """Judging plans: all of a plan becomes claims, or none of it does.
 
 Checks, in this order, and the first that fails is the answer: epoch and freeze (transient: the plan may be asked again), form, pods without a
-claim, queue, budget, pools, gang, then every placement against its node with the same `validate_claim` that the proposer used, each beside the ones before
-it. A committed plan is in the books when `arbitrate` returns; of a refused one nothing is left there.
+claim, queue, budget, quotas of the namespace, pools, gang, then every placement against its node with the same `validate_claim` that the proposer
+used, each beside the ones before it. A committed plan is in the books when `arbitrate` returns; of a refused one nothing is left there.
 
 The gang rule does not trust the plan's `bound`: it counts the job's live claims. A plan of a gang that has not started may come in parts, as
 long as each leaves at least `min_member` live claims; a gang that is being unwound takes nothing until it is empty.
@@ -26,6 +26,7 @@ from hbox_common.model import (
     Refusal,
     RefusalReason,
     Resources,
+    charge,
     may_use,
     pool_of,
     validate_claim,
@@ -104,6 +105,7 @@ def arbitrate(books: Books, step: Step, plan: Plan) -> Committed | Refused:
         or _claimed(books, plan)
         or _queue(books, plan)
         or budget.refuse(books, plan)
+        or _namespace(books, plan)
         or _pools(books, plan)
         or _gang(books, plan)
     )
@@ -196,6 +198,16 @@ def _queue(books: Books, plan: Plan) -> Refusal | None:
         add(asked, plan.requests[number], pods)
     room = books.queues.room(plan.queue, asked, to_be_freed(books, plan))
     return Refusal(RefusalReason.QUEUE_CAPABILITY, room.message) if room.times == 0 else None
+
+
+def _namespace(books: Books, plan: Plan) -> Refusal | None:
+    """The namespace's quotas of cards. Nobody leaves for a quota's sake: claims count until their pods are gone, and for a plan with victims what was
+    promised to others does as well."""
+    if plan.namespace not in books.card_quotas:
+        return None
+    asked = charge([s for placement in plan.placements for s in placement.slices])
+    room = books.card_quotas.room(plan.namespace, asked, books.leaving.promised_in(plan.namespace) if plan.victims else None)
+    return Refusal(RefusalReason.NAMESPACE_QUOTA, room.message) if room.times == 0 and asked[GPU] else None
 
 
 def _pools(books: Books, plan: Plan) -> Refusal | None:

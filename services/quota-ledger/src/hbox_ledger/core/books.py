@@ -7,10 +7,13 @@ Invariants (reference reliability §6): S1 and S2 by arbitration plus the databa
 construction (a move has both its ends), S12 since the only writers of a claim's state are the three functions here.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hbox_common.model import (
+    CardQuota,
+    CardQuotas,
+    CardSlice,
     Claim,
     ClaimId,
     ClaimState,
@@ -60,6 +63,7 @@ class Books:
     by_pod: dict[PodUid, ClaimId] = field(default_factory=dict)
     by_node: dict[NodeName, NodeBooks] = field(default_factory=dict)
     jobs: dict[JobId, JobBooks] = field(default_factory=dict)
+    card_quotas: CardQuotas = field(default_factory=CardQuotas)  #: of namespaces, with what is held there
     used: dict[QueueName, Resources] = field(default_factory=dict)  #: pending and posted, of each queue's own pods
     borrowed: dict[QueueName, Resources] = field(default_factory=dict)  #: of `used`: beyond deserved (`loans`)
     gangs: dict[JobId, Gang] = field(default_factory=dict)
@@ -88,6 +92,13 @@ class Books:
             self._index(holding)
             self._use(claim, 1)
         self.gangs = {gang.job: gang for gang in gangs}
+
+    def limit(self, quotas: Iterable[CardQuota]) -> set[str]:
+        """Take these for all quotas of cards that there are. Returns the namespaces whose quotas are others than before."""
+        return self.card_quotas.adopt(quotas, self._held())
+
+    def _held(self) -> Iterator[tuple[str, Sequence[CardSlice]]]:
+        return ((holding.claim.namespace, holding.claim.slices) for holding in self.live.values())
 
     def enter(self, step: Step, holding: Holding, *, actor: str, cause: str) -> None:
         """Add a new live claim."""
@@ -169,6 +180,7 @@ class Books:
         claim = holding.claim
         self.live[claim.id] = holding
         self.by_pod[claim.pod_uid] = claim.id
+        self.card_quotas.book(claim.namespace, claim.slices, 1)
         if holding.intent is not Intent.NONE:
             self.open[claim.id] = holding
         if claim.state is ClaimState.POSTED and holding.reason:
@@ -195,6 +207,7 @@ class Books:
         if not job.live:
             del self.jobs[claim.job]
         self.by_node[claim.node].book(claim.requests, claim.slices, -1)
+        self.card_quotas.book(claim.namespace, claim.slices, -1)
         for slot, s in zip(holding.slots, claim.slices, strict=True):
             self.slots.get(CardKey(claim.node, s.index), set()).discard(slot)
         self._use(claim, -1)
@@ -247,6 +260,10 @@ class Books:
         assert _solid(fresh.leaving.used) == _solid(self.leaving.used)
         assert _solid(fresh.used) == _solid(self.used)
         self.queues.validate()
+        held = {
+            namespace: dict(self.card_quotas.used(namespace)) for namespace in {quota.namespace for quota in self.card_quotas}
+        }
+        assert _solid(self.card_quotas.counted(self._held())) == _solid(held)
         assert {k: v for k, v in fresh.slots.items() if v} == {k: v for k, v in self.slots.items() if v}
         for name, books in self.by_node.items():
             counted = fresh.node(name)
@@ -263,6 +280,8 @@ def _counted(requests: Resources) -> Resources:
     return {name: n for name, n in requests.items() if not is_host_port(name)} if any(map(is_host_port, requests)) else requests
 
 
-def _solid(sums: Mapping[QueueName, Resources] | Mapping[NodeName, Resources]) -> dict[str, Resources]:
+def _solid(
+    sums: Mapping[QueueName, Resources] | Mapping[NodeName, Resources] | Mapping[str, Resources],
+) -> dict[str, Resources]:
     clean = {str(k): {r: n for r, n in v.items() if n} for k, v in sums.items()}
     return {k: v for k, v in clean.items() if v}

@@ -9,7 +9,7 @@ BIND = "bind"
 
 
 def claim_id(plan: PlanId, pod: PodUid) -> ClaimId:
-    """The claim of one pod of one plan: 32 hexadecimal digits, of which the plan's claims have the first 16 in common, so that they lie together in every index."""
+    """The claim of one pod of one plan: 32 hexadecimal digits. The plan's claims have the first 16 in common, so that they lie together in every index."""
     return ClaimId(_digest("plan", plan)[:16] + _digest("claim", plan, pod)[:16])
 
 

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from hbox_common.events import Plan
-from hbox_common.model import CardSlice, ClaimId, NodeName, PlanId, PodUid, QueueName, Resources
+from hbox_common.model import CardSlice, ClaimId, NodeName, PlanId, PodUid, QueueName, Resources, charge
 from hbox_common.model.resources import add
 
 from .holding import Holding
@@ -21,6 +21,7 @@ class Place:
     """What one pod was promised."""
 
     queue: QueueName
+    namespace: str
     node: NodeName
     requests: Resources
     slices: tuple[CardSlice, ...]
@@ -52,6 +53,10 @@ class Leaving:
         """Those promised there that nobody has taken yet."""
         return self._places_on.get(node, {}).values()
 
+    def promised_in(self, namespace: str) -> Resources:
+        """What of cards was promised to pods of the namespace."""
+        return charge([s for place in self._places.values() if place.namespace == namespace for s in place.slices])
+
     def add(self, holding: Holding) -> None:
         """Its pod's eviction was decided."""
         claim = holding.claim
@@ -82,7 +87,7 @@ class Leaving:
             return
         self._pods[plan.id] = [placement.pod_uid for placement in plan.placements]
         for placement in plan.placements:
-            place = Place(plan.queue, placement.node, plan.requests[placement.requests], placement.slices)
+            place = Place(plan.queue, plan.namespace, placement.node, plan.requests[placement.requests], placement.slices)
             self._places[placement.pod_uid] = self._places_on.setdefault(place.node, {})[placement.pod_uid] = place
             add(self.promised.setdefault(place.queue, {}), place.requests)
 

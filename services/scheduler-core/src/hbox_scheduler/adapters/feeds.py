@@ -14,6 +14,7 @@ from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import Unavailable
 from hbox_common.events import (
+    CardQuotasChanged,
     ClaimsAsked,
     ClaimsChanged,
     ClaimsPage,
@@ -60,7 +61,7 @@ class Feeds:
         async with asyncio.TaskGroup() as group:
             group.create_task(
                 self._bus.follow(
-                    [NodeStateChanged, HealthVerdict, QueueStateChanged, FabricChanged, NodesMeasured],
+                    [NodeStateChanged, HealthVerdict, QueueStateChanged, CardQuotasChanged, FabricChanged, NodesMeasured],
                     self._on_state,
                     start=Start.LAST_PER_SUBJECT,
                     on_ready=self._state_ready,
@@ -102,6 +103,8 @@ class Feeds:
                     self._scheduler.on_fabric(hypernodes)
                 case NodesMeasured(usages=usages):
                     self._scheduler.on_usage(usages)
+                case CardQuotasChanged(quotas=quotas):
+                    self._scheduler.on_card_quotas(quotas)
                 case QueueStateChanged(queue=queue, gone=gone):
                     self._scheduler.on_queue(queue, gone=gone)
         metrics.NODES.set(len(self._scheduler.columns.row_of))

@@ -87,11 +87,11 @@ class Entry:
         return ""
 
 
-def entry_of(job: Job, tasks: Tasks, touched: int, pools: Pools | None = None) -> Entry:
-    """`pools`: that its queue may use."""
+def entry_of(job: Job, tasks: Tasks, touched: int, pools: Pools | None = None, namespace: str = "") -> Entry:
+    """`pools`: that its queue may use; `namespace`: where quotas limit cards."""
     return Entry(
         job=job,
         order=(-job.priority, job.created_at, job.id),
-        tasks=tuple(tasks.of(spec, pools) for spec in job.tasks),
+        tasks=tuple(tasks.of(spec, pools, namespace) for spec in job.tasks),
         touched=touched,
     )

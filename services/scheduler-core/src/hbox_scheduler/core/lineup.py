@@ -34,7 +34,7 @@ class Lineup:
     # Coming and going.
 
     def welcome(self, job: Job) -> Entry:
-        entry = self.entries[job.id] = entry_of(job, self._tasks, self.touched, self._pools(job))
+        entry = self.entries[job.id] = entry_of(job, self._tasks, self.touched, self._pools(job), self._space(job))
         entry.barred = self._queues.barred(job)
         self.wake(entry)
         return entry
@@ -42,7 +42,7 @@ class Lineup:
     def revise(self, entry: Entry, job: Job) -> None:
         """A new revision. What waits and asks for the same as before goes on waiting."""
         before = entry.kind
-        fresh = entry_of(job, self._tasks, self.touched, self._pools(job))
+        fresh = entry_of(job, self._tasks, self.touched, self._pools(job), self._space(job))
         moved = fresh.order != entry.order
         alike = _wish(job) == _wish(entry.job)
         entry.job, entry.order, entry.tasks, entry.touched = job, fresh.order, fresh.tasks, self.touched
@@ -82,15 +82,28 @@ class Lineup:
         for entry in self.entries.values() if moved else ():
             if entry.job.queue in moved:
                 pools = self._pools(entry.job)
-                entry.tasks = tuple(self._tasks.of(spec, pools) for spec in entry.job.tasks)
+                entry.tasks = tuple(self._tasks.of(spec, pools, self._space(entry.job)) for spec in entry.job.tasks)
                 let_in = bool(entry.barred) and entry.state is JobState.PARKED
                 entry.barred = self._queues.barred(entry.job)
                 if let_in:
                     self.wake(entry)
 
-    def unpark(self, freed: set[QueueName], changed: set[QueueName]) -> None:
-        """Those that may be able to start, since rows rose or the queues `freed` allow more; all of those whose queues' rules changed."""
-        for entry in self._parking.wake(self.entries, freed, changed):
+    def _space(self, job: Job) -> str:
+        return job.namespace if job.namespace in self._bookings.card_quotas else ""
+
+    def requote(self, namespaces: set[str]) -> None:
+        """The quotas of these namespaces changed: what waits there may be paid for now, or for another reason than before."""
+        for entry in self.entries.values() if namespaces else ():
+            if entry.job.namespace in namespaces:
+                pools = self._pools(entry.job)
+                entry.tasks = tuple(self._tasks.of(spec, pools, self._space(entry.job)) for spec in entry.job.tasks)
+                if entry.state is JobState.PARKED:
+                    self.wake(entry)
+
+    def unpark(self, freed: set[QueueName], changed: set[QueueName], paid: set[str]) -> None:
+        """Those that may be able to start, since rows rose, or the queues `freed` or the quotas of the namespaces `paid` allow more; all of those whose queues'
+        rules changed."""
+        for entry in self._parking.wake(self.entries, freed, changed, paid):
             heappush(self._eager, entry.order)
 
     def next(self) -> Entry | None:

@@ -15,6 +15,7 @@ from hbox_common.model import JobId, QueueName
 from .arrays import Ints, Rows
 from .devices.nvidia import free_percent
 from .jobs import Entry, JobState, Kind, Order
+from .paying import Payer
 from .queues import Queues
 from .state import Columns
 from .task import Task
@@ -54,10 +55,11 @@ class Lot:
 class Parking:
     """All lots."""
 
-    def __init__(self, columns: Columns, views: Views, queues: Queues) -> None:
+    def __init__(self, columns: Columns, views: Views, queues: Queues, payer: Payer) -> None:
         self._columns = columns
         self._views = views
         self._queues = queues
+        self._payer = payer
         self._lots: dict[Kind, Lot] = {}
         self._risen = columns.risen.end
         self._rechecks = False
@@ -84,8 +86,9 @@ class Parking:
             lot.recheck = self._rechecks = True
         entry.woken = None
 
-    def wake(self, entries: dict[JobId, Entry], freed: set[QueueName], changed: set[QueueName]) -> list[Entry]:
-        """Jobs that may be able to start since rows rose, or since the queues `freed`, and all below them, allow more; they leave the parking.
+    def wake(self, entries: dict[JobId, Entry], freed: set[QueueName], changed: set[QueueName], paid: set[str]) -> list[Entry]:
+        """Jobs that may be able to start since rows rose, or since the queues `freed`, and all below them, or the quotas of the namespaces `paid` allow more;
+        they leave the parking.
 
         Of the queues `changed` and all below them every job leaves: where it cannot start, why it waits may be something else now.
         """
@@ -94,7 +97,7 @@ class Parking:
             return []
         rise = Rise(self._columns, self._columns.risen.since(self._risen)) if self._risen != self._columns.risen.end else None
         self._risen = self._columns.risen.end
-        if rise is None and not freed and not self._rechecks:
+        if rise is None and not freed and not paid and not self._rechecks:
             return []
         self._rechecks = False
         woken: list[Entry] = []
@@ -105,6 +108,7 @@ class Parking:
             elif (
                 lot.recheck
                 or self._queues.among(kind[0], freed)
+                or any(task.namespace in paid for task in kind[1])
                 or (rise is not None and any(rise.may_hold(task) for task in kind[1]))
             ):
                 lot.recheck = False
@@ -125,8 +129,13 @@ class Parking:
             allowance = self._queues.allowance(queue, task.requests)
             if allowance.pods == 0:
                 continue
-            fits = self._views.of(task).total()
+            kept, paid = task, None
+            if task.namespace:
+                together = need if len(tasks) == 1 else 1
+                kept, paid = self._payer.payable(task, self._payer.purse(task.namespace), together=together)
+            fits = self._views.of(kept).total()
             fits = fits if len(tasks) == 1 else min(fits, size)
+            fits = fits if paid is None else min(fits, paid)
             room += fits if allowance.pods is None else min(fits, allowance.pods)
         count = room // need
         if len(tasks) > 1:  # they share the room in ways that only an attempt can tell: one job at a time

@@ -11,8 +11,10 @@ from hbox_common.events import JobVerdict, Placement, Plan, Victim
 from hbox_common.model import CardSlice, Generation, NodeName, PlanId, PodRef, PodUid, SchedulerId
 from hbox_common.model.resources import Resources, add
 
+from .explain.labels import Label
 from .explain.reasons import Reasons, reasons_of
 from .jobs import Entry
+from .paying import Payer, pay
 from .policy import Policy
 from .queues import Queues
 from .seating import Seat, allocate
@@ -42,6 +44,7 @@ class Planner:
     views: Views
     policy: Policy
     queues: Queues
+    payer: Payer
     deadline_s: float
     _known: dict[Task, tuple[int, Reasons]] = field(default_factory=dict)
 
@@ -80,17 +83,19 @@ class Planner:
         journal = Journal(self.columns)
         chosen: list[tuple[Task, list[PodRef], list[Seat]]] = []
         total: Resources = {}
+        purse = self.payer.purse(entry.job.namespace)
         left = entry.need
         full: Task | None = None
+        short = 0
         tasks = sorted(entry.pending, key=lambda item: _difficulty(item[0])) if len(entry.pending) > 1 else entry.pending
         if refusal := self._queue_refusal(entry, tasks):
             out.failed.append((entry, JobVerdict(job=entry.job.id, message=refusal)))
             return
         for task, pods in tasks:
             wanted = min(left, len(pods))
-            seats = self._allocate(journal, task, wanted)
+            seats = self._allocate(journal, task, wanted, purse, together=True)
             if len(seats) < wanted and full is None:
-                full = task
+                full, short = task, wanted - len(seats)
             if seats:
                 chosen.append((task, pods, seats))
                 add(total, task.requests, len(seats))
@@ -99,7 +104,7 @@ class Planner:
                 break
         if left:
             assert full is not None
-            reasons = reasons_of(self.columns, full, self.policy.judges)
+            reasons = self._reasons(full, purse, together=short)
             journal.rollback()
             prefix = f"{entry.need - left} of {entry.need} pods fit that have to start together; for the next one "
             out.failed.append((entry, verdict_of(entry, reasons, prefix=prefix if entry.need > 1 else "")))
@@ -135,8 +140,22 @@ class Planner:
         elif verdict is not None:
             out.failed.append((entry, verdict))
 
-    def _allocate(self, journal: Journal, task: Task, pods: int) -> list[Seat]:
-        return allocate(self.columns, self.views, self.policy, journal=journal, task=task, pods=pods)
+    def _allocate(
+        self, journal: Journal, task: Task, pods: int, purse: Resources | None = None, *, together: bool = False
+    ) -> list[Seat]:
+        """Seats for up to `pods` pods, or (`together`) for all of them or a part that is of no use. `purse`: what the quotas of the namespace have left."""
+        if not task.namespace:
+            return allocate(self.columns, self.views, self.policy, journal=journal, task=task, pods=pods)
+        purse = self.payer.purse(task.namespace) if purse is None else purse
+        found: list[Seat] = []
+        while (left := pods - len(found)) > 0:
+            kept, paid = self.payer.payable(task, purse, together=left if together else 1)
+            seats = allocate(self.columns, self.views, self.policy, journal=journal, task=kept, pods=min(left, paid))
+            if not seats:
+                break
+            pay(purse, (slices for _, slices in seats))
+            found += seats
+        return found
 
     def _plan(self, entry: Entry, chosen: list[tuple[Task, list[PodRef], list[Seat]]]) -> Plan:
         """The plan of these seats, taken down in the bookings."""
@@ -145,7 +164,7 @@ class Planner:
         plan = PlanId(blake2b(f"{self.id}/{job.id}/{entry.counter}".encode(), digest_size=16).hexdigest())
         names, states = self.columns.names, self.columns.states
         placements: list[Placement] = []
-        job_id, queue, priority = job.id, job.queue, job.priority
+        job_id, queue, priority, namespace = job.id, job.queue, job.priority, job.namespace
         for which, (task, pods, seats) in enumerate(chosen):
             bookings: list[Booking] = []
             requests = task.requests
@@ -153,7 +172,9 @@ class Planner:
                 name, state, uid = names[row], states[row], pod.uid
                 generation = state.generation if state is not None else Generation(0)
                 placements.append(_placement(uid, pod, name, generation, slices, which))
-                bookings.append(Booking(uid, job_id, queue, name, requests, slices, plan, priority=priority))
+                bookings.append(
+                    Booking(uid, job_id, queue, name, requests, slices, plan, priority=priority, namespace=namespace)
+                )
             self.bookings.record(bookings)
         entry.plans.add(plan)
         return Plan(
@@ -203,15 +224,22 @@ class Planner:
             seats.append((taken.row, taken.slices))
         return list(chosen.values())
 
-    def _reasons(self, task: Task) -> Reasons:
-        """Reasons for one more pod of the task, kept as long as no node changes."""
-        known = self._known.get(task)
+    def _reasons(self, task: Task, purse: Resources | None = None, *, together: int = 1) -> Reasons:
+        """Reasons for one more pod of the task (of so many that have to start together), kept as long as no node changes."""
+        shown = task
+        if task.namespace:
+            purse = self.payer.purse(task.namespace) if purse is None else purse
+            shown, _ = self.payer.payable(task, purse, together=together)
+        known = self._known.get(shown)
         if known is not None and known[0] == self.columns.changes.end:
-            return known[1]
-        reasons = reasons_of(self.columns, task, self.policy.judges)
-        if len(self._known) > 10_000:
-            self._known.clear()
-        self._known[task] = (self.columns.changes.end, reasons)
+            reasons = known[1]
+        else:
+            reasons = reasons_of(self.columns, shown, self.policy.judges)
+            if len(self._known) > 10_000:
+                self._known.clear()
+            self._known[shown] = (self.columns.changes.end, reasons)
+        if Label.CARD_QUOTA in reasons.counts:
+            return replace(reasons, wall=self.payer.wall(task.namespace, task, purse, together=together))
         return reasons
 
 

@@ -12,6 +12,7 @@ from itertools import chain
 
 from hbox_common.events import JobVerdict, Plan, PlanAnswer
 from hbox_common.model import (
+    CardQuota,
     Claim,
     ClaimState,
     Epoch,
@@ -36,6 +37,7 @@ from .jobs import Entry, JobState
 from .limits import Limits, Proposals
 from .lineup import Lineup
 from .parking import Parking
+from .paying import Payer
 from .planner import Attempt, Planner
 from .policy import Policy
 from .policy.conf import Conf
@@ -77,6 +79,7 @@ class Scheduler:
         self.index = Index(0)
         self.frozen = True
         self.tasks = Tasks(self.columns)
+        payer = Payer(self.columns, self.bookings.card_quotas)
         self._planner = Planner(
             id=id,
             columns=self.columns,
@@ -84,14 +87,16 @@ class Scheduler:
             views=self.views,
             policy=policy,
             queues=self.queues,
+            payer=payer,
             deadline_s=self.limits.deadline_s,
         )
-        self._parking = Parking(self.columns, self.views, self.queues)
+        self._parking = Parking(self.columns, self.views, self.queues, payer)
         self._lineup = Lineup(self.tasks, self.bookings, self._parking, self.queues, self.limits)
         self._flights = InFlight(self.limits.resend_after_s)
         self._verdicts = Verdicts(self.limits.verdict_every_s)
         self._withdrawn: dict[JobId, int] = {}
         self._queues_changed: set[QueueName] = set()
+        self._requoted: set[str] = set()  #: namespaces
         neighbours: dict[PodUid, Neighbour] = {}
         self._takings = Takings(
             columns=self.columns,
@@ -101,6 +106,7 @@ class Scheduler:
             conf=conf or replace(default_conf(), actions=PLACE),
             by_conf=by_conf,
             ask=ask,
+            payer=payer,
         )
         self._room = Room(
             takings=self._takings,
@@ -151,6 +157,12 @@ class Scheduler:
             self._queues_changed.update(self.queues.drop(queue.name))
         elif self.queues.put(queue):
             self._queues_changed.add(queue.name)
+
+    def on_card_quotas(self, quotas: Iterable[CardQuota]) -> None:
+        """What ResourceQuotas say of cards, all of them. What is used of them is counted here, from the claims."""
+        if changed := self.bookings.limit(quotas):
+            self._requoted |= changed
+            self.on_answers_of_others()
 
     def on_fabric(self, hypernodes: Sequence[HyperNode]) -> None:
         """The domains of the fabric, all of them."""
@@ -315,7 +327,9 @@ class Scheduler:
             out.plans += self._room.keep(now)
             self._together.wake(self.index, now)
             self._lineup.reroute(changed)
-            self._lineup.unpark(freed, changed)
+            self._lineup.requote(self._requoted)
+            self._lineup.unpark(freed, changed, self.bookings.namespaces_freed)
+            self._requoted, self.bookings.namespaces_freed = set(), set()
             self._plan(out, now)
             self._room.freed(self._parking.left(self._lineup.entries, freed), news=bool(changed))
             out.plans += self._room.look(self.index, now)
@@ -395,6 +409,7 @@ class Scheduler:
                     plan=claim.plan,
                     claim=claim.id,
                     priority=claim.priority,
+                    namespace=claim.namespace,
                     held=claim,
                 )
             )

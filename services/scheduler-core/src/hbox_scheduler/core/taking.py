@@ -27,9 +27,10 @@ from hbox_common.model import (
 from hbox_common.model.resources import PODS
 
 from .actions.registry import run_action
-from .explain.reasons import Reasons, tally
+from .explain.reasons import Reasons
 from .holders import Holders, vector_of
 from .jobs import Entry
+from .paying import Payer
 from .plugins.capacity import RECLAIM_AT_PARTING
 from .policy.conf import Conf, PluginConf
 from .policy.registry import plugins_of
@@ -84,6 +85,7 @@ class Takings:
         tasks: Tasks,
         neighbours: Mapping[PodUid, Neighbour],
         conf: Conf,
+        payer: Payer,
         by_conf: bool = False,
         ask: Ask = nobody,
     ) -> None:
@@ -99,6 +101,7 @@ class Takings:
         self._bookings = bookings
         self._tasks = tasks
         self._ask = ask
+        self._payer = payer
         self._by_conf = by_conf
         self.follow(conf)
 
@@ -122,6 +125,8 @@ class Takings:
         task = entry.pending[0][0] if entry.pending else None
         if task is None:
             return False
+        if task.namespace and not self._payer.payable(task, self._payer.purse(task.namespace), together=max(entry.need, 1))[1]:
+            return False  # nobody has to leave for a quota's sake
         for one in queues.path(entry.job.queue):
             used, due = queues.used(one), queues.due(one)
             asked = [name for name, units in task.requests.items() if units > 0 and name in due]
@@ -180,6 +185,7 @@ class Takings:
                     known,
                     self.hypernodes,
                     namespace_labels=self.namespace_labels,
+                    card_books=self._bookings.card_quotas,
                     priority_classes=self.priority_classes,
                     usage=self.usage,
                     standing=standing,
@@ -297,12 +303,12 @@ def _placed(session: Session, gang: Gang, entry: Entry, bound: set[int], known: 
     if placements:
         return Taking(entry, placements, ())
     if why := session.outcome.verdicts.get(gang.id, ""):
-        return Unplaced(entry, why, None)
+        return Unplaced(entry, session.spaces.unpaid(gang) or why, None)
     first = next(gang.of(Status.PENDING), gang.members[0])
-    kind = likeness_of(first) if session.settled(first) else None
+    kind = (*likeness_of(first), session.spaces.need(first)) if session.settled(first) else None
     reasons = None if kind is None else known.get(kind)
     if reasons is None:
-        reasons = tally(Placing(session).failures(first, session.columns), session.rows, session.columns.size)
+        reasons = Placing(session).reasons(first)
         if kind is not None:
             known[kind] = reasons
     return Unplaced(entry, reasons.headline(), reasons)

@@ -29,6 +29,7 @@ class Task:
     ports: Ports = ()
     volumes: tuple[tuple[NodeTerm, ...], ...] = ()
     pools: Pools | None = None  #: that its queue may use; None: any
+    namespace: str = ""  #: whose quotas limit its cards; empty where none do
 
 
 class Tasks:
@@ -39,8 +40,9 @@ class Tasks:
         self._known: OrderedDict[_Key, Task] = OrderedDict()
         self._keep = keep
 
-    def of(self, spec: TaskSpec, pools: Pools | None = None) -> Task:
+    def of(self, spec: TaskSpec, pools: Pools | None = None, namespace: str = "") -> Task:
         cards = spec.cards if spec.cards is not None and spec.cards.count > 0 else None
+        space = namespace if cards is not None else ""
         key: _Key = (
             tuple(sorted(spec.requests.items())),
             cards,
@@ -50,6 +52,7 @@ class Tasks:
             spec.tolerations,
             spec.volumes,
             pools,
+            space,
         )
         task = self._known.get(key)
         if task is not None:
@@ -66,6 +69,7 @@ class Tasks:
             ports=ports_of(spec.requests),
             volumes=spec.volumes,
             pools=pools,
+            namespace=space,
         )
         self._known[key] = task
         if len(self._known) > self._keep:

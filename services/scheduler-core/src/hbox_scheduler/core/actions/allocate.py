@@ -111,7 +111,7 @@ class Serving:
         """A place for it. None at once where one like it found none, and nobody has left since."""
         if within is not None or not self._session.settled(member):
             return self._placing.find(member, within)
-        kind, departures = likeness_of(member), len(self._session.departures)
+        kind, departures = (*likeness_of(member), self._session.spaces.need(member)), len(self._session.departures)
         if self._vain.get(kind) == departures:
             return None
         room = self._placing.find(member)

@@ -112,9 +112,12 @@ class Seats:
         if not members:
             return True
         session, first = self._session, members[0]
-        batch = pick(books, rows, counts, first.task, session.card_keys(first, books, rows))
+        task = session.spaces.task(first) if session.spaces else first.task
+        batch = pick(books, rows, counts, task, session.card_keys(first, books, rows))
         slices = slices_of(books, batch, first.task.cards.count if first.task.cards is not None else 0)
         queue = session.queues[first.gang.queue]
+        if session.spaces and not session.spaces.pays(first.namespace, slices):
+            return False
         if books is session.columns:
             asked = session.has_quotas or self._may is not None
             return statement.allocate_all(members, batch, slices, partial(self._admits, queue) if asked else None)

@@ -6,6 +6,7 @@ there is no sharing: a pod that asks for k cards gets k distinct ones.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -24,6 +25,13 @@ ALL = ALL_CORES
 _UNLIMITED = 1 << 30
 
 
+@dataclass(frozen=True, slots=True)
+class Bounded(CardRequest):
+    """A request of which a quota does not pay for every card."""
+
+    most_mib: int = -1  #: that a slice of one card may count; negative: no card is paid for
+
+
 def memory_needed(request: CardRequest, card_memory: Ints) -> Ints:
     """MiB that each card would have to give; as `CardRequest.memory_on`, over an array."""
     if request.whole:
@@ -33,15 +41,24 @@ def memory_needed(request: CardRequest, card_memory: Ints) -> Ints:
     return np.asarray(card_memory * request.memory_percent // ALL)
 
 
+def affordable(request: CardRequest, card_memory: Ints) -> Bools | None:
+    """Cards that the namespace's quotas pay for; None = all. What a card of unknown size counts nobody knows."""
+    if not isinstance(request, Bounded):
+        return None
+    return np.asarray((memory_needed(request, card_memory) <= request.most_mib) & (card_memory > 0))
+
+
 def seats(columns: Columns, rows: Rows, request: CardRequest) -> Ints:
     """`[n, D]`: how many pods with one slice of this request each card takes now."""
     usable = columns.card_ok[rows]
     if request.models:
         usable = usable & columns.models_allowed(request.models)[columns.card_model[rows]]
     pods = columns.card_pods[rows]
+    memory = columns.card_memory[rows]
+    if (paid := affordable(request, memory)) is not None:
+        usable = usable & paid
     if request.whole:
         return np.asarray(usable & (pods == 0), dtype=np.int64)
-    memory = columns.card_memory[rows]
     need = memory_needed(request, memory)
     free = memory - columns.card_memory_used[rows]
     fits = np.where(need > 0, free // np.maximum(need, 1), np.where(free >= 0, _UNLIMITED, 0))
@@ -102,6 +119,9 @@ class CardRoom:
             yield Label.CARD_TYPE_MISMATCH, _none(left)
         left = left & ~(used & (pods >= columns.card_shares[rows]))
         yield Label.CARD_SLOTS_EXHAUSTED, _none(left)
+        if (paid := affordable(request, memory)) is not None:
+            left = left & paid
+            yield Label.CARD_QUOTA, _none(left)
         left = left & (columns.card_memory_used[rows] + need <= memory) & ((memory > 0) | request.whole)
         yield Label.CARD_INSUFFICIENT_MEMORY, _none(left)
         left = left & (cores + asked <= ALL)

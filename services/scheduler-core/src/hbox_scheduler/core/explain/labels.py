@@ -33,6 +33,7 @@ class Label(StrEnum):
     CARD_NOT_HEALTH = "CardNotHealth"
     CARD_TYPE_MISMATCH = "CardTypeMismatch"
     CARD_SLOTS_EXHAUSTED = "CardTimeSlicingExhausted"
+    CARD_QUOTA = "ResourceQuotaNotFit"  #: a ResourceQuota of the namespace does not pay for the card
     CARD_INSUFFICIENT_MEMORY = "CardInsufficientMemory"
     CARD_INSUFFICIENT_CORE = "CardInsufficientCore"
     CARD_EXCLUSIVE = "ExclusiveDeviceAllocateConflict"  #: a whole card is asked for, and somebody is on it

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 from hbox_common.model import (
     NO_WISHES,
+    CardQuota,
+    CardQuotas,
     CardSlice,
     HyperNode,
     JobId,
@@ -291,6 +293,8 @@ class Cluster:
     hypernodes: list[HyperNode] = field(default_factory=list)
     budgets: list[DisruptionBudget] = field(default_factory=list)
     quotas: list[ResourceQuota] = field(default_factory=list)
+    card_quotas: Sequence[CardQuota] = ()  #: what quotas say of cards
+    card_books: CardQuotas | None = None  #: in place of them: with what is held, by members and others
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     priority_classes: Mapping[str, int] = field(default_factory=dict)
     images: Mapping[NodeName, Mapping[str, int]] = field(default_factory=dict)  #: bytes of each image that a node has

@@ -5,7 +5,7 @@ the engine's own business and always hold; filters and scores are the policy's. 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -14,10 +14,13 @@ import numpy as np
 from hbox_common.model import CardSlice
 
 from ..arrays import Bools, Floats, Ints
-from ..devices.nvidia import ALL, CardRoom, pick, slices_of
+from ..devices.nvidia import ALL, CardRoom, affordable, pick, slices_of
+from ..explain.labels import Label
+from ..explain.reasons import Reasons, tally
 from ..plugins.nodeports import NodePorts
 from ..plugins.resources import ResourceRoom
 from ..state import Columns
+from ..task import Task
 from .nouns import Member
 
 if TYPE_CHECKING:
@@ -64,9 +67,9 @@ class Placing:
 
     def room_failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:
         """As `failures`, but what is booked alone."""
-        rows = slice(0, books.size)
+        rows, task = slice(0, books.size), self._task(member)
         for room in ROOMS:
-            yield from room.failures(books, rows, member.task)
+            yield from room.failures(books, rows, task)
 
     def allowed(self, member: Member, books: Columns) -> Bools:
         """`[N]`: alive nodes that no plugin's filter fails, whatever is booked there."""
@@ -82,10 +85,10 @@ class Placing:
 
     def capacity(self, member: Member, books: Columns) -> Ints:
         """`[N]`: how many such members have room, by resources and cards alone."""
-        rows = slice(0, books.size)
+        rows, task = slice(0, books.size), self._task(member)
         least = np.full(books.size, _NO_LIMIT, dtype=np.int64)
         for room in ROOMS:
-            capacity = room.capacity(books, rows, member.task)
+            capacity = room.capacity(books, rows, task)
             if capacity is not None:
                 np.minimum(least, capacity, out=least)
         return np.maximum(least, 0, out=least)
@@ -138,27 +141,41 @@ class Placing:
         row = self.best(member, later, books)
         return Room(row, False, self.slices(member, row, books))
 
+    def reasons(self, member: Member) -> Reasons:
+        """Why one more member like this one finds no place that is free now."""
+        columns = self._columns
+        reasons = tally(self.failures(member, columns), self._session.rows, columns.size)
+        return replace(reasons, wall=self._session.spaces.wall(member)) if Label.CARD_QUOTA in reasons.counts else reasons
+
+    def _task(self, member: Member) -> Task:
+        """What it asks for, and of which cards its namespace's quotas pay for."""
+        spaces = self._session.spaces
+        return spaces.task(member) if spaces else member.task
+
     def slices(self, member: Member, row: int, books: Columns) -> tuple[CardSlice, ...]:
         """The cards that the member takes on this row, which must have room for it."""
         if member.task.cards is None:
             return ()
         rows = np.array([row], dtype=np.int64)
-        batch = pick(books, rows, np.array([1], dtype=np.int64), member.task, self._session.card_keys(member, books, rows))
+        batch = pick(
+            books, rows, np.array([1], dtype=np.int64), self._task(member), self._session.card_keys(member, books, rows)
+        )
         return slices_of(books, batch, member.task.cards.count)[0]
 
     def future_cards(self, member: Member, row: int) -> tuple[CardSlice, ...] | None:
         """The cards that the member takes on this row once all that leaves has left; None = they are not there."""
-        request, columns = member.task.cards, self._columns
+        task, columns = self._task(member), self._columns
+        request = task.cards
         if request is None:
             return ()
-        if request.whole and not request.models:
+        if request.whole and not request.models and affordable(request, columns.card_memory[row]) is None:
             free = columns.card_ok[row] & (columns.card_pods[row] == columns.card_pods_leaving[row])
             chosen = np.flatnonzero(free)[: request.count]
             if len(chosen) < request.count:
                 return None
             return _whole(tuple(columns.card_index[row, chosen].tolist()), tuple(columns.card_memory[row, chosen].tolist()))
         view = columns.cards_of(row)
-        capacity = CardRoom().capacity(view, slice(0, 1), member.task)
+        capacity = CardRoom().capacity(view, slice(0, 1), task)
         return self.slices(member, 0, view) if capacity is not None and capacity[0] > 0 else None
 
 

@@ -28,6 +28,7 @@ from .asking import Asking
 from .hooks import Key, Plugin, Vote
 from .nouns import Cluster, Gang, GroupPhase, Member, QueueInfo, Status, SubGang, form_sub_gangs
 from .outside import Ask, nobody
+from .spaces import Spaces
 from .standing import Standing
 from .statement import Kind, Operation, Statement
 
@@ -119,6 +120,7 @@ class Session:
                     raise InvalidRequest(f"plugin {plugin.name} stands where the policy has {plugin_conf.name}")
         self._placed = [hook for tier in self._of("placed") for _, hook in tier]
         self._displaced = [hook for tier in self._of("displaced") for _, hook in tier]
+        self.spaces = Spaces(columns, cluster)
         self.population = self.standing.population.copy(cluster.namespace_labels)
         self.departures: list[Sequence[Member]] = []  #: members that left their places, one entry each time
         self.unplaced: list[Gang] = []  #: gangs with members that waited when the session began

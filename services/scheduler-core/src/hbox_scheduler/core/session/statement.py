@@ -58,6 +58,7 @@ class Statement:
         member.row, member.slices = row, tuple(slices)
         self._turn(member, Status.ALLOCATED)
         self._session.columns.book(row, member.task.requests, member.slices)
+        self._session.spaces.book((member,))
         self._session.placed(member, row)
 
     def allocate_all(
@@ -77,6 +78,7 @@ class Statement:
             for member, row, own in zip(members, rows, slices, strict=True):
                 member.status, member.row, member.slices = allocated, row, tuple(own)
             members[0].gang.moved_alike(members, Status.PENDING)
+            session.spaces.book(members)
             session.placed_all(members)
             return True
         for done, (member, row, own) in enumerate(zip(members, rows, slices, strict=True)):
@@ -87,6 +89,7 @@ class Statement:
             self.operations.append(Operation(allocate, member, member.status, member.row, member.slices))
             member.status, member.row, member.slices = allocated, row, tuple(own)
             member.gang.moved(member, Status.PENDING)
+            session.spaces.book((member,))
             session.placed(member, row)
         return True
 
@@ -96,6 +99,7 @@ class Statement:
         member.row, member.slices = row, tuple(slices)
         self._turn(member, Status.PIPELINED)
         self._session.columns.depart(row, member.task.requests, member.slices, -1)
+        self._session.spaces.book((member,))
         self._session.placed(member, row)
 
     def evict(self, member: Member, *, claimant: Gang | None, reason: str) -> None:
@@ -144,6 +148,8 @@ class Statement:
         while len(self.operations) > mark:
             done = self.operations.pop()
             member, row = done.member, done.member.row
+            if done.kind is not Kind.EVICT:
+                self._session.spaces.book((member,), -1)
             match done.kind:
                 case Kind.ALLOCATE:
                     columns.book(member.row, member.task.requests, member.slices, -1)

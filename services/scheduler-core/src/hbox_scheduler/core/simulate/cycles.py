@@ -11,7 +11,6 @@ import numpy as np
 
 from ..actions.registry import run_action
 from ..arrays import Bools
-from ..explain.reasons import tally
 from ..policy.conf import Conf
 from ..policy.registry import plugins_of
 from ..session import Cluster, GroupPhase, Member, Placing, Session, Status
@@ -166,8 +165,7 @@ _PLACED = (Status.ALLOCATED, Status.BOUND, Status.RUNNING)
 def _why(session: Session, member: Member) -> Pending:
     """Of each node the first rule that it fails, so that the counts sum to the nodes."""
     verdict = session.outcome.verdicts.get(member.gang.id, "")
-    columns = session.columns
-    reasons = tally(Placing(session).failures(member, columns), session.rows, columns.size)
+    reasons = Placing(session).reasons(member)
     return Pending(verdict or reasons.headline(), reasons.counts)
 
 

@@ -7,7 +7,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hbox_common.model import CardSlice, Claim, ClaimId, JobId, NodeName, PlanId, PodUid, QueueName, QueueTree, Resources
+from hbox_common.model import (
+    CardQuota,
+    CardQuotas,
+    CardSlice,
+    Claim,
+    ClaimId,
+    JobId,
+    NodeName,
+    PlanId,
+    PodUid,
+    QueueName,
+    QueueTree,
+    Resources,
+)
 from hbox_common.model.resources import add
 
 from .columns import Columns
@@ -26,6 +39,7 @@ class Booking:
     plan: PlanId
     claim: ClaimId = ClaimId("")
     priority: int = 0
+    namespace: str = ""
     held: Claim | None = None  #: the ledger's claim, once there is one
 
 
@@ -58,6 +72,8 @@ class Bookings:
         self._on: dict[NodeName, dict[PodUid, Booking]] = {}
         self.queue_used: dict[QueueName, Resources] = {}  #: of each queue's own pods
         self.queues = QueueTree(self.queue_used)
+        self.card_quotas = CardQuotas()  #: of namespaces, with what is held there
+        self.namespaces_freed: set[str] = set()  #: where cards were given back; the reader empties it
         self._priorities: dict[QueueName, Counter[int]] = {}
         self.queues_freed: set[QueueName] = set()  #: queues of which something was given back; the reader empties it
 
@@ -76,7 +92,7 @@ class Bookings:
         return self._of
 
     def record(self, bookings: Sequence[Booking]) -> None:
-        """Take down bookings of free pods with equal requests, in one queue, whose amounts are on the columns already (by a batch)."""
+        """Take down bookings of free pods with equal requests, of one job, whose amounts are on the columns already (by a batch)."""
         of, before = self._of, len(self._of)
         for booking in bookings:
             of[booking.pod] = booking
@@ -85,7 +101,15 @@ class Bookings:
         self.changed.note(booking.pod for booking in bookings)
         first = bookings[0]
         self._use(first, len(bookings))
+        if len(bookings) == 1:
+            self.card_quotas.book(first.namespace, first.slices)
+        elif first.slices:
+            self.card_quotas.book_all(first.namespace, (booking.slices for booking in bookings))
         self._priorities.setdefault(first.queue, Counter())[first.priority] += len(bookings)
+
+    def limit(self, quotas: Iterable[CardQuota]) -> set[str]:
+        """Take these for all quotas of cards that there are. Returns the namespaces whose quotas are others than before."""
+        return self.card_quotas.adopt(quotas, ((booking.namespace, booking.slices) for booking in self._of.values()))
 
     def lowest_priority(self, queue: QueueName) -> int | None:
         """Of the bookings in a queue; None where there are none."""
@@ -144,6 +168,7 @@ class Bookings:
         self._of[booking.pod] = booking
         self._on.setdefault(booking.node, {})[booking.pod] = booking
         self._use(booking, 1)
+        self.card_quotas.book(booking.namespace, booking.slices)
         self._priorities.setdefault(booking.queue, Counter())[booking.priority] += 1
 
     def _leave(self, booking: Booking) -> None:
@@ -155,6 +180,9 @@ class Bookings:
         self._use(booking, -1)
         self._priorities[booking.queue][booking.priority] -= 1
         self.queues_freed.add(booking.queue)
+        if booking.slices and booking.namespace in self.card_quotas:
+            self.card_quotas.book(booking.namespace, booking.slices, -1)
+            self.namespaces_freed.add(booking.namespace)
 
     def _use(self, booking: Booking, times: int) -> None:
         add(self.queue_used.setdefault(booking.queue, {}), booking.requests, times)

@@ -1,0 +1,55 @@
+"""`hbox quota`: what ResourceQuotas of namespaces allow of cards."""
+
+import click
+
+from ..aio import run
+from ..context import Context, command_options
+from ..output import Column, say
+from ..platform.layout import Layout
+from ..quotas import Item, quota_bar, quota_items
+from ..session import bus_of, claims_of, jobs_of
+
+COLUMNS = (
+    Column("NAMESPACE", lambda q: q["namespace"]),
+    Column("QUOTA", lambda q: q["quota"] + ("!" if q["fault"] else "")),
+    Column("RESOURCE", lambda q: q["resource"]),
+    Column("USED █ LIMIT ▏", quota_bar, drawn=True),
+    Column("USED", lambda q: q["used"]),
+    Column("LIMIT", lambda q: q["limit"]),
+    Column("WAITING", lambda q: q["waitingJobs"]),
+    Column("FAULT", lambda q: q["fault"], wide=True),
+)
+
+
+@click.group("quota")
+def command() -> None:
+    """Quotas of namespaces: what pods hold of cards there, and may."""
+
+
+@command.command("ls")
+@click.option("-n", "--namespace", help="Of this namespace alone.")
+@command_options
+def ls(ctx: Context, namespace: str | None) -> None:
+    """ResourceQuotas that limit cards (`limits.nvidia.com/gpu`, `gpumem` in MiB, `gpucores` in percent), with what is in use and how many jobs wait for
+    them. A `!` behind the name: it cannot be kept as written, and nobody has cards until it can.
+
+    \b
+    hbox quota ls
+    hbox quota ls -n team-a -o json
+    """
+    items = run(lambda: _read(ctx, namespace))
+    ctx.output.rows("Quota", items, COLUMNS)
+    if ctx.output.machine:
+        return
+    for name, fault in {item["name"]: item["fault"] for item in items if item["fault"]}.items():
+        say(f"wrong: {name}: {fault}")
+    if not items:
+        say("no quota limits cards" + (f" in namespace {namespace}" if namespace else ""))
+
+
+async def _read(ctx: Context, namespace: str | None) -> list[Item]:
+    async with bus_of(Layout(ctx.state).running()) as bus:
+        pages = await claims_of(bus)
+        jobs, _, why = await jobs_of(bus)
+    claims = [claim for page in pages for claim in page.claims]
+    return quota_items(pages[0].quotas, claims, jobs, why, namespace=namespace)

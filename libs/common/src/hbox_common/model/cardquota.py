@@ -1,0 +1,134 @@
+"""ResourceQuotas that understand cards: what the pods of a namespace may hold of cards together.
+
+Kubernetes counts what the containers of a pod name, once: 2 cards with 2000 MiB of each are 2000 to it. Here they are 4000, and a percentage, or a whole card,
+is what it comes to on the card that was chosen. The keys are HAMi's (reference hami §1.7), `limits.nvidia.com/gpumem` and `limits.nvidia.com/gpucores`, which
+Kubernetes leaves alone, and `limits.nvidia.com/gpu` for the cards themselves.
+
+Scheduler-core and quota-ledger judge by this one module. A claim counts from when it is made until its pod is known to be gone. All quotas of a namespace
+hold. One that cannot be read, or that asks for what is not done here, lets nobody have a card: what was meant as a wall is none otherwise.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from .devices import GPU, GPU_CORES, GPU_MEMORY, CardSlice
+from .queuetree import Room
+from .resources import Resources, add
+
+#: Key of a ResourceQuota -> what it limits.
+CARD_LIMITS = {f"limits.{name}": name for name in (GPU, GPU_CORES, GPU_MEMORY)}
+
+#: Slices of one pod, with the namespace that it is in.
+Held = tuple[str, Sequence[CardSlice]]
+
+
+@dataclass(frozen=True, slots=True)
+class CardQuota:
+    """The part of one ResourceQuota that is about cards. `limits`: cards, percent of cards' compute, MiB, by resource; 0 lets nobody have any."""
+
+    namespace: str
+    name: str
+    limits: Resources = field(default_factory=dict)
+    fault: str = ""  #: why it cannot be kept as written
+
+
+def charge(slices: Sequence[CardSlice], times: int = 1) -> Resources:
+    """What these slices count, each pod's `times` over."""
+    return {
+        GPU: times * len(slices),
+        GPU_CORES: times * sum(s.cores for s in slices),
+        GPU_MEMORY: times * sum(s.memory_mib for s in slices),
+    }
+
+
+def charge_all(pods: Iterable[Sequence[CardSlice]]) -> Resources:
+    """What the slices of these pods count. Those of pods that are placed alike are one object, which is looked at once."""
+    known: dict[int, tuple[Sequence[CardSlice], int]] = {}
+    for slices in pods:
+        known[id(slices)] = slices, known.get(id(slices), (slices, 0))[1] + 1
+    counted = charge(())
+    for slices, times in known.values():
+        add(counted, charge(slices, times))
+    return counted
+
+
+class CardQuotas:
+    """The quotas by namespace, and what is held in namespaces that have any."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[CardQuota, ...]] = {}
+        self._used: dict[str, Resources] = {}
+
+    def __contains__(self, namespace: object) -> bool:
+        return namespace in self._of
+
+    def __iter__(self) -> Iterator[CardQuota]:
+        return (quota for quotas in self._of.values() for quota in quotas)
+
+    def copy(self) -> "CardQuotas":
+        """The same quotas, and what is held now."""
+        fresh = CardQuotas()
+        fresh._of, fresh._used = dict(self._of), {namespace: dict(used) for namespace, used in self._used.items()}
+        return fresh
+
+    def adopt(self, quotas: Iterable[CardQuota], held: Iterable[Held]) -> set[str]:
+        """Take these for all that there are. `held`: of all namespaces, now. Returns the namespaces whose quotas are others than before."""
+        fresh: dict[str, list[CardQuota]] = {}
+        for quota in quotas:
+            fresh.setdefault(quota.namespace, []).append(quota)
+        found = {namespace: tuple(sorted(some, key=lambda quota: quota.name)) for namespace, some in sorted(fresh.items())}
+        changed = {namespace for namespace in found.keys() | self._of.keys() if found.get(namespace) != self._of.get(namespace)}
+        self._of = found
+        if changed:
+            self._used = self.counted(held)
+        return changed
+
+    def book(self, namespace: str, slices: Sequence[CardSlice], times: int = 1) -> None:
+        """A pod of the namespace has these slices now (`times=1`), or no more (`times=-1`)."""
+        if slices and namespace in self._of:
+            add(self._used.setdefault(namespace, {}), charge(slices), times)
+
+    def book_all(self, namespace: str, pods: Iterable[Sequence[CardSlice]]) -> None:
+        """As `book`, for many pods of a namespace."""
+        if namespace in self._of:
+            add(self._used.setdefault(namespace, {}), charge_all(pods))
+
+    def used(self, namespace: str) -> Mapping[str, int]:
+        """What is held in a namespace with quotas."""
+        return self._used.get(namespace, {})
+
+    def left(self, namespace: str) -> Resources:
+        """What may still be had, of what is limited; below 0 where more is in use than allowed. Of a quota with a fault there is nothing."""
+        used, left = self.used(namespace), Resources()
+        for quota in self._of.get(namespace, ()):
+            limits = dict.fromkeys(CARD_LIMITS.values(), 0) if quota.fault else quota.limits
+            for name, units in limits.items():
+                left[name] = min(left.get(name, units), 0 if quota.fault else units - used.get(name, 0))
+        return left
+
+    def room(self, namespace: str, each: Mapping[str, int], beside: Mapping[str, int] | None = None) -> Room:
+        """How many times `each` (as `charge` gives it) may still be had beside what is in use, and `beside` of it."""
+        times: int | None = None
+        message = ""
+        for quota in self._of.get(namespace, ()):
+            which = f"ResourceQuota {quota.name} of namespace {namespace}"
+            if quota.fault:
+                return Room(0, f"{which} lets nobody have cards: {quota.fault}")
+            for name, limit in quota.limits.items():
+                units = each.get(name, 0)
+                if units <= 0:
+                    continue
+                has = self.used(namespace).get(name, 0) + (beside or {}).get(name, 0)
+                fits = max(limit - has, 0) // units
+                if times is None or fits < times:
+                    times = fits
+                    message = f"{which} allows {limit} of limits.{name}, {has} are in use and {units} more are asked for"
+        return Room(times, message)
+
+    def counted(self, held: Iterable[Held]) -> dict[str, Resources]:
+        """What is held in namespaces with quotas, counted anew."""
+        used: dict[str, Resources] = {}
+        for namespace, slices in held:
+            if slices and namespace in self._of:
+                add(used.setdefault(namespace, {}), charge(slices))
+        return used

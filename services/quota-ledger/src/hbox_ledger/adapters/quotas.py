@@ -1,0 +1,42 @@
+"""Kubernetes' ResourceQuotas, as far as they are about cards."""
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.kube import ResourceQuota
+from hbox_common.model import CARD_LIMITS, CardQuota, Resources, capacity_units
+from hbox_common.model.devices import GPU_MEMORY_PERCENT
+
+_PERCENT = f"limits.{GPU_MEMORY_PERCENT}"
+
+
+def card_quota(found: ResourceQuota) -> CardQuota | None:
+    """What it says of cards; None where that is nothing. A quota that cannot be kept as written is one with a fault."""
+    hard = found.spec.hard
+    if not any(key in CARD_LIMITS or key == _PERCENT for key in hard):
+        return None
+    limits: Resources = {}
+    fault = ""
+    try:
+        limits = {name: _limit(key, hard[key]) for key, name in CARD_LIMITS.items() if key in hard}
+        if _PERCENT in hard:
+            raise InvalidRequest(
+                f"{_PERCENT} means nothing over cards of several sizes; write limits.nvidia.com/gpumem, in MiB"
+            )
+        if found.spec.scopes or found.spec.scope_selector.match_expressions:
+            raise InvalidRequest(
+                "scopes are not supported where cards are limited; limit them in a quota of its own, without scopes"
+            )
+    except InvalidRequest as e:
+        fault = e.message
+    return CardQuota(found.metadata.namespace, found.metadata.name, limits, fault)
+
+
+def _limit(key: str, quantity: str | float) -> int:
+    try:
+        units = capacity_units(CARD_LIMITS[key], quantity)
+    except InvalidRequest as e:
+        raise InvalidRequest(f"{key}: {e.message}") from e
+    if units < 0:
+        raise InvalidRequest(f"{key}: {quantity} is negative")
+    if str(quantity).strip().endswith("i"):
+        raise InvalidRequest(f"{key} is {quantity}; write a plain number (of MiB for gpumem, of percent for gpucores)")
+    return units
