@@ -24,6 +24,7 @@ from hbox_common.events import (
     EvictDecided,
     EvictKind,
     FabricChanged,
+    GroupCounts,
     HealthChanged,
     HealthVerdict,
     JobPhase,
@@ -47,6 +48,7 @@ from hbox_common.events import (
     PlanAnswer,
     PlansAnswered,
     PlansProposed,
+    PodGroupsCounted,
     PodsObserved,
     QueueRefused,
     QueueStateChanged,
@@ -175,6 +177,7 @@ EXAMPLES: tuple[Event, ...] = (
     QueueStateChanged(
         queue=_queue, used={"nvidia.com/gpu": 4}, total={"nvidia.com/gpu": 6}, faults=("no parent",), epoch=_EPOCH, index=_INDEX, gone=True
     ),
+    PodGroupsCounted(queues={_QUEUE: GroupCounts(pending=1, inqueue=2, running=3, unknown=4, completed=5)}),
     JobsPending(jobs=(_job,), neighbours=(_neighbour,), priority_classes={"urgent": 1000}, namespaces={"d": {"team": "a"}}),
     JobsWithdrawn(jobs=(_JOB,), revisions=(43,)),
     JobsWaiting(verdicts=(_verdict,)),

@@ -18,6 +18,7 @@ from hbox_common.events import (
     NodeStateChanged,
     OutcomesObserved,
     PlansProposed,
+    PodGroupsCounted,
     PodsObserved,
     UsageAsked,
 )
@@ -30,6 +31,7 @@ from hbox_common.store import Store
 from .adapters import load, tables
 from .adapters.heard import hear
 from .adapters.queues import closed, queue_of
+from .adapters.statuses import StatusWriter
 from .core.recovery import Heard, Standing
 from .desk import Desk
 from .ledger import Ledger, Numbered
@@ -67,8 +69,9 @@ async def run(settings: LedgerSettings, health: Health) -> None:
         ledger = await Ledger.begin(store, relay, clock=wall_s, heard=await _heard(bus, standing, conditions.bus))
         conditions.books.bad("waiting for nodes, queues and pods")
         queues = Informer(kube, QUEUES, QueueObject)
-        shell = Shell(settings, ledger, bus, queues)
-        desk = Desk(ledger, Views(ledger, store), bus)
+        statuses = StatusWriter(kube, instance=settings.instance, per_s=settings.queue_statuses_per_s)
+        shell = Shell(settings, ledger, bus, queues, statuses)
+        desk = Desk(ledger, Views(ledger, store), bus, statuses)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(relay.run())
@@ -76,7 +79,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                 tasks.create_task(shell.drop_deleted_queues(conditions.queues))
                 tasks.create_task(
                     bus.follow(
-                        [NodeStateChanged, HealthVerdict],
+                        [NodeStateChanged, HealthVerdict, PodGroupsCounted],
                         shell.on_state,
                         start=Start.LAST_PER_SUBJECT,
                         on_ready=shell.state_read.set,
@@ -91,6 +94,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                 tasks.create_task(bus.serve(UsageAsked, desk.usage))
                 tasks.create_task(shell.reconcile(conditions.books))
                 tasks.create_task(desk.tell_queues())
+                tasks.create_task(statuses.run())
                 tasks.create_task(shell.tick(conditions))
                 tasks.create_task(shell.meter())
                 tasks.create_task(shell.forget())
@@ -112,9 +116,11 @@ class Conditions:
 class Shell:
     """Carries messages to the ledger, and its clock."""
 
-    def __init__(self, settings: LedgerSettings, ledger: Ledger, bus: Bus, queues: Informer[QueueObject]) -> None:
+    def __init__(
+        self, settings: LedgerSettings, ledger: Ledger, bus: Bus, queues: Informer[QueueObject], statuses: StatusWriter
+    ) -> None:
         self.state_read = asyncio.Event()
-        self._settings, self._ledger, self._bus, self._queues = settings, ledger, bus, queues
+        self._settings, self._ledger, self._bus, self._queues, self._statuses = settings, ledger, bus, queues, statuses
         self._compare = asyncio.Event()  #: pods may have ended unheard
         self._watchers: set[str] = set()  #: job-controllers that have spoken; one more at each of their starts
         self._pods_read = 0  #: sequence
@@ -125,6 +131,8 @@ class Shell:
                 self._ledger.node(delivery.event.node)
             elif isinstance(delivery.event, HealthVerdict):
                 self._ledger.verdict(delivery.event.verdict)
+            elif isinstance(delivery.event, PodGroupsCounted):
+                self._statuses.counted(delivery.event.queues)
 
     async def on_plans(self, deliveries: Sequence[Delivery]) -> None:
         for proposals in _turns([d.event for d in deliveries if isinstance(d.event, PlansProposed)]):
@@ -152,8 +160,10 @@ class Shell:
         for delta in deltas:
             if delta.new is None:
                 assert delta.old is not None
+                self._statuses.gone(QueueName(delta.old.metadata.name))
                 await _insist(partial(self._ledger.drop_queue, QueueName(delta.old.metadata.name)))
                 continue
+            self._statuses.seen(delta.new)
             try:
                 queue = queue_of(delta.new)
             except InvalidRequest as e:

@@ -11,3 +11,8 @@ COMMIT = histogram("ledger_commit_seconds", "One turn of the ledger, from readin
 DRIFT = counter("ledger_drift", "Claims that differed from a complete list of pods after the books were open")
 FROZEN = gauge("ledger_frozen", "1 while no plan is accepted, since the books are not compared with Kubernetes yet")
 EPOCH = gauge("ledger_epoch", "The epoch of the ledger")
+STATUSES = counter(
+    "ledger_queue_statuses",
+    "Statuses of Queue objects: written, again (conflict, or the API away), refused, contested by others",
+    ["result"],
+)

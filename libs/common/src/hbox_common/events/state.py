@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from hbox_common.model import Epoch, HyperNode, Index, NodeState, NodeUsage, Queue, Resources, Verdict
+from hbox_common.model import Epoch, HyperNode, Index, NodeState, NodeUsage, Queue, QueueName, Resources, Verdict
 
 from .base import About, Event, Stream, register
 
@@ -64,3 +64,21 @@ class QueueStateChanged(Event):
     epoch: Epoch
     index: Index
     gone: bool = False
+
+
+class GroupCounts(Event):
+    """PodGroups of one queue by Volcano's phases, as their objects say; without any phase they are pending."""
+
+    pending: int = 0
+    inqueue: int = 0
+    running: int = 0
+    unknown: int = 0
+    completed: int = 0
+
+
+@register
+class PodGroupsCounted(Event):
+    """How many PodGroups each queue has, by phase; queues that are not named have none."""
+
+    about: ClassVar = About("hbox.v1.queue.podgroups.{shard}", Stream.STATE, ("job-controller",), ("quota-ledger",), 4 * 2**20)
+    queues: dict[QueueName, GroupCounts]
