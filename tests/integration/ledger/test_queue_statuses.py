@@ -167,7 +167,7 @@ async def test_a_state_is_only_written_on_the_version_that_it_was_worked_out_fro
     await make(kube, "research")
     await patch_status(kube, QUEUES, namespace=None, name="research", status={"state": "Closing"})
     held = asyncio.Event()
-    patch = module.patch_status
+    patch = patch_status
 
     async def late(*args: Any, **named: Any) -> Any:
         if named["status"].get("state") == "Closed":

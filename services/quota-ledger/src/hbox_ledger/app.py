@@ -32,6 +32,7 @@ from .adapters import load, tables
 from .adapters.heard import hear
 from .adapters.queues import closed, queue_of
 from .adapters.statuses import StatusWriter
+from .core.history import Decay
 from .core.recovery import Heard, Standing
 from .desk import Desk
 from .ledger import Ledger, Numbered
@@ -66,7 +67,9 @@ async def run(settings: LedgerSettings, health: Health) -> None:
         relay = Relay(store, bus)
         standing = await store.read(load.standing)
         conditions.database.ok()
-        ledger = await Ledger.begin(store, relay, clock=wall_s, heard=await _heard(bus, standing, conditions.bus))
+        decay = Decay(settings.usage_half_life_h, settings.usage_window_h)
+        heard = await _heard(bus, standing, conditions.bus)
+        ledger = await Ledger.begin(store, relay, clock=wall_s, heard=heard, decay=decay)
         conditions.books.bad("waiting for nodes, queues and pods")
         queues = Informer(kube, QUEUES, QueueObject)
         statuses = StatusWriter(kube, instance=settings.instance, per_s=settings.queue_statuses_per_s)

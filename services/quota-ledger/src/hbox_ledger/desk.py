@@ -86,4 +86,6 @@ def _state(view: QueueView) -> QueueStateChanged:
         epoch=view.epoch,
         index=view.index,
         gone=view.gone,
+        recent_cards=view.recent_cards,
+        half_life_h=view.half_life_h,
     )

@@ -28,6 +28,7 @@ from .state import (
     NodesMeasured,
     NodeStateChanged,
     PodGroupsCounted,
+    PolicyFollowed,
     QueueStateChanged,
 )
 
@@ -36,6 +37,6 @@ __all__ = [
     "ClaimsChanged", "ClaimsPage", "DeadLetter", "Event", "Evict", "EvictDecided", "EvictKind", "FabricChanged", "GroupCounts", "HealthChanged",
     "HealthVerdict", "JobPhase", "JobPhaseChanged", "JobVerdict", "JobsAsked", "JobsPage", "JobsPending", "JobsWaiting", "JobsWithdrawn",
     "NodeAction", "NodeDecided", "NodeObserved", "NodeOutcome", "NodeStateChanged", "NodesMeasured", "Outcome", "OutcomesObserved", "Placement",
-    "Plan", "PlanAnswer", "PlansAnswered", "PlansProposed", "PodGroupsCounted", "PodsObserved", "QueueRefused", "QueueStateChanged", "Stream",
-    "Usage", "UsageAsked", "UsageKey", "UsagePage", "Victim", "decode", "encode", "headers", "token_of",
+    "Plan", "PlanAnswer", "PlansAnswered", "PlansProposed", "PodGroupsCounted", "PodsObserved", "PolicyFollowed", "QueueRefused", "QueueStateChanged",
+    "Stream", "Usage", "UsageAsked", "UsageKey", "UsagePage", "Victim", "decode", "encode", "headers", "token_of",
 ]  # fmt: skip

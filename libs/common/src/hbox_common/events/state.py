@@ -53,7 +53,8 @@ class NodesMeasured(Event):
 class QueueStateChanged(Event):
     """A queue's rules and what its live claims add up to: of its own pods, and in `total` with those of all queues below it. `gone`: the queue was deleted.
 
-    `faults` says what is wrong with the rules: what closes the queue, and what contradicts other rules.
+    `faults` says what is wrong with the rules: what closes the queue, and what contradicts other rules. `recent_cards`: how many cards it and all below it used
+    on average of late, where an hour weighs half after `half_life_h` hours; 0 = nobody keeps that.
     """
 
     about: ClassVar = About("hbox.v1.queue.state.{queue}", Stream.STATE, ("quota-ledger",), ("scheduler-core", "cli"))
@@ -64,6 +65,8 @@ class QueueStateChanged(Event):
     epoch: Epoch
     index: Index
     gone: bool = False
+    recent_cards: float = 0.0
+    half_life_h: float = 0.0
 
 
 class GroupCounts(Event):
@@ -82,3 +85,14 @@ class PodGroupsCounted(Event):
 
     about: ClassVar = About("hbox.v1.queue.podgroups.{shard}", Stream.STATE, ("job-controller",), ("quota-ledger",), 4 * 2**20)
     queues: dict[QueueName, GroupCounts]
+
+
+@register
+class PolicyFollowed(Event):
+    """By what a scheduler places jobs: the actions and plugins of its policy, in their order, and how much history counts in shares (`usageWeight`)."""
+
+    about: ClassVar = About("hbox.v1.policy.followed.{shard}", Stream.STATE, ("scheduler-core",), ("cli",))
+    actions: tuple[str, ...]
+    plugins: tuple[str, ...]
+    by_conf: bool  #: a policy of the user's, by which every job is placed
+    usage_weight: float = 0.0

@@ -32,7 +32,7 @@ from ..session.asking import Asked, Sums
 from ..session.hooks import Vote
 from ..session.nouns import Gang, Member, QueueInfo
 from .arguments import Arguments
-from .fairshare import Claim, corrected, divide, remembering
+from .fairshare import USAGE_WEIGHT, Claim, corrected, divide, remembering
 from .queuebooks import UNLIMITED, Account, QueueBooks, passes, set_ceilings, share
 
 if TYPE_CHECKING:
@@ -44,9 +44,6 @@ OVER_QUOTA_WEIGHT = "kai.scheduler/over-quota-weight"
 
 #: The argument by which the quota-ledger's rule holds (`hbox_ledger.core.taking`): rights are those of the queues at which two branches part.
 RECLAIM_AT_PARTING = "reclaimAtParting"
-
-#: The argument by which history counts: k of `fairshare`.
-USAGE_WEIGHT = "usageWeight"
 
 
 class Capacity:

@@ -8,10 +8,23 @@ the sake of history: what others do not want is divided among those who count fo
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..arrays import Floats
+
+if TYPE_CHECKING:
+    from ..policy.conf import Conf
+
+#: The argument of `capacity` and `proportion` by which history counts: k.
+USAGE_WEIGHT = "usageWeight"
+
+
+def usage_weight(conf: "Conf") -> float:
+    """k of a policy that was read without fault; 0 = history does not count."""
+    given = [plugin.arguments.get(USAGE_WEIGHT) for plugin in conf.plugins if plugin.name in ("capacity", "proportion")]
+    return max((float(k) for k in given if k is not None), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,7 @@ import numpy as np
 from ..session.hooks import Vote
 from ..session.nouns import Gang, Member, QueueInfo
 from .arguments import Arguments
-from .capacity import USAGE_WEIGHT
-from .fairshare import fill
+from .fairshare import USAGE_WEIGHT, fill
 from .queuebooks import Account, QueueBooks, passes, set_ceilings, share
 
 if TYPE_CHECKING:
