@@ -42,7 +42,7 @@ def kubectl(platform: Up, *words: str, body: Any = None) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return str(done.stdout)
 
 
 def test_kubectl_shows_what_queues_use_and_what_is_wrong_with_them(platform: Up) -> None:
@@ -54,8 +54,8 @@ def test_kubectl_shows_what_queues_use_and_what_is_wrong_with_them(platform: Up)
     )
     for name, spec in (("research", {"deserved": {GPU: "4"}}), ("lost", {"parent": "nowhere"})):
         kubectl(platform, "create", "-f", "-", body={**head, "kind": "Queue", "metadata": {"name": name}, "spec": spec})
-    spec = {"minMember": 2, "queue": "research"}
-    kubectl(platform, "create", "-f", "-", body={**head, "kind": "PodGroup", "metadata": {"name": "gang"}, "spec": spec})
+    gang = {"minMember": 2, "queue": "research"}
+    kubectl(platform, "create", "-f", "-", body={**head, "kind": "PodGroup", "metadata": {"name": "gang"}, "spec": gang})
     container = {"name": "main", "image": "pause", "resources": {"limits": {"cpu": "1", GPU: "3"}}}
     for number in range(2):
         note = {"scheduling.k8s.io/group-name": "gang"}

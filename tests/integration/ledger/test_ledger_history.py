@@ -95,8 +95,8 @@ async def test_a_queue_is_told_with_the_history_of_all_below_it(kit: Kit, databa
         await running.see("x", kit.fact("p", "n0", PodPhase.SUCCEEDED))
         running.clock[0] += 2 * HOUR
         await running.ledger.meter()
-        running.ledger.touch_queues()
-        told = {str(view.queue.name): view.recent_cards for view in await running.ledger.changed_queues()}
+        running.ledger.touch_all()
+        told = {str(view.queue.name): view.recent_cards for view in await running.views.changed_queues()}
         past = HOUR * (0.5**1.5 + 0.5**2)  # two hours of the four, three and four hours ago
         observed = HOUR * (0.5**0.5 + 0.5 + 0.5**1.5 + 0.5**2)
         assert told["dept"] == told["a"] == pytest.approx(2 * past / observed, abs=1e-3)
@@ -128,5 +128,5 @@ async def test_without_a_half_life_nothing_is_kept(kit: Kit, database_url: str) 
         await running.propose(kit.plan("p", ("p", "n0", (kit.whole(0),))))
         running.clock[0] += 5 * HOUR
         await running.ledger.meter()
-        running.ledger.touch_queues()
-        assert {(view.recent_cards, view.half_life_h) for view in await running.ledger.changed_queues()} == {(0.0, 0.0)}
+        running.ledger.touch_all()
+        assert {(view.recent_cards, view.half_life_h) for view in await running.views.changed_queues()} == {(0.0, 0.0)}
