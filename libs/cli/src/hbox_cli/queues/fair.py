@@ -28,8 +28,8 @@ class Memory:
 
 
 def fair_shares(tree: QueueTree, jobs: Sequence[Job], memory: Memory) -> dict[QueueName, dict[str, Any]]:
-    """By queue. `part`: of the weights of its siblings that want more than they deserve; `counts`: the part with history, both 0 where it wants no more;
-    `share`: of the cluster's cards, if all who wait now went on waiting."""
+    """By queue. `part`: of the weights of all siblings that want more than they deserve, in its priority; `counts`: its part with history, both 0 where it
+    wants no more; `share`: of the cluster's cards, if all who wait now went on waiting."""
     found: dict[QueueName, dict[str, Any]] = {}
     levels = [(memory.cards, tree.tops())]
     while levels:
@@ -53,19 +53,31 @@ def _level(
         claims.append(Claim(tree.due(name).get(GPU, 0), wanted, float(queue.weight), queue.priority))
     used_parts = [memory.of(name) / memory.cards if memory.cards else 0.0 for name in siblings]
     remembered = remembering(claims, used_parts, memory.weight)
-    plain = remembering(claims, [0.0] * len(claims), 1.0)  # twice the part of each
+    eager = [claim.wanted > claim.deserved for claim in claims]
+    parts = _parts(claims, [claim.weight for claim in claims], eager)
+    counts = _parts(claims, [claim.weight for claim in remembered], eager)
+    last = _parts(claims, [claim.last for claim in remembered], eager)  # where all have used more than twice their part
     shares, without = divide(amount, remembered), divide(amount, claims)
-    found = {}
-    for place, name in enumerate(siblings):
-        part = plain[place].weight / 2 if claims[place].wanted > claims[place].deserved else 0.0
-        counts = remembered[place].weight if memory.weight and part else part
-        found[name] = {
+    return {
+        name: {
             "weight": claims[place].weight,
             "priority": claims[place].priority,
             "recentCards": round(memory.of(name), 2),
-            "part": round(part, 4),
-            "counts": round(counts, 4),
+            "part": round(parts[place] or 0.0, 4),
+            "counts": round((last[place] if counts[place] is None else counts[place]) or 0.0, 4),
             "share": shares[place],
             "shareWithoutHistory": without[place],
         }
-    return found
+        for place, name in enumerate(siblings)
+    }
+
+
+def _parts(claims: Sequence[Any], weights: Sequence[float], eager: Sequence[bool]) -> list[float | None]:
+    """Each one's part of the weights of all eager ones in its priority; None where these are 0 together."""
+    sums: dict[int, float] = {}
+    for claim, weight, wants in zip(claims, weights, eager, strict=True):
+        sums[claim.priority] = sums.get(claim.priority, 0.0) + weight * wants
+    return [
+        weight * wants / sums[claim.priority] if sums[claim.priority] > 0 else None
+        for claim, weight, wants in zip(claims, weights, eager, strict=True)
+    ]
