@@ -51,8 +51,8 @@ def test_a_department_divides_what_is_its_own() -> None:
     [
         (
             Memory(8, {A: 4.0}, 168.0, 1.0), [waiting(A, 8), waiting(B, 8)],
-            ["of late it used 4 of 8 cards on average (an hour weighs half after 168 h)", "is 50% of those who want more, and counts as 33%", "it is served after others",
-             "if all go on waiting it has 3 of 8, 4 without history"],
+            ["of late it used 4 of 8 cards on average (an hour weighs half after 168 h)", "is 50% of those who want more, and counts as 33%",
+             "it is served after others", "if all go on waiting it has 3 of 8, 4 without history"],
         ),
         (Memory(8, {A: 8.0}, 168.0, 1.0), [waiting(A, 8), waiting(B, 8)], ["counts as 0% by what it used: it is served after others"]),
         (Memory(8, {A: 4.0}, 168.0, 0.0), [waiting(A, 8)], ["by the policy that counts for nothing"]),
@@ -95,7 +95,7 @@ def test_a_history_that_is_no_number_of_cards_is_told(text: str) -> None:
         "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\n"
         f'metadata: {{name: a, annotations: {{"hbox.io/recent-cards": "{text}"}}}}\nspec: {{}}\n'
     )
-    with pytest.raises(InvalidRequest, match=rf"hbox\.io/recent-cards\] is '{text}'"):
+    with pytest.raises(InvalidRequest, match=rf"hbox\.io/recent-cards\]: is '{text}'"):
         cluster_of(objects_of(contents_of(content.encode())), schedulers={"hbox"}, now=0.0)
 
 
