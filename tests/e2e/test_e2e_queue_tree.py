@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hbox_common.kube import NODES, PODS, KubeClient
+from hbox_common.kube import NODES, PODGROUPS, PODS, QUEUES, KubeClient
 
 from .platform_world import Up, hbox, until, up
 from .traced_jobs import node
@@ -180,3 +180,34 @@ async def test_a_department_that_has_spent_its_budget_is_given_no_cards(departme
 
     queue(departments, "set", "robots", "--budget", "none")
     await asyncio.to_thread(until, lambda: cards(departments)["robots"] == 2, timeout_s=30, what="the pod that waited")
+
+
+async def test_kubectl_sees_of_queues_what_the_ledger_knows(departments: Up, client: KubeClient) -> None:
+    group = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "waits"},
+        "spec": {"minMember": 2, "queue": "asr"},
+    }
+    await client.json("POST", PODGROUPS.path(SPACE), body=group)
+
+    async def statuses() -> dict[str, dict[str, Any]]:
+        listed = await client.json("GET", QUEUES.path())
+        return {item["metadata"]["name"]: item["status"] for item in listed["items"]}
+
+    async def agree() -> bool:
+        shown, known = await statuses(), {item["name"]: item for item in departments.json("queue", "ls")["items"]}
+        return all(
+            status["state"] == known[name]["state"]
+            and int(status.get("allocated", {}).get(GPU, 0)) == known[name]["used"].get(GPU, 0)
+            for name, status in shown.items()
+        )
+
+    async with asyncio.timeout(30):
+        while not (await agree() and (await statuses())["asr"].get("inqueue") == 1):  # noqa: ASYNC110  what others do sets no event of ours
+            await asyncio.sleep(0.1)
+    found = await statuses()
+    assert {name: status["inqueue"] for name, status in found.items()} == dict.fromkeys(found, 0) | {"asr": 1}
+    assert int(found["vision"]["allocated"][GPU]) == int(found["train"]["allocated"][GPU]) + int(
+        found["serve"]["allocated"][GPU]
+    )

@@ -33,6 +33,9 @@ SERVICES = {"topology-collector", "job-controller", "quota-ledger", "scheduler-c
 SECRETS = Resource("", "v1", "secrets", namespaced=True)
 ACCOUNT_OBJECTS = Resource("", "v1", "serviceaccounts", namespaced=True)
 
+#: Ours, where Events about objects of the whole cluster stand, and a tenant's.
+SPACES = (NAMESPACE, "default", SPACE)
+
 #: What no service may do is asked of everything that is worth stealing, and of everything that they are allowed in part.
 VERBS = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 KINDS: tuple[tuple[str, str], ...] = (
@@ -153,6 +156,7 @@ async def test_each_service_came_as_itself_and_was_never_refused(cluster: Cluste
         "list queues by quota-ledger",
         "patch pods/status by job-controller",
         "patch podgroups/status by job-controller",
+        "patch queues/status by quota-ledger",
         "create events by job-controller",
         "create pods/binding by binder",
         "patch pods by binder",
@@ -167,11 +171,11 @@ async def test_a_service_has_the_rights_of_its_file_and_no_others(admin: KubeCli
     # Without a name is more than with one: who may get one lease may not get any.
     given = {(r["group"], _path(r), r["verb"], r.get("namespace", SPACE), r["name"]) for r in identity.rights}
     if anywhere := {(r["group"], _path(r), r["verb"]) for r in identity.rights if "namespace" not in r}:
-        given |= {(*right, space, "") for right in anywhere for space in (NAMESPACE, SPACE)}
+        given |= {(*right, space, "") for right in anywhere for space in SPACES}
     asked = [
         (group, kind, verb, space, name)
         for (group, kind), verb in itertools.product(KINDS, VERBS)
-        for space in (NAMESPACE, SPACE)
+        for space in SPACES
         for name in (("", service, "another") if kind == "leases" else ("",))
     ] + [(group, kind, verb, SPACE, "") for group, kind, verb in SPECIAL]
     limit = asyncio.Semaphore(16)

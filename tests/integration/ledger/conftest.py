@@ -43,6 +43,7 @@ from hbox_common.model import (
 )
 from hbox_common.store import Store
 from hbox_ledger.adapters import tables
+from hbox_ledger.core.history import DECAY, Decay
 from hbox_ledger.ledger import Ledger, Numbered
 from hbox_ledger.relay import Relay
 from hbox_ledger.settings import LedgerSettings
@@ -96,11 +97,11 @@ class Running:
 
 
 @asynccontextmanager
-async def started(url: str, *, now: float = 1000.0) -> AsyncIterator[Running]:
+async def started(url: str, *, now: float = 1000.0, decay: Decay = DECAY) -> AsyncIterator[Running]:
     clock = [now]
     async with Store.open(url, metadata=tables.metadata, versions=tables.VERSIONS) as store:
         relay = Relay(store, Recorder())
-        ledger = await Ledger.begin(store, relay, clock=lambda: clock[0])
+        ledger = await Ledger.begin(store, relay, clock=lambda: clock[0], decay=decay)
         for name in ("n0", "n1"):
             cards = tuple(Card(i, f"{name}-{i}", "A100", 40_960, shares=4) for i in range(4))
             room = {"cpu": 64_000, "pods": 100, "nvidia.com/gpu": 16}

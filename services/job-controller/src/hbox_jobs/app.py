@@ -27,11 +27,12 @@ from hbox_common.runtime import Condition, Health
 
 from . import metrics
 from .adapters.announcer import RETRY_S, SHARD, Announcer, last_revision, pages
+from .adapters.counts import CountsTeller
 from .adapters.objects import PodReader, group_view
 from .adapters.paced import BUSY_SHARE, paced
 from .adapters.traces import JobTraces, trace_of
 from .adapters.volumes import VolumeWatch
-from .adapters.writes import KubeWriter, rfc3339
+from .adapters.writes import KubeWriter
 from .core.feedback import Feedback
 from .core.jobs import Jobs
 from .core.phases import is_news
@@ -95,6 +96,7 @@ class JobController:
             "namespaces": self._namespaces,
             **self._volumes.informers,
         }
+        self._counts = CountsTeller(bus)
         self._announcer = Announcer(self.jobs, self.feedback, self._traces, bus, wake=self._wake, behind=self._behind)
 
     @property
@@ -117,6 +119,7 @@ class JobController:
             await resumed
             log.info("synced", extra=dict(self.jobs.counts()))
             group.create_task(self._announcer.run())
+            group.create_task(self._counts.run())
             group.create_task(self._bus.follow([JobsWaiting], self._on_waiting, start=Start.NEW, on_gap=self._streams_lost))
             group.create_task(self._bus.follow([OutcomesObserved], self._on_outcomes, start=Start.NEW))
             group.create_task(self._bus.follow([BindDecided], self._on_decided, start=Start.NEW))
@@ -163,10 +166,13 @@ class JobController:
         now = monotonic_s()
         for delta in deltas:
             if delta.new is not None:
-                self.jobs.group(group_view(delta.new), now)
+                view = group_view(delta.new)
+                self.jobs.group(view, now)
+                self._counts.put(view)
             elif delta.old is not None:
                 gone = group_view(delta.old)
                 self.jobs.group_gone(gone.key, gone.uid, now)
+                self._counts.gone(gone)
         self._wake.set()
 
     async def _on_classes(self, deltas: Sequence[Delta[kube.PriorityClass]]) -> None:
@@ -254,7 +260,7 @@ class JobController:
             ),
             paced(
                 "status",
-                take=lambda now, limit: feedback.statuses(now, limit, rfc3339(wall_s())),
+                take=lambda now, limit: feedback.statuses(now, limit, kube.rfc3339(wall_s())),
                 next_due=feedback.next_status,
                 write=writer.status,
                 again=feedback.again_status,

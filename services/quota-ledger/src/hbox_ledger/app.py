@@ -2,14 +2,13 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import NoReturn
 
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import wall_s
-from hbox_common.errors import Conflict, InvalidRequest, Unavailable
+from hbox_common.errors import Conflict, Unavailable
 from hbox_common.events import (
     ClaimsAsked,
     HealthVerdict,
@@ -18,30 +17,29 @@ from hbox_common.events import (
     NodeStateChanged,
     OutcomesObserved,
     PlansProposed,
+    PodGroupsCounted,
     PodsObserved,
     UsageAsked,
 )
-from hbox_common.kube import QUEUES, RESOURCEQUOTAS, Delta, Informer, KubeClient, ResourceQuota
-from hbox_common.kube import Queue as QueueObject
-from hbox_common.model import QueueName
+from hbox_common.kube import KubeClient
 from hbox_common.runtime import Condition, Health
 from hbox_common.store import Store
 
 from .adapters import load, tables
 from .adapters.heard import hear
-from .adapters.queues import closed, queue_of
-from .adapters.quotas import card_quota
+from .adapters.statuses import StatusWriter
+from .core.history import Decay
 from .core.recovery import Heard, Standing
 from .desk import Desk
 from .ledger import Ledger, Numbered
 from .relay import Relay
+from .rules import Rules
 from .settings import LedgerSettings
 from .views import Views
 
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-QUOTA_WINDOW_S = 0.25
 METER_S = 60.0
 #: Between two turns over outcomes, or over facts of pods: nobody waits for a single one, and each turn is a commit.
 EVIDENCE_S = 0.1
@@ -66,21 +64,21 @@ async def run(settings: LedgerSettings, health: Health) -> None:
         relay = Relay(store, bus)
         standing = await store.read(load.standing)
         conditions.database.ok()
-        ledger = await Ledger.begin(store, relay, clock=wall_s, heard=await _heard(bus, standing, conditions.bus))
+        decay = Decay(settings.usage_half_life_h, settings.usage_window_h)
+        heard = await _heard(bus, standing, conditions.bus)
+        ledger = await Ledger.begin(store, relay, clock=wall_s, heard=heard, decay=decay)
         conditions.books.bad("waiting for nodes, queues and pods")
-        queues = Informer(kube, QUEUES, QueueObject)
-        quotas = Informer(kube, RESOURCEQUOTAS, ResourceQuota, window_s=QUOTA_WINDOW_S)
-        shell = Shell(settings, ledger, bus, queues, quotas)
-        desk = Desk(ledger, Views(ledger, store), bus)
+        statuses = StatusWriter(kube, instance=settings.instance, per_s=settings.queue_statuses_per_s)
+        rules = Rules(kube, ledger, statuses)
+        shell = Shell(settings, ledger, bus, rules, statuses)
+        desk = Desk(ledger, Views(ledger, store), bus, statuses)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(relay.run())
-                tasks.create_task(queues.run(shell.on_queues))
-                tasks.create_task(quotas.run(shell.on_quotas))
-                tasks.create_task(shell.drop_deleted_queues(conditions.queues))
+                tasks.create_task(rules.run(conditions.queues))
                 tasks.create_task(
                     bus.follow(
-                        [NodeStateChanged, HealthVerdict],
+                        [NodeStateChanged, HealthVerdict, PodGroupsCounted],
                         shell.on_state,
                         start=Start.LAST_PER_SUBJECT,
                         on_ready=shell.state_read.set,
@@ -96,6 +94,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                 tasks.create_task(shell.reconcile(conditions.books))
                 tasks.create_task(desk.tell_queues())
                 tasks.create_task(desk.tell_quotas())
+                tasks.create_task(statuses.run())
                 tasks.create_task(shell.tick(conditions))
                 tasks.create_task(shell.meter())
                 tasks.create_task(shell.forget())
@@ -117,17 +116,9 @@ class Conditions:
 class Shell:
     """Carries messages to the ledger, and its clock."""
 
-    def __init__(
-        self,
-        settings: LedgerSettings,
-        ledger: Ledger,
-        bus: Bus,
-        queues: Informer[QueueObject],
-        quotas: Informer[ResourceQuota],
-    ) -> None:
+    def __init__(self, settings: LedgerSettings, ledger: Ledger, bus: Bus, rules: Rules, statuses: StatusWriter) -> None:
         self.state_read = asyncio.Event()
-        self._settings, self._ledger, self._bus, self._queues = settings, ledger, bus, queues
-        self._quotas = quotas
+        self._settings, self._ledger, self._bus, self._rules, self._statuses = settings, ledger, bus, rules, statuses
         self._compare = asyncio.Event()  #: pods may have ended unheard
         self._watchers: set[str] = set()  #: job-controllers that have spoken; one more at each of their starts
         self._pods_read = 0  #: sequence
@@ -138,6 +129,8 @@ class Shell:
                 self._ledger.node(delivery.event.node)
             elif isinstance(delivery.event, HealthVerdict):
                 self._ledger.verdict(delivery.event.verdict)
+            elif isinstance(delivery.event, PodGroupsCounted):
+                self._statuses.counted(delivery.event.queues)
 
     async def on_plans(self, deliveries: Sequence[Delivery]) -> None:
         for proposals in _turns([d.event for d in deliveries if isinstance(d.event, PlansProposed)]):
@@ -161,42 +154,10 @@ class Shell:
             [Numbered(d.message_id, d.event, d.deliveries > 1) for d in deliveries if isinstance(d.event, PodsObserved)]
         )
 
-    async def on_queues(self, deltas: Sequence[Delta[QueueObject]]) -> None:
-        for delta in deltas:
-            if delta.new is None:
-                assert delta.old is not None
-                await _insist(partial(self._ledger.drop_queue, QueueName(delta.old.metadata.name)))
-                continue
-            try:
-                queue = queue_of(delta.new)
-            except InvalidRequest as e:
-                queue = closed(delta.new, e.message)
-            await _insist(partial(self._ledger.set_queue, queue))
-
-    async def on_quotas(self, _: Sequence[Delta[ResourceQuota]]) -> None:
-        found = [quota for one in self._quotas.store.values() if (quota := card_quota(one)) is not None]
-        self._ledger.limit(found)
-
-    async def drop_deleted_queues(self, synced: Condition) -> None:
-        """Drop the queues that were deleted while no ledger ran."""
-        for what, informer in (("queues", self._queues), ("resourcequotas", self._quotas)):
-            while not informer.synced.is_set():
-                synced.bad(informer.last_error or f"reading {what} from Kubernetes")
-                try:
-                    async with asyncio.timeout(TICK_S):
-                        await informer.synced.wait()
-                except TimeoutError:
-                    pass  # say again what it waits for
-        there = {queue.metadata.name for queue in self._queues.store.values()}
-        for name in [name for name in self._ledger.books.queues if name not in there]:
-            await _insist(partial(self._ledger.drop_queue, name))
-        synced.ok()
-
     async def reconcile(self, condition: Condition) -> NoReturn:
         """Compare with all pods: to open the books, and then again and again."""
         await self.state_read.wait()
-        await self._queues.synced.wait()
-        await self._quotas.synced.wait()
+        await self._rules.read.wait()
         while True:
             self._compare.clear()
             try:
@@ -281,14 +242,4 @@ async def _heard(bus: Bus, standing: Standing, condition: Condition) -> Heard:
             return await hear(bus, standing, now=wall_s())
         except Unavailable as e:
             condition.bad(f"what was decided before cannot be read: {e}")
-            await asyncio.sleep(ASK_AGAIN_S)
-
-
-async def _insist(act: Callable[[], Awaitable[None]]) -> None:
-    """Do it, however long the database is away: an informer hands each change on once."""
-    while True:
-        try:
-            return await act()
-        except Unavailable as e:
-            log.warning("a queue waits: %s", e)
             await asyncio.sleep(ASK_AGAIN_S)

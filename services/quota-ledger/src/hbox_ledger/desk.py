@@ -11,6 +11,7 @@ from hbox_common.errors import Unavailable
 from hbox_common.events import CardQuotasChanged, ClaimsPage, Event, QueueStateChanged, UsageAsked, UsagePage
 from hbox_common.model import QueueName
 
+from .adapters.statuses import StatusWriter
 from .ledger import Ledger
 from .messages import SHARD
 from .views import QueueView, Views
@@ -25,8 +26,8 @@ AGAIN_S = 0.5
 class Desk:
     """Where the ledger is asked."""
 
-    def __init__(self, ledger: Ledger, views: Views, bus: Bus) -> None:
-        self._ledger, self._views, self._bus = ledger, views, bus
+    def __init__(self, ledger: Ledger, views: Views, bus: Bus, statuses: StatusWriter) -> None:
+        self._ledger, self._views, self._bus, self._statuses = ledger, views, bus, statuses
 
     async def claims(self, _: Event) -> AsyncIterator[Event]:
         """Pages of the live claims, all of one moment."""
@@ -52,7 +53,7 @@ class Desk:
             yield UsagePage(usage=tuple(rows[first : first + PAGE]), budgets=budgets)
 
     async def tell_queues(self) -> NoReturn:
-        """Publish the state of queues that changed: a last value, so that only the newest is worth sending."""
+        """Publish the state of queues that changed: a last value, so that only the newest is worth sending. Their objects say it a moment later."""
         said: dict[QueueName, tuple[str, ...]] = {}
         touched = self._ledger.touched
         while True:
@@ -63,6 +64,9 @@ class Desk:
                 await asyncio.sleep(AGAIN_S)
                 continue
             for done, view in enumerate(views):
+                if not view.gone and not self._ledger.books.frozen:
+                    faults = "; ".join(view.faults)
+                    self._statuses.told(view.queue.name, view.total, faults=faults, stopped=view.queue.stopped)
                 if view.faults != said.get(view.queue.name, ()):
                     said[view.queue.name] = view.faults
                     log.warning("queue %s: %s", view.queue.name, "; ".join(view.faults) or "all is well again")
@@ -103,4 +107,6 @@ def _state(view: QueueView) -> QueueStateChanged:
         epoch=view.epoch,
         index=view.index,
         gone=view.gone,
+        recent_cards=view.recent_cards,
+        half_life_h=view.half_life_h,
     )

@@ -41,6 +41,7 @@ from .adapters.journal import Head, Repeated
 from .core import arbitrate, budget, lifecycle, loans, reconcile, recovery, usage
 from .core.books import Books
 from .core.chain import Record
+from .core.history import DECAY, Decay
 from .core.recovery import Heard
 from .core.step import Step
 from .memory import Recent, Touched
@@ -88,7 +89,7 @@ class Ledger:
         metrics.FROZEN.set(1)
 
     @classmethod
-    async def begin(cls, store: Store, relay: Relay, *, clock: Clock, heard: Heard = NOTHING) -> "Ledger":
+    async def begin(cls, store: Store, relay: Relay, *, clock: Clock, heard: Heard = NOTHING, decay: Decay = DECAY) -> "Ledger":
         """Begin a new epoch on what the database holds, and on what the streams have heard beyond it; frozen until `reconcile`."""
         now = clock()
 
@@ -96,6 +97,7 @@ class Ledger:
             before = load.standing(connection)
             epoch = load.begin_epoch(connection, now=now, above=heard.standing.epoch)
             loaded = load.load(connection)
+            loaded.books.history = load.history(connection, decay)
             step = loaded.books.step(now)
             notes = [Record(epoch, now, "quota-ledger", "ledger", "epoch", f"epoch {epoch} begins")]
             if heard.standing > before:
@@ -239,6 +241,8 @@ class Ledger:
                 log.warning("usage was accrued up to %d s from now: the clock went back; it goes on from there", behind)
             if accrued.since < accrued.until:
                 await self._turn(lambda step: budget.spend(self.books, step, accrued))
+            if (hours := self.books.history.outdated()) is not None:
+                self.books.history.forget(hours[1], await self._store.read(lambda c: load.used_in(c, *hours)))
 
     async def forget(self, *, before: float) -> int:
         """Drop what no repetition can come for any more. Returns how many rows."""
@@ -393,7 +397,9 @@ class Ledger:
         if not self._stale:
             return
         old = self.books
-        loaded, letters = await self._store.read(lambda c: (load.load(c), tables.outbox.unsent(c)))
+        loaded, letters, history = await self._store.read(
+            lambda c: (load.load(c), tables.outbox.unsent(c), load.history(c, old.history.decay))
+        )
         if loaded.books.epoch != old.epoch:
             self.taken_over.set()
             raise Unavailable(
@@ -410,7 +416,7 @@ class Ledger:
             old.gone,
             old.suspects & books.live.keys(),
         )
-        books.frozen = old.frozen
+        books.frozen, books.history = old.frozen, history
         books.limit(old.card_quotas)
         self.books, self._journal, self.gone, self._stale = books, loaded.journal, loaded.gone, False
         self._relay.restore(letters)

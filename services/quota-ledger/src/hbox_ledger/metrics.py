@@ -22,6 +22,11 @@ QUOTA_LIMIT = gauge(
     "What a ResourceQuota allows of cards; 0 where it has a fault",
     ["namespace", "quota", "resource"],
 )
+STATUSES = counter(
+    "ledger_queue_statuses",
+    "Statuses of Queue objects: written, again (conflict, or the API away), refused, contested by others",
+    ["result"],
+)
 
 
 def quotas(all: CardQuotas) -> None:

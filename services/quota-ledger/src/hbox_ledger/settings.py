@@ -12,3 +12,13 @@ class LedgerSettings(Base):
     )
     reconcile_s: float = Field(60.0, gt=0, description="seconds between two comparisons of the books with all pods")
     kept_s: float = Field(86_400.0, ge=3600, description="seconds for which answers, void claims and message ids are kept")
+    queue_statuses_per_s: float = Field(
+        10.0, ge=0, le=1000, description="statuses of Queue objects written a second, at most; 0 = they are left alone"
+    )
+    usage_half_life_h: float = Field(
+        168.0,
+        ge=0,
+        le=100_000,
+        description="hours after which usage weighs half in what queues used of late; 0 = no history is kept",
+    )
+    usage_window_h: int = Field(1344, ge=1, le=100_000, description="hours after which usage weighs nothing there")

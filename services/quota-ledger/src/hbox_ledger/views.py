@@ -35,6 +35,8 @@ class QueueView:
     epoch: Epoch
     index: Index
     gone: bool
+    recent_cards: float  #: used on average of late, with all below it
+    half_life_h: float
 
 
 class Views:
@@ -89,7 +91,9 @@ def _view(books: Books, name: QueueName, deleted: Queue | None) -> QueueView:
     used, total = ({r: n for r, n in sums.items() if n} for sums in (books.used.get(name, {}), books.queues.used(name)))
     queue = books.queues.of(name)
     told = _told(books, queue or deleted or Queue(name, QueuePhase.CLOSED))
-    return QueueView(told, used, total, faults(books.queues, name), books.epoch, books.index, gone=queue is None)
+    wrong, history = faults(books.queues, name), books.history
+    recent = round(history.cards((name, *books.queues.below(name))), 3)
+    return QueueView(told, used, total, wrong, books.epoch, books.index, queue is None, recent, history.decay.half_life_h)
 
 
 def _told(books: Books, queue: Queue) -> Queue:

@@ -7,7 +7,8 @@ from typing import NoReturn
 
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s, new_id, wall_s
-from hbox_common.events import Plan
+from hbox_common.errors import Unavailable
+from hbox_common.events import Plan, PolicyFollowed
 from hbox_common.model import SchedulerId
 from hbox_common.runtime import Health
 from hbox_common.telemetry import record, recording
@@ -18,6 +19,7 @@ from .adapters.feeds import Feeds
 from .adapters.policyfile import PolicyFile
 from .adapters.sender import Sender
 from .core import Limits, Proposals, Scheduler
+from .core.plugins.fairshare import usage_weight
 from .core.policy import policy_of
 from .core.policy.conf import Conf
 from .core.policy.default import default_conf
@@ -26,6 +28,7 @@ from .settings import SchedulerSettings
 log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
+SHARD = "0"
 #: By how much several plans in a cycle, and more than BURST_PLANS, widen the window to the next.
 BACKLOG_WINDOWS, BURST_WINDOWS = 2.5, 5.0
 BURST_PLANS = 4
@@ -53,6 +56,8 @@ class SchedulerService:
         self._window_s = settings.cycle_window_ms / 1000
         path = settings.scheduler_conf
         self._policy = None if path is None else PolicyFile(path)
+        self._conf = default_conf() if self._policy is None else self._policy.conf
+        self._untold = asyncio.Event()
         self._extenders = Extenders(self._look_again)
         self.scheduler = Scheduler(
             id=SchedulerId(f"{settings.instance}-{new_id()[:12]}"),
@@ -63,7 +68,7 @@ class SchedulerService:
                 verdict_every_s=settings.verdict_every_s,
                 deadline_s=settings.gang_deadline_s,
             ),
-            conf=default_conf() if self._policy is None else self._policy.conf,
+            conf=self._conf,
             by_conf=self._policy is not None,
             ask=self._extenders.ask,
         )
@@ -77,12 +82,34 @@ class SchedulerService:
             group.create_task(self._plan())
             group.create_task(self._watch_health())
             group.create_task(self._extenders.run())
+            group.create_task(self._tell_policy())
             if self._policy is not None:
                 group.create_task(self._policy.watch(self._follow))
 
     def _follow(self, conf: Conf) -> None:
+        self._conf = conf
+        self._untold.set()
         self.scheduler.follow(conf)
         self._wake.set()
+
+    async def _tell_policy(self) -> NoReturn:
+        """Say by what jobs are placed: at the start, and when that changes."""
+        while True:
+            self._untold.clear()
+            plugins = self._conf.plugins
+            told = PolicyFollowed(
+                actions=tuple(self._conf.actions),
+                plugins=tuple(plugin.name for plugin in plugins),
+                by_conf=self._policy is not None,
+                usage_weight=usage_weight(self._conf),
+            )
+            try:
+                await self._bus.publish(told, SHARD)
+            except Unavailable as e:
+                log.warning("the policy is told later: %s", e)
+                await asyncio.sleep(HEALTH_S)
+                continue
+            await self._untold.wait()
 
     def _look_again(self) -> None:
         self.scheduler.on_answers_of_others()

@@ -12,9 +12,10 @@ from ..aio import run
 from ..context import Context, command_options
 from ..output import Column, duration
 from ..platform.layout import Layout
-from ..queues import LEGEND, Reading, bar, queue_item, queue_items, read, scale_of, tree_rows
+from ..queues import LEGEND, Reading, bar, fair_shares, memory_of, queue_item, queue_items, read, scale_of, tree_rows
 from .queue_changes import create, set_
 from .queue_states import close, drain, open_
+from .share import fair_lines
 
 
 def _cards(amount: str) -> Column:
@@ -111,10 +112,13 @@ def figures(item: Mapping[str, Any], resource: str) -> str:
 @command_options
 def show(ctx: Context, name: str) -> None:
     """All about the queue NAME, and what is wrong with its rules."""
-    found = reading(ctx)
+    running = Layout(ctx.state).running()
+    found, memory = reading(ctx), run(lambda: memory_of(running))
     queue = found.named(name)
     path = [str(one) for one in reversed(found.tree.path(queue.name))]
     item = queue_item(found.tree, queue.name, found.jobs, now=time.time())
+    item |= {"fair": fair_shares(found.tree, found.jobs, memory).get(queue.name)}
+    item |= {"usageWeight": memory.weight, "halfLifeHours": memory.half_life_h, "cards": memory.cards}
     item |= {"path": path, "children": list(found.tree.children(queue.name)), "pods": len(found.holding(queue.name))}
     if ctx.output.machine:
         ctx.output.document("Queue", item)
@@ -130,6 +134,8 @@ def show(ctx: Context, name: str) -> None:
     ctx.output.rows("Resource", rows, columns)
     print(f"pools: {', '.join(item['pools'])}; namespaces: {', '.join(item['namespaces']) or 'any'}")
     print(f"{item['pods']} pods; {item['pendingJobs']} jobs wait for {item['pendingCards']} cards")
+    for line in fair_lines(item, item):
+        print(line.strip())
     if item["children"]:
         print(f"below it: {', '.join(item['children'])}")
     for fault in item["faults"]:

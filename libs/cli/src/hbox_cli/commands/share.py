@@ -11,7 +11,7 @@ from hbox_common.model.devices import GPU
 from ..aio import run
 from ..context import Context, command_options
 from ..platform.layout import Layout
-from ..queues import read, share_of
+from ..queues import memory_of, read, share_of
 
 
 @click.command("share")
@@ -25,8 +25,9 @@ def command(ctx: Context, queue: str, resource: str) -> None:
     hbox share train
     hbox share train -o json
     """
-    found = run(lambda: read(Layout(ctx.state).running()))
-    share = share_of(found.tree, found.named(queue).name, found.jobs, resource, now=time.time())
+    running = Layout(ctx.state).running()
+    found, memory = run(lambda: read(running)), run(lambda: memory_of(running))
+    share = share_of(found.tree, found.named(queue).name, found.jobs, resource, now=time.time(), memory=memory)
     if ctx.output.machine:
         ctx.output.document("QueueShare", share)
         return
@@ -40,12 +41,37 @@ def explain(share: Mapping[str, Any]) -> str:
     elif share["room"] is not None:
         lines.append(f"  it may borrow {share['room']} more where cards are free")
     for level in share["levels"]:
-        if level["name"] != share["name"]:
+        if level["name"] == share["name"]:
+            lines += fair_lines(level, share)
+        else:
             lines.append(f"{level['name']}, above it, has {level['used']}: {_share(level)}")
+            lines += fair_lines(level, share)
         lines += [f"  beside it {_sibling(sibling)}" for sibling in level["siblings"]]
         if level["mayGive"]:
             lines.append(f"  {level['mayGive']} of what {level['name']} has may be taken back for those who wait")
     return "\n".join(lines)
+
+
+def fair_lines(one: Mapping[str, Any], share: Mapping[str, Any]) -> list[str]:
+    """What it used of late, and what that does to its part beyond what is deserved."""
+    fair = one.get("fair")
+    if fair is None or not share["halfLifeHours"]:
+        return []
+    used = f"  of late it used {fair['recentCards']:g} of {share['cards']} cards on average (an hour weighs half after {share['halfLifeHours']:g} h)"
+    if not share["usageWeight"]:
+        return [f"{used}; by the policy that counts for nothing"]
+    if not fair["part"]:
+        return [f"{used}; it wants no more than it deserves"]
+    beyond = (
+        f"weight {fair['weight']:g} is {fair['part']:.0%} of those who want more"
+        + f" in priority {fair['priority']}" * bool(fair["priority"])
+    )
+    turn = (
+        "before others" if fair["counts"] > fair["part"] else "after others" if fair["counts"] < fair["part"] else "as written"
+    )
+    said = f"  beyond what is deserved its {beyond}, and counts as {fair['counts']:.0%} by what it used: it is served {turn}"
+    shares = f"if all go on waiting it has {fair['share']} of {share['cards']}, {fair['shareWithoutHistory']} without history"
+    return [used, said, f"  {shares}"]
 
 
 def _share(one: Mapping[str, Any]) -> str:

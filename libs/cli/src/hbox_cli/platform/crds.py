@@ -4,7 +4,7 @@ Where Volcano's own definitions are installed they stay as they are: theirs say 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hbox_common.errors import NotFound
@@ -27,7 +27,14 @@ def _open(**properties: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "x-kubernetes-preserve-unknown-fields": True}
 
 
-def _definition(kind: str, resource: Resource, short: list[str], *, spec: Any, status: Any) -> dict[str, Any]:
+def _column(name: str, kind: str, path: str) -> dict[str, str]:
+    """What `kubectl get` shows."""
+    return {"name": name, "type": kind, "jsonPath": path}
+
+
+def _definition(
+    kind: str, resource: Resource, short: list[str], *, spec: Any, status: Any, columns: Sequence[Mapping[str, str]] = ()
+) -> dict[str, Any]:
     group, plural = resource.group, resource.plural
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -43,6 +50,7 @@ def _definition(kind: str, resource: Resource, short: list[str], *, spec: Any, s
                     "served": True,
                     "storage": True,
                     "subresources": {"status": {}},
+                    **({"additionalPrinterColumns": list(columns)} if columns else {}),
                     "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": status}}},
                 }
             ],
@@ -68,7 +76,20 @@ QUEUE = _definition(
         parent=_STRING,
         type=_STRING,
     ),
-    status=_open(state=_STRING, allocated=_AMOUNTS),
+    status=_open(
+        state=_STRING,
+        allocated=_AMOUNTS,
+        **dict.fromkeys(("pending", "inqueue", "running", "unknown", "completed"), _INTEGER),
+    ),
+    columns=(
+        _column("STATE", "string", ".status.state"),
+        _column("PARENT", "string", ".spec.parent"),
+        _column("DESERVED", "string", ".spec.deserved.nvidia\\.com/gpu"),
+        _column("CARDS", "string", ".status.allocated.nvidia\\.com/gpu"),
+        _column("INQUEUE", "integer", ".status.inqueue"),
+        _column("RUNNING", "integer", ".status.running"),
+        _column("AGE", "date", ".metadata.creationTimestamp"),
+    ),
 )
 
 POD_GROUP = _definition(

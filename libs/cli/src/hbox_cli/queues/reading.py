@@ -5,10 +5,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from hbox_common.errors import NotFound
+from hbox_common.events import NodeStateChanged, PolicyFollowed, QueueStateChanged
 from hbox_common.model import DEFAULT_QUEUE, Claim, Job, Queue, QueueName, QueueTree, Resources
+from hbox_common.model.devices import GPU
 
 from ..platform.layout import Running
-from ..session import bus_of, claims_of, jobs_of
+from ..session import bus_of, claims_of, jobs_of, last_values
+from .fair import Memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,24 @@ def tree_of(queues: Iterable[Queue], used: Mapping[str, Resources]) -> QueueTree
     tree.update({queue.name: queue for queue in queues})
     tree.setdefault(DEFAULT_QUEUE, Queue(DEFAULT_QUEUE))
     return tree
+
+
+async def memory_of(running: Running) -> Memory:
+    """What queues used of late, and how much that counts, from the last values on the bus. Raises Unavailable."""
+    async with bus_of(running) as bus:
+        said = await last_values(bus, [QueueStateChanged, NodeStateChanged, PolicyFollowed])
+    recent: dict[QueueName, float] = {}
+    cards, half_life_h, weight = 0, 0.0, 0.0
+    for event in said:
+        match event:
+            case QueueStateChanged(gone=False):
+                recent[event.queue.name] = event.recent_cards
+                half_life_h = max(half_life_h, event.half_life_h)
+            case NodeStateChanged(node=node) if not node.gone:
+                cards += len(node.cards) or node.allocatable.get(GPU, 0)
+            case PolicyFollowed():
+                weight = event.usage_weight
+    return Memory(cards, recent, half_life_h, weight)
 
 
 async def read(running: Running) -> Reading:

@@ -8,13 +8,23 @@ from collections.abc import Sequence
 from typing import Any
 
 from hbox_common.model import Job, QueueName, QueueTree
+from hbox_common.model.devices import GPU
 
+from .fair import Memory, fair_shares
 from .items import Item, queue_item
 
 
-def share_of(tree: QueueTree, name: QueueName, jobs: Sequence[Job], resource: str, *, now: float) -> Item:
-    """`levels` begin with the queue itself; `mayTake` of a sibling is what it lacks of its share and waits for, `mayGive` what the queue has to give."""
+def share_of(
+    tree: QueueTree, name: QueueName, jobs: Sequence[Job], resource: str, *, now: float, memory: Memory | None = None
+) -> Item:
+    """`levels` begin with the queue itself; `mayTake` of a sibling is what it lacks of its share and waits for, `mayGive` what the queue has to give. With
+    `memory`, of cards, each has its `fair` share."""
     levels = [_level(tree, one, jobs, resource, now=now) for one in tree.path(name) if one in tree]
+    if memory is not None and resource == GPU:
+        fair = fair_shares(tree, jobs, memory)
+        for level in levels:
+            for one in (level, *level["siblings"]):
+                one["fair"] = fair.get(one["name"])
     refusal = tree.refusal(name)
     room = tree.room(name, {resource: 1})
     own = levels[0]
@@ -26,6 +36,11 @@ def share_of(tree: QueueTree, name: QueueName, jobs: Sequence[Job], resource: st
         "room": 0 if refusal is not None else room.times,
         "wall": refusal.message if refusal is not None else room.message if room.times == 0 else "",
         "levels": levels,
+        **(
+            {"usageWeight": memory.weight, "halfLifeHours": memory.half_life_h, "cards": memory.cards}
+            if memory is not None
+            else {}
+        ),
     }
 
 

@@ -26,7 +26,7 @@ from .hypernodes import hypernodes_of
 from .images import images_of_node, images_of_pod
 from .nodes import node_of
 from .pods import PodEntries, PodEntry
-from .queues import budget_of, card_quota_of, class_of, namespace_of, queue_of, quota_of
+from .queues import budget_of, card_quota_of, class_of, namespace_of, queue_of, quota_of, remembered
 from .usage import usages_of
 from .volumes import volumes_of
 
@@ -110,7 +110,7 @@ class _Reading:
         volumes = volumes_of(self._of["PersistentVolumeClaim"], self._of["PersistentVolume"], self._of["StorageClass"])
         entries = PodEntries(classes, volumes, schedulers=schedulers, ages_s=options.age_seconds, now=now)
         pods = [entries.entry(document) for document in self._of["Pod"]]
-        queues = [queue_of(document) for document in self._of["Queue"]]
+        queues = remembered([queue_of(document) for document in self._of["Queue"]])
         gangs, groups = self._gangs([pod for pod in pods if pod.ours or pod.view.node], classes, columns)
         unwritten = {gang.queue for gang in gangs} - {queue.name for queue in queues}
         if DEFAULT_QUEUE in unwritten:  # there is always one

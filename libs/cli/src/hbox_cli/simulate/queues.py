@@ -1,9 +1,11 @@
 """Queues, priorities, and the other objects that rules are made of."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from hbox_common import kube
 from hbox_common.model import CardQuota, QueueName, QueuePhase
+from hbox_common.model.annotations import RECENT_CARDS
 from hbox_ledger.adapters.quotas import card_quota
 from hbox_scheduler.core.session import DisruptionBudget, QueueInfo, ResourceQuota
 
@@ -40,8 +42,35 @@ def queue_of(document: Document) -> QueueInfo:
         phase=QueuePhase.OPEN if queue.status.state in ("", QueuePhase.OPEN) else QueuePhase.CLOSED,
         created_at=seconds(document, queue.metadata.creation_timestamp),
         annotations=queue.metadata.annotations,
+        recent_cards=_recent(document, queue.metadata.annotations.get(RECENT_CARDS)),
         node_groups={name: names for name, names in groups.items() if names},
     )
+
+
+def remembered(queues: Sequence[QueueInfo]) -> list[QueueInfo]:
+    """With the history of all below each."""
+    parents = {queue.name: queue.parent for queue in queues}
+    sums = dict.fromkeys(parents, 0.0)
+    for queue in queues:
+        seen: dict[QueueName, None] = {}
+        above: QueueName | None = queue.name if queue.recent_cards else None
+        while above in parents and above not in seen:
+            seen[above] = None
+            sums[above] += queue.recent_cards
+            above = parents[above]
+    return [replace(queue, recent_cards=sums[queue.name]) for queue in queues] if any(sums.values()) else list(queues)
+
+
+def _recent(document: Document, text: str | None) -> float:
+    try:
+        cards = float(text or 0)
+    except ValueError:
+        cards = -1.0
+    if not 0 <= cards < 1e9:
+        raise document.wrong(
+            f"metadata.annotations[{RECENT_CARDS}]", f"is {text!r}", hint="write how many cards it used on average, like 12.5"
+        )
+    return cards
 
 
 def class_of(document: Document) -> kube.PriorityClass:

@@ -21,13 +21,24 @@ from .jobs import Verdict as JobVerdict
 from .plans import ClaimsChanged, Placement, Plan, PlanAnswer, PlansAnswered, PlansProposed, Victim
 from .public import BudgetUsed, DeadLetter, HealthChanged, JobPhase, JobPhaseChanged, QueueRefused
 from .rpc import Budget, ClaimsAsked, ClaimsPage, JobsAsked, JobsPage, Usage, UsageAsked, UsageKey, UsagePage
-from .state import CardQuotasChanged, FabricChanged, HealthVerdict, NodesMeasured, NodeStateChanged, QueueStateChanged
+from .state import (
+    CardQuotasChanged,
+    FabricChanged,
+    GroupCounts,
+    HealthVerdict,
+    NodesMeasured,
+    NodeStateChanged,
+    PodGroupsCounted,
+    PolicyFollowed,
+    QueueStateChanged,
+)
 
 __all__ = [
-    "CONTENT_TYPE", "MESSAGE_ID", "REGISTRY", "TRACEPARENT", "About", "Bind", "BindDecided", "BindOutcome", "Budget", "BudgetUsed", "CardQuotasChanged",
-    "ClaimsAsked", "ClaimsChanged", "ClaimsPage", "DeadLetter", "Event", "Evict", "EvictDecided", "EvictKind", "FabricChanged", "HealthChanged",
-    "HealthVerdict", "JobPhase", "JobPhaseChanged", "JobVerdict", "JobsAsked", "JobsPage", "JobsPending", "JobsWaiting", "JobsWithdrawn", "NodeAction",
-    "NodeDecided", "NodeObserved", "NodeOutcome", "NodeStateChanged", "NodesMeasured", "Outcome", "OutcomesObserved", "Placement", "Plan", "PlanAnswer",
-    "PlansAnswered", "PlansProposed", "PodsObserved", "QueueRefused", "QueueStateChanged", "Stream", "Usage", "UsageAsked", "UsageKey", "UsagePage",
-    "Victim", "decode", "encode", "headers", "token_of",
+    "CONTENT_TYPE", "MESSAGE_ID", "REGISTRY", "TRACEPARENT", "About", "Bind", "BindDecided", "BindOutcome", "Budget", "BudgetUsed",
+    "CardQuotasChanged", "ClaimsAsked", "ClaimsChanged", "ClaimsPage", "DeadLetter", "Event", "Evict", "EvictDecided", "EvictKind", "FabricChanged",
+    "GroupCounts", "HealthChanged", "HealthVerdict", "JobPhase", "JobPhaseChanged", "JobVerdict", "JobsAsked", "JobsPage", "JobsPending",
+    "JobsWaiting", "JobsWithdrawn", "NodeAction", "NodeDecided", "NodeObserved", "NodeOutcome", "NodeStateChanged", "NodesMeasured", "Outcome",
+    "OutcomesObserved", "Placement", "Plan", "PlanAnswer", "PlansAnswered", "PlansProposed", "PodGroupsCounted", "PodsObserved", "PolicyFollowed",
+    "QueueRefused", "QueueStateChanged", "Stream", "Usage", "UsageAsked", "UsageKey", "UsagePage", "Victim", "decode", "encode", "headers",
+    "token_of",
 ]  # fmt: skip

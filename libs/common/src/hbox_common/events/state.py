@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from hbox_common.model import CardQuota, Epoch, HyperNode, Index, NodeState, NodeUsage, Queue, Resources, Verdict
+from hbox_common.model import CardQuota, Epoch, HyperNode, Index, NodeState, NodeUsage, Queue, QueueName, Resources, Verdict
 
 from .base import About, Event, Stream, register
 
@@ -53,7 +53,8 @@ class NodesMeasured(Event):
 class QueueStateChanged(Event):
     """A queue's rules and what its live claims add up to: of its own pods, and in `total` with those of all queues below it. `gone`: the queue was deleted.
 
-    `faults` says what is wrong with the rules: what closes the queue, and what contradicts other rules.
+    `faults` says what is wrong with the rules: what closes the queue, and what contradicts other rules. `recent_cards`: how many cards it and all below it used
+    on average of late, where an hour weighs half after `half_life_h` hours; 0 = nobody keeps that.
     """
 
     about: ClassVar = About("hbox.v1.queue.state.{queue}", Stream.STATE, ("quota-ledger",), ("scheduler-core", "cli"))
@@ -64,6 +65,8 @@ class QueueStateChanged(Event):
     epoch: Epoch
     index: Index
     gone: bool = False
+    recent_cards: float = 0.0
+    half_life_h: float = 0.0
 
 
 @register
@@ -72,3 +75,32 @@ class CardQuotasChanged(Event):
 
     about: ClassVar = About("hbox.v1.quota.cards.{shard}", Stream.STATE, ("quota-ledger",), ("scheduler-core",), 4 * 2**20)
     quotas: tuple[CardQuota, ...]
+
+
+class GroupCounts(Event):
+    """PodGroups of one queue by Volcano's phases, as their objects say; without any phase they are pending."""
+
+    pending: int = 0
+    inqueue: int = 0
+    running: int = 0
+    unknown: int = 0
+    completed: int = 0
+
+
+@register
+class PodGroupsCounted(Event):
+    """How many PodGroups each queue has, by phase; queues that are not named have none."""
+
+    about: ClassVar = About("hbox.v1.queue.podgroups.{shard}", Stream.STATE, ("job-controller",), ("quota-ledger",), 4 * 2**20)
+    queues: dict[QueueName, GroupCounts]
+
+
+@register
+class PolicyFollowed(Event):
+    """By what a scheduler places jobs: the actions and plugins of its policy, in their order, and how much history counts in shares (`usageWeight`)."""
+
+    about: ClassVar = About("hbox.v1.policy.followed.{shard}", Stream.STATE, ("scheduler-core",), ("cli",))
+    actions: tuple[str, ...]
+    plugins: tuple[str, ...]
+    by_conf: bool  #: a policy of the user's, by which every job is placed
+    usage_weight: float = 0.0

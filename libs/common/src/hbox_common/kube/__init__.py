@@ -9,6 +9,7 @@ The only package that imports `kubernetes`, and that only on `connect`.
 from .backoff import Backoff
 from .binding import BindOutcome, BindResult, FenceOutcome, FenceResult, bind, fence, read_pod
 from .cordon import CordonOutcome, CordonResult, cordon, uncordon
+from .eventwriter import EventWriter, Involved
 from .eviction import EvictOutcome, EvictResult, evict, hurried_grace
 from .informer import Informer
 from .lease import Lease, Term, release_for
@@ -84,7 +85,7 @@ from .resources import (
     Resource,
 )
 from .status import Busy, Expired
-from .times import epoch_s, micro_time
+from .times import epoch_s, micro_time, rfc3339
 from .transport import APPLY_PATCH, JSON, MERGE_PATCH, KubeClient, Response
 
 __all__ = [
@@ -122,6 +123,7 @@ __all__ = [
     "Delta",
     "DeltaKind",
     "Event",
+    "EventWriter",
     "EvictOutcome",
     "EvictResult",
     "Expired",
@@ -129,6 +131,7 @@ __all__ = [
     "FenceResult",
     "HyperNode",
     "Informer",
+    "Involved",
     "KubeClient",
     "KubeObject",
     "LabelSelector",
@@ -186,6 +189,7 @@ __all__ = [
     "read_pod",
     "release_for",
     "resource_of",
+    "rfc3339",
     "uncordon",
     "wait_established",
 ]

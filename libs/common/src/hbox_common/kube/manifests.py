@@ -85,13 +85,14 @@ async def patch_status(
     name: str,
     status: Mapping[str, Any],
     uid: str | None = None,
+    resource_version: str | None = None,
 ) -> Any:
     """Merge-patches the status subresource with `status` (null deletes a field); the object as it is afterwards.
 
-    With `uid`, only the object of that identity is touched: a namesake gives Conflict or InvalidRequest.
+    With `uid`, only the object of that identity is touched: a namesake gives Conflict or InvalidRequest. With `resource_version`, only that version of it.
     Raises NotFound, Conflict, InvalidRequest, Unavailable.
     """
     body: dict[str, object] = {"status": status}
-    if uid is not None:
-        body["metadata"] = {"uid": uid}
+    if fence := {key: value for key, value in (("uid", uid), ("resourceVersion", resource_version)) if value is not None}:
+        body["metadata"] = fence
     return await client.json("PATCH", resource.path(namespace, name, "status"), body=body, content_type=MERGE_PATCH)

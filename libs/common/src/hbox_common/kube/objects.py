@@ -367,7 +367,15 @@ class QueueSpec(_Slim, frozen=True, gc=False):
 
 
 class QueueStatus(_Slim, frozen=True, gc=False):
+    """`pending` to `completed` count PodGroups; None = nobody has said."""
+
     state: str = ""
+    allocated: Quantities = {}
+    pending: int | None = None
+    inqueue: int | None = None
+    running: int | None = None
+    unknown: int | None = None
+    completed: int | None = None
 
 
 class Queue(KubeObject, frozen=True, gc=False):

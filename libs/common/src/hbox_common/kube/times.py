@@ -1,4 +1,4 @@
-"""Kubernetes' two spellings of time."""
+"""Kubernetes' spellings of time."""
 
 from datetime import UTC, datetime
 
@@ -17,3 +17,8 @@ def epoch_s(text: str) -> float:
 def micro_time(seconds: float) -> str:
     """Seconds since the epoch as Kubernetes' MicroTime, which Leases want: always UTC, always six digits."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def rfc3339(seconds: float) -> str:
+    """Seconds since the epoch as Kubernetes' Time: UTC, whole seconds."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

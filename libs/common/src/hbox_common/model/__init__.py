@@ -37,7 +37,7 @@ from .pools import POOL, POOLED, POOLS, PUBLIC, Pools, may_use, pool_of
 from .queue import Queue, QueuePhase
 from .queuefaults import faults
 from .queuetree import ROOT_QUEUE, QueueTree, Room
-from .resources import Resources, capacity_units, parse_quantity, request_units
+from .resources import Resources, capacity_units, parse_quantity, quantity, request_units
 from .topology import HyperNode, SubGangPolicy, TopologyMode, TopologyWish
 from .wishes import NO_WISHES, Neighbour, PodTerm, Selector, Spread, WeightedTerm, Wishes, selects
 
@@ -48,5 +48,5 @@ __all__ = [
     "PodRef", "PodTerm", "PodUid", "Pools", "PreferredTerm", "Queue", "QueueName", "QueuePhase", "QueueTree", "Refusal", "RefusalReason", "Resources",
     "Room", "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint", "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator", "TopologyMode",
     "TopologyWish", "Verdict", "WeightedTerm", "Wishes", "capacity_units", "charge", "charge_all", "faults", "format_slices", "is_host_port", "may_use",
-    "parse_quantity", "parse_slices", "pool_of", "port_amounts", "request_units", "selects", "usage_of", "validate_claim",
+    "parse_quantity", "parse_slices", "pool_of", "port_amounts", "quantity", "request_units", "selects", "usage_of", "validate_claim",
 ]  # fmt: skip

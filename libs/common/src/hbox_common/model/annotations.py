@@ -8,6 +8,7 @@ PREEMPTABLE = "volcano.sh/preemptable"  #: "false" on a pod or PodGroup keeps it
 
 NAMESPACES = "hbox.io/namespaces"  #: on a Queue: whose pods may use it
 BUDGET = "hbox.io/budget-card-hours"  #: on a Queue: what it may use in a calendar month (UTC)
+RECENT_CARDS = "hbox.io/recent-cards"  #: on a Queue of a saved cluster: how many cards it used on average of late
 
 CLAIM = "hbox.io/claim"
 CLAIM_GENERATION = "hbox.io/claim-gen"  #: moved to make older bindings fail on their resourceVersion

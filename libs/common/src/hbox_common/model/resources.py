@@ -63,6 +63,17 @@ def capacity_units(name: str, quantity: str | float) -> int:
     return min(MOST, int((parse_quantity(quantity) * _SCALE.get(name, Decimal(1))).to_integral_value(ROUND_FLOOR)))
 
 
+def quantity(name: str, units: int) -> str:
+    """Base units as Kubernetes writes them: whole cores or thousandths (`4`, `500m`), bytes with the largest binary suffix that divides them."""
+    if name == CPU:
+        return f"{units}m" if units % 1000 else str(units // 1000)
+    if name in (MEMORY, EPHEMERAL):
+        for suffix, size in (("Gi", GIB), ("Mi", MIB), ("Ki", 2**10)):
+            if units and units % size == 0:
+                return f"{units // size}{suffix}"
+    return str(units)
+
+
 def add(into: Resources, amount: Mapping[str, int], times: int = 1) -> None:
     """`into += times * amount`, in place."""
     for name, units in amount.items():

@@ -1,12 +1,10 @@
 """What Kubernetes is told: conditions, PodGroup statuses, Events. Each write is fenced to the object that it was meant for."""
 
-from datetime import UTC, datetime
-from hashlib import sha256
 from typing import Any
 
 from hbox_common.clock import wall_s
 from hbox_common.errors import Conflict, NotFound
-from hbox_common.kube import EVENTS, MERGE_PATCH, PERSISTENTVOLUMECLAIMS, PODGROUPS, PODS, KubeClient
+from hbox_common.kube import MERGE_PATCH, PERSISTENTVOLUMECLAIMS, PODGROUPS, PODS, EventWriter, Involved, KubeClient, rfc3339
 
 from ..core.feedback import ConditionWrite, EventWrite, Kind, SelectionWrite, StatusWrite
 from .volumes import SELECTED_NODE
@@ -15,21 +13,13 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 _API_VERSION = {Kind.POD: "v1", Kind.POD_GROUP: "scheduling.volcano.sh/v1beta1"}
 
-#: Names of Events are remembered up to here, so that most repetitions need one request.
-_MAX_REMEMBERED = 20_000
-
-
-def rfc3339(seconds: float) -> str:
-    """Seconds since the epoch as Kubernetes' Time: UTC, whole seconds."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
 
 class KubeWriter:
     """Does the core's writes. Raises Unavailable where trying again may help; what was overtaken by a change of its object is let go."""
 
     def __init__(self, client: KubeClient, *, component: str, instance: str) -> None:
-        self._client, self._component, self._instance = client, component, instance
-        self._counts: dict[str, int] = {}
+        self._client = client
+        self._events = EventWriter(client, component=component, instance=instance)
 
     async def condition(self, write: ConditionWrite) -> None:
         """PodScheduled=False. On exactly the version seen: a binding that comes in between must keep its PodScheduled=True."""
@@ -80,59 +70,8 @@ class KubeWriter:
 
     async def event(self, write: EventWrite) -> None:
         """The Event of this object and reason: created, or counted up with the newest note."""
-        name = f"{write.name[:200]}.{sha256(f'{write.uid}/{write.reason}'.encode()).hexdigest()[:16]}"
-        now = rfc3339(wall_s())
-        path = EVENTS.path(write.namespace, name)
-        count = self._counts.get(name, 0)
-        try:
-            if count == 0:
-                count = await self._create_event(write, name, now)
-            if count > 0:
-                await self._client.json(
-                    "PATCH",
-                    path,
-                    body={"message": write.message, "lastTimestamp": now, "count": count + 1},
-                    content_type=MERGE_PATCH,
-                )
-        except NotFound:  # it has expired, or its namespace is gone: the next time makes a new one
-            self._counts.pop(name, None)
-            return
-        if len(self._counts) >= _MAX_REMEMBERED:
-            self._counts.clear()
-        self._counts[name] = count + 1
-
-    async def _create_event(self, write: EventWrite, name: str, now: str) -> int:
-        """Returns 0 when it was created, else the count of the one that is there."""
-        try:
-            await self._client.json(
-                "POST",
-                EVENTS.path(write.namespace),
-                body={
-                    "apiVersion": "v1",
-                    "kind": "Event",
-                    "metadata": {"name": name, "namespace": write.namespace},
-                    "involvedObject": {
-                        "apiVersion": _API_VERSION[write.kind],
-                        "kind": write.kind.value,
-                        "namespace": write.namespace,
-                        "name": write.name,
-                        "uid": write.uid,
-                    },
-                    "type": "Warning" if write.warning else "Normal",
-                    "reason": write.reason,
-                    "message": write.message,
-                    "source": {"component": self._component},
-                    "reportingComponent": self._component,
-                    "reportingInstance": self._instance,
-                    "firstTimestamp": now,
-                    "lastTimestamp": now,
-                    "count": 1,
-                },
-            )
-        except Conflict:
-            known = await self._client.json("GET", EVENTS.path(write.namespace, name))
-            return max(1, int(known.get("count") or 1))
-        return 0
+        about = Involved(_API_VERSION[write.kind], write.kind.value, write.namespace, write.name, write.uid)
+        await self._events.write(about, reason=write.reason, message=write.message, warning=write.warning)
 
     async def _patch(self, path: str, body: dict[str, Any], content_type: str) -> None:
         try:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, literal, literal_column, select, update
+from sqlalchemy import ColumnElement, Connection, Float, case, delete, func, insert, literal, literal_column, select, update
 
 from hbox_common.events import PlanAnswer
 from hbox_common.model import (
@@ -29,10 +29,11 @@ from hbox_common.model import (
 from ..core.books import Books
 from ..core.budget import month_of
 from ..core.chain import GENESIS
+from ..core.history import Decay, History, hour_of
 from ..core.holding import Gang, Holding, Intent
 from ..core.recovery import BEGINNING, Standing
 from ..core.step import CardKey
-from ..core.usage import Account, Amounts, Held
+from ..core.usage import HOUR_S, Account, Amounts, Held
 from . import tables as t
 from .journal import Head, Journal
 
@@ -220,6 +221,34 @@ def used(connection: Connection, by: Sequence[str], *, since: int, until: int) -
         if own or borrowed or idle:
             found.append((account, Amounts(own, borrowed, idle)))
     return found
+
+
+def history(connection: Connection, decay: Decay) -> History:
+    """What queues used of late, out of the accounts, as of the last accrual. The database weighs and adds up: there may be millions of accounts."""
+    until: int = connection.execute(select(t.ledger.c.metered_until)).scalar_one()
+    found = History(decay, hour_of(until), None, until)
+    if decay.half_life_h <= 0:
+        return found
+    u, begins = t.usage.c, decay.begins(found.hour)
+    first = connection.execute(select(func.min(u.hour))).scalar()
+    if first is not None:
+        found.first = max(first, begins)
+    age = (found.hour - u.hour) // HOUR_S
+    weight: ColumnElement[float] = literal(1.0, Float)
+    for bit in range(decay.window_h.bit_length()):  # a power with a whole exponent, which not every SQLite has a function for
+        weight = weight * case(((age // 2**bit) % 2 == 1, literal(decay.factor ** (2**bit), Float)), else_=literal(1.0, Float))
+    query = select(u.queue, func.sum((u.own + u.borrowed) * weight)).where(u.hour >= begins).group_by(u.queue)
+    found.own = {QueueName(queue): float(used) for queue, used in connection.execute(query) if used}
+    return found
+
+
+def used_in(connection: Connection, first: int, last: int) -> list[tuple[QueueName, int, int]]:
+    """(queue, hour, thousandths of card-seconds used) of the hours in [first, last)."""
+    u = t.usage.c
+    query = (
+        select(u.queue, u.hour, func.sum(u.own + u.borrowed)).where(u.hour >= first, u.hour < last).group_by(u.queue, u.hour)
+    )
+    return [(QueueName(queue), hour, int(used)) for queue, hour, used in connection.execute(query)]
 
 
 def forget(connection: Connection, *, before: float) -> int:

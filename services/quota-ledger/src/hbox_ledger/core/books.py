@@ -32,6 +32,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.resources import add
 
+from .history import Decay, History
 from .holding import Gang, Holding, Intent
 from .leaving import Leaving
 from .step import Bucket, CardDelta, CardKey, Change, Step
@@ -72,6 +73,7 @@ class Books:
     leaving: Leaving = field(default_factory=Leaving)  #: posted, and their pods' eviction was decided
     month: int = 0  #: the first second of the month of `spent`
     spent: dict[QueueName, int] = field(default_factory=dict)  #: in it, as accrued, in thousandths of card-seconds
+    history: History = field(default_factory=lambda: History(Decay(half_life_h=0.0)))  #: what queues used of late, as accrued
     suspects: set[ClaimId] = field(default_factory=set)  #: posted, but absent from the last list of pods
 
     def __post_init__(self) -> None:

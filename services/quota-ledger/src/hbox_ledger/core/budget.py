@@ -45,6 +45,7 @@ def spent_of(books: Books, name: QueueName, own: Mapping[QueueName, int] | None 
 def spend(books: Books, step: Step, accrued: Accrued) -> None:
     """Enter what was accrued, and tell of budgets that came to a level. A new month begins with nothing spent."""
     step.usage = accrued
+    books.history.enter(accrued)
     month = month_of(accrued.until)
     stopped = {name: message for name in books.queues if (message := stop(books, name))}
     if month != books.month:

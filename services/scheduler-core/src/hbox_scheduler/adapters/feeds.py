@@ -105,8 +105,8 @@ class Feeds:
                     self._scheduler.on_usage(usages)
                 case CardQuotasChanged(quotas=quotas):
                     self._scheduler.on_card_quotas(quotas)
-                case QueueStateChanged(queue=queue, gone=gone):
-                    self._scheduler.on_queue(queue, gone=gone)
+                case QueueStateChanged(queue=queue, gone=gone, recent_cards=recent):
+                    self._scheduler.on_queue(queue, gone=gone, recent_cards=recent)
         metrics.NODES.set(len(self._scheduler.columns.row_of))
         self._changed()
 

@@ -151,9 +151,11 @@ class Scheduler:
         if known != verdict:
             self.columns.put_verdict(verdict)
 
-    def on_queue(self, queue: Queue, *, gone: bool = False) -> None:
-        """A queue's rules. What is used of it is counted here, from the claims."""
+    def on_queue(self, queue: Queue, *, gone: bool = False, recent_cards: float = 0.0) -> None:
+        """A queue's rules, and how many cards it and all below it used on average of late. What is used of it now is counted here, from the claims."""
+        self._takings.recent_cards[queue.name] = recent_cards
         if gone:
+            del self._takings.recent_cards[queue.name]
             self._queues_changed.update(self.queues.drop(queue.name))
         elif self.queues.put(queue):
             self._queues_changed.add(queue.name)

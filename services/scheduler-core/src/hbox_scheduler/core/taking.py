@@ -94,6 +94,7 @@ class Takings:
         self.priority_classes: Mapping[str, int] = {}  #: values by name
         self.namespace_labels: Mapping[str, Mapping[str, str]] = {}  #: those that wishes ask about
         self.usage: Sequence[NodeUsage] = ()  #: what nodes really use
+        self.recent_cards: dict[QueueName, float] = {}  #: what queues, with all below them, used on average of late
         self.wall = 0.0  #: what time it is, in seconds since the epoch
         self._neighbours = neighbours
         self._holders = Holders(columns, bookings, tasks, neighbours)
@@ -176,7 +177,11 @@ class Takings:
             claimants[gang] = entry
         gangs = [*others, *claimants]
         named = {gang.queue for gang in gangs} | {member.gang.queue for member, _ in standing.alike()}
-        known = [_queue_info(queue, queues) for queue in (*queues.values(), *map(Queue, sorted(named - queues.keys())))]
+        recent = self.recent_cards
+        known = [
+            _queue_info(queue, queues, recent.get(queue.name, 0.0))
+            for queue in (*queues.values(), *map(Queue, sorted(named - queues.keys())))
+        ]
         with self._gone(gone):
             session = Session(
                 columns=self._columns,
@@ -337,7 +342,7 @@ def _join(gang: Gang, standing: Gang, entry: Entry) -> None:
     gang.members = [*standing.members, *gang.members]
 
 
-def _queue_info(queue: Queue, queues: QueueTree) -> QueueInfo:
+def _queue_info(queue: Queue, queues: QueueTree, recent_cards: float) -> QueueInfo:
     return QueueInfo(
         name=queue.name,
         weight=queue.weight,
@@ -349,6 +354,7 @@ def _queue_info(queue: Queue, queues: QueueTree) -> QueueInfo:
         reclaimable=queue.reclaimable,
         phase=QueuePhase.CLOSED if queues.refusal(queue.name) else QueuePhase.OPEN,
         created_at=queue.created_at,
+        recent_cards=recent_cards,
     )
 
 

@@ -9,6 +9,12 @@ same line of theirs, so that nobody takes back and forth. Volcano has one line, 
 `kai.scheduler/over-quota-weight` have a second one beyond it: the fair share, which adds what nobody deserves, divided by these weights; and as what they
 have beyond the deserved amount can be taken back at any time, members that may not be evicted have to stay within the deserved amount.
 
+History (`usageWeight`, off by default): beyond what they deserve, queues are served by the part of the cluster that they have there, divided by their
+weights (over-quota or `spec.weight`), corrected by what they used of late (`fairshare`). History decides whose turn it is; it can forbid an eviction and
+never justify one: who takes stays within both fair shares, the one with and the one without history, and who gives is above both. So every eviction would
+be right without history too, and whoever is reduced to its line is not above it any more, nor may it take beyond it, however slowly usage moves: nobody
+takes back and forth.
+
 Who is compared: Volcano looks at the two queues themselves and, by `ancestorReclaimLevel`, at so many ancestors; annotated queues are compared at the
 highest level at which their paths differ, and with `reclaimAtParting` all are. An ancestor of both is never a reason.
 """
@@ -26,7 +32,7 @@ from ..session.asking import Asked, Sums
 from ..session.hooks import Vote
 from ..session.nouns import Gang, Member, QueueInfo
 from .arguments import Arguments
-from .fairshare import Claim, divide
+from .fairshare import USAGE_WEIGHT, Claim, corrected, divide, remembering
 from .queuebooks import UNLIMITED, Account, QueueBooks, passes, set_ceilings, share
 
 if TYPE_CHECKING:
@@ -41,7 +47,7 @@ RECLAIM_AT_PARTING = "reclaimAtParting"
 
 
 class Capacity:
-    """Arguments: ancestorReclaimLevel (0), reclaimAtParting (false). The tree counts where enableHierarchy is on."""
+    """Arguments: ancestorReclaimLevel (0), reclaimAtParting (false), usageWeight (0). The tree counts where enableHierarchy is on."""
 
     name = "capacity"
 
@@ -49,6 +55,7 @@ class Capacity:
         arguments = Arguments(conf)
         self._level = arguments.integer("ancestorReclaimLevel", 0, least=0)
         self._at_parting = arguments.switch(RECLAIM_AT_PARTING, False)
+        self._k = arguments.number(USAGE_WEIGHT, 0.0, least=0.0)
         arguments.done()
         self._hierarchy = conf.hierarchy
 
@@ -59,10 +66,14 @@ class Capacity:
         resources = session.columns.resources
         self._general = frozenset(resources[name] for name in (CPU, MEMORY) if name in resources)
         self._weights = {account: weight_of(account.queue) for account in books.accounts.values()}
-        self._fair: dict[Account, Sums] = {}
         self._limits(session)
         self._lines = {account: self._counting(account) for account in books.accounts.values()}
-        self._share_fairly()
+        self._takes = self._gives = self._fair_shares(
+            0.0
+        )  #: lines of fair shares: below them queues may take, above them they give
+        self._turn_weights: dict[Account, tuple[float, float]] = {}
+        if self._k:
+            self._remember()
 
     def _limits(self, session: "Session") -> None:
         """Ceilings from the root down, guarantees and deserved amounts held to them."""
@@ -85,28 +96,60 @@ class Capacity:
         """The columns in which the deserved amount is a line. Of cpu and memory 0 is as good as unnamed."""
         return frozenset(c for c in account.named if c not in self._general or account.deserved[c] > 0)
 
-    def _share_fairly(self) -> None:
+    def _remember(self) -> None:
+        """What history changes."""
+        books, other = self._books, self._fair_shares(self._k)
+        if other:
+            plain = self._takes
+            self._takes = {a: [min(pair) for pair in zip(plain[a], other[a], strict=True)] for a in plain}
+            self._gives = {a: [max(pair) for pair in zip(plain[a], other[a], strict=True)] for a in plain}
+        card = ALL_CORES if books.cards >= 0 else 1
+        self._card = card / max(books.total[books.cards_column] if books.cards_column >= 0 else 0, card)
+        for _, children in books.levels():
+            eager = [a for a in children if any(r > d for r, d in zip(a.requested, a.deserved, strict=True))]
+            sums: dict[int, float] = {}
+            for account in eager:
+                sums[account.queue.priority] = sums.get(account.queue.priority, 0.0) + self._written(account)
+            for account in eager:
+                if written := self._written(account):
+                    part = written / sums[account.queue.priority]
+                    self._turn_weights[account] = corrected(part, books.history(account), self._k)
+
+    def _written(self, account: Account) -> float:
+        """Its weight beyond what it deserves, without history."""
+        weight = self._weights[account]
+        return float(account.queue.weight) if weight is None else weight
+
+    def _fair_shares(self, k: float) -> dict[Account, Sums]:
+        """What annotated queues may take, and are not taken from. Empty where none is annotated."""
         books = self._books
+        fair: dict[Account, Sums] = {}
+        if all(weight is None for weight in self._weights.values()):
+            return fair
         for parent, children in books.levels():
-            room = books.total if parent is None or parent not in self._fair else self._fair[parent]
+            room = books.total if parent is None or parent not in fair else fair[parent]
             for account in children:
-                self._fair[account] = list(account.deserved)
+                fair[account] = list(account.deserved)
             weighted = [account for account in children if self._weights[account] is not None]
             if not weighted:
                 continue
             weighted.sort(key=lambda account: (account.queue.created_at, account.queue.name))
+            used = [books.history(account) for account in weighted] if k else []
             for column in range(books.size):
                 if not any(column in self._lines[account] for account in weighted):
                     for account in weighted:
-                        self._fair[account][column] = UNLIMITED
+                        fair[account][column] = UNLIMITED
                     continue
                 others = sum(a.deserved[column] for a in children if self._weights[a] is None)
                 available = min(room[column], books.total[column]) - others
                 unit = ALL_CORES if column == books.cards else 1
                 claims = [self._claim(account, column, unit) for account in weighted]
+                if k:
+                    claims = remembering(claims, used, k)
                 for account, given in zip(weighted, divide(available // unit, claims), strict=True):
                     counts = column in self._lines[account]
-                    self._fair[account][column] = max(unit * given, account.deserved[column]) if counts else UNLIMITED
+                    fair[account][column] = max(unit * given, account.deserved[column]) if counts else UNLIMITED
+        return fair
 
     def _claim(self, account: Account, column: int, unit: int) -> Claim:
         """In whole units; a part that is asked for claims a whole one."""
@@ -122,7 +165,21 @@ class Capacity:
 
     def queue_key(self, queue: QueueInfo) -> tuple[object, ...]:
         """By priority, then by the used part of what it deserves; in a tree, at the highest level at which two paths differ."""
-        return tuple((-a.queue.priority, self._share(a), a.queue.created_at, a.queue.name) for a in self._books.of(queue).path)
+        path = self._books.of(queue).path
+        if self._k:
+            return tuple((-a.queue.priority, *self._turn(a), a.queue.created_at, a.queue.name) for a in path)
+        return tuple((-a.queue.priority, self._share(a), a.queue.created_at, a.queue.name) for a in path)
+
+    def _turn(self, account: Account) -> tuple[float, float, float]:
+        """Within what it deserves as without history; beyond it, by the part of the cluster that it would have there with one card more, by its weight.
+        Those who count for nothing come last."""
+        if (share := self._share(account)) < 1.0:
+            return share, 0.0, 0.0
+        total, lines = self._books.total, self._lines[account] or range(self._books.size)
+        beyond = max((account.allocated[c] - account.deserved[c]) / total[c] if total[c] > 0 else 0.0 for c in lines)
+        part = max(0.0, beyond) + self._card
+        weight, last = self._turn_weights.get(account, (0.0, 0.0))
+        return 1.0, part / weight if weight > 0 else inf, part / last if last > 0 else inf
 
     def _share(self, account: Account) -> float:
         """What deserves nothing counts as fully used; annotated, and said to deserve none of a resource, as more than that."""
@@ -176,7 +233,7 @@ class Capacity:
         ):
             return False
         if self._weights[account] is not None:
-            return self._within(account, self._fair[account], asked)
+            return self._within(account, self._takes[account], asked)
         if self._at_parting:
             return any(self._is_due(one, asked) for one in account.path)
         return any(self._entitled(one, asked) for one in _nearest(account.path, self._level))
@@ -276,12 +333,12 @@ class Capacity:
         return all(self._over(one, one.deserved, touched) for one in _nearest(theirs, self._level))
 
     def _ahead_fairly(self, ours: Sequence[Account], theirs: Sequence[Account], asked: Asked, touched: Sequence[int]) -> bool:
-        if not all(self._within(one, self._fair[one], asked) for one in ours):
+        if not all(self._within(one, self._takes[one], asked) for one in ours):
             return False
         own, other = ours[0], theirs[0]
         if self._within(own, own.deserved, asked):
             return self._over(other, other.deserved, touched)
-        return self._over(other, self._fair[other], touched)
+        return self._over(other, self._gives[other], touched)
 
     def _over(self, account: Account, line: Sums, touched: Sequence[int]) -> bool:
         """Whether it has more than its line in something that would be freed. What it deserves nothing of is all beyond."""

@@ -1,11 +1,30 @@
-"""How an amount is divided among claims: what they are owed first, the rest by weight. One resource at a time."""
+"""How an amount is divided among claims: what they are owed first, the rest by weight. One resource at a time.
 
-from collections.abc import Sequence
+History. Weights can be corrected by what a claim's owner has used of late: w' = max(0, n + k * (n - u)), n being its part of the weights of all who want
+more than they are owed, u the part of the cluster that it has used (KAI-Scheduler's rule, reference peers §2.4). So with k = 1 who has used exactly its part
+counts as much as written, who has used nothing twice as much, who has used twice its part nothing. What is owed is not touched, and nothing stays idle for
+the sake of history: what others do not want is divided among those who count for nothing, by n * n / u.
+"""
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..arrays import Floats
+
+if TYPE_CHECKING:
+    from ..policy.conf import Conf
+
+#: The argument of `capacity` and `proportion` by which history counts: k.
+USAGE_WEIGHT = "usageWeight"
+
+
+def usage_weight(conf: "Conf") -> float:
+    """k of a policy that was read without fault; 0 = history does not count."""
+    given = [plugin.arguments.get(USAGE_WEIGHT) for plugin in conf.plugins if plugin.name in ("capacity", "proportion")]
+    return max((float(k) for k in given if k is not None), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +35,34 @@ class Claim:
     wanted: int  #: no more than this is given
     weight: float = 1.0  #: of what is left over
     priority: int = 0  #: the higher is served from the rest first
+    last: float = 0.0  #: the weight that counts once only claims of weight 0 want more
+
+
+def remembering(claims: Sequence[Claim], used: Sequence[float], k: float) -> list[Claim]:
+    """The claims with weights corrected by what their owners have used of late, as parts of the cluster. Who wants no more than it deserves is as before, and
+    takes no part in anybody's correction. With k = 0 they are the same."""
+    if k == 0:
+        return list(claims)
+    sums: dict[int, float] = {}
+    for claim in claims:
+        if claim.wanted > claim.deserved:
+            sums[claim.priority] = sums.get(claim.priority, 0.0) + claim.weight
+    return [
+        _corrected(claim, claim.weight / sums[claim.priority], part, k)
+        if claim.wanted > claim.deserved and claim.weight > 0
+        else claim
+        for claim, part in zip(claims, used, strict=True)
+    ]
+
+
+def corrected(weight: float, used: float, k: float) -> tuple[float, float]:
+    """A weight that is a part of all weights, by the part of the cluster that was used; and the one that counts where that is 0."""
+    return max(0.0, weight + k * (weight - used)), weight * weight / used if used > 0 else 0.0
+
+
+def _corrected(claim: Claim, weight: float, used: float, k: float) -> Claim:
+    now, last = corrected(weight, used, k)
+    return Claim(claim.deserved, claim.wanted, now, claim.priority, last)
 
 
 def divide(amount: int, claims: Sequence[Claim]) -> list[int]:
@@ -27,23 +74,31 @@ def divide(amount: int, claims: Sequence[Claim]) -> list[int]:
     given = [min(claim.deserved, claim.wanted) for claim in claims]
     rest = amount - sum(given)
     for priority in sorted({claim.priority for claim in claims}, reverse=True):
-        hungry = [i for i, claim in enumerate(claims) if claim.priority == priority and claim.weight > 0]
-        while rest > 0 and (hungry := [i for i in hungry if given[i] < claims[i].wanted]):
-            weights = sum(claims[i].weight for i in hungry)
-            shares = {i: rest * claims[i].weight / weights for i in hungry}
-            sated = [i for i in hungry if claims[i].wanted - given[i] <= shares[i]]
-            for i in sated:
-                rest -= claims[i].wanted - given[i]
-                given[i] = claims[i].wanted
-            if sated:
-                continue
-            for i in hungry:
-                given[i] += int(shares[i])
-            rest -= sum(int(shares[i]) for i in hungry)
-            for i in sorted(hungry, key=lambda i: (int(shares[i]) - shares[i], i))[:rest]:
-                given[i] += 1
-                rest -= 1
+        own = [i for i, claim in enumerate(claims) if claim.priority == priority]
+        rest = _give(rest, claims, {i: claims[i].weight for i in own if claims[i].weight > 0}, given)
+        rest = _give(rest, claims, {i: claims[i].last for i in own if claims[i].weight <= 0 < claims[i].last}, given)
     return given
+
+
+def _give(rest: int, claims: Sequence[Claim], weights: Mapping[int, float], given: list[int]) -> int:
+    """Divide `rest` among these of the claims, on top of what they were given. Returns what is left."""
+    hungry = list(weights)
+    while rest > 0 and (hungry := [i for i in hungry if given[i] < claims[i].wanted]):
+        total = sum(weights[i] for i in hungry)
+        shares = {i: rest * weights[i] / total for i in hungry}
+        sated = [i for i in hungry if claims[i].wanted - given[i] <= shares[i]]
+        for i in sated:
+            rest -= claims[i].wanted - given[i]
+            given[i] = claims[i].wanted
+        if sated:
+            continue
+        for i in hungry:
+            given[i] += int(shares[i])
+        rest -= sum(int(shares[i]) for i in hungry)
+        for i in sorted(hungry, key=lambda i: (int(shares[i]) - shares[i], i))[:rest]:
+            given[i] += 1
+            rest -= 1
+    return rest
 
 
 def fill(amount: float, wanted: Floats, weights: Floats) -> Floats:

@@ -1,6 +1,7 @@
 """proportion: queues share the cluster by weight (reference volcano §4). What a queue deserves follows from what all queues ask for now."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from ..session.hooks import Vote
 from ..session.nouns import Gang, Member, QueueInfo
 from .arguments import Arguments
-from .fairshare import fill
+from .fairshare import USAGE_WEIGHT, fill
 from .queuebooks import Account, QueueBooks, passes, set_ceilings, share
 
 if TYPE_CHECKING:
@@ -17,27 +18,51 @@ if TYPE_CHECKING:
 
 
 class Proportion:
-    """Deserved: water filling by weight, at most what the queue asks for and may have, at least its guarantee. No arguments."""
+    """Deserved: water filling by weight, at most what the queue asks for and may have, at least its guarantee.
+
+    Argument: usageWeight (0). With it history corrects the weights (`fairshare`) of whose turn it is and who may have more; to take from others a queue has
+    to stay within what it deserves with and without history, and is taken from only above both.
+    """
 
     name = "proportion"
 
     def __init__(self, conf: "PluginConf") -> None:
-        Arguments(conf).done()
+        arguments = Arguments(conf)
+        self._k = arguments.number(USAGE_WEIGHT, 0.0, least=0.0)
+        arguments.done()
 
     def open(self, session: "Session") -> None:
         self._session = session
         self._books = books = QueueBooks(session, hierarchy=False)
-        self._deserved: dict[Account, list[float]] = {}
         accounts = list(books.accounts.values())
         set_ceilings(books, session, accounts, books.total)
+        self._deserved = self._most = self._takes = self._gives = self._shares(accounts, 0.0)
+        if self._k:
+            plain, self._deserved = self._deserved, self._shares(accounts, self._k)
+            # Whole units: two shares with half a card each would leave one idle. The nodes have no more than they have.
+            self._most = {
+                account: [float(ceil(units - 1e-9)) for units in shares] for account, shares in self._deserved.items()
+            }
+            self._takes = {a: [min(p) for p in zip(plain[a], self._most[a], strict=True)] for a in accounts}
+            self._gives = {a: [max(p) for p in zip(plain[a], self._most[a], strict=True)] for a in accounts}
+
+    def _shares(self, accounts: Sequence[Account], k: float) -> dict[Account, list[float]]:
+        books = self._books
         weights = np.array([account.queue.weight if account.open else 0 for account in accounts], dtype=np.float64)
+        history = np.array([books.history(account) for account in accounts]) if k else None
         shares = np.zeros((books.size, len(accounts)))
         for column, total in enumerate(books.total):
             wanted = np.array([min(a.ceiling[column], a.requested[column]) for a in accounts], dtype=np.float64)
             guaranteed = np.array([account.guarantee[column] for account in accounts], dtype=np.float64)
-            shares[column] = np.maximum(fill(total, wanted, weights), guaranteed)
-        for i, account in enumerate(accounts):
-            self._deserved[account] = shares[:, i].tolist()
+            if history is None or not (active := (wanted > 0) & (weights > 0)).any():
+                given = fill(total, wanted, weights)
+            else:
+                parts = np.where(active, weights, 0.0) / weights[active].sum()
+                given = fill(total, wanted, np.where(active, np.maximum(0.0, parts + k * (parts - history)), 0.0))
+                left = np.where(given > 0, 0.0, wanted)
+                given += fill(total - given.sum(), left, np.where(active, parts * parts / np.maximum(history, 1e-9), 0.0))
+            shares[column] = np.maximum(given, guaranteed)
+        return {account: shares[:, i].tolist() for i, account in enumerate(accounts)}
 
     def deserved(self, queue: QueueInfo) -> list[float]:
         """`[R]`"""
@@ -49,16 +74,17 @@ class Proportion:
 
     def overused(self, queue: QueueInfo) -> bool:
         account = self._books.of(queue)
-        return all(d <= a for d, a in zip(self._deserved[account], account.allocated, strict=True))
+        return all(d <= a for d, a in zip(self._most[account], account.allocated, strict=True))
 
     def allocatable(self, queue: QueueInfo, member: Member) -> bool:
-        account = self._books.of(queue)
-        deserved, allocated = self._deserved[account], account.allocated
-        return account.open and all(
-            allocated[column] + units <= deserved[column] for column, units in self._books.asked(member)
-        )
+        return self._within(self._books.of(queue), self._most, member)
 
-    preemptive = allocatable
+    def preemptive(self, queue: QueueInfo, member: Member) -> bool:
+        return self._within(self._books.of(queue), self._takes, member)
+
+    def _within(self, account: Account, lines: Mapping[Account, Sequence[float]], member: Member) -> bool:
+        line, allocated = lines[account], account.allocated
+        return account.open and all(allocated[column] + units <= line[column] for column, units in self._books.asked(member))
 
     def reclaimable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
         """Members of queues that have more than they deserve of something that both ask for; each one named counts."""
@@ -72,7 +98,7 @@ class Proportion:
             allocated = taken.get(account)
             if allocated is None:
                 allocated = taken[account] = list(account.allocated)
-            deserved, asked = self._deserved[account], self._books.asked(member)
+            deserved, asked = self._gives[account], self._books.asked(member)
             if any(column in wanted and allocated[column] > deserved[column] for column, _ in asked) and all(
                 allocated[column] - units >= account.guarantee[column] or not account.guarantee[column]
                 for column, units in asked

@@ -81,9 +81,11 @@ class QueueBooks:
 
     def __init__(self, session: "Session", *, hierarchy: bool, parts: bool = False) -> None:
         self._session = session
+        self._whole_cards = -1.0
         self._asking: Asking = session.asking
         self.size = len(session.total)
-        self.cards = session.columns.resources.get(GPU, -1) if parts else -1  #: the column that is in percent
+        self.cards_column = session.columns.resources.get(GPU, -1)
+        self.cards = self.cards_column if parts else -1  #: the column that is in percent
         self._parts: dict[int, tuple[Task, Asked]] = {}
         self._counted = [bool(counts) for counts in session.counted]
         self.total = self.sums(session.total)
@@ -112,9 +114,17 @@ class QueueBooks:
         there = columns.card_index[rows] >= 0
         sizes = columns.card_memory[rows][there & (columns.card_memory[rows] > 0)]
         self._card_mib = int(sizes.min()) if len(sizes) else 0
+        self.total[self.cards] = ALL_CORES * self._cards()
+
+    def _cards(self) -> int:
+        """How many the cluster has, where one may be lent out several times."""
+        columns, rows = self._session.columns, self._session.rows
+        if GPU not in columns.resources:
+            return 0
+        there = columns.card_index[rows] >= 0
         shared = columns.card_shares[rows].max(axis=1, initial=0) > 1
-        lent = columns.allocatable[self.cards, rows]
-        self.total[self.cards] = ALL_CORES * int(np.where(shared, there.sum(axis=1), lent).sum())
+        lent = columns.allocatable[columns.resources[GPU], rows]
+        return int(np.where(shared, there.sum(axis=1), lent).sum())
 
     def _part(self, member: Member) -> Asked:
         request = member.task.cards
@@ -172,6 +182,12 @@ class QueueBooks:
                 self._hold(account, asked, count, preemptable=preemptable, gate=gate)
 
     # Questions.
+
+    def history(self, account: Account) -> float:
+        """The part of the cluster's cards that the queue, with all below it, used on average of late."""
+        if self._whole_cards < 0:
+            self._whole_cards = self._cards()
+        return account.queue.recent_cards / self._whole_cards if self._whole_cards else 0.0
 
     def of(self, queue: QueueInfo) -> Account:
         return self.accounts[queue.name]

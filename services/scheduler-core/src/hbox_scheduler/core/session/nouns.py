@@ -260,6 +260,7 @@ class QueueInfo:
     phase: QueuePhase = QueuePhase.OPEN
     created_at: float = 0.0
     annotations: Mapping[str, str] = field(default_factory=dict)
+    recent_cards: float = 0.0  #: that it and all below it used on average of late: its history
     node_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """`requiredAffinity`, `preferredAffinity`, `requiredAntiAffinity`, `preferredAntiAffinity` -> node group names (spec.affinity)."""
 

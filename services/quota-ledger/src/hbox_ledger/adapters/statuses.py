@@ -1,0 +1,215 @@
+"""Writes what is true of queues into the statuses of their objects, and what is wrong with them as Events.
+
+Theory of operation. A queue that changed is looked at WINDOW_S later: what its object says, by the informer, is compared with what it should say, and only the
+difference is written. Nobody waits for that: queues wait in `_due`, each once, and are written one after the other at a limited rate. After a restart all
+are compared, and those that differ are written.
+
+The ledger is the one writer of HBox. A state is only written on the version of the object that it was worked out from, so that an order to close a queue
+is never overwritten. Where somebody else gives our fields other values again (Volcano's scheduler or controllers beside us), ours are written less and
+less often, at last every PATIENCE_S: the last writer's stand in between.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+from hbox_common.clock import monotonic_s
+from hbox_common.errors import Conflict, HBoxError, NotFound, Unavailable
+from hbox_common.events import GroupCounts
+from hbox_common.kube import QUEUES, EventWriter, Involved, KubeClient, patch_status
+from hbox_common.kube import Queue as QueueObject
+from hbox_common.model import QueueName, Resources
+
+from .. import metrics
+from ..core.shown import COUNTS, Shown, change, contested
+
+log = logging.getLogger(__name__)
+
+WINDOW_S = 1.0
+RETRY_S = 2.0
+#: After this long a contested status is written again, and one that was refused.
+PATIENCE_S = 300.0
+
+FAULTY, SOUND, STOPPED, GOES_ON = "QueueFaulty", "QueueSound", "QueueBudgetSpent", "QueueBudgetLasts"
+
+
+@dataclass(slots=True)
+class _Object:
+    """A queue as its object stands. `ours`: what we wrote last, `seen` once the informer brought that version."""
+
+    uid: str
+    version: str
+    shown: Shown
+    ours: Shown | None = None
+    our_version: str = ""
+    seen: bool = False
+    contests: int = 0
+    contested_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Truth:
+    total: Resources
+    faults: str
+    stopped: str
+
+
+class StatusWriter:
+    """`per_s`: writes a second at most; 0 = none at all."""
+
+    def __init__(self, client: KubeClient, *, instance: str, per_s: float, window_s: float = WINDOW_S) -> None:
+        self._client, self._per_s, self._window_s = client, per_s, window_s
+        self._events = EventWriter(client, component="hbox", instance=instance)
+        self._objects: dict[QueueName, _Object] = {}
+        self._truths: dict[QueueName, _Truth] = {}
+        self._counts: Mapping[QueueName, GroupCounts] | None = None
+        self._noted: dict[QueueName, tuple[str, str]] = {}  #: faults and stop as Events said them last
+        self._due: dict[QueueName, float] = {}
+        self._wake = asyncio.Event()
+
+    # What it is told.
+
+    def told(self, name: QueueName, total: Resources, *, faults: str, stopped: str) -> None:
+        """What a queue uses with all below it, and what is wrong with it."""
+        self._truths[name] = _Truth(total, faults, stopped)
+        self._look(name)
+
+    def counted(self, counts: Mapping[QueueName, GroupCounts]) -> None:
+        """The PodGroups of all queues."""
+        before, self._counts = self._counts, counts
+        for name in self._objects:
+            if before is None or before.get(name) != counts.get(name):
+                self._look(name)
+
+    def seen(self, found: QueueObject) -> None:
+        """A queue's object in a new version."""
+        name, meta, status = QueueName(found.metadata.name), found.metadata, found.status
+        shown = Shown(status.state, status.allocated, {field: getattr(status, field) for field in COUNTS})
+        known = self._objects.get(name)
+        if known is None or known.uid != meta.uid:
+            self._objects[name] = _Object(meta.uid, meta.resource_version, shown)
+            self._noted.pop(name, None)
+            self._look(name)
+            return
+        known.version, known.shown = meta.resource_version, shown
+        if meta.resource_version == known.our_version:
+            known.seen = True
+        elif known.seen and known.ours is not None and (fields := contested(known.ours, shown)):
+            self._contested(name, known, fields)
+        self._look(name)
+
+    def gone(self, name: QueueName) -> None:
+        """The object was deleted."""
+        for kept in (self._objects, self._truths, self._noted, self._due):
+            kept.pop(name, None)
+
+    # What it does.
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        if self._per_s > 0:
+            await self._write_all()
+
+    async def _write_all(self) -> NoReturn:
+        while True:
+            self._wake.clear()
+            name, due = min(self._due.items(), key=lambda item: item[1], default=(None, 0.0))
+            if name is None or due > monotonic_s():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(None if name is None else due - monotonic_s()):
+                        await self._wake.wait()
+                continue
+            del self._due[name]
+            if await self._settle(name):
+                await asyncio.sleep(1 / self._per_s)
+
+    def _look(self, name: QueueName) -> None:
+        """Have it compared, soon."""
+        if name in self._due or name not in self._objects or name not in self._truths:
+            return
+        self._later(name, self._window_s)
+
+    def _later(self, name: QueueName, seconds: float) -> None:
+        known = self._objects[name]
+        patience = min(2.0**known.contests, PATIENCE_S) if known.contests else 0.0
+        self._due[name] = max(monotonic_s() + seconds, known.contested_at + patience)
+        self._wake.set()
+
+    async def _settle(self, name: QueueName) -> bool:
+        """Write what has to be written of a queue. Returns whether the API server was asked for anything."""
+        known, truth = self._objects.get(name), self._truths.get(name)
+        if known is None or truth is None:
+            return False
+        counts = None if self._counts is None else self._counts.get(name, GroupCounts()).model_dump()
+        patch = change(known.shown, truth.total, counts)
+        said = self._noted.get(name, ("", ""))
+        if not patch and said == (truth.faults, truth.stopped):
+            return False
+        try:
+            if patch:
+                await self._write(name, known, patch)
+            await self._note(name, known, truth, said)
+        except NotFound:
+            pass  # the informer says so next
+        except Conflict:
+            metrics.STATUSES.labels("again").inc()
+            self._again(name, known, self._window_s)
+        except Unavailable as e:
+            metrics.STATUSES.labels("again").inc()
+            self._again(name, known, e.retry_after_s or RETRY_S)
+        except HBoxError as e:
+            metrics.STATUSES.labels("refused").inc()
+            log.warning("the status of queue %s cannot be written, trying again in %d s: %s", name, PATIENCE_S, e)
+            self._again(name, known, PATIENCE_S)
+        return True
+
+    def _again(self, name: QueueName, known: _Object, seconds: float) -> None:
+        if self._objects.get(name) is known and name not in self._due:
+            self._later(name, seconds)
+
+    async def _write(self, name: QueueName, known: _Object, patch: dict[str, Any]) -> None:
+        fence = known.version if "state" in patch else None
+        before = known.shown
+        answer = await patch_status(
+            self._client, QUEUES, namespace=None, name=name, status=patch, uid=known.uid, resource_version=fence
+        )
+        metrics.STATUSES.labels("written").inc()
+        known.our_version, known.ours = answer["metadata"]["resourceVersion"], _patched(before, patch)
+        known.seen = known.version == known.our_version
+        if known.shown is before:
+            known.shown = known.ours
+
+    async def _note(self, name: QueueName, known: _Object, truth: _Truth, said: tuple[str, str]) -> None:
+        about = Involved(f"{QUEUES.group}/{QUEUES.version}", "Queue", "", name, known.uid)
+        for before, now, (bad, good) in (
+            (said[0], truth.faults, (FAULTY, SOUND)),
+            (said[1], truth.stopped, (STOPPED, GOES_ON)),
+        ):
+            if now != before:
+                message = now or f"queue {name}: all is well again"
+                await self._events.write(about, reason=bad if now else good, message=message, warning=bool(now))
+        self._noted[name] = (truth.faults, truth.stopped)
+
+    def _contested(self, name: QueueName, known: _Object, fields: list[str]) -> None:
+        now = monotonic_s()
+        known.contests = known.contests + 1 if now - known.contested_at < 2 * PATIENCE_S else 1
+        known.contested_at, known.seen = now, False
+        metrics.STATUSES.labels("contested").inc()
+        if known.contests == 1:
+            log.warning(
+                "somebody else writes %s of the status of queue %s: written less often from now on", ", ".join(fields), name
+            )
+
+
+def _patched(shown: Shown, patch: Mapping[str, Any]) -> Shown:
+    """What stands once the patch is written."""
+    allocated = {**shown.allocated, **patch.get("allocated", {})}
+    return replace(
+        shown,
+        state=patch.get("state", shown.state),
+        allocated={name: written for name, written in allocated.items() if written is not None},
+        counts={name: patch.get(name, count) for name, count in ({**dict.fromkeys(COUNTS), **shown.counts}).items()},
+    )

@@ -1,0 +1,71 @@
+"""What the status of a Queue object should say, and what has to be written for that.
+
+The state that stands there is an order as well as a report: `Open` and `Closing` are what people and Volcano's tools ask for, and the ledger obeys them. So
+it never turns one into the other; it says Open where nothing is said, and Closed as soon as a queue that is not open is empty, Closing while it is not. A
+queue that takes nothing for other reasons (rules that cannot be read, a closed queue above it) keeps the state that was asked of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import QueuePhase, Resources, capacity_units, is_host_port, quantity
+
+#: Volcano's names of the fields that count PodGroups.
+COUNTS = ("pending", "inqueue", "running", "unknown", "completed")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A status as it stands. A count that is None was never written."""
+
+    state: str = ""
+    allocated: Mapping[str, str | float] = field(default_factory=dict)
+    counts: Mapping[str, int | None] = field(default_factory=dict)
+
+
+def state_of(state: str, total: Mapping[str, int]) -> str:
+    """The state that should stand where `state` does, for a queue that uses `total` with all below it."""
+    if state in ("", QueuePhase.OPEN):
+        return QueuePhase.OPEN.value
+    return (QueuePhase.CLOSING if any(total.values()) else QueuePhase.CLOSED).value
+
+
+def change(stands: Shown, total: Resources, counts: Mapping[str, int] | None) -> dict[str, Any]:
+    """The merge patch that makes a status true; empty where it is. `counts`: PodGroups by field, None while nobody has counted them."""
+    patch: dict[str, Any] = {}
+    if (state := state_of(stands.state, total)) != stands.state:
+        patch["state"] = state
+    units = {name: amount for name, amount in total.items() if amount and not is_host_port(name)}
+    allocated: dict[str, str | None] = {
+        name: quantity(name, amount) for name, amount in units.items() if not _says(stands.allocated.get(name), name, amount)
+    }
+    allocated |= dict.fromkeys(stands.allocated.keys() - units.keys())
+    if allocated:
+        patch["allocated"] = allocated
+    if counts is not None:
+        patch |= {name: counts.get(name, 0) for name in COUNTS if stands.counts.get(name) != counts.get(name, 0)}
+    return patch
+
+
+def contested(ours: Shown, stands: Shown) -> list[str]:
+    """Fields that somebody else gave another value than we had written. That a queue is opened or closed is an order, and no contest."""
+    other = [name for name in COUNTS if stands.counts.get(name) != ours.counts.get(name)]
+    same = ours.allocated.keys() == stands.allocated.keys() and all(
+        _says(stands.allocated[name], name, capacity_units(name, written)) for name, written in ours.allocated.items()
+    )
+    if not same:
+        other.append("allocated")
+    if ours.state != stands.state and QueuePhase.OPEN not in (ours.state, stands.state):
+        other.append("state")
+    return sorted(other)
+
+
+def _says(written: str | float | None, name: str, units: int) -> bool:
+    if written is None:
+        return False
+    try:
+        return capacity_units(name, written) == units
+    except InvalidRequest:
+        return False

@@ -1,0 +1,84 @@
+"""What Kubernetes says of queues and of quotas: read from their objects, handed to the ledger."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.kube import QUEUES, RESOURCEQUOTAS, Delta, Informer, KubeClient, ResourceQuota
+from hbox_common.kube import Queue as QueueObject
+from hbox_common.model import QueueName
+from hbox_common.runtime import Condition
+
+from .adapters.queues import closed, queue_of
+from .adapters.quotas import card_quota
+from .adapters.statuses import StatusWriter
+from .ledger import Ledger
+
+log = logging.getLogger(__name__)
+
+QUOTA_WINDOW_S = 0.25
+SAY_AGAIN_S = 1.0
+TRY_AGAIN_S = 0.5
+
+
+class Rules:
+    """Follows Queue and ResourceQuota objects."""
+
+    def __init__(self, kube: KubeClient, ledger: Ledger, statuses: StatusWriter) -> None:
+        self.read = asyncio.Event()  #: all that there are were handed to the ledger
+        self._ledger, self._statuses = ledger, statuses
+        self._queues = Informer(kube, QUEUES, QueueObject)
+        self._quotas = Informer(kube, RESOURCEQUOTAS, ResourceQuota, window_s=QUOTA_WINDOW_S)
+
+    async def run(self, condition: Condition) -> None:
+        """Until cancelled. `condition` is good once all rules were read."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._queues.run(self._on_queues))
+            tasks.create_task(self._quotas.run(self._on_quotas))
+            await self._first(condition)
+
+    async def _on_queues(self, deltas: Sequence[Delta[QueueObject]]) -> None:
+        for delta in deltas:
+            if delta.new is None:
+                assert delta.old is not None
+                self._statuses.gone(QueueName(delta.old.metadata.name))
+                await _insist(partial(self._ledger.drop_queue, QueueName(delta.old.metadata.name)))
+                continue
+            self._statuses.seen(delta.new)
+            try:
+                queue = queue_of(delta.new)
+            except InvalidRequest as e:
+                queue = closed(delta.new, e.message)
+            await _insist(partial(self._ledger.set_queue, queue))
+
+    async def _on_quotas(self, _: Sequence[Delta[ResourceQuota]]) -> None:
+        found = [quota for one in self._quotas.store.values() if (quota := card_quota(one)) is not None]
+        self._ledger.limit(found)
+
+    async def _first(self, condition: Condition) -> None:
+        """Wait for all rules, and drop the queues that were deleted while no ledger ran."""
+        for what, informer in (("queues", self._queues), ("resourcequotas", self._quotas)):
+            while not informer.synced.is_set():
+                condition.bad(informer.last_error or f"reading {what} from Kubernetes")
+                try:
+                    async with asyncio.timeout(SAY_AGAIN_S):
+                        await informer.synced.wait()
+                except TimeoutError:
+                    pass  # say again what it waits for
+        there = {queue.metadata.name for queue in self._queues.store.values()}
+        for name in [name for name in self._ledger.books.queues if name not in there]:
+            await _insist(partial(self._ledger.drop_queue, name))
+        condition.ok()
+        self.read.set()
+
+
+async def _insist(act: Callable[[], Awaitable[None]]) -> None:
+    """Do it, however long the database is away: an informer hands each change on once."""
+    while True:
+        try:
+            return await act()
+        except Unavailable as e:
+            log.warning("a queue waits: %s", e)
+            await asyncio.sleep(TRY_AGAIN_S)

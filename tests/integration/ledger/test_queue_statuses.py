@@ -1,0 +1,199 @@
+"""What `kubectl get queue` shows is what the ledger knows: written behind it, only what changed, and without a fight."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+
+from hbox_common.bus import EmbeddedServer
+from hbox_common.events import BindDecided, GroupCounts, PodGroupsCounted, PodsObserved
+from hbox_common.kube import EVENTS, MERGE_PATCH, QUEUES, Informer, KubeClient, patch_status
+from hbox_common.kube import Queue as QueueObject
+from hbox_common.model import PodPhase, QueueName
+from hbox_ledger.adapters import statuses as module
+from hbox_ledger.adapters.statuses import StatusWriter
+from hbox_ledger.settings import LedgerSettings
+
+from .conftest import Kit
+from .ledger_world import DEADLINE_S, others, running
+
+RESEARCH = QueueName("research")
+
+
+@pytest.fixture
+async def kube(kubeconfig: str) -> AsyncIterator[KubeClient]:
+    async with KubeClient.connect(kubeconfig, user_agent="test") as client:
+        yield client
+
+
+async def make(kube: KubeClient, name: str, **spec: Any) -> None:
+    kind = {"apiVersion": f"{QUEUES.group}/{QUEUES.version}", "kind": "Queue"}
+    await kube.json("POST", QUEUES.path(), body={**kind, "metadata": {"name": name}, "spec": {"weight": 1, **spec}})
+
+
+async def found(kube: KubeClient, name: str) -> dict[str, Any]:
+    answer: dict[str, Any] = await kube.json("GET", QUEUES.path(name=name))
+    return answer
+
+
+async def comes_to_say(kube: KubeClient, name: str, **wanted: Any) -> dict[str, Any]:
+    """The object, once its status has these values."""
+    status: dict[str, Any] = {}
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                queue = await found(kube, name)
+                status = queue.get("status", {})
+                if all(status.get(field) == value for field, value in wanted.items()):
+                    return queue
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"{name} says {status}, not {wanted}") from None
+
+
+async def test_a_queue_says_what_it_uses_and_how_many_groups_it_has_and_goes_on_after_a_restart(
+    kit: Kit, broker: EmbeddedServer, settings: LedgerSettings, kube: KubeClient
+) -> None:
+    await make(kube, "default")
+    async with others(broker) as world:
+        async with running(settings):
+            epoch = await world.open_epoch()
+            counts = {QueueName("default"): GroupCounts(inqueue=2, running=1)}
+            await world.bus.publish(PodGroupsCounted(queues=counts), "0")
+            await world.propose(epoch, kit.plan("p", ("pod", "n0", (kit.whole(0), kit.whole(1)))))
+            allocated = {"cpu": "1", "pods": "1", "nvidia.com/gpu": "2"}
+            await comes_to_say(kube, "default", state="Open", allocated=allocated, inqueue=2, running=1, pending=0, completed=0)
+        await patch_status(kube, QUEUES, namespace=None, name="default", status={"allocated": {"cpu": "77"}, "running": 5})
+        async with running(settings):
+            queue = await comes_to_say(kube, "default", state="Open", allocated=allocated, inqueue=2, running=1)
+            await world.open_epoch()
+            await asyncio.sleep(2 * module.WINDOW_S)  # several comparisons, each of which tells all queues
+            again = await found(kube, "default")
+            assert again["metadata"]["resourceVersion"] == queue["metadata"]["resourceVersion"], "true, and written again"
+
+
+async def test_a_queue_that_is_closed_is_closing_until_it_is_empty(
+    kit: Kit, broker: EmbeddedServer, settings: LedgerSettings, kube: KubeClient
+) -> None:
+    await make(kube, "default")
+    async with others(broker) as world, running(settings):
+        epoch = await world.open_epoch()
+        await world.propose(epoch, kit.plan("p", ("pod", "n0", ())))
+        await comes_to_say(kube, "default", state="Open", allocated={"cpu": "1", "pods": "1"})
+        await patch_status(kube, QUEUES, namespace=None, name="default", status={"state": "Closed"})
+        await comes_to_say(kube, "default", state="Closing")
+        assert [e.binds[0].pod for e in world.all(BindDecided)] == ["pod"]
+        await world.bus.publish(PodsObserved(pods=(kit.fact("pod", "n0", PodPhase.GONE),)), "0")
+        await comes_to_say(kube, "default", state="Closed", allocated={})
+        await patch_status(kube, QUEUES, namespace=None, name="default", status={"state": "Open"})
+        await asyncio.sleep(2 * module.WINDOW_S)
+        await comes_to_say(kube, "default", state="Open")
+
+
+async def test_what_is_wrong_with_a_queue_is_an_event_and_no_state(
+    broker: EmbeddedServer, settings: LedgerSettings, kube: KubeClient
+) -> None:
+    await make(kube, "lost", parent="nowhere")
+    async with others(broker) as world, running(settings):
+        await world.open_epoch()
+        queue = await comes_to_say(kube, "lost", state="Open")
+
+        async def events() -> dict[str, tuple[str, str]]:
+            listed = await kube.json("GET", EVENTS.path("default"))
+            mine = [event for event in listed["items"] if event["involvedObject"]["uid"] == queue["metadata"]["uid"]]
+            return {event["reason"]: (event["type"], event["message"]) for event in mine}
+
+        async with asyncio.timeout(DEADLINE_S):
+            while "QueueFaulty" not in await events():  # noqa: ASYNC110  what others do sets no event of ours
+                await asyncio.sleep(0.05)
+        kind, message = (await events())["QueueFaulty"]
+        assert (kind, message) == ("Warning", "its parent nowhere does not exist; it takes nothing until that is mended")
+        body = {"spec": {"parent": ""}}
+        await kube.json("PATCH", QUEUES.path(name="lost"), body=body, content_type=MERGE_PATCH)
+        async with asyncio.timeout(DEADLINE_S):
+            while "QueueSound" not in await events():  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert (await found(kube, "lost"))["status"]["state"] == "Open"
+
+
+@asynccontextmanager
+async def writing(kube: KubeClient, *, per_s: float = 100.0, window_s: float = 0.02) -> AsyncIterator[StatusWriter]:
+    """A writer alone, told of queues by the API."""
+    writer = StatusWriter(kube, instance="l1", per_s=per_s, window_s=window_s)
+    informer = Informer(kube, QUEUES, QueueObject)
+
+    async def seen(deltas: Any) -> None:
+        for delta in deltas:
+            if delta.new is None:
+                writer.gone(QueueName(delta.old.metadata.name))
+            else:
+                writer.seen(delta.new)
+
+    tasks = [asyncio.create_task(informer.run(seen)), asyncio.create_task(writer.run())]
+    try:
+        await informer.synced.wait()
+        yield writer
+    finally:
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+
+async def test_who_fights_for_a_status_has_it_more_and_more_of_the_time(kube: KubeClient) -> None:
+    """Volcano's scheduler beside us: each of our writes is answered with another."""
+    await make(kube, "research")
+    ours = 0
+    async with writing(kube) as writer:
+        writer.told(RESEARCH, {"pods": 3}, faults="", stopped="")
+        await comes_to_say(kube, "research", allocated={"pods": "3"})
+        async with asyncio.timeout(30):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(8):
+                    while True:
+                        if (await found(kube, "research"))["status"]["allocated"] == {"pods": "3"}:
+                            ours += 1
+                            theirs = {"allocated": {"pods": "9"}}
+                            await patch_status(kube, QUEUES, namespace=None, name="research", status=theirs)
+                        await asyncio.sleep(0.01)
+    assert 2 <= ours <= 4, "after 2, 4, 8 s"
+
+
+async def test_a_state_is_only_written_on_the_version_that_it_was_worked_out_from(
+    kube: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make(kube, "research")
+    await patch_status(kube, QUEUES, namespace=None, name="research", status={"state": "Closing"})
+    held = asyncio.Event()
+    patch = patch_status
+
+    async def late(*args: Any, **named: Any) -> Any:
+        if named["status"].get("state") == "Closed":
+            opened = {"state": "Open"}
+            if not held.is_set():
+                held.set()
+                await patch(kube, QUEUES, namespace=None, name="research", status=opened)
+        return await patch(*args, **named)
+
+    monkeypatch.setattr(module, "patch_status", late)
+    async with writing(kube) as writer:
+        writer.told(RESEARCH, {}, faults="", stopped="")
+        async with asyncio.timeout(DEADLINE_S):
+            await held.wait()
+        await asyncio.sleep(0.5)
+        assert (await found(kube, "research"))["status"]["state"] == "Open"
+
+
+async def test_many_queues_are_written_at_the_rate_that_was_allowed(kube: KubeClient) -> None:
+    names = [QueueName(f"q{number}") for number in range(30)]
+    for name in names:
+        await make(kube, name)
+    async with writing(kube, per_s=20.0) as writer:
+        began = asyncio.get_running_loop().time()
+        for name in names:
+            writer.told(name, {"pods": 1}, faults="", stopped="")
+        for name in names:
+            await comes_to_say(kube, name, allocated={"pods": "1"})
+        assert asyncio.get_running_loop().time() - began >= 29 / 20
