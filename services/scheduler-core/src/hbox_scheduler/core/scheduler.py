@@ -32,6 +32,7 @@ from hbox_common.model import (
     Verdict,
 )
 
+from .devices.models import Demand
 from .jobs import Entry, JobState
 from .limits import Limits, Proposals
 from .lineup import Lineup
@@ -91,6 +92,7 @@ class Scheduler:
         self._flights = InFlight(self.limits.resend_after_s)
         self._verdicts = Verdicts(self.limits.verdict_every_s)
         self._withdrawn: dict[JobId, int] = {}
+        self._demand = Demand()
         self._queues_changed: set[QueueName] = set()
         neighbours: dict[PodUid, Neighbour] = {}
         self._takings = Takings(
@@ -102,6 +104,7 @@ class Scheduler:
             by_conf=by_conf,
             ask=ask,
         )
+        self._takings.demand = self._demand.cards
         self._room = Room(
             takings=self._takings,
             planner=self._planner,
@@ -372,6 +375,7 @@ class Scheduler:
         entry = self._lineup.welcome(job)
         for task, spec in zip(entry.tasks, job.tasks, strict=True):
             self.policy.learn(task, len(spec.pods))
+            self._demand.add(task.cards, len(spec.pods))
 
     def _forget(self, entry: Entry) -> None:
         self._lineup.forget(entry)
