@@ -406,6 +406,7 @@ class Scheduler:
     def _claimed(self, claims: Iterable[Claim], index: Index, now: float) -> None:
         """The ledger's word on pods takes the place of our own. Plans are all or nothing: one claim of a plan says that it was accepted."""
         for claim in claims:
+            before = self.bookings.get(claim.pod_uid)
             self.bookings.put(
                 Booking(
                     pod=claim.pod_uid,
@@ -418,6 +419,8 @@ class Scheduler:
                     claim=claim.id,
                     priority=claim.priority,
                     held=claim,
+                    task=before.task if before is not None else None,
+                    gang=before is not None and before.gang,
                 )
             )
             entry = self._lineup.entries.get(claim.job)

@@ -6,11 +6,15 @@ A pod has one booking at most. The columns are the sum of the bookings; where a 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hbox_common.model import CardSlice, Claim, ClaimId, JobId, NodeName, PlanId, PodUid, QueueName, QueueTree, Resources
 from hbox_common.model.resources import add
 
 from .columns import Columns
+
+if TYPE_CHECKING:
+    from ..task import Task
 
 
 @dataclass(slots=True)
@@ -27,6 +31,8 @@ class Booking:
     claim: ClaimId = ClaimId("")
     priority: int = 0
     held: Claim | None = None  #: the ledger's claim, once there is one
+    task: "Task | None" = None  #: all that the pod asks for, where this process placed it; claims do not tell
+    gang: bool = False  #: whether its job has a PodGroup, as far as that is known
 
 
 class Changed:
