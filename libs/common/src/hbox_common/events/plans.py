@@ -35,17 +35,19 @@ class Placement(Event):
 
 
 class Victim(Event):
-    """A claim that has to end for a plan's sake."""
+    """A claim that has to end for a plan's sake. With `to` its pod moves: that place, and these cards there, are kept for its successor."""
 
     claim: ClaimId
     pod_uid: PodUid
+    to: NodeName = NodeName("")
+    slices: tuple[CardSlice, ...] = ()
 
 
 class Plan(Event):
     """All of `placements` or nothing. `bound` of the gang's members had a node or a live claim already; with this plan they reach `min_member`.
 
     A plan with victims asks for their eviction and claims nothing: its placements show what becomes possible. They are proposed again, in a plan
-    without victims, once the victims are gone.
+    without victims, once the victims are gone. One that places nothing asks no more than that its victims leave, all of them of its own job.
     """
 
     id: PlanId

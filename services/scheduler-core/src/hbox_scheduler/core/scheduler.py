@@ -33,6 +33,7 @@ from hbox_common.model import (
     Verdict,
 )
 
+from .devices.models import Demand
 from .jobs import Entry, JobState
 from .limits import Limits, Proposals
 from .lineup import Lineup
@@ -46,6 +47,7 @@ from .proposals import InFlight, Verdicts
 from .queues import Queues
 from .room import Room
 from .session.outside import Ask, nobody
+from .shuffling import Shuffling
 from .state import Booking, Bookings, Columns
 from .taking import PLACE, Takings
 from .task import Tasks
@@ -95,6 +97,7 @@ class Scheduler:
         self._flights = InFlight(self.limits.resend_after_s)
         self._verdicts = Verdicts(self.limits.verdict_every_s)
         self._withdrawn: dict[JobId, int] = {}
+        self._demand = Demand()
         self._queues_changed: set[QueueName] = set()
         self._requoted: set[str] = set()  #: namespaces
         neighbours: dict[PodUid, Neighbour] = {}
@@ -108,6 +111,7 @@ class Scheduler:
             ask=ask,
             payer=payer,
         )
+        self._takings.demand = self._demand.cards
         self._room = Room(
             takings=self._takings,
             planner=self._planner,
@@ -118,6 +122,16 @@ class Scheduler:
             flights=self._flights,
             limits=self.limits,
             timed=by_conf,
+        )
+        self._shuffling = Shuffling(
+            takings=self._takings,
+            planner=self._planner,
+            bookings=self.bookings,
+            queues=self.queues,
+            lineup=self._lineup,
+            flights=self._flights,
+            promises=self._room.promises,
+            limits=self.limits,
         )
         self._together = Together(
             takings=self._takings,
@@ -277,6 +291,11 @@ class Scheduler:
             plan = self._flights.get(answer.plan)
             if plan is None:
                 continue
+            if not plan.placements:
+                self._flights.close(plan.id)
+                if not answer.committed:
+                    self._shuffling.refused(plan, now)
+                continue
             if answer.committed and plan.victims:
                 self._flights.close(plan.id)
                 self._room.accepted(plan)
@@ -335,6 +354,7 @@ class Scheduler:
             self._plan(out, now)
             self._room.freed(self._parking.left(self._lineup.entries, freed), news=bool(changed))
             out.plans += self._room.look(self.index, now)
+            out.plans += self._shuffling.look(now)
         else:
             self._queues_changed, self.bookings.queues_freed = changed, freed
         out.resend = self._flights.due(now)
@@ -345,6 +365,7 @@ class Scheduler:
             self._lineup.next_at(),
             self._together.next_at(self.index),
             self._room.next_at(self.index),
+            self._shuffling.next_at() if not self.frozen else (),
         )
         out.wake_at = min(times, default=None)
         return out
@@ -388,6 +409,7 @@ class Scheduler:
         entry = self._lineup.welcome(job)
         for task, spec in zip(entry.tasks, job.tasks, strict=True):
             self.policy.learn(task, len(spec.pods))
+            self._demand.add(task.cards, len(spec.pods))
 
     def _forget(self, entry: Entry) -> None:
         self._lineup.forget(entry)
@@ -400,6 +422,7 @@ class Scheduler:
     def _claimed(self, claims: Iterable[Claim], index: Index, now: float) -> None:
         """The ledger's word on pods takes the place of our own. Plans are all or nothing: one claim of a plan says that it was accepted."""
         for claim in claims:
+            before = self.bookings.get(claim.pod_uid)
             self.bookings.put(
                 Booking(
                     pod=claim.pod_uid,
@@ -413,6 +436,8 @@ class Scheduler:
                     priority=claim.priority,
                     namespace=claim.namespace,
                     held=claim,
+                    task=before.task if before is not None else None,
+                    gang=before is not None and before.gang,
                 )
             )
             entry = self._lineup.entries.get(claim.job)
@@ -426,6 +451,9 @@ class Scheduler:
     def _restart(self, now: float) -> None:
         """A new epoch: what was proposed in the old one and has no claim is planned anew; indexes of the old one mean nothing any more."""
         for plan in self._flights.restart():
+            if not plan.placements:
+                self._shuffling.refused(plan, float("-inf"))
+                continue
             self._undo(plan)
             self._room.refused(plan)
             entry = self._lineup.entries.get(plan.job)

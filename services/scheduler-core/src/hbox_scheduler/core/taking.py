@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from hbox_common.model import (
     NO_WISHES,
+    CardRequest,
     CardSlice,
     HyperNode,
     Job,
@@ -43,7 +44,10 @@ from .task import Task, Tasks
 PLACE = ("allocate", "backfill")
 
 #: Those that make room.
-MAKE_ROOM = ("reclaim", "preempt", "gangreclaim", "gangpreempt")
+MAKE_ROOM = ("reclaim", "preempt", "gangreclaim", "gangpreempt", "consolidate")
+
+#: The one that has pods leave whoever may get their places.
+SHUFFLE = "shuffle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +61,23 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """Another place for the successor of a pod that leaves."""
+
+    leaves: Booking
+    task: Task
+    row: int
+    slices: tuple[CardSlice, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Taking:
-    """What one job gets, and whose bookings have to go for it."""
+    """What one job gets, whose bookings have to go for it, and which of those are promised other places."""
 
     entry: Entry
     placements: tuple[Taken, ...]
     victims: tuple[Booking, ...]
+    moves: tuple[Move, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +110,7 @@ class Takings:
         self.namespace_labels: Mapping[str, Mapping[str, str]] = {}  #: those that wishes ask about
         self.usage: Sequence[NodeUsage] = ()  #: what nodes really use
         self.recent_cards: dict[QueueName, float] = {}  #: what queues, with all below them, used on average of late
+        self.demand: Mapping[CardRequest, float] = {}  #: cards asked for so far, by what is asked of each
         self.wall = 0.0  #: what time it is, in seconds since the epoch
         self._neighbours = neighbours
         self._holders = Holders(columns, bookings, tasks, neighbours)
@@ -111,6 +127,9 @@ class Takings:
         conf = _like_the_ledger(conf)
         self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in MAKE_ROOM))
+        self._moves = "consolidate" in conf.actions
+        self._shuffling = replace(conf, actions=(SHUFFLE,))
+        self.shuffles = SHUFFLE in conf.actions  #: whether the policy has pods leave of its own accord
 
     def judges(self, plugin: str) -> bool:
         """Whether the policy has the plugin."""
@@ -122,12 +141,15 @@ class Takings:
         return not self._conf.actions
 
     def may(self, entry: Entry, queues: QueueTree) -> bool:
-        """Whether it is worth a look: the job's queue, or one above it, has less than it deserves of what is asked for, or work of lower priority."""
+        """Whether it is worth a look: the job's queue, or one above it, has less than it deserves of what is asked for, or work of lower priority; or the
+        policy moves pods together."""
         task = entry.pending[0][0] if entry.pending else None
         if task is None:
             return False
         if task.namespace and not self._payer.payable(task, self._payer.purse(task.namespace), together=max(entry.need, 1))[1]:
             return False  # nobody has to leave for a quota's sake
+        if self._moves:
+            return True
         for one in queues.path(entry.job.queue):
             used, due = queues.used(one), queues.due(one)
             asked = [name for name, units in task.requests.items() if units > 0 and name in due]
@@ -152,17 +174,25 @@ class Takings:
             known: dict[Likeness, Reasons] = {}
             return [_placed(session, gang, entry, bound, known) for gang, entry in claimants.items()]
 
+    def shuffled(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]) -> list[Booking]:
+        """Whom the policy wants elsewhere, of those who run. `entries`: jobs with pods that wait; they count as away from theirs."""
+        with self._session(self._shuffling, entries, queues, leaving, whole=True) as (session, _):
+            run_action(SHUFFLE, session)
+            found = (self._bookings.get(eviction.member.uid) for eviction in session.outcome.evictions)
+            return [booking for booking in found if booking is not None]
+
     def met(self, pods: Iterable[PodUid]) -> None:
         """Something became known of these pods beside their places."""
         self._holders.met(pods)
 
     @contextmanager
     def _session(
-        self, conf: Conf, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]
+        self, conf: Conf, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid], *, whole: bool = False
     ) -> Iterator[tuple[Session, dict[Gang, Entry]]]:
-        """A session with these jobs as claimants. What it does to the columns is taken back in the end."""
+        """A session with these jobs as claimants. What it does to the columns is taken back in the end. `whole`: members of theirs that have places are as
+        those of others; else they stay where they are."""
         standing = self._holders.standing()
-        joining = [entry.job.id for entry in entries if self._by_conf or entry.job.together]
+        joining = [entry.job.id for entry in entries if whole or self._by_conf or entry.job.together]
         before = {gang.id: gang for gang in self._holders.lend(joining)}
         goes = set(leaving)
         others = self._holders.lend_with(goes)
@@ -173,7 +203,7 @@ class Takings:
         for entry in entries:
             gang = self._claimant(entry)
             if (own := before.get(entry.job.id)) is not None:
-                _join(gang, own, entry)
+                _join(gang, own, entry, settled=not whole)
             claimants[gang] = entry
         gangs = [*others, *claimants]
         named = {gang.queue for gang in gangs} | {member.gang.queue for member, _ in standing.alike()}
@@ -194,6 +224,7 @@ class Takings:
                     priority_classes=self.priority_classes,
                     usage=self.usage,
                     standing=standing,
+                    demand=self.demand,
                 ),
                 conf=conf,
                 tiers=plugins_of(conf),
@@ -264,10 +295,13 @@ class Takings:
 
     def _takings(self, session: Session, claimants: Mapping[Gang, Entry]) -> list[Taking]:
         victims: dict[Gang, list[Booking]] = {}
+        moves: dict[Gang, list[Move]] = {}
         for eviction in session.outcome.evictions:
-            booking = self._bookings.get(eviction.member.uid)
+            member, booking = eviction.member, self._bookings.get(eviction.member.uid)
             if eviction.claimant is not None and booking is not None:
                 victims.setdefault(eviction.claimant, []).append(booking)
+                if member.status is Status.PIPELINED:
+                    moves.setdefault(eviction.claimant, []).append(Move(booking, member.task, member.row, member.slices))
         takings: list[Taking] = []
         for gang, gone in victims.items():
             entry = claimants[gang]
@@ -278,13 +312,16 @@ class Takings:
                 if member.status in (Status.PIPELINED, Status.ALLOCATED)
             )
             if placements:
-                takings.append(Taking(entry, placements, tuple(gone)))
+                takings.append(Taking(entry, placements, tuple(gone), tuple(moves.get(gang, ()))))
         return takings
 
     def _undo(self, session: Session, claimants: Iterable[Gang]) -> None:
         """Take what the session did off the columns again."""
         for eviction in session.outcome.evictions:
-            self._columns.depart(eviction.row, eviction.member.task.requests, eviction.member.slices, -1)
+            member = eviction.member
+            if member.status is Status.PIPELINED:  # to another place
+                self._columns.depart(member.row, member.task.requests, member.slices)
+            self._columns.depart(eviction.row, member.task.requests, eviction.slices, -1)
             self._holders.met((eviction.member.uid,))
         for gang in claimants:
             for member in gang.members:
@@ -326,17 +363,19 @@ def _specs(job: Job) -> dict[PodUid, TaskSpec]:
     return {pod.uid: spec for spec in (*job.tasks, *job.standing) for pod in spec.pods}
 
 
-def _join(gang: Gang, standing: Gang, entry: Entry) -> None:
-    """Members that have places join those that wait: the places of all depend on each other."""
+def _join(gang: Gang, standing: Gang, entry: Entry, *, settled: bool) -> None:
+    """Members that have places join those that wait: the places of all depend on each other. `settled`: nobody may have them leave."""
     specs = _specs(entry.job)
     for member in standing.members:
         spec = specs.get(member.uid)
         if spec is not None:
             member.role, member.labels = spec.name, {**member.labels, **spec.labels}
-        member.gang, member.preemptable = gang, False
-        if member.status is not Status.RELEASING:
-            member.status = Status.BOUND
-    placed = sum(member.status is Status.BOUND for member in standing.members)
+        member.gang = gang
+        if settled:
+            member.preemptable = False
+            if member.status is not Status.RELEASING:
+                member.status = Status.BOUND
+    placed = sum(member.status is not Status.RELEASING for member in standing.members)
     unseen = max(entry.job.bound + entry.held - placed, 0)  # the cluster has them, the books do not yet
     gang.min_member = max(entry.job.min_member - unseen, 1)
     gang.members = [*standing.members, *gang.members]

@@ -13,6 +13,7 @@ from hbox_common.model import (
     NO_WISHES,
     CardQuota,
     CardQuotas,
+    CardRequest,
     CardSlice,
     HyperNode,
     JobId,
@@ -86,6 +87,7 @@ class Member:
     row: int = -1  #: the node's row while it has, or is promised, a place
     slices: tuple[CardSlice, ...] = ()
     preemptable: bool = True
+    movable: bool = True  #: all that it asks for is known, so that another place can be found for it
     never_preempts: bool = False  #: preemptionPolicy: Never
     nominated: NodeName | None = None
     started_at: float | None = None
@@ -162,6 +164,11 @@ class Gang:
     def ready(self) -> int:
         """Members that count for the minimum: with a place, finished, or best effort and waiting."""
         return self._ready if self._counts is not None else sum(map(_counts, self.members))
+
+    @property
+    def served(self) -> int:
+        """Members with a place, or finished: as `ready`, without those who ask for nothing and wait."""
+        return self.holding + self.count(Status.SUCCEEDED)
 
     @property
     def waiting(self) -> int:
@@ -301,3 +308,5 @@ class Cluster:
     images: Mapping[NodeName, Mapping[str, int]] = field(default_factory=dict)  #: bytes of each image that a node has
     usage: Sequence[NodeUsage] = ()
     standing: "Standing | None" = None  #: gangs beside `gangs` that were seen by sessions before
+    #: Cards asked for lately, by what is asked of each; None = by the gangs alone.
+    demand: Mapping[CardRequest, float] | None = None
