@@ -4,13 +4,14 @@ import asyncio
 import re
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from hbox_common.bus import EmbeddedServer
+from hbox_common.errors import Unavailable
 from hbox_common.events import (
     CONTENT_TYPE,
     BindOutcome,
@@ -111,6 +112,18 @@ async def started(url: str, *, now: float = 1000.0, decay: Decay = DECAY) -> Asy
             ledger.books.validate()
 
 
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Running]:
+    """As `started`, after a process that died: PostgreSQL holds the lock of a dead process until it has noticed its death."""
+    async with AsyncExitStack() as stack, asyncio.timeout(DEADLINE_S):
+        while True:
+            with suppress(Unavailable):
+                running = await stack.enter_async_context(started(url))
+                break
+            await asyncio.sleep(0.01)
+        yield running
+
+
 def plan(id: str, *placements: tuple[str, str, tuple[CardSlice, ...]], job: str = "", min_member: int = 1) -> Plan:
     """Each placement is (pod, node, slices)."""
     return Plan(
@@ -138,6 +151,7 @@ class Kit:
     """What a test builds its case from."""
 
     started = staticmethod(started)
+    opened = staticmethod(opened)
     plan = staticmethod(plan)
     fact = staticmethod(fact)
 

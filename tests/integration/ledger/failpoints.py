@@ -1,4 +1,4 @@
-"""kill -9 at a chosen statement: a child process that counts what SQLAlchemy sends to the database, and dies before the one that is named.
+"""kill -9 at a chosen statement: a child process that counts what is sent to the database, and dies before the one that is named.
 
 The hook is the test's alone; a COMMIT counts as a statement. Children are forked, so that hundreds of them take seconds.
 """
@@ -8,10 +8,13 @@ import itertools
 import os
 import signal
 import traceback
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 from sqlalchemy import Engine, event
+
+from hbox_common.store.pipeline import Pipeline
+from hbox_common.store.prepared import Sent
 
 Act = Callable[[Callable[[], None]], Awaitable[object]]
 
@@ -50,6 +53,13 @@ async def _run(act: Act, point: int) -> None:
             if next(left, None) is None:
                 os.kill(os.getpid(), signal.SIGKILL)
 
+        send = Pipeline.send
+
+        def struck(self: Pipeline, text: str, values: Sequence[str | None]) -> Sent:
+            strike()
+            return send(self, text, values)
+
+        setattr(Pipeline, "send", struck)  # noqa: B010  mypy lets nobody assign to a method; the child ends with this run
         event.listen(Engine, "before_cursor_execute", strike)
         event.listen(Engine, "commit", strike)
 

@@ -3,8 +3,7 @@
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, NullPool, create_engine, select, text
 
-from hbox_common.errors import Unavailable
 from hbox_common.events import BindOutcome, Victim
 from hbox_common.model import PodPhase, PodUid, Queue, QueueName
 from hbox_common.store import Store
@@ -24,7 +22,6 @@ from hbox_ledger.core.identity import claim_id
 from .balance import balanced
 from .conftest import Kit, Running
 from .failpoints import points
-from .ledger_world import DEADLINE_S
 
 #: Both databases get the same statements: in a plain run PostgreSQL is killed before every third.
 EVERY = bool(os.environ.get("HBOX_FAILPOINTS"))
@@ -67,18 +64,6 @@ def state(connection: Connection) -> dict[str, list[tuple[object, ...]]]:
     return {name: sorted(map(tuple, connection.execute(question).all())) for name, question in questions.items()}
 
 
-@asynccontextmanager
-async def opened(kit: Kit, url: str) -> AsyncIterator[Running]:
-    """PostgreSQL holds the lock of a dead process until it has noticed its death."""
-    async with AsyncExitStack() as stack, asyncio.timeout(DEADLINE_S):
-        while True:
-            with suppress(Unavailable):
-                running = await stack.enter_async_context(kit.started(url))
-                break
-            await asyncio.sleep(0.01)
-        yield running
-
-
 class Empty:
     """One database with the newest schema, emptied again and again: migrating takes longer than a whole round."""
 
@@ -106,7 +91,7 @@ class Empty:
 
 async def finished(kit: Kit, url: str) -> dict[str, list[tuple[object, ...]]]:
     """A ledger that starts there, hears everything again, and is asked everything again."""
-    async with opened(kit, url) as running:
+    async with kit.opened(url) as running:
         await running.store.read(balanced)
         await work(kit, running)
         await running.store.read(balanced)
@@ -170,7 +155,7 @@ def test_a_migration_that_is_killed_before_any_statement_is_finished_by_the_next
             await store.read(lambda _: None)
 
     async def whole() -> None:
-        async with opened(kit, url) as running:
+        async with kit.opened(url) as running:
             assert running.states() == {"pod": "posted"}
             assert running.ledger.books.epoch == 1000
             assert await running.store.read(schema) == newest(t.VERSIONS)

@@ -54,7 +54,7 @@ async def test_what_was_committed_before_a_kill_is_there_afterwards_and_whole(ki
             process.kill()
             rest = await asyncio.to_thread(process.communicate)
         said = max(map(int, [last, *rest[0].split()]))
-        async with kit.started(url) as running:
+        async with kit.opened(url) as running:
             pods = set(running.ledger.books.by_pod)
             assert {f"{n}-{i}" for n in range(said + 1) for i in range(3)} <= pods
             assert len(pods) % 3 == 0

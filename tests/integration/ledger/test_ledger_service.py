@@ -1,9 +1,15 @@
 """The quota-ledger as it runs: its own process-like task on a real broker and the emulated API, with the other services played by the test."""
 
 import asyncio
+import json
+import os
+import re
 import sys
 from itertools import pairwise
+from pathlib import Path
+from typing import Any
 
+import nats
 import pytest
 
 from hbox_common.bus import EmbeddedServer
@@ -26,6 +32,8 @@ from hbox_ledger.settings import LedgerSettings
 
 from .conftest import Kit
 from .ledger_world import DEADLINE_S, others, running, until
+
+GUIDE = Path(__file__).parents[3] / "docs/guides/integrators.md"
 
 
 async def test_who_asks_for_usage_gets_it_up_to_now(kit: Kit, broker: EmbeddedServer, settings: LedgerSettings) -> None:
@@ -204,3 +212,48 @@ async def test_a_wrong_setting_ends_the_process_with_one_clear_line(change: dict
     assert process.returncode == 2
     [line] = err.decode().strip().splitlines()
     assert said in line
+
+
+async def test_integrators_ask_the_bank_for_queues_and_usage_in_json(
+    kit: Kit, broker: EmbeddedServer, settings: LedgerSettings
+) -> None:
+    client = await nats.connect(broker.url)
+
+    async def ask(name: str, **asked: object) -> dict[str, Any]:
+        answer = await client.request(f"hbox.v1.api.quota-ledger.{name}", json.dumps(asked).encode(), timeout=10)
+        if answer.headers:
+            return {"code": answer.headers["Nats-Service-Error-Code"], "error": answer.headers["Nats-Service-Error"]}
+        found: dict[str, Any] = json.loads(answer.data)
+        return found
+
+    async with others(broker) as world, running(settings):
+        epoch = await world.open_epoch()
+        await world.propose(epoch, kit.plan("p", ("pod", "n0", (kit.whole(0), kit.whole(1)))))
+        await until(lambda: world.all(BindDecided))
+        listed = json.loads((await client.request("$SRV.INFO.hbox-quota-ledger")).data)
+        assert {e["name"] for e in listed["endpoints"]} == {"queues", "usage", "claims"}
+
+        found = await ask("queues", names=["default"])
+        assert (found["epoch"], found["index"], found["frozen"]) == (epoch, 1, False)
+        [queue] = found["queues"]
+        assert queue["used"] == queue["total"] == {"cpu": 1000, "pods": 1, "nvidia.com/gpu": 2}
+        assert (queue["borrowed"], queue["rules"]["phase"], queue["faults"]) == ({"nvidia.com/gpu": 2}, "Open", [])
+        assert await ask("queues") == found
+
+        async with asyncio.timeout(DEADLINE_S):
+            while not (rows := (await ask("usage", by=["queue", "user"]))["usage"]):  # noqa: ASYNC110  time is what it waits for
+                await asyncio.sleep(0.1)
+        assert [(row["queue"], row["user"], row["own"]) for row in rows] == [("default", "ml", 0)]
+
+        [example] = re.findall("```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)
+        environment = {**os.environ, "NATS_URL": broker.url}
+        program = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", example, env=environment, stdout=asyncio.subprocess.PIPE
+        )
+        assert (await program.communicate())[0] == b"default 2 cards\n"
+
+        wrong = await ask("queues", names=["nobodys"])
+        assert wrong["error"] == "queues: names: there is no queue nobodys (ask without names for all of them)"
+        assert (await ask("usage", since=5, until=3))["error"] == "usage: until: 3 is not after since, 5"
+        assert (await ask("usage", by=["planet"]))["error"].startswith("usage: by.0: Input should be 'department', 'queue'")
+    await client.close()

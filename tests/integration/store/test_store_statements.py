@@ -31,6 +31,7 @@ from sqlalchemy import (
 from hbox_common.errors import Bug, Conflict
 from hbox_common.store import Batch, Prepared, Store
 from hbox_common.store.engine import parse
+from hbox_common.store.prepared import Rows
 
 from ...postgres_server import PostgresServer
 
@@ -56,6 +57,12 @@ async def count(store: Store) -> int:
     return await store.read(lambda c: c.execute(select(func.count()).select_from(numbers)).scalar_one())
 
 
+def changed(connection: Connection, statement: Prepared, rows: Rows) -> int | None:
+    with Batch(connection) as batch:
+        sent = batch.run(statement, rows)
+    return sent.changed
+
+
 def together(connection: Connection, act: Callable[[Batch], object]) -> None:
     with Batch(connection) as batch:
         act(batch)
@@ -65,12 +72,12 @@ async def test_a_prepared_statement_runs_over_rows_and_tells_how_many_it_changed
     put = Prepared(insert(numbers), columns=["n"], conflict="DO NOTHING")
     raised = Prepared(update(numbers).where(numbers.c.n < bindparam("below")).values(n=numbers.c.n + bindparam("by")))
     async with opened(database_url) as store:
-        assert await store.write(lambda c: put.run(c, [{"n": n} for n in range(5)])) == 5
-        assert await store.write(lambda c: put.run(c, [{"n": 4}, {"n": 5}])) == 1
-        assert await store.write(lambda c: put.run(c, [])) == 0
-        assert await store.write(lambda c: raised.run(c, [{"below": 2, "by": 100}])) == 2
+        assert await store.write(lambda c: changed(c, put, [{"n": n} for n in range(5)])) == 5
+        assert await store.write(lambda c: changed(c, put, [{"n": 4}, {"n": 5}])) == 1
+        assert await store.write(lambda c: changed(c, put, [])) == 0
+        assert await store.write(lambda c: changed(c, raised, [{"below": 2, "by": 100}])) == 2
         with pytest.raises(Bug):
-            await store.write(lambda c: put.run(c, [{"n": -1}]))
+            await store.write(lambda c: changed(c, put, [{"n": -1}]))
         assert sorted(await store.read(lambda c: c.execute(select(numbers.c.n)).scalars().all())) == [2, 3, 4, 5, 100, 101]
 
 
@@ -83,8 +90,8 @@ async def test_what_goes_to_the_database_comes_back(database_url: str, words: st
     ]
     async with opened(database_url) as store:
         for some in (rows[:1], rows[1:]):
-            await store.write(lambda c, some=some: put.run(c, some))  # type: ignore[misc]
-        await store.write(lambda c: (c.execute(delete(things)), put.run(c, rows)))
+            await store.write(lambda c, some=some: changed(c, put, some))  # type: ignore[misc]
+        await store.write(lambda c: (c.execute(delete(things)), changed(c, put, rows)))
         found = await store.read(lambda c: c.execute(select(things).order_by(things.c.key.desc())).mappings().all())
         assert [dict(row) for row in found] == rows
 
@@ -95,9 +102,9 @@ async def test_a_text_that_postgresql_has_no_place_for_is_refused_whole(database
     async with opened(database_url) as store:
         if store.kind == "postgresql":
             with pytest.raises(Bug, match="NUL"):
-                await store.write(lambda c: put.run(c, rows))
+                await store.write(lambda c: changed(c, put, rows))
         else:
-            await store.write(lambda c: put.run(c, rows))
+            await store.write(lambda c: changed(c, put, rows))
         found = await store.read(lambda c: c.execute(select(things.c.words)).scalars().all())
         assert found == ([] if store.kind == "postgresql" else ["a", "b\0c", "d"])
 
@@ -107,10 +114,10 @@ async def test_an_update_finds_the_rows_of_each_row(database_url: str) -> None:
     moved = Prepared(update(numbers).where(numbers.c.n == bindparam("from")).values(n=numbers.c.n + bindparam("by")))
     gone = Prepared(delete(numbers).where(numbers.c.n == bindparam("which")))
     async with opened(database_url) as store:
-        await store.write(lambda c: put.run(c, [{"n": n} for n in range(5)]))
+        await store.write(lambda c: changed(c, put, [{"n": n} for n in range(5)]))
         ways = [{"from": 1, "by": 10}, {"from": 3, "by": 30}, {"from": 9, "by": 90}]
-        assert await store.write(lambda c: moved.run(c, ways)) == 2
-        assert await store.write(lambda c: gone.run(c, [{"which": 0}, {"which": 33}, {"which": 5}])) == 2
+        assert await store.write(lambda c: changed(c, moved, ways)) == 2
+        assert await store.write(lambda c: changed(c, gone, [{"which": 0}, {"which": 33}, {"which": 5}])) == 2
         assert sorted(await store.read(lambda c: c.execute(select(numbers.c.n)).scalars().all())) == [2, 4, 11]
 
 

@@ -11,6 +11,7 @@ from hbox_common.events import BindOutcome, Outcome, Plan, PlanAnswer
 from hbox_common.model import Claim, ClaimState, PodFact, QueueName, QueueTree, Refusal, Resources, validate_claim
 from hbox_common.model.queuetree import Room
 from hbox_common.store import Batch, Letter, Prepared
+from hbox_common.store.prepared import Sent
 from hbox_ledger.adapters import journal, load, tables
 from hbox_ledger.core import arbitrate, decisions, lifecycle, loans, reconcile, recovery, taking
 from hbox_ledger.core.books import Books
@@ -21,17 +22,10 @@ Bug = Callable[[pytest.MonkeyPatch], None]
 
 
 @dataclass(frozen=True)
-class Changed:
-    """In the place of a result."""
-
-    rowcount: int
-
-
-@dataclass(frozen=True)
 class Writes:
-    """In the place of a prepared statement."""
+    """In the place of a prepared statement, on SQLite."""
 
-    send: Callable[[Connection, Sequence[Any]], Any]
+    each: Callable[[Connection, Sequence[Any]], Sent]
 
 
 def a_gang_starts_with_one_member_too_few(patch: pytest.MonkeyPatch) -> None:  # S6
@@ -144,7 +138,7 @@ def nobody_looks_whether_another_ledger_has_begun(patch: pytest.MonkeyPatch) -> 
 
 def an_answer_is_forgotten_with_the_process(patch: pytest.MonkeyPatch) -> None:  # S12, S18
     patch.setattr(load, "answers", lambda *_: {})
-    patch.setattr(journal, "_ANSWERED", Writes(lambda connection, rows: Changed(len(rows))))
+    patch.setattr(journal, "_ANSWERED", Writes(lambda connection, rows: Sent(len(rows))))
 
 
 def messages_that_were_handled_are_handled_again(patch: pytest.MonkeyPatch) -> None:  # S12
@@ -161,10 +155,10 @@ def a_refusal_is_judged_anew(patch: pytest.MonkeyPatch) -> None:  # S12
     def committed_only(connection: Connection, plans: Sequence[Any]) -> dict[Any, PlanAnswer]:
         return {id: answer for id, answer in known(connection, plans).items() if answer.committed}
 
-    def rewritten(connection: Connection, rows: Sequence[Any]) -> Any:
+    def rewritten(connection: Connection, rows: Sequence[Any]) -> Sent:
         for row in rows:
             connection.execute(tables.plan_answers.delete().where(tables.plan_answers.c.plan == row["plan"]))
-        return answered.send(connection, rows)
+        return answered.each(connection, rows)
 
     patch.setattr(load, "answers", committed_only)
     patch.setattr(journal, "_ANSWERED", Writes(rewritten))

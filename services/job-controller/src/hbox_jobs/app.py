@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine, Sequence
+from importlib.metadata import version
 from typing import Any
 
 from hbox_common import kube
@@ -113,6 +114,7 @@ class JobController:
             self._volumes.start(group)
             group.create_task(self._watch_health())
             group.create_task(self._bus.serve(JobsAsked, self._answer))
+            group.create_task(self._bus.offer(version=version("hbox-jobs"), about="Jobs: what waits, and what runs where"))
             resumed = group.create_task(self._resume())
             for informer in self._informers.values():
                 await informer.synced.wait()

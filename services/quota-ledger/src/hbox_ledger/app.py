@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from typing import NoReturn
 
 from hbox_common.bus import Bus, Delivery, Start
@@ -28,6 +29,7 @@ from hbox_common.store import Store
 from .adapters import load, tables
 from .adapters.heard import hear
 from .adapters.statuses import StatusWriter
+from .api import Api
 from .core.history import Decay
 from .core.recovery import Heard, Standing
 from .desk import Desk
@@ -71,7 +73,8 @@ async def run(settings: LedgerSettings, health: Health) -> None:
         statuses = StatusWriter(kube, instance=settings.instance, per_s=settings.queue_statuses_per_s)
         rules = Rules(kube, ledger, statuses)
         shell = Shell(settings, ledger, bus, rules, statuses)
-        desk = Desk(ledger, Views(ledger, store), bus, statuses)
+        views = Views(ledger, store)
+        desk = Desk(ledger, views, bus, statuses)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(relay.run())
@@ -91,6 +94,8 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                 tasks.create_task(bus.consume("quota-ledger-pods", [PodsObserved], shell.on_pods, window_s=EVIDENCE_S))
                 tasks.create_task(bus.serve(ClaimsAsked, desk.claims))
                 tasks.create_task(bus.serve(UsageAsked, desk.usage))
+                about = "The bank: queues, claims, usage"
+                tasks.create_task(bus.offer(Api(views).endpoints(), version=version("hbox-ledger"), about=about))
                 tasks.create_task(shell.reconcile(conditions.books))
                 tasks.create_task(desk.tell_queues())
                 tasks.create_task(desk.tell_quotas())

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from hbox_common.events import Budget, Usage, UsageKey
-from hbox_common.model import CardQuota, Claim, Epoch, Index, Queue, QueueName, QueuePhase, Resources, faults
+from hbox_common.model import DEFAULT_QUEUE, CardQuota, Claim, Epoch, Index, Queue, QueueName, QueuePhase, Resources, faults
 from hbox_common.store import Store
 
 from .adapters import load
@@ -37,6 +37,18 @@ class QueueView:
     gone: bool
     recent_cards: float  #: used on average of late, with all below it
     half_life_h: float
+    borrowed: Resources  #: of `used`: beyond what it deserves
+    spent: int  #: this month, as of the last accrual, in thousandths of card-seconds
+
+
+@dataclass(frozen=True, slots=True)
+class QueuesView:
+    """Queues at one moment."""
+
+    epoch: Epoch
+    index: Index
+    frozen: bool
+    queues: list[QueueView]
 
 
 class Views:
@@ -57,6 +69,12 @@ class Views:
         """The queues whose rules or use changed since the last call."""
         async with self._ledger.still() as books:
             return [_view(books, name, self._ledger.gone.get(name)) for name in self._ledger.touched.take()]
+
+    async def queues(self, names: Sequence[QueueName] = ()) -> QueuesView:
+        """These queues, in this order; none named: all, by name."""
+        async with self._ledger.still() as books:
+            views = [_view(books, name, None) for name in names or sorted({*books.queues, DEFAULT_QUEUE})]
+            return QueuesView(books.epoch, books.index, books.frozen, views)
 
     def budgets(self) -> list[Budget]:
         """The budgets of all queues that have one, as of the last accrual."""
@@ -91,9 +109,20 @@ def _view(books: Books, name: QueueName, deleted: Queue | None) -> QueueView:
     used, total = ({r: n for r, n in sums.items() if n} for sums in (books.used.get(name, {}), books.queues.used(name)))
     queue = books.queues.of(name)
     told = _told(books, queue or deleted or Queue(name, QueuePhase.CLOSED))
-    wrong, history = faults(books.queues, name), books.history
-    recent = round(history.cards((name, *books.queues.below(name))), 3)
-    return QueueView(told, used, total, wrong, books.epoch, books.index, queue is None, recent, history.decay.half_life_h)
+    history = books.history
+    return QueueView(
+        queue=told,
+        used=used,
+        total=total,
+        faults=faults(books.queues, name),
+        epoch=books.epoch,
+        index=books.index,
+        gone=queue is None,
+        recent_cards=round(history.cards((name, *books.queues.below(name))), 3),
+        half_life_h=history.decay.half_life_h,
+        borrowed=books.borrowed.get(name, {}),
+        spent=budget.spent_of(books, name),
+    )
 
 
 def _told(books: Books, queue: Queue) -> Queue:

@@ -9,6 +9,17 @@ from .batcher import LeadEdgeBatcher
 from .client import Bus
 from .delivery import Delivery
 from .follower import Start
+from .micro import Endpoint
 from .server import EmbeddedServer, find_binary, free_port, write_config
 
-__all__ = ["Bus", "Delivery", "EmbeddedServer", "LeadEdgeBatcher", "Start", "find_binary", "free_port", "write_config"]
+__all__ = [
+    "Bus",
+    "Delivery",
+    "EmbeddedServer",
+    "Endpoint",
+    "LeadEdgeBatcher",
+    "Start",
+    "find_binary",
+    "free_port",
+    "write_config",
+]

@@ -16,6 +16,7 @@ from .dead_letters import DeadLetters
 from .delivery import Delivery
 from .follower import Follower, Start
 from .last import last_values, messages_since
+from .micro import Directory, Endpoint, MicroServer
 from .publisher import Publisher
 from .puller import ACK_WAIT_S, RETRY_S, Consumer, Handle, Puller
 from .streams import ensure_streams, stream_of
@@ -32,6 +33,7 @@ class Bus:
     def __init__(self, connection: Connection, *, ensure: bool) -> None:
         self._connection, self._ensure = connection, ensure
         self._publisher = Publisher(connection, heal=self._heal)
+        self._directory = Directory()
 
     @classmethod
     @asynccontextmanager
@@ -128,7 +130,17 @@ class Bus:
 
         What `answer` raises is told to the asker: InvalidRequest and Unavailable as they are, anything else as a failure.
         """
-        await rpc.Server(self._connection, request, answer).run()
+        subject = request.subject()
+        listed = self._directory.enter(
+            subject.rsplit(".", 1)[1],
+            subject,
+            {"about": (request.__doc__ or "").strip().split("\n")[0], "format": "msgpack, in pages"},
+        )
+        await rpc.Server(self._connection, request, answer, listed).run()
+
+    async def offer(self, endpoints: Sequence[Endpoint] = (), *, version: str, about: str) -> NoReturn:
+        """Answer these endpoints to anybody, in JSON, as a micro service of NATS, and list what is answered with `serve` beside them. Runs until cancelled."""
+        await MicroServer(self._connection, self._directory, endpoints, version=version, about=about).run()
 
     async def ask(self, request: Event, page: type[P], *, timeout_s: float = 10.0) -> list[P]:
         """All pages of the answer. Raises Unavailable (at once when nobody listens), InvalidRequest when the answerer says so."""

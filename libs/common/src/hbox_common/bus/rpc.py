@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from time import perf_counter_ns
 from typing import NoReturn, TypeVar
 
 from nats.aio.msg import Msg
@@ -18,6 +19,7 @@ from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import Event, decode, encode, headers
 
 from .connection import NO_RESPONDERS, Connection
+from .micro import Listed
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +38,10 @@ AT_ONCE, WAITING = 8, 64
 class Server:
     """Answers the questions of one type."""
 
-    def __init__(self, connection: Connection, request: type[R], answer: Callable[[R], AsyncIterator[Event]]) -> None:
-        self._connection, self._request = connection, request
+    def __init__(
+        self, connection: Connection, request: type[R], answer: Callable[[R], AsyncIterator[Event]], listed: Listed
+    ) -> None:
+        self._connection, self._request, self._listed = connection, request, listed
         self._answer: Callable[[R], AsyncIterator[Event]] = answer
         self._questions: asyncio.Queue[Msg] = asyncio.Queue(WAITING)
 
@@ -56,6 +60,7 @@ class Server:
     async def _take(self, message: Msg) -> None:
         if not message.reply:
             return
+        self._listed.requests += 1
         try:
             self._questions.put_nowait(message)
         except asyncio.QueueFull:
@@ -64,10 +69,12 @@ class Server:
     async def _work(self) -> NoReturn:
         while True:
             message = await self._questions.get()
+            began = perf_counter_ns()
             try:
                 await self._serve(message)
             except Unavailable as e:
                 log.info("an answer to %s was lost: %s", message.subject, e)
+            self._listed.spent += perf_counter_ns() - began
 
     async def _serve(self, message: Msg) -> None:
         try:
@@ -95,6 +102,7 @@ class Server:
         kind = "invalid" if isinstance(error, InvalidRequest) else "unavailable" if isinstance(error, Unavailable) else "bug"
         words = error.message if isinstance(error, HBoxError) else f"{type(error).__name__}"
         hint = error.hint if isinstance(error, HBoxError) else "see the log of the service that was asked"
+        self._listed.failed(f"{kind}: {words}")
         await self._connection.send(reply, headers={ERROR: kind, MESSAGE: words[:1000], HINT: hint[:1000]})
 
 

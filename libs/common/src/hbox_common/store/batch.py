@@ -8,26 +8,21 @@ failed behind it. Nothing of it stays, for whoever opened the transaction rolls 
 SQLite is within the process: there each statement has run, and its expectation holds, when the call returns.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult, exc
+from sqlalchemy import Connection, exc
 
-from .prepared import Prepared, Rows
-
-UNKNOWN = -1  #: the number of rows changed by a statement that had no result: one before it failed
+from .prepared import Prepared, Rows, Sent
 
 
 @dataclass(frozen=True, slots=True)
-class _Sent:
-    result: CursorResult[Any]
-    expected: int
+class _Expected:
+    sent: Sent
+    changes: int
     otherwise: Exception
-
-    def check(self, changed: int) -> None:
-        if changed != self.expected:
-            raise self.otherwise
 
 
 class Batch:
@@ -35,45 +30,52 @@ class Batch:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
-        self._sent: list[_Sent] = []
+        self._expected: list[_Expected] = []
         self._pipeline: Any = None
         if connection.dialect.name == "postgresql":
-            driver: Any = connection.connection.driver_connection
-            self._pipeline = driver.pipeline()
+            from .pipeline import Pipeline  # noqa: PLC0415  whoever has SQLite needs no driver of PostgreSQL
 
-    def run(self, statement: Prepared, rows: Rows) -> None:
-        """Run it for these rows."""
-        if rows:
-            statement.send(self._connection, rows)
+            self._pipeline = Pipeline(connection)
+
+    def run(self, statement: Prepared, rows: Rows) -> Sent:
+        """Run it for these rows. What it changed is known when the batch has ended."""
+        if not rows:
+            return Sent(0)
+        if self._pipeline is None:
+            return statement.each(self._connection, rows)
+        sent: Sent = self._pipeline.send(*statement.numbered(rows))
+        return sent
 
     def expect(self, statement: Prepared, rows: Rows, changes: int, otherwise: Exception) -> None:
         """Run it for these rows; unless it changes as many rows of the database as `changes` says, the batch raises `otherwise`."""
-        if rows:
-            sent = _Sent(statement.send(self._connection, rows), changes, otherwise)
-            if self._pipeline is None:
-                sent.check(sent.result.rowcount)
-            self._sent.append(sent)
+        self._expected.append(_Expected(self.run(statement, rows), changes, otherwise))
+        if self._pipeline is None:
+            self._check()
 
     def __enter__(self) -> "Batch":
         if self._pipeline is not None:
-            self._pipeline.__enter__()
+            self._pipeline.begin()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._pipeline is None:
             return
+        driver: Any = self._connection.dialect.loaded_dbapi
+        if error is not None and not isinstance(error, driver.Error):
+            with suppress(driver.Error):
+                self._pipeline.finish()
+            return
         try:
-            self._pipeline.__exit__(kind, error, trace)
-        except self._connection.dialect.loaded_dbapi.Error as e:
+            self._pipeline.finish()
+        except driver.Error as e:
             self._check()
             raise _wrapped(e) from e
         self._check()
 
     def _check(self) -> None:
-        for sent in self._sent:
-            changed = sent.result.context.cursor.rowcount  # the driver's own: SQLAlchemy's word is from before the result
-            if changed != UNKNOWN:
-                sent.check(changed)
+        for one in self._expected:
+            if one.sent.changed not in (None, one.changes):
+                raise one.otherwise
 
 
 def _wrapped(error: Exception) -> exc.DBAPIError:

@@ -39,7 +39,8 @@ class Inbox:
         """Note one message, or return the result stored for it, in which case the caller must have no effect."""
         stored = self.results(connection, consumer, [message]).get(message)
         if stored is None:
-            self._insert.run(connection, self._rows(consumer, [message], at, result))
+            with Batch(connection) as batch:
+                batch.run(self._insert, self._rows(consumer, [message], at, result))
         return stored
 
     def _rows(self, consumer: str, messages: Sequence[str], at: float, result: bytes) -> Rows:

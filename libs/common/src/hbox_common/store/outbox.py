@@ -78,4 +78,5 @@ class Outbox:
 
     def sent(self, connection: Connection, letters: Sequence[Letter]) -> None:
         """Take out what the broker has stored."""
-        self._delete.run(connection, [{"e": m.epoch, "n": m.number} for m in letters])
+        with Batch(connection) as batch:
+            batch.run(self._delete, [{"e": m.epoch, "n": m.number} for m in letters])

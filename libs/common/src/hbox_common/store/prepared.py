@@ -2,13 +2,14 @@
 
 SQLAlchemy's own path from a statement to the driver (coercions, cache keys, parameters anew at each execution) costs four times what SQLite
 needs for the work itself (measured: 0.9 of 1.2 ms a commit of the ledger). What it is good for stays: statements written as expressions,
-in the dialect of the database, on its connection and in its transaction, with its errors.
+in the dialect of the database, on its connection and in its transaction.
 
 SQLite runs a statement once a row, within the process. PostgreSQL is sent all rows at once, one array a column, and joins with them: row by row they cost
 a message and a portal each.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
@@ -16,95 +17,108 @@ from sqlalchemy import (
     ARRAY,
     BindParameter,
     Connection,
-    CursorResult,
     Delete,
     Dialect,
     Insert,
     Update,
     bindparam,
+    cast,
     column,
     func,
     select,
 )
+from sqlalchemy.dialects.postgresql.base import PGDialect
 from sqlalchemy.sql import visitors
 from sqlalchemy.sql.compiler import SQLCompiler
 
-from .arrays import Literal, literal
+from .literals import Literal, literal
 
 Rows = Sequence[Mapping[str, Any]]
+
+
+@dataclass(slots=True)
+class Sent:
+    """A statement that was run, or is under way. `changed`: how many rows of the database it changed; None = not known, or never run."""
+
+    changed: int | None = None
 
 
 class Prepared:
     """One INSERT, UPDATE or DELETE. `columns`: what an INSERT or UPDATE sets from its rows, beside the bind parameters written in it.
 
-    `conflict`: what an INSERT does where the key is there, in SQL: `DO NOTHING`. Rows go to the driver as they are: text, numbers, booleans and bytes, no types
-    that only SQLAlchemy knows. No two rows of an UPDATE may be about one row of the table: PostgreSQL heeds one of them.
+    `conflict`: what an INSERT does where the key is there, in SQL: `DO NOTHING`. Rows hold text, numbers, booleans and bytes, no types that only SQLAlchemy
+    knows; constants stand in the statement as SQL (`false()`). No two rows of an UPDATE may be about one row of the table: PostgreSQL heeds one of them.
     """
 
     def __init__(self, statement: Insert | Update | Delete, *, columns: Collection[str] = (), conflict: str = "") -> None:
         self._statement, self._columns = statement, list(columns)
         self._end = f" ON CONFLICT {conflict}" if conflict else ""  # SQLite and PostgreSQL alike
-        self._compiled: dict[str, _ByRow | _AtOnce] = {}  #: by dialect
+        self._by_row: _ByRow | None = None
+        self._numbered: tuple[_Numbered, _Numbered] | None = None
 
-    def run(self, connection: Connection, rows: Rows) -> int:
-        """Run it for these rows. Returns how many rows of the database it changed."""
-        return self.send(connection, rows).rowcount if rows else 0
+    def each(self, connection: Connection, rows: Rows) -> Sent:
+        """Run it once a row, on SQLite."""
+        if self._by_row is None:
+            self._by_row = _by_row(self._statement, self._columns, self._end, connection.dialect)
+        return Sent(connection.exec_driver_sql(self._by_row.text, self._by_row.parameters(rows)).rowcount)
 
-    def send(self, connection: Connection, rows: Rows) -> CursorResult[Any]:
-        """As `run`, for at least one row. Within a pipeline nothing is known of the result yet."""
-        compiled = self._compiled.get(connection.dialect.name) or self._compile(connection.dialect)
-        return connection.exec_driver_sql(compiled.text, compiled.parameters(rows))
-
-    def _compile(self, dialect: Dialect) -> "_ByRow | _AtOnce":
-        make = _at_once if dialect.name == "postgresql" else _by_row
-        compiled = self._compiled[dialect.name] = make(self._statement, self._columns, self._end, dialect)
-        return compiled
+    def numbered(self, rows: Rows) -> tuple[str, list[str | None]]:
+        """The statement for all these rows, at least one, as PostgreSQL's protocol has it: with `$1` and so on, and their values as text."""
+        if self._numbered is None:
+            given = self._statement, self._columns, self._end
+            self._numbered = _of_one(*given), _of_many(*given)
+        one, many = self._numbered
+        if len(rows) == 1:
+            return one.text, [None if (v := rows[0][name]) is None else write.one(v) for name, write in one.values]
+        return many.text, [write.many([row[name] for row in rows]) for name, write in many.values]
 
 
 class _ByRow:
-    """Runs once a row."""
-
-    def __init__(self, text: str, order: Sequence[str] | None, fixed: Mapping[str, Any]) -> None:
-        self.text = text
-        self._order, self._fixed = order, dict(fixed)
-        self._pick = itemgetter(*order) if order is not None and len(order) > 1 else None
+    def __init__(self, text: str, order: Sequence[str]) -> None:
+        self.text, self._order = text, order
+        self._pick = itemgetter(*order) if len(order) > 1 else None
 
     def parameters(self, rows: Rows) -> list[Any]:
-        whole = [{**self._fixed, **row} for row in rows] if self._fixed else rows
-        if self._order is None:
-            return list(whole)
         if self._pick is None:
-            return [(row[self._order[0]],) for row in whole]
-        return [self._pick(row) for row in whole]
+            return [(row[self._order[0]],) for row in rows]
+        return list(map(self._pick, rows))
 
 
-class _AtOnce:
-    """Runs once for all rows."""
+class _Numbered:
+    """`values`: what `$1` and so on stand for."""
 
-    def __init__(self, text: str, arrays: Mapping[str, Literal], fixed: Mapping[str, Any]) -> None:
-        self.text = text
-        self._arrays, self._fixed = dict(arrays), dict(fixed)
-
-    def parameters(self, rows: Rows) -> dict[str, Any]:
-        return self._fixed | {name: write([row[name] for row in rows]) for name, write in self._arrays.items()}
+    def __init__(self, text: str, values: Sequence[tuple[str, Literal]]) -> None:
+        self.text, self.values = text, list(values)
 
 
 def _by_row(statement: Insert | Update | Delete, columns: list[str], end: str, dialect: Dialect) -> _ByRow:
     made = statement.compile(dialect=dialect, column_keys=columns or None)
-    fixed = {name: value for name, value in made.params.items() if value is not None}
-    return _ByRow(str(made) + end, made.positiontup, fixed)
+    assert isinstance(made, SQLCompiler)
+    return _ByRow(str(made) + end, made.positiontup or ())
 
 
-def _at_once(statement: Insert | Update | Delete, columns: list[str], end: str, dialect: Dialect) -> _AtOnce:
-    """The same, with `unnest` of arrays in the place of values: INSERT ... SELECT, UPDATE ... FROM, DELETE ... USING."""
-    plain = statement.compile(dialect=dialect, column_keys=columns or None)
-    assert isinstance(plain, SQLCompiler)
-    types = {name: bind.type for name, bind in plain.binds.items() if bind.required}
-    arrays = [bindparam(name, type_=ARRAY(of)) for name, of in types.items()]
+_DOLLARS = PGDialect(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call]
+
+
+def _compiled(statement: Insert | Update | Delete, columns: list[str]) -> SQLCompiler:
+    made = statement.compile(dialect=_DOLLARS, column_keys=columns or None)
+    assert isinstance(made, SQLCompiler)
+    return made
+
+
+def _of_one(statement: Insert | Update | Delete, columns: list[str], end: str) -> _Numbered:
+    made = _compiled(statement, columns)
+    return _Numbered(str(made) + end, [(name, literal(made.binds[name].type)) for name in made.positiontup or ()])
+
+
+def _of_many(statement: Insert | Update | Delete, columns: list[str], end: str) -> _Numbered:
+    """With `unnest` of arrays in the place of values: INSERT ... SELECT, UPDATE ... FROM, DELETE ... USING."""
+    types = {name: bind.type for name, bind in _compiled(statement, columns).binds.items()}
+    arrays = [cast(bindparam(name), ARRAY(of)) for name, of in types.items()]
     given = func.unnest(*arrays).table_valued(*(column(name, of) for name, of in types.items())).render_derived(name="given")
 
     def replace(element: Any, **_: Any) -> Any:
-        return given.c[element.key] if isinstance(element, BindParameter) and element.required else None
+        return given.c[element.key] if isinstance(element, BindParameter) else None
 
     if isinstance(statement, Insert):
         whole: Any = statement.from_select(columns, select(*(given.c[name] for name in columns)))
@@ -112,6 +126,5 @@ def _at_once(statement: Insert | Update | Delete, columns: list[str], end: str, 
         if columns:
             statement = statement.values({name: given.c[name] for name in columns})  # type: ignore[union-attr]
         whole = visitors.replacement_traverse(statement, {}, replace)
-    made = whole.compile(dialect=dialect)
-    fixed = {name: value for name, value in made.params.items() if name not in types}
-    return _AtOnce(str(made) + end, {name: literal(of) for name, of in types.items()}, fixed)
+    made = _compiled(whole, [])
+    return _Numbered(str(made) + end, [(name, literal(types[name])) for name in made.positiontup or ()])

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Table, and_, bindparam, delete, insert, update
+from sqlalchemy import Table, and_, bindparam, delete, false, insert, update
 
 from hbox_common.errors import Conflict
 from hbox_common.model import Epoch, Index, Queue, format_slices
@@ -35,7 +35,7 @@ _FENCED = Prepared(
     .where(and_(t.ledger.c.epoch == bindparam("e"), t.ledger.c.idx == bindparam("first")))
     .values(idx=bindparam("last"))
 )
-_SLOT_FREED = Prepared(update(t.card_slots).where(t.card_slots.c.claim == bindparam("c")).values(live=False))
+_SLOT_FREED = Prepared(update(t.card_slots).where(t.card_slots.c.claim == bindparam("c")).values(live=false()))
 _SLOT_TAKEN = _rows_of(t.card_slots)
 _CLAIM_MADE = _rows_of(t.claims)
 _CLAIM_CHANGED = Prepared(update(t.claims).where(t.claims.c.id == bindparam("c")), columns=_STATE)

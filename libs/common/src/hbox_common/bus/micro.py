@@ -1,0 +1,224 @@
+"""What a service answers to anybody, found and described by NATS' own tools: the protocol of NATS micro services (ADR-32 of NATS), in JSON.
+
+`nats micro ls | info | stats` ask on `$SRV.PING`, `$SRV.INFO` and `$SRV.STATS`, each also with `.<name>` and `.<name>.<id>` behind it. Endpoints are plain
+subjects: a JSON object comes in, a JSON object goes out, or nothing with the headers `Nats-Service-Error-Code` (400, 413, 500, 503) and
+`Nats-Service-Error`. Questions between services, in msgpack pages (`rpc`), are listed and counted beside them.
+
+nats-py's own `nats.micro` puts every endpoint into a queue group, in which a leader that hangs swallows half of the questions of its successor
+(see `rpc`), and answers one request after the other; the words of any exception go to whoever asked. So it is the protocol's other side in the tests alone.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from time import perf_counter_ns
+from typing import Any, NoReturn
+
+from nats.aio.msg import Msg
+from pydantic import BaseModel, ValidationError
+
+from hbox_common.clock import new_id
+from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
+
+from .connection import Connection
+
+log = logging.getLogger(__name__)
+
+ERROR, ERROR_CODE = "Nats-Service-Error", "Nats-Service-Error-Code"
+TYPE = "io.nats.micro.v1"
+PREFIX = "hbox.v1.api"
+
+#: Requests answered at once, and those that wait for their turn; beyond, the asker is told to come again.
+AT_ONCE, WAITING = 4, 64
+ANSWER_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One question: `request` and `response` are what goes in and comes out, as JSON."""
+
+    name: str
+    about: str
+    request: type[BaseModel]
+    response: type[BaseModel]
+    answer: Callable[
+        [Any], Awaitable[BaseModel]
+    ]  #: what it raises is told: InvalidRequest and Unavailable as they are, anything else as a failure
+
+    def metadata(self) -> dict[str, str]:
+        """As `nats micro info` shows it. Values are texts, so that schemas are JSON in them."""
+        schemas = {
+            "request": self.request.model_json_schema(),
+            "response": self.response.model_json_schema(mode="serialization"),
+        }
+        return {"about": self.about, "format": "application/json"} | {k: json.dumps(v) for k, v in schemas.items()}
+
+
+@dataclass(slots=True)
+class Listed:
+    """An endpoint as others see it, with what it has answered. Times are nanoseconds."""
+
+    name: str
+    subject: str
+    metadata: dict[str, str]
+    requests: int = 0
+    errors: int = 0
+    last_error: str = ""
+    spent: int = 0
+
+    def failed(self, error: str) -> None:
+        self.errors, self.last_error = self.errors + 1, error
+
+    def info(self) -> dict[str, Any]:
+        return {"name": self.name, "subject": self.subject, "queue_group": "", "metadata": self.metadata}
+
+    def stats(self) -> dict[str, Any]:
+        return {
+            "name": self.name, "subject": self.subject, "queue_group": "", "num_requests": self.requests, "num_errors": self.errors,
+            "last_error": self.last_error, "processing_time": self.spent, "average_processing_time": self.spent // max(1, self.requests),
+            "data": None,
+        }  # fmt: skip
+
+
+@dataclass(slots=True)
+class Directory:
+    """All endpoints of one process."""
+
+    id: str = field(default_factory=new_id)
+    listed: list[Listed] = field(default_factory=list)
+
+    def enter(self, name: str, subject: str, metadata: dict[str, str]) -> Listed:
+        """List an endpoint; one that is served again goes on where it was."""
+        for one in self.listed:
+            if one.subject == subject:
+                return one
+        one = Listed(name, subject, metadata)
+        self.listed.append(one)
+        return one
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    endpoint: Endpoint
+    listed: Listed
+    message: Msg
+
+
+class MicroServer:
+    """Answers the endpoints of one service, and who asks what there is."""
+
+    def __init__(
+        self, connection: Connection, directory: Directory, endpoints: Sequence[Endpoint], *, version: str, about: str
+    ) -> None:
+        self._connection, self._directory, self._endpoints = connection, directory, endpoints
+        self._name, self._version, self._about = f"hbox-{connection.name}", version, about
+        self._started = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        self._asked: asyncio.Queue[_Asked] = asyncio.Queue(WAITING)
+
+    async def run(self) -> NoReturn:
+        """Until cancelled."""
+        await self._connection.connected.wait()
+        subscriptions = []
+        try:
+            for endpoint in self._endpoints:
+                subject = f"{PREFIX}.{self._connection.name}.{endpoint.name}"
+                listed = self._directory.enter(endpoint.name, subject, endpoint.metadata())
+                subscriptions.append(await self._connection.subscribe(subject, self._take(endpoint, listed)))
+            for verb, tell in {"PING": dict, "INFO": self._info, "STATS": self._stats}.items():
+                say = self._say(verb, tell)
+                for subject in (verb, f"{verb}.{self._name}", f"{verb}.{self._name}.{self._directory.id}"):
+                    subscriptions += [await self._connection.subscribe(f"$SRV.{subject}", say)]
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(AT_ONCE):
+                    tasks.create_task(self._work())
+        finally:
+            for subscription in subscriptions:
+                await self._connection.unsubscribe(subscription)
+        raise AssertionError("answering has no end")
+
+    # --- what there is
+
+    def _info(self) -> dict[str, Any]:
+        return {"description": self._about, "endpoints": [one.info() for one in self._directory.listed]}
+
+    def _stats(self) -> dict[str, Any]:
+        return {"started": self._started, "endpoints": [one.stats() for one in self._directory.listed]}
+
+    def _say(self, verb: str, tell: Callable[[], dict[str, Any]]) -> Callable[[Msg], Awaitable[None]]:
+        who = {
+            "type": f"{TYPE}.{verb.lower()}_response",
+            "name": self._name,
+            "id": self._directory.id,
+            "version": self._version,
+        }
+
+        async def say(message: Msg) -> None:
+            if message.reply:
+                await self._send(message.reply, json.dumps({**who, "metadata": {}, **tell()}).encode())
+
+        return say
+
+    # --- endpoints
+
+    def _take(self, endpoint: Endpoint, listed: Listed) -> Callable[[Msg], Awaitable[None]]:
+        async def take(message: Msg) -> None:
+            if not message.reply:
+                return
+            listed.requests += 1
+            try:
+                self._asked.put_nowait(_Asked(endpoint, listed, message))
+            except asyncio.QueueFull:
+                await self._refuse(_Asked(endpoint, listed, message), "503", "too many requests at once; ask again")
+
+        return take
+
+    async def _work(self) -> NoReturn:
+        while True:
+            asked = await self._asked.get()
+            began = perf_counter_ns()
+            await self._answer(asked)
+            asked.listed.spent += perf_counter_ns() - began
+
+    async def _answer(self, asked: _Asked) -> None:
+        name = asked.endpoint.name
+        try:
+            request = _read(asked.endpoint, asked.message.data)
+            async with asyncio.timeout(ANSWER_S):
+                answer = await asked.endpoint.answer(request)
+            body = answer.model_dump_json().encode()
+        except InvalidRequest as e:
+            return await self._refuse(asked, "400", f"{name}: {e}")
+        except (Unavailable, TimeoutError) as e:
+            why = str(e) or f"no answer within {ANSWER_S:g} s"
+            return await self._refuse(asked, "503", f"{name}: {why}")
+        except Exception as e:  # one request must not end the service
+            log.exception("answering %s failed", asked.listed.subject)
+            words = e.message if isinstance(e, HBoxError) else type(e).__name__
+            return await self._refuse(asked, "500", f"{name}: {words}; see the log of {self._connection.name}")
+        if len(body) > self._connection.max_payload:
+            said = f"{name}: the answer has {len(body)} bytes, the broker takes {self._connection.max_payload}; ask for less"
+            return await self._refuse(asked, "413", said)
+        return await self._send(asked.message.reply, body)
+
+    async def _refuse(self, asked: _Asked, code: str, words: str) -> None:
+        asked.listed.failed(f"{code}:{words}")
+        await self._send(asked.message.reply, headers={ERROR_CODE: code, ERROR: " ".join(words.split())[:1000]})
+
+    async def _send(self, reply: str, body: bytes = b"", headers: dict[str, str] | None = None) -> None:
+        try:
+            await self._connection.send(reply, body, headers=headers)
+        except HBoxError as e:  # who asked asks again
+            log.info("an answer was lost: %s", e)
+
+
+def _read(endpoint: Endpoint, body: bytes) -> BaseModel:
+    """Nothing stands for an empty object."""
+    try:
+        return endpoint.request.model_validate_json(body or b"{}")
+    except ValidationError as e:
+        first = e.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise InvalidRequest(f"{where}: {first['msg']}" if where else first["msg"]) from e
