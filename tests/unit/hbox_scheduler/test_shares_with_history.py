@@ -141,3 +141,24 @@ def test_history_forbids_evictions_and_never_justifies_one(recent: tuple[float, 
 def test_a_wrong_weight_is_told(share: str, k: float | str, wrong: str) -> None:
     with pytest.raises(InvalidRequest, match=f"plugin {share}, argument usageWeight: {wrong}"):
         SmallWorld(1).decide(policy(share, k=k))
+
+
+def test_a_share_that_moves_makes_nobody_take_back_and_forth() -> None:
+    """Two queues want all eight cards, hour by hour, while what they used moves their shares: after the first hour nobody leaves any more."""
+    wants = {"a": [f"a{n}" for n in range(8)], "b": [f"b{n}" for n in range(8)]}
+    held, recent, evictions = list(wants["a"]), {"a": 0.0, "b": 0.0}, []
+    for hour in range(30):
+        queues = tuple(queue(name, recent=recent[name], deserved=0, over_quota="1") for name in wants)
+        world = SmallWorld(1, cards=8, queues=queues)
+        for name, gangs in wants.items():
+            for number, gang in enumerate(gangs):
+                world.gang(gang, queue=name, on=[0] if gang in held else [], age_s=1000.0 + 100 * (gang in held) - number)
+        report = world.decide(policy(actions="allocate, reclaim"))
+        gone = [name.removesuffix("-0") for name in evicted(report)]
+        evictions.append(len(gone))
+        held = [gang for gang in held if gang not in gone] + [name.removesuffix("-0") for name in bound(report)]
+        keep = 0.5 ** (1 / 5)  # a half-life of five hours
+        for name, gangs in wants.items():
+            recent[name] = recent[name] * keep + sum(gang in held for gang in gangs) * (1 - keep)
+        assert hour == 0 or len(held) == 8, "nothing stays idle"
+    assert evictions == [4] + [0] * 29

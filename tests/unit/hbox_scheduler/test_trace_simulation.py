@@ -10,7 +10,7 @@ from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.trace import TraceSimulation
 from hbox_scheduler.core.simulate.trace_jobs import Outcome, TraceJob
-from hbox_scheduler.core.simulate.trace_turns import BACKFILL, FIFO, LEAST_SERVED, ORDERS, Turns
+from hbox_scheduler.core.simulate.trace_turns import BACKFILL, FAIR_SHARE, FIFO, LEAST_SERVED, ORDERS, Turns
 
 HOUR = 3600.0
 
@@ -43,6 +43,51 @@ def test_who_has_held_cards_for_long_makes_room_and_goes_on_later() -> None:
     assert out.preemptions.tolist() == [1, 0]
     assert out.finish[0] == 10.5 * HOUR + 60  # and a minute for its checkpoint
     assert out.totals.restarts_s == 8 * 60
+
+
+def owned(queue: str, name: str, at: float, hours: float, cards: int) -> TraceJob:
+    return TraceJob(f"{queue}-{name}", at, hours * HOUR, cards, queue)
+
+
+def test_the_queue_that_had_it_all_lets_the_other_go_first_and_nobody_is_stopped() -> None:
+    past = owned("greedy", "past", 0, 9, 8)
+    late = [owned("greedy", f"g{n}", 8 * HOUR + n, 1, 4) for n in range(4)]
+    other = [owned("modest", f"m{n}", 8.5 * HOUR + n, 1, 4) for n in range(4)]
+    out = run(past, *late, *other, turns=FAIR_SHARE)
+    assert out.first[5:].tolist() == [9 * HOUR, 9 * HOUR, 10 * HOUR, 10 * HOUR], "modest, all of it"
+    assert out.first[1:5].tolist() == [11 * HOUR, 11 * HOUR, 12 * HOUR, 12 * HOUR]
+    assert out.preemptions.sum() == 0
+
+
+def test_queues_without_a_past_share_equally() -> None:
+    jobs = [owned(queue, f"{n}", n / 10, 1, 4) for queue in ("a", "b") for n in range(4)]
+    out = run(*jobs, turns=FAIR_SHARE)
+    for hour in range(4):
+        assert sorted(queue for queue, first in zip(out.queues, out.first, strict=True) if int(first // HOUR) == hour) == [
+            "a",
+            "b",
+        ]
+
+
+def test_what_is_long_ago_counts_little() -> None:
+    turns = Turns(usage_weight=1.0, half_life_s=HOUR)
+    jobs = [
+        owned("a", "past", 0, 2, 8),
+        owned("b", "since", 2 * HOUR, 2, 8),
+        owned("a", "x", 3 * HOUR, 1, 8),
+        owned("b", "y", 2.5 * HOUR, 1, 8),
+    ]
+    assert run(*jobs, turns=turns).first.tolist() == [0, 2 * HOUR, 5 * HOUR, 4 * HOUR], (
+        "in the order of submission: past, since, y, x"
+    )
+
+
+@given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 8), st.integers(1, 16)), min_size=1, max_size=12))
+@settings(max_examples=40)
+def test_with_one_queue_history_changes_nothing(drawn: list[tuple[int, int, int]]) -> None:
+    jobs = [owned("q", f"{n}", at * 600.0, hours / 2, cards) for n, (at, hours, cards) in enumerate(drawn)]
+    fair, plain = run(*jobs, turns=FAIR_SHARE, nodes=2), run(*jobs, turns=BACKFILL, nodes=2)
+    assert fair.first.tolist() == plain.first.tolist()
 
 
 def test_equals_do_not_take_turns() -> None:

@@ -12,7 +12,7 @@ from ..output import Column, Form, duration, say
 from .up import POLICIES
 
 #: Who goes first; see docs/guides/simulate.md.
-ORDERS = ("fifo", "backfill", "least-served")
+ORDERS = ("fifo", "backfill", "fair-share", "least-served")
 
 LOAD = 0.9
 
@@ -54,7 +54,8 @@ def command(
     hbox simulate trace itp_jobs.csv.gz --nodes 160 --compare backfill least-served --plot itp.svg
     hbox simulate trace philly_jobs.csv.gz --nodes 56 -o json
 
-    PATH is a CSV, gzipped or not, with submit_s, duration_s and num_gpus. QUEUED: until the first start. WAITED: all the time without cards.
+    PATH is a CSV, gzipped or not, with submit_s, duration_s and num_gpus; fair-share goes by its column queue, vc or user.
+    QUEUED: until the first start. WAITED: all the time without cards.
     """
     from ..simulate.jobtrace import trace_of  # noqa: PLC0415  half a second that --help does not need
     from ..simulate.pool import processors, spread  # noqa: PLC0415

@@ -14,6 +14,7 @@ from hbox_scheduler.core.simulate.trace_jobs import TraceJob
 
 NEEDED = ("submit_s", "duration_s", "num_gpus")
 NAMES = ("job_id", "job", "name")
+QUEUES = ("queue", "vc", "user")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +66,7 @@ def read(path: Path) -> JobTrace:
                     hint=f"needed are {', '.join(NEEDED)}, in seconds and cards",
                 )
             name = next((name for name in NAMES if name in columns), None)
+            queue = next((column for column in QUEUES if column in columns), None)
             for row in reader:
                 line = reader.line_num
                 submit, duration, cards = (_number(row.get(column), column, f"{path} line {line}") for column in NEEDED)
@@ -73,7 +75,11 @@ def read(path: Path) -> JobTrace:
                 if cards == 0 or duration == 0:
                     left_out += 1
                     continue
-                jobs.append(TraceJob(str(row[name]) if name else str(line), submit, duration, int(cards)))
+                jobs.append(
+                    TraceJob(
+                        str(row[name]) if name else str(line), submit, duration, int(cards), row[queue] or "" if queue else ""
+                    )
+                )
     except OSError as e:
         raise InvalidRequest(f"{path}: cannot be read: {e.strerror or e}", hint="name a CSV file") from e
     except (EOFError, zlib.error) as e:

@@ -77,6 +77,18 @@ def figures(outcome: Outcome) -> dict[str, Any]:
                 "waiting_s": _spread(waited[chosen]),
                 "preemptions": int(outcome.preemptions[chosen].sum()),
             }
+    names = sorted(set(outcome.queues))
+    if len(names) > 1:
+        named = np.array(outcome.queues)
+        content["queues"] = {}
+        for name in names:
+            chosen = named == name
+            content["queues"][name] = {
+                "jobs": int(chosen.sum()),
+                "card_hours": round(float((outcome.cards[chosen] * outcome.duration[chosen]).sum()) / 3600, 1),
+                "queueing_s": _spread(outcome.queued[chosen]),
+                "slowdown": _spread(outcome.jct[chosen] / np.maximum(outcome.duration[chosen], 10.0), 2),
+            }
     if outcome.topology.used:
         used, possible, empty = (
             np.array(leaves) for leaves in (outcome.topology.used, outcome.topology.possible, outcome.topology.empty)

@@ -237,7 +237,11 @@ def history(connection: Connection, decay: Decay) -> History:
     weight: ColumnElement[float] = literal(1.0, Float)
     for bit in range(decay.window_h.bit_length()):  # a power with a whole exponent, which not every SQLite has a function for
         weight = weight * case(((age // 2**bit) % 2 == 1, literal(decay.factor ** (2**bit), Float)), else_=literal(1.0, Float))
-    query = select(u.queue, func.sum((u.own + u.borrowed) * weight)).where(u.hour >= begins).group_by(u.queue)
+    hours = (
+        select(u.hour, weight.label("weight")).where(u.hour >= begins).group_by(u.hour).subquery()
+    )  # weighed once, not for each account
+    used = func.sum((u.own + u.borrowed) * hours.c.weight)
+    query = select(u.queue, used).join(hours, hours.c.hour == u.hour).group_by(u.queue)
     found.own = {QueueName(queue): float(used) for queue, used in connection.execute(query) if used}
     return found
 

@@ -25,6 +25,7 @@ from ..task import Task, Tasks
 from ..topology.cover import Parts, select
 from ..view import Views
 from .trace_jobs import Outcome, Sample, Topology, Totals, TraceJob, checked
+from .trace_shares import QueueShares
 from .trace_turns import Turns
 
 #: What a job loses at each start but its first: reading its checkpoint.
@@ -79,12 +80,15 @@ class TraceSimulation:
         self._leaf: Ints | None = np.arange(count) // leaf_nodes if leaf_nodes else None
         self._events: list[tuple[float, int, int, int, int]] = []
         self._sequence = 0
-        self._waiting: list[dict[int, list[tuple[float, int, int]]]] = [{} for _ in range(len(turns.levels) + 1)]
+        #: By level; by cards, and where queues matter by queue.
+        self._waiting: list[dict[tuple[int, str], list[tuple[float, int, int]]]] = [{} for _ in range(len(turns.levels) + 1)]
         self._runs: list[_Run] = []
         self._now = 0.0
         self._in_line = 0
         self._leaves: tuple[list[int], list[int], list[int]] = ([], [], [])
         self._totals = Totals()
+        k = turns.usage_weight
+        self._shares = QueueShares(k, turns.half_life_s, int(self._size.sum())) if k else None
 
     def run(self, jobs: Sequence[TraceJob], *, tick: Callable[[int], None] | None = None) -> Outcome:
         """Until the last job has ended. `tick` is told how many have, now and then. Raises InvalidRequest for a job that never fits."""
@@ -153,6 +157,8 @@ class TraceSimulation:
         totals.allocated += passed * (int(self._size.sum()) - idle)
         totals.partly_used_nodes += passed * int(np.count_nonzero((self._free > 0) & (self._free < self._size)))
         totals.span_s += passed
+        if self._shares is not None:
+            self._shares.passes(passed)
         first = self._first(frozenset())
         if first is not None and first.job.cards <= idle:
             totals.stranded += passed * idle
@@ -160,32 +166,41 @@ class TraceSimulation:
     # Turns.
 
     def _queue(self, run: _Run) -> None:
-        heappush(self._waiting[run.level].setdefault(run.job.cards, []), (run.job.submit_s, run.index, run.version))
+        heappush(self._line(run), (run.job.submit_s, run.index, run.version))
         self._in_line += 1
+        if self._shares is not None:
+            self._shares.waits(run.job.queue)
         if self._turns.levels and run.level:
             self._event(self._now + self._turns.patience_s, _IMPATIENT, run.index, run.version)
+
+    def _line(self, run: _Run) -> list[tuple[float, int, int]]:
+        key = run.job.cards, run.job.queue if self._shares is not None else ""
+        return self._waiting[run.level].setdefault(key, [])
 
     def _first(self, blocked: frozenset[int] | set[int]) -> _Run | None:
         """Whose turn it is, among jobs of sizes that are not blocked. It stays in line."""
         for lines in self._waiting:
-            best: tuple[float, int, int] | None = None
-            for cards, line in lines.items():
+            best: tuple[object, tuple[float, int, int]] | None = None
+            for (cards, queue), line in lines.items():
                 if cards in blocked:
                     continue
                 while line and line[0][2] != self._runs[line[0][1]].version:
                     heappop(line)
-                if line and (best is None or line[0] < best):
-                    best = line[0]
+                if line:
+                    turn = self._shares.key(queue) if self._shares is not None else (), line[0]
+                    best = turn if best is None else min(best, turn)
             if best is not None:
-                return self._runs[best[1]]
+                return self._runs[best[1][1]]
         return None
 
     def _serve(self) -> None:
         blocked: set[int] = set()
         while (run := self._first(blocked)) is not None:
             if self._fits(run) or self._make_room(run):
-                heappop(self._waiting[run.level][run.job.cards])
+                heappop(self._line(run))
                 self._in_line -= 1
+                if self._shares is not None:
+                    self._shares.waits(run.job.queue, -1)
                 self._start(run)
             elif self._turns.backfill:
                 blocked.add(run.job.cards)
@@ -249,6 +264,8 @@ class TraceSimulation:
                 raise Bug(f"job {run.job.name}: {len(seats)} of {run.pods} pods have a place where all fit")
             run.rows = np.array([row for row, _ in seats], dtype=np.int64)
         np.subtract.at(self._free, run.rows, run.each)
+        if self._shares is not None:
+            self._shares.holds(run.job.queue, run.job.cards)
         for row in run.rows.tolist():
             self._on[row][run.index] = self._on[row].get(run.index, 0) + run.each
         run.longest_s = max(run.longest_s, self._now - run.waiting_since)
@@ -304,6 +321,8 @@ class TraceSimulation:
         run.journal.rollback()
         run.journal = None
         np.add.at(self._free, run.rows, run.each)
+        if self._shares is not None:
+            self._shares.holds(run.job.queue, -run.job.cards)
         for row in set(run.rows.tolist()):
             del self._on[row][run.index]
         run.started = None
@@ -336,6 +355,7 @@ class TraceSimulation:
             totals=self._totals,
             samples=samples,
             topology=Topology(*(tuple(leaves) for leaves in self._leaves)),
+            queues=tuple(run.job.queue for run in runs),
         )
 
 

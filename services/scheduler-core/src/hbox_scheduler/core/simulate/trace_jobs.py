@@ -9,12 +9,13 @@ from ..arrays import Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
-    """A rigid gang. `duration_s`: how long it runs on all of its cards; no order is told."""
+    """A rigid gang. `duration_s`: how long it runs on all of its cards; no order is told. `queue`: "" = the trace names none."""
 
     name: str
     submit_s: float
     duration_s: float
     cards: int
+    queue: str = ""
 
     def pods(self, sizes: Ints) -> tuple[int, int]:
         """How many equal pods with how many cards each: the fewest that fit on empty nodes of these sizes, which have cards enough."""
@@ -72,6 +73,7 @@ class Outcome:
     totals: Totals
     samples: tuple[Sample, ...] = ()
     topology: Topology = field(default_factory=Topology)
+    queues: tuple[str, ...] = ()  #: of each job
 
     @property
     def jct(self) -> Floats:

@@ -23,12 +23,15 @@ class Turns:
 
     `levels`: ascending bounds of time held between one level and the next; none = nobody is ever stopped.
     `backfill`: whether smaller jobs may start while one before them finds no room.
+    `usage_weight`: how much counts what queues used of late (k of `plugins.fairshare`), with this half-life; 0 = queues do not matter.
     """
 
     levels: tuple[float, ...] = ()
     minimum_run_s: float = 600.0
     patience_s: float = 86_400.0
     backfill: bool = True
+    usage_weight: float = 0.0
+    half_life_s: float = 7 * 86_400.0
 
     def level(self, held_s: float) -> int:
         return sum(held_s >= bound for bound in self.levels)
@@ -41,7 +44,8 @@ class Turns:
 
 FIFO = Turns(backfill=False)
 BACKFILL = Turns()
+FAIR_SHARE = Turns(usage_weight=1.0)
 LEAST_SERVED = Turns(levels=tuple(4**i * _HOUR_S for i in range(5)))
 
 #: By the name that users give. `backfill` is what the service does today among jobs of one priority.
-ORDERS: Mapping[str, Turns] = {"fifo": FIFO, "backfill": BACKFILL, "least-served": LEAST_SERVED}
+ORDERS: Mapping[str, Turns] = {"fifo": FIFO, "backfill": BACKFILL, "fair-share": FAIR_SHARE, "least-served": LEAST_SERVED}
