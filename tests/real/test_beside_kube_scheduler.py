@@ -1,7 +1,9 @@
 """Beside the real kube-scheduler, pod by pod: it puts a pod where our filters would let it, and finds no place exactly when we find none.
 
-Random pods on random clusters: selectors, affinity to nodes, affinity and anti-affinity between pods, topology spread, taints and tolerations, host
-ports, extended resources. `HBOX_PODS` sets how many (150), `HBOX_SEED` where the dice begin.
+Random pods on random clusters: selectors, affinity to nodes, affinity and anti-affinity between pods of two namespaces, topology spread, taints and
+tolerations, host ports, extended resources, init containers and sidecars. `HBOX_PODS` sets how many (150; 1,000 take a minute), `HBOX_SEED` where the
+dice begin. One difference is meant: kube-scheduler gives a cordoned node to pods that tolerate all taints, and we give it to nobody, since
+health-monitor closes sick nodes so.
 """
 
 from __future__ import annotations
@@ -29,10 +31,11 @@ from hbox_scheduler.core.session import Placing, Session
 from .control_plane import control_plane
 from .controllers_world import Json, until
 
-pytestmark = [pytest.mark.timeout(600)]
+SEED, PODS_ASKED = int(os.environ.get("HBOX_SEED", "1")), int(os.environ.get("HBOX_PODS", "150"))
+pytestmark = [pytest.mark.timeout(600 + PODS_ASKED)]
 
 PEER = "default-scheduler"
-SPACE = "default"
+SPACES = ("default", "other")
 CONF = parse_conf('actions: "allocate"\ntiers:\n- plugins:\n  - name: predicates\n', plugins=list(PLUGINS))
 SCHEDULER_CONF = """\
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -85,13 +88,17 @@ class Dice:
         amounts = {
             "cpu": pick(["4", "8"]),
             "memory": pick(["8Gi", "16Gi"]),
+            "ephemeral-storage": pick(["10Gi", "40Gi"]),
             "pods": pick(["6", "12"]),
             "example.com/foo": pick(["0", "2", "4"]),
         }
-        taints = [{"key": "team", "value": pick("ab"), "effect": "NoSchedule"}] if self.some(0.25) else []
+        effects = ["NoSchedule", "NoSchedule", "NoExecute", "PreferNoSchedule"]
+        taints = [{"key": key, "value": pick("ab"), "effect": pick(effects)} for key in ("team", "spot") if self.some(0.2)]
         labels = {"kubernetes.io/hostname": name, "zone": pick("abc"), "speed": pick(["1", "2", "3"])}
         if self.some(0.2):
             del labels["zone"]
+        if self.some(0.3):
+            labels["ssd"] = ""
         return {
             "apiVersion": "v1",
             "kind": "Node",
@@ -102,54 +109,116 @@ class Dice:
 
     def pod(self, number: int) -> Json:
         pick = self.random.choice
-        requests = {"cpu": pick(["100m", "500m", "1", "3"]), "memory": pick(["64Mi", "512Mi", "3Gi"])}
+        container = self.container("main")
         if self.some(0.2):
-            requests["example.com/foo"] = pick(["1", "2"])
-        container: Json = {
-            "name": "main",
-            "image": "busybox",
-            "resources": {"requests": requests, "limits": {k: v for k, v in requests.items() if "/" in k}},
-        }
-        if self.some(0.15):
-            container["ports"] = [{"containerPort": 80, "hostPort": pick([8080, 8081])}]
+            port: Json = {"containerPort": 80, "hostPort": pick([8080, 8081])}
+            if self.some(0.3):
+                port["protocol"] = "UDP"
+            if self.some(0.3):
+                port["hostIP"] = pick(["10.0.0.1", "10.0.0.2"])
+            container["ports"] = [port]
         spec: Json = {"schedulerName": PEER, "containers": [container], "terminationGracePeriodSeconds": 0}
+        inits = (
+            [self.container(f"init-{i}", sidecar=self.some(0.4)) for i in range(self.random.randint(1, 3))]
+            if self.some(0.2)
+            else []
+        )
+        if inits:
+            spec["initContainers"] = inits
         if self.some(0.2):
             spec["nodeSelector"] = {"zone": pick("abcd")}
-        if self.some(0.3):
-            spec["tolerations"] = [{"key": "team", "operator": "Equal", "value": pick("ab"), "effect": "NoSchedule"}]
+        if self.some(0.4):
+            spec["tolerations"] = [self.toleration() for _ in range(self.random.randint(1, 2))]
         affinity: Json = {}
-        if self.some(0.2):
-            expression = pick([
-                {"key": "speed", "operator": "Gt", "values": ["1"]}, {"key": "zone", "operator": "NotIn", "values": ["a"]},
-                {"key": "zone", "operator": "Exists"}, {"key": "speed", "operator": "In", "values": ["1", "3"]},
-            ])  # fmt: skip
-            affinity["nodeAffinity"] = {
-                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-            }
+        if self.some(0.25):
+            terms = [self.node_term() for _ in range(self.random.randint(1, 2))]
+            affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         for kind, chance in (("podAffinity", 0.15), ("podAntiAffinity", 0.2)):
             if self.some(chance):
-                affinity[kind] = {"requiredDuringSchedulingIgnoredDuringExecution": [self.term()]}
+                terms = [self.term() for _ in range(self.random.choice([1, 1, 2]))]
+                affinity[kind] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
         if affinity:
             spec["affinity"] = affinity
-        if self.some(0.25):
-            spec["topologySpreadConstraints"] = [{
-                "maxSkew": pick([1, 2]), "topologyKey": pick(["zone", "kubernetes.io/hostname"]), "whenUnsatisfiable": "DoNotSchedule",
-                "labelSelector": {"matchLabels": {"app": pick("xyz")}},
-            }]  # fmt: skip
+        if self.some(0.3):
+            keys = self.random.sample(["zone", "kubernetes.io/hostname"], self.random.choice([1, 1, 2]))
+            spec["topologySpreadConstraints"] = [self.spread(key) for key in keys]
         labels = {"app": pick("xyz"), "tier": pick(["web", "db"])}
         return {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": f"p{number}", "namespace": SPACE, "labels": labels},
+            "metadata": {"name": f"p{number}", "namespace": pick([SPACES[0], SPACES[0], SPACES[1]]), "labels": labels},
             "spec": spec,
         }
 
+    def container(self, name: str, *, sidecar: bool = False) -> Json:
+        pick = self.random.choice
+        requests = {"cpu": pick(["100m", "500m", "1", "3"]), "memory": pick(["64Mi", "512Mi", "3Gi"])}
+        if self.some(0.1):
+            requests["ephemeral-storage"] = pick(["1Gi", "6Gi"])
+        if self.some(0.2):
+            requests["example.com/foo"] = pick(["1", "2"])
+        limits = {key: value for key, value in requests.items() if key.startswith("example.com/")}
+        made: Json = {"name": name, "image": "busybox", "resources": {"requests": requests, "limits": limits}}
+        if sidecar:
+            made["restartPolicy"] = "Always"
+        return made
+
+    def toleration(self) -> Json:
+        pick = self.random.choice
+        if self.some(0.1):
+            return {"operator": "Exists"}
+        made: Json = {"key": pick(["team", "spot"])}
+        made |= {"operator": "Exists"} if self.some(0.4) else {"operator": "Equal", "value": pick("ab")}
+        if self.some(0.6):
+            made["effect"] = pick(["NoSchedule", "NoExecute"])
+        return made
+
+    def node_term(self) -> Json:
+        pick = self.random.choice
+        if self.some(0.1):
+            operator = pick(["In", "NotIn"])
+            return {
+                "matchFields": [{"key": "metadata.name", "operator": operator, "values": [f"n{self.random.randrange(12)}"]}]
+            }
+        expressions = [
+            {"key": "speed", "operator": "Gt", "values": ["1"]}, {"key": "speed", "operator": "Lt", "values": ["3"]},
+            {"key": "zone", "operator": "NotIn", "values": ["a"]}, {"key": "zone", "operator": "Exists"},
+            {"key": "speed", "operator": "In", "values": ["1", "3"]}, {"key": "ssd", "operator": "DoesNotExist"},
+            {"key": "zone", "operator": "DoesNotExist"},
+        ]  # fmt: skip
+        return {"matchExpressions": self.random.sample(expressions, self.random.choice([1, 1, 2]))}
+
+    def spread(self, key: str) -> Json:
+        pick = self.random.choice
+        made: Json = {
+            "maxSkew": pick([1, 2]), "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": pick("xyz")}},
+        }  # fmt: skip
+        if self.some(0.2):
+            made["minDomains"] = pick([2, 3, 4])
+        for policy in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
+            if self.some(0.3):
+                made[policy] = pick(["Honor", "Ignore"])
+        if self.some(0.15):
+            made["matchLabelKeys"] = ["tier"]
+        return made
+
     def term(self) -> Json:
-        selector = self.random.choice([
-            {"matchLabels": {"app": self.random.choice("xyz")}},
+        pick = self.random.choice
+        selector = pick([
+            {"matchLabels": {"app": pick("xyz")}},
             {"matchExpressions": [{"key": "tier", "operator": "In", "values": ["web"]}]},
+            {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["x"]}]},
+            {"matchExpressions": [{"key": "tier", "operator": "Exists"}, {"key": "app", "operator": "In", "values": ["y", "z"]}]},
         ])  # fmt: skip
-        return {"labelSelector": selector, "topologyKey": self.random.choice(["zone", "kubernetes.io/hostname"])}
+        made: Json = {"labelSelector": selector, "topologyKey": pick(["zone", "kubernetes.io/hostname"])}
+        if self.some(0.2):
+            made["namespaces"] = self.random.sample(SPACES, self.random.randint(1, 2))
+        elif self.some(0.15):
+            made["namespaceSelector"] = {}
+        if self.some(0.1):
+            made[pick(["matchLabelKeys", "mismatchLabelKeys"])] = ["team"]
+        return made
 
 
 def feasible(nodes: list[Json], placed: list[Json], pod: Json) -> set[str]:
@@ -168,64 +237,67 @@ def feasible(nodes: list[Json], placed: list[Json], pod: Json) -> set[str]:
 
 
 async def test_it_places_a_pod_where_and_only_where_our_filters_let_it(plane: ControlPlane) -> None:
-    seed, count = int(os.environ.get("HBOX_SEED", "1")), int(os.environ.get("HBOX_PODS", "150"))
+    seed, count = SEED, PODS_ASKED
     dice = Dice(seed)
     async with KubeClient.connect(str(plane.kubeconfig), user_agent="test") as client:
 
         async def account() -> bool:
             found = await client.json("GET", "/api/v1/namespaces")
-            return any(one["metadata"]["name"] == SPACE for one in found["items"])
+            return any(one["metadata"]["name"] == SPACES[0] for one in found["items"])
 
         await until(account, "the namespace")
+        await client.json("POST", "/api/v1/namespaces", body={"metadata": {"name": SPACES[1]}})
         nodes = [dice.node(number) for number in range(12)]
         for node in nodes:
             await client.json("POST", NODES.path(), body=node)
             # Admission has put a taint there that the node controller would take away.
             path, patch = NODES.path(name=node["metadata"]["name"]), {"spec": {"taints": node["spec"]["taints"] or None}}
             await client.json("PATCH", path, body=patch, content_type=MERGE_PATCH)
+        cordoned = {node["metadata"]["name"] for node in nodes if node["spec"]["unschedulable"]}
         await warmed_up(client)
         placed: list[Json] = []
         differences: list[str] = []
         refused = 0
         for number in range(count):
-            pod = dice.pod(number)
-            ours = feasible(nodes, placed, pod)
-            await client.json("POST", PODS.path(SPACE), body=pod)
-            theirs, why = await verdict(client, pod["metadata"]["name"])
+            asked = dice.pod(number)
+            space, name = asked["metadata"]["namespace"], asked["metadata"]["name"]
+            pod = await client.json("POST", PODS.path(space), body=asked)
+            ours = feasible(nodes, placed, {**pod, "spec": {k: v for k, v in pod["spec"].items() if k != "nodeName"}})
+            theirs, why = await verdict(client, space, name)
             if theirs:
                 placed.append({**pod, "spec": {**pod["spec"], "nodeName": theirs}, "status": {"phase": "Running"}})
             else:
                 refused += 1
-                await client.json("DELETE", PODS.path(SPACE, pod["metadata"]["name"]))
-            if (theirs not in ours) if theirs else ours:
+                await client.json("DELETE", PODS.path(space, name))
+            if (theirs not in ours and theirs not in cordoned) if theirs else ours:
                 differences.append(
-                    f"pod {number} of seed {seed}: kube-scheduler {theirs or why}, we {sorted(ours)}: {pod['spec']}"
+                    f"pod {number} of seed {seed}: kube-scheduler {theirs or why}, we {sorted(ours)}: {asked['metadata']}, {asked['spec']}"
                 )
             while len(placed) > 30:
-                gone = placed.pop(dice.random.randrange(len(placed)))["metadata"]["name"]
-                await client.json("DELETE", PODS.path(SPACE, gone), params={"gracePeriodSeconds": "0"})
+                gone = placed.pop(dice.random.randrange(len(placed)))["metadata"]
+                await client.json("DELETE", PODS.path(gone["namespace"], gone["name"]), params={"gracePeriodSeconds": "0"})
         assert not differences, f"{len(differences)} of {count}:\n" + "\n".join(differences[:10])
         assert count // 20 < refused < count, f"{refused} of {count} pods found no place: the dice are loaded"
 
 
 async def warmed_up(client: KubeClient) -> None:
     """Until kube-scheduler has seen the nodes as they are."""
-    pod = Dice(0).pod(0)
     tolerant = {"schedulerName": PEER, "containers": [{"name": "main", "image": "busybox"}], "terminationGracePeriodSeconds": 0}
     for number in itertools.count():
         name = f"warm-{number}"
-        await client.json("POST", PODS.path(SPACE), body={**pod, "metadata": {"name": name}, "spec": tolerant})
-        where, _ = await verdict(client, name)
-        await client.json("DELETE", PODS.path(SPACE, name), params={"gracePeriodSeconds": "0"})
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": SPACES[0]}, "spec": tolerant}
+        await client.json("POST", PODS.path(SPACES[0]), body=pod)
+        where, _ = await verdict(client, SPACES[0], name)
+        await client.json("DELETE", PODS.path(SPACES[0], name), params={"gracePeriodSeconds": "0"})
         if where:
             return
 
 
-async def verdict(client: KubeClient, name: str) -> tuple[str, str]:
+async def verdict(client: KubeClient, space: str, name: str) -> tuple[str, str]:
     """Where kube-scheduler put the pod, or why it found no place."""
 
     async def said() -> tuple[str, str]:
-        pod = await client.json("GET", PODS.path(SPACE, name))
+        pod = await client.json("GET", PODS.path(space, name))
         if node := pod["spec"].get("nodeName"):
             return node, ""
         conditions = pod.get("status", {}).get("conditions", ())
