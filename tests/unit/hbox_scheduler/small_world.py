@@ -53,7 +53,7 @@ class SmallWorld:
         name: str,
         *,
         pods: int = 1,
-        cards: int = 1,
+        cards: int | CardRequest = 1,
         on: Sequence[int] = (),
         min_member: int | None = None,
         priority: int = 0,
@@ -78,14 +78,9 @@ class SmallWorld:
             preemptable=preemptable,
             priority_class=priority_class,
         )
-        task = self._tasks.of(
-            TaskSpec(
-                "w",
-                {"cpu": 1000, "pods": 1, GPU: cards} if cards else {"cpu": 1000, "pods": 1},
-                (),
-                CardRequest(cards) if cards else None,
-            )
-        )
+        asked = (CardRequest(cards) if cards else None) if isinstance(cards, int) else cards
+        requests = {"cpu": 1000, "pods": 1} | ({GPU: asked.count} if asked is not None else {})
+        task = self._tasks.of(TaskSpec("w", requests, (), asked))
         request = np.zeros(len(self.columns.allocatable), dtype=np.int64)
         for column, units in task.amount:
             request[column] = units
@@ -106,7 +101,7 @@ class SmallWorld:
             if number < len(on):
                 row = self.columns.row_of[NodeName(f"n{on[number]}")]
                 taken = {s.index for g in [*self.gangs, gang] for m in g.members if m.row == row for s in m.slices}
-                free = [index for index in range(self.cards) if index not in taken][:cards]
+                free = [index for index in range(self.cards) if index not in taken][: asked.count if asked is not None else 0]
                 member.row, member.status = row, Status.RUNNING
                 member.slices = tuple(CardSlice(index, 100, 40_960) for index in free)
                 member.started_at = NOW - (age_s if ran_s is None else ran_s)

@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from hbox_common.model import Job, JobId, Neighbour, NodeState, PodUid, Queue, QueueName
+from hbox_common.model import CardRequest, Job, JobId, Neighbour, NodeState, PodUid, Queue, QueueName
 from hbox_common.model.annotations import WALLTIME
 from hbox_common.model.devices import GPU
 from hbox_scheduler.core.holders import vector_of
@@ -32,6 +32,11 @@ tiers:
   - {name: proportion}
   - {name: nodeorder, arguments: {leastrequested.weight: 10, balancedresource.weight: 0}}
 """
+
+BY_MODEL = SPREAD.replace(
+    "  - {name: nodeorder",
+    "  - {name: card-models, arguments: {reserve.percent: 50, reserve.for: 1000000h}}\n  - {name: nodeorder",
+)
 
 RESERVING = """
 actions: "allocate, backfill"
@@ -62,18 +67,20 @@ def test_bare_pods_go_where_the_policy_says_and_not_where_the_setting_does() -> 
     assert sorted(places(simulation).values()) == ["n0", "n1", "n2", "n3"]
 
 
+@pytest.mark.parametrize("conf", [SPREAD, BY_MODEL], ids=["spread", "by model"])
 @pytest.mark.parametrize("seed", range(12))
-def test_jobs_that_come_together_are_placed_as_one_session_places_them(seed: int) -> None:
+def test_jobs_that_come_together_are_placed_as_one_session_places_them(seed: int, conf: str) -> None:
     """One after the other into the running scheduler's view or all into one session of their own: the same pods on the same nodes."""
     rng = Random(seed)
-    nodes = [node(f"n{i}", cards=8, cpu=rng.choice((32, 64, 128))) for i in range(6)]
+    models = ("A100", "T4") if conf == BY_MODEL else ("A100",)
+    nodes = [node(f"n{i}", cards=8, cpu=rng.choice((32, 64, 128)), model=rng.choice(models)) for i in range(6)]
     queues = [Queue(QueueName(name), weight=weight) for name, weight in (("a", 1), ("b", 3))]
     jobs = [
         job(
             f"j{i}",
             pods=(pods := rng.choice((1, 1, 2, 4))),
             min_member=rng.randint(1, pods),
-            cards=rng.choice((0, 1, 2, 4, 8)),
+            cards=CardRequest(cards, models=rng.choice(((), (models[-1],)))) if (cards := rng.choice((0, 1, 2, 4, 8))) else 0,
             cpu_milli=rng.choice((500, 2000, 4000)),
             queue=rng.choice("ab"),
             priority=rng.choice((0, 10)),
@@ -81,13 +88,13 @@ def test_jobs_that_come_together_are_placed_as_one_session_places_them(seed: int
         )
         for i in range(24)
     ]
-    simulation = world(SPREAD, nodes, queues)
+    simulation = world(conf, nodes, queues)
     simulation.submit(jobs)
     simulation.run()
-    assert places(simulation) == in_one_session(nodes, queues, jobs)
+    assert places(simulation) == in_one_session(conf, nodes, queues, jobs)
 
 
-def in_one_session(nodes: list[NodeState], queues: list[Queue], jobs: list[Job]) -> dict[str, str]:
+def in_one_session(conf: str, nodes: list[NodeState], queues: list[Queue], jobs: list[Job]) -> dict[str, str]:
     """By `hbox simulate cycle`'s own code, cycle after cycle until nothing is placed any more."""
     columns = Columns()
     for state in nodes:
@@ -109,7 +116,7 @@ def in_one_session(nodes: list[NodeState], queues: list[Queue], jobs: list[Job])
             ]
         gangs.append(gang)
     cluster = Cluster(gangs, [QueueInfo(queue.name, weight=queue.weight) for queue in queues])
-    report = simulate(columns, cluster, parse_conf(SPREAD, plugins=list(PLUGINS)), Plan(cycles=3))
+    report = simulate(columns, cluster, parse_conf(conf, plugins=list(PLUGINS)), Plan(cycles=3))
     return {str(bound.member.uid): bound.node for bound in report.bindings}
 
 

@@ -6,7 +6,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardSlice, Match, MatchOperator, QueueName
 from hbox_common.model.annotations import COOLDOWN, JDB_MAX_UNAVAILABLE, JDB_MIN_AVAILABLE, REVOCABLE_ZONE
 from hbox_common.model.devices import GPU
-from hbox_scheduler.core.plugins.sla import duration_s
+from hbox_scheduler.core.plugins.durations import duration_s
 from hbox_scheduler.core.session import DisruptionBudget, Gang, PodTerm, QueueInfo, Selector, Wishes
 from hbox_scheduler.core.simulate import node
 

@@ -33,6 +33,7 @@ from hbox_common.model import (
     Verdict,
 )
 
+from .devices.models import Demand
 from .jobs import Entry, JobState
 from .limits import Limits, Proposals
 from .lineup import Lineup
@@ -95,6 +96,7 @@ class Scheduler:
         self._flights = InFlight(self.limits.resend_after_s)
         self._verdicts = Verdicts(self.limits.verdict_every_s)
         self._withdrawn: dict[JobId, int] = {}
+        self._demand = Demand()
         self._queues_changed: set[QueueName] = set()
         self._requoted: set[str] = set()  #: namespaces
         neighbours: dict[PodUid, Neighbour] = {}
@@ -108,6 +110,7 @@ class Scheduler:
             ask=ask,
             payer=payer,
         )
+        self._takings.demand = self._demand.cards
         self._room = Room(
             takings=self._takings,
             planner=self._planner,
@@ -386,6 +389,7 @@ class Scheduler:
         entry = self._lineup.welcome(job)
         for task, spec in zip(entry.tasks, job.tasks, strict=True):
             self.policy.learn(task, len(spec.pods))
+            self._demand.add(task.cards, len(spec.pods))
 
     def _forget(self, entry: Entry) -> None:
         self._lineup.forget(entry)

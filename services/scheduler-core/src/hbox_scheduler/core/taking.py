@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from hbox_common.model import (
     NO_WISHES,
+    CardRequest,
     CardSlice,
     HyperNode,
     Job,
@@ -94,6 +95,7 @@ class Takings:
         self.priority_classes: Mapping[str, int] = {}  #: values by name
         self.namespace_labels: Mapping[str, Mapping[str, str]] = {}  #: those that wishes ask about
         self.usage: Sequence[NodeUsage] = ()  #: what nodes really use
+        self.demand: Mapping[CardRequest, float] = {}  #: cards asked for so far, by what is asked of each
         self.wall = 0.0  #: what time it is, in seconds since the epoch
         self._neighbours = neighbours
         self._holders = Holders(columns, bookings, tasks, neighbours)
@@ -189,6 +191,7 @@ class Takings:
                     priority_classes=self.priority_classes,
                     usage=self.usage,
                     standing=standing,
+                    demand=self.demand,
                 ),
                 conf=conf,
                 tiers=plugins_of(conf),

@@ -23,6 +23,8 @@ class Label(StrEnum):
     NODE_GROUP = "NodeGroupMismatch"  #: the queue may not use the node's group
     NODE_GROUP_LIMIT = "NodeGroupLimitExceeded"
     REVOCABLE_ZONE = "RevocableZone"  #: lent by the hour: closed now, or not for pods that may not be taken away
+    CARD_MODEL_KEPT = "CardModelKeptForOthers"  #: its idle cards are kept for gangs that can use no other model
+    CARD_LINK = "CardLinkTooSlow"  #: for a pod or a gang over several cards
     RESERVED = "ReservedForLargeJob"  #: a gang that waits for long starts there
     CPU_LOAD = "NodeCpuLoadHigh"  #: really in use, above the threshold of the plugin `usage`
     MEMORY_LOAD = "NodeMemoryLoadHigh"

@@ -2,6 +2,7 @@
 
 from .base import CardChoice, Predicate, Room, Score
 from .binpack import Binpack
+from .cardmodels import ScarceModels
 from .fgd import Fgd, Fragments, Mix, Shape, expected_fragment
 from .leastwaste import LeastWaste
 from .nodeaffinity import NodeAffinity
@@ -14,5 +15,5 @@ from .volumes import VolumeReach
 
 __all__ = [
     "Binpack", "CardChoice", "Fgd", "Fragments", "LeastWaste", "Mix", "NodeAffinity", "NodeCondition", "NodePorts", "Predicate",
-    "ResourceRoom", "Room", "Score", "Shape", "Taints", "VolumeReach", "card_worth", "expected_fragment",
+    "ResourceRoom", "Room", "ScarceModels", "Score", "Shape", "Taints", "VolumeReach", "card_worth", "expected_fragment",
 ]  # fmt: skip

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from hbox_common.errors import InvalidRequest
 
+from .durations import duration_s
+
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
 
@@ -18,7 +20,7 @@ class Arguments:
         self._given: Mapping[str, Any] = conf.arguments
         self._known: set[str] = set()
 
-    def number(self, key: str, default: float, *, least: float | None = None) -> float:
+    def number(self, key: str, default: float, *, least: float | None = None, most: float | None = None) -> float:
         """A number. Raises InvalidRequest."""
         value = self._take(key)
         if value is None:
@@ -29,6 +31,8 @@ class Arguments:
             raise self._wrong(key, value, "a number") from e
         if least is not None and number < least:
             raise self._wrong(key, value, f"a number of at least {least:g}")
+        if most is not None and number > most:
+            raise self._wrong(key, value, f"a number of at most {most:g}")
         return number
 
     def integer(self, key: str, default: int, *, least: int | None = None) -> int:
@@ -47,6 +51,14 @@ class Arguments:
             raise self._wrong(key, value, "true or false")
         return value
 
+    def duration_s(self, key: str, default: str) -> float:
+        """Seconds, of a duration as Go writes it. Raises InvalidRequest."""
+        text = self.text(key, default)
+        seconds = 0.0 if text == "0" else duration_s(text)
+        if seconds is None:
+            raise self._wrong(key, text, "a duration such as 90s, 10m or 1h30m")
+        return seconds
+
     def text(self, key: str, default: str = "") -> str:
         value = self._take(key)
         return default if value is None else str(value)
@@ -61,6 +73,14 @@ class Arguments:
             return {}
         if not isinstance(value, dict):
             raise self._wrong(key, value, "keys and values")
+        return value
+
+    def listing(self, key: str) -> list[Any]:
+        value = self._take(key)
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise self._wrong(key, value, "a list")
         return value
 
     def starting(self, prefix: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from hbox_common.model.annotations import COOLDOWN
 
 from ..session.nouns import Gang, Member
 from .arguments import Arguments
-from .sla import duration_s
+from .durations import duration_s
 
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf

@@ -28,7 +28,7 @@ from ..session.nouns import Gang, Member, Status
 from ..session.outside import Question
 from ..state import Columns
 from .arguments import Arguments
-from .sla import duration_s
+from .durations import duration_s
 
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf

@@ -12,7 +12,7 @@ from hbox_common.model.annotations import CHECKPOINT_EVERY, CHECKPOINTED_AT, MIN
 
 from ..session.nouns import Gang, Member
 from .arguments import Arguments
-from .sla import duration_s
+from .durations import duration_s
 
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
@@ -27,8 +27,8 @@ class MinRunTime:
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)
-        self._preempt_s = duration_s(arguments.text("preempt", "0s")) or 0.0
-        self._reclaim_s = duration_s(arguments.text("reclaim", "0s")) or 0.0
+        self._preempt_s = arguments.duration_s("preempt", "0s")
+        self._reclaim_s = arguments.duration_s("reclaim", "0s")
         arguments.done()
         self._now = 0.0
 

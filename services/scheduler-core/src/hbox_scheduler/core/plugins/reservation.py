@@ -23,7 +23,7 @@ from ..session.placing import ROOMS
 from ..state import Columns
 from ..task import Task
 from .arguments import Arguments
-from .sla import duration_s
+from .durations import duration_s
 
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
@@ -48,8 +48,8 @@ class Reservation:
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)
-        self._after_s = duration_s(arguments.text("after", "10m")) or 0.0
-        self._hold_s = duration_s(arguments.text("hold", "30m")) or 0.0
+        self._after_s = arguments.duration_s("after", "10m")
+        self._hold_s = arguments.duration_s("hold", "30m")
         self._members = arguments.integer("members", 2, least=1)
         self._depth = arguments.integer("depth", 1, least=0)
         arguments.done()

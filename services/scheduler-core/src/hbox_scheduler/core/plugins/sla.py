@@ -1,6 +1,5 @@
 """sla: a longest waiting time (reference volcano §4). It orders gangs by their deadlines and opens the gate when one has passed; it reserves nothing."""
 
-import re
 from typing import TYPE_CHECKING
 
 from hbox_common.errors import InvalidRequest
@@ -9,13 +8,12 @@ from hbox_common.model.annotations import WAITING_TIME
 from ..session.hooks import Vote
 from ..session.nouns import Gang
 from .arguments import Arguments
+from .durations import duration_s
 
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
     from ..session.session import Session
 
-_UNITS_S = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|ms|s|m|h)")
 _NEVER = float("inf")
 
 
@@ -55,11 +53,3 @@ class Sla:
         if waiting_s is None or waiting_s <= 0:
             waiting_s = self._default_s
         return _NEVER if waiting_s is None else gang.created_at + waiting_s
-
-
-def duration_s(text: str) -> float | None:
-    """A duration as Go writes it (1h30m, 300ms); None = it is none."""
-    parts = _PART.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        return None
-    return sum(float(number) * _UNITS_S[unit] for number, unit in parts)

@@ -20,7 +20,7 @@ from ..explain.labels import Label
 from ..session.nouns import Gang, Member, Status
 from ..state import Columns
 from .arguments import Arguments
-from .sla import duration_s
+from .durations import duration_s
 
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf

@@ -14,6 +14,10 @@ tiers:
   - name: predicates
   - name: capacity
   - name: network-topology-aware
+  - name: card-models
+    arguments:
+      card-models.weight: 30
+      worth.weight: 0
   - name: binpack
     arguments:
       binpack.weight: 10

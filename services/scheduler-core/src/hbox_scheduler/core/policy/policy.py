@@ -20,6 +20,7 @@ from ..plugins import (
     Predicate,
     ResourceRoom,
     Room,
+    ScarceModels,
     Score,
     Shape,
     Taints,
@@ -101,6 +102,6 @@ def policy_of(name: PolicyName, *, mix: Mapping[Shape, float] | None = None) -> 
     predicates = (NodeCondition(), affinity, taints, VolumeReach())
     rooms = (NodePorts(), ResourceRoom(cards=False), CardRoom(), ResourceRoom(cards=True))
     if name is PolicyName.BINPACK:
-        return Policy(predicates, rooms, ((Binpack(), 1.0), (affinity, 1.0), (taints, 1.0)))
+        return Policy(predicates, rooms, ((Binpack(), 1.0), (ScarceModels(), 3.0), (affinity, 1.0), (taints, 10.0)))
     chooser = Fgd(Mix(mix)) if name is PolicyName.FGD else LeastWaste(Mix(mix))
     return Policy(predicates, rooms, ((chooser, 1.0), (affinity, 1.0), (taints, 1.0)), cards=chooser)

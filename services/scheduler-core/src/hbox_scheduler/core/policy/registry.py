@@ -6,6 +6,7 @@ from typing import TypeAlias
 from hbox_common.errors import InvalidRequest
 
 from ..plugins.capacity import Capacity
+from ..plugins.cardmodels import CardModels
 from ..plugins.cdp import Cdp
 from ..plugins.conformance import Conformance
 from ..plugins.deviceshare import DeviceShare
@@ -52,6 +53,7 @@ PLUGINS: Mapping[str, Factory] = {
     "nodeorder": NodeOrder,
     "binpack": WeightedBinpack,
     "deviceshare": DeviceShare,
+    "card-models": CardModels,
     "levels": Levels,
     "minruntime": MinRunTime,
     "reservation": Reservation,

@@ -13,6 +13,7 @@ from hbox_common.model import (
     NO_WISHES,
     CardQuota,
     CardQuotas,
+    CardRequest,
     CardSlice,
     HyperNode,
     JobId,
@@ -300,3 +301,5 @@ class Cluster:
     images: Mapping[NodeName, Mapping[str, int]] = field(default_factory=dict)  #: bytes of each image that a node has
     usage: Sequence[NodeUsage] = ()
     standing: "Standing | None" = None  #: gangs beside `gangs` that were seen by sessions before
+    #: Cards asked for lately, by what is asked of each; None = by the gangs alone.
+    demand: Mapping[CardRequest, float] | None = None

@@ -1,0 +1,174 @@
+"""Card models beside each other: what a card is worth, and which models are scarce (requirements B6).
+
+A card is worth a weighted mean of three figures, each against an H100 SXM's: its memory, its compute, and how fast it speaks to the cards beside it. Memory
+is what the card has; the rest is looked up by the model's name. What is not known of a model does not count for it.
+
+A model is scarce where those who can use no other ask for more cards per card of it than is asked for per card of the cluster.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from math import isnan
+
+import numpy as np
+
+from hbox_common.model import CardRequest
+
+from ..arrays import Bools, Floats, Ints, Rows
+from ..state import Columns
+from .nvidia import memory_needed
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one card. NaN = not known."""
+
+    compute_tflops: float = float("nan")  #: dense FP16, on tensor cores where it has them
+    link_gb_s: float = float("nan")  #: both ways together, NVLink or else PCIe
+
+
+#: By NVIDIA's data sheets; of models that come in several shapes the one with NVLink (SXM).
+KNOWN: Mapping[str, Figures] = {
+    "P4": Figures(5.5, 32), "P40": Figures(12, 32), "P100": Figures(21, 160), "T4": Figures(65, 32), "V100": Figures(125, 300),
+    "A2": Figures(18, 16), "A10": Figures(125, 64), "A16": Figures(18, 64), "A30": Figures(165, 200), "A40": Figures(150, 112), "A100": Figures(312, 600),
+    "A800": Figures(312, 400), "L4": Figures(121, 64), "L20": Figures(119, 64), "L40": Figures(181, 64), "L40S": Figures(362, 64), "H20": Figures(148, 900),
+    "H100": Figures(989, 900), "H800": Figures(989, 400), "H200": Figures(989, 900), "GH200": Figures(989, 900), "B200": Figures(2250, 1800),
+    "GB200": Figures(2500, 1800), "RTX 3090": Figures(71, 32), "RTX 4090": Figures(165, 64),
+}  # fmt: skip
+
+#: A card in a PCIe slot, where its name says so.
+PCIE_GB_S = 64.0
+
+#: What counts as 1.
+_MEMORY_MIB, _COMPUTE, _LINK = 80 * 1024, 989.0, 900.0
+
+_TINY = 1e-12
+
+
+def figures_of(model: str, given: Mapping[str, Figures]) -> Figures:
+    """What is known of a model by its name as nodes report it ("NVIDIA-A100-SXM4-80GB"), which has to contain the known name as a word; the longest counts.
+    `given` goes before what is known here, figure by figure."""
+    name = _plain(model)
+    ours, theirs = _figures_among(name, KNOWN) or Figures(), _figures_among(name, given) or Figures()
+    link = min(ours.link_gb_s, PCIE_GB_S) if "PCIE" in name else ours.link_gb_s
+    return Figures(
+        ours.compute_tflops if isnan(theirs.compute_tflops) else theirs.compute_tflops,
+        link if isnan(theirs.link_gb_s) else theirs.link_gb_s,
+    )
+
+
+def named(model: str, name: str) -> bool:
+    """Whether a model's name contains this one as a word."""
+    return _word(_plain(model), name)
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What cards are worth. `memory`, `compute`, `link`: weights of the figures; `given`: figures by names of models; `tiers`: names of models, the cheapest
+    tier first, in place of figures: models of the n-th of k tiers are worth n / k, all others 1."""
+
+    memory: float = 1.0
+    compute: float = 1.0
+    link: float = 1.0
+    given: Mapping[str, Figures] = field(default_factory=dict)
+    tiers: Sequence[Sequence[str]] = ()
+
+    def of(self, columns: Columns, rows: Rows) -> Floats:
+        """`[n, D]`; an H100 is worth 1, and so is a card of which nothing is known."""
+        model = columns.card_model[rows]
+        if self.tiers:
+            return np.asarray(self._tiers(columns)[model])
+        memory = columns.card_memory[rows] / _MEMORY_MIB
+        total = np.where(memory > 0, self.memory * memory, 0.0)
+        weights = np.where(memory > 0, self.memory, 0.0)
+        for weight, figure in zip((self.compute, self.link), self._figures(columns), strict=True):
+            known = ~np.isnan(figure)
+            total += weight * np.where(known, figure, 0.0)[model]
+            weights += weight * known[model]
+        return np.where(weights > 0, total / np.maximum(weights, _TINY), 1.0)
+
+    def slow(self, columns: Columns, least_gb_s: float) -> Bools:
+        """`[M]` by model code: known to speak to its neighbours at less than that."""
+        return np.asarray(self._figures(columns)[1] * _LINK < least_gb_s)
+
+    def _figures(self, columns: Columns) -> Floats:
+        """`[2, M]`: compute and link, in units of an H100's; NaN = not known."""
+        found = [figures_of(name, self.given) for name in columns.model_codes]
+        return np.array([[one.compute_tflops / _COMPUTE for one in found], [one.link_gb_s / _LINK for one in found]])
+
+    def _tiers(self, columns: Columns) -> Floats:
+        ranks = [
+            next(
+                (rank for rank, names in enumerate(self.tiers, 1) if any(named(model, name) for name in names)), len(self.tiers)
+            )
+            for model in columns.model_codes
+        ]
+        return np.array(ranks, dtype=np.float64) / len(self.tiers)
+
+
+class Demand:
+    """Cards asked for so far, by what is asked of each. `version` rises each time as many again have been asked for."""
+
+    def __init__(self) -> None:
+        self.cards: dict[CardRequest, float] = {}
+        self.version = 0
+        self._seen, self._next = 0.0, 1.0
+
+    def add(self, request: CardRequest | None, pods: int) -> None:
+        if request is None or not pods:
+            return
+        cards = float(request.count * pods)
+        self.cards[request] = self.cards.get(request, 0.0) + cards
+        self._seen += cards
+        if self._seen >= self._next:
+            self._next = 2 * self._seen
+            self.version += 1
+
+
+def bound_to(columns: Columns, request: CardRequest) -> Bools:
+    """`[M]`: the models without which the request can never be met: all that it could use, where that is not every model there is."""
+    present, memory = _models(columns)
+    usable = present > 0
+    if request.models:
+        usable = usable & columns.models_allowed(request.models)
+    if not request.whole:
+        usable = usable & (memory >= memory_needed(request, memory)) & (memory > 0)
+    return usable if (usable != (present > 0)).any() else np.zeros(len(usable), dtype=np.bool_)
+
+
+def scarcity(columns: Columns, asked: Mapping[CardRequest, float]) -> Floats:
+    """`[M]`, 0 to 1: 0 = those bound to the model ask for no more cards per card of it than all do per card of the cluster; a half = for twice as many."""
+    present, _ = _models(columns)
+    bound: Floats = np.zeros(len(present))
+    for request, cards in asked.items():
+        mine = bound_to(columns, request)
+        if mine.any():
+            bound[mine] += cards / present[mine].sum()
+    everywhere = sum(asked.values()) / max(present.sum(), 1)
+    return np.asarray(np.maximum(1.0 - everywhere / np.maximum(bound, _TINY), 0.0))
+
+
+def _models(columns: Columns) -> tuple[Floats, Ints]:
+    """`[M]` each: cards that are there, and the largest memory of one in MiB."""
+    codes = 1 + max(columns.model_codes.values())
+    here = (columns.card_index[: columns.size] >= 0) & columns.alive[: columns.size, None]
+    model, memory = columns.card_model[: columns.size][here], columns.card_memory[: columns.size][here]
+    largest = np.zeros(codes, dtype=np.int64)
+    np.maximum.at(largest, model, memory)
+    return np.bincount(model, minlength=codes).astype(np.float64), largest
+
+
+def _figures_among(name: str, among: Mapping[str, Figures]) -> Figures | None:
+    best = max((key for key in among if _word(name, key)), key=len, default=None)
+    return None if best is None else among[best]
+
+
+def _plain(name: str) -> str:
+    return name.upper().replace("-", " ").replace("_", " ")
+
+
+@lru_cache(maxsize=4096)
+def _word(name: str, key: str) -> bool:
+    return re.search(rf"(?<![A-Z0-9]){re.escape(_plain(key))}(?![0-9])", name) is not None

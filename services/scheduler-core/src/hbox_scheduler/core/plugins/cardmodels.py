@@ -1,0 +1,247 @@
+"""card-models: pods that name no model go to the cheapest one that will do, and leave those alone that others can only use (requirements B6).
+
+A card costs what it is worth (`devices.models`), plus how scarce its model is; and one more where the pod speaks over several cards, alone or with its
+gang, and the model's link is slow. Pods go where that is least, as far as the other plugins let them. Who names one model goes there as if this plugin were
+not there, and so does who says where it would rather be (preferred node affinity).
+
+With `reserve.percent` idle cards of a model are also kept from pods that could use another: as many as gangs that wait are bound to it, up to that
+percentage of the model's cards. A gang that has waited for longer than `reserve.for` has nothing kept for it any more, so that what it cannot use is not idle
+for good.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import CardRequest
+
+from ..arrays import Bools, Floats, Ints, Rows
+from ..devices.models import Demand, Figures, Worth, bound_to, scarcity
+from ..devices.nvidia import seats
+from ..explain.labels import Label
+from ..session.nouns import Gang, GroupPhase, Member, Status
+from ..state import Columns
+from ..task import Task
+from .arguments import Arguments
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+#: GB/s below which pods over several cards look for another model first: what NVLink has, and PCIe has not.
+LINK_LEAST_GB_S = 100.0
+
+
+class ScarceModels:
+    """A score of the built-in policies, over the requests seen so far: as below, but for what cards are worth, and of gangs it sees single pods. To fill the
+    cheapest model first costs a third of a point of allocation on the Alibaba 2023 trace, so that is left to those who ask for it."""
+
+    fills = True
+
+    def __init__(self) -> None:
+        self._demand = Demand()
+        self._scarcity: Floats = np.zeros(1)
+        self._slow: Bools = np.zeros(1, dtype=np.bool_)
+        self._known: tuple[int, int] | None = None
+
+    @property
+    def version(self) -> int:
+        return self._demand.version
+
+    def learn(self, task: Task, pods: int) -> None:
+        self._demand.add(task.cards, pods)
+
+    def score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
+        """Minus 100 for a model as scarce as can be, and for a slow link."""
+        if not steered(columns, task):
+            return None
+        assert task.cards is not None
+        known = self._demand.version, len(columns.model_codes)
+        if self._known != known:
+            self._known = known
+            self._scarcity, self._slow = scarcity(columns, self._demand.cards), Worth().slow(columns, LINK_LEAST_GB_S)
+        cost = self._scarcity + self._slow if task.cards.count > 1 else self._scarcity
+        return -100.0 * _mean(cost[columns.card_model[rows]], usable(columns, rows, task.cards))
+
+
+class CardModels:
+    """Arguments: card-models.weight (10); worth.weight, scarcity.weight (1); memory.weight, compute.weight, link.weight (1);
+    models {<name>: {compute: TFLOPS, link: GB/s}}; tiers [<name> or [<name>, ...], ...], the cheapest first; link.least (100, GB/s), link.required (false);
+    reserve.percent (0), reserve.for (1h)."""
+
+    name = "card-models"
+
+    def __init__(self, conf: "PluginConf") -> None:
+        """Raises InvalidRequest for arguments that are wrong."""
+        arguments = Arguments(conf)
+        self._weight = arguments.number("card-models.weight", 10, least=0)
+        self._worth = Worth(
+            memory=arguments.number("memory.weight", 1, least=0),
+            compute=arguments.number("compute.weight", 1, least=0),
+            link=arguments.number("link.weight", 1, least=0),
+            given={name: _figures(name, row) for name, row in arguments.mapping("models").items()},
+            tiers=_tiers(arguments.listing("tiers")),
+        )
+        self._worth_weight = arguments.number("worth.weight", 1, least=0)
+        self._scarcity_weight = arguments.number("scarcity.weight", 1, least=0)
+        self._link_least = arguments.number("link.least", LINK_LEAST_GB_S, least=0)
+        self._link_required = arguments.switch("link.required", False)
+        self._reserve = arguments.number("reserve.percent", 0, least=0, most=100) / 100
+        self._reserve_s = arguments.duration_s("reserve.for", "1h")
+        arguments.done()
+
+    def open(self, session: "Session") -> None:
+        columns = self._columns = session.columns
+        self._scarcity = scarcity(columns, _demand(session))
+        self._slow = self._worth.slow(columns, self._link_least)
+        self._bound: dict[CardRequest, Bools] = {}
+        self._kept: Ints = np.zeros(len(self._scarcity), dtype=np.int64)  #: `[M]` cards of each model that are kept
+        if self._reserve:
+            self._keep(session)
+
+    def settled(self, member: Member) -> bool:
+        """Whether what it says against nodes stays true whoever comes or goes."""
+        return not self._kept.any() or self._may_have_kept(member.task.cards)
+
+    def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:
+        request = member.task.cards
+        if request is None or request.models:
+            return
+        rows = slice(0, books.size)
+        model = books.card_model[rows]
+        if self._link_required and _several(member):
+            yield Label.CARD_LINK, _only(self._slow[model], usable(books, rows, request))
+        if self._kept.any() and not self._may_have_kept(request):
+            gang = member.gang
+            missing = max(gang.min_member - gang.ready - gang.waiting, 1) * request.count
+            idle = _idle(books)
+            kept = (self._kept > 0) & (idle < self._kept + missing)
+            fails = _only(kept[model], usable(books, rows, request))
+            if request.count == 1 and not request.whole:  # beside others nothing idle is used up
+                fails &= ~((seats(books, rows, request) > 0) & (books.card_pods[rows] > 0)).any(axis=1)
+            yield Label.CARD_MODEL_KEPT, fails
+
+    def score(self, member: Member, books: Columns) -> Floats | None:
+        """Minus 100 times the weight, times what a card costs there."""
+        if not self._weight or not steered(books, member.task):
+            return None
+        assert member.task.cards is not None
+        rows = slice(0, books.size)
+        model = books.card_model[rows]
+        cost = self._scarcity_weight * self._scarcity[model]
+        if self._worth_weight:
+            cost = cost + self._worth_weight * self._worth.of(books, rows)
+        if _several(member):
+            cost = cost + self._slow[model]
+        return -100.0 * self._weight * _mean(cost, usable(books, rows, member.task.cards))
+
+    # What is kept.
+
+    def _keep(self, session: "Session") -> None:
+        """Idle cards for gangs that wait and can use nothing else."""
+        columns = session.columns
+        present = np.bincount(columns.card_model[: columns.size][_present(columns)], minlength=len(self._kept))
+        asked = np.zeros(len(self._kept))
+        for gang in session.unplaced:
+            if not self._waits(session, gang):
+                continue
+            for member in gang.of(Status.PENDING):
+                request = member.task.cards
+                if request is not None and (mine := self._bound_to(columns, request)).any():
+                    asked[mine] += request.count * present[mine] / present[mine].sum()
+        self._kept = np.minimum(np.ceil(asked), np.floor(self._reserve * present)).astype(np.int64)
+
+    def _waits(self, session: "Session", gang: Gang) -> bool:
+        return (
+            gang.phase is not GroupPhase.PENDING
+            and gang.queue in session.queues
+            and not gang.problem
+            and session.now - gang.created_at <= self._reserve_s
+        )
+
+    def _bound_to(self, columns: Columns, request: CardRequest) -> Bools:
+        found = self._bound.get(request)
+        if found is None:
+            found = self._bound[request] = bound_to(columns, request)
+        return found
+
+    def _may_have_kept(self, request: CardRequest | None) -> bool:
+        """Whether nothing is kept from it: it asks for no cards, names its models, or can use nothing else."""
+        return request is None or bool(request.models) or bool(self._bound_to(self._columns, request).any())
+
+
+def steered(columns: Columns, task: Task) -> bool:
+    """Whether it matters to a task which model it gets, and nobody has said which."""
+    return task.cards is not None and len(columns.model_codes) > 2 and len(task.cards.models) != 1 and not task.preferred
+
+
+def usable(columns: Columns, rows: Rows, request: CardRequest) -> Bools:
+    """`[n, D]`: cards of a model that the request allows, healthy and large enough, whoever is on them."""
+    good = columns.card_ok[rows]
+    if request.models:
+        good = good & columns.models_allowed(request.models)[columns.card_model[rows]]
+    if not request.whole:
+        good = good & (columns.card_memory[rows] >= max(request.memory_mib, 1))
+    return good
+
+
+def _several(member: Member) -> bool:
+    """Whether it speaks over several cards: its own, or its gang's."""
+    return member.task.cards is not None and (member.task.cards.count > 1 or member.gang.min_member > 1)
+
+
+def _demand(session: "Session") -> Mapping[CardRequest, float]:
+    """Cards asked for by what is asked of each: as told with the cluster, else by all who are in it."""
+    if session.cluster.demand is not None:
+        return session.cluster.demand
+    demand = Demand()
+    for gang in session.gangs:
+        for member in gang.members:
+            demand.add(member.task.cards, 1)
+    return demand.cards
+
+
+def _mean(cost: Floats, cards: Bools) -> Floats:
+    """`[n]`: of the cards of each node that count; 0 where none does."""
+    return np.asarray((cost * cards).sum(axis=1) / np.maximum(cards.sum(axis=1), 1))
+
+
+def _only(bad: Bools, cards: Bools) -> Bools:
+    """`[n]`: nodes that have cards which count, all of them bad."""
+    return np.asarray(cards.any(axis=1) & ~(cards & ~bad).any(axis=1))
+
+
+def _present(columns: Columns) -> Bools:
+    return np.asarray((columns.card_index[: columns.size] >= 0) & columns.alive[: columns.size, None])
+
+
+def _idle(books: Columns) -> Ints:
+    """`[M]`: healthy cards that nobody is on."""
+    free = _present(books) & books.card_ok[: books.size] & (books.card_pods[: books.size] == 0)
+    codes = 1 + max(books.model_codes.values())
+    return np.bincount(books.card_model[: books.size][free], minlength=codes)
+
+
+def _figures(name: str, row: object) -> Figures:
+    if not isinstance(row, Mapping) or not row or not row.keys() <= {"compute", "link"}:
+        raise InvalidRequest(
+            f"plugin card-models, models.{name}: {row!r}", hint="write {compute: 312, link: 600}: TFLOPS and GB/s"
+        )
+    for key, value in row.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+            raise InvalidRequest(f"plugin card-models, models.{name}.{key}: {value!r} is not a number above 0")
+    unknown = Figures()
+    return Figures(row.get("compute", unknown.compute_tflops), row.get("link", unknown.link_gb_s))
+
+
+def _tiers(rows: Sequence[Any]) -> list[list[str]]:
+    tiers = [row if isinstance(row, list) else [row] for row in rows]
+    for number, names in enumerate(tiers, 1):
+        if not names or not all(isinstance(name, str) and name for name in names):
+            raise InvalidRequest(
+                f"plugin card-models, tiers: {names!r} (number {number})",
+                hint="write names of models: [T4, [V100, P100], A100]",
+            )
+    return tiers
