@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hbox_common.events import BindOutcome, Evict, Plan, Victim
-from hbox_common.model import ClaimId, PodUid, Queue, QueueName, RefusalReason
+from hbox_common.model import ClaimId, PodUid, Queue, QueueName, QueuePhase, RefusalReason
 from hbox_common.model.devices import GPU
 from hbox_ledger.core.books import Books
 from hbox_ledger.core.identity import claim_id
@@ -129,3 +129,37 @@ def test_room_that_was_promised_to_one_is_not_counted_on_by_the_next(world: Worl
     assert not evictions(world)
     beside = same_place.model_copy(update={"slices": (world.card(1),)})
     world.commits(second.model_copy(update={"id": "third", "placements": (beside,)}))
+
+
+def away(world: World, *victims: int, job: str = "b0") -> Plan:
+    """A plan of that job that places nothing."""
+    return asks(world, *victims).model_copy(update={"id": "away", "job": job, "requests": (), "placements": (), "queue": "b"})
+
+
+def test_a_job_may_give_up_places_of_its_own_for_nobody(world: World) -> None:
+    full(world)
+    world.commits(away(world, 0))
+    [eviction] = evictions(world)
+    assert (eviction.pod, eviction.beneficiary) == ("p0", "")
+    assert "the policy wants it elsewhere" in eviction.reason
+    assert len(world.books.live) == 4
+    world.commits(away(world, 0).model_copy(update={"id": "again"}))
+    assert not evictions(world), "it is on its way"
+
+
+def test_also_in_a_queue_that_takes_nothing_new(world: World) -> None:
+    full(world)
+    world.books.queues[QueueName("b")] = Queue(QueueName("b"), phase=QueuePhase.CLOSED)
+    world.commits(away(world, 0))
+    assert len(evictions(world)) == 1
+
+
+def test_but_not_those_of_another_nor_who_may_not_be_taken_away(world: World) -> None:
+    world.books.queues[QueueName("b")] = Queue(QueueName("b"))
+    for name, number in (("b0", 0), ("b1", 1)):
+        made = world.plan(name, (f"p{number}", "a", [world.card(number)]), queue="b")
+        world.commits(made.model_copy(update={"preemptable": name == "b1"}))
+        world.outcome(f"p{number}", BindOutcome.BOUND, at="a")
+    assert "is of another job than the plan, which places nothing" in refusal(world, away(world, 1))
+    assert "may not be preempted" in refusal(world, away(world, 0).model_copy(update={"id": "other"}))
+    assert not evictions(world)

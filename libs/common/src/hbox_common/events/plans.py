@@ -45,7 +45,7 @@ class Plan(Event):
     """All of `placements` or nothing. `bound` of the gang's members had a node or a live claim already; with this plan they reach `min_member`.
 
     A plan with victims asks for their eviction and claims nothing: its placements show what becomes possible. They are proposed again, in a plan
-    without victims, once the victims are gone.
+    without victims, once the victims are gone. One that places nothing asks no more than that its victims leave, all of them of its own job.
     """
 
     id: PlanId

@@ -40,7 +40,7 @@ from .decisions import bind_of
 from .holding import Gang, Holding, Intent
 from .identity import claim_id
 from .step import Step, StoredAnswer
-from .taking import take, to_be_freed
+from .taking import send_away, take, to_be_freed
 
 #: A plan's deadline is a promise to unwind; one far away would keep a partial gang's cards for as long.
 MAX_DEADLINE_S = 3600.0
@@ -98,6 +98,9 @@ def _answer(plan: Plan, verdict: Committed | Refused) -> PlanAnswer:
 
 def arbitrate(books: Books, step: Step, plan: Plan) -> Committed | Refused:
     """Enter the plan's claims into the books and its binds into `step`, or say why not."""
+    if plan.victims and not plan.placements:
+        refusal = _malformed(plan) or send_away(books, step, plan)
+        return Refused(refusal, books.index) if refusal is not None else Committed(())
     if plan.victims:
         books.leaving.forget(plan)
     refusal = (
@@ -157,7 +160,7 @@ def _malformed(plan: Plan) -> Refusal | None:
     def wrong(what: str) -> Refusal:
         return Refusal(RefusalReason.MALFORMED, what)
 
-    if not plan.placements:
+    if not plan.placements and not plan.victims:
         return wrong("the plan places nothing")
     if plan.min_member < 1 or plan.deadline_s <= 0 or not plan.queue:
         return wrong("a plan needs a queue, a min_member of at least 1 and a deadline in the future")

@@ -6,6 +6,9 @@ what the projects deserve, between departments by what the departments deserve. 
 lower priority gives. Nobody gives whose job may not be preempted. And nothing is evicted in vain: the placements have to fit where the victims are gone,
 by the same rule as every other claim, beside the places that were promised to others (`leaving`).
 
+A plan that places nothing is another matter: with it a job leaves places of its own that the policy wants back (`shuffle`). Then nothing is judged but that
+its pods may be taken away.
+
 A victim's claim is freed on evidence alone, as ever; what becomes free is proposed again by the scheduler, in a plan without victims.
 """
 
@@ -34,12 +37,9 @@ from .step import Step
 
 def take(books: Books, step: Step, plan: Plan) -> Refusal | None:
     """Decide the evictions that the plan asks for, or say why not."""
-    victims: list[Holding] = []
-    for victim in plan.victims:
-        holding = books.live.get(victim.claim)
-        if holding is None or holding.claim.pod_uid != victim.pod_uid or holding.claim.state is not ClaimState.POSTED:
-            return Refusal(RefusalReason.VICTIM_GONE, f"claim {victim.claim} holds nothing that could be taken")
-        victims.append(holding)
+    victims = _victims(books, plan)
+    if isinstance(victims, Refusal):
+        return victims
     refusal = _rights(books, plan, victims) or _in_vain(books, plan, victims)
     if refusal is not None:
         return refusal
@@ -48,6 +48,32 @@ def take(books: Books, step: Step, plan: Plan) -> Refusal | None:
         take_back(books, step, holding, f"{said} for {plan.namespace}/{plan.name} of queue {plan.queue}", beneficiary=plan.id)
     books.leaving.promise(plan)
     return None
+
+
+def send_away(books: Books, step: Step, plan: Plan) -> Refusal | None:
+    """Decide the evictions of a plan that places nothing: a job gives up places of its own, which the policy wants back. Nobody is promised them."""
+    victims = _victims(books, plan)
+    if isinstance(victims, Refusal):
+        return victims
+    for holding in victims:
+        claim = holding.claim
+        if claim.job != plan.job:
+            return _protected(f"{claim.namespace}/{claim.pod} is of another job than the plan, which places nothing")
+        if not claim.preemptable:
+            return _protected(f"{claim.namespace}/{claim.pod} may not be preempted")
+    for holding in victims:
+        take_back(books, step, holding, "shuffled: the policy wants it elsewhere")
+    return None
+
+
+def _victims(books: Books, plan: Plan) -> list[Holding] | Refusal:
+    victims: list[Holding] = []
+    for victim in plan.victims:
+        holding = books.live.get(victim.claim)
+        if holding is None or holding.claim.pod_uid != victim.pod_uid or holding.claim.state is not ClaimState.POSTED:
+            return Refusal(RefusalReason.VICTIM_GONE, f"claim {victim.claim} holds nothing that could be taken")
+        victims.append(holding)
+    return victims
 
 
 def to_be_freed(books: Books, plan: Plan) -> dict[QueueName, Resources]:

@@ -19,6 +19,8 @@ class Limits:
     look_every_s: float = 0.2  #: for room that others hold, at most, and for jobs that wait for others
     look_rarely_s: float = 2.0  #: while that finds nothing
     look_at: int = 512  #: jobs in one such look
+    shuffle_rarely_s: float = 15.0  #: between two looks for pods that the policy wants elsewhere, while there are none
+    successor_s: float = 60.0  #: for a successor of a pod that was sent away to appear
     promise_s: float = 120.0  #: after so long without its victims gone a job looks elsewhere
 
 

@@ -4,6 +4,7 @@ Gangs are all or nothing: pods that have a place already and those placed now re
 standing gang has beyond its minimum is placed pod by pod, each in a plan of its own.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
@@ -201,6 +202,26 @@ class Planner:
             self.columns.book(taken.row, taken.task.requests, taken.slices)
         victims = tuple(Victim(claim=victim.claim, pod_uid=victim.pod) for victim in taking.victims)
         return plan.model_copy(update={"victims": victims})
+
+    def sending_away(self, leave: Sequence[Booking], number: int) -> Plan:
+        """The plan that asks for nothing but that these pods leave, all of one job and with claims; the so-and-so-manieth of this process."""
+        first = leave[0]
+        held = first.held
+        assert held is not None, "what has no claim has nothing to leave"
+        return Plan(
+            id=PlanId(blake2b(f"{self.id}/{first.job}/away/{number}".encode(), digest_size=16).hexdigest()),
+            job=first.job,
+            namespace=held.namespace,
+            name=held.pod,
+            queue=first.queue,
+            priority=first.priority,
+            min_member=1,
+            bound=0,
+            requests=(),
+            placements=(),
+            victims=tuple(Victim(claim=booking.claim, pod_uid=booking.pod) for booking in leave),
+            deadline_s=self.deadline_s,
+        )
 
     def kept(self, taking: Taking) -> Plan | None:
         """The plan for the same places without victims; None where the job's pods are not what they were."""

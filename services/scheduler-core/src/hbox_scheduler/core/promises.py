@@ -4,8 +4,9 @@ The places of a promise are booked on the columns from the start, over-full as t
 are gone the places fit, and a plan without victims asks the ledger for them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 from hbox_common.model import JobId, PlanId, PodUid
 
@@ -29,6 +30,9 @@ class Promises:
 
     _of: dict[JobId, Promise] = field(default_factory=dict)
     _waiting: dict[PodUid, JobId] = field(default_factory=dict)
+    _sent_away: dict[PodUid, float] = field(
+        default_factory=dict
+    )  #: pods for whose places nobody waits, and until when they are believed to leave
 
     def __len__(self) -> int:
         return len(self._of)
@@ -53,15 +57,29 @@ class Promises:
         return promise
 
     def __contains__(self, pod: object) -> bool:
-        """Whether somebody waits for this pod to leave."""
-        return pod in self._waiting
+        """Whether this pod leaves."""
+        return pod in self._waiting or pod in self._sent_away
 
     def __iter__(self) -> Iterator[PodUid]:
-        """Pods that somebody waits for."""
-        return iter(self._waiting)
+        """Pods that leave."""
+        return chain(self._waiting, self._sent_away)
+
+    def send_away(self, pods: Iterable[PodUid], until: float) -> None:
+        """They leave, and nobody waits for that."""
+        self._sent_away.update(dict.fromkeys(pods, until))
+
+    def stay(self, pods: Iterable[PodUid]) -> None:
+        """They do not leave after all."""
+        for pod in pods:
+            self._sent_away.pop(pod, None)
+
+    def outstayed(self, now: float) -> None:
+        """Those sent away who never left count as staying."""
+        self.stay([pod for pod, until in self._sent_away.items() if until <= now])
 
     def left(self, pod: PodUid) -> None:
         """A pod's booking is gone."""
+        self._sent_away.pop(pod, None)
         job = self._waiting.pop(pod, None)
         if job is not None:
             self._of[job].waits_for.discard(pod)

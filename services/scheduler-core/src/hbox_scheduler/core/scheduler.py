@@ -47,6 +47,7 @@ from .proposals import InFlight, Verdicts
 from .queues import Queues
 from .room import Room
 from .session.outside import Ask, nobody
+from .shuffling import Shuffling
 from .state import Booking, Bookings, Columns
 from .taking import PLACE, Takings
 from .task import Tasks
@@ -121,6 +122,16 @@ class Scheduler:
             flights=self._flights,
             limits=self.limits,
             timed=by_conf,
+        )
+        self._shuffling = Shuffling(
+            takings=self._takings,
+            planner=self._planner,
+            bookings=self.bookings,
+            queues=self.queues,
+            lineup=self._lineup,
+            flights=self._flights,
+            promises=self._room.promises,
+            limits=self.limits,
         )
         self._together = Together(
             takings=self._takings,
@@ -278,6 +289,11 @@ class Scheduler:
             plan = self._flights.get(answer.plan)
             if plan is None:
                 continue
+            if not plan.placements:
+                self._flights.close(plan.id)
+                if not answer.committed:
+                    self._shuffling.refused(plan, now)
+                continue
             if answer.committed and plan.victims:
                 self._flights.close(plan.id)
                 self._room.accepted(plan)
@@ -336,6 +352,7 @@ class Scheduler:
             self._plan(out, now)
             self._room.freed(self._parking.left(self._lineup.entries, freed), news=bool(changed))
             out.plans += self._room.look(self.index, now)
+            out.plans += self._shuffling.look(now)
         else:
             self._queues_changed, self.bookings.queues_freed = changed, freed
         out.resend = self._flights.due(now)
@@ -346,6 +363,7 @@ class Scheduler:
             self._lineup.next_at(),
             self._together.next_at(self.index),
             self._room.next_at(self.index),
+            self._shuffling.next_at() if not self.frozen else (),
         )
         out.wake_at = min(times, default=None)
         return out
@@ -428,6 +446,9 @@ class Scheduler:
     def _restart(self, now: float) -> None:
         """A new epoch: what was proposed in the old one and has no claim is planned anew; indexes of the old one mean nothing any more."""
         for plan in self._flights.restart():
+            if not plan.placements:
+                self._shuffling.refused(plan, float("-inf"))
+                continue
             self._undo(plan)
             self._room.refused(plan)
             entry = self._lineup.entries.get(plan.job)

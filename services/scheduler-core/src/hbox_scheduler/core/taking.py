@@ -46,6 +46,9 @@ PLACE = ("allocate", "backfill")
 #: Those that make room.
 MAKE_ROOM = ("reclaim", "preempt", "gangreclaim", "gangpreempt")
 
+#: The one that has pods leave whoever may get their places.
+SHUFFLE = "shuffle"
+
 
 @dataclass(frozen=True, slots=True)
 class Taken:
@@ -112,6 +115,8 @@ class Takings:
         conf = _like_the_ledger(conf)
         self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in MAKE_ROOM))
+        self._shuffling = replace(conf, actions=(SHUFFLE,))
+        self.shuffles = SHUFFLE in conf.actions  #: whether the policy has pods leave of its own accord
 
     def judges(self, plugin: str) -> bool:
         """Whether the policy has the plugin."""
@@ -153,17 +158,25 @@ class Takings:
             known: dict[Likeness, Reasons] = {}
             return [_placed(session, gang, entry, bound, known) for gang, entry in claimants.items()]
 
+    def shuffled(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]) -> list[Booking]:
+        """Whom the policy wants elsewhere, of those who run. `entries`: jobs with pods that wait; they count as away from theirs."""
+        with self._session(self._shuffling, entries, queues, leaving, whole=True) as (session, _):
+            run_action(SHUFFLE, session)
+            found = (self._bookings.get(eviction.member.uid) for eviction in session.outcome.evictions)
+            return [booking for booking in found if booking is not None]
+
     def met(self, pods: Iterable[PodUid]) -> None:
         """Something became known of these pods beside their places."""
         self._holders.met(pods)
 
     @contextmanager
     def _session(
-        self, conf: Conf, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]
+        self, conf: Conf, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid], *, whole: bool = False
     ) -> Iterator[tuple[Session, dict[Gang, Entry]]]:
-        """A session with these jobs as claimants. What it does to the columns is taken back in the end."""
+        """A session with these jobs as claimants. What it does to the columns is taken back in the end. `whole`: members of theirs that have places are as
+        those of others; else they stay where they are."""
         standing = self._holders.standing()
-        joining = [entry.job.id for entry in entries if self._by_conf or entry.job.together]
+        joining = [entry.job.id for entry in entries if whole or self._by_conf or entry.job.together]
         before = {gang.id: gang for gang in self._holders.lend(joining)}
         goes = set(leaving)
         others = self._holders.lend_with(goes)
@@ -174,7 +187,7 @@ class Takings:
         for entry in entries:
             gang = self._claimant(entry)
             if (own := before.get(entry.job.id)) is not None:
-                _join(gang, own, entry)
+                _join(gang, own, entry, settled=not whole)
             claimants[gang] = entry
         gangs = [*others, *claimants]
         named = {gang.queue for gang in gangs} | {member.gang.queue for member, _ in standing.alike()}
@@ -324,17 +337,19 @@ def _specs(job: Job) -> dict[PodUid, TaskSpec]:
     return {pod.uid: spec for spec in (*job.tasks, *job.standing) for pod in spec.pods}
 
 
-def _join(gang: Gang, standing: Gang, entry: Entry) -> None:
-    """Members that have places join those that wait: the places of all depend on each other."""
+def _join(gang: Gang, standing: Gang, entry: Entry, *, settled: bool) -> None:
+    """Members that have places join those that wait: the places of all depend on each other. `settled`: nobody may have them leave."""
     specs = _specs(entry.job)
     for member in standing.members:
         spec = specs.get(member.uid)
         if spec is not None:
             member.role, member.labels = spec.name, {**member.labels, **spec.labels}
-        member.gang, member.preemptable = gang, False
-        if member.status is not Status.RELEASING:
-            member.status = Status.BOUND
-    placed = sum(member.status is Status.BOUND for member in standing.members)
+        member.gang = gang
+        if settled:
+            member.preemptable = False
+            if member.status is not Status.RELEASING:
+                member.status = Status.BOUND
+    placed = sum(member.status is not Status.RELEASING for member in standing.members)
     unseen = max(entry.job.bound + entry.held - placed, 0)  # the cluster has them, the books do not yet
     gang.min_member = max(entry.job.min_member - unseen, 1)
     gang.members = [*standing.members, *gang.members]

@@ -86,12 +86,17 @@ def _within_budgets(members: Sequence[Member]) -> list[Member]:
 def budget(gang: Gang) -> int:
     """How many running members of a gang may be taken now."""
     running, size = gang.count(Status.RUNNING), len(gang.members)
-    if text := gang.annotations.get(JDB_MAX_UNAVAILABLE, ""):
+    if text := _note(gang, JDB_MAX_UNAVAILABLE):
         away = size - gang.count(Status.SUCCEEDED, Status.FAILED) - running
         return max(0, _part(gang, JDB_MAX_UNAVAILABLE, text, size) - away)
-    if text := gang.annotations.get(JDB_MIN_AVAILABLE, ""):
+    if text := _note(gang, JDB_MIN_AVAILABLE):
         return max(0, running - _part(gang, JDB_MIN_AVAILABLE, text, size))
     return _WITHOUT_BUDGET
+
+
+def _note(gang: Gang, key: str) -> str:
+    """Of the gang; the running service knows it by what its members carry."""
+    return gang.annotations.get(key) or next((text for m in gang.members if (text := m.annotations.get(key))), "")
 
 
 def _part(gang: Gang, key: str, text: str, size: int) -> int:

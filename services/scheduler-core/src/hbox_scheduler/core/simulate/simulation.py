@@ -164,13 +164,18 @@ class Simulation:
             made.extend(out.plans)
             self.accept(out.plans)
 
-    def finish(self, pods: Iterable[PodUid]) -> None:
-        """Pods end and their claims with them; the jobs do not ask for them any more."""
+    def gone(self, pods: Iterable[PodUid]) -> None:
+        """Pods end and their claims with them; what their jobs ask for is told by `submit`."""
         ended = [self.claims.pop(pod) for pod in pods]
         for claim in ended:
             self._books[claim.node].book(claim.requests, claim.slices, -1)
-        self.scheduler.on_withdrawn([claim.job for claim in ended], [1 << 60] * len(ended))
         self._tell([replace(claim, state=ClaimState.VOID) for claim in ended])
+
+    def finish(self, pods: Iterable[PodUid]) -> None:
+        """Pods end and their claims with them; the jobs do not ask for them any more."""
+        ended = [self.claims[pod] for pod in pods]
+        self.scheduler.on_withdrawn([claim.job for claim in ended], [1 << 60] * len(ended))
+        self.gone([claim.pod_uid for claim in ended])
 
     def leave(self) -> list[Claim]:
         """Those evicted are gone, and nobody asks for them again. Returns their claims."""

@@ -1,0 +1,103 @@
+"""Pods that the policy wants elsewhere, whoever may get their places: those on nodes that were lent by the hour, when the hour is over (`tdm`).
+
+The action `shuffle` looks at all that runs, at a pace that slows while nobody has to leave. Whom it names is asked for in plans that place nothing, one a job;
+the ledger lets them go, and their controllers make new ones, which the policy keeps from where these were. What gangs allow to be away at once is the
+plugins' business: pods that leave, or wait for a place, count as away. Between a pod's end and its successor's beginning nobody knows of either: a job is
+left alone until it has as many pods again as it had, for a minute at most.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from hbox_common.events import Plan
+from hbox_common.model import ClaimState, JobId, PodUid
+
+from .jobs import Entry
+from .limits import Limits
+from .lineup import Lineup
+from .pace import Pace
+from .planner import Planner
+from .promises import Promises
+from .proposals import InFlight
+from .queues import Queues
+from .state import Booking, Bookings
+from .taking import Takings
+
+
+class Shuffling:
+    """`promises`: who leaves already."""
+
+    def __init__(
+        self,
+        *,
+        takings: Takings,
+        planner: Planner,
+        bookings: Bookings,
+        queues: Queues,
+        lineup: Lineup,
+        flights: InFlight,
+        promises: Promises,
+        limits: Limits,
+    ) -> None:
+        self._takings = takings
+        self._planner = planner
+        self._bookings = bookings
+        self._queues = queues
+        self._lineup = lineup
+        self._flights = flights
+        self._promises = promises
+        self._limits = limits
+        self._pace = Pace(limits.look_rarely_s, limits.shuffle_rarely_s)
+        self._asked = 0
+        self._had: dict[
+            JobId, tuple[int, float]
+        ] = {}  #: pods of jobs from which some were sent away, and until when they are waited for
+        self._refused: dict[PodUid, float] = {}  #: and until when they are not asked for again
+
+    def next_at(self) -> list[float]:
+        """When `look` has something next."""
+        return [self._pace.next_at] if self._takings.shuffles else []
+
+    def look(self, now: float) -> list[Plan]:
+        """Plans that ask for nothing but that their victims leave."""
+        if not self._takings.shuffles or not self._pace.due(now):
+            return []
+        self._promises.outstayed(now)
+        self._refused = {pod: until for pod, until in self._refused.items() if until > now}
+        in_part = self._in_part()
+        found = self._takings.shuffled(in_part, self._queues.all(), self._promises)
+        pods = Counter(booking.job for booking in self._bookings.all().values() if booking.pod not in self._promises)
+        pods.update({entry.job.id: sum(len(some) for _, some in entry.pending) for entry in in_part})
+        self._had = {job: (had, until) for job, (had, until) in self._had.items() if until > now and pods[job] < had}
+        by_job: dict[JobId, list[Booking]] = {}
+        for booking in found:
+            posted = booking.held is not None and booking.held.state is ClaimState.POSTED
+            if posted and booking.job not in self._had and booking.pod not in self._refused:
+                by_job.setdefault(booking.job, []).append(booking)
+        plans = [self._send_away(bookings, now) for bookings in by_job.values()]
+        self._had |= {job: (pods[job], now + self._limits.successor_s) for job in by_job}
+        self._pace.went(now, fruitful=bool(plans))
+        return plans
+
+    def refused(self, plan: Plan, now: float) -> None:
+        """The ledger does not let them go, or has forgotten the plan."""
+        self._promises.stay(_victims(plan))
+        self._refused.update(dict.fromkeys(_victims(plan), now + self._limits.promise_s))
+
+    def _in_part(self) -> list[Entry]:
+        """Jobs of which some pods run and some wait."""
+        found = [entry for entry in self._lineup.entries.values() if entry.job.bound or entry.held]
+        for entry in found:
+            entry.look(self._bookings)
+        return [entry for entry in found if entry.pending]
+
+    def _send_away(self, bookings: list[Booking], now: float) -> Plan:
+        self._asked += 1
+        plan = self._planner.sending_away(bookings, self._asked)
+        self._promises.send_away(_victims(plan), now + self._limits.promise_s)
+        self._flights.open(plan, now)
+        return plan
+
+
+def _victims(plan: Plan) -> Iterable[PodUid]:
+    return [victim.pod_uid for victim in plan.victims]

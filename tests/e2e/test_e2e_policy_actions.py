@@ -1,0 +1,110 @@
+"""Actions of a user's policy through all services. What they choose is compared with `hbox simulate cycle` in tests/unit/hbox_scheduler."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient
+
+from .platform_world import up
+from .traced_jobs import node
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+SPACE = "default"
+LENT = """\
+actions: "allocate, backfill, shuffle"
+tiers:
+- plugins:
+  - {name: gang}
+  - {name: predicates}
+  - {name: tdm, arguments: {tdm.revocable-zone.night: "%s"}}
+"""
+
+
+async def until(condition: Callable[[], Awaitable[bool]], what: str, timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not await condition():
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s:g} s"
+        await asyncio.sleep(0.1)
+
+
+def pod(name: str, group: str = "") -> dict[str, Any]:
+    notes = {"volcano.sh/preemptable": "true"} | ({"scheduling.k8s.io/group-name": group} if group else {})
+    limits = {"nvidia.com/gpu": "1"}
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": limits}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "annotations": notes},
+        "spec": {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container]},
+    }
+
+
+async def placed(client: KubeClient) -> dict[str, str]:
+    """Node of each pod that has one and is not leaving, by name."""
+    listed = await client.json("GET", PODS.path(SPACE))
+    return {
+        one["metadata"]["name"]: one["spec"]["nodeName"]
+        for one in listed["items"]
+        if one["spec"].get("nodeName") and not one["metadata"].get("deletionTimestamp")
+    }
+
+
+def closed() -> str:
+    """A window of the day in which we are not."""
+    now = datetime.now(UTC)
+    return f"{now + timedelta(hours=6):%H:%M}-{now + timedelta(hours=7):%H:%M}"
+
+
+async def test_pods_leave_a_node_whose_hour_is_over_and_their_successors_go_elsewhere(tmp_path: Path) -> None:
+    """n0 is lent; of the gang one may be away at a time."""
+    policy = tmp_path / "volcano-scheduler.conf"
+    policy.write_text(LENT % "00:00-00:00")
+    with up(tmp_path / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
+        async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+            lent, own = node("n0"), node("n1")
+            lent["metadata"]["labels"]["volcano.sh/revocable-zone"] = "night"
+            for one in (lent, own):
+                await client.json("POST", NODES.path(), body=one)
+            group = {
+                "metadata": {"name": "g", "annotations": {"volcano.sh/jdb-max-unavailable": "1"}},
+                "spec": {"minMember": 1},
+            }
+            await client.json(
+                "POST", PODGROUPS.path(SPACE), body={"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", **group}
+            )
+            for one in (pod("bare"), pod("g-0", "g"), pod("g-1", "g"), pod("g-2", "g")):
+                await client.json("POST", PODS.path(SPACE), body=one)
+
+            async def there() -> bool:
+                return await placed(client) == dict.fromkeys(("bare", "g-0", "g-1", "g-2"), "n0")
+
+            await until(there, "all on the node that is lent")
+            policy.write_text(LENT % closed())
+
+            async def first() -> bool:
+                left = await placed(client)
+                return "bare" not in left and len(left) == 2
+
+            await until(first, "the bare pod and one of the gang are evicted")
+            await asyncio.sleep(3.0)
+            assert len(await placed(client)) == 2, "the others wait for a successor"
+            for number in range(3):
+                await client.json("POST", PODS.path(SPACE), body=pod(f"next-{number}", "g"))
+
+                async def moved(count: int = number + 1) -> bool:
+                    where = await placed(client)
+                    return sum(node == "n1" for node in where.values()) == count and len(where) == max(3, count)
+
+                async def emptier(left: int = max(2 - number - 1, 0)) -> bool:
+                    return sum(node == "n0" for node in (await placed(client)).values()) == left
+
+                await until(moved if number == 2 else emptier, f"successor {number}")
+            assert await placed(client) == {f"next-{number}": "n1" for number in range(3)}
+        assert running.json("audit")["faults"] == []
