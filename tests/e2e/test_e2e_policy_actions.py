@@ -34,9 +34,20 @@ async def until(condition: Callable[[], Awaitable[bool]], what: str, timeout_s: 
         await asyncio.sleep(0.1)
 
 
-def pod(name: str, group: str = "") -> dict[str, Any]:
-    notes = {"volcano.sh/preemptable": "true"} | ({"scheduling.k8s.io/group-name": group} if group else {})
-    limits = {"nvidia.com/gpu": "1"}
+MOVING = """\
+actions: "allocate, backfill, consolidate"
+tiers:
+- plugins:
+  - {name: priority}
+  - {name: gang}
+  - {name: predicates}
+  - {name: binpack, arguments: {binpack.resources: nvidia.com/gpu, binpack.resources.nvidia.com/gpu: 10}}
+"""
+
+
+def pod(name: str, group: str = "", *, cards: int = 1, firm: bool = False) -> dict[str, Any]:
+    notes = {"volcano.sh/preemptable": "false" if firm else "true"} | ({"scheduling.k8s.io/group-name": group} if group else {})
+    limits = {"nvidia.com/gpu": str(cards)}
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": limits}}
     return {
         "apiVersion": "v1",
@@ -107,4 +118,64 @@ async def test_pods_leave_a_node_whose_hour_is_over_and_their_successors_go_else
 
                 await until(moved if number == 2 else emptier, f"successor {number}")
             assert await placed(client) == {f"next-{number}": "n1" for number in range(3)}
+        assert running.json("audit")["faults"] == []
+
+
+async def test_pods_move_together_so_that_a_larger_one_gets_a_node_in_one_piece(tmp_path: Path) -> None:
+    """n0 has three cards idle, and so has n1; `wide` wants six. The gang g moves, and its new pods find their places kept, though others come first."""
+    policy = tmp_path / "volcano-scheduler.conf"
+    policy.write_text(MOVING)
+    with up(tmp_path / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
+        async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+            for name in ("n0", "n1"):
+                await client.json("POST", NODES.path(), body=node(name))
+            group = {
+                "apiVersion": "scheduling.volcano.sh/v1beta1",
+                "kind": "PodGroup",
+                "metadata": {"name": "g"},
+                "spec": {"minMember": 1},
+            }
+            await client.json("POST", PODGROUPS.path(SPACE), body=group)
+
+            async def runs(*pods: dict[str, Any]) -> None:
+                for one in pods:
+                    await client.json("POST", PODS.path(SPACE), body=one)
+
+                async def there() -> bool:
+                    return {one["metadata"]["name"] for one in pods} <= (await placed(client)).keys()
+
+                await until(there, f"{len(pods)} pods have places")
+
+            await runs(pod("a", cards=5))
+            await runs(pod("filler", cards=3))
+            await runs(pod("b", cards=2, firm=True), pod("g-0", "g"), pod("g-1", "g"), pod("g-2", "g"))
+            await client.json("DELETE", PODS.path(SPACE, "filler"))
+            before = await placed(client)
+            assert {name: where for name, where in before.items() if name != "filler"} == {
+                "a": "n0", "b": "n1", "g-0": "n1", "g-1": "n1", "g-2": "n1",
+            }  # fmt: skip
+            await client.json("POST", PODS.path(SPACE), body=pod("wide", cards=6))
+
+            async def gone() -> bool:
+                left = await placed(client)
+                return not any(name.startswith("g-") for name in left)
+
+            await until(gone, "the three of the gang are evicted")
+            await client.json("POST", PODS.path(SPACE), body=pod("thief", cards=3))
+
+            async def in_one_piece() -> bool:
+                return (await placed(client)).get("wide") == "n1"
+
+            await until(in_one_piece, "the large one has its node")
+            for number in range(3):
+                await client.json("POST", PODS.path(SPACE), body=pod(f"next-{number}", "g"))
+
+            async def back() -> bool:
+                where = await placed(client)
+                return {name: where.get(name) for name in ("next-0", "next-1", "next-2")} == dict.fromkeys(
+                    ("next-0", "next-1", "next-2"), "n0"
+                )
+
+            await until(back, "the gang is whole again")
+            assert (await placed(client)).keys() == {"a", "b", "wide", "next-0", "next-1", "next-2"}
         assert running.json("audit")["faults"] == []

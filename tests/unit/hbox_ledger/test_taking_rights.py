@@ -1,11 +1,12 @@
 """The right to take what others hold, as the ledger judges it: two nodes with two cards each, all four held by queue b."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from hbox_common.events import BindOutcome, Evict, Plan, Victim
-from hbox_common.model import ClaimId, PodUid, Queue, QueueName, QueuePhase, RefusalReason
+from hbox_common.model import ClaimId, NodeName, PodUid, Queue, QueueName, QueuePhase, RefusalReason
 from hbox_common.model.devices import GPU
 from hbox_ledger.core.books import Books
 from hbox_ledger.core.identity import claim_id
@@ -163,3 +164,64 @@ def test_but_not_those_of_another_nor_who_may_not_be_taken_away(world: World) ->
     assert "is of another job than the plan, which places nothing" in refusal(world, away(world, 1))
     assert "may not be preempted" in refusal(world, away(world, 0).model_copy(update={"id": "other"}))
     assert not evictions(world)
+
+
+def half_empty(world: World, *, capability: int | None = None) -> None:
+    """b has one card of node a and one of node b, and deserves both; one of each is free."""
+    walls = {} if capability is None else {GPU: capability}
+    world.books.queues[QueueName("a")] = Queue(QueueName("a"))
+    world.books.queues[QueueName("b")] = Queue(QueueName("b"), deserved={GPU: 2}, capability=walls)
+    for number, where in enumerate("ab"):
+        made = world.plan(f"b{number}", (f"p{number}", where, [world.card(0)]), queue="b")
+        world.commits(made.model_copy(update={"priority": 5}))
+        world.outcome(f"p{number}", BindOutcome.BOUND, at=where)
+
+
+def moving(world: World, *, to: str = "b", card: int = 1, queue: str = "a", priority: int = 5, id: str = "want") -> Plan:
+    """`new` wants both cards of node a; p0 moves to this card."""
+    made = asks(world, 0, queue=queue, priority=priority, cards=2)
+    [victim] = made.victims
+    slices = (world.card(card),) if card >= 0 else ()
+    return made.model_copy(update={"id": id, "victims": (victim.model_copy(update={"to": to, "slices": slices}),)})
+
+
+def test_a_pod_moves_for_one_who_has_no_right_to_take_since_it_loses_nothing(world: World) -> None:
+    half_empty(world)
+    assert "no more than it deserves" in refusal(world, asks(world, 0, cards=2).model_copy(update={"id": "taken"}))
+    world.commits(moving(world))
+    [eviction] = evictions(world)
+    assert (eviction.pod, eviction.beneficiary, eviction.reason.startswith("moved to b for ml/want")) == ("p0", "want", True)
+
+
+def test_it_does_not_move_for_one_less_important_or_in_vain(world: World) -> None:
+    half_empty(world)
+    assert "p0 has priority 5" in refusal(world, moving(world, priority=4))
+    assert "card 0" in refusal(world, moving(world, card=0, id="onto p1"))
+    assert "too little" in refusal(world, moving(world, to="a", id="nowhere"))
+    assert "moves to other cards than it asks for" in refusal(world, moving(world, card=-1, id="without"))
+    assert not evictions(world)
+
+
+def test_where_its_queue_may_not_be_it_does_not_move(world: World) -> None:
+    half_empty(world)
+    world.books.nodes[NodeName("b")] = replace(world.books.nodes[NodeName("b")], labels={"hbox.io/pool": "lab"})
+    assert "b is of pool lab, which queue b may not use" in refusal(world, moving(world))
+
+
+def test_its_new_place_is_counted_on_by_nobody_while_it_leaves(world: World) -> None:
+    half_empty(world)
+    world.commits(moving(world))
+    other = world.plan("other", ("other", "b", [world.card(1)]), queue="b")
+    [victim] = asks(world, 1, queue="b").victims
+    second = other.model_copy(update={"victims": (victim,), "priority": 6})
+    assert "card 1" in refusal(world, second)
+
+
+def test_to_move_frees_nothing_of_a_queue(world: World) -> None:
+    """b is at its wall: that one of its pods moves gives it no room for another."""
+    half_empty(world, capability=3)
+    assert "may use 3" in refusal(world, moving(world, queue="b"))
+    half_room = moving(world, queue="b", id="within").model_copy(
+        update={"placements": asks(world, 0).placements, "requests": asks(world, 0).requests}
+    )
+    world.commits(half_room)

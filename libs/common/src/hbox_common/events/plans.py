@@ -35,10 +35,12 @@ class Placement(Event):
 
 
 class Victim(Event):
-    """A claim that has to end for a plan's sake."""
+    """A claim that has to end for a plan's sake. With `to` its pod moves: that place, and these cards there, are kept for its successor."""
 
     claim: ClaimId
     pod_uid: PodUid
+    to: NodeName = NodeName("")
+    slices: tuple[CardSlice, ...] = ()
 
 
 class Plan(Event):

@@ -9,8 +9,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from hbox_common.events import Plan
-from hbox_common.model import CardSlice, ClaimId, NodeName, PlanId, PodUid, QueueName, Resources, charge
+from hbox_common.events import Plan, Victim
+from hbox_common.model import CardSlice, Claim, ClaimId, NodeName, PlanId, PodUid, QueueName, Resources, charge
 from hbox_common.model.resources import add
 
 from .holding import Holding
@@ -80,15 +80,19 @@ class Leaving:
                 for pod in self._pods.pop(plan, ()):
                     self.taken(pod)
 
-    def promise(self, plan: Plan) -> None:
-        """The plan's places are kept for it while anybody leaves for it."""
+    def promise(self, plan: Plan, moves: Sequence[tuple[Claim, Victim]] = ()) -> None:
+        """The plan's places are kept for it while anybody leaves for it, and so are those to which claims move; these count for their namespaces already."""
         if not self._awaited[plan.id]:
             del self._awaited[plan.id]
             return
-        self._pods[plan.id] = [placement.pod_uid for placement in plan.placements]
-        for placement in plan.placements:
-            place = Place(plan.queue, plan.namespace, placement.node, plan.requests[placement.requests], placement.slices)
-            self._places[placement.pod_uid] = self._places_on.setdefault(place.node, {})[placement.pod_uid] = place
+        places = {
+            p.pod_uid: Place(plan.queue, plan.namespace, p.node, plan.requests[p.requests], p.slices) for p in plan.placements
+        }
+        places |= {victim.pod_uid: Place(claim.queue, "", victim.to, claim.requests, victim.slices) for claim, victim in moves}
+        self._pods[plan.id] = list(places)
+        for pod, place in places.items():
+            self.taken(pod)
+            self._places[pod] = self._places_on.setdefault(place.node, {})[pod] = place
             add(self.promised.setdefault(place.queue, {}), place.requests)
 
     def forget(self, plan: Plan) -> None:

@@ -3,8 +3,9 @@
 The ledger is the bank: it checks the right to take, not the choice. Between queues: who takes gets no more than it deserves, who gives has more than it
 deserves, and both only in dimensions that are asked for. In a tree that is judged where the two branches part: between projects of one department by
 what the projects deserve, between departments by what the departments deserve. All queues of the giving branch keep their guarantees. Inside a queue:
-lower priority gives. Nobody gives whose job may not be preempted. And nothing is evicted in vain: the placements have to fit where the victims are gone,
-by the same rule as every other claim, beside the places that were promised to others (`leaving`).
+lower priority gives. Nobody gives whose job may not be preempted. Who moves, with another place for its successor, gives nothing: it may not be of higher
+priority, and both places are kept. And nothing is evicted in vain: the placements have to fit where the victims are gone, by the same rule as every other
+claim, beside the places that were promised to others (`leaving`).
 
 A plan that places nothing is another matter: with it a job leaves places of its own that the policy wants back (`shuffle`). Then nothing is judged but that
 its pods may be taken away.
@@ -14,7 +15,7 @@ A victim's claim is freed on evidence alone, as ever; what becomes free is propo
 
 from collections.abc import Sequence
 
-from hbox_common.events import Plan
+from hbox_common.events import Plan, Victim
 from hbox_common.model import (
     CardSlice,
     Claim,
@@ -25,8 +26,11 @@ from hbox_common.model import (
     Refusal,
     RefusalReason,
     Resources,
+    may_use,
+    pool_of,
     validate_claim,
 )
+from hbox_common.model.devices import GPU
 from hbox_common.model.resources import PODS, add
 
 from .books import Books
@@ -43,10 +47,13 @@ def take(books: Books, step: Step, plan: Plan) -> Refusal | None:
     refusal = _rights(books, plan, victims) or _in_vain(books, plan, victims)
     if refusal is not None:
         return refusal
+    moved = {victim.claim: victim for victim in plan.victims if victim.to}
     for holding in victims:
         said = "preempted" if holding.claim.queue == plan.queue else "reclaimed"
+        if holding.claim.id in moved:
+            said = f"moved to {moved[holding.claim.id].to}"
         take_back(books, step, holding, f"{said} for {plan.namespace}/{plan.name} of queue {plan.queue}", beneficiary=plan.id)
-    books.leaving.promise(plan)
+    books.leaving.promise(plan, [(h.claim, moved[h.claim.id]) for h in victims if h.claim.id in moved])
     return None
 
 
@@ -90,7 +97,7 @@ def to_be_freed(books: Books, plan: Plan) -> dict[QueueName, Resources]:
                 add(freed.setdefault(name, {}), amounts, times)
     for victim in plan.victims:
         holding = books.live.get(victim.claim)
-        if holding is not None and victim.claim not in books.leaving:
+        if holding is not None and victim.claim not in books.leaving and not victim.to:
             for name in books.queues.path(holding.claim.queue):
                 add(freed.setdefault(name, {}), holding.claim.requests)
     return freed
@@ -104,10 +111,17 @@ def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | N
     asked.pop(PODS, None)
     left = _staying(books)
     takers: dict[QueueName, None] = {}
+    moved = {victim.claim for victim in plan.victims if victim.to}
     for holding in victims:
         claim = holding.claim
         if not claim.preemptable:
             return _protected(f"{claim.namespace}/{claim.pod} may not be preempted")
+        if claim.id in moved:
+            if claim.priority > plan.priority:
+                return _protected(
+                    f"{claim.namespace}/{claim.pod} has priority {claim.priority}, {plan.name} has {plan.priority}"
+                )
+            continue
         if claim.queue == plan.queue:
             if claim.priority >= plan.priority:
                 return _protected(
@@ -175,7 +189,10 @@ def _staying(books: Books) -> dict[QueueName, Resources]:
 def _in_vain(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | None:
     """Whether the placements do not fit where the victims, and all others that leave, are gone, beside what was promised there. The books are as before
     afterwards."""
-    nodes = dict.fromkeys(placement.node for placement in plan.placements)
+    moves = [(h.claim, victim) for h, victim in zip(victims, plan.victims, strict=True) if victim.to]
+    wanted = [(p.node, plan.requests[p.requests], p.slices) for p in plan.placements]
+    wanted += [(victim.to, claim.requests, victim.slices) for claim, victim in moves]
+    nodes = dict.fromkeys(node for node, _, _ in wanted)
     gone = {h.claim.id: h for name in nodes for h in books.leaving.on(name)}
     gone |= {h.claim.id: h for h in victims if h.claim.node in nodes}
     booked: list[tuple[NodeName, Resources, Sequence[CardSlice], int]] = [
@@ -184,19 +201,28 @@ def _in_vain(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | 
     ]
     for name, requests, slices, times in booked:
         books.node(name).book(requests, slices, times)
-    refusal: Refusal | None = None
-    for placement in plan.placements:
-        requests, node = plan.requests[placement.requests], books.node(placement.node)
-        refusal = validate_claim(
-            books.nodes.get(placement.node), books.verdicts.get(placement.node), node, requests, placement.slices
-        )
+    refusal = _elsewhere(books, moves)
+    for name, requests, slices in wanted if refusal is None else ():
+        node = books.node(name)
+        refusal = validate_claim(books.nodes.get(name), books.verdicts.get(name), node, requests, slices)
         if refusal is not None:
             break
-        node.book(requests, placement.slices)
-        booked.append((placement.node, requests, placement.slices, 1))
+        node.book(requests, slices)
+        booked.append((name, requests, slices, 1))
     for name, requests, slices, times in booked:
         books.node(name).book(requests, slices, -times)
     return refusal
+
+
+def _elsewhere(books: Books, moves: Sequence[tuple[Claim, Victim]]) -> Refusal | None:
+    """Whether somebody would move to where its queue may not be, or without its cards."""
+    for claim, victim in moves:
+        node = books.nodes.get(victim.to)
+        if node is not None and not may_use(books.queues.pools(claim.queue), pool := pool_of(node.labels)):
+            return Refusal(RefusalReason.NODE_POOL, f"{node.name} is of pool {pool}, which queue {claim.queue} may not use")
+        if len(victim.slices) != claim.requests.get(GPU, 0):
+            return Refusal(RefusalReason.MALFORMED, f"pod {claim.pod} moves to other cards than it asks for")
+    return None
 
 
 def _protected(message: str) -> Refusal:

@@ -118,6 +118,7 @@ class Holders:
             created_at=claim.created_at if claim is not None else 0.0,
             priority=booking.priority,
             status=Status.ALLOCATED if claim is None else Status.RUNNING,
+            movable=booking.task is not None,
             row=self._columns.row_of[booking.node],
             slices=booking.slices,
             preemptable=claim is not None and claim.preemptable,
@@ -135,7 +136,7 @@ class Holders:
                 self._kinds.clear()
             task = self._tasks.of(TaskSpec(name="", requests=booking.requests, pods=()))
             kind = self._kinds[requests] = task, vector_of(task, self._size)
-        return kind
+        return kind if booking.task is None else (booking.task, kind[1])
 
 
 def vector_of(task: Task, size: int) -> Ints:

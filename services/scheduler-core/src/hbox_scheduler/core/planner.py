@@ -174,7 +174,19 @@ class Planner:
                 generation = state.generation if state is not None else Generation(0)
                 placements.append(_placement(uid, pod, name, generation, slices, which))
                 bookings.append(
-                    Booking(uid, job_id, queue, name, requests, slices, plan, priority=priority, namespace=namespace)
+                    Booking(
+                        uid,
+                        job_id,
+                        queue,
+                        name,
+                        requests,
+                        slices,
+                        plan,
+                        priority=priority,
+                        namespace=namespace,
+                        task=task,
+                        gang=job.gang,
+                    )
                 )
             self.bookings.record(bookings)
         entry.plans.add(plan)
@@ -200,7 +212,12 @@ class Planner:
         plan = self._plan(taking.entry, self._chosen(taking))
         for taken in taking.placements:
             self.columns.book(taken.row, taken.task.requests, taken.slices)
-        victims = tuple(Victim(claim=victim.claim, pod_uid=victim.pod) for victim in taking.victims)
+        moves = {move.leaves.pod: (self.columns.names[move.row], move.slices) for move in taking.moves}
+        victims = tuple(
+            Victim(claim=victim.claim, pod_uid=victim.pod, to=to, slices=slices)
+            for victim in taking.victims
+            for to, slices in (moves.get(victim.pod, (NodeName(""), ())),)
+        )
         return plan.model_copy(update={"victims": victims})
 
     def sending_away(self, leave: Sequence[Booking], number: int) -> Plan:

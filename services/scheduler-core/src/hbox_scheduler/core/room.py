@@ -11,6 +11,7 @@ from hbox_common.model import Index, JobId, PodUid
 from .jobs import Entry, JobState
 from .limits import Limits
 from .lineup import Lineup
+from .moves import Moves
 from .pace import Pace
 from .parking import Parking
 from .planner import Planner
@@ -39,6 +40,7 @@ class Room:
     ) -> None:
         """`timed`: what a look finds may change with time alone, by plugins of the policy."""
         self.promises = Promises()
+        self._moves = Moves(bookings=bookings, planner=planner, lineup=lineup, parking=parking, flights=flights, limits=limits)
         self._takings = takings
         self._planner = planner
         self._bookings = bookings
@@ -74,6 +76,7 @@ class Room:
     def forget(self, job: JobId) -> None:
         if (promise := self.promises.drop(job)) is not None:
             self._release(promise)
+            self._moves.cancel(promise.plan)
         self._wanting.pop(job, None)
 
     def left(self, pod: PodUid) -> None:
@@ -89,10 +92,15 @@ class Room:
         """The ledger does not, or has forgotten the plan."""
         if plan.victims:
             self.promises.drop(plan.job)
+            self._moves.cancel(plan.id)
 
     def next_at(self, index: Index) -> list[float]:
         """When `look` or `keep` has something next."""
-        return [*([self._pace.next_at] if self._wanting and self._news(index) else []), *self.promises.next_at()]
+        return [
+            *([self._pace.next_at] if self._wanting and self._news(index) else []),
+            *self.promises.next_at(),
+            *self._moves.next_at(),
+        ]
 
     def look(self, index: Index, now: float) -> list[Plan]:
         """Plans with victims, for jobs that wait and may have what others hold."""
@@ -118,8 +126,8 @@ class Room:
         return plans
 
     def keep(self, now: float) -> list[Plan]:
-        """Plans for the places whose victims are gone; promises whose victims never left are given up."""
-        plans: list[Plan] = []
+        """Plans for the places whose victims are gone, and for successors of those who moved; promises whose victims never left are given up."""
+        plans = self._moves.keep(now)
         for promise in self.promises.due():
             entry = promise.taking.entry
             self.promises.drop(entry.job.id)
@@ -135,6 +143,7 @@ class Room:
             entry = promise.taking.entry
             self.promises.drop(entry.job.id)
             self._release(promise)
+            self._moves.cancel(promise.plan)
             if entry.state is JobState.PROMISED:
                 self._lineup.wake(entry)
         return plans
@@ -151,6 +160,7 @@ class Room:
         entry.state, entry.kind, entry.woken = JobState.PROMISED, None, None
         victims = {victim.pod for victim in taking.victims}
         self.promises.put(Promise(plan.id, taking, victims, until=now + self._limits.promise_s))
+        self._moves.put(plan.id, taking.moves)
         self._flights.open(plan, now)
         return plan
 

@@ -420,6 +420,7 @@ class Scheduler:
     def _claimed(self, claims: Iterable[Claim], index: Index, now: float) -> None:
         """The ledger's word on pods takes the place of our own. Plans are all or nothing: one claim of a plan says that it was accepted."""
         for claim in claims:
+            before = self.bookings.get(claim.pod_uid)
             self.bookings.put(
                 Booking(
                     pod=claim.pod_uid,
@@ -433,6 +434,8 @@ class Scheduler:
                     priority=claim.priority,
                     namespace=claim.namespace,
                     held=claim,
+                    task=before.task if before is not None else None,
+                    gang=before is not None and before.gang,
                 )
             )
             entry = self._lineup.entries.get(claim.job)

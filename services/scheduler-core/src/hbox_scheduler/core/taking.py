@@ -44,7 +44,7 @@ from .task import Task, Tasks
 PLACE = ("allocate", "backfill")
 
 #: Those that make room.
-MAKE_ROOM = ("reclaim", "preempt", "gangreclaim", "gangpreempt")
+MAKE_ROOM = ("reclaim", "preempt", "gangreclaim", "gangpreempt", "consolidate")
 
 #: The one that has pods leave whoever may get their places.
 SHUFFLE = "shuffle"
@@ -61,12 +61,23 @@ class Taken:
 
 
 @dataclass(frozen=True, slots=True)
+class Move:
+    """Another place for the successor of a pod that leaves."""
+
+    leaves: Booking
+    task: Task
+    row: int
+    slices: tuple[CardSlice, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Taking:
-    """What one job gets, and whose bookings have to go for it."""
+    """What one job gets, whose bookings have to go for it, and which of those are promised other places."""
 
     entry: Entry
     placements: tuple[Taken, ...]
     victims: tuple[Booking, ...]
+    moves: tuple[Move, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +126,7 @@ class Takings:
         conf = _like_the_ledger(conf)
         self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in MAKE_ROOM))
+        self._moves = "consolidate" in conf.actions
         self._shuffling = replace(conf, actions=(SHUFFLE,))
         self.shuffles = SHUFFLE in conf.actions  #: whether the policy has pods leave of its own accord
 
@@ -128,12 +140,15 @@ class Takings:
         return not self._conf.actions
 
     def may(self, entry: Entry, queues: QueueTree) -> bool:
-        """Whether it is worth a look: the job's queue, or one above it, has less than it deserves of what is asked for, or work of lower priority."""
+        """Whether it is worth a look: the job's queue, or one above it, has less than it deserves of what is asked for, or work of lower priority; or the
+        policy moves pods together."""
         task = entry.pending[0][0] if entry.pending else None
         if task is None:
             return False
         if task.namespace and not self._payer.payable(task, self._payer.purse(task.namespace), together=max(entry.need, 1))[1]:
             return False  # nobody has to leave for a quota's sake
+        if self._moves:
+            return True
         for one in queues.path(entry.job.queue):
             used, due = queues.used(one), queues.due(one)
             asked = [name for name, units in task.requests.items() if units > 0 and name in due]
@@ -275,10 +290,13 @@ class Takings:
 
     def _takings(self, session: Session, claimants: Mapping[Gang, Entry]) -> list[Taking]:
         victims: dict[Gang, list[Booking]] = {}
+        moves: dict[Gang, list[Move]] = {}
         for eviction in session.outcome.evictions:
-            booking = self._bookings.get(eviction.member.uid)
+            member, booking = eviction.member, self._bookings.get(eviction.member.uid)
             if eviction.claimant is not None and booking is not None:
                 victims.setdefault(eviction.claimant, []).append(booking)
+                if member.status is Status.PIPELINED:
+                    moves.setdefault(eviction.claimant, []).append(Move(booking, member.task, member.row, member.slices))
         takings: list[Taking] = []
         for gang, gone in victims.items():
             entry = claimants[gang]
@@ -289,13 +307,16 @@ class Takings:
                 if member.status in (Status.PIPELINED, Status.ALLOCATED)
             )
             if placements:
-                takings.append(Taking(entry, placements, tuple(gone)))
+                takings.append(Taking(entry, placements, tuple(gone), tuple(moves.get(gang, ()))))
         return takings
 
     def _undo(self, session: Session, claimants: Iterable[Gang]) -> None:
         """Take what the session did off the columns again."""
         for eviction in session.outcome.evictions:
-            self._columns.depart(eviction.row, eviction.member.task.requests, eviction.member.slices, -1)
+            member = eviction.member
+            if member.status is Status.PIPELINED:  # to another place
+                self._columns.depart(member.row, member.task.requests, member.slices)
+            self._columns.depart(eviction.row, member.task.requests, eviction.slices, -1)
             self._holders.met((eviction.member.uid,))
         for gang in claimants:
             for member in gang.members:

@@ -87,6 +87,7 @@ class Member:
     row: int = -1  #: the node's row while it has, or is promised, a place
     slices: tuple[CardSlice, ...] = ()
     preemptable: bool = True
+    movable: bool = True  #: all that it asks for is known, so that another place can be found for it
     never_preempts: bool = False  #: preemptionPolicy: Never
     nominated: NodeName | None = None
     started_at: float | None = None

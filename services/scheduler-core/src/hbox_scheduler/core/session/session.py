@@ -367,7 +367,7 @@ class Session:
 
     def movable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
         """Of candidates those that no guard protects from leaving, if they get other places: their gangs are not broken then."""
-        left = list(candidates)
+        left = [member for member in candidates if member.movable]
         for tier in self._of("preemptable"):
             for plugin, hook in tier:
                 if (

@@ -6,6 +6,7 @@ A pod has one booking at most. The columns are the sum of the bookings; where a 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hbox_common.model import (
     CardQuota,
@@ -25,6 +26,9 @@ from hbox_common.model.resources import add
 
 from .columns import Columns
 
+if TYPE_CHECKING:
+    from ..task import Task
+
 
 @dataclass(slots=True)
 class Booking:
@@ -41,6 +45,8 @@ class Booking:
     priority: int = 0
     namespace: str = ""
     held: Claim | None = None  #: the ledger's claim, once there is one
+    task: "Task | None" = None  #: all that the pod asks for, where this process placed it; claims do not tell
+    gang: bool = False  #: whether its job has a PodGroup, as far as that is known
 
 
 class Changed:
