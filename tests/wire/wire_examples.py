@@ -189,7 +189,8 @@ EXAMPLES: tuple[Event, ...] = (
             Plan(
                 id=_PLAN, job=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, bound=1, requests=(_REQUESTS,),
                 placements=(Placement(pod_uid=_POD, pod="train-0", resource_version="991", node=_NODE, generation=Generation(5), slices=_SLICES),),
-                victims=(Victim(claim=_CLAIM, pod_uid=_POD),), preemptable=False, created_at=1.5, deadline_s=30.0, traceparent=_PARENT,
+                victims=(Victim(claim=_CLAIM, pod_uid=_POD, to=_NODE, slices=_SLICES),), preemptable=False, created_at=1.5, deadline_s=30.0,
+                traceparent=_PARENT,
             ),
         ),
     ),
