@@ -63,8 +63,9 @@ class SmallWorld:
         ran_s: float | None = None,
         annotations: Mapping[str, str] | None = None,
         preemptable: bool = True,
+        modest: bool = False,
     ) -> Gang:
-        """`on`: the node of each pod that runs, for `ran_s` (its age where that is not said); none = all of them wait."""
+        """`on`: the node of each pod that runs, for `ran_s` (its age where that is not said); none = all of them wait. `modest`: pods that ask for nothing."""
         gang = Gang(
             id=JobId(f"d/{name}"),
             namespace="d",
@@ -79,11 +80,11 @@ class SmallWorld:
             priority_class=priority_class,
         )
         asked = (CardRequest(cards) if cards else None) if isinstance(cards, int) else cards
-        requests = {"cpu": 1000, "pods": 1} | ({GPU: asked.count} if asked is not None else {})
+        requests = ({"pods": 1} if modest else {"cpu": 1000, "pods": 1}) | ({GPU: asked.count} if asked is not None else {})
         task = self._tasks.of(TaskSpec("w", requests, (), asked))
         request = np.zeros(len(self.columns.allocatable), dtype=np.int64)
         for column, units in task.amount:
-            request[column] = units
+            request[column] = 0 if modest else units
         for number in range(pods):
             member = Member(
                 uid=PodUid(f"{name}-{number}"),

@@ -1,11 +1,14 @@
 """preempt and shuffle, and the plugins that guard victims. One queue; gangs of higher priority take from those of lower."""
 
+from dataclasses import replace
+
 import pytest
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardSlice, Match, MatchOperator, QueueName
 from hbox_common.model.annotations import COOLDOWN, JDB_MAX_UNAVAILABLE, JDB_MIN_AVAILABLE, REVOCABLE_ZONE
 from hbox_common.model.devices import GPU
+from hbox_common.model.resources import PODS
 from hbox_scheduler.core.plugins.durations import duration_s
 from hbox_scheduler.core.session import DisruptionBudget, Gang, PodTerm, QueueInfo, Selector, Wishes
 from hbox_scheduler.core.simulate import node
@@ -257,3 +260,45 @@ def test_whom_a_filter_objects_to_leaves_where_the_policy_says_so(resolve: str, 
     high.members[0].labels = {"app": "a"}
     conf = PREEMPT + f"configurations: [{{name: preempt, arguments: {{enableTopologyAwarePreemption: {resolve}}}}}]\n"
     assert evicted(world.decide(conf)) == leave
+
+
+def crowded(*, nodes: int = 1, room: int = 2) -> SmallWorld:
+    """Nodes that take so many pods, whatever these ask for."""
+    world = SmallWorld(nodes)
+    for number in range(nodes):
+        state = node(f"n{number}", cards=8, cpu=128)
+        world.columns.put_node(replace(state, allocatable=state.allocatable | {PODS: room}))
+    return world
+
+
+def test_where_no_node_takes_one_more_pod_those_that_ask_for_nothing_take_from_such_as_them() -> None:
+    world = crowded()
+    world.gang("asks", cards=0, priority=1, on=[0], age_s=1)
+    world.gang("modest", cards=0, modest=True, priority=1, on=[0], age_s=99)
+    world.gang("high", cards=0, modest=True, priority=3)
+    assert evicted(world.decide(policy(actions="allocate, preempt, backfill"))) == ["modest-0"], (
+        "asks-0 is newer, and asks for something"
+    )
+
+
+def test_while_there_is_room_for_one_more_pod_nobody_leaves_for_one_that_asks_for_nothing() -> None:
+    world = crowded(nodes=2, room=1)
+    world.gang("modest", cards=0, modest=True, priority=1, on=[0])
+    world.gang("high", cards=0, modest=True, priority=3)
+    report = world.decide(policy(actions="allocate, preempt, backfill"))
+    assert (evicted(report), bound(report)) == ([], {"high-0": "n1"})
+
+
+def test_nor_for_one_that_is_no_more_important() -> None:
+    world = crowded(room=1)
+    world.gang("modest", cards=0, modest=True, priority=1, on=[0])
+    world.gang("other", cards=0, modest=True, priority=1)
+    assert evicted(world.decide(policy(actions="allocate, preempt, backfill"))) == []
+
+
+def test_nor_for_a_gang_of_such_that_would_still_not_be_whole() -> None:
+    world = crowded()
+    world.gang("modest", cards=0, modest=True, priority=1, on=[0])
+    world.gang("asks", cards=0, priority=1, on=[0])
+    world.gang("high", pods=2, cards=0, modest=True, priority=3)
+    assert evicted(world.decide(policy(actions="allocate, preempt, backfill"))) == []

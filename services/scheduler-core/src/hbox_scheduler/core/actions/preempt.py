@@ -2,17 +2,20 @@
 
 Nodes are always chosen by what is lost there; Volcano does so with `enableTopologyAwarePreemption` only, and else by their scores. As there, the
 argument decides whether members have to leave whom a filter objects to (anti-affinity, host ports, spread), or only those whose room is needed.
-Members that ask for nothing are left to backfill: nobody has to leave for them.
+Members that ask for nothing are left to backfill as long as any node takes one more pod. Where none does, such of lower priority leave for them, and
+nobody else.
 """
 
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..session.claims import Claims, claimants, waiting
+from ..arrays import Bools
+from ..session.claims import Claims, asking_nothing, claimants, waiting
 from ..session.nouns import Gang
 from ..session.pool import Pool
 from ..session.turns import Turns
+from ..session.victims import Search
 
 if TYPE_CHECKING:
     from hbox_common.model import QueueName
@@ -23,7 +26,7 @@ REASON = "Preempted"
 
 
 def run(session: "Session") -> None:
-    gangs = list(claimants(session))
+    gangs = list(claimants(session, modest=True))
     resolve = session.arguments("preempt").get("enableTopologyAwarePreemption", False) is True
     turns = Turns(session, gangs)
     pools: dict[QueueName, Pool] = {}
@@ -38,8 +41,25 @@ def run(session: "Session") -> None:
         else:
             others = np.array([member.gang is not gang for member in pools[name].members], dtype=np.bool_)
         claims[name].serve(gang, sorted(waiting(gang), key=session.member_key), eligible=others, legal=session.preemptable)
+        _among_modest(session, gang, pools[name], others)
     for gang in gangs:
         _within(session, gang, pools[gang.queue])
+
+
+def _among_modest(session: "Session", gang: Gang, pool: Pool, others: Bools) -> None:
+    """Members that ask for nothing take the places of others that ask for nothing, where no node has room for one more pod."""
+    members = sorted(asking_nothing(gang), key=session.member_key)
+    if not members or not session.starving(gang):
+        return
+    alike = np.array([member.best_effort for member in pool.members], dtype=np.bool_)
+    search = Search(session, session.statement(), gang, pool, eligible=others & alike, legal=session.preemptable, reason=REASON)
+    for member in members:
+        if not session.starving(gang) or not search.serve(member):
+            break
+    if search.evicts and gang.served + gang.waiting >= gang.min_member:
+        search.statement.commit()
+    else:
+        search.discard()
 
 
 def _within(session: "Session", gang: Gang, pool: Pool) -> None:

@@ -30,7 +30,7 @@ class PriorityPlugin:
         return -priority_of(member)
 
     def starving(self, gang: Gang) -> bool:
-        return gang.ready + gang.waiting < len(gang.members) - gang.count(Status.GATED)
+        return gang.served + gang.waiting < len(gang.members) - gang.count(Status.GATED)
 
     def preemptable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
         """Members of gangs of lower priority; within one gang members of lower priority."""

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from .session import Session
 
 
-def claimants(session: "Session") -> Iterator[Gang]:
-    """Gangs past the gate that starve and are valid. Those bound to a topology domain are left to gangpreempt and gangreclaim, which look at whole
-    domains."""
+def claimants(session: "Session", *, modest: bool = False) -> Iterator[Gang]:
+    """Gangs past the gate that starve and are valid; `modest`: also those of which only members wait that ask for nothing. Those bound to a topology domain
+    are left to gangpreempt and gangreclaim, which look at whole domains."""
     for gang in session.unplaced:
         if gang.phase is GroupPhase.PENDING or gang.queue not in session.queues:
             continue
-        if bound_to_domain(gang) or not any(waiting(gang)):
+        if bound_to_domain(gang) or not (any(waiting(gang)) or (modest and any(asking_nothing(gang)))):
             continue
         if session.starving(gang) and not session.invalid(gang):
             yield gang
@@ -36,6 +36,11 @@ def bound_to_domain(gang: Gang) -> bool:
 def waiting(gang: Gang) -> Iterator[Member]:
     """Members that wait for a place and may take one from others."""
     return (m for m in gang.members if m.status is Status.PENDING and not m.never_preempts and not m.best_effort)
+
+
+def asking_nothing(gang: Gang) -> Iterator[Member]:
+    """Members that ask for nothing but to be a pod, and wait for a place that they may take from such as them."""
+    return (m for m in gang.members if m.status is Status.PENDING and not m.never_preempts and m.best_effort)
 
 
 #: How many gangs one claim tries to do without in the end.

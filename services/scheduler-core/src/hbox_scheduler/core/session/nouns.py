@@ -166,6 +166,11 @@ class Gang:
         return self._ready if self._counts is not None else sum(map(_counts, self.members))
 
     @property
+    def served(self) -> int:
+        """Members with a place, or finished: as `ready`, without those who ask for nothing and wait."""
+        return self.holding + self.count(Status.SUCCEEDED)
+
+    @property
     def waiting(self) -> int:
         """Members that are promised a place."""
         return self.count(Status.PIPELINED)
