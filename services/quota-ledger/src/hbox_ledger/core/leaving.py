@@ -81,17 +81,14 @@ class Leaving:
                     self.taken(pod)
 
     def promise(self, plan: Plan, moves: Sequence[tuple[Claim, Victim]] = ()) -> None:
-        """The plan's places are kept for it while anybody leaves for it, and so are those to which claims move."""
+        """The plan's places are kept for it while anybody leaves for it, and so are those to which claims move; these count for their namespaces already."""
         if not self._awaited[plan.id]:
             del self._awaited[plan.id]
             return
         places = {
             p.pod_uid: Place(plan.queue, plan.namespace, p.node, plan.requests[p.requests], p.slices) for p in plan.placements
         }
-        places |= {
-            victim.pod_uid: Place(claim.queue, claim.namespace, victim.to, claim.requests, victim.slices)
-            for claim, victim in moves
-        }
+        places |= {victim.pod_uid: Place(claim.queue, "", victim.to, claim.requests, victim.slices) for claim, victim in moves}
         self._pods[plan.id] = list(places)
         for pod, place in places.items():
             self.taken(pod)

@@ -67,6 +67,7 @@ class Moves:
                     priority=old.priority,
                     task=move.task,
                     gang=old.gang,
+                    namespace=old.namespace,
                 )
             )
             self._kept[old.pod] = Kept(plan, move, place)
