@@ -49,6 +49,7 @@ class Shuffling:
         self._limits = limits
         self._pace = Pace(limits.look_rarely_s, limits.shuffle_rarely_s)
         self._asked = 0
+        self._slow_from = float("-inf")  #: when plugins are asked again that judge by what is measured
         self._had: dict[
             JobId, tuple[int, float]
         ] = {}  #: pods of jobs from which some were sent away, and until when they are waited for
@@ -65,7 +66,10 @@ class Shuffling:
         self._promises.outstayed(now)
         self._refused = {pod: until for pod, until in self._refused.items() if until > now}
         in_part = self._in_part()
-        found = self._takings.shuffled(in_part, self._queues.all(), self._promises)
+        slow = now >= self._slow_from
+        found = self._takings.shuffled(in_part, self._queues.all(), self._promises, slow=slow)
+        if slow:
+            self._slow_from = now + self._takings.interval_s
         pods = Counter(booking.job for booking in self._bookings.all().values() if booking.pod not in self._promises)
         pods.update({entry.job.id: sum(len(some) for _, some in entry.pending) for entry in in_part})
         self._had = {job: (had, until) for job, (had, until) in self._had.items() if until > now and pods[job] < had}

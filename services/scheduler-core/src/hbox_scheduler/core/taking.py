@@ -33,6 +33,7 @@ from .holders import Holders, vector_of
 from .jobs import Entry
 from .paying import Payer
 from .plugins.capacity import RECLAIM_AT_PARTING
+from .plugins.rescheduling import Rescheduling
 from .policy.conf import Conf, PluginConf
 from .policy.registry import plugins_of
 from .session import Cluster, Gang, GroupPhase, Likeness, Member, Placing, QueueInfo, Session, Status, likeness_of
@@ -129,6 +130,11 @@ class Takings:
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in MAKE_ROOM))
         self._moves = "consolidate" in conf.actions
         self._shuffling = replace(conf, actions=(SHUFFLE,))
+        self._between = replace(
+            self._shuffling, tiers=tuple(tuple(one for one in tier if one.name != Rescheduling.name) for tier in conf.tiers)
+        )
+        slow = [one for tier in plugins_of(conf) for one in tier if isinstance(one, Rescheduling)]
+        self.interval_s = slow[0].interval_s if slow else 0.0  #: after which `shuffled` may be asked with `slow` again
         self.shuffles = SHUFFLE in conf.actions  #: whether the policy has pods leave of its own accord
 
     def judges(self, plugin: str) -> bool:
@@ -174,9 +180,11 @@ class Takings:
             known: dict[Likeness, Reasons] = {}
             return [_placed(session, gang, entry, bound, known) for gang, entry in claimants.items()]
 
-    def shuffled(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]) -> list[Booking]:
-        """Whom the policy wants elsewhere, of those who run. `entries`: jobs with pods that wait; they count as away from theirs."""
-        with self._session(self._shuffling, entries, queues, leaving, whole=True) as (session, _):
+    def shuffled(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid], *, slow: bool) -> list[Booking]:
+        """Whom the policy wants elsewhere, of those who run. `entries`: jobs with pods that wait; they count as away from theirs. `slow`: also by plugins
+        that judge by what is measured, which lags behind what was done."""
+        conf = self._shuffling if slow else self._between
+        with self._session(conf, entries, queues, leaving, whole=True) as (session, _):
             run_action(SHUFFLE, session)
             found = (self._bookings.get(eviction.member.uid) for eviction in session.outcome.evictions)
             return [booking for booking in found if booking is not None]

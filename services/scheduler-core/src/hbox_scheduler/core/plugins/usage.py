@@ -47,13 +47,7 @@ class Usage:
         self._limits = (limits["cpu"], limits["mem"])
 
     def open(self, session: "Session") -> None:
-        self._percent: Floats = np.zeros((2, session.columns.size), dtype=np.float64)
-        self._known: Bools = np.zeros(session.columns.size, dtype=np.bool_)
-        for usage in session.cluster.usage:
-            row = session.row(usage.node)
-            if row is not None and session.now - usage.at <= FRESH_S:
-                self._percent[:, row] = usage.cpu_percent, usage.memory_percent
-                self._known[row] = True
+        self._percent, self._known = measured(session)
 
     def settled(self, member: Member) -> bool:  # noqa: ARG002  # the hook's signature
         """What nodes use does not change within a session."""
@@ -70,3 +64,15 @@ class Usage:
             return None
         idle = 100.0 - self._percent
         return np.where(self._known, self._weight * (cpu * idle[0] + memory * idle[1]) / (cpu + memory), 0.0)
+
+
+def measured(session: "Session") -> tuple[Floats, Bools]:
+    """`[2, N]` percent of cpu and of memory in use, and `[N]` of which nodes that is known and not too long ago."""
+    percent: Floats = np.zeros((2, session.columns.size), dtype=np.float64)
+    known: Bools = np.zeros(session.columns.size, dtype=np.bool_)
+    for usage in session.cluster.usage:
+        row = session.row(usage.node)
+        if row is not None and session.now - usage.at <= FRESH_S:
+            percent[:, row] = usage.cpu_percent, usage.memory_percent
+            known[row] = True
+    return percent, known

@@ -23,6 +23,7 @@ from ..plugins.pdb import Pdb
 from ..plugins.predicates import Predicates
 from ..plugins.priority import PriorityPlugin
 from ..plugins.proportion import Proportion
+from ..plugins.rescheduling import Rescheduling
 from ..plugins.reservation import Reservation
 from ..plugins.resourcequota import ResourceQuotaPlugin
 from ..plugins.resourcestrategyfit import ResourceStrategyFit
@@ -57,6 +58,7 @@ PLUGINS: Mapping[str, Factory] = {
     "levels": Levels,
     "minruntime": MinRunTime,
     "reservation": Reservation,
+    "rescheduling": Rescheduling,
     "resource-strategy-fit": ResourceStrategyFit,
     "nodegroup": NodeGroup,
     "task-topology": TaskTopology,

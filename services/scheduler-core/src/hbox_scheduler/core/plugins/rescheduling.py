@@ -1,0 +1,114 @@
+"""rescheduling: pods leave nodes that are really in use beyond a line for nodes that are hardly used (reference volcano §4, strategy lowNodeUtilization).
+
+A node is low where cpu and memory are both in use by no more than `thresholds`, and high where one is by more than `targetThresholds`, in percent of what
+is allocatable, as measured last (the plugin `usage` reads the same); of which nothing is known, or nothing from the last five minutes, is neither. Members
+leave high nodes, the busiest first, the least important first, until no target is exceeded there or the low nodes have been counted on up to theirs. What a
+member really uses nobody knows: its request counts. Beyond Volcano nobody leaves who has no place on a low node, as things stand.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model.resources import CPU, MEMORY
+
+from ..arrays import Bools, Floats
+from ..session.nouns import Member
+from ..session.placing import Placing
+from .arguments import Arguments
+from .usage import measured
+
+if TYPE_CHECKING:
+    from ..policy.conf import PluginConf
+    from ..session.session import Session
+
+_STRATEGY = "lowNodeUtilization"
+_NAMES = (CPU, MEMORY)
+_FULL = 100.0
+
+
+class Rescheduling:
+    """Arguments: interval (5m, in the running service), strategies: one entry {name: lowNodeUtilization, params: {thresholds: {cpu, memory}, targetThresholds:
+    {cpu, memory}}}, each 100 where it is not written; `pods` is read and has no effect, as in Volcano."""
+
+    name = "rescheduling"
+
+    def __init__(self, conf: "PluginConf") -> None:
+        """Raises InvalidRequest for arguments that are wrong."""
+        arguments = Arguments(conf)
+        self.interval_s = arguments.duration_s("interval", "5m")
+        params = _params(arguments.listing("strategies"))
+        arguments.done()
+        self._low, self._target = (_percents(params, key) for key in ("thresholds", "targetThresholds"))
+
+    def open(self, session: "Session") -> None:
+        self._session = session
+
+    def victims(self, members: Sequence[Member]) -> list[Member]:
+        """Members that should go elsewhere."""
+        session = self._session
+        columns, rows = session.columns, slice(0, session.columns.size)
+        used, known = measured(session)
+        low = known & columns.schedulable[rows] & (used <= self._low[:, None]).all(axis=0)
+        high = known & ~low & (used > self._target[:, None]).any(axis=0)
+        if not low.any() or not high.any():
+            return []
+        at = [columns.resource(name) for name in _NAMES]
+        capacity = columns.allocatable[at, rows].astype(np.float64)
+        room = ((self._target[:, None] - used) / _FULL * capacity)[:, low].sum(axis=1)
+        by_row: dict[int, list[Member]] = {}
+        for member in members:
+            if member.preemptable and member.row >= 0 and high[member.row]:
+                by_row.setdefault(member.row, []).append(member)
+        chosen: list[Member] = []
+        for row in sorted(by_row, key=lambda row: (-float(used[:, row].sum()), row)):
+            left = used[:, row].copy()
+            for member in sorted(by_row[row], key=_least_first):
+                if not (left > self._target).any() or not (room > 0).all():
+                    break
+                if not self._fits(member, low):
+                    continue
+                asked = np.array([member.task.requests.get(name, 0) for name in _NAMES], dtype=np.float64)
+                left -= _FULL * asked / np.maximum(capacity[:, row], 1.0)
+                room -= asked
+                chosen.append(member)
+        return chosen
+
+    def _fits(self, member: Member, low: Bools) -> bool:
+        placing, columns = Placing(self._session), self._session.columns
+        return bool((low & placing.allowed(member, columns) & placing.fits(member, columns)).any())
+
+
+def _least_first(member: Member) -> tuple[int, bool, float, str]:
+    return (member.priority, not member.best_effort, -member.created_at, member.uid)
+
+
+def _params(strategies: Sequence[Any]) -> dict[str, Any]:
+    if not strategies:
+        return {}
+    wrong = "plugin rescheduling, argument strategies"
+    if len(strategies) > 1 or not isinstance(strategies[0], dict) or strategies[0].get("name") != _STRATEGY:
+        raise InvalidRequest(
+            f"{wrong}: {strategies!r}", hint=f"there is one strategy: write [{{name: {_STRATEGY}, params: {{...}}}}]"
+        )
+    params = strategies[0].get("params", {})
+    if (
+        not isinstance(params, dict)
+        or not strategies[0].keys() <= {"name", "params"}
+        or not params.keys() <= {"thresholds", "targetThresholds"}
+    ):
+        raise InvalidRequest(f"{wrong}: {strategies[0]!r}", hint="params has thresholds and targetThresholds")
+    return params
+
+
+def _percents(params: dict[str, Any], key: str) -> Floats:
+    given = params.get(key, {})
+    known = {"cpu": CPU, "memory": MEMORY}
+    if not isinstance(given, dict) or not given.keys() <= {*known, "pods"}:
+        raise InvalidRequest(f"plugin rescheduling, {key}: {given!r}", hint="write {cpu: 20, memory: 20}")
+    for name, percent in given.items():
+        if isinstance(percent, bool) or not isinstance(percent, int | float) or not 0 <= percent <= _FULL:
+            raise InvalidRequest(f"plugin rescheduling, {key}.{name}: {percent!r} is no percentage")
+    return np.array([float(given.get(name, _FULL)) for name in known], dtype=np.float64)
