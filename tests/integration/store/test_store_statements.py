@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 
 import pytest
 from sqlalchemy import (
@@ -28,7 +28,7 @@ from sqlalchemy import (
     update,
 )
 
-from hbox_common.errors import Bug, Conflict
+from hbox_common.errors import Bug, Conflict, Unavailable
 from hbox_common.store import Batch, Prepared, Store
 from hbox_common.store.engine import parse
 from hbox_common.store.prepared import Rows
@@ -167,3 +167,38 @@ async def test_a_batch_on_postgresql_waits_for_nothing_until_its_end(postgres: P
             assert not writing.done()
         await writing
         assert await count(store) == 2
+
+
+async def test_a_session_that_ends_within_a_batch_is_unavailable_and_the_next_one_works(postgres: PostgresServer) -> None:
+    put = Prepared(insert(numbers), columns=["n"])
+
+    def act(batch: Batch) -> None:
+        batch.run(put, [{"n": 1}])
+        with postgres.connect() as other:
+            other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'hbox'")
+        batch.run(put, [{"n": 2}])
+
+    async with opened(postgres.empty_database()) as store:
+        with pytest.raises(Unavailable) as caught:
+            await store.write(lambda c: together(c, act))
+        assert caught.value.outcome_unknown
+        async with asyncio.timeout(30):
+            while True:
+                with suppress(Unavailable):  # the lock of the session that ended
+                    await store.write(lambda c: together(c, lambda batch: batch.run(put, [{"n": 3}])))
+                    break
+        assert await store.read(lambda c: list(c.execute(select(numbers.c.n)).scalars())) == [3]
+
+
+async def test_a_batch_may_be_larger_than_all_buffers_between_us_and_the_server(database_url: str) -> None:
+    put = Prepared(insert(things), columns=["key", "words", "size", "there", "body"])
+    rows = [{"key": n, "words": "x" * 300, "size": 0.5, "there": True, "body": bytes(300)} for n in range(20_000)]
+    gone = Prepared(delete(things).where(things.c.key == bindparam("k")))
+
+    def act(batch: Batch) -> None:
+        batch.expect(put, rows, len(rows), Conflict("rows are missing"))
+        batch.expect(gone, [{"k": row["key"]} for row in rows], len(rows), Conflict("rows are left"))
+
+    async with opened(database_url) as store:
+        for _ in range(2):
+            await store.write(lambda c: together(c, act))

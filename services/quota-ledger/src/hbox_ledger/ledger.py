@@ -113,7 +113,7 @@ class Ledger:
                 for number, message in enumerate(messages_of(step, epoch=epoch, index=index), start=1)
             ]
             with Batch(connection) as batch:
-                head = loaded.journal.write(batch, step, epoch=epoch, index=index, letters=letters, notes=notes)
+                head = loaded.journal.write(batch, step, epoch=epoch, index=index, letters=lambda: letters, notes=notes)
             loaded.journal.adopt(head)
             return loaded, tables.outbox.unsent(connection), len(letters)
 
@@ -340,9 +340,12 @@ class Ledger:
             loans.lend(books, step, step.queues)
             epoch, index = books.epoch, books.index
             durable = step.durable or bool(notes)
-            outgoing = self._outgoing(step, durable=durable)
+            outgoing: list[Outgoing] = []
             if durable:
-                letters = [o.letter for o in outgoing if o.letter is not None]
+
+                def letters() -> list[Letter]:
+                    outgoing[:] = self._outgoing(step, durable=True)
+                    return [o.letter for o in outgoing if o.letter is not None]
 
                 def write(connection: Connection) -> Head:
                     with Batch(connection) as batch:
@@ -361,6 +364,8 @@ class Ledger:
                     raise Conflict(f"the database refuses what was decided: {e.message}") from e
                 journal.adopt(head)
                 self._committed = index
+            else:
+                outgoing = self._outgoing(step, durable=False)
             if opens:
                 books.frozen = False
                 metrics.FROZEN.set(0)

@@ -6,7 +6,7 @@ chains; after a failed commit `load` reads them anew together with the books.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -105,10 +105,13 @@ class Journal:
         *,
         epoch: Epoch,
         index: Index,
-        letters: Sequence[Letter],
+        letters: Callable[[], Sequence[Letter]],
         notes: Sequence[Record] = (),
     ) -> Head:
-        """Write `step`, which takes the books from its first index to `index`. The batch raises Conflict when another epoch has begun, Repeated."""
+        """Write `step`, which takes the books from its first index to `index`. The batch raises Conflict when another epoch has begun, Repeated.
+
+        `letters` makes the messages that tell of it. They are written last, so that PostgreSQL is at work on the rest while they are made.
+        """
         head = Head(self.head.audit_seq, self.head.audit_hash, self.head.transfer_seq)
         fence(batch, epoch, step.first, index)
         # First of all: of a plan that is repeated after its claims have ended, their rows are there too.
@@ -132,7 +135,7 @@ class Journal:
             for c in step.changes
         ]
         batch.run(_AUDITED, [_chain(head, record) for record in (*records, *notes)])
-        t.outbox.add(batch, letters)
+        t.outbox.add(batch, letters())
         return head
 
     def queue(self, batch: Batch, queue: Queue, *, gone: bool) -> None:
