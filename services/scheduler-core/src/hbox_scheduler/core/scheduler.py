@@ -49,6 +49,7 @@ from .room import Room
 from .session.outside import Ask, nobody
 from .shuffling import Shuffling
 from .state import Booking, Bookings, Columns
+from .surroundings import Surroundings
 from .taking import PLACE, Takings
 from .task import Tasks
 from .together import Together
@@ -101,17 +102,18 @@ class Scheduler:
         self._queues_changed: set[QueueName] = set()
         self._requoted: set[str] = set()  #: namespaces
         neighbours: dict[PodUid, Neighbour] = {}
+        self._around = Surroundings(demand=self._demand.cards)
         self._takings = Takings(
             columns=self.columns,
             bookings=self.bookings,
             tasks=self.tasks,
             neighbours=neighbours,
+            around=self._around,
             conf=conf or replace(default_conf(), actions=PLACE),
             by_conf=by_conf,
             ask=ask,
             payer=payer,
         )
-        self._takings.demand = self._demand.cards
         self._room = Room(
             takings=self._takings,
             planner=self._planner,
@@ -167,9 +169,9 @@ class Scheduler:
 
     def on_queue(self, queue: Queue, *, gone: bool = False, recent_cards: float = 0.0) -> None:
         """A queue's rules, and how many cards it and all below it used on average of late. What is used of it now is counted here, from the claims."""
-        self._takings.recent_cards[queue.name] = recent_cards
+        self._around.recent_cards[queue.name] = recent_cards
         if gone:
-            del self._takings.recent_cards[queue.name]
+            del self._around.recent_cards[queue.name]
             self._queues_changed.update(self.queues.drop(queue.name))
         elif self.queues.put(queue):
             self._queues_changed.add(queue.name)
@@ -182,17 +184,17 @@ class Scheduler:
 
     def on_fabric(self, hypernodes: Sequence[HyperNode]) -> None:
         """The domains of the fabric, all of them."""
-        self._takings.hypernodes = list(hypernodes)
+        self._around.hypernodes = list(hypernodes)
         self._together.shake()
 
     def on_priority_classes(self, values: Mapping[str, int]) -> None:
         """What each PriorityClass stands for, all of them."""
-        self._takings.priority_classes = values
+        self._around.priority_classes = values
 
     def on_namespaces(self, labels: Mapping[str, Mapping[str, str]]) -> None:
         """Labels by namespace, all that pods' wishes ask about."""
-        if self._takings.namespace_labels != labels:
-            self._takings.namespace_labels = labels
+        if self._around.namespace_labels != labels:
+            self._around.namespace_labels = labels
             self._together.shake()
 
     def follow(self, conf: Conf) -> None:
@@ -207,7 +209,7 @@ class Scheduler:
 
     def on_usage(self, usages: Sequence[NodeUsage]) -> None:
         """What nodes really use, as it was measured last."""
-        self._takings.usage = usages
+        self._around.usage = usages
         if self._takings.judges("usage"):
             self.on_answers_of_others()
 
@@ -339,7 +341,7 @@ class Scheduler:
     def cycle(self, now: float, wall: float = 0.0) -> Proposals:
         """Plan for the jobs whose turn it is. Nothing is planned while the books are frozen. `wall`: seconds since the epoch, for plugins of the policy."""
         out = Proposals()
-        self._takings.wall = wall
+        self._around.wall = wall
         self._lineup.due(self.index, now)
         changed = self._queues_changed
         freed = self.queues.freed(changed | self.bookings.queues_freed)

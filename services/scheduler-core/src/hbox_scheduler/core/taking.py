@@ -10,13 +10,10 @@ from dataclasses import dataclass, replace
 
 from hbox_common.model import (
     NO_WISHES,
-    CardRequest,
     CardSlice,
-    HyperNode,
     Job,
     JobId,
     Neighbour,
-    NodeUsage,
     PodRef,
     PodUid,
     Queue,
@@ -39,6 +36,7 @@ from .policy.registry import plugins_of
 from .session import Cluster, Gang, GroupPhase, Likeness, Member, Placing, QueueInfo, Session, Status, likeness_of
 from .session.outside import Ask, nobody
 from .state import Booking, Bookings, Columns
+from .surroundings import Surroundings
 from .task import Task, Tasks
 
 #: Actions of a policy that give free places.
@@ -100,19 +98,14 @@ class Takings:
         bookings: Bookings,
         tasks: Tasks,
         neighbours: Mapping[PodUid, Neighbour],
+        around: Surroundings,
         conf: Conf,
         payer: Payer,
         by_conf: bool = False,
         ask: Ask = nobody,
     ) -> None:
         """`by_conf`: gangs are seen whole, those with places too."""
-        self.hypernodes: list[HyperNode] = []  #: the fabric
-        self.priority_classes: Mapping[str, int] = {}  #: values by name
-        self.namespace_labels: Mapping[str, Mapping[str, str]] = {}  #: those that wishes ask about
-        self.usage: Sequence[NodeUsage] = ()  #: what nodes really use
-        self.recent_cards: dict[QueueName, float] = {}  #: what queues, with all below them, used on average of late
-        self.demand: Mapping[CardRequest, float] = {}  #: cards asked for so far, by what is asked of each
-        self.wall = 0.0  #: what time it is, in seconds since the epoch
+        self._around = around
         self._neighbours = neighbours
         self._holders = Holders(columns, bookings, tasks, neighbours)
         self._columns = columns
@@ -215,9 +208,9 @@ class Takings:
             claimants[gang] = entry
         gangs = [*others, *claimants]
         named = {gang.queue for gang in gangs} | {member.gang.queue for member, _ in standing.alike()}
-        recent = self.recent_cards
+        around = self._around
         known = [
-            _queue_info(queue, queues, recent.get(queue.name, 0.0))
+            _queue_info(queue, queues, around.recent_cards.get(queue.name, 0.0))
             for queue in (*queues.values(), *map(Queue, sorted(named - queues.keys())))
         ]
         with self._gone(gone):
@@ -226,17 +219,17 @@ class Takings:
                 cluster=Cluster(
                     gangs,
                     known,
-                    self.hypernodes,
-                    namespace_labels=self.namespace_labels,
+                    around.hypernodes,
+                    namespace_labels=around.namespace_labels,
                     card_books=self._bookings.card_quotas,
-                    priority_classes=self.priority_classes,
-                    usage=self.usage,
+                    priority_classes=around.priority_classes,
+                    usage=around.usage,
                     standing=standing,
-                    demand=self.demand,
+                    demand=around.demand,
                 ),
                 conf=conf,
                 tiers=plugins_of(conf),
-                now=self.wall,
+                now=around.wall,
                 ask=self._ask,
             )
             try:
@@ -259,9 +252,7 @@ class Takings:
     def _claimant(self, entry: Entry) -> Gang:
         job = entry.job
         gang = Gang(
-            id=JobId(
-                f"{job.id} "
-            ),  # beside the gang of the job's own id: its members that have places, where it does not matter which
+            id=_waiting_part(job.id),
             namespace=job.namespace,
             name=job.name,
             queue=job.queue,
@@ -362,6 +353,11 @@ def _placed(session: Session, gang: Gang, entry: Entry, bound: set[int], known: 
         if kind is not None:
             known[kind] = reasons
     return Unplaced(entry, reasons.headline(), reasons)
+
+
+def _waiting_part(job: JobId) -> JobId:
+    """An id beside the job's own: that is the gang of its members with places, where it does not matter which those are."""
+    return JobId(f"{job} ")
 
 
 def _specs(job: Job) -> dict[PodUid, TaskSpec]:
