@@ -236,3 +236,15 @@ def test_departments_lend_and_take_back_and_their_projects_among_themselves() ->
     assert [both.held(q.name) for q in departments] == [4, 4, 4]
     assert [both.held(q.name) for q in projects] == [2, 2, 4, 4]
     assert all(holding.claim.state is ClaimState.POSTED for holding in both.books.live.values())
+
+
+def test_room_that_a_gang_leaves_beyond_what_was_taken_from_it_is_nobodys_right() -> None:
+    """A gang of six cards would go whole for two of them. On the rest a second member would fit, with which the department had more than it is due."""
+    tree = [Queue(QueueName("any")), Queue(QueueName("nlp")), Queue(QueueName("nlp-serve"), parent="nlp")]
+    tree += [Queue(QueueName("nlp-serve-chat"), parent="nlp-serve", guarantee={GPU: 5}), Queue(QueueName("open"))]
+    both = Both([*tree, Queue(QueueName("nlp-train"), parent="nlp", deserved={GPU: 2})])
+    both.submit(*(job(f"f{i}", cards=1, queue="open", created_at=float(i)) for i in range(12)))
+    wanted = (("nlp-train", 1, 2), ("any", 1, 1), ("nlp-serve-chat", 2, 2), ("nlp-serve-chat", 1, 1), ("open", 3, 2))
+    for number, (queue, pods, cards) in enumerate(wanted):
+        both.submit(job(f"j{number}", pods=pods, cards=cards, queue=queue, priority=1, created_at=100.0 + number))
+    assert both.held("nlp") == 3

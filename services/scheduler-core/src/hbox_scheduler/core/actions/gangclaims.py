@@ -94,7 +94,8 @@ class GangClaims:
             return False
         best = min(offers, key=lambda offer: offer.harm)
         statement = session.statement()
-        if not self._works(statement, gang, wanted, best.domain, best.bundles):
+        works = self._works(statement, gang, wanted, best.domain, best.bundles)
+        if not works or (self._reclaim and not session.rightful(gang, statement)):
             statement.discard()
             return False
         gang.nominated_domain = tree.names[best.domain] if best.domain != tree.root else ""

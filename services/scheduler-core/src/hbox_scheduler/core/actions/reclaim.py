@@ -39,4 +39,4 @@ def run(session: "Session") -> None:
 
         members = sorted(waiting(gang), key=session.member_key)
         eligible = reclaimable[pool.queue] & (pool.queue != codes.get(queue.name, -1))
-        claims.serve(gang, members, eligible=eligible, legal=session.reclaimable, may=may)
+        claims.serve(gang, members, eligible=eligible, legal=session.reclaimable, may=may, rightful=session.rightful)

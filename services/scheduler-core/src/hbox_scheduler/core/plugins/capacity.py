@@ -30,7 +30,7 @@ from hbox_common.model.resources import CPU, MEMORY
 
 from ..session.asking import Asked, Sums
 from ..session.hooks import Vote
-from ..session.nouns import Gang, Member, QueueInfo
+from ..session.nouns import Gang, Member, QueueInfo, Status
 from .arguments import Arguments
 from .fairshare import USAGE_WEIGHT, Claim, corrected, divide, remembering
 from .queuebooks import UNLIMITED, Account, QueueBooks, passes, set_ceilings, share
@@ -282,6 +282,23 @@ class Capacity:
                     leave(other, units)
                     victims.append(member)
         return victims
+
+    def rightful(self, claimant: Gang, victims: Sequence[Member]) -> bool:
+        """Judged where the branches part: with all that the gang is promised, also on room that is left over of larger gangs that leave, no branch of the
+        claimant has more than it deserves. So the ledger judges."""
+        account = self._books.accounts.get(claimant.queue)
+        if not self._at_parting or account is None:
+            return True
+        given = [m for m in claimant.members if m.status in (Status.PIPELINED, Status.ALLOCATED)]
+        columns = {column for member in given for column, _ in self._books.asked(member)}
+        others = {self._books.accounts.get(victim.gang.queue) for victim in victims} - {None, account}
+        heads = {account.path[common] for o in others if o is not None and (common := _common(account, o)) < len(account.path)}
+        return all(
+            head.allocated[c] <= head.deserved[c]
+            for head in heads
+            for c in columns
+            if c in self._lines[head] or head.guarantee[c] > 0
+        )
 
     def _wanted(self, account: Account, asked: Asked) -> set[int]:
         """The columns in which the account may take from others."""

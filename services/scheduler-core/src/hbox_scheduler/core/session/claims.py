@@ -10,6 +10,7 @@ from hbox_common.model import TopologyMode
 from ..arrays import Bools
 from .nouns import Gang, GroupPhase, Member, Status
 from .pool import Pool
+from .statement import Statement
 from .victims import Legal, Search
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Claim:
     members: Sequence[Member]
     legal: Legal
     may: Callable[[Member], bool] | None
+    rightful: Callable[[Gang, Statement], bool] | None  #: whether it may, all in all
 
 
 class Claims:
@@ -78,11 +80,13 @@ class Claims:
         eligible: Bools,
         legal: Legal,
         may: Callable[[Member], bool] | None = None,
+        rightful: Callable[[Gang, Statement], bool] | None = None,
     ) -> bool:
         """Places for a gang's members, in this order, as long as it starves; all that it needs to run, or nothing at all. Where nobody has to leave but
         those who do so for others already, the places are promised too, or the next gang would count on the same room. Returns whether anybody has to.
 
-        eligible: `[V]`, whom of the pool it may take from; may: whether a member may take from others at all, as things stand.
+        eligible: `[V]`, whom of the pool it may take from; may: whether a member may take from others at all, as things stand; rightful: whether the gang may
+        take all that a statement takes.
         """
         if may is not None:
             alike = {(id(member.task), member.preemptable): member for member in members}
@@ -91,7 +95,7 @@ class Claims:
         key = self._key(gang, members)
         if not members or key in self._hopeless or not (eligible & self._pool.standing).any():
             return False
-        claim = Claim(gang, members, legal, may)
+        claim = Claim(gang, members, legal, may, rightful)
         search, enough = self._search(claim, eligible)
         if not enough:
             search.discard()
@@ -131,7 +135,8 @@ class Claims:
                 break
         if not search.evicts:
             return search, all_served
-        return search, session.ready(gang) or session.pipelined(gang)
+        rightful = claim.rightful is None or claim.rightful(gang, statement)
+        return search, rightful and (session.ready(gang) or session.pipelined(gang))
 
     def _spare(self, claim: "Claim", search: Search, eligible: Bools) -> Search:
         """One of those who left for an earlier member may not be needed any more, since a later one had a larger one leave: try without. Those most to

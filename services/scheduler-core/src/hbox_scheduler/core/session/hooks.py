@@ -114,6 +114,10 @@ class Hooks(Protocol):
         """For gangpreempt (same queue) and gangreclaim."""
         ...
 
+    def rightful(self, claimant: Gang, victims: Sequence[Member]) -> bool:
+        """Whether the gang may reclaim from all of these together what it is promised now: asked when all have their places. All have to agree."""
+        ...
+
     def victim_queue_key(self, claimant: QueueInfo, queue: QueueInfo) -> Key:
         """Whose members are taken first: the lowest key."""
         ...

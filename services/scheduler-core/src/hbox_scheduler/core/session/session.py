@@ -295,6 +295,11 @@ class Session:
     def allocatable(self, queue: QueueInfo, member: Member) -> bool:
         return all(hook(queue, member) for tier in self._of("allocatable") for _, hook in tier)
 
+    def rightful(self, gang: Gang, statement: Statement) -> bool:
+        """Whether the gang may take from all whom the statement has leave what it promises."""
+        hooks = [hook for tier in self._of("rightful") for _, hook in tier]
+        return not hooks or all(hook(gang, statement.evicted()) for hook in hooks)
+
     def preemptive(self, queue: QueueInfo, member: Member) -> bool:
         return all(hook(queue, member) for tier in self._of("preemptive") for _, hook in tier)
 

@@ -138,6 +138,10 @@ class Statement:
         before, member.status = member.status, status
         member.gang.moved(member, before)
 
+    def evicted(self) -> list[Member]:
+        """Whom it has leave."""
+        return [done.member for done in self.operations if done.kind is Kind.EVICT]
+
     def mark(self) -> int:
         """A point to which `rollback` can return."""
         return len(self.operations)
