@@ -151,7 +151,11 @@ async def test_what_holds_survives_the_death_of_ledger_and_scheduler(platform: U
     await comes(client, "team-b", {"free"})
     await told(platform, "team-a", "third", "4000 are in use and 2000 more are asked for")
     assert (await comes(client, "team-a", {"second", "plain"})).keys() == {"second", "plain"}
-    await limit(client, "team-a", 6000, "PATCH")
+    change = platform.json("quota", "set", "team-a", "--gpumem", "3000", "--dry-run")
+    assert (change["over"], change["waitingJobs"]) == ({MEM: 1000}, 1)
+    raised = hbox("--state", str(platform.state), "quota", "set", "team-a", "--gpumem", "6000")
+    assert raised.returncode == 0, raised.stderr
+    assert "nvidia.com/gpumem: 4000 -> 6000, 4000 in use" in raised.stderr
     await comes(client, "team-a", {"second", "plain", "third"})
     audit = platform.json("audit")
     assert audit["faults"] == []
@@ -163,7 +167,10 @@ async def test_a_percentage_goes_to_the_card_that_the_quota_pays_for(platform: U
         for name in names:
             await client.json("DELETE", PODS.path(space, name))
     await comes(client, "team-b", set())
-    await limit(client, "team-b", 2500)
+    made = hbox("--state", str(platform.state), "quota", "set", "team-b", "--gpumem", "2500")
+    assert "made quota team-b/cards" in made.stderr
+    nowhere = hbox("--state", str(platform.state), "quota", "set", "no-such-namespace", "--gpu", "1")
+    assert nowhere.returncode == 3, nowhere.stderr
     await known(platform, "team-b")
     parts = [f"part-{number}" for number in range(3)]
     for name in parts:

@@ -1,8 +1,13 @@
 """What people see of quotas of namespaces."""
 
-from hbox_cli.quotas import quota_bar, quota_items
+from typing import Any
+
+import pytest
+
+from hbox_cli.quotas import limit_of, quota_bar, quota_effect, quota_items
+from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardQuota, CardSlice, Claim, ClaimId, JobId, NodeName, PlanId, PodUid, QueueName
-from hbox_common.model.devices import GPU_CORES, GPU_MEMORY
+from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY
 from hbox_scheduler.core.simulate import job
 
 QUOTAS = [
@@ -38,3 +43,39 @@ def test_each_amount_is_shown_with_what_is_used_and_who_waits_for_the_quota() ->
 def test_a_quota_below_what_is_in_use_shows_both() -> None:
     [item] = quota_items([CardQuota("default", "cards", {GPU_MEMORY: 1000})], [claim("default")], (), {})
     assert quota_bar(item, 8) == "██▏██████"
+
+
+def effect(given: dict[str, int | None], name: str = "cards") -> Any:
+    said = {JobId("a"): "1 ResourceQuotaNotFit; ResourceQuota cards of namespace default allows 8000 of ..."}
+    return quota_effect(
+        QUOTAS, [claim("default"), claim("other")], [job("a")], said, namespace="default", name=name, given=given
+    )
+
+
+def test_a_smaller_limit_says_what_has_to_be_given_back_first() -> None:
+    change = effect({GPU_MEMORY: 3000})
+    assert change.told() == [
+        "nvidia.com/gpumem: 8000 -> 3000, 4000 in use",
+        "nothing is taken away; nobody gets more of nvidia.com/gpumem before 1000 are given back",
+        "1 job waits for it now",
+    ]
+    document = change.document()
+    assert (document["new"], document["over"]) == (False, {GPU_MEMORY: 1000})
+    assert document["after"] == {GPU_MEMORY: 3000, GPU_CORES: 100}
+
+
+def test_a_limit_comes_and_goes_and_the_others_stay() -> None:
+    assert effect({GPU_CORES: None, GPU: 4}).told()[:2] == [
+        "nvidia.com/gpu: no limit -> 4, 2 in use",
+        "nvidia.com/gpucores: 100 -> no limit, 60 in use",
+    ]
+    assert effect({GPU: 4}, name="another").document() == {
+        "name": "default/another", "new": True, "before": {}, "after": {GPU: 4}, "used": {GPU: 2}, "over": {}, "waitingJobs": 0, "fault": "",
+    }  # fmt: skip
+
+
+def test_limits_are_whole_numbers_or_none() -> None:
+    assert (limit_of("--gpu", "8"), limit_of("--gpu", "none")) == (8, None)
+    for wrong in ("4Gi", "-1", "", "1.5", "²"):
+        with pytest.raises(InvalidRequest, match="write a whole number, or none"):
+            limit_of("--gpumem", wrong)

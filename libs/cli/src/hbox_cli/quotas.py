@@ -1,9 +1,12 @@
-"""What quotas of namespaces say of cards, as people see it: one plain dictionary for each amount that is limited. Pure."""
+"""What quotas of namespaces say of cards, as people see it: one plain dictionary for each amount that is limited, and what a change of one would
+mean. Pure."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from hbox_common.model import CardQuota, CardQuotas, Claim, Job, JobId
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import CardQuota, CardQuotas, Claim, Job, JobId, charge_all
 
 from .queues.bars import bar, scale_of
 
@@ -55,3 +58,72 @@ def quota_bar(item: Mapping[str, Any], width: int = 20) -> str:
     if item["limit"] is not None:
         amounts["capability"] = {resource: item["limit"]}
     return bar(amounts, resource, scale=scale_of([amounts], resource), width=width)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaEffect:
+    """What a change of one quota means for those in its namespace."""
+
+    before: CardQuota | None
+    after: CardQuota
+    used: Mapping[str, int]
+    waiting: int  #: jobs that wait for it
+
+    def document(self) -> Item:
+        return {
+            "name": f"{self.after.namespace}/{self.after.name}",
+            "new": self.before is None,
+            "before": dict(self.before.limits) if self.before is not None else {},
+            "after": dict(self.after.limits),
+            "used": {resource: self.used.get(resource, 0) for resource in self.after.limits},
+            "over": {resource: self.used.get(resource, 0) - limit for resource, limit in self._over()},
+            "waitingJobs": self.waiting,
+            "fault": self.after.fault,
+        }
+
+    def told(self) -> list[str]:
+        """Lines for whoever asked."""
+        lines = []
+        old = self.before.limits if self.before is not None else {}
+        for resource in sorted(old | self.after.limits):
+            was, now = (str(limits.get(resource, "no limit")) for limits in (old, self.after.limits))
+            if was != now:
+                lines.append(f"{resource}: {was} -> {now}, {self.used.get(resource, 0)} in use")
+        for resource, limit in self._over():
+            units = self.used.get(resource, 0) - limit
+            lines.append(f"nothing is taken away; nobody gets more of {resource} before {units} are given back")
+        if self.waiting:
+            lines.append(f"{self.waiting} job{'s' * (self.waiting > 1)} wait{'s' * (self.waiting == 1)} for it now")
+        return lines
+
+    def _over(self) -> list[tuple[str, int]]:
+        return [(name, limit) for name, limit in sorted(self.after.limits.items()) if self.used.get(name, 0) > limit]
+
+
+def quota_effect(
+    quotas: Iterable[CardQuota],
+    claims: Iterable[Claim],
+    jobs: Iterable[Job],
+    why: Mapping[JobId, str],
+    *,
+    namespace: str,
+    name: str,
+    given: Mapping[str, int | None],
+) -> QuotaEffect:
+    """`given`: new limits by resource, None = none any more; others stay."""
+    known = list(quotas)
+    before = next((one for one in known if (one.namespace, one.name) == (namespace, name)), None)
+    limits = {**(before.limits if before is not None else {}), **given}
+    after = CardQuota(namespace, name, {resource: limit for resource, limit in limits.items() if limit is not None})
+    items = quota_items(known, (), jobs, why, namespace=namespace)
+    used = charge_all(claim.slices for claim in claims if claim.namespace == namespace)
+    return QuotaEffect(before, after, used, max((item["waitingJobs"] for item in items if item["quota"] == name), default=0))
+
+
+def limit_of(option: str, text: str | None) -> int | None:
+    """A limit as it is written on the command line; `none` = no limit. Raises InvalidRequest."""
+    if text is None or text == "none":
+        return None
+    if not (text.isascii() and text.isdecimal()) or len(text) > 15:
+        raise InvalidRequest(f"{option} {text}: write a whole number, or none")
+    return int(text)

@@ -1,4 +1,4 @@
-"""`hbox quota`: what ResourceQuotas of namespaces allow of cards."""
+"""`hbox quota`: what ResourceQuotas of namespaces allow of cards. What changes them is in `quota_changes`."""
 
 import click
 
@@ -8,6 +8,7 @@ from ..output import Column, say
 from ..platform.layout import Layout
 from ..quotas import Item, quota_bar, quota_items
 from ..session import bus_of, claims_of, jobs_of
+from .quota_changes import set_
 
 COLUMNS = (
     Column("NAMESPACE", lambda q: q["namespace"]),
@@ -24,6 +25,9 @@ COLUMNS = (
 @click.group("quota")
 def command() -> None:
     """Quotas of namespaces: what pods hold of cards there, and may."""
+
+
+command.add_command(set_)
 
 
 @command.command("ls")

@@ -1,0 +1,73 @@
+"""`hbox quota set`: limits of cards in a namespace, and saying first what that means."""
+
+from typing import Any
+
+import click
+
+from hbox_common.errors import InvalidRequest, NotFound
+from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY
+
+from ..aio import run
+from ..context import Context, command_options
+from ..output import say
+from ..platform.layout import Layout
+from ..quotas import QuotaEffect, limit_of, quota_effect
+from ..session import bus_of, claims_of, jobs_of
+
+OPTIONS = {"gpumem": GPU_MEMORY, "gpucores": GPU_CORES, "gpu": GPU}
+
+
+@click.command("set")
+@click.argument("namespace")
+@click.argument("name", default="cards")
+@click.option("--gpumem", metavar="MIB", help="Memory of all cards together, in MiB; none = no limit.")
+@click.option("--gpucores", metavar="PERCENT", help="Compute of all cards together, in percent of one; none = no limit.")
+@click.option("--gpu", metavar="CARDS", help="Cards, whole or in part; none = no limit.")
+@click.option("--dry-run", is_flag=True, help="Say what the change means, and do nothing.")
+@command_options
+def set_(ctx: Context, namespace: str, name: str, *, dry_run: bool, **given: str | None) -> None:
+    """Change what the ResourceQuota NAME [cards] of NAMESPACE allows of cards, or make it; what is not named stays.
+
+    \b
+    hbox quota set team-a --gpumem 80000 --dry-run
+    hbox quota set team-a --gpumem none --gpu 8
+    """
+    limits = {OPTIONS[option]: limit_of(f"--{option}", text) for option, text in given.items() if text is not None}
+    if not limits:
+        raise InvalidRequest("no limit is named that should change", hint=f"hbox quota set {namespace} --gpumem 80000")
+    effect = run(lambda: _effect(ctx, namespace, name, limits))
+    if not dry_run:
+        made = run(lambda: _write(ctx, namespace, name, limits))
+        say(f"{'made' if made else 'changed'} quota {namespace}/{name}")
+    if dry_run and ctx.output.machine:
+        ctx.output.document("QuotaChange", effect.document())
+    elif dry_run:
+        print("\n".join(effect.told() or ["nothing would change"]))
+    else:
+        for line in effect.told():
+            say(line)
+
+
+async def _effect(ctx: Context, namespace: str, name: str, limits: dict[str, int | None]) -> QuotaEffect:
+    async with bus_of(Layout(ctx.state).running()) as bus:
+        pages = await claims_of(bus)
+        jobs, _, why = await jobs_of(bus)
+    claims = [claim for page in pages for claim in page.claims]
+    return quota_effect(pages[0].quotas, claims, jobs, why, namespace=namespace, name=name, given=limits)
+
+
+async def _write(ctx: Context, namespace: str, name: str, limits: dict[str, int | None]) -> bool:
+    """Whether it was made anew. Raises InvalidRequest, NotFound where there is no such namespace."""
+    from hbox_common.kube import MERGE_PATCH, RESOURCEQUOTAS, KubeClient  # noqa: PLC0415  looking needs no Kubernetes
+
+    hard: dict[str, Any] = {f"limits.{resource}": None if limit is None else str(limit) for resource, limit in limits.items()}
+    async with KubeClient.connect(Layout(ctx.state).running().kubeconfig, user_agent="hbox") as client:
+        path = RESOURCEQUOTAS.path(namespace, name)
+        try:
+            await client.json("PATCH", path, body={"spec": {"hard": hard}}, content_type=MERGE_PATCH)
+        except NotFound:
+            kept = {key: limit for key, limit in hard.items() if limit is not None}
+            body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": name}, "spec": {"hard": kept}}
+            await client.json("POST", RESOURCEQUOTAS.path(namespace), body=body)
+            return True
+    return False
