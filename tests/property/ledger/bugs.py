@@ -8,7 +8,18 @@ import pytest
 from sqlalchemy import Connection, bindparam
 
 from hbox_common.events import BindOutcome, Outcome, Plan, PlanAnswer
-from hbox_common.model import Claim, ClaimState, PodFact, QueueName, QueueTree, Refusal, Resources, validate_claim
+from hbox_common.model import (
+    CardQuota,
+    Claim,
+    ClaimState,
+    PodFact,
+    QueueName,
+    QueueTree,
+    Refusal,
+    Resources,
+    charge,
+    validate_claim,
+)
 from hbox_common.model.queuetree import Room
 from hbox_common.store import Batch, Letter, Prepared
 from hbox_ledger.adapters import journal, load, tables
@@ -68,6 +79,23 @@ def walls_above_a_queue_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:  #
         return room(alone, name, each, freed or {})
 
     patch.setattr(QueueTree, "room", low)
+
+
+def quotas_of_namespaces_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:  # A6
+    patch.setattr(arbitrate, "_namespace", lambda *_: None)
+
+
+def quotas_count_one_card_of_each_plan(patch: pytest.MonkeyPatch) -> None:  # A6
+    patch.setattr(arbitrate, "charge", lambda slices: charge(slices[:1]))
+
+
+def books_that_are_read_anew_know_no_quotas(patch: pytest.MonkeyPatch) -> None:  # A6
+    limit = Books.limit
+
+    def at_the_start(self: Books, quotas: Iterable[CardQuota]) -> set[str]:
+        return limit(self, quotas) if isinstance(quotas, list) else set()
+
+    patch.setattr(Books, "limit", at_the_start)
 
 
 def cards_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:  # S1
@@ -264,6 +292,9 @@ BUGS: list[Bug] = [
     a_gang_starts_with_one_member_too_few,
     capability_ignores_pending_claims,
     walls_above_a_queue_are_not_looked_at,
+    quotas_of_namespaces_are_not_looked_at,
+    quotas_count_one_card_of_each_plan,
+    books_that_are_read_anew_know_no_quotas,
     cards_are_not_looked_at,
     plans_of_one_message_do_not_see_each_other,
     a_bind_of_unknown_outcome_frees_its_claim,

@@ -25,6 +25,7 @@ from hbox_common.events import (
 )
 from hbox_common.model import (
     Card,
+    CardQuota,
     CardSlice,
     ClaimId,
     Epoch,
@@ -40,6 +41,7 @@ from hbox_common.model import (
     QueueName,
     Resources,
 )
+from hbox_common.model.devices import GPU_MEMORY
 from hbox_ledger.core.recovery import BEGINNING, Heard, Standing
 from hbox_ledger.ledger import Numbered
 
@@ -68,6 +70,11 @@ QUEUES = {
 }
 
 
+#: One namespace has a quota: a card and a half of memory.
+NARROW = "narrow"
+QUOTA = CardQuota(NARROW, "cards", {GPU_MEMORY: 150})
+
+
 def path(queue: str) -> tuple[QueueName, ...]:
     """The queue and all above it, itself first."""
     found = [QueueName(queue)]
@@ -83,6 +90,7 @@ class Job:
     priority: int
     min_member: int
     preemptable: bool = True
+    namespace: str = "n"
 
 
 JOBS = [
@@ -90,9 +98,9 @@ JOBS = [
     Job(JobId("b"), RED, 5, 2),
     Job(JobId("c"), BLUE, 0, 1),
     Job(JobId("d"), BLUE, 5, 3, preemptable=False),
-    Job(JobId("e"), GREEN, 0, 1),
+    Job(JobId("e"), GREEN, 0, 1, namespace=NARROW),
     Job(JobId("f"), BLUE, 5, 1),
-    Job(JobId("g"), RED, 5, 1),
+    Job(JobId("g"), RED, 5, 1, namespace=NARROW),
     Job(JobId("h"), LONE, 0, 1),
 ]
 
@@ -122,7 +130,7 @@ class Pod:
     def fact(self) -> PodFact:
         job = self.job
         return PodFact(
-            uid=self.uid, namespace="n", name=self.uid, phase=self.phase or PodPhase.GONE, node=self.node,
+            uid=self.uid, namespace=job.namespace if job else "n", name=self.uid, phase=self.phase or PodPhase.GONE, node=self.node,
             job=job.id if job else JobId(self.uid), queue=job.queue if job else QueueName("theirs"), priority=job.priority if job else 9,
             requests=self.requests, cards=len(self.slices), slices=self.slices, claim=self.claim, ours=job is not None,
             min_member=job.min_member if job else 1, preemptable=job.preemptable if job else True,

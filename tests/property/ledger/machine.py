@@ -124,7 +124,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def plan(self, name: str, job: Job, pods: Sequence[Pod], where: Sequence[Where]) -> Plan:
         made = Plan(
-            id=f"{name}{len(self.plans)}", job=job.id, namespace="n", name=job.id, queue=job.queue, priority=job.priority,
+            id=f"{name}{len(self.plans)}", job=job.id, namespace=job.namespace, name=job.id, queue=job.queue, priority=job.priority,
             min_member=job.min_member, bound=9, preemptable=job.preemptable, deadline_s=60.0,
             requests=tuple({"cpu": 1000, "pods": 1, GPU: len(given)} for _, given in where),
             placements=tuple(

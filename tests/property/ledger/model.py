@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 from hbox_common.events import Placement, Plan
 from hbox_common.model import CardSlice, PodUid, Queue, QueueName, Resources
+from hbox_common.model.devices import GPU_MEMORY
 
-from .cluster import CARDS, MEMORY_MIB, NODES, ROOM, SHARES, path
+from .cluster import CARDS, JOBS, MEMORY_MIB, NODES, QUOTA, ROOM, SHARES, path
 from .rows import ClaimRow, Rows
 
 
@@ -15,6 +16,7 @@ class Promised:
     """A place that is kept for a pod while one of `awaits` still leaves for its plan."""
 
     pod: PodUid
+    job: str
     queue: QueueName
     node: str
     requests: Resources
@@ -27,7 +29,9 @@ def promises_of(plan: Plan, rows: Rows) -> list[Promised]:
     awaits = frozenset(v.claim for v in plan.victims if not evicted(rows.claims[v.claim]))
     if not awaits:
         return []
-    return [Promised(p.pod_uid, plan.queue, p.node, plan.requests[p.requests], p.slices, awaits) for p in plan.placements]
+    return [
+        Promised(p.pod_uid, plan.job, plan.queue, p.node, plan.requests[p.requests], p.slices, awaits) for p in plan.placements
+    ]
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,13 @@ class Model:
         live = self.rows.live()
         if len(set(pods)) < len(pods) or {c.pod for c in live} & set(pods) or set(self.gone) & set(pods):
             return False
-        return self._within_capability(plan) and self._whole(plan) and self._rights(plan) and self._fits(plan)
+        return (
+            self._within_capability(plan)
+            and self._paid_for(plan)
+            and self._whole(plan)
+            and self._rights(plan)
+            and self._fits(plan)
+        )
 
     def after(self, plan: Plan) -> Rows:
         """The rows when this plan was committed, as far as later plans are judged by them."""
@@ -102,6 +112,16 @@ class Model:
             if any(asked.get(n, 0) and used.get(n, 0) + asked[n] > most for n, most in self.queues[queue].capability.items()):
                 return False
         return True
+
+    def _paid_for(self, plan: Plan) -> bool:
+        """The quota of the namespace: memory of all cards together, of claims until they are void. Nobody leaves for its sake."""
+        asked = sum(s.memory_mib for p in plan.placements for s in p.slices)
+        if plan.namespace != QUOTA.namespace or not any(p.slices for p in plan.placements) or not asked:
+            return True
+        jobs = {job.id for job in JOBS if job.namespace == QUOTA.namespace}
+        used = sum(s.memory_mib for c in self.rows.live() if c.job in jobs for s in c.slices)
+        used += sum(s.memory_mib for p in self._places(plan) if p.job in jobs for s in p.slices)
+        return used + asked <= QUOTA.limits[GPU_MEMORY]
 
     def _whole(self, plan: Plan) -> bool:
         """S6: a gang starts with its minimum, and one that is being unwound takes nothing."""

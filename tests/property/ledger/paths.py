@@ -36,6 +36,16 @@ def a_fourth_card_where_the_department_has_three(machine: LedgerMachine) -> None
         machine.propose_a_plan(job, where, twice=False, works=False)
 
 
+def two_cards_where_the_namespace_has_memory_for_one(machine: LedgerMachine) -> None:
+    machine.propose_a_plan(GREEN, at("a", 0, 1), twice=False, works=False)
+
+
+def a_second_card_of_the_namespace_after_the_database_failed(machine: LedgerMachine) -> None:
+    machine.propose_a_plan(GREEN, at("a", 0), twice=False, works=False)
+    machine.the_database_fails(RED_LOW, at("b", 0) * 3, after=False)
+    machine.propose_a_plan(GREEN, at("a", 1), twice=False, works=False)
+
+
 def a_loan_that_ends(machine: LedgerMachine) -> None:
     for card in (0, 1):
         machine.propose_a_plan(BLUE_LOW, at("a", card), twice=False, works=True)
@@ -138,6 +148,9 @@ def a_backup_from_an_epoch_ago(machine: LedgerMachine) -> None:
 
 PATHS: dict[bugs.Bug, Path] = {
     bugs.walls_above_a_queue_are_not_looked_at: a_fourth_card_where_the_department_has_three,
+    bugs.quotas_of_namespaces_are_not_looked_at: two_cards_where_the_namespace_has_memory_for_one,
+    bugs.quotas_count_one_card_of_each_plan: two_cards_where_the_namespace_has_memory_for_one,
+    bugs.books_that_are_read_anew_know_no_quotas: a_second_card_of_the_namespace_after_the_database_failed,
     bugs.what_was_lent_is_not_given_back: a_loan_that_ends,
     bugs.nobody_looks_whether_another_ledger_has_begun: an_older_ledger_that_wakes_up,
     bugs.a_gang_starts_with_one_member_too_few: half_of_a_pair,

@@ -17,7 +17,7 @@ from hbox_ledger.adapters import tables
 from hbox_ledger.ledger import Ledger
 from hbox_ledger.relay import Outgoing, Relay
 
-from .cluster import NODES, Streams
+from .cluster import NODES, QUOTA, Streams
 
 T = TypeVar("T")
 
@@ -72,6 +72,7 @@ async def started(path: Path, bus: Streams, clock: Callable[[], float]) -> Proce
     ledger = await Ledger.begin(store, relay, clock=clock, heard=bus.heard())
     for node in NODES.values():
         ledger.node(node)
+    ledger.limit([QUOTA])
     return Process(ledger, relay, store, stack)
 
 
