@@ -26,8 +26,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 HBOX = Path(sys.executable).with_name("hbox")
 
-#: Everything that some service reads; the events for integrators and the dead letters themselves are read by people.
-READ = [t for t in REGISTRY.values() if t.about.stream not in (None, Stream.EVENTS, Stream.DEAD)]
+#: Everything that some service reads; the events for integrators, what is only for the command, and the dead letters themselves are read by people.
+READ = [
+    t for t in REGISTRY.values() if t.about.stream not in (None, Stream.EVENTS, Stream.DEAD) and set(t.about.readers) != {"cli"}
+]
 
 
 async def until(what: str, good: Callable[[], Awaitable[bool]], *, within_s: float = 30.0) -> None:
