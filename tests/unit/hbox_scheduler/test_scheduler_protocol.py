@@ -295,6 +295,18 @@ def test_a_new_revision_that_asks_for_less_is_tried(scheduler: Scheduler) -> Non
     assert len(planned(scheduler).placements) == 2
 
 
+def test_a_verdict_is_said_again_of_a_job_that_is_told_anew(scheduler: Scheduler) -> None:
+    """job-controller was killed, and the verdict came while nobody listened: its successor knows the job and not why it waits."""
+    scheduler.on_jobs([job("big", pods=2, cards=8)])
+    [said] = scheduler.cycle(0.0).verdicts
+    assert scheduler.cycle(10.0).verdicts == []
+    scheduler.on_jobs([job("big", pods=2, cards=8)])
+    assert scheduler.cycle(20.0).verdicts == [], "the same revision is no news"
+    scheduler.on_jobs([job("big", pods=2, cards=8, revision=2)])
+    assert scheduler.cycle(20.0).verdicts == [said]
+    assert scheduler.cycle(30.0).verdicts == []
+
+
 def test_a_verdict_is_said_once_and_again_only_when_it_differs_and_not_too_often(scheduler: Scheduler) -> None:
     scheduler.on_jobs([job("a", cards=8)])
     assert len(scheduler.cycle(0.0).verdicts) == 1

@@ -53,19 +53,15 @@ class Holders:
         for job in jobs:
             if (gang := self._standing.take(job)) is not None:
                 lent.append(gang)
-                self.touched(job)
+                self.met(self._pods_of[job])
         return lent
 
     def lend_with(self, pods: Iterable[PodUid]) -> list[Gang]:
         """As `lend`, the gangs of which these pods are."""
         return self.lend(dict.fromkeys(job for pod in pods if (job := self._job_of.get(pod)) is not None))
 
-    def touched(self, job: JobId) -> None:
-        """A session did something to its members, or something else became known of them."""
-        self.met(self._pods_of.get(job, ()))
-
     def met(self, pods: Iterable[PodUid]) -> None:
-        """Something became known of these pods."""
+        """Something became known of these pods, or a session did something to them."""
         self._touched.update(dict.fromkeys(pods))
 
     def _begin(self) -> None:

@@ -12,12 +12,8 @@ from hbox_common.events import Plan
 from hbox_common.model import JobId, PlanId, PodUid
 
 from .jobs import Entry, JobState
-from .limits import Limits
-from .lineup import Lineup
-from .parking import Parking
-from .planner import Planner
-from .proposals import InFlight
-from .state import Booking, Bookings
+from .parts import Parts
+from .state import Booking
 from .taking import Move, Taken, Taking
 
 
@@ -34,15 +30,13 @@ class Kept:
 class Moves:
     """Places that are kept, by the pods that leave for them."""
 
-    def __init__(
-        self, *, bookings: Bookings, planner: Planner, lineup: Lineup, parking: Parking, flights: InFlight, limits: Limits
-    ) -> None:
-        self._bookings = bookings
-        self._planner = planner
-        self._lineup = lineup
-        self._parking = parking
-        self._flights = flights
-        self._limits = limits
+    def __init__(self, parts: Parts) -> None:
+        self._bookings = parts.bookings
+        self._planner = parts.planner
+        self._lineup = parts.lineup
+        self._parking = parts.parking
+        self._flights = parts.flights
+        self._limits = parts.limits
         self._kept: dict[PodUid, Kept] = {}
 
     def __len__(self) -> int:

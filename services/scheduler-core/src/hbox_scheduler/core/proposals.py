@@ -78,7 +78,7 @@ class Verdicts:
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
-        self._sent: dict[JobId, tuple[float, JobVerdict]] = {}
+        self._sent: dict[JobId, tuple[float, JobVerdict | None]] = {}  #: None: it counts as unsaid
         self._fresh: dict[JobId, JobVerdict] = {}
         self._late: OrderedDict[JobId, tuple[float, JobVerdict]] = OrderedDict()
 
@@ -99,6 +99,13 @@ class Verdicts:
         self._sent.pop(verdict.job, None)
         if verdict.job not in self._fresh:
             self._late.setdefault(verdict.job, (now + self._every_s, verdict))
+
+    def again(self, job: JobId) -> None:
+        """Whoever told of the job anew may not have heard why it waits, or may be another process than the one that had."""
+        sent = self._sent.get(job)
+        if sent is not None and sent[1] is not None:
+            self._sent[job] = (sent[0], None)
+            self._late.setdefault(job, (sent[0] + self._every_s, sent[1]))
 
     def drop(self, job: JobId) -> None:
         """The job is gone, or runs."""

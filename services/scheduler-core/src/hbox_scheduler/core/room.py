@@ -9,49 +9,31 @@ from hbox_common.events import Plan
 from hbox_common.model import Index, JobId, PodUid
 
 from .jobs import Entry, JobState
-from .limits import Limits
-from .lineup import Lineup
 from .moves import Moves
 from .pace import Pace
-from .parking import Parking
-from .planner import Planner
+from .parts import Parts
 from .promises import Promise, Promises
-from .proposals import InFlight
-from .queues import Queues
-from .state import Bookings
-from .taking import Taking, Takings
+from .taking import Taking
 
 
 class Room:
     """Jobs that others may have to make room for, and what was promised to them."""
 
-    def __init__(
-        self,
-        *,
-        takings: Takings,
-        planner: Planner,
-        bookings: Bookings,
-        queues: Queues,
-        lineup: Lineup,
-        parking: Parking,
-        flights: InFlight,
-        limits: Limits,
-        timed: bool,
-    ) -> None:
+    def __init__(self, parts: Parts, *, timed: bool) -> None:
         """`timed`: what a look finds may change with time alone, by plugins of the policy."""
         self.promises = Promises()
-        self._moves = Moves(bookings=bookings, planner=planner, lineup=lineup, parking=parking, flights=flights, limits=limits)
-        self._takings = takings
-        self._planner = planner
-        self._bookings = bookings
-        self._queues = queues
-        self._lineup = lineup
-        self._parking = parking
-        self._flights = flights
-        self._limits = limits
+        self._moves = Moves(parts)
+        self._takings = parts.takings
+        self._planner = parts.planner
+        self._bookings = parts.bookings
+        self._queues = parts.queues
+        self._lineup = parts.lineup
+        self._parking = parts.parking
+        self._flights = parts.flights
+        self._limits = parts.limits
         self._timed = timed
         self._wanting: dict[JobId, None] = {}
-        self._pace = Pace(limits.look_every_s, limits.look_rarely_s)
+        self._pace = Pace(parts.limits.look_every_s, parts.limits.look_rarely_s)
         self._looked: tuple[Index, int] = (Index(0), 0)
 
     def want(self, entry: Entry) -> None:

@@ -38,6 +38,7 @@ from .jobs import Entry, JobState
 from .limits import Limits, Proposals
 from .lineup import Lineup
 from .parking import Parking
+from .parts import Parts
 from .paying import Payer
 from .planner import Attempt, Planner
 from .policy import Policy
@@ -114,7 +115,7 @@ class Scheduler:
             ask=ask,
             payer=payer,
         )
-        self._room = Room(
+        parts = Parts(
             takings=self._takings,
             planner=self._planner,
             bookings=self.bookings,
@@ -123,28 +124,10 @@ class Scheduler:
             parking=self._parking,
             flights=self._flights,
             limits=self.limits,
-            timed=by_conf,
         )
-        self._shuffling = Shuffling(
-            takings=self._takings,
-            planner=self._planner,
-            bookings=self.bookings,
-            queues=self.queues,
-            lineup=self._lineup,
-            flights=self._flights,
-            promises=self._room.promises,
-            limits=self.limits,
-        )
-        self._together = Together(
-            takings=self._takings,
-            neighbours=neighbours,
-            planner=self._planner,
-            bookings=self.bookings,
-            queues=self.queues,
-            lineup=self._lineup,
-            limits=self.limits,
-            everybody=by_conf,
-        )
+        self._room = Room(parts, timed=by_conf)
+        self._shuffling = Shuffling(parts, promises=self._room.promises)
+        self._together = Together(parts, neighbours=neighbours, everybody=by_conf)
 
     # What it is told.
 
@@ -232,6 +215,7 @@ class Scheduler:
                 self._welcome(job)
             else:
                 self._lineup.revise(known, job)
+                self._verdicts.again(job.id)
 
     def on_jobs_snapshot(self, jobs: Sequence[Job], *, since: int) -> None:
         """All jobs there are: those that were not heard of after the mark `since` and are not among them are gone."""

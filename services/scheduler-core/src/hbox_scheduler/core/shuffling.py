@@ -13,46 +13,29 @@ from hbox_common.events import Plan
 from hbox_common.model import ClaimState, JobId, PodUid
 
 from .jobs import Entry
-from .limits import Limits
-from .lineup import Lineup
 from .pace import Pace
-from .planner import Planner
+from .parts import Parts
 from .promises import Promises
-from .proposals import InFlight
-from .queues import Queues
-from .state import Booking, Bookings
-from .taking import Takings
+from .state import Booking
 
 
 class Shuffling:
     """`promises`: who leaves already."""
 
-    def __init__(
-        self,
-        *,
-        takings: Takings,
-        planner: Planner,
-        bookings: Bookings,
-        queues: Queues,
-        lineup: Lineup,
-        flights: InFlight,
-        promises: Promises,
-        limits: Limits,
-    ) -> None:
-        self._takings = takings
-        self._planner = planner
-        self._bookings = bookings
-        self._queues = queues
-        self._lineup = lineup
-        self._flights = flights
+    def __init__(self, parts: Parts, *, promises: Promises) -> None:
+        self._takings = parts.takings
+        self._planner = parts.planner
+        self._bookings = parts.bookings
+        self._queues = parts.queues
+        self._lineup = parts.lineup
+        self._flights = parts.flights
         self._promises = promises
-        self._limits = limits
-        self._pace = Pace(limits.look_rarely_s, limits.shuffle_rarely_s)
+        self._limits = parts.limits
+        self._pace = Pace(parts.limits.look_rarely_s, parts.limits.shuffle_rarely_s)
         self._asked = 0
         self._slow_from = float("-inf")  #: when plugins are asked again that judge by what is measured
-        self._had: dict[
-            JobId, tuple[int, float]
-        ] = {}  #: pods of jobs from which some were sent away, and until when they are waited for
+        #: Pods of jobs from which some were sent away, and until when they are waited for.
+        self._had: dict[JobId, tuple[int, float]] = {}
         self._refused: dict[PodUid, float] = {}  #: and until when they are not asked for again
 
     def next_at(self) -> list[float]:

@@ -10,14 +10,11 @@ from collections.abc import Iterable
 from hbox_common.model import Index, JobId, Neighbour, PodUid
 
 from .jobs import Entry, JobState
-from .limits import Limits
-from .lineup import Lineup
 from .pace import Pace
-from .planner import Attempt, Planner, verdict_of
+from .parts import Parts
+from .planner import Attempt, verdict_of
 from .promises import Promises
-from .queues import Queues
-from .state import Bookings
-from .taking import Takings, Unplaced
+from .taking import Unplaced
 
 #: Pods that are gone are forgotten then: their end is told by their claims.
 NEIGHBOURS_KEPT = 100_000
@@ -26,29 +23,18 @@ NEIGHBOURS_KEPT = 100_000
 class Together:
     """`neighbours`: what is known of pods that have to do with others. `everybody`: all jobs are placed here."""
 
-    def __init__(
-        self,
-        *,
-        takings: Takings,
-        neighbours: dict[PodUid, Neighbour],
-        planner: Planner,
-        bookings: Bookings,
-        queues: Queues,
-        lineup: Lineup,
-        limits: Limits,
-        everybody: bool,
-    ) -> None:
-        self._takings = takings
+    def __init__(self, parts: Parts, *, neighbours: dict[PodUid, Neighbour], everybody: bool) -> None:
+        self._takings = parts.takings
         self._neighbours = neighbours
-        self._planner = planner
-        self._bookings = bookings
-        self._queues = queues
-        self._lineup = lineup
-        self._limits = limits
+        self._planner = parts.planner
+        self._bookings = parts.bookings
+        self._queues = parts.queues
+        self._lineup = parts.lineup
+        self._limits = parts.limits
         self._everybody = everybody
         self._waiting: dict[JobId, None] = {}
         self._tried: set[JobId] = set()  #: in this cycle, in vain
-        self._pace = Pace(limits.look_every_s, limits.look_rarely_s)
+        self._pace = Pace(parts.limits.look_every_s, parts.limits.look_rarely_s)
         self._met: tuple[Index, int] = (Index(0), 0)
         self._introduced = 0  #: news so far
 

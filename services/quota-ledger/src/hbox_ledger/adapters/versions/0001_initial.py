@@ -204,7 +204,3 @@ def upgrade() -> None:
             f"CREATE TRIGGER {table}_append_only BEFORE UPDATE OR DELETE ON {table} "
             "FOR EACH ROW EXECUTE FUNCTION refuse_rewriting()"
         )
-
-
-def downgrade() -> None:
-    raise NotImplementedError("there is nothing before the first schema")

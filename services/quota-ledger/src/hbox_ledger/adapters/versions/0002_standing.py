@@ -14,7 +14,3 @@ def upgrade() -> None:
     op.add_column("claims", sa.Column("preemptable", sa.Boolean(), nullable=False, server_default=sa.true()))
     op.add_column("claims", sa.Column("created_at", sa.Double(), nullable=False, server_default="0"))
     op.add_column("queues", sa.Column("rules", sa.Text(), nullable=False, server_default="{}"))
-
-
-def downgrade() -> None:
-    raise NotImplementedError("restore a backup that was made before the upgrade")

@@ -67,7 +67,3 @@ def _append_only() -> None:
                 f"CREATE TRIGGER {table}_no_truncate BEFORE TRUNCATE ON {table} "
                 "FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewriting()"
             )
-
-
-def downgrade() -> None:
-    raise NotImplementedError("restore a backup that was made before the upgrade")
