@@ -1,7 +1,8 @@
 """Affinity and anti-affinity between pods, as kube-scheduler filters and scores it (InterPodAffinity).
 
-Required affinity: for every term the node's domain holds a pod that matches all terms; the first of its kind may start anywhere if it matches its own
-terms. Required anti-affinity works both ways: the pod's own terms against those who are there, and theirs against the pod.
+Required affinity: for every term the node's domain holds a pod that matches all terms; the first of its kind may start in any domain if it matches its
+own terms, and who runs on a node without a domain is nobody's company. Required anti-affinity works both
+ways: the pod's own terms against those who are there, and theirs against the pod.
 """
 
 from collections.abc import Iterator
@@ -22,10 +23,11 @@ def failures(population: Population, member: Member) -> Iterator[tuple[str, Bool
     wishes, namespace = member.wishes, member.namespace
     if wishes.near:
         counts = population.of(wishes.near, namespace)
-        first = not counts.any() and population.matches(wishes.near, namespace, member)
+        domains = [population.per_domain(counts, term.topology_key) for term in wishes.near]
+        company = any((there[has] > 0).any() for there, has in domains)
+        first = not company and population.matches(wishes.near, namespace, member)
         fails = np.zeros(population.columns.size, dtype=np.bool_)
-        for term in wishes.near:
-            there, has = population.per_domain(counts, term.topology_key)
+        for there, has in domains:
             fails |= ~has if first else ~(has & (there > 0))
         yield Label.POD_AFFINITY, fails
     for term in wishes.apart:
