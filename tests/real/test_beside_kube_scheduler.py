@@ -1,9 +1,9 @@
 """Beside the real kube-scheduler, pod by pod: it puts a pod where our filters would let it, and finds no place exactly when we find none.
 
 Random pods on random clusters: selectors, affinity to nodes, affinity and anti-affinity between pods of two namespaces, topology spread, taints and
-tolerations, host ports, extended resources, init containers and sidecars. `HBOX_PODS` sets how many (150; 1,000 take a minute), `HBOX_SEED` where the
-dice begin. One difference is meant: kube-scheduler gives a cordoned node to pods that tolerate all taints, and we give it to nobody, since
-health-monitor closes sick nodes so.
+tolerations, host ports, extended resources, init containers and sidecars, on other nodes after every 50 pods: the first ones meet other rules than those
+that come to a full cluster. `HBOX_PODS` sets how many (200; 1,000 take a minute), `HBOX_SEED` where the dice begin. One difference is meant:
+kube-scheduler gives a cordoned node to pods that tolerate all taints, and we give it to nobody, since health-monitor closes sick nodes so.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import random
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,12 @@ from hbox_scheduler.core.session import Placing, Session
 from .control_plane import control_plane
 from .controllers_world import Json, until
 
-SEED, PODS_ASKED = int(os.environ.get("HBOX_SEED", "1")), int(os.environ.get("HBOX_PODS", "150"))
+SEED, PODS_ASKED = int(os.environ.get("HBOX_SEED", "1")), int(os.environ.get("HBOX_PODS", "200"))
 pytestmark = [pytest.mark.timeout(600 + PODS_ASKED)]
 
 PEER = "default-scheduler"
 SPACES = ("default", "other")
+NODE_COUNT, PODS_OF_A_CLUSTER = 12, 50
 CONF = parse_conf('actions: "allocate"\ntiers:\n- plugins:\n  - name: predicates\n', plugins=list(PLUGINS))
 SCHEDULER_CONF = """\
 apiVersion: kubescheduler.config.k8s.io/v1
@@ -79,12 +81,19 @@ class Dice:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
+        self.names: list[str] = []
+
+    def nodes(self) -> list[Json]:
+        """Of one more cluster, none named as one before."""
+        first = self.random.randrange(1_000_000)
+        self.names = [f"n{first + number}" for number in range(NODE_COUNT)]
+        return [self.node(name) for name in self.names]
 
     def some(self, chance: float) -> bool:
         return self.random.random() < chance
 
-    def node(self, number: int) -> Json:
-        name, pick = f"n{number}", self.random.choice
+    def node(self, name: str) -> Json:
+        pick = self.random.choice
         amounts = {
             "cpu": pick(["4", "8"]),
             "memory": pick(["8Gi", "16Gi"]),
@@ -178,7 +187,9 @@ class Dice:
         if self.some(0.1):
             operator = pick(["In", "NotIn"])
             return {
-                "matchFields": [{"key": "metadata.name", "operator": operator, "values": [f"n{self.random.randrange(12)}"]}]
+                "matchFields": [
+                    {"key": "metadata.name", "operator": operator, "values": [f"n{self.random.randrange(NODE_COUNT)}"]}
+                ]
             }
         expressions = [
             {"key": "speed", "operator": "Gt", "values": ["1"]}, {"key": "speed", "operator": "Lt", "values": ["3"]},
@@ -236,9 +247,14 @@ def feasible(nodes: list[Json], placed: list[Json], pod: Json) -> set[str]:
     return {saved.columns.names[row] for row in range(saved.columns.size) if fits[row]}
 
 
+@dataclass(slots=True)
+class Findings:
+    refused: int = 0
+    differences: list[str] = field(default_factory=list)
+
+
 async def test_it_places_a_pod_where_and_only_where_our_filters_let_it(plane: ControlPlane) -> None:
-    seed, count = SEED, PODS_ASKED
-    dice = Dice(seed)
+    dice, findings = Dice(SEED), Findings()
     async with KubeClient.connect(str(plane.kubeconfig), user_agent="test") as client:
 
         async def account() -> bool:
@@ -247,48 +263,69 @@ async def test_it_places_a_pod_where_and_only_where_our_filters_let_it(plane: Co
 
         await until(account, "the namespace")
         await client.json("POST", "/api/v1/namespaces", body={"metadata": {"name": SPACES[1]}})
-        nodes = [dice.node(number) for number in range(12)]
-        for node in nodes:
-            await client.json("POST", NODES.path(), body=node)
-            # Admission has put a taint there that the node controller would take away.
-            path, patch = NODES.path(name=node["metadata"]["name"]), {"spec": {"taints": node["spec"]["taints"] or None}}
-            await client.json("PATCH", path, body=patch, content_type=MERGE_PATCH)
-        cordoned = {node["metadata"]["name"] for node in nodes if node["spec"]["unschedulable"]}
-        await warmed_up(client)
-        placed: list[Json] = []
-        differences: list[str] = []
-        refused = 0
-        for number in range(count):
-            asked = dice.pod(number)
-            space, name = asked["metadata"]["namespace"], asked["metadata"]["name"]
-            pod = await client.json("POST", PODS.path(space), body=asked)
-            ours = feasible(nodes, placed, {**pod, "spec": {k: v for k, v in pod["spec"].items() if k != "nodeName"}})
-            theirs, why = await verdict(client, space, name)
-            if theirs:
-                placed.append({**pod, "spec": {**pod["spec"], "nodeName": theirs}, "status": {"phase": "Running"}})
-            else:
-                refused += 1
-                await client.json("DELETE", PODS.path(space, name))
-            if (theirs not in ours and theirs not in cordoned) if theirs else ours:
-                differences.append(
-                    f"pod {number} of seed {seed}: kube-scheduler {theirs or why}, we {sorted(ours)}: {asked['metadata']}, {asked['spec']}"
-                )
-            while len(placed) > 30:
-                gone = placed.pop(dice.random.randrange(len(placed)))["metadata"]
-                await client.json("DELETE", PODS.path(gone["namespace"], gone["name"]), params={"gracePeriodSeconds": "0"})
-        assert not differences, f"{len(differences)} of {count}:\n" + "\n".join(differences[:10])
-        assert count // 20 < refused < count, f"{refused} of {count} pods found no place: the dice are loaded"
+        for first in range(0, PODS_ASKED, PODS_OF_A_CLUSTER):
+            await one_cluster(client, dice, range(first, min(first + PODS_OF_A_CLUSTER, PODS_ASKED)), findings)
+    assert not findings.differences, f"{len(findings.differences)} of {PODS_ASKED}:\n" + "\n".join(findings.differences[:10])
+    assert PODS_ASKED // 20 < findings.refused < PODS_ASKED, (
+        f"{findings.refused} of {PODS_ASKED} pods found no place: the dice are loaded"
+    )
 
 
-async def warmed_up(client: KubeClient) -> None:
-    """Until kube-scheduler has seen the nodes as they are."""
-    tolerant = {"schedulerName": PEER, "containers": [{"name": "main", "image": "busybox"}], "terminationGracePeriodSeconds": 0}
+async def one_cluster(client: KubeClient, dice: Dice, numbers: range, findings: Findings) -> None:
+    nodes = dice.nodes()
+    for node in nodes:
+        await client.json("POST", NODES.path(), body=node)
+        # Admission has put a taint there that the node controller would take away.
+        path, patch = NODES.path(name=node["metadata"]["name"]), {"spec": {"taints": node["spec"]["taints"] or None}}
+        await client.json("PATCH", path, body=patch, content_type=MERGE_PATCH)
+    for node in nodes:
+        await warmed_up(client, node["metadata"]["name"])
+    cordoned = {node["metadata"]["name"] for node in nodes if node["spec"]["unschedulable"]}
+    placed: list[Json] = []
+    for number in numbers:
+        asked = dice.pod(number)
+        pod = await client.json("POST", PODS.path(asked["metadata"]["namespace"]), body=asked)
+        ours = feasible(nodes, placed, {**pod, "spec": {k: v for k, v in pod["spec"].items() if k != "nodeName"}})
+        theirs, why = await verdict(client, pod["metadata"]["namespace"], pod["metadata"]["name"])
+        if theirs:
+            placed.append({**pod, "spec": {**pod["spec"], "nodeName": theirs}, "status": {"phase": "Running"}})
+        else:
+            findings.refused += 1
+            await delete(client, pod)
+        if (theirs not in ours and theirs not in cordoned) if theirs else ours:
+            where = [(one["metadata"]["name"], one["spec"]["nodeName"]) for one in placed]
+            findings.differences.append(
+                f"pod {number} of seed {SEED}: kube-scheduler {theirs or why}, we {sorted(ours)}: {asked['metadata']}, {asked['spec']}; placed: {where}"
+            )
+        while len(placed) > 30:
+            await delete(client, placed.pop(dice.random.randrange(len(placed))))
+    for pod in placed:
+        await delete(client, pod)
+    for node in nodes:
+        await client.json("DELETE", NODES.path(name=node["metadata"]["name"]))
+
+
+async def delete(client: KubeClient, pod: Json) -> None:
+    await client.json(
+        "DELETE", PODS.path(pod["metadata"]["namespace"], pod["metadata"]["name"]), params={"gracePeriodSeconds": "0"}
+    )
+
+
+async def warmed_up(client: KubeClient, node: str) -> None:
+    """Until kube-scheduler has seen the node as it is."""
+    only: Json = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    tolerant: Json = {
+        "schedulerName": PEER, "containers": [{"name": "main", "image": "busybox"}], "terminationGracePeriodSeconds": 0,
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [only]}}},
+    }  # fmt: skip
     for number in itertools.count():
-        name = f"warm-{number}"
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": SPACES[0]}, "spec": tolerant}
+        pod: Json = {
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"warm-{node}-{number}", "namespace": SPACES[0]}, "spec": tolerant
+        }  # fmt: skip
         await client.json("POST", PODS.path(SPACES[0]), body=pod)
-        where, _ = await verdict(client, SPACES[0], name)
-        await client.json("DELETE", PODS.path(SPACES[0], name), params={"gracePeriodSeconds": "0"})
+        where, _ = await verdict(client, SPACES[0], pod["metadata"]["name"])
+        await delete(client, pod)
         if where:
             return
 
