@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
+from pydantic import BaseModel
+
 from hbox_common.events import JobVerdict, Placement, Plan, Victim
 from hbox_common.model import CardSlice, Generation, NodeName, PlanId, PodRef, PodUid, SchedulerId
 from hbox_common.model.resources import Resources, add
@@ -165,7 +167,7 @@ class Planner:
         plan = PlanId(blake2b(f"{self.id}/{job.id}/{entry.counter}".encode(), digest_size=16).hexdigest())
         names, states = self.columns.names, self.columns.states
         placements: list[Placement] = []
-        job_id, queue, priority, namespace = job.id, job.queue, job.priority, job.namespace
+        job_id, queue, priority, namespace, gang = job.id, job.queue, job.priority, job.namespace, job.gang
         for which, (task, pods, seats) in enumerate(chosen):
             bookings: list[Booking] = []
             requests = task.requests
@@ -173,21 +175,7 @@ class Planner:
                 name, state, uid = names[row], states[row], pod.uid
                 generation = state.generation if state is not None else Generation(0)
                 placements.append(_placement(uid, pod, name, generation, slices, which))
-                bookings.append(
-                    Booking(
-                        uid,
-                        job_id,
-                        queue,
-                        name,
-                        requests,
-                        slices,
-                        plan,
-                        priority=priority,
-                        namespace=namespace,
-                        task=task,
-                        gang=job.gang,
-                    )
-                )
+                bookings.append(Booking(uid, job_id, queue, name, requests, slices, plan, priority, namespace, task, gang))
             self.bookings.record(bookings)
         entry.plans.add(plan)
         return Plan(
@@ -283,6 +271,9 @@ class Planner:
 
 _PLACEMENT_FIELDS = set(Placement.model_fields)
 _set = object.__setattr__
+_set_fields_set, _set_extra, _set_private = (
+    BaseModel.__dict__[f"__pydantic_{slot}__"].__set__ for slot in ("fields_set", "extra", "private")
+)
 
 
 def _placement(  # noqa: PLR0917  # one call site, a thousand times a gang
@@ -303,9 +294,9 @@ def _placement(  # noqa: PLR0917  # one call site, a thousand times a gang
         "requests": requests,
     }
     _set(made, "__dict__", values)
-    _set(made, "__pydantic_fields_set__", _PLACEMENT_FIELDS)
-    _set(made, "__pydantic_extra__", None)
-    _set(made, "__pydantic_private__", None)
+    _set_fields_set(made, _PLACEMENT_FIELDS)
+    _set_extra(made, None)
+    _set_private(made, None)
     return made
 
 

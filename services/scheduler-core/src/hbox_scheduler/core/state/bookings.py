@@ -41,12 +41,12 @@ class Booking:
     requests: Resources
     slices: tuple[CardSlice, ...]
     plan: PlanId
-    claim: ClaimId = ClaimId("")
     priority: int = 0
     namespace: str = ""
-    held: Claim | None = None  #: the ledger's claim, once there is one
     task: "Task | None" = None  #: all that the pod asks for, where this process placed it; claims do not tell
     gang: bool = False  #: whether its job has a PodGroup, as far as that is known
+    claim: ClaimId = ClaimId("")
+    held: Claim | None = None  #: the ledger's claim, once there is one
 
 
 class Changed:
