@@ -1,5 +1,6 @@
 """Ids that follow from what they name, so that deciding the same twice cannot make two of them."""
 
+from functools import lru_cache
 from hashlib import blake2b
 
 from hbox_common.events import EvictKind
@@ -10,7 +11,7 @@ BIND = "bind"
 
 def claim_id(plan: PlanId, pod: PodUid) -> ClaimId:
     """The claim of one pod of one plan: 32 hexadecimal digits. The plan's claims have the first 16 in common, so that they lie together in every index."""
-    return ClaimId(_digest("plan", plan)[:16] + _digest("claim", plan, pod)[:16])
+    return ClaimId(_of_plan(plan) + _digest("claim", plan, pod)[:16])
 
 
 def found_claim_id(pod: PodUid, epoch: Epoch, index: Index) -> ClaimId:
@@ -21,6 +22,11 @@ def found_claim_id(pod: PodUid, epoch: Epoch, index: Index) -> ClaimId:
 def decision_id(claim: ClaimId, generation: int, kind: EvictKind | str) -> DecisionId:
     """The decision of this kind on this claim; sent again, it is the same."""
     return DecisionId(_digest("decision", claim, str(generation), str(kind)))
+
+
+@lru_cache(maxsize=64)
+def _of_plan(plan: PlanId) -> str:
+    return _digest("plan", plan)[:16]
 
 
 def _digest(*parts: str) -> str:
