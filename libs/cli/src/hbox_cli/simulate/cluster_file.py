@@ -14,6 +14,7 @@ from hbox_common import kube
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import DEFAULT_QUEUE, JobId, NodeName
 from hbox_common.model.resources import PODS
+from hbox_scheduler.core.explain.labels import Label
 from hbox_scheduler.core.session import Cluster, Gang, Member, QueueInfo
 from hbox_scheduler.core.state import Columns
 from hbox_scheduler.core.task import Task, Tasks
@@ -26,7 +27,7 @@ from .hypernodes import hypernodes_of
 from .images import images_of_node, images_of_pod
 from .nodes import node_of
 from .pods import PodEntries, PodEntry
-from .queues import budget_of, card_quota_of, class_of, namespace_of, queue_of, quota_of, remembered
+from .queues import budget_of, card_quota_of, class_of, namespace_of, queue_of, quota_of, remembered, rights_of
 from .usage import usages_of
 from .volumes import volumes_of
 
@@ -181,10 +182,17 @@ class _Reading:
             members[gang.id].append(pod)
             if pod.problem and not gang.problem and pod.ours and pod.view.placeable:
                 gang.problem = pod.problem
+        rights = rights_of(self._of["Queue"])
+        for gang in gangs:
+            if gang.queue and not gang.problem and (said := rights.bars(gang.queue, gang.namespace)):
+                gang.problem = f"{Label.QUEUE_NAMESPACE}: {said}; name another queue in the job"
         for gang, named_class in groups:
             gang.priority, gang.priority_class = priority_of(named_class, classes, members[gang.id]), named_class
         tasks = Tasks(columns)
-        _join(pods, owner, [tasks.of(pod.spec) for pod in pods], columns, images=bool(self._images))
+        kinds_of_pods = [
+            tasks.of(pod.spec, rights.pools(gang.queue) if gang.queue else None) for pod, gang in zip(pods, owner, strict=True)
+        ]
+        _join(pods, owner, kinds_of_pods, columns, images=bool(self._images))
         return gangs, tuple(gang.id for gang, _ in groups)
 
 

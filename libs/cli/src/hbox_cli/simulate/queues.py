@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hbox_common import kube
-from hbox_common.model import CardQuota, QueueName, QueuePhase
-from hbox_common.model.annotations import RECENT_CARDS
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import POOLS, CardQuota, Queue, QueueName, QueuePhase, QueueTree
+from hbox_common.model.annotations import NAMESPACES, RECENT_CARDS, parse_names
 from hbox_ledger.adapters.quotas import card_quota
 from hbox_scheduler.core.session import DisruptionBudget, QueueInfo, ResourceQuota
 
@@ -59,6 +60,28 @@ def remembered(queues: Sequence[QueueInfo]) -> list[QueueInfo]:
             sums[above] += queue.recent_cards
             above = parents[above]
     return [replace(queue, recent_cards=sums[queue.name]) for queue in queues] if any(sums.values()) else list(queues)
+
+
+def rights_of(documents: Sequence[Document]) -> QueueTree:
+    """Who may use which queue, and which pools of nodes those in it: nothing else of the queues is in it. Raises InvalidRequest."""
+    tree = QueueTree({})
+    for document in documents:
+        queue = document.read(kinds.Queue, namespaced=False)
+        name = QueueName(queue.metadata.name)
+        tree[name] = Queue(
+            name,
+            parent=queue.spec.parent,
+            pools=_names(document, POOLS, queue.metadata.annotations),
+            namespaces=_names(document, NAMESPACES, queue.metadata.annotations),
+        )
+    return tree
+
+
+def _names(document: Document, annotation: str, annotations: Mapping[str, str]) -> tuple[str, ...]:
+    try:
+        return parse_names(annotation, annotations[annotation]) if annotation in annotations else ()
+    except InvalidRequest as e:
+        raise InvalidRequest(f"{document.where}: metadata.annotations: {e.message}", hint=e.hint) from e
 
 
 def _recent(document: Document, text: str | None) -> float:
