@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import AsyncIterator
 
@@ -122,6 +123,52 @@ async def test_custom_resources_are_validated(raw: Raw, widgets: str, spec: Json
     status, body = await raw.post(widgets, a_widget("a", **spec))
     assert (status, body["reason"]) == (422, "Invalid")
     assert field in [each["field"] for each in body["details"]["causes"]]
+
+
+async def test_fields_that_a_definition_does_not_have_are_refused_where_that_is_asked(raw: Raw, widgets: str) -> None:
+    wrong = {
+        "metadata": {"name": "w"},
+        "spec": {"size": 1, "colour": "red", "parts": [{"name": "a", "cuont": 1}], "any": {"x": 1}},
+    }
+    wrong |= {"apiVersion": f"{GROUP}/v1", "kind": "Widget"}
+    status, body = await raw.post(widgets, wrong, fieldValidation="Strict")
+    assert (status, body["reason"]) == (400, "BadRequest")
+    for path in ("spec.colour", "spec.parts[0].cuont"):
+        assert f'unknown field "{path}"' in body["message"]
+    assert "strict decoding error: " in body["message"]
+    assert "spec.any" not in body["message"]
+    assert (await raw.post(widgets, wrong, fieldValidation="Ignore"))[0] == 201
+    status, body = await raw.patch(f"{widgets}/w", {"spec": {"colour": "red"}}, fieldValidation="Strict")
+    assert (status, body["reason"]) == (422, "Invalid")
+    assert 'strict decoding error: unknown field "spec.colour"' in body["message"]
+    assert (await raw.patch(f"{widgets}/w", {"spec": {"size": 2}}, fieldValidation="Strict"))[0] == 200
+    assert (await raw.patch(f"{widgets}/w", {"spec": {"size": 3}}, fieldValidation="Loose"))[0] in (400, 422)
+
+
+async def openapi(raw: Raw, path: str) -> Json:
+    """What is there; the real server does not always call it JSON."""
+    async with raw.session.get(raw.base + path, headers={"Accept": "application/json"}) as response:
+        assert response.status == 200
+        document: Json = json.loads(await response.read())
+        return document
+
+
+async def test_kubectl_is_told_that_fields_can_be_validated(raw: Raw, widgets: str) -> None:
+    """It asks before it creates or applies anything, and refuses to where there is no answer."""
+    for place, kind in (("api/v1", "Pod"), (f"apis/{GROUP}/v1", "Widget"), ("apis/scheduling.k8s.io/v1", "PriorityClass")):
+
+        async def described(place: str = place, kind: str = kind) -> Json | None:
+            root = await openapi(raw, "/openapi/v3")
+            if place not in root["paths"]:
+                return None
+            document = await openapi(raw, root["paths"][place]["serverRelativeURL"])
+            patches = [path["patch"] for path in document["paths"].values() if "patch" in path]
+            return next((one for one in patches if one.get("x-kubernetes-group-version-kind", {}).get("kind") == kind), None)
+
+        found = await eventually(described)
+        assert found is not None
+        names = {parameter.get("name", parameter.get("$ref", "")) for parameter in found["parameters"]}
+        assert any("fieldValidation" in name for name in names), names
 
 
 async def test_the_status_of_a_custom_resource_is_a_thing_apart(raw: Raw, widgets: str) -> None:

@@ -117,7 +117,9 @@ def test_a_second_platform_in_the_folder_is_refused(used: Up) -> None:
 
 
 def test_ctrl_c_stops_in_order_and_leaves_nothing(tmp_path: Path) -> None:
-    with up(tmp_path / "state") as running:
+    with up(tmp_path / "state", "--nodes", "3x8", "--nodes", "1x4:NVIDIA-H200") as running:
+        until(lambda: len(running.json("nodes")["items"]) == 4, timeout_s=10, what="the nodes that were asked for")
+        assert [node["cards"]["total"] for node in running.json("nodes")["items"]] == [8, 8, 8, 4]
         assert set(running.pids()) == {
             "topology-collector", "job-controller", "quota-ledger", "scheduler-core", "binder", "health-monitor", "nats-server", "kube-api",
         }  # fmt: skip

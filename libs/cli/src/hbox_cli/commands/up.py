@@ -3,9 +3,15 @@
 import asyncio
 import os
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.kube import KubeClient
+from hbox_sandbox.replay import Creation, side_by_side
+from hbox_sandbox.trace import TraceNode, machines
 
 from ..aio import Interrupted, run
 from ..context import Context, command_options
@@ -27,6 +33,13 @@ POLICIES = ("binpack", "least-waste", "fgd")
     show_default=True,
     help="Our own cluster: our emulator, or kube-apiserver with etcd, controllers and kwok, from KUBEBUILDER_ASSETS or `make kube-assets`.",
 )
+@click.option(
+    "--nodes",
+    "nodes",
+    metavar="NODESxCARDS[:MODEL]",
+    multiple=True,
+    help="Make so many nodes in our own cluster, like 16x8 or 4x8:NVIDIA-A100-SXM4-80GB; may stand several times [none].",
+)
 @click.option("--as-given", is_flag=True, help="All services act as the kubeconfig's user [each has an account of its own].")
 @click.option(
     "--standby", is_flag=True, help="A second process of job-controller, scheduler-core, quota-ledger and binder stands by."
@@ -46,6 +59,7 @@ def command(
     *,
     kubeconfig: Path | None,
     api: str,
+    nodes: tuple[str, ...],
     as_given: bool,
     standby: bool,
     policy: str,
@@ -58,6 +72,7 @@ def command(
 
     \b
     hbox up                                      an emulated cluster; then: kubectl --kubeconfig .hbox/kubeconfig get nodes
+    hbox up --nodes 16x8                         with 16 nodes of 8 cards in it, to try things on
     hbox up --api assets                         a real control plane on this machine, without kubelets; kept between runs
     hbox up --kubeconfig ~/.kube/config          your cluster; pods with schedulerName: hbox are scheduled
 
@@ -67,6 +82,12 @@ def command(
     """
     if kubeconfig is not None and api != Api.EMULATED:
         raise click.UsageError("--kubeconfig and --api exclude each other")
+    if kubeconfig is not None and nodes:
+        raise click.UsageError("--nodes makes nodes in a cluster of our own, and --kubeconfig names one of yours")
+    try:
+        wanted = machines(nodes)
+    except InvalidRequest as e:
+        raise click.UsageError(f"--nodes: {e.message}: {e.hint}") from e
     plan = Plan(ctx.state, kubeconfig, nats_url, database, policy, time_scale, ready_s, Api(api), as_given, standby)
     platform: Platform | None = None
     began = time.monotonic()
@@ -75,6 +96,7 @@ def command(
         nonlocal platform
         async with Platform.run(plan, _tell) as platform:
             running = platform.running
+            await _make(wanted, running.kubeconfig)
             print(
                 f"ready in {time.monotonic() - began:.1f} s: kubeconfig {running.kubeconfig}, broker {running.nats_url}, "
                 f"state {platform.layout.folder}",
@@ -92,6 +114,20 @@ def command(
     except Interrupted:
         say("stopped")
     return Exit.OK
+
+
+async def _make(nodes: Sequence[TraceNode], kubeconfig: str) -> None:
+    if not nodes:
+        return
+    async with KubeClient.connect(kubeconfig, user_agent="hbox up") as client:
+        creation = Creation(client)
+
+        async def make(rest: Iterator[TraceNode]) -> None:
+            for node in rest:
+                await creation.node(node)
+
+        await side_by_side(make, iter(nodes), workers=16)
+    _tell(f"made {len(nodes)} nodes with {sum(node.cards for node in nodes)} cards: {nodes[0].name} to {nodes[-1].name}")
 
 
 def _tell(message: str) -> None:

@@ -139,7 +139,14 @@ def _options(params: Mapping[str, str], agent: str) -> Options:
     if params.get("dryRun", "All") not in ("All", ""):
         raise bad_request(f'dryRun: Unsupported value: "{params["dryRun"]}": supported values: "All"')
     manager = params.get("fieldManager", "") or agent.partition("/")[0].partition(" ")[0]
-    return Options(dry_run=params.get("dryRun") == "All", manager=manager, force=params.get("force") in ("true", "1"))
+    if (validation := params.get("fieldValidation", "")) not in ("", "Ignore", "Warn", "Strict"):
+        raise bad_request(f'fieldValidation: Unsupported value: "{validation}": supported values: "Ignore", "Strict", "Warn"')
+    return Options(
+        dry_run=params.get("dryRun") == "All",
+        manager=manager,
+        force=params.get("force") in ("true", "1"),
+        strict=validation == "Strict",
+    )
 
 
 def _deletion(params: Mapping[str, str], content_type: str, body: bytes) -> Deletion:

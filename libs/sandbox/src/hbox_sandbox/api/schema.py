@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from .errors import Json, cause
@@ -23,7 +24,8 @@ def shape_custom(obj: Json, schema: Json | None) -> list[Json]:
     """Prune unknown fields and fill in defaults, in place; returns the causes of invalidity."""
     if schema is None:
         return []
-    _prune(obj, schema, root=True)
+    for holder, name, _ in list(_unknown(obj, schema, "", root=True)):
+        del holder[name]
     _default(obj, schema)
     causes: list[Json] = []
     for name, value in obj.items():
@@ -37,23 +39,30 @@ def _missing(value: Json, schema: Json, prefix: str) -> list[Json]:
     return [cause(prefix + name, "Required value", "FieldValueRequired") for name in absent]
 
 
-def _prune(value: Any, schema: Json, *, root: bool = False) -> None:
+def unknown_fields(obj: Json, schema: Json | None) -> list[str]:
+    """The paths of fields that the schema does not have, in the order in which they stand."""
+    return [path for _, _, path in _unknown(obj, schema, "", root=True)] if schema is not None else []
+
+
+def _unknown(value: Any, schema: Json, path: str, *, root: bool = False) -> Iterator[tuple[Json, str, str]]:
+    """Each unknown field: what holds it, its name, its path."""
     if isinstance(value, list):
-        for item in value:
-            _prune(item, schema.get("items") or {})
+        for at, item in enumerate(value):
+            yield from _unknown(item, schema.get("items") or {}, f"{path}[{at}]")
         return
     if not isinstance(value, dict) or schema.get("x-kubernetes-embedded-resource"):
         return
     properties, extra = schema.get("properties") or {}, schema.get("additionalProperties")
-    for name in list(value):
+    for name, inner in value.items():
+        where = f"{path}.{name}" if path else name
         if root and name in _ROOT:
             continue
         if name in properties:
-            _prune(value[name], properties[name])
+            yield from _unknown(inner, properties[name], where)
         elif isinstance(extra, dict):
-            _prune(value[name], extra)
+            yield from _unknown(inner, extra, where)
         elif not extra and not schema.get("x-kubernetes-preserve-unknown-fields"):
-            del value[name]
+            yield value, name, where
 
 
 def _default(value: Any, schema: Json) -> None:

@@ -29,6 +29,7 @@ from .errors import (
 )
 from .patch import json_patch, merge_patch, strategic_patch
 from .resources import NAMESPACES, PODS, ResourceType
+from .schema import unknown_fields
 from .store import Version
 from .validation import check_metadata, require_strings
 
@@ -50,11 +51,12 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a write is meant. `manager`: the field manager; `force`: of an apply."""
+    """How a write is meant. `manager`: the field manager; `force`: of an apply; `strict`: refuse fields that a custom resource's schema does not have."""
 
     dry_run: bool = False
     manager: str = "unknown"
     force: bool = False
+    strict: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,7 @@ def create(cluster: Cluster, target: Target, obj: Json, options: Options) -> Wri
     meta["creationTimestamp"] = cluster.now()
     if resource.has_generation:
         meta["generation"] = 1
+    _strictly(resource, obj, options)
     _refuse(resource, meta.get("name", ""), check_metadata(resource, meta))
     _refuse(resource, meta["name"], admit_create(cluster, resource, obj))
     key = f"{target.namespace}/{meta['name']}" if resource.namespaced else meta["name"]
@@ -147,6 +150,7 @@ def patch(cluster: Cluster, target: Target, content_type: str, body: Any, option
     if meta.get("uid", current.uid) != current.uid:
         text = f'Invalid value: "{meta["uid"]}": field is immutable'
         raise invalid(target.resource.kind, target.resource.group, target.name, [cause("metadata.uid", text)])
+    _strictly(target.resource, new, options, patched=True)
     if target.resource.to_stored is not None:
         new = target.resource.to_stored(new)
     return Written(200, commit(cluster, target, current, new, options))
@@ -210,6 +214,7 @@ def commit(cluster: Cluster, target: Target, current: Version, new: Json, option
             meta["managedFields"] = applied_fields
     if new == old:
         return current
+    _strictly(resource, new, options)
     causes = check_metadata(resource, meta) + _check_finalizers(old_meta, meta)
     if target.subresource != "status" or resource.custom:
         causes += admit_update(resource, old, new)
@@ -411,6 +416,15 @@ def _content(resource: ResourceType, obj: Json) -> Json:
 
 def _viewed(resource: ResourceType, obj: Json) -> Json:
     return obj if resource.from_stored is None else resource.from_stored(obj)
+
+
+def _strictly(resource: ResourceType, obj: Json, options: Options, *, patched: bool = False) -> None:
+    if not options.strict or not (unknown := unknown_fields(obj, resource.schema)):
+        return
+    text = "strict decoding error: " + ", ".join(f'unknown field "{path}"' for path in unknown)
+    if patched:
+        raise invalid(resource.kind, resource.group, "", [cause("patch", f"Invalid value: {text}")])
+    raise bad_request(f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {text}')
 
 
 def _shape(resource: ResourceType) -> Shape:

@@ -1,5 +1,6 @@
 """Replay of a trace through a running platform, measured from outside."""
 
+from .creation import Creation, side_by_side
 from .departments import BORROWERS, DEPARTMENTS, OWNER, Lent, TakingBack, deserved, furnish
 from .driver import Measured, Options, Progress, Replay
 from .fragmentation import FreeNode, Shape, fragmented_milli, shapes_of
@@ -8,6 +9,7 @@ __all__ = [
     "BORROWERS",
     "DEPARTMENTS",
     "OWNER",
+    "Creation",
     "FreeNode",
     "Lent",
     "Measured",
@@ -20,4 +22,5 @@ __all__ = [
     "fragmented_milli",
     "furnish",
     "shapes_of",
+    "side_by_side",
 ]

@@ -6,20 +6,16 @@ nothing has moved for a while.
 """
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import groupby
-from typing import Any
 
-from hbox_common.clock import Clock, monotonic_s, wall_s
-from hbox_common.errors import Conflict, HBoxError, Unavailable
-from hbox_common.kube import NAMESPACES, NODES, PODGROUPS, PODS, Delta, DeltaKind, Informer, KubeClient, Pod, Resource
-from hbox_sandbox.trace import REPLAY_LABEL, Trace, TracePod, node_manifest, pod_group_manifest, pod_manifest
+from hbox_common.clock import Clock, monotonic_s
+from hbox_common.errors import Unavailable
+from hbox_common.kube import NAMESPACES, PODGROUPS, PODS, Delta, DeltaKind, Informer, KubeClient, Pod
+from hbox_sandbox.trace import REPLAY_LABEL, Trace, TraceNode, TracePod, pod_group_manifest, pod_manifest
 
-#: A create is tried again this often where the API server does not answer, or asks to come back later.
-CREATE_TRIES = 8
+from .creation import Creation, side_by_side
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +82,15 @@ class Replay:
         self._verdicts, self._nodes_known, self._progress, self._clock = verdicts, nodes_known, progress, clock
         self._seen = Measured()
         self._began = self._moved_at = 0.0
-        self._rng = random.Random(0)
+        self._creation = Creation(client)
         self._submitted = 0  #: jobs
 
     async def run(self) -> Measured:
         """Raises HBoxError where the API refuses an object, or cannot be reached."""
         self._began = self._clock()
-        await self._create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._options.namespace}})
+        await self._creation.create(
+            NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._options.namespace}}
+        )
         await self._make_nodes()
         watch = Informer(self._client, PODS, Pod, namespace=self._options.namespace, label_selector=f"{REPLAY_LABEL}=true")
         async with asyncio.TaskGroup() as tasks:
@@ -104,26 +102,17 @@ class Replay:
         return self._seen
 
     async def _make_nodes(self) -> None:
-        now = datetime.fromtimestamp(wall_s(), UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
         total = len(self._trace.nodes)
         done = 0
 
-        async def make(nodes: Iterator[Any]) -> None:
+        async def make(nodes: Iterator[TraceNode]) -> None:
             nonlocal done
             for node in nodes:
-                made = await self._create(NODES, node_manifest(node, now=now))
-                if made.get("spec", {}).get("taints"):
-                    # Admission taints a new node until a controller has looked at it; where none runs it would stay so.
-                    await self._client.json(
-                        "PATCH",
-                        NODES.path(name=node.name),
-                        body={"spec": {"taints": None}},
-                        content_type="application/merge-patch+json",
-                    )
+                await self._creation.node(node)
                 done += 1
                 self._report("nodes", done, total)
 
-        await self._workers(make, iter(self._trace.nodes))
+        await side_by_side(make, iter(self._trace.nodes), workers=self._options.concurrency)
         await self._nodes_known({node.name for node in self._trace.nodes})
 
     async def _make_pods(self) -> None:
@@ -142,25 +131,7 @@ class Replay:
                 await self._submit(unit)
                 self._report("pods", len(self._seen.created_at), total)
 
-        await self._workers(make, iter(units))
-
-    async def _workers(self, work: Callable[[Iterator[Any]], Awaitable[None]], items: Iterator[Any]) -> None:
-        async def one() -> None:
-            await work(items)
-
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(self._options.concurrency):
-                    tasks.create_task(one())
-        except BaseExceptionGroup as group:
-            # All workers meet the same refusal; one of them is worth telling.
-            known = group.subgroup(HBoxError)
-            if known is None:
-                raise
-            error: BaseException = known
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            raise error from None
+        await side_by_side(make, iter(units), workers=self._options.concurrency)
 
     async def _submit(self, unit: Sequence[TracePod]) -> None:
         options = self._options
@@ -171,31 +142,13 @@ class Replay:
             group = pod_group_manifest(
                 options.prefix + unit[0].gang, namespace=options.namespace, members=len(unit), queue=queue
             )
-            job = (await self._create(PODGROUPS, group))["metadata"]["uid"]
+            job = (await self._creation.create(PODGROUPS, group))["metadata"]["uid"]
         for pod in unit:
             body = pod_manifest(pod, namespace=options.namespace, prefix=options.prefix, queue=queue)
             name = body["metadata"]["name"]
             self._seen.created_at[name] = self._clock()
-            made = await self._create(PODS, body)
+            made = await self._creation.create(PODS, body)
             self._seen.job_of[name] = job or made["metadata"]["uid"]
-
-    async def _create(self, resource: Resource, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The object as it is then; one of the name that is there already is taken for ours (a retry's, or a former replay's node)."""
-        meta = body["metadata"]
-        namespace = meta.get("namespace")
-        made: dict[str, Any]
-        for attempt in range(CREATE_TRIES):
-            try:
-                made = await self._client.json("POST", resource.path(namespace=namespace), body=body)
-            except Conflict:
-                made = await self._client.json("GET", resource.path(namespace=namespace, name=meta["name"]))
-            except Unavailable:
-                if attempt == CREATE_TRIES - 1:
-                    raise
-                await asyncio.sleep(self._rng.uniform(0.5, 1.0) * min(5.0, 0.1 * 2**attempt))
-                continue
-            return made
-        raise Unavailable(f"{body['kind']} {meta['name']} was not created in {CREATE_TRIES} tries")
 
     async def _observe(self, deltas: Sequence[Delta[Pod]]) -> None:
         now = self._clock()

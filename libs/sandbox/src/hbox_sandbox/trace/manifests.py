@@ -29,6 +29,9 @@ MEMORY_MIB: Mapping[str, int] = {
     "A10": 22_700,
     "G2": 32_500,
     "G3": 81_500,
+    "NVIDIA-A100-SXM4-80GB": 81_900,
+    "NVIDIA-H100-80GB-HBM3": 81_500,
+    "NVIDIA-H200": 143_700,
 }
 UNKNOWN_MEMORY_MIB = 16_000
 
