@@ -38,8 +38,8 @@ def kubectl(kube_api: KubeApi, namespace: str, tmp_path: Path) -> Kubectl:
 
 async def test_kubectl_creates_gets_patches_labels_and_deletes(kubectl: Kubectl) -> None:
     pod = json.dumps(a_pod("a", nodeName="n1", terminationGracePeriodSeconds=1))
-    assert "pod/a created" in await kubectl("create", "--validate=false", "-f", "-", stdin=pod)
-    assert "AlreadyExists" in await kubectl("create", "--validate=false", "-f", "-", stdin=pod, expect=1)
+    assert "pod/a created" in await kubectl("create", "-f", "-", stdin=pod)
+    assert "AlreadyExists" in await kubectl("create", "-f", "-", stdin=pod, expect=1)
     assert json.loads(await kubectl("get", "po", "a", "-o", "json"))["status"]["phase"] == "Pending"
     assert "patched" in await kubectl("patch", "pod", "a", "--type=merge", "-p", '{"metadata":{"annotations":{"x":"1"}}}')
     assert "labeled" in await kubectl("label", "pod", "a", "queue=gold")
@@ -52,10 +52,20 @@ async def test_kubectl_applies_server_side(kubectl: Kubectl) -> None:
     def manifest(value: str) -> str:
         return json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": value}})
 
-    apply = ("apply", "--server-side", "--validate=false", "-f", "-")
+    apply = ("apply", "--server-side", "-f", "-")
     assert "configmap/a serverside-applied" in await kubectl(*apply, stdin=manifest("1"))
     assert "conflict" in await kubectl(*apply, "--field-manager=other", stdin=manifest("2"), expect=1)
     await kubectl(*apply, "--field-manager=other", "--force-conflicts", stdin=manifest("2"))
+    assert json.loads(await kubectl("get", "cm", "a", "-o", "json"))["data"] == {"x": "2"}
+
+
+async def test_kubectl_applies_what_it_applied_before(kubectl: Kubectl) -> None:
+    def manifest(**data: str) -> str:
+        return json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": data})
+
+    assert "configmap/a created" in await kubectl("apply", "-f", "-", stdin=manifest(x="1", y="1"))
+    assert "configmap/a unchanged" in await kubectl("apply", "-f", "-", stdin=manifest(x="1", y="1"))
+    assert "configmap/a configured" in await kubectl("apply", "-f", "-", stdin=manifest(x="2"))
     assert json.loads(await kubectl("get", "cm", "a", "-o", "json"))["data"] == {"x": "2"}
 
 
@@ -88,7 +98,7 @@ async def test_kubectl_watches(
 
 async def test_kubectl_reads_errors(kubectl: Kubectl) -> None:
     bad = json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "Bad_Name"}})
-    error = await kubectl("create", "--validate=false", "-f", "-", stdin=bad, expect=1)
+    error = await kubectl("create", "-f", "-", stdin=bad, expect=1)
     assert 'The ConfigMap "Bad_Name" is invalid: metadata.name: Invalid value: "Bad_Name"' in error
 
 
