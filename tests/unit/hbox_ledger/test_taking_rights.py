@@ -74,6 +74,17 @@ def test_what_is_protected_stays(world: World, rules: dict[str, Any], plan: dict
     assert not evictions(world)
 
 
+@pytest.mark.parametrize(("b", "said"), [(4, "queue b has no more than it deserves"), (2, ""), (None, "")])
+def test_who_wants_cpu_alone_takes_nobodys_cards(world: World, b: int | None, said: str) -> None:
+    """b says nothing of cpu: its pods with cards leave only if it has more of these than it deserves, or says nothing of them either."""
+    full(world)
+    world.books.queues[QueueName("a")] = Queue(QueueName("a"), deserved={"cpu": 64_000})
+    world.books.queues[QueueName("b")] = Queue(QueueName("b"), deserved={} if b is None else {GPU: b})
+    [answer] = world.propose(asks(world, 0, cards=0))
+    assert said in answer.message
+    assert answer.committed is (not said)
+
+
 def test_higher_priority_takes_from_lower_in_its_own_queue(world: World) -> None:
     full(world)
     world.commits(asks(world, 0, queue="b", priority=6))

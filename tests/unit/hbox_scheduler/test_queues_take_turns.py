@@ -7,6 +7,7 @@ from hbox_common.model import QueueName, QueuePhase
 from hbox_common.model.devices import GPU
 from hbox_scheduler.core.plugins.capacity import OVER_QUOTA_WEIGHT
 from hbox_scheduler.core.session import QueueInfo
+from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.cycles import Report
 
 from .small_world import SmallWorld, bound, evicted
@@ -145,6 +146,18 @@ def test_the_capability_of_an_ancestor_is_a_wall() -> None:
     world = SmallWorld(1, cards=4, queues=(queue("team", 2, capability=2), queue("mine", 2, parent="team")))
     world.gang("m", queue="mine", pods=3, min_member=1)
     assert len(bound(world.decide(CAPACITY))) == 2
+
+
+@pytest.mark.parametrize(("deserved", "leave"), [({GPU: 2}, []), ({GPU: 0}, ["t-0"]), ({}, ["t-0"])])
+def test_who_wants_cpu_alone_takes_nobodys_cards(deserved: dict[str, int], leave: list[str]) -> None:
+    """Theirs says nothing of cpu: who has cards there leaves only if its queue has more of these than it deserves, or says nothing of them either. All of
+    the cpu is theirs."""
+    mine = QueueInfo(QueueName("mine"), deserved={"cpu": 64_000})
+    world = SmallWorld(1, cards=2, queues=(mine, QueueInfo(QueueName("theirs"), deserved=deserved)))
+    world.gang("t", queue="theirs", on=[0])
+    world.columns.put_node(node("n0", cards=2, cpu=1))
+    world.gang("m", queue="mine", cards=0)
+    assert evicted(world.decide(CAPACITY)) == leave
 
 
 def test_what_others_are_guaranteed_is_left_to_them() -> None:

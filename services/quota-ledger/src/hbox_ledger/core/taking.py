@@ -157,8 +157,9 @@ def _gives(
     has = left.setdefault(head, dict(tree.used(head)))
     deserved = queue.line if (queue := tree.of(head)) is not None else {}
     gives = [name for name, units in claim.requests.items() if units > 0 and asked.get(name, 0) > 0]
-    shared = [name for name in gives if name in deserved]
-    if not gives or (shared and not any(has.get(name, 0) > deserved[name] for name in shared)):
+    frees = [name for name, units in claim.requests.items() if units > 0 and name in deserved]
+    judged = [name for name in gives if name in deserved] or frees
+    if not gives or (judged and not any(has.get(name, 0) > deserved[name] for name in judged)):
         return _protected(f"queue {_named(head, claim.queue)} has no more than it deserves")
     for name in tree.path(claim.queue):
         add(left.setdefault(name, dict(tree.used(name))), claim.requests, -1)

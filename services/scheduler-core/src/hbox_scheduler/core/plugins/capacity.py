@@ -21,6 +21,7 @@ highest level at which their paths differ, and with `reclaimAtParting` all are. 
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -259,6 +260,7 @@ class Capacity:
         wanted = self._wanted(account, asked)
         paths: dict[Account, tuple[tuple[Account, ...], tuple[Account, ...], list[Account]]] = {}
         touched: list[int] = []  # columns that are wanted and freed: the same for equal members
+        freed: list[int] = []
         alike: Asked | None = None
         with self._aside() as leave:
             for member in candidates:
@@ -274,11 +276,12 @@ class Capacity:
                     wanted = self._wanted(account, asked)  # of ancestors, which the last one taken may share
                 units = self._books.asked(member)
                 if units is not alike or self._level:
-                    touched = [column for column, _ in units if column in wanted]
+                    freed = [column for column, _ in units]
+                    touched = [column for column in freed if column in wanted]
                     alike = units
                 if not touched or (guaranteed and not all(one.spares(units) for one in guaranteed)):
                     continue
-                if self._ahead(ours, theirs, asked, touched):
+                if self._ahead(ours, theirs, asked, _Loss(touched, freed)):
                     leave(other, units)
                     victims.append(member)
         return victims
@@ -338,34 +341,38 @@ class Capacity:
     def displaced(self, member: Member, row: int) -> None:
         self._books.displaced(member, row)
 
-    def _ahead(self, ours: Sequence[Account], theirs: Sequence[Account], asked: Asked, touched: Sequence[int]) -> bool:
-        """Whether they are above a line that we stay within, as the books stand. touched: columns that are wanted and freed. Paths below the last
-        ancestor of both."""
+    def _ahead(self, ours: Sequence[Account], theirs: Sequence[Account], asked: Asked, loss: "_Loss") -> bool:
+        """Whether they are above a line that we stay within, as the books stand. Paths below the last ancestor of both."""
         if not ours or not theirs:
             return False
         if self._weights[ours[-1]] is not None:
-            return self._ahead_fairly(ours, theirs, asked, touched)
+            return self._ahead_fairly(ours, theirs, asked, loss)
         if self._at_parting:
-            return self._is_due(ours[0], asked) and self._over(theirs[0], theirs[0].deserved, touched)
-        return all(self._over(one, one.deserved, touched) for one in _nearest(theirs, self._level))
+            return self._is_due(ours[0], asked) and self._over(theirs[0], theirs[0].deserved, loss)
+        return all(self._over(one, one.deserved, loss) for one in _nearest(theirs, self._level))
 
-    def _ahead_fairly(self, ours: Sequence[Account], theirs: Sequence[Account], asked: Asked, touched: Sequence[int]) -> bool:
+    def _ahead_fairly(self, ours: Sequence[Account], theirs: Sequence[Account], asked: Asked, loss: "_Loss") -> bool:
         if not all(self._within(one, self._takes[one], asked) for one in ours):
             return False
         own, other = ours[0], theirs[0]
         if self._within(own, own.deserved, asked):
-            return self._over(other, other.deserved, touched)
-        return self._over(other, self._gives[other], touched)
+            return self._over(other, other.deserved, loss)
+        return self._over(other, self._gives[other], loss)
 
-    def _over(self, account: Account, line: Sums, touched: Sequence[int]) -> bool:
-        """Whether it has more than its line in something that would be freed. What it deserves nothing of is all beyond."""
-        lines, allocated, counting = self._lines[account], account.allocated, False
-        for column in touched:
-            if column in lines:
-                if allocated[column] > line[column]:
-                    return True
-                counting = True
-        return not counting
+    def _over(self, account: Account, line: Sums, loss: "_Loss") -> bool:
+        """Whether it has more than its line in something that is wanted of it and would be freed; where it has no line in that, in something else that
+        would be freed with it. What it deserves nothing of is all beyond."""
+        lines, allocated = self._lines[account], account.allocated
+        judged = [c for c in loss.wanted if c in lines] or [c for c in loss.freed if c in lines]
+        return not judged or any(allocated[c] > line[c] for c in judged)
+
+
+@dataclass(frozen=True, slots=True)
+class _Loss:
+    """Columns of one member: those that somebody wants, and all that it has."""
+
+    wanted: Sequence[int]
+    freed: Sequence[int]
 
 
 def _nearest(path: Sequence[Account], level: int) -> Sequence[Account]:
