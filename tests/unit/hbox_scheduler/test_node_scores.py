@@ -1,5 +1,7 @@
 """Scores of nodes, against figures worked out by hand from kube-scheduler's and Volcano's formulas. Nodes have 128 cores, 256 GiB and 8 cards."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -74,6 +76,19 @@ def test_nodeorder_by_resources(only: str, expected: dict[str, float]) -> None:
     assert got == pytest.approx(expected, abs=0.1), "200 MB count for a pod that asks for no memory"
 
 
+def test_cards_count_for_balance_where_they_are_asked_for() -> None:
+    """a: 1/4, 1/4 and 3/4: the deviation is sqrt(((1/6)**2 * 2 + (1/3)**2) / 3) = 0.2357. b and c: 1/4, 1/4, 1/4."""
+    scored = Scored({"a": (0, 0, 4)}, (32, 64, 2))
+    assert scored.by(_only("balancedresource")) == {"a": 76.43, "b": 100.0, "c": 100.0}
+    assert set(Scored({"a": (0, 0, 4)}, (32, 64, 0)).by(_only("balancedresource")).values()) == {100.0}
+
+
+def test_what_is_more_than_full_by_the_least_that_counts_is_full() -> None:
+    """cpu of a is used up, and 100 m count for a pod that asks for none: 100 and (64 + 0)/256 of 100, the mean."""
+    scored = Scored({"a": (128, 0, 0)}, (0, 64, 0))
+    assert scored.by(_only("mostrequested"))["a"] == 62.5
+
+
 def test_nodeorder_by_preferred_affinity_is_relative_to_the_best() -> None:
     fast = NodeTerm((Match("disk", MatchOperator.IN, ("ssd",)),))
     near = NodeTerm((Match("zone", MatchOperator.EXISTS),))
@@ -104,11 +119,63 @@ def test_nodes_with_scarce_cards_are_spared_from_pods_that_need_none() -> None:
     }
 
 
+_T4, _A10 = "nvidia.com/t4", "nvidia.com/a10"
+
+
+@pytest.mark.parametrize(
+    ("asked", "spared", "packed", "both"),
+    [
+        ((1, 1, 0, 0), (500, 300, 200, 0), (775, 700, 700, 700), (1275, 700, 1200, 700)),
+        ((1.5, 0, 2, 0), (0, 300, 0, 0), (190.625, 237.5, 162.5, 312.5), (190.625, 237.5, 162.5, 312.5)),
+        ((2, 4, 0, 2), (0, 0, 200, 0), (750, 600, 600, 600), (750, 600, 1100, 600)),
+        ((3, 4, 1, 3), (0, 0, 0, 0), (181.25, 162.5, 125, 200), (181.25, 162.5, 125, 200)),
+    ],
+)
+def test_scarce_cards_of_two_kinds(
+    asked: tuple[float, int, int, int], spared: tuple[float, ...], packed: tuple[float, ...], both: tuple[float, ...]
+) -> None:
+    """Nodes: n1 32 cores; n2 8 and 16 T4; n3 8 and 16 A10; n4 8, 8 T4 and 16 A10. Asked: cores, GiB, T4, A10.
+
+    spared: 5 * 100 * (2 for no T4 + 3 for no A10) / 5, 0 where something that is asked for is not there.
+    packed: 8 * 100 * (3 * used share of T4 + 1 * free share of cores) / 4, of what is asked for: (1.5, 0, 2, 0) on n2 is 200 * (3 * 2/16 + 6.5/8).
+    both: with 5 * 100 for no T4. Volcano v1.13 has the same figures in its sra_test.
+    """
+    columns = Columns()
+    for name, cpu, small, large in (("n1", 32, 0, 0), ("n2", 8, 16, 0), ("n3", 8, 0, 16), ("n4", 8, 8, 16)):
+        state = node(name, cpu=cpu, memory_mib=64 * 1024)
+        columns.put_node(replace(state, allocatable={**state.allocatable, _T4: small, _A10: large}))
+    cores, gib, t4, a10 = asked
+    requests = {CPU: int(1000 * cores), MEMORY: gib * GIB, _T4: t4, _A10: a10}
+    scored = Scored({}, (1, 1, 0))
+    scored.columns = columns
+    scored.member.task = Tasks(columns).of(TaskSpec("w", requests, ()))
+    scored.member.request = np.zeros(len(columns.allocatable), dtype=np.int64)
+    strategies = f"resourceStrategyFitWeight: 8, resources: {{{_T4}: {{type: MostAllocated, weight: 3}}, cpu: {{type: LeastAllocated, weight: 1}}}}"
+    two = f'sra: {{enable: true, resources: "{_T4}, {_A10}", weight: 5, resourceWeight: {{{_T4}: 2, {_A10}: 3}}}}'
+    one = f"sra: {{enable: true, resources: {_T4}, weight: 5, resourceWeight: {{{_T4}: 2}}}}"
+    for arguments, expected in (
+        (f"resourceStrategyFitWeight: 0, {two}", spared),
+        (strategies, packed),
+        (f"{strategies}, {one}", both),
+    ):
+        got = scored.by(f"{{name: resource-strategy-fit, arguments: {{{arguments}}}}}")
+        assert got == {f"n{i + 1}": pytest.approx(score, abs=0.006) for i, score in enumerate(expected)}
+
+
+def test_where_no_resource_is_named_cpu_and_memory_are_spread() -> None:
+    """10 * 100 * the mean of the free shares: a (64 of 128, 192 of 256), b (96, 64)."""
+    scored = Scored({"a": (32, 0, 0), "b": (0, 128, 0)}, (32, 64, 0))
+    assert scored.by("{name: resource-strategy-fit}") == {"a": 625.0, "b": 500.0, "c": 750.0}
+
+
 def test_cpu_is_kept_for_idle_cards() -> None:
     """10 cores for each idle card: 8 idle cards of a keep 80 of its 128, so that 64 do not fit; b has no idle card."""
     scored = Scored({"b": (0, 0, 8), "c": (0, 0, 2)}, (64, 1, 0))
     kept = "proportional: {enable: true, resources: nvidia.com/gpu, resourceProportion: {nvidia.com/gpu.cpu: 10, nvidia.com/gpu.memory: 1}}"
     assert set(scored.by(f"{{name: resource-strategy-fit, arguments: {{{kept}}}}}")) == {"b", "c"}
+    two = kept.replace("resources: nvidia.com/gpu,", "resources: 'nvidia.com/gpu, pods',")
+    asks_for_one_of_them = Scored({}, (64, 1, 1))
+    assert set(asks_for_one_of_them.by(f"{{name: resource-strategy-fit, arguments: {{{two}}}}}")) == {"a", "b", "c"}
 
 
 def test_queues_use_their_node_groups_and_their_limits_in_them() -> None:

@@ -7,6 +7,8 @@ from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 
+from .small_world import SmallWorld
+
 NAMES = list(PLUGINS)
 
 VOLCANO = """
@@ -88,9 +90,70 @@ def test_what_is_wrong_is_said_with_its_place(text: str, said: str) -> None:
         ("{name: predicates, arguments: {predicate.NodeAffinityEnable: 3}}", "3 is not true or false"),
         ("{name: deviceshare, arguments: {deviceshare.SchedulePolicy: best}}", "SchedulePolicy: 'best' .*binpack, spread"),
         ("{name: resource-strategy-fit, arguments: {resources: {cpu: {type: Most}}}}", "resources.cpu"),
+        (
+            "{name: resource-strategy-fit, arguments: {resources: {cpu: {type: MostAllocated, wieght: 1}}}}",
+            "resources.cpu has no argument 'wieght' .*did you mean weight",
+        ),
+        ("{name: resource-strategy-fit, arguments: {sra: {enable: 1}}}", "sra, argument enable: 1 is not true or false"),
+        (
+            "{name: resource-strategy-fit, arguments: {sra: {resources: a, resourceWeight: {a: x}}}}",
+            "resourceWeight, argument a: 'x'",
+        ),
+        (
+            "{name: resource-strategy-fit, arguments: {sra: {resources: a, resourceWeight: {b: 1}}}}",
+            "resourceWeight has no argument 'b'",
+        ),
+        (
+            "{name: resource-strategy-fit, arguments: {proportional: {resources: a, resourceProportion: {a.cpu: -1}}}}",
+            "a.cpu: -1 .*at least 0",
+        ),
+        ("{name: gang, arguments: {minMember: 1}}", "plugin gang has no argument 'minMember'"),
+        ("{name: priority, arguments: {a: 1}}", "plugin priority has no argument 'a'"),
+        ("{name: conformance, arguments: {a: 1}}", "plugin conformance has no argument 'a'"),
+        ("{name: binpack, arguments: {binpack.weight: true}}", "True is not a number"),
+        ("{name: binpack, arguments: {binpack.weight: .nan}}", "nan is not a number"),
+        ("{name: binpack, arguments: {binpack.weight: .inf}}", "inf is not a number"),
+        ("{name: capacity, arguments: {ancestorReclaimLevel: .inf}}", "inf is not a number"),
+        ("{name: capacity, arguments: {ancestorReclaimLevel: 1.5}}", "1.5 is not a whole number"),
     ],
 )
 def test_a_wrong_argument_is_named_with_its_plugin(plugin: str, said: str) -> None:
     conf = parse_conf(f"tiers:\n- plugins: [{plugin}]", plugins=NAMES)
     with pytest.raises(InvalidRequest, match=said):
         plugins_of(conf)
+
+
+@pytest.mark.parametrize(
+    ("action", "arguments", "said"),
+    [
+        (
+            "allocate",
+            "{enablePredicateErrorCache: 5}",
+            "action allocate, argument enablePredicateErrorCache: 5 is not true or false",
+        ),
+        ("preempt", "{enableTopologyAwarePreemption: 5}", "action preempt, argument enableTopologyAwarePreemption: 5"),
+        ("preempt", "{minCandidateNodesPercentage: 101}", "at most 100"),
+        ("preempt", "{maxCandidateNodesAbsolute: 1.5}", "1.5 is not a whole number"),
+        ("preempt", "{topologyAwarePreemptWorkerNum: 0}", "at least 1"),
+        ("gangpreempt", "{maxDomains: 0}", "action gangpreempt, argument maxDomains: 0 is not a number of at least 1"),
+        ("gangreclaim", "{allowWholeBundel: true}", "no argument 'allowWholeBundel' .*did you mean allowWholeBundle"),
+        ("consolidate", "{maxMovedPods: -2}", "at least -1"),
+    ],
+)
+def test_a_wrong_argument_of_an_action_is_named_with_it(action: str, arguments: str, said: str) -> None:
+    text = f'actions: "{action}"\nconfigurations:\n- {{name: {action}, arguments: {arguments}}}\n'
+    with pytest.raises(InvalidRequest, match=said):
+        SmallWorld(1).decide(text)
+
+
+@pytest.mark.parametrize("action", ["enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle"])
+def test_what_volcanos_actions_do_not_read_is_told_and_passed_over(action: str) -> None:
+    text = f'actions: "{action}"\nconfigurations:\n- {{name: {action}, arguments: {{oldKey: 1, }}}}\n'
+    [warning] = SmallWorld(1).decide(text).warnings
+    assert warning.startswith(f"action {action} has no argument 'oldKey'")
+
+
+def test_two_plugins_that_both_say_what_queues_share_are_told_of() -> None:
+    text = 'actions: "allocate"\ntiers:\n- plugins: [{name: drf, enableHierarchy: true}, {name: proportion}]\n'
+    assert "drf with enableHierarchy and proportion" in SmallWorld(1).decide(text).warnings[0]
+    assert not SmallWorld(1).decide(text.replace("true", "false")).warnings

@@ -6,7 +6,7 @@ import pytest
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardSlice, Match, MatchOperator, QueueName
-from hbox_common.model.annotations import COOLDOWN, JDB_MAX_UNAVAILABLE, JDB_MIN_AVAILABLE, REVOCABLE_ZONE
+from hbox_common.model.annotations import COOLDOWN, JDB_MAX_UNAVAILABLE, JDB_MIN_AVAILABLE, REVOCABLE_ZONE, TASK_PRIORITY
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import PODS
 from hbox_scheduler.core.plugins.durations import duration_s
@@ -129,6 +129,14 @@ def test_within_a_gang_the_more_important_member_takes_a_place() -> None:
     assert report.nominations == {"d/g-1": "n0"}
 
 
+def test_within_a_gang_the_priority_that_a_member_says_of_itself_counts() -> None:
+    world = SmallWorld(1, cards=1)
+    gang = world.gang("g", pods=2, min_member=0, on=[0])
+    gang.members[1].annotations = {TASK_PRIORITY: "7"}
+    report = world.decide(PREEMPT.replace("{name: gang}", "{name: gang, enableJobStarving: false}"))
+    assert evicted(report) == ["g-0"]
+
+
 def test_system_pods_are_spared() -> None:
     world = SmallWorld(1, cards=1)
     system = world.gang("system", priority=1, on=[0])
@@ -162,7 +170,16 @@ def test_whoever_started_a_moment_ago_is_spared() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("600s", 600), ("1h30m", 5400), ("300ms", 0.3), ("1.5h", 5400), ("600", None), ("600abc", None), ("", None)],
+    [
+        ("600s", 600),
+        ("1h30m", 5400),
+        ("300ms", 0.3),
+        ("1.5h", 5400),
+        ("600", None),
+        ("600abc", None),
+        ("", None),
+        ("1" * 70 + "s", None),
+    ],
 )
 def test_durations_are_written_as_in_go(text: str, seconds: float | None) -> None:
     assert duration_s(text) == seconds
@@ -197,6 +214,34 @@ def test_a_closed_zone_is_left_within_the_gangs_budget(budget: dict[str, str], l
     _zone(world, "night")
     world.gang("g", pods=5, min_member=0, on=[0] * 5, annotations=budget)
     assert len(world.decide(conf, now=noon + _DAY_S / 2).evictions) == 0
+
+
+@pytest.mark.parametrize(
+    ("guard", "leave"),
+    [
+        ("", 4),
+        (", {name: pdb}", 1),
+        (", {name: cdp}", 3),
+        (", {name: conformance}", 3),
+        (", {name: pdb, enabledVictim: false}", 4),
+    ],
+)
+def test_who_has_to_leave_a_closed_zone_leaves_within_what_guards_allow(guard: str, leave: int) -> None:
+    """Four pods; a budget for one, one that started a moment ago, one of the system."""
+    world = SmallWorld(1)
+    _zone(world, "night")
+    gang = world.gang("g", pods=4, min_member=0, on=[0] * 4, annotations={JDB_MAX_UNAVAILABLE: "100%"})
+    for member in gang.members:
+        member.labels = {"app": "web"}
+    gang.members[0].annotations = {**gang.annotations, COOLDOWN: "600s"}
+    gang.members[1].priority = 2_000_000_001
+    world.budgets = [DisruptionBudget("d", "web", {"app": "web"}, allowed=1)]
+    zones = '{name: tdm, arguments: {tdm.revocable-zone.night: "22:00-6:00"}}'
+    noon = NOW - NOW % _DAY_S + _DAY_S / 2
+    for when in gang.members:
+        when.started_at = noon - 60
+    report = world.decide(f'actions: "shuffle"\ntiers:\n- plugins: [{zones}{guard}]\n', now=noon)
+    assert len(report.evictions) == leave
 
 
 def test_only_who_may_be_taken_away_comes_into_a_zone_and_only_while_it_is_open() -> None:

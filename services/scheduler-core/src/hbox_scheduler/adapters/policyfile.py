@@ -76,7 +76,8 @@ class PolicyFile:
                 raise InvalidRequest(f"cannot be read: {content}", hint="name a volcano-scheduler.conf")
             conf = parse_conf(content.decode(), plugins=list(PLUGINS))
             # Arguments are the plugins' and the actions' own business: an empty cluster tells whether they are right.
-            simulate(Columns(), Cluster([], []), conf, Plan(now=0.0))
+            for warning in simulate(Columns(), Cluster([], []), conf, Plan(now=0.0)).warnings:
+                log.warning("HBOX_SCHEDULER_CONF: %s: %s", self._path, warning)
         except UnicodeDecodeError as e:
             raise InvalidRequest(f"HBOX_SCHEDULER_CONF: {self._path}: {e}", hint="the policy has to be YAML in UTF-8") from e
         except InvalidRequest as e:

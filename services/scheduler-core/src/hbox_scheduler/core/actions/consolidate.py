@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hbox_common.errors import InvalidRequest
-
+from ..plugins.arguments import Given
 from ..session.claims import Claims, claimants, waiting
 from ..session.pool import Pool
 from ..session.turns import Turns
@@ -39,11 +38,7 @@ def run(session: "Session") -> None:
 
 
 def _moves(session: "Session") -> int:
-    arguments = session.arguments("consolidate")
-    for key in arguments:
-        if key != _MOVES:
-            raise InvalidRequest(f"action consolidate has no argument {key!r}", hint=f"it has: {_MOVES}")
-    given = arguments.get(_MOVES, _DEFAULT)
-    if isinstance(given, bool) or not isinstance(given, int) or given < -1:
-        raise InvalidRequest(f"action consolidate, argument {_MOVES}: {given!r} is not a number of at least -1")
-    return _ANY if given == -1 else given
+    given = Given("action consolidate", session.arguments("consolidate"))
+    moves = given.integer(_MOVES, _DEFAULT, least=-1)
+    given.done()
+    return _ANY if moves == -1 else moves

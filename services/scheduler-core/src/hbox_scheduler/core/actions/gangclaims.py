@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..arrays import Ints
-from ..plugins.arguments import Arguments
-from ..policy.conf import PluginConf
+from ..plugins.arguments import Given
 from ..session.claims import bound_to_domain
 from ..session.nouns import EVICTABLE, Gang, GroupPhase, Member, SubGang
 from ..session.statement import Statement
@@ -47,7 +46,7 @@ class GangClaims:
 
     def __init__(self, session: "Session", *, action: str, reclaim: bool) -> None:
         """Raises InvalidRequest for arguments of the action that are wrong."""
-        arguments = Arguments(PluginConf(action, session.conf.arguments.get(action, {})))
+        arguments = Given(f"action {action}", session.arguments(action))
         self._most = arguments.integer("maxDomains", 8, least=1)
         self._breaking = arguments.switch("allowWholeBundle", True)
         arguments.done()

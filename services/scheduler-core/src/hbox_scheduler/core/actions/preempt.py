@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..arrays import Bools
+from ..plugins.arguments import Given
+from ..plugins.priority import priority_of
+from ..policy.conf import FAILURES_REMEMBERED
 from ..session.claims import Claims, asking_nothing, claimants, waiting
 from ..session.nouns import Gang
 from ..session.pool import Pool
@@ -26,8 +29,9 @@ REASON = "Preempted"
 
 
 def run(session: "Session") -> None:
+    """Raises InvalidRequest for arguments of the action that are wrong."""
+    resolve = _resolves(session)
     gangs = list(claimants(session, modest=True))
-    resolve = session.arguments("preempt").get("enableTopologyAwarePreemption", False) is True
     turns = Turns(session, gangs)
     pools: dict[QueueName, Pool] = {}
     claims: dict[QueueName, Claims] = {}
@@ -44,6 +48,20 @@ def run(session: "Session") -> None:
         _among_modest(session, gang, pools[name], others)
     for gang in gangs:
         _within(session, gang, pools[gang.queue])
+
+
+def _resolves(session: "Session") -> bool:
+    """Whether members have to leave whom a filter objects to. How many nodes Volcano would look at is read and means nothing: here all are."""
+    given = Given("action preempt", session.arguments("preempt"))
+    resolve = given.switch("enableTopologyAwarePreemption", False)
+    given.integer("topologyAwarePreemptWorkerNum", 16, least=1)
+    given.number("minCandidateNodesPercentage", 10, least=0, most=100)
+    given.integer("minCandidateNodesAbsolute", 1, least=0)
+    given.integer("maxCandidateNodesAbsolute", 100, least=0)
+    for remembering in FAILURES_REMEMBERED:
+        given.switch(remembering, True)
+    given.done(tell=session.outcome.warn)
+    return resolve
 
 
 def _among_modest(session: "Session", gang: Gang, pool: Pool, others: Bools) -> None:
@@ -68,6 +86,7 @@ def _within(session: "Session", gang: Gang, pool: Pool) -> None:
         return
     claims = Claims(session, pool, reason=REASON)
     for member in sorted(waiting(gang), key=session.member_key):
-        lower = np.array([one.gang is gang and one.priority < member.priority for one in pool.members], dtype=np.bool_)
+        own = priority_of(member)
+        lower = np.array([one.gang is gang and priority_of(one) < own for one in pool.members], dtype=np.bool_)
         if not lower.any() or not claims.serve(gang, [member], eligible=lower, legal=session.preemptable):
             break

@@ -1,8 +1,13 @@
-"""Actions by their names in volcano-scheduler.conf."""
+"""Actions by their names in volcano-scheduler.conf.
 
-from collections.abc import Callable, Mapping
+Volcano's actions may be given arguments that they do not have: files carry what other versions read. They are told of and passed over.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from ..plugins.arguments import Given
+from ..policy.conf import FAILURES_REMEMBERED
 from ..session.session import Session
 from . import allocate, backfill, consolidate, enqueue, gangpreempt, gangreclaim, preempt, reclaim, shuffle
 
@@ -21,5 +26,21 @@ ACTIONS: Mapping[str, Action] = {
 }
 
 
+#: Actions without arguments of their own. Those that look for places remember what was in vain, whatever Volcano's switch says.
+_WITHOUT: Mapping[str, Sequence[str]] = {
+    "enqueue": (),
+    "allocate": FAILURES_REMEMBERED,
+    "backfill": FAILURES_REMEMBERED,
+    "reclaim": FAILURES_REMEMBERED,
+    "shuffle": (),
+}
+
+
 def run_action(name: str, session: Session) -> None:
+    """Raises InvalidRequest for arguments of the action that are wrong."""
+    if name in _WITHOUT and (arguments := session.arguments(name)):
+        given = Given(f"action {name}", arguments)
+        for switch in _WITHOUT[name]:
+            given.switch(switch, True)
+        given.done(tell=session.outcome.warn)
     ACTIONS[name](session)

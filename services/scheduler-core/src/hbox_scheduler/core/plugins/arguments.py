@@ -1,7 +1,8 @@
-"""Arguments of plugins: read with an exact error where one is wrong."""
+"""Arguments of plugins and actions: read with an exact error where one is wrong."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from hbox_common.errors import InvalidRequest
@@ -12,12 +13,13 @@ if TYPE_CHECKING:
     from ..policy.conf import PluginConf
 
 
-class Arguments:
-    """The arguments of one plugin. `done()` refuses those that nobody asked for."""
+class Given:
+    """Keys and values that somebody wrote. `done()` refuses those that nobody asked for."""
 
-    def __init__(self, conf: "PluginConf") -> None:
-        self._plugin = conf.name
-        self._given: Mapping[str, Any] = conf.arguments
+    def __init__(self, whose: str, given: Mapping[str, Any]) -> None:
+        """`whose`: what errors call them, such as `action preempt`."""
+        self._whose = whose
+        self._given = given
         self._known: set[str] = set()
 
     def number(self, key: str, default: float, *, least: float | None = None, most: float | None = None) -> float:
@@ -26,9 +28,11 @@ class Arguments:
         if value is None:
             return default
         try:
-            number = float(value)
-        except (TypeError, ValueError) as e:
-            raise self._wrong(key, value, "a number") from e
+            number = float(value) if not isinstance(value, bool) else None
+        except (TypeError, ValueError, OverflowError):
+            number = None
+        if number is None or not isfinite(number):
+            raise self._wrong(key, value, "a number")
         if least is not None and number < least:
             raise self._wrong(key, value, f"a number of at least {least:g}")
         if most is not None and number > most:
@@ -75,6 +79,10 @@ class Arguments:
             raise self._wrong(key, value, "keys and values")
         return value
 
+    def nested(self, key: str) -> "Given":
+        """The keys and values under a key; none where it is not there."""
+        return Given(f"{self._whose}, {key}", self.mapping(key))
+
     def listing(self, key: str) -> list[Any]:
         value = self._take(key)
         if value is None:
@@ -89,18 +97,27 @@ class Arguments:
         self._known.update(prefix + rest for rest in found)
         return found
 
-    def done(self, *, also: tuple[str, ...] = ()) -> None:
-        """Raises InvalidRequest for an argument that the plugin does not have."""
+    def done(self, *, also: tuple[str, ...] = (), tell: Callable[[str], None] | None = None) -> None:
+        """Raises InvalidRequest for an argument that does not exist, or, where there is `tell`, tells of it."""
         known = self._known | set(also)
         for key in self._given:
             if key not in known:
                 close = get_close_matches(key, known, n=1)
                 hint = f"did you mean {close[0]}?" if close else f"it has: {', '.join(sorted(known)) or 'none'}"
-                raise InvalidRequest(f"plugin {self._plugin} has no argument {key!r}", hint=hint)
+                if tell is None:
+                    raise InvalidRequest(f"{self._whose} has no argument {key!r}", hint=hint)
+                tell(f"{self._whose} has no argument {key!r} ({hint}); it is passed over")
 
     def _take(self, key: str) -> Any:
         self._known.add(key)
         return self._given.get(key)
 
     def _wrong(self, key: str, value: object, wanted: str) -> InvalidRequest:
-        return InvalidRequest(f"plugin {self._plugin}, argument {key}: {value!r} is not {wanted}")
+        return InvalidRequest(f"{self._whose}, argument {key}: {value!r} is not {wanted}")
+
+
+class Arguments(Given):
+    """The arguments of one plugin."""
+
+    def __init__(self, conf: "PluginConf") -> None:
+        super().__init__(f"plugin {conf.name}", conf.arguments)

@@ -27,12 +27,15 @@ class Cdp:
         self._now = session.now
 
     def preemptable(self, claimant: Member | Gang, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
-        return [member for member in candidates if not self._cooling(member)]
+        return self.may_leave(candidates)
 
     reclaimable = preemptable
 
     def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:  # noqa: ARG002
-        return self.preemptable(claimant, candidates)
+        return self.may_leave(candidates)
+
+    def may_leave(self, members: Sequence[Member]) -> list[Member]:
+        return [member for member in members if not self._cooling(member)]
 
     def _cooling(self, member: Member) -> bool:
         text = member.annotations.get(COOLDOWN) or member.labels.get(COOLDOWN, "")

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..session.nouns import Gang, Member
+from .arguments import Arguments
 
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
@@ -14,21 +15,24 @@ CRITICAL = 2_000_000_000
 
 
 class Conformance:
-    """Protects kube-system and pods of the system priority classes."""
+    """Protects kube-system and pods of the system priority classes. No arguments."""
 
     name = "conformance"
     guards = True
 
     def __init__(self, conf: "PluginConf") -> None:
-        """No arguments."""
+        Arguments(conf).done()
 
     def open(self, session: "Session") -> None:
         """Nothing to compute."""
 
     def preemptable(self, claimant: Member | Gang, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
-        return [m for m in candidates if m.namespace != "kube-system" and m.priority < CRITICAL]
+        return self.may_leave(candidates)
 
     reclaimable = preemptable
 
     def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:  # noqa: ARG002
-        return self.preemptable(claimant, candidates)
+        return self.may_leave(candidates)
+
+    def may_leave(self, members: Sequence[Member]) -> list[Member]:
+        return [m for m in members if m.namespace != "kube-system" and m.priority < CRITICAL]

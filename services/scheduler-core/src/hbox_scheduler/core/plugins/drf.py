@@ -36,6 +36,10 @@ class Drf:
         self._tree: Tree | None = None
         self._stale = True
         if self._hierarchy:
+            if session.has("proportion"):
+                session.outcome.warn(
+                    "drf with enableHierarchy and proportion both say what queues share: the one that stands first decides"
+                )
             self._gangs = session.gangs
             self._wanted = {gang: self._sum(gang, _ASKING) * self._scale for gang in session.gangs}
             self._tree = Tree(session.queues.values(), session.gangs)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..session.hooks import Vote
 from ..session.nouns import HOLDING, Gang, Member, Status, SubGang
+from .arguments import Arguments
 
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
@@ -16,13 +17,13 @@ _VALID = HOLDING | {Status.PENDING, Status.PIPELINED, Status.SUCCEEDED}
 
 class GangPlugin:
     """Minimums: minMember of the gang, minTaskMember of each role, subGroupSize and minSubGroups. Role minimums count only where they are no
-    more than minMember in all."""
+    more than minMember in all. No arguments."""
 
     name = "gang"
     guards = True
 
     def __init__(self, conf: "PluginConf") -> None:
-        """No arguments."""
+        Arguments(conf).done()
 
     def open(self, session: "Session") -> None:
         """Nothing to compute: the gangs themselves are counted when asked."""

@@ -6,6 +6,7 @@ What a member loses is the time since its last checkpoint: the annotation `hbox.
 
 from collections.abc import Sequence
 from datetime import datetime
+from math import isfinite
 from typing import TYPE_CHECKING
 
 from hbox_common.model.annotations import CHECKPOINT_EVERY, CHECKPOINTED_AT, MIN_RUN_TIME
@@ -76,7 +77,8 @@ def _moment(text: str) -> float | None:
     if not text:
         return None
     try:
-        return float(text)
+        seconds = float(text)
+        return seconds if isfinite(seconds) else None
     except ValueError:
         pass
     try:

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hbox_common.model import TaintEffect
+from hbox_common.model import Resources, TaintEffect
+from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, MEMORY, MIB
 
 from ..arrays import Bools, Floats
@@ -56,14 +57,14 @@ class NodeOrder:
     def score(self, member: Member, books: Columns) -> Floats | None:
         total = np.zeros(books.size, dtype=np.float64)
         weights = self._weights
-        if weights["leastrequested"] or weights["mostrequested"] or weights["balancedresource"]:
-            fractions = _fractions(member, books)
+        if weights["leastrequested"] or weights["mostrequested"]:
+            fractions, there = _fractions(books, _asked_at_least(member))
             if weights["leastrequested"]:
-                total += weights["leastrequested"] * 100.0 * np.clip(1.0 - fractions, 0.0, 1.0).mean(axis=0)
+                total += weights["leastrequested"] * 100.0 * np.where(there, 1.0 - fractions, 0.0).mean(axis=0)
             if weights["mostrequested"]:
-                total += weights["mostrequested"] * 100.0 * np.where(fractions <= 1.0, fractions, 0.0).mean(axis=0)
-            if weights["balancedresource"]:
-                total += weights["balancedresource"] * 100.0 * (1.0 - np.minimum(fractions, 1.0).std(axis=0))
+                total += weights["mostrequested"] * 100.0 * np.where(there, fractions, 0.0).mean(axis=0)
+        if weights["balancedresource"]:
+            total += weights["balancedresource"] * 100.0 * _balance(member, books)
         if weights["imagelocality"] and (images := self._images(member, books)) is not None:
             total += weights["imagelocality"] * images
         return total
@@ -104,15 +105,27 @@ class NodeOrder:
         return 100.0 * (np.clip(out, _IMAGE_LEAST, most) - _IMAGE_LEAST) / (most - _IMAGE_LEAST)
 
 
-def _fractions(member: Member, books: Columns) -> Floats:
-    """`[2, N]`: use of cpu and memory with the member in place."""
-    out = np.zeros((2, books.size), dtype=np.float64)
-    for position, name in enumerate((CPU, MEMORY)):
-        column = books.resource(name)
-        asked = member.task.requests.get(name, 0) or _NON_ZERO[name]
-        has = np.maximum(books.allocatable[column, : books.size], 1)
-        out[position] = (books.used[column, : books.size] + asked) / has
-    return out
+def _asked_at_least(member: Member) -> Resources:
+    return {name: member.task.requests.get(name, 0) or least for name, least in _NON_ZERO.items()}
+
+
+def _fractions(books: Columns, asked: Resources) -> tuple[Floats, Bools]:
+    """`[K, N]`: use of each resource that is asked for with the member in place, 1 at most; and `[K, N]`, nodes that have it at all."""
+    columns = [books.resource(name) for name in asked]
+    has = books.allocatable[columns, : books.size]
+    used = books.used[columns, : books.size] + np.array(list(asked.values()), dtype=np.int64)[:, None]
+    return np.minimum(used / np.maximum(has, 1), 1.0), has > 0
+
+
+def _balance(member: Member, books: Columns) -> Floats:
+    """`[N]`: 1 less the standard deviation of how full the node is in cpu, memory and, for pods that ask for cards, cards (so Volcano has it; kube-scheduler
+    by default leaves cards out)."""
+    requests = member.task.requests
+    asked = {CPU: requests.get(CPU, 0), MEMORY: requests.get(MEMORY, 0)} | ({GPU: requests[GPU]} if requests.get(GPU) else {})
+    fractions, there = _fractions(books, asked)
+    count = np.maximum(there.sum(axis=0), 1)
+    mean = np.where(there, fractions, 0.0).sum(axis=0) / count
+    return np.asarray(1.0 - np.sqrt(np.where(there, (fractions - mean) ** 2, 0.0).sum(axis=0) / count))
 
 
 def _node_affinity(member: Member, books: Columns, candidates: Bools) -> Floats:

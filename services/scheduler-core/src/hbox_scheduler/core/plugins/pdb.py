@@ -25,10 +25,10 @@ class Pdb:
         self._left = [budget.allowed for budget in self._budgets]
         self._gone: set[int] = set()  # ids of members evicted in this session
 
-    def preemptable(self, claimant: Member | Gang, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
+    def may_leave(self, members: Sequence[Member]) -> list[Member]:
         """Each one named counts."""
         left, victims = list(self._left), []
-        for member in candidates:
+        for member in members:
             mine = self._of(member)
             if all(left[budget] > 0 for budget in mine):
                 for budget in mine:
@@ -36,10 +36,13 @@ class Pdb:
                 victims.append(member)
         return victims
 
+    def preemptable(self, claimant: Member | Gang, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
+        return self.may_leave(candidates)
+
     reclaimable = preemptable
 
     def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:  # noqa: ARG002
-        return self.preemptable(claimant, candidates)
+        return self.may_leave(candidates)
 
     def placed(self, member: Member, row: int) -> None:  # noqa: ARG002
         """Also told when an eviction is taken back, and when who leaves is promised another place: that gives no budget back."""

@@ -1,24 +1,29 @@
 """priority: who is served first, and who may take from whom (reference volcano §4)."""
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hbox_common.model.annotations import TASK_PRIORITY
 
 from ..session.nouns import Gang, Member, Status
+from .arguments import Arguments
 
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
     from ..session.session import Session
 
+#: Priorities have 32 bits.
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
+
 
 class PriorityPlugin:
-    """Gangs by their priority class, members by the pod's priority. Equal priority is never a victim."""
+    """Gangs by their priority class, members by the pod's priority. Equal priority is never a victim. No arguments."""
 
     name = "priority"
 
     def __init__(self, conf: "PluginConf") -> None:
-        """No arguments."""
+        Arguments(conf).done()
 
     def open(self, session: "Session") -> None:
         """Nothing to compute."""
@@ -49,6 +54,8 @@ class PriorityPlugin:
 
 
 def priority_of(member: Member) -> int:
-    """Among its gang."""
+    """Among its gang: what its annotation says, if that is a whole number."""
     written = member.annotations.get(TASK_PRIORITY) if member.annotations else None
-    return member.priority if written is None or not written.lstrip("-").isdigit() else int(written)
+    if written is not None and _WHOLE_NUMBER.fullmatch(written):
+        return int(written)
+    return member.priority

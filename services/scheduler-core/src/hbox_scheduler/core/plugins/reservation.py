@@ -45,6 +45,7 @@ class Reservation:
     """Arguments: after (duration, 10m), members (2: smaller gangs get no reservation), depth (1: gangs with one at a time), hold (duration, 30m)."""
 
     name = "reservation"
+    asks_others = True
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model import is_host_port
 from hbox_common.model.resources import CPU, GIB, MEMORY, PODS
 
 from ..arrays import Bools, Floats
 from ..explain.labels import Label
 from ..session.nouns import Member
 from ..state import Columns
-from .arguments import Arguments
+from .arguments import Arguments, Given
 
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
     from ..session.session import Session
 
+_PLUGIN = "plugin resource-strategy-fit"
 _MOST, _LEAST = "MostAllocated", "LeastAllocated"
 
 
@@ -38,30 +40,20 @@ class _Kept:
 
 
 class ResourceStrategyFit:
-    """Arguments: resourceStrategyFitWeight (10), resources {<name or prefix*>: {type: MostAllocated | LeastAllocated, weight}}, sra {enable, resources,
-    weight, resourceWeight}, proportional {enable, resources, resourceProportion {<name>.cpu, <name>.memory}}."""
+    """Arguments: resourceStrategyFitWeight (10), resources {<name or prefix*>: {type: MostAllocated | LeastAllocated, weight (1)}} (cpu and memory, each
+    LeastAllocated, where none is named), sra {enable (false), resources, weight (10), resourceWeight {<name>: (1)}}, proportional {enable (false),
+    resources, resourceProportion {<name>.cpu (1), <name>.memory (1)}}: cores and GiB."""
 
     name = "resource-strategy-fit"
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)
         self._weight = arguments.number("resourceStrategyFitWeight", 10, least=0)
-        self._strategies = {name: _strategy(name, row) for name, row in arguments.mapping("resources").items()}
-        sra = arguments.mapping("sra")
-        self._scarce: dict[str, float] = {}
-        self._sra_weight = 0.0
-        if sra.get("enable"):
-            weights = sra.get("resourceWeight") or {}
-            self._scarce = {name: float(weights.get(name, 1)) for name in _names(sra.get("resources"))}
-            self._sra_weight = float(sra.get("weight", 10))
-        proportional = arguments.mapping("proportional")
-        self._kept: dict[str, _Kept] = {}
-        if proportional.get("enable"):
-            shares = proportional.get("resourceProportion") or {}
-            self._kept = {
-                name: _Kept(float(shares.get(f"{name}.cpu", 0)), float(shares.get(f"{name}.memory", 0)))
-                for name in _names(proportional.get("resources"))
-            }
+        self._strategies = {
+            name: _strategy(name, row) for name, row in arguments.mapping("resources").items()
+        } or dict.fromkeys((CPU, MEMORY), _Strategy(most=False, weight=1.0))
+        self._sra_weight, self._scarce = _scarce(arguments.nested("sra"))
+        self._kept = _kept(arguments.nested("proportional"))
         arguments.done()
 
     def open(self, session: "Session") -> None:
@@ -69,9 +61,9 @@ class ResourceStrategyFit:
 
     def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:
         """Pods that ask for none of these resources leave what the idle units will need."""
+        if any(member.task.requests.get(name, 0) for name in self._kept):
+            return
         for name, kept in self._kept.items():
-            if member.task.requests.get(name, 0):
-                continue
             column, size = books.resource(name), books.size
             idle = np.maximum(books.allocatable[column, :size] - books.used[column, :size], 0)
             fails = np.zeros(size, dtype=np.bool_)
@@ -100,18 +92,17 @@ class ResourceStrategyFit:
         return total * (100.0 * self._weight / weights) if weights else total
 
     def _spared(self, member: Member, books: Columns) -> Floats:
-        """Nodes without the scarce resources that the member does not ask for; a node that lacks one that it asks for gains nothing."""
+        """Nodes without scarce resources; a node that lacks something that the member asks for gains nothing."""
         total = np.zeros(books.size, dtype=np.float64)
         all_weights = sum(self._scarce.values())
         if not all_weights or not self._sra_weight:
             return total
         useless = np.zeros(books.size, dtype=np.bool_)
+        for name, units in member.task.requests.items():
+            if units > 0 and not is_host_port(name):
+                useless |= books.allocatable[books.resource(name), : books.size] == 0
         for name, weight in self._scarce.items():
-            lacks = books.allocatable[books.resource(name), : books.size] == 0
-            if member.task.requests.get(name, 0):
-                useless |= lacks
-            else:
-                total += weight * lacks
+            total += weight * (books.allocatable[books.resource(name), : books.size] == 0)
         return np.where(useless, 0.0, total * (100.0 * self._sra_weight / all_weights))
 
     def _of(self, name: str) -> _Strategy | None:
@@ -124,16 +115,28 @@ class ResourceStrategyFit:
 
 def _strategy(name: str, row: Any) -> _Strategy:
     if not isinstance(row, Mapping) or row.get("type") not in (_MOST, _LEAST):
-        raise InvalidRequest(
-            f"plugin resource-strategy-fit, resources.{name}: {row!r}", hint=f"write {{type: {_MOST} or {_LEAST}, weight: 1}}"
-        )
-    try:
-        return _Strategy(row["type"] == _MOST, float(row.get("weight", 1)))
-    except (TypeError, ValueError) as e:
-        raise InvalidRequest(
-            f"plugin resource-strategy-fit, resources.{name}.weight: {row.get('weight')!r} is not a number"
-        ) from e
+        raise InvalidRequest(f"{_PLUGIN}, resources.{name}: {row!r}", hint=f"write {{type: {_MOST} or {_LEAST}, weight: 1}}")
+    given = Given(f"{_PLUGIN}, resources.{name}", row)
+    most, weight = given.text("type") == _MOST, given.number("weight", 1.0, least=0)
+    given.done()
+    return _Strategy(most, weight)
 
 
-def _names(text: object) -> list[str]:
-    return [name.strip() for name in str(text or "").split(",") if name.strip()]
+def _scarce(given: Given) -> tuple[float, Mapping[str, float]]:
+    """The weight of it all, and those of the scarce resources."""
+    enabled, names = given.switch("enable", False), given.names("resources")
+    weight, weights = given.number("weight", 10.0, least=0), given.nested("resourceWeight")
+    found = {name: weights.number(name, 1.0, least=0) for name in names}
+    weights.done()
+    given.done()
+    return (weight, found) if enabled else (0.0, {})
+
+
+def _kept(given: Given) -> Mapping[str, _Kept]:
+    enabled, names, shares = given.switch("enable", False), given.names("resources"), given.nested("resourceProportion")
+    found = {
+        name: _Kept(shares.number(f"{name}.cpu", 1.0, least=0), shares.number(f"{name}.memory", 1.0, least=0)) for name in names
+    }
+    shares.done()
+    given.done()
+    return found if enabled else {}

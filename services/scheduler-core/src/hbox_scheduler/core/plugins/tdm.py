@@ -5,6 +5,7 @@ Volcano evicts once per `tdm.evict.period`; a session has no memory of earlier o
 budget, so that repeating changes nothing.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -30,6 +31,7 @@ _PERIOD = "tdm.evict.period"
 _WINDOW = "tdm.revocable-zone."
 _SCORE = 100.0
 _WITHOUT_BUDGET = 1
+_AMOUNT = re.compile(r"([0-9]{1,9})(%?)")
 
 
 class Tdm:
@@ -86,11 +88,11 @@ def _within_budgets(members: Sequence[Member]) -> list[Member]:
 def budget(gang: Gang) -> int:
     """How many running members of a gang may be taken now."""
     running, size = gang.count(Status.RUNNING), len(gang.members)
-    if text := _note(gang, JDB_MAX_UNAVAILABLE):
+    if (most := _part(gang, JDB_MAX_UNAVAILABLE, size)) is not None:
         away = size - gang.count(Status.SUCCEEDED, Status.FAILED) - running
-        return max(0, _part(gang, JDB_MAX_UNAVAILABLE, text, size) - away)
-    if text := _note(gang, JDB_MIN_AVAILABLE):
-        return max(0, running - _part(gang, JDB_MIN_AVAILABLE, text, size))
+        return max(0, most - away)
+    if (least := _part(gang, JDB_MIN_AVAILABLE, size)) is not None:
+        return max(0, running - least)
     return _WITHOUT_BUDGET
 
 
@@ -99,12 +101,14 @@ def _note(gang: Gang, key: str) -> str:
     return gang.annotations.get(key) or next((text for m in gang.members if (text := m.annotations.get(key))), "")
 
 
-def _part(gang: Gang, key: str, text: str, size: int) -> int:
-    """A number, or a percentage of `size`, rounded up."""
-    try:
-        return -(-int(text[:-1]) * size // 100) if text.endswith("%") else int(text)
-    except ValueError as e:
-        raise InvalidRequest(f"gang {gang.id}, annotation {key}: {text!r} is neither a number nor a percentage") from e
+def _part(gang: Gang, key: str, size: int) -> int | None:
+    """A number, or a percentage of `size`, rounded up. None where nothing is written, or nothing that could be one: what one gang says of itself must
+    not stop all others from being placed."""
+    found = _AMOUNT.fullmatch(_note(gang, key))
+    if found is None:
+        return None
+    number = int(found[1])
+    return -(-number * size // 100) if found[2] else number
 
 
 def _may_be_lent_to(member: Member) -> bool:

@@ -31,6 +31,9 @@ ACTIONS = (
     "enqueue", "allocate", "backfill", "preempt", "reclaim", "shuffle", "gangpreempt", "gangreclaim", "consolidate",
 )  # fmt: skip
 
+#: Volcano's switch of several actions, by both of its names: whether what was tried in vain is remembered for pods that are alike. Here it always is.
+FAILURES_REMEMBERED = ("enablePredicateErrorCache", "predicateErrorCacheEnable")
+
 _TOP = ("actions", "tiers", "configurations", "metrics")
 _FLAGS = {flag.lower().replace("enabled", "enable", 1): flag for flag in (*FLAGS, *IDLE_FLAGS, HIERARCHY_FLAG)}
 

@@ -28,7 +28,10 @@ class Vote(IntEnum):
 
 
 class Plugin(Protocol):
-    """What all plugins have. Beside this, any of the methods of `Hooks`."""
+    """What all plugins have. Beside this, any of the methods of `Hooks`.
+
+    A plugin with `asks_others = True` asks the session what others say when it opens: it is opened after them, wherever it stands.
+    """
 
     name: str
 
@@ -126,6 +129,10 @@ class Hooks(Protocol):
         """For `shuffle`: running members that should go elsewhere. The first tier with any decides; the union inside it."""
         ...
 
+    def may_leave(self, members: Sequence[Member]) -> list[Member]:
+        """For `shuffle`: those of whom it was said that they should go elsewhere who may, all of them together. All have to agree."""
+        ...
+
     # Topology domains (HyperNodes), by name.
     def gradients(self, sub_gang: SubGang | None, gang: Gang, *, evict: bool) -> list[list[str]] | None:
         """Domains to be tried, in groups; the next group only if nothing in the one before fits."""
@@ -160,7 +167,7 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
     "enablePreemptive": ("preemptive",),
     "enabledOverused": ("overused",),
     "enabledAllocatable": ("allocatable",),
-    "enabledVictim": ("victims",),
+    "enabledVictim": ("victims", "may_leave"),
 }
 
 #: Flags that Volcano knows and that switch nothing here: their hooks are gone, or belong to several clusters.

@@ -130,9 +130,9 @@ class Session:
             if gang.count(Status.PENDING):
                 self.unplaced.append(gang)
         self.population.put_all([member for gang in self.fresh for member in gang.members if member.row >= 0])
-        for tier in tiers:
-            for plugin in tier:
-                plugin.open(self)
+        plugins = [plugin for tier in tiers for plugin in tier]
+        for plugin in sorted(plugins, key=lambda plugin: getattr(plugin, "asks_others", False)):
+            plugin.open(self)
 
     # What plugins and actions ask about the cluster.
 
@@ -418,11 +418,15 @@ class Session:
         return found
 
     def shuffled(self, members: Sequence[Member]) -> list[Member]:
-        """Members that some plugin wants elsewhere."""
+        """Members that some plugin wants elsewhere, and none wants to stay."""
         for tier in self._of("victims"):
             union = {id(victim): victim for _, hook in tier for victim in hook(members)}
             if union:
-                return [member for member in members if id(member) in union]
+                chosen = [member for member in members if id(member) in union]
+                for hooks in self._of("may_leave"):
+                    for _, hook in hooks:
+                        chosen = hook(chosen)
+                return chosen
         return []
 
     # Domains.
