@@ -551,3 +551,11 @@ def test_a_usage_plugin_without_anything_to_go_by_is_told(more: str, now: float,
     conf = parse_conf(wish.policy or "", plugins=list(PLUGINS))
     row = outcome_of("f", objects_of(contents_of((NODE + more).encode())), wish, conf)
     assert row.get("warnings") == warns
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)]
+)
+def test_the_classes_of_the_system_are_known_without_their_objects(name: str, value: int) -> None:
+    [member] = gang(NODE + QUEUE + GROUP + pod("p", spec=f"priorityClassName: {name}")).members
+    assert member.priority == value

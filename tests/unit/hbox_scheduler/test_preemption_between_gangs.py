@@ -79,6 +79,17 @@ def test_fewer_leave_where_priority_is_the_same() -> None:
     assert evicted(world.decide(PREEMPT)) == ["b-0"]
 
 
+def test_of_as_many_those_leave_whose_priorities_are_less_in_all() -> None:
+    """The most important of both nodes are alike, and that of node 0 came last."""
+    world = SmallWorld(2, cards=2)
+    world.gang("top0", priority=5, on=[0], age_s=1)
+    world.gang("mid0", priority=4, on=[0])
+    world.gang("top1", priority=5, on=[1], age_s=99)
+    world.gang("low1", priority=1, on=[1])
+    world.gang("high", priority=9, cards=2)
+    assert evicted(world.decide(PREEMPT)) == ["low1-0", "top1-0"]
+
+
 def test_whoever_turns_out_not_to_be_needed_stays() -> None:
     """The small one would go first, and then the large one makes it needless."""
     world = SmallWorld(1, cards=4)

@@ -27,7 +27,7 @@ from .hypernodes import hypernodes_of
 from .images import images_of_node, images_of_pod
 from .nodes import node_of
 from .pods import PodEntries, PodEntry
-from .queues import budget_of, card_quota_of, class_of, namespace_of, queue_of, quota_of, remembered, rights_of
+from .queues import SYSTEM_CLASSES, budget_of, card_quota_of, class_of, namespace_of, queue_of, quota_of, remembered, rights_of
 from .usage import usages_of
 from .volumes import volumes_of
 
@@ -107,7 +107,7 @@ class _Reading:
         }
         for state, _ in read:
             columns.put_node(state)
-        classes = {one.metadata.name: one for one in map(class_of, self._of["PriorityClass"])}
+        classes = SYSTEM_CLASSES | {one.metadata.name: one for one in map(class_of, self._of["PriorityClass"])}
         volumes = volumes_of(self._of["PersistentVolumeClaim"], self._of["PersistentVolume"], self._of["StorageClass"])
         entries = PodEntries(classes, volumes, schedulers=schedulers, ages_s=options.age_seconds, now=now)
         pods = [entries.entry(document) for document in self._of["Pod"]]

@@ -17,6 +17,12 @@ from .times import seconds
 
 _MAX_WEIGHT = 65535
 
+#: Kubernetes makes them itself; a file may leave them out.
+SYSTEM_CLASSES = {
+    name: kube.PriorityClass(metadata=kube.Metadata(name=name, uid=name), value=value)
+    for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
+}
+
 
 def queue_of(document: Document) -> QueueInfo:
     """A queue. Raises InvalidRequest."""

@@ -1,8 +1,9 @@
 """Who has to leave so that the members of a gang get places: the search that preempt and reclaim share.
 
 For each member every node is rated by who would have to leave it: the members that are taken there first, in their order, until what is lacking is freed.
-The node where those least to be spared leave comes first: by queue and priority, then by how many are lost, then by the order of service. Ratings are made
-with arrays over all nodes once, and anew only for nodes that changed, so that a gang of equal members costs one pass.
+The node where those least to be spared leave comes first: by queue and priority, then by how many are lost, then by the sum of their priorities, then
+by the order of service. Ratings are made with arrays over all nodes once, and anew only for nodes that changed, so that a gang of equal members costs one
+pass.
 
 A node is then tried in earnest, in the statement: the plugins have to agree to each victim on the state as it then is, and the member has to fit by
 every rule with them gone. Who turns out not to be needed stays. What fails is taken back.
@@ -49,8 +50,8 @@ RESOLVABLE = frozenset(
 #: Nodes that may fail in a row before whole queues are asked for a legal victim at all.
 _PATIENCE = 8
 
-#: Queue and priority, members lost, order of service, node row.
-Rating: TypeAlias = tuple[int, int, int, int]
+#: Queue and priority of the last to leave, members lost, sum of the priorities of those who leave, order of service, node row.
+Rating: TypeAlias = tuple[int, int, int, int, int]
 
 
 @dataclass(slots=True)
@@ -256,7 +257,7 @@ class Search:
     def _rate_all(self, kind: Kind) -> None:
         size = self._session.columns.size
         kind.ratings = self._rate(kind, 0, size)
-        kind.current = {rating[3]: rating for rating in kind.ratings}
+        kind.current = {rating[-1]: rating for rating in kind.ratings}
         heapify(kind.ratings)
 
     def _rate_again(self, rows: set[int]) -> None:
@@ -298,6 +299,8 @@ class Search:
         freed -= (freed - amounts)[before]
         harm = np.cumsum(pool.harm[who])
         harm -= (harm - pool.harm[who])[before]
+        sums = np.cumsum(pool.priority[who])
+        sums -= (sums - pool.priority[who])[before]
         enough = np.where((freed >= lacking).all(axis=1), np.arange(len(who)), len(who))
         at = np.minimum.reduceat(enough, begins)
         at = at[at < len(who)]
@@ -306,6 +309,7 @@ class Search:
             zip(
                 self._level[last_ones].tolist(),
                 harm[at].tolist(),
+                sums[at].tolist(),
                 self._rank[last_ones].tolist(),
                 rows[at].tolist(),
                 strict=True,
@@ -316,8 +320,8 @@ class Search:
         assert kind.ratings is not None
         while kind.ratings:
             rating = heappop(kind.ratings)
-            if kind.current.get(rating[3]) == rating:
-                return rating[3]
+            if kind.current.get(rating[-1]) == rating:
+                return rating[-1]
         return None
 
     def _ask_queues(self, member: Member) -> None:
