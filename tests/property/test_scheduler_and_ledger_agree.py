@@ -157,18 +157,36 @@ def trees(draw: st.DrawFn) -> list[Queue]:
     return queues
 
 
+def lent_for_good(both: Both) -> int:
+    """Cards that queues are guaranteed, and that neither are free nor could be taken back for them."""
+    tree = both.books.queues
+    firm = [h.claim for h in both.books.live.values() if not h.claim.preemptable or not tree[h.claim.queue].reclaimable]
+
+    def held(queue: QueueName) -> int:
+        return sum(claim.requests[GPU] for claim in firm if queue in tree.path(claim.queue))
+
+    def owed(queue: QueueName) -> int:
+        return max(tree[queue].guarantee.get(GPU, 0) - held(queue), sum(map(owed, tree.children(queue))))
+
+    return max(0, sum(map(owed, tree.tops())) + sum(map(held, tree.tops())) - CARDS * NODES)
+
+
 @settings(max_examples=60, deadline=None)
 @given(trees(), st.data())
 def test_nothing_that_is_proposed_is_refused(queues: list[Queue], data: st.DataObject) -> None:
     """One queue fills the cluster, others ask for what is theirs."""
     both = Both(queues)
     leaves = [queue.name for queue in queues if not both.books.queues.children(queue.name)]
+    before = lent_for_good(both)
     first = data.draw(st.sampled_from(leaves), label="who fills it")
     both.submit(*(job(f"f{i}", cards=1, queue=first, created_at=float(i)) for i in range(CARDS * NODES)))
     for number in range(data.draw(st.integers(1, 8), label="jobs")):
         queue = data.draw(st.sampled_from([*leaves, queues[0].name]), label="queue")
         pods, each, priority = (data.draw(st.integers(1, most)) for most in (3, 2, 2))
-        both.submit(job(f"j{number}", pods=pods, cards=each, queue=queue, priority=priority, created_at=100.0 + number))
+        firm = data.draw(st.integers(0, 3), label="may be preempted") == 3
+        asking = job(f"j{number}", pods=pods, cards=each, queue=queue, priority=priority, created_at=100.0 + number)
+        both.submit(replace(asking, preemptable=not firm))
+        assert lent_for_good(both) <= before, "S4: a guarantee is lent to those who give nothing back"
     for one in queues:
         limit = one.capability.get(GPU)
         assert limit is None or both.held(one.name) <= limit

@@ -235,6 +235,45 @@ async def test_an_eviction_that_a_disruption_budget_blocks_goes_on_when_it_may(w
     assert world.said(evict) == [BindOutcome.UNKNOWN, BindOutcome.EVICTED]
 
 
+READY = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+
+
+async def test_of_two_victims_under_one_budget_the_second_waits_at_the_api_server(world: BinderWorld) -> None:
+    """S9: budgets are the API server's to keep. Its 429 is no answer to the ledger; a pod is evicted once, whatever is sent again."""
+    pods = [await world.pod(name) for name in ("a", "b")]
+    binds = [a_bind(pod) for pod in pods]
+    evictions = [an_evict(pod, taker="a-plan") for pod in pods]
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep", "namespace": NAMESPACE},
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]},
+        },
+    }
+    async with world.binder(patience_s=0.2, taken_grace_s=30):
+        await world.decide(*binds)
+        for bind, name in zip(binds, ("a", "b"), strict=True):
+            await world.settled(bind)
+            await world.client.json("PATCH", PODS.path(NAMESPACE, name, "status"), body=READY, content_type=MERGE_PATCH)
+        await world.client.json("POST", PDBS, body=budget)
+        await world.decide(*evictions)
+        await until(
+            lambda: sorted(world.said(evict)[-1:] for evict in evictions) == [[BindOutcome.EVICTED], [BindOutcome.UNKNOWN]]
+        )
+        gone, kept = sorted(evictions, key=lambda evict: world.said(evict)[-1] is not BindOutcome.EVICTED)
+        leaving = (await world.seen(gone.pod)).metadata.deletion_timestamp
+        assert leaving
+        await world.decide(gone)
+        await until(lambda: len(world.said(gone)) == 2)
+        assert (await world.seen(gone.pod)).metadata.deletion_timestamp == leaving
+        assert not (await world.seen(kept.pod)).metadata.deletion_timestamp
+        await world.delete(gone.pod)
+        await world.client.json("PATCH", f"{PDBS}/keep", body={"spec": {"maxUnavailable": 2}}, content_type=MERGE_PATCH)
+        assert (await world.settled(kept)).outcome is BindOutcome.EVICTED
+
+
 async def test_decisions_of_an_older_epoch_have_no_effect(world: BinderWorld) -> None:
     old, new = a_bind(await world.pod("old")), a_bind(await world.pod("new"))
     async with world.binder():

@@ -12,6 +12,8 @@ from hbox_common.model import (
     CardQuota,
     Claim,
     ClaimState,
+    Held,
+    Lending,
     PodFact,
     QueueName,
     QueueTree,
@@ -24,7 +26,7 @@ from hbox_common.model.queuetree import Room
 from hbox_common.store import Batch, Letter, Prepared
 from hbox_common.store.prepared import Sent
 from hbox_ledger.adapters import journal, load, tables
-from hbox_ledger.core import arbitrate, decisions, lifecycle, loans, reconcile, recovery, taking
+from hbox_ledger.core import arbitrate, decisions, guarantees, lifecycle, loans, reconcile, recovery, taking
 from hbox_ledger.core.books import Books
 from hbox_ledger.core.holding import Holding
 from hbox_ledger.core.step import Step
@@ -90,6 +92,25 @@ def books_that_are_read_anew_know_no_quotas(patch: pytest.MonkeyPatch) -> None: 
         return limit(self, quotas) if isinstance(quotas, list) else set()
 
     patch.setattr(Books, "limit", at_the_start)
+
+
+def guarantees_are_lent_for_good(patch: pytest.MonkeyPatch) -> None:  # S4
+    patch.setattr(guarantees, "refuse", lambda *_: None)
+
+
+def queues_that_give_nothing_back_count_as_those_that_do(patch: pytest.MonkeyPatch) -> None:  # S4
+    patch.setattr(Lending, "is_firm", lambda self, queue, *, preemptable: not preemptable)
+
+
+def what_ends_stands_firm_for_ever(patch: pytest.MonkeyPatch) -> None:  # S4
+    book = Lending.book
+
+    def forgetful(self: Lending, held: Held, times: int = 1) -> None:
+        if times > 0:
+            book(self, held, times)
+
+    patch.setattr(Lending, "book", forgetful)
+    patch.setattr(Lending, "validate", lambda _: None)
 
 
 def cards_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:  # S1
@@ -196,6 +217,20 @@ def victims_are_evicted_in_vain(patch: pytest.MonkeyPatch) -> None:  # S7
     patch.setattr(taking, "_in_vain", lambda *_: None)
 
 
+def evictions_name_no_beneficiary(patch: pytest.MonkeyPatch) -> None:  # S7
+    take_back = decisions.take_back
+
+    def nameless(books: Books, step: Step, holding: Holding, reason: str, **_: Any) -> None:
+        take_back(books, step, holding, reason)
+
+    patch.setattr(taking, "take_back", nameless)
+
+
+def others_leave_for_pods_that_have_places(patch: pytest.MonkeyPatch) -> None:  # S7
+    claimed = arbitrate._claimed
+    patch.setattr(arbitrate, "_claimed", lambda books, plan: None if plan.victims else claimed(books, plan))
+
+
 def a_victim_may_have_the_same_priority(patch: pytest.MonkeyPatch) -> None:  # S8
     rights = taking._rights
     patch.setattr(
@@ -217,6 +252,17 @@ def a_pod_is_evicted_for_each_who_asks(patch: pytest.MonkeyPatch) -> None:  # S9
         take_back(books, step, holding, reason, **kept)
 
     patch.setattr(taking, "take_back", again)
+
+
+def an_eviction_that_is_sent_again_is_another(patch: pytest.MonkeyPatch) -> None:  # S9
+    send = decisions.send
+
+    def anew(step: Step, holding: Holding) -> None:
+        if holding.claim.state is ClaimState.POSTED and holding.sendings:
+            holding.generation += 1
+        send(step, holding)
+
+    patch.setattr(lifecycle, "send", anew)
 
 
 def pods_of_ours_that_are_found_stay_unaccounted(patch: pytest.MonkeyPatch) -> None:  # S11
@@ -304,6 +350,12 @@ BUGS: list[Bug] = [
     a_victim_may_have_the_same_priority,
     the_protected_are_taken_too,
     a_pod_is_evicted_for_each_who_asks,
+    an_eviction_that_is_sent_again_is_another,
+    guarantees_are_lent_for_good,
+    queues_that_give_nothing_back_count_as_those_that_do,
+    what_ends_stands_firm_for_ever,
+    evictions_name_no_beneficiary,
+    others_leave_for_pods_that_have_places,
     pods_of_others_use_the_quota_they_name,
     posting_moves_no_units,
     what_was_lent_is_not_given_back,

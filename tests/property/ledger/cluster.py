@@ -101,6 +101,7 @@ JOBS = [
     Job(JobId("e"), GREEN, 0, 1, namespace=NARROW),
     Job(JobId("f"), BLUE, 5, 1),
     Job(JobId("g"), RED, 5, 1, namespace=NARROW),
+    Job(JobId("i"), LONE, 5, 1, preemptable=False),
     Job(JobId("h"), LONE, 0, 1),
 ]
 

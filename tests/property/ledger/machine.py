@@ -2,6 +2,10 @@
 
 Every step is judged by the model (what a plan has to be answered) and by the proof (what may never be). Killing the process is dropping the ledger and
 what its relay had not published; a database that fails does so before a commit, or after it.
+
+Of S9 the ledger knows one part, that a pod is evicted by one decision, and the machine judges that. The others are kept where their facts are: disruption
+budgets by the API server, whose 429 the binder obeys (tests/integration/binder), grace periods by the binder, which tells the API server (there too), minimum
+run times by the scheduler's plugin `minruntime`, which has the annotations and the starts of pods (tests/unit/hbox_scheduler/test_levels_and_run_times.py).
 """
 
 import asyncio
@@ -133,6 +137,7 @@ class LedgerMachine(RuleBasedStateMachine):
             ),
         )  # fmt: skip
         self.plans.append(made)
+        self.proof.plans[made.id] = made
         return made
 
     def propose(self, plans: Sequence[Plan], epoch: Epoch, process: Process | None = None) -> dict[PlanId, PlanAnswer]:
@@ -198,12 +203,12 @@ class LedgerMachine(RuleBasedStateMachine):
         able = [one for one in JOBS if one.priority >= victims[0].priority] or JOBS
         self.take(victims, able[job % len(able)], elsewhere)
 
-    def take(self, victims: Sequence[ClaimRow], job: Job, elsewhere: Sequence[Where] = ()) -> None:
+    def take(self, victims: Sequence[ClaimRow], job: Job, elsewhere: Sequence[Where] = (), pods: Sequence[Pod] = ()) -> None:
         where = [(NodeName(c.node), c.slices) for c in victims] + list(elsewhere)
         where += [where[0]] * max(0, job.min_member - len(where))
-        plan = self.plan("take", job, self.waiting(job, len(where)), where)
+        plan = self.plan("take", job, pods or self.waiting(job, len(where)), where)
         named = tuple({"claim": c.id, "pod_uid": c.pod} for c in victims)
-        self.plans[-1] = plan = Plan.model_validate({**plan.model_dump(), "victims": named})
+        self.plans[-1] = self.proof.plans[plan.id] = plan = Plan.model_validate({**plan.model_dump(), "victims": named})
         self._propose([plan])
 
     @precondition(lambda self: self.plans)
@@ -394,7 +399,7 @@ class LedgerMachine(RuleBasedStateMachine):
             path.unlink()
         shutil.copy(self.backup, self.path)
         self.reader = Reader(self.path)
-        self.proof = Proof()
+        self.proof = Proof(self.proof.plans)
         self.rows = self.reader.read()
         self.reader.seen(self.rows)
         self.proof.begin_with(self.rows)

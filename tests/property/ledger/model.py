@@ -7,7 +7,8 @@ from hbox_common.events import Placement, Plan
 from hbox_common.model import CardSlice, PodUid, Queue, QueueName, Resources
 from hbox_common.model.devices import GPU_MEMORY
 
-from .cluster import CARDS, JOBS, MEMORY_MIB, NODES, QUOTA, ROOM, SHARES, path
+from . import lent
+from .cluster import CARDS, GPU, JOBS, MEMORY_MIB, NODES, QUOTA, ROOM, SHARES, path
 from .rows import ClaimRow, Rows
 
 
@@ -50,6 +51,7 @@ class Model:
         return (
             self._within_capability(plan)
             and self._paid_for(plan)
+            and self._recallable(plan)
             and self._whole(plan)
             and self._rights(plan)
             and self._fits(plan)
@@ -122,6 +124,22 @@ class Model:
         used = sum(s.memory_mib for c in self.rows.live() if c.job in jobs for s in c.slices)
         used += sum(s.memory_mib for p in self._places(plan) if p.job in jobs for s in p.slices)
         return used + asked <= QUOTA.limits[GPU_MEMORY]
+
+    def _recallable(self, plan: Plan) -> bool:
+        """S4: who gives nothing back takes nothing of what others are guaranteed, and could not be had back then."""
+        asked = sum(plan.requests[p.requests].get(GPU, 0) for p in plan.placements if p.node in NODES)
+        if not lent.stands_firm(plan.queue, plan.preemptable) or not asked:
+            return True
+        firm = lent.firm(self.rows.live())
+        of = {job.id: job for job in JOBS}
+        firm += [
+            (p.queue, p.node, p.requests.get(GPU, 0))
+            for p in self._places(plan)
+            if lent.stands_firm(p.queue, of[p.job].preemptable)  # type: ignore[index]
+        ]
+        everything = sum(plan.requests[p.requests].get(GPU, 0) for p in plan.placements)
+        relief = lent.owed(firm) - lent.owed([*firm, (plan.queue, "", everything)])
+        return asked - relief <= max(lent.room(firm) - lent.owed(firm), 0)
 
     def _whole(self, plan: Plan) -> bool:
         """S6: a gang starts with its minimum, and one that is being unwound takes nothing."""

@@ -13,6 +13,7 @@ from .rows import ClaimRow
 Path: TypeAlias = Callable[[LedgerMachine], None]
 
 RED_LOW, RED_PAIR, BLUE_LOW, BLUE_HIGH = (next(job for job in JOBS if job.id == id) for id in ("a", "b", "c", "f"))
+LONE_FIRM = next(job for job in JOBS if job.id == "i")
 GREEN = next(job for job in JOBS if job.id == "e")
 
 
@@ -44,6 +45,40 @@ def a_second_card_of_the_namespace_after_the_database_failed(machine: LedgerMach
     machine.propose_a_plan(GREEN, at("a", 0), twice=False, works=False)
     machine.the_database_fails(RED_LOW, at("b", 0) * 3, after=False)
     machine.propose_a_plan(GREEN, at("a", 1), twice=False, works=False)
+
+
+def a_third_card_for_good_where_two_of_four_are_guaranteed(machine: LedgerMachine) -> None:
+    for where in (at("a", 0), at("a", 1), at("b", 0)):
+        machine.propose_a_plan(LONE_FIRM, where, twice=False, works=False)
+
+
+def a_third_half_for_a_queue_that_gives_nothing_back(machine: LedgerMachine) -> None:
+    half = [
+        (NodeName("a"), (CardSlice(0, 50, 50),)),
+        (NodeName("a"), (CardSlice(1, 50, 50),)),
+        (NodeName("b"), (CardSlice(0, 50, 50),)),
+    ]
+    for where in half:
+        machine.propose_a_plan(GREEN, [where], twice=False, works=False)
+
+
+def a_third_card_for_good_when_one_has_ended(machine: LedgerMachine) -> None:
+    for card in (0, 1):
+        bound(machine, LONE_FIRM, at("a", card))
+    machine.propose_a_plan(LONE_FIRM, at("b", 0), twice=False, works=False)
+    machine.a_bound_pod_changes(0, PodPhase.SUCCEEDED)
+    machine.work_goes_on()
+    machine.propose_a_plan(LONE_FIRM, at("b", 0), twice=False, works=False)
+
+
+def room_for_a_pod_that_has_a_place(machine: LedgerMachine) -> None:
+    victim, other = bound(machine, BLUE_LOW, at("a", 0)), bound(machine, BLUE_HIGH, at("b", 0))
+    machine.take([victim], BLUE_HIGH, pods=[machine.cluster.pods[other.pod]])  # type: ignore[index]
+
+
+def an_eviction_without_an_answer(machine: LedgerMachine) -> None:
+    machine.take([bound(machine, BLUE_LOW, at("a", 0))], BLUE_HIGH)
+    machine.wait(20.0)
 
 
 def a_loan_that_ends(machine: LedgerMachine) -> None:
@@ -155,6 +190,12 @@ PATHS: dict[bugs.Bug, Path] = {
     bugs.nobody_looks_whether_another_ledger_has_begun: an_older_ledger_that_wakes_up,
     bugs.a_gang_starts_with_one_member_too_few: half_of_a_pair,
     bugs.an_answer_is_forgotten_with_the_process: a_plan_that_is_proposed_again_after_a_restart,
+    bugs.guarantees_are_lent_for_good: a_third_card_for_good_where_two_of_four_are_guaranteed,
+    bugs.queues_that_give_nothing_back_count_as_those_that_do: a_third_half_for_a_queue_that_gives_nothing_back,
+    bugs.what_ends_stands_firm_for_ever: a_third_card_for_good_when_one_has_ended,
+    bugs.evictions_name_no_beneficiary: an_eviction_without_an_answer,
+    bugs.others_leave_for_pods_that_have_places: room_for_a_pod_that_has_a_place,
+    bugs.an_eviction_that_is_sent_again_is_another: an_eviction_without_an_answer,
     bugs.victims_are_evicted_in_vain: a_victim_whose_card_is_not_enough,
     bugs.capability_ignores_pending_claims: a_third_card_where_two_are_allowed,
     bugs.a_bind_of_unknown_outcome_frees_its_claim: a_bind_without_an_answer,

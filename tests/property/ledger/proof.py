@@ -8,11 +8,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from hbox_common.events import BindDecided, Event, EvictDecided, EvictKind
+from hbox_common.events import BindDecided, Event, EvictDecided, EvictKind, Plan
 from hbox_common.model import CardSlice, QueueName
 from hbox_common.model.devices import GPU
 from hbox_ledger.core.chain import GENESIS, Record, chained
 
+from . import lent
 from .cluster import JOBS, MEMORY_MIB, QUEUES, SHARES, Cluster, Streams, path
 from .rows import AuditRow, ClaimRow, Rows
 
@@ -23,13 +24,16 @@ _JOBS = {job.id: job for job in JOBS}
 
 
 class Proof:
-    def __init__(self) -> None:
+    def __init__(self, plans: dict[str, Plan] | None = None) -> None:
+        """`plans`: that were proposed, by id; more are added."""
         self.claims: dict[str, ClaimRow] = {}
         self.answers: dict[str, tuple[Any, ...]] = {}
         self.balances: dict[tuple[str, str, str], int] = defaultdict(int)
         self.epoch = 0
         self.head = GENESIS
         self.started: set[str] = set()
+        self.evicted: set[str] = set()  #: decisions
+        self.plans = {} if plans is None else plans
 
     def begin_with(self, rows: Rows) -> None:
         """Take in the books of a backup as they are."""
@@ -41,8 +45,10 @@ class Proof:
         self.s1_no_card_is_given_twice(rows, cluster)
         self.s2_shared_cards_hold_what_they_have(rows)
         self.s3_no_queue_is_above_its_capability(rows)
+        self.s4_guarantees_are_lent_to_those_who_can_be_made_to_leave(rows)
         self.s5_every_debit_has_its_credit(rows)
         self.s6_gangs_are_whole_or_on_their_way(rows, cluster)
+        self.s7_whoever_leaves_makes_room_for_a_plan_that_needs_it(rows, streams)
         self.s9_a_pod_is_evicted_once(rows, streams)
         self.s12_answers_stay_and_claims_go_forward(rows)
         self.s13_claims_are_freed_on_evidence(rows, cluster)
@@ -75,6 +81,14 @@ class Proof:
             for resource, most in queue.capability.items():
                 used = sum(c.requests.get(resource, 0) for c in rows.live() if name in path(c.queue) and not c.forced)
                 assert used <= most, f"S3: queue {name} and all below it have {used} of {most} {resource}"
+
+    def s4_guarantees_are_lent_to_those_who_can_be_made_to_leave(self, rows: Rows) -> None:
+        """Pods that were found may break it: they are not refused. No plan does, and none makes it worse."""
+        before, live = list(self.claims.values()), rows.live()
+        by_plan = [c for c in live if c.id not in self.claims and not c.forced]
+        were, are = lent.short(lent.firm(c for c in before if c.live)), lent.short(lent.firm(live))
+        found = any(c.forced for c in (*before, *live))
+        assert are <= were or (found and not lent.firm(by_plan)), f"S4: {are} cards are lent to those who give nothing back"
 
     def s5_every_debit_has_its_credit(self, rows: Rows) -> None:
         self._replay(rows)
@@ -115,6 +129,29 @@ class Proof:
             assert not made or len(members) + ended >= need, "S6: a gang was begun below its minimum"
             waits = need > 1 and any(c.state == "pending" and not c.forced for c in members)
             assert not waits or job in self.started or job in rows.gangs, "S6: a part of a gang waits without a deadline"
+
+    def s7_whoever_leaves_makes_room_for_a_plan_that_needs_it(self, rows: Rows, streams: Streams) -> None:
+        """When its eviction is decided, which is when the plan is committed: the two are one transaction. Or it is of a gang that is unwound."""
+        claimed = {c.pod for c in rows.live()}
+        for event in (*streams.said.values(), *rows.outbox):
+            for evict in event.evictions if isinstance(event, EvictDecided) else ():
+                if evict.kind is not EvictKind.EVICT or evict.id in self.evicted:
+                    continue
+                self.evicted.add(evict.id)
+                if evict.id in streams.lost:
+                    continue
+                if not evict.beneficiary:
+                    gang = rows.gangs.get(evict.job)
+                    assert gang is not None, f"S7: {evict.pod} leaves for nobody"
+                    assert gang.unwinding, f"S7: {evict.pod} leaves for nobody, and its gang stays"
+                    continue
+                assert rows.answers[evict.beneficiary][2], f"S7: {evict.pod} leaves for a plan that was refused"
+                plan = self.plans[evict.beneficiary]
+                assert evict.claim in {v.claim for v in plan.victims}, (
+                    f"S7: {evict.pod} leaves for a plan that did not ask for it"
+                )
+                pods = {p.pod_uid for p in plan.placements}
+                assert not pods & (claimed | {evict.pod_uid}), f"S7: {evict.pod} leaves for pods that have places"
 
     def s9_a_pod_is_evicted_once(self, rows: Rows, streams: Streams) -> None:
         decided: dict[str, set[str]] = defaultdict(set)

@@ -129,14 +129,11 @@ class Ledger:
 
     def node(self, state: NodeState) -> None:
         """A node's inventory, as it is from now on."""
-        if state.gone:
-            self.books.nodes.pop(state.name, None)
-        else:
-            self.books.nodes[state.name] = state
+        self.books.know(state.name, state)
 
     def verdict(self, verdict: Verdict) -> None:
         """What may be used of a node, from now on."""
-        self.books.verdicts[verdict.node] = verdict
+        self.books.know(verdict.node, verdict=verdict)
 
     def limit(self, quotas: Iterable[CardQuota]) -> None:
         """What ResourceQuotas say of cards, all of them, from now on."""

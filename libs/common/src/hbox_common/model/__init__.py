@@ -32,6 +32,7 @@ from .job import (
     Toleration,
     TolerationOperator,
 )
+from .lending import Held, Lending
 from .node import NodeState, NodeUsage, Taint, TaintEffect, Verdict, usage_of
 from .pools import POOL, POOLED, POOLS, PUBLIC, Pools, may_use, pool_of
 from .queue import Queue, QueuePhase
@@ -43,10 +44,10 @@ from .wishes import NO_WISHES, Neighbour, PodTerm, Selector, Spread, WeightedTer
 
 __all__ = [
     "CARD_LIMITS", "DEFAULT_QUEUE", "NO_WISHES", "POOL", "POOLED", "POOLS", "PUBLIC", "ROOT_QUEUE", "SCHEDULER_NAME", "Card", "CardBooks", "CardQuota",
-    "CardQuotas", "CardRequest", "CardSlice", "Claim", "ClaimId", "ClaimState", "DecisionId", "Epoch", "Generation", "HostPort", "HyperNode", "Index",
-    "Job", "JobId", "Match", "MatchOperator", "Neighbour", "NodeBooks", "NodeName", "NodeState", "NodeTerm", "NodeUsage", "PlanId", "PodFact", "PodPhase",
-    "PodRef", "PodTerm", "PodUid", "Pools", "PreferredTerm", "Queue", "QueueName", "QueuePhase", "QueueTree", "Refusal", "RefusalReason", "Resources",
-    "Room", "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint", "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator", "TopologyMode",
-    "TopologyWish", "Verdict", "WeightedTerm", "Wishes", "capacity_units", "charge", "charge_all", "faults", "format_slices", "is_host_port", "may_use",
-    "parse_quantity", "parse_slices", "pool_of", "port_amounts", "quantity", "request_units", "selects", "usage_of", "validate_claim",
+    "CardQuotas", "CardRequest", "CardSlice", "Claim", "ClaimId", "ClaimState", "DecisionId", "Epoch", "Generation", "Held", "HostPort", "HyperNode", "Index",
+    "Job", "JobId", "Lending", "Match", "MatchOperator", "Neighbour", "NodeBooks", "NodeName", "NodeState", "NodeTerm", "NodeUsage", "PlanId", "PodFact",
+    "PodPhase", "PodRef", "PodTerm", "PodUid", "Pools", "PreferredTerm", "Queue", "QueueName", "QueuePhase", "QueueTree", "Refusal", "RefusalReason",
+    "Resources", "Room", "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint", "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator",
+    "TopologyMode", "TopologyWish", "Verdict", "WeightedTerm", "Wishes", "capacity_units", "charge", "charge_all", "faults", "format_slices", "is_host_port",
+    "may_use", "parse_quantity", "parse_slices", "pool_of", "port_amounts", "quantity", "request_units", "selects", "usage_of", "validate_claim",
 ]  # fmt: skip

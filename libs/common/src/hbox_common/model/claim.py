@@ -93,6 +93,7 @@ class RefusalReason(StrEnum):
     QUEUE_NAMESPACE = "QueueNotForNamespace"
     QUEUE_CAPABILITY = "QueueCapabilityExceeded"
     QUEUE_BUDGET = "QueueBudgetSpent"
+    QUEUE_GUARANTEES = "QueueGuaranteedToOthers"
     NAMESPACE_QUOTA = "ResourceQuotaNotFit"
     GANG_INCOMPLETE = "GangIncomplete"
     POD_CLAIMED = "PodAlreadyClaimed"

@@ -43,6 +43,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
     """The queues that exist, by name. A queue that is dropped is remembered where it stood: what it still holds counts for those above it."""
 
     def __init__(self, own: Mapping[QueueName, Resources]) -> None:
+        self.version = 0  #: rises with every change of a rule
         self._own = own
         self._queues: dict[QueueName, Queue] = {}
         self._parents: dict[QueueName, QueueName | None] = {}
@@ -230,6 +231,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
 
     def _changed(self) -> None:
         """What follows from the rules has to be found anew."""
+        self.version += 1
         self._guarantees.clear()
         self._refusals.clear()
         self._pools.clear()

@@ -34,7 +34,7 @@ from hbox_common.model import (
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import add
 
-from . import budget
+from . import budget, guarantees
 from .books import Books
 from .decisions import bind_of
 from .holding import Gang, Holding, Intent
@@ -110,6 +110,7 @@ def arbitrate(books: Books, step: Step, plan: Plan) -> Committed | Refused:
         or budget.refuse(books, plan)
         or _namespace(books, plan)
         or _pools(books, plan)
+        or guarantees.refuse(books, plan)
         or _gang(books, plan)
     )
     if refusal is None:

@@ -18,8 +18,10 @@ from hbox_common.model import (
     ClaimId,
     ClaimState,
     Epoch,
+    Held,
     Index,
     JobId,
+    Lending,
     NodeBooks,
     NodeName,
     NodeState,
@@ -75,13 +77,31 @@ class Books:
     spent: dict[QueueName, int] = field(default_factory=dict)  #: in it, as accrued, in thousandths of card-seconds
     history: History = field(default_factory=lambda: History(Decay(half_life_h=0.0)))  #: what queues used of late, as accrued
     suspects: set[ClaimId] = field(default_factory=set)  #: posted, but absent from the last list of pods
+    lending: Lending = field(init=False)  #: what of guarantees is lent, and may be
 
     def __post_init__(self) -> None:
         self.queues = QueueTree(self.used)
+        self.lending = Lending(
+            self.queues,
+            lambda: (_held(holding.claim) for holding in self.live.values()),
+            lambda: ((node, self.verdicts.get(name)) for name, node in self.nodes.items()),
+        )
 
     def step(self, now: float) -> Step:
         """An empty step at the books' present index."""
         return Step(now, self.index)
+
+    def know(self, node: NodeName, state: NodeState | None = None, verdict: Verdict | None = None) -> None:
+        """What is said of a node, from now on; None: what was said before."""
+        if state is not None:
+            self.nodes[node] = state
+        if verdict is not None:
+            self.verdicts[node] = verdict
+        if (known := self.nodes.get(node)) is None:
+            return
+        self.lending.node(known, self.verdicts.get(node))
+        if known.gone:
+            del self.nodes[node]
 
     def node(self, name: NodeName) -> NodeBooks:
         return self.by_node.setdefault(name, NodeBooks())
@@ -182,6 +202,7 @@ class Books:
         claim = holding.claim
         self.live[claim.id] = holding
         self.by_pod[claim.pod_uid] = claim.id
+        self.lending.book(_held(claim))
         self.card_quotas.book(claim.namespace, claim.slices, 1)
         if holding.intent is not Intent.NONE:
             self.open[claim.id] = holding
@@ -199,6 +220,7 @@ class Books:
 
     def _unindex(self, holding: Holding) -> None:
         claim = holding.claim
+        self.lending.book(_held(claim), -1)
         del self.live[claim.id], self.by_pod[claim.pod_uid]
         self.open.pop(claim.id, None)
         self.suspects.discard(claim.id)
@@ -262,6 +284,7 @@ class Books:
         assert _solid(fresh.leaving.used) == _solid(self.leaving.used)
         assert _solid(fresh.used) == _solid(self.used)
         self.queues.validate()
+        self.lending.validate()
         held = {
             namespace: dict(self.card_quotas.used(namespace)) for namespace in {quota.namespace for quota in self.card_quotas}
         }
@@ -275,6 +298,10 @@ class Books:
         for holding in self.live.values():
             assert holding.claim.state.live
             assert (holding.claim.state is ClaimState.PENDING) <= (holding.intent in (Intent.BIND, Intent.REVOKE))
+
+
+def _held(claim: Claim) -> Held:
+    return Held(claim.queue, claim.node, claim.requests, claim.preemptable)
 
 
 def _counted(requests: Resources) -> Resources:

@@ -25,6 +25,7 @@ class Place:
     node: NodeName
     requests: Resources
     slices: tuple[CardSlice, ...]
+    preemptable: bool = True
 
 
 @dataclass(slots=True)
@@ -52,6 +53,10 @@ class Leaving:
     def places_on(self, node: NodeName) -> Collection[Place]:
         """Those promised there that nobody has taken yet."""
         return self._places_on.get(node, {}).values()
+
+    def places(self) -> Collection[Place]:
+        """All that are promised and that nobody has taken yet."""
+        return self._places.values()
 
     def promised_in(self, namespace: str) -> Resources:
         """What of cards was promised to pods of the namespace."""
@@ -86,7 +91,8 @@ class Leaving:
             del self._awaited[plan.id]
             return
         places = {
-            p.pod_uid: Place(plan.queue, plan.namespace, p.node, plan.requests[p.requests], p.slices) for p in plan.placements
+            p.pod_uid: Place(plan.queue, plan.namespace, p.node, plan.requests[p.requests], p.slices, plan.preemptable)
+            for p in plan.placements
         }
         places |= {victim.pod_uid: Place(claim.queue, "", victim.to, claim.requests, victim.slices) for claim, victim in moves}
         self._pods[plan.id] = list(places)

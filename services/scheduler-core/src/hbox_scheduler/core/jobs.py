@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from hbox_common.model import Index, Job, JobId, PlanId, PodRef, Pools, QueueName
+from hbox_common.model import Index, Job, JobId, PlanId, PodRef, Pools, QueueName, Resources
+from hbox_common.model.resources import add
 
 from .explain.labels import Label
 from .state import Bookings
@@ -26,8 +27,8 @@ class JobState(StrEnum):
 #: Higher priority first, then older, then by id: what to try first.
 Order: TypeAlias = tuple[int, float, JobId]
 
-#: Jobs that wait for the same: the queue, and for each task what its pods ask for and how many of them it takes to start.
-Kind: TypeAlias = tuple[QueueName, tuple[Task, ...], int]
+#: Jobs that wait for the same: the queue, for each task what its pods ask for, how many of them it takes to start, and whether they may be preempted.
+Kind: TypeAlias = tuple[QueueName, tuple[Task, ...], int, bool]
 
 
 @dataclass(slots=True)
@@ -66,6 +67,19 @@ class Entry:
                 if pods:
                     self.pending.append((task, pods))
         self.need = max(self.job.min_member - self.job.bound - self.held, 0)
+
+    def least(self) -> Resources:
+        """What of its pods the first that have to start together ask for, or the first one: the least that it can begin with, where all ask for the same."""
+        amounts: Resources = {}
+        left = max(self.need, 1)
+        for task, pods in self.pending:
+            add(amounts, task.requests, min(left, len(pods)))
+            left -= min(left, len(pods))
+        return amounts
+
+    def kind_of(self) -> Kind:
+        """What it waits for, as of the last `look`."""
+        return (self.job.queue, tuple(task for task, _ in self.pending), self.need, self.job.preemptable)
 
     @property
     def lone(self) -> Task | None:

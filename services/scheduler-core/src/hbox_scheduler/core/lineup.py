@@ -51,7 +51,7 @@ class Lineup:
             return  # looked at again anyway when that is over
         if entry.state is JobState.PARKED and before is not None and not moved and alike:
             entry.look(self._bookings)
-            if not entry.problem() and before == (job.queue, tuple(task for task, _ in entry.pending), entry.need):
+            if not entry.problem() and before == entry.kind_of():
                 return
         self.wake(entry)
 
@@ -129,7 +129,8 @@ class Lineup:
         if task is None or first.job.problem:
             return run
         while len(run) < most and (entry := self.next()) is not None:
-            if entry.lone is not task or entry.job.queue != first.job.queue or entry.job.problem:
+            one, other = entry.job, first.job
+            if entry.lone is not task or (one.queue, one.preemptable) != (other.queue, other.preemptable) or one.problem:
                 self.give_back(entry)
                 break
             run.append(entry)

@@ -70,7 +70,7 @@ class Parking:
 
     def park(self, entry: Entry) -> None:
         """Let a job that failed in this cycle wait for others of its kind to be possible."""
-        kind: Kind = (entry.job.queue, tuple(task for task, _ in entry.pending), entry.need)
+        kind = entry.kind_of()
         lot = self._lots.get(kind)
         if lot is None:
             lot = self._lots[kind] = Lot()
@@ -118,7 +118,7 @@ class Parking:
         return woken
 
     def _wake_of(self, kind: Kind, lot: Lot, entries: dict[JobId, Entry]) -> list[Entry]:
-        queue, tasks, need = kind
+        queue, tasks, need, preemptable = kind
         need = max(need, 1)
         while lot.waiting and not self._here(lot.waiting[0], kind, entries):
             heappop(lot.waiting)
@@ -126,7 +126,7 @@ class Parking:
             return []
         room = 0
         for task, size in zip(tasks, lot.sizes, strict=True):
-            allowance = self._queues.allowance(queue, task.requests)
+            allowance = self._queues.allowance(queue, task.requests, preemptable=preemptable)
             if allowance.pods == 0:
                 continue
             kept, paid = task, None

@@ -68,7 +68,8 @@ class Planner:
         return out
 
     def _singles(self, out: Attempt, run: list[Entry], task: Task) -> None:
-        allowance = self.queues.allowance(run[0].job.queue, task.requests)
+        job = run[0].job
+        allowance = self.queues.allowance(job.queue, task.requests, preemptable=job.preemptable)
         allowed = len(run) if allowance.pods is None else min(len(run), allowance.pods)
         seats = self._allocate(Journal(self.columns), task, allowed)
         for entry, seat in zip(run, seats, strict=False):
@@ -77,7 +78,9 @@ class Planner:
         if len(seats) == len(run):
             return
         reasons = self._reasons(task) if len(seats) < allowed else None
-        over = self.queues.allowance(run[0].job.queue, task.requests).message  # anew: with what was placed just now
+        over = self.queues.allowance(
+            job.queue, task.requests, preemptable=job.preemptable
+        ).message  # anew: with what was placed just now
         for position, entry in enumerate(run[len(seats) :], start=len(seats)):
             lacks_room = reasons is not None and position < allowed
             out.failed.append((entry, verdict_of(entry, reasons if lacks_room else None, over)))
@@ -112,7 +115,8 @@ class Planner:
             prefix = f"{entry.need - left} of {entry.need} pods fit that have to start together; for the next one "
             out.failed.append((entry, verdict_of(entry, reasons, prefix=prefix if entry.need > 1 else "")))
             return
-        if len(chosen) > 1 and (over := self.queues.allowance(entry.job.queue, total)).pods == 0:
+        job = entry.job
+        if len(chosen) > 1 and (over := self.queues.allowance(job.queue, total, preemptable=job.preemptable)).pods == 0:
             journal.rollback()
             out.failed.append((entry, JobVerdict(job=entry.job.id, message=over.message)))
             return
@@ -123,14 +127,14 @@ class Planner:
         """Why the queue takes no gang like this; for gangs of several tasks only what is sure before they are placed."""
         task = tasks[0][0]
         each = {name: units * entry.need for name, units in task.requests.items()} if len(tasks) == 1 else task.requests
-        allowance = self.queues.allowance(entry.job.queue, each)
+        allowance = self.queues.allowance(entry.job.queue, each, preemptable=entry.job.preemptable)
         return allowance.message if allowance.pods == 0 else ""
 
     def _surplus(self, out: Attempt, entry: Entry) -> None:
         verdict: JobVerdict | None = None
         placed = False
         for task, pods in entry.pending:
-            allowance = self.queues.allowance(entry.job.queue, task.requests)
+            allowance = self.queues.allowance(entry.job.queue, task.requests, preemptable=entry.job.preemptable)
             allowed = len(pods) if allowance.pods is None else min(len(pods), allowance.pods)
             seats = self._allocate(Journal(self.columns), task, allowed)
             for pod, seat in zip(pods, seats, strict=False):
@@ -167,7 +171,8 @@ class Planner:
         plan = PlanId(blake2b(f"{self.id}/{job.id}/{entry.counter}".encode(), digest_size=16).hexdigest())
         names, states = self.columns.names, self.columns.states
         placements: list[Placement] = []
-        job_id, queue, priority, namespace, gang = job.id, job.queue, job.priority, job.namespace, job.gang
+        job_id, queue, priority, namespace = job.id, job.queue, job.priority, job.namespace
+        gang, soft = job.gang, job.preemptable
         for which, (task, pods, seats) in enumerate(chosen):
             bookings: list[Booking] = []
             requests = task.requests
@@ -175,7 +180,9 @@ class Planner:
                 name, state, uid = names[row], states[row], pod.uid
                 generation = state.generation if state is not None else Generation(0)
                 placements.append(_placement(uid, pod, name, generation, slices, which))
-                bookings.append(Booking(uid, job_id, queue, name, requests, slices, plan, priority, namespace, task, gang))
+                bookings.append(
+                    Booking(uid, job_id, queue, name, requests, slices, plan, priority, namespace, task, gang, soft)
+                )
             self.bookings.record(bookings)
         entry.plans.add(plan)
         return Plan(

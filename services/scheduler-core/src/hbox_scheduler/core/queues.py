@@ -27,10 +27,13 @@ class Queues:
 
     def __init__(self, bookings: Bookings) -> None:
         self._tree = bookings.queues
+        self._lending = bookings.lending
+        self._kept_out: set[QueueName] = set()  #: queues whose firm work waits because of what others are guaranteed
 
     def put(self, queue: Queue) -> bool:
         """Take new rules. Returns whether they differ from the old."""
         changed = self._tree.get(queue.name) != queue
+        self._lending.eased |= changed
         self._tree[queue.name] = queue
         return changed
 
@@ -38,14 +41,15 @@ class Queues:
         """Forget the rules of a queue. Returns which queues may allow more now: one that has no other below it takes work again."""
         above = self._tree.path(name)
         self._tree.pop(name, None)
+        self._lending.eased = True
         return above
 
     def all(self) -> QueueTree:
         """Every queue that was announced."""
         return self._tree
 
-    def allowance(self, name: QueueName, each: Resources) -> Allowance:
-        """How many times `each` fits under the capability of the queue and of all above it."""
+    def allowance(self, name: QueueName, each: Resources, *, preemptable: bool = True) -> Allowance:
+        """How many times `each` fits under the capability of the queue and of all above it, and beside what is guaranteed to others."""
         if refusal := self._tree.refusal(name):
             return Allowance(0, f"{Label(refusal.reason)}: {refusal.message}")
         if each.get(GPU, 0) > 0:
@@ -53,7 +57,27 @@ class Queues:
                 if (queue := self._tree.get(above)) is not None and queue.stopped:
                     return Allowance(0, f"{Label.QUEUE_BUDGET}: {queue.stopped}")
         room = self._tree.room(name, each)
+        kept = self.kept_for_others(name, each, preemptable=preemptable)
+        if kept.pods is not None and (room.times is None or kept.pods < room.times):
+            return kept
         return Allowance(room.times, f"{Label.QUEUE_CAPABILITY}: {room.message}" if room.message else "")
+
+    def kept_for_others(self, name: QueueName, each: Resources, *, preemptable: bool) -> Allowance:
+        """How many times `each` leaves enough that can be taken back for what others are guaranteed."""
+        if not self._lending.is_firm(name, preemptable=preemptable):
+            return Allowance(None)
+        room = self._lending.room(name, each)
+        if room.times is not None:
+            self._kept_out.add(name)
+        return Allowance(room.times, f"{Label.QUEUE_GUARANTEES}: {room.message}" if room.message else "")
+
+    def eased(self) -> set[QueueName]:
+        """Queues whose firm work may find more room beside what others are guaranteed than when it was last looked at."""
+        if not self._lending.eased:
+            return set()
+        self._lending.eased = False
+        eased, self._kept_out = self._kept_out, set()
+        return eased
 
     def barred(self, job: Job) -> str:
         """Why the job may not use its queue at all."""

@@ -6,7 +6,7 @@ A look is over all who may have to leave, and has its price: it is had when some
 from collections.abc import Iterable, Iterator
 
 from hbox_common.events import Plan
-from hbox_common.model import Index, JobId, PodUid
+from hbox_common.model import Index, JobId, PodUid, Resources
 
 from .jobs import Entry, JobState
 from .moves import Moves
@@ -97,14 +97,18 @@ class Room:
                 del self._wanting[job]
                 continue
             entry.look(self._bookings)
-            if not entry.problem() and self._takings.may(entry, self._queues.all()):
+            if (
+                not entry.problem()
+                and self._takings.may(entry, self._queues.all())
+                and self._beside_guarantees(entry, entry.least())
+            ):
                 entries.append(entry)
         entries.sort(key=lambda entry: entry.order)
         queues = self._queues.all()
         takings = self._takings.look(entries[: self._limits.look_at], queues, self.promises) if entries else []
-        plans = [self._promise(taking, now) for taking in takings]
+        plans = [self._promise(taking, now) for taking in takings if self._beside_guarantees(taking.entry, taking.amounts())]
         self._looked = (index, len(self._wanting))
-        self._pace.went(now, fruitful=bool(takings))
+        self._pace.went(now, fruitful=bool(plans))
         return plans
 
     def keep(self, now: float) -> list[Plan]:
@@ -129,6 +133,10 @@ class Room:
             if entry.state is JobState.PROMISED:
                 self._lineup.wake(entry)
         return plans
+
+    def _beside_guarantees(self, entry: Entry, amounts: Resources) -> bool:
+        """Whether the job may have so much where others are guaranteed something. Sessions do not know."""
+        return self._queues.kept_for_others(entry.job.queue, amounts, preemptable=entry.job.preemptable).pods != 0
 
     def _news(self, index: Index) -> bool:
         """Whether anything changed since the last look that could change what it found."""

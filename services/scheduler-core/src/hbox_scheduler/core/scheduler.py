@@ -140,8 +140,10 @@ class Scheduler:
         if node.gone:
             self.columns.drop_node(node.name)
             self.bookings.moved(node.name)
+            self.bookings.lending.node(node, None)
             return
         self.columns.put_node(node)
+        self.bookings.lending.node(node, self.columns.verdicts.get(node.name))
         if known is None or [c.index for c in known.cards] != [c.index for c in node.cards]:
             self.bookings.rebuild(node.name)
 
@@ -149,6 +151,8 @@ class Scheduler:
         known = self.columns.verdicts.get(verdict.node)
         if known != verdict:
             self.columns.put_verdict(verdict)
+            if (row := self.columns.row_of.get(verdict.node)) is not None and (state := self.columns.states[row]) is not None:
+                self.bookings.lending.node(state, verdict)
 
     def on_queue(self, queue: Queue, *, gone: bool = False, recent_cards: float = 0.0) -> None:
         """A queue's rules, and how many cards it and all below it used on average of late. What is used of it now is counted here, from the claims."""
@@ -328,7 +332,7 @@ class Scheduler:
         self._around.wall = wall
         self._lineup.due(self.index, now)
         changed = self._queues_changed
-        freed = self.queues.freed(changed | self.bookings.queues_freed)
+        freed = self.queues.freed(changed | self.bookings.queues_freed | self.queues.eased())
         self._queues_changed, self.bookings.queues_freed = set(), set()
         if not self.frozen:
             out.plans += self._room.keep(now)
@@ -424,6 +428,7 @@ class Scheduler:
                     held=claim,
                     task=before.task if before is not None else None,
                     gang=before is not None and before.gang,
+                    preemptable=claim.preemptable,
                 )
             )
             entry = self._lineup.entries.get(claim.job)

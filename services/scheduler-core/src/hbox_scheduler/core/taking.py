@@ -20,9 +20,10 @@ from hbox_common.model import (
     QueueName,
     QueuePhase,
     QueueTree,
+    Resources,
     TaskSpec,
 )
-from hbox_common.model.resources import PODS
+from hbox_common.model.resources import PODS, add
 
 from .actions.registry import run_action
 from .explain.reasons import Reasons
@@ -77,6 +78,13 @@ class Taking:
     placements: tuple[Taken, ...]
     victims: tuple[Booking, ...]
     moves: tuple[Move, ...] = ()
+
+    def amounts(self) -> Resources:
+        """What all its places take together."""
+        amounts: Resources = {}
+        for taken in self.placements:
+            add(amounts, taken.task.requests)
+        return amounts
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ jobs that come together share one, and those that found no place are looked at a
 
 from collections.abc import Iterable
 
-from hbox_common.model import Index, JobId, Neighbour, PodUid
+from hbox_common.model import Index, JobId, Neighbour, PodUid, Resources
 
 from .jobs import Entry, JobState
 from .pace import Pace
@@ -84,17 +84,33 @@ class Together:
         attempt = Attempt()
         if self._everybody:
             self._wake_all()
-        for found in self._takings.place([first, *self._company()], self._queues.all(), promises):
+        entries: list[Entry] = []
+        for entry in (first, *self._company()):
+            if why := self._kept_out(entry, entry.least()):
+                self._fail(attempt, Unplaced(entry, why, None))
+            else:
+                entries.append(entry)
+        for found in self._takings.place(entries, self._queues.all(), promises) if entries else ():
             if isinstance(found, Unplaced):
-                attempt.failed.append((found.entry, verdict_of(found.entry, found.reasons, found.message)))
-                self._waiting[found.entry.job.id] = None
-                self._tried.add(found.entry.job.id)
+                self._fail(attempt, found)
+            elif why := self._kept_out(found.entry, found.amounts()):
+                self._fail(attempt, Unplaced(found.entry, why, None))
             elif (plan := self._planner.kept(found)) is not None:
                 attempt.proposed.append(found.entry)
                 attempt.plans.append(plan)
         if attempt.plans:
             self._pace.encourage()
         return attempt
+
+    def _kept_out(self, entry: Entry, amounts: Resources) -> str:
+        """Why so much for the job would leave others without what they are guaranteed. Sessions do not know."""
+        kept = self._queues.kept_for_others(entry.job.queue, amounts, preemptable=entry.job.preemptable)
+        return kept.message if kept.pods == 0 else ""
+
+    def _fail(self, attempt: Attempt, found: Unplaced) -> None:
+        attempt.failed.append((found.entry, verdict_of(found.entry, found.reasons, found.message)))
+        self._waiting[found.entry.job.id] = None
+        self._tried.add(found.entry.job.id)
 
     def _wake_all(self) -> None:
         woken = [job for job in self._waiting if job not in self._tried]

@@ -49,6 +49,7 @@ class Label(StrEnum):
     QUEUE_BUDGET = "QueueBudgetSpent"
     QUEUE_NAMESPACE = "QueueNotForNamespace"
     QUEUE_CAPABILITY = "QueueCapabilityExceeded"
+    QUEUE_GUARANTEES = "QueueGuaranteedToOthers"
     GANG_INCOMPLETE = "GangIncomplete"  #: fewer pods exist than the gang needs
 
 

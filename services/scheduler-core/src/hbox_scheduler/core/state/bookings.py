@@ -14,7 +14,9 @@ from hbox_common.model import (
     CardSlice,
     Claim,
     ClaimId,
+    Held,
     JobId,
+    Lending,
     NodeName,
     PlanId,
     PodUid,
@@ -45,6 +47,7 @@ class Booking:
     namespace: str = ""
     task: "Task | None" = None  #: all that the pod asks for, where this process placed it; claims do not tell
     gang: bool = False  #: whether its job has a PodGroup, as far as that is known
+    preemptable: bool = True
     claim: ClaimId = ClaimId("")
     held: Claim | None = None  #: the ledger's claim, once there is one
 
@@ -82,7 +85,7 @@ class Bookings:
         self.namespaces_freed: set[str] = set()  #: where cards were given back; the reader empties it
         self._priorities: dict[QueueName, Counter[int]] = {}
         self.queues_freed: set[QueueName] = set()  #: queues of which something was given back; the reader empties it
-
+        self.lending = Lending(self.queues, lambda: map(_held, self._of.values()), columns.described_nodes)
         self.changed = Changed()
 
     def __len__(self) -> int:
@@ -112,6 +115,9 @@ class Bookings:
         elif first.slices:
             self.card_quotas.book_all(first.namespace, (booking.slices for booking in bookings))
         self._priorities.setdefault(first.queue, Counter())[first.priority] += len(bookings)
+        if self.lending.counting and self.lending.is_firm(first.queue, preemptable=first.preemptable):
+            for booking in bookings:
+                self.lending.book(_held(booking))
 
     def limit(self, quotas: Iterable[CardQuota]) -> set[str]:
         """Take these for all quotas of cards that there are. Returns the namespaces whose quotas are others than before."""
@@ -126,7 +132,7 @@ class Bookings:
         old = self._of.get(booking.pod)
         self.changed.note((booking.pod,))
         if old is not None and old.node == booking.node and old.slices == booking.slices and old.requests == booking.requests:
-            if old.queue != booking.queue or old.priority != booking.priority:
+            if (old.queue, old.priority, old.preemptable) != (booking.queue, booking.priority, booking.preemptable):
                 self._leave(old)
                 self._enter(booking)
             else:
@@ -176,6 +182,7 @@ class Bookings:
         self._use(booking, 1)
         self.card_quotas.book(booking.namespace, booking.slices)
         self._priorities.setdefault(booking.queue, Counter())[booking.priority] += 1
+        self.lending.book(_held(booking))
 
     def _leave(self, booking: Booking) -> None:
         del self._of[booking.pod]
@@ -185,6 +192,7 @@ class Bookings:
             del self._on[booking.node]
         self._use(booking, -1)
         self._priorities[booking.queue][booking.priority] -= 1
+        self.lending.book(_held(booking), -1)
         self.queues_freed.add(booking.queue)
         if booking.slices and booking.namespace in self.card_quotas:
             self.card_quotas.book(booking.namespace, booking.slices, -1)
@@ -193,3 +201,7 @@ class Bookings:
     def _use(self, booking: Booking, times: int) -> None:
         add(self.queue_used.setdefault(booking.queue, {}), booking.requests, times)
         self.queues.book(booking.queue, booking.requests, times)
+
+
+def _held(booking: Booking) -> Held:
+    return Held(booking.queue, booking.node, booking.requests, booking.preemptable)

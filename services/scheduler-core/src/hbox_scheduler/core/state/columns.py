@@ -11,7 +11,7 @@ Three logs tell readers what to look at again: `changes` (any cell of a row), `d
 sizes) and `risen` (rows that may take more than before: what wakes waiting jobs).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Self, TypeAlias
@@ -152,6 +152,10 @@ class Columns:
         self.descriptions.put(row, node)
         self._judge(row, cards)
         return row
+
+    def described_nodes(self) -> Iterator[tuple[NodeState, Verdict | None]]:
+        """Every node, as it was told of last."""
+        return ((state, self.verdicts.get(state.name)) for state in self.states if state is not None)
 
     def put_verdict(self, verdict: Verdict) -> None:
         """Health of a node; kept also for nodes that are not known yet."""

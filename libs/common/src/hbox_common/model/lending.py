@@ -1,0 +1,279 @@
+"""Guarantees that others use meanwhile: how much of them can be taken back (reference reliability §6, S4).
+
+A guarantee that its queue does not use is lent. It has to be there again when the queue wants it, so that it is lent only to those who can be made to
+leave. What nobody can take back stands *firm*: claims that may not be preempted, those of queues that give nothing back, and pods of other schedulers.
+
+    owed     what queues are guaranteed beyond what they hold firm themselves; of a queue above others at least what those are owed together
+    room     what nodes that take work have beside everything that stands firm there: free, or held by those who can be made to leave
+
+Firm work is let in while `owed <= room` holds afterwards, or where it makes nothing worse: within a queue's own guarantee it always may start. A node that
+breaks, a larger guarantee or a pod that is found can make it untrue; then no more firm work comes in from beyond its guarantee until it is true again.
+
+Pools: what a queue is owed has to be found on nodes that it may use. So both are compared for the pools of each queue that is guaranteed something, with what
+is owed to all queues that may use no others. Cards count one each, a share of one as well, as in all amounts of queues.
+
+Nothing is counted while nobody is guaranteed anything. After a change of rules everything is counted anew, when somebody asks.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+from .devices import GPU
+from .ids import NodeName, QueueName
+from .node import NodeState, Verdict
+from .pools import PUBLIC, Pools, pool_of
+from .queuetree import QueueTree, Room
+from .resources import Resources, add
+
+
+class Held(NamedTuple):
+    """What one pod holds of a node."""
+
+    queue: QueueName
+    node: NodeName
+    requests: Resources
+    preemptable: bool
+
+
+#: What is asked for, by the pool of the nodes; None: of any pool that the queue may use.
+ByPool: TypeAlias = Mapping[str, Resources] | None
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Of one queue with all below it."""
+
+    guarantee: Resources
+    pools: Pools
+    firm: Resources = field(default_factory=dict)
+    below: Resources = field(default_factory=dict)  #: owed to the queues right below it, together
+
+    def owed(self, name: str, *, firm: int = 0, below: int = 0) -> int:
+        """With so much more firm, and so much more owed below."""
+        return max(self.guarantee.get(name, 0) - self.firm.get(name, 0) - firm, self.below.get(name, 0) + below)
+
+
+class Lending:
+    """`held`: all claims; `nodes`: of every node what `usable` says."""
+
+    def __init__(
+        self,
+        queues: QueueTree,
+        held: Callable[[], Iterable[Held]],
+        nodes: Callable[[], Iterable[tuple[NodeState, Verdict | None]]],
+    ) -> None:
+        self.eased = False  #: there may be more for firm work than before; the reader sets it back
+        self._queues, self._held, self._nodes = queues, held, nodes
+        self._rules = -1  #: the version of the tree that is counted by
+        self._names: frozenset[str] = frozenset()
+        self._sums: dict[QueueName, _Sums] = {}
+        self._usable: dict[NodeName, tuple[str, Resources]] = {}
+        self._firm_on: dict[NodeName, Resources] = {}
+        self._room: dict[str, Resources] = {}  #: by pool
+        self._owed: dict[Pools, Resources] = {}
+
+    def is_firm(self, queue: QueueName, *, preemptable: bool) -> bool:
+        """Whether nobody can take back what such a pod holds."""
+        giver = self._queues.get(queue)
+        return not preemptable or giver is None or not giver.reclaimable
+
+    def node(self, state: NodeState, verdict: Verdict | None) -> None:
+        """A node is as said from now on."""
+        self.eased = True
+        if not self.counting:
+            return
+        self._of_node(state.name, -1)
+        found = usable(state, verdict, self._names)
+        if found is None:
+            self._usable.pop(state.name, None)
+        else:
+            self._usable[state.name] = found
+            self._of_node(state.name, 1)
+
+    def book(self, held: Held, times: int = 1) -> None:
+        """A pod got what it holds, or (-1) holds it no more."""
+        if not self.counting or not self.is_firm(held.queue, preemptable=held.preemptable):
+            return
+        amounts = {name: units * times for name, units in held.requests.items() if name in self._names}
+        if not amounts:
+            return
+        self.eased |= times < 0
+        self._of_node(held.node, -1)
+        add(self._firm_on.setdefault(held.node, {}), amounts)
+        self._of_node(held.node, 1)
+        for name, owed in self._after(held.queue, amounts):
+            if any(owed.values()):
+                add(self._owed[self._sums[name].pools], owed)
+        below: Resources = {}
+        for sums in self._path(held.queue):
+            before = {name: sums.owed(name) for name in amounts}
+            add(sums.firm, amounts)
+            add(sums.below, below)
+            below = {name: sums.owed(name) - units for name, units in before.items()}
+
+    @contextmanager
+    def beside(self, others: Collection[Held]) -> Iterator[None]:
+        """As if these pods had what they are promised."""
+        self._fresh()
+        for held in others:
+            self.book(held)
+        try:
+            yield
+        finally:
+            for held in others:
+                self.book(held, -1)
+
+    def room(self, queue: QueueName, each: Mapping[str, int], *, by_pool: ByPool = None) -> Room:
+        """How many times firm work of the queue that asks for `each` may still start (None = no limit), and why no more. `by_pool`: where one time of it
+        goes; else every pool that the queue may use has to allow it."""
+        self._fresh()
+        asked = {name: units for name, units in each.items() if units > 0 and name in self._names}
+        if not asked:
+            return Room(None)
+        times: int | None = None
+        message = ""
+        reach = {PUBLIC, *self._queues.pools(queue)} & self._room.keys()
+        for pools in self._owed:
+            inside = {PUBLIC, *pools}
+            if by_pool is None:
+                there = asked if reach & inside else {}
+            else:
+                there = {}
+                for pool in inside & by_pool.keys():
+                    add(there, by_pool[pool])
+            for name in asked:
+                units = there.get(name, 0)
+                if units <= 0:
+                    continue
+                owed, has = self._owed_in(pools, name), sum(self._room.get(pool, {}).get(name, 0) for pool in inside)
+                fits = self._times(queue, pools, asked, name, units, max(has - owed, 0), owed)
+                if fits is not None and (times is None or fits < times):
+                    times = fits
+                    message = (
+                        f"{owed} of {name} are guaranteed to queues that do not hold them, {max(has, 0)} are free or could be taken back for them; "
+                        f"{units} more, from which queue {queue} gives nothing back, would leave too few"
+                    )
+        return Room(times, message)
+
+    def _times(  # noqa: PLR0917  # one call site
+        self, queue: QueueName, pools: Pools, asked: Resources, name: str, units: int, slack: int, owed: int
+    ) -> int | None:
+        """The most times for which what is asked for in the pools, less what is owed less for it, is within `slack`. None: any."""
+
+        def within(times: int) -> bool:
+            relief = -sum(
+                change.get(name, 0)
+                for above, change in self._after(queue, {n: u * times for n, u in asked.items()})
+                if self._inside(self._sums[above].pools, pools)
+            )
+            return units * times - relief <= slack
+
+        low, high = 0, (slack + owed) // units + 1
+        while low + 1 < high:
+            middle = (low + high) // 2
+            low, high = (middle, high) if within(middle) else (low, middle)
+        return low
+
+    def _owed_in(self, pools: Pools, name: str) -> int:
+        return sum(owed.get(name, 0) for others, owed in self._owed.items() if self._inside(others, pools))
+
+    @staticmethod
+    def _inside(others: Pools, pools: Pools) -> bool:
+        return all(pool == PUBLIC or pool in pools for pool in others)
+
+    def _after(self, queue: QueueName, amounts: Mapping[str, int]) -> list[tuple[QueueName, Resources]]:
+        """What each queue on the path is owed more by itself, beyond what is owed below it, when the queue has so much more firm."""
+        changes: list[tuple[QueueName, Resources]] = []
+        below = dict.fromkeys(amounts, 0)
+        for name, sums in zip(self._queues.path(queue), self._path(queue), strict=True):
+            change: Resources = {}
+            for resource, units in amounts.items():
+                before, after = sums.owed(resource), sums.owed(resource, firm=units, below=below[resource])
+                change[resource] = after - before - below[resource]
+                below[resource] = after - before
+            changes.append((name, change))
+        return changes
+
+    def _path(self, queue: QueueName) -> list[_Sums]:
+        found = []
+        for name in self._queues.path(queue):
+            if name not in self._sums:
+                self._sums[name] = _Sums({}, self._queues.pools(name))
+            found.append(self._sums[name])
+        return found
+
+    def _of_node(self, name: NodeName, times: int) -> None:
+        """Enter what a node has beside what stands firm there, or take it out."""
+        if (found := self._usable.get(name)) is None:
+            return
+        pool, has = found
+        firm = self._firm_on.get(name, {})
+        add(self._room.setdefault(pool, {}), {n: max(units - firm.get(n, 0), 0) for n, units in has.items()}, times)
+
+    # How it is counted.
+
+    def validate(self) -> None:
+        """Raises AssertionError where a sum is not what counting gives."""
+        if not self.counting:
+            return
+        other = Lending(self._queues, self._held, self._nodes)
+        other._fresh()
+        for mine, counted in ((self._room, other._room), (self._owed, other._owed)):
+            assert {k: _solid(v) for k, v in mine.items() if _solid(v)} == {
+                k: _solid(v) for k, v in counted.items() if _solid(v)
+            }
+
+    @property
+    def counting(self) -> bool:
+        """Whether there are sums that have to be kept in step."""
+        return bool(self._names) and self._rules == self._queues.version
+
+    def _fresh(self) -> None:
+        if self._rules == self._queues.version:
+            return
+        self._rules = self._queues.version
+        self._names = frozenset(name for queue in self._queues.values() for name, units in queue.guarantee.items() if units > 0)
+        self._sums, self._usable, self._firm_on, self._room, self._owed = {}, {}, {}, {}, {}
+        if not self._names:
+            return
+        for top in self._queues.tops():
+            self._owe(top, set())
+        for state, verdict in self._nodes():
+            if (found := usable(state, verdict, self._names)) is not None:
+                self._usable[state.name] = found
+                self._of_node(state.name, 1)
+        for held in self._held():
+            self.book(held)
+
+    def _owe(self, name: QueueName, seen: set[QueueName]) -> Resources:
+        """Enter what the queue and all below it are owed while nothing stands firm. Queues in a circle are owed nothing."""
+        if name in seen:
+            return {}
+        seen.add(name)
+        queue = self._queues[name]
+        below: Resources = {}
+        for child in self._queues.children(name):
+            add(below, self._owe(child, seen))
+        sums = self._sums[name] = _Sums(queue.guarantee, self._queues.pools(name), below=below)
+        owed = {resource: sums.owed(resource) for resource in self._names}
+        own = {resource: units - below.get(resource, 0) for resource, units in owed.items()}
+        if any(queue.guarantee.values()):
+            add(self._owed.setdefault(sums.pools, {}), own)
+        return owed
+
+
+def usable(state: NodeState, verdict: Verdict | None, names: Iterable[str]) -> tuple[str, Resources] | None:
+    """The pool of the node, and what of these resources may be given away there at all; None where nothing may."""
+    if state.gone or not state.ready or state.unschedulable or (verdict is not None and not verdict.healthy):
+        return None
+    bad = verdict.bad_cards if verdict is not None else ()
+    has = {name: state.allocatable.get(name, 0) for name in names}
+    if GPU in has and state.cards:
+        has[GPU] = sum(card.healthy and card.index not in bad for card in state.cards)
+    return pool_of(state.labels), has
+
+
+def _solid(amounts: Resources) -> Resources:
+    return {name: units for name, units in amounts.items() if units}

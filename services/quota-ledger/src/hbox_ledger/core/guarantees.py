@@ -1,0 +1,25 @@
+"""What queues are guaranteed and others use meanwhile can be taken back: no plan is let in that would end that (S4, `hbox_common.model.lending`)."""
+
+from hbox_common.events import Plan
+from hbox_common.model import Held, Refusal, RefusalReason, Resources, pool_of
+from hbox_common.model.resources import add
+
+from .books import Books
+
+
+def refuse(books: Books, plan: Plan) -> Refusal | None:
+    """Why the plan would stand firm on what others are guaranteed. With victims it is judged beside what was promised to others."""
+    lending = books.lending
+    if not lending.is_firm(plan.queue, preemptable=plan.preemptable):
+        return None
+    asked: Resources = {}
+    by_pool: dict[str, Resources] = {}
+    for placement in plan.placements:
+        requests, node = plan.requests[placement.requests], books.nodes.get(placement.node)
+        add(asked, requests)
+        if node is not None:
+            add(by_pool.setdefault(pool_of(node.labels), {}), requests)
+    promised = [Held(p.queue, p.node, p.requests, p.preemptable) for p in books.leaving.places()] if plan.victims else []
+    with lending.beside(promised):
+        room = lending.room(plan.queue, asked, by_pool=by_pool)
+    return Refusal(RefusalReason.QUEUE_GUARANTEES, f"queue {plan.queue}: {room.message}") if room.times == 0 else None
