@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from hbox_common.model import CardSlice, JobId, Neighbour, NodeName, PlanId, PodTerm, PodUid, QueueName, Selector, Wishes
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, PODS
+from hbox_scheduler.core.groups import Groups
 from hbox_scheduler.core.holders import Holders
 from hbox_scheduler.core.session import Standing, Status
 from hbox_scheduler.core.simulate import node
@@ -72,8 +73,9 @@ class World:
 
     def __post_init__(self) -> None:
         self.tasks = Tasks(self.columns)
+        self.groups = Groups(self.columns)
         self.bookings = Bookings(self.columns)
-        self.holders = Holders(self.columns, self.bookings, self.tasks, self.neighbours)
+        self.holders = Holders(self.columns, self.bookings, self.tasks, self.neighbours, self.groups)
         for name in NODES[:2]:
             self.columns.put_node(node(name, cards=8))
         self.holders.standing()
@@ -148,7 +150,7 @@ def test_what_is_kept_is_what_a_rebuild_makes(done: list[tuple[str, object]]) ->
     world = World()
     for what, subject in done:
         world.do(what, subject)
-    afresh = Holders(world.columns, Bookings(world.columns), world.tasks, world.neighbours)
+    afresh = Holders(world.columns, Bookings(world.columns), world.tasks, world.neighbours, world.groups)
     afresh._bookings._of.update(world.bookings.all())
     assert seen(world.holders.standing()) == seen(afresh.standing())
 

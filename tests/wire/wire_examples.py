@@ -30,6 +30,7 @@ from hbox_common.events import (
     HealthVerdict,
     JobPhase,
     JobPhaseChanged,
+    JobsAdmitted,
     JobsAsked,
     JobsPage,
     JobsPending,
@@ -72,6 +73,8 @@ from hbox_common.model import (
     DecisionId,
     Epoch,
     Generation,
+    GroupPhase,
+    GroupState,
     HyperNode,
     Index,
     Job,
@@ -136,6 +139,10 @@ _job = Job(
     sub_gangs=(SubGangPolicy("stage", ("stage",), {"app": "x"}, 4, 2, _wish),), min_task_member={"worker": 2},
     standing=(TaskSpec(name="master", requests=_REQUESTS, pods=(PodRef(PodUid("pod-2"), "train-1", "990"),)),),
 )  # fmt: skip
+_group = GroupState(
+    id=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, created_at=1.5, min_resources={"nvidia.com/gpu": 2}, revision=41,
+    phase=GroupPhase.INQUEUE, let_in=True, notes={"sla-waiting-time": "1h"}, gone=True,
+)  # fmt: skip
 _fact = PodFact(
     uid=_POD, namespace="team", name="train-0", phase=PodPhase.RUNNING, node=_NODE, job=_JOB, queue=_QUEUE, priority=100,
     requests=_REQUESTS, cards=2, slices=_SLICES, claim=_CLAIM, ours=True, resource_version="991", min_member=2, preemptable=False, created_at=1.5,
@@ -185,7 +192,10 @@ EXAMPLES: tuple[Event, ...] = (
     CardQuotasChanged(quotas=(_quota,)),
     PodGroupsCounted(queues={_QUEUE: GroupCounts(pending=1, inqueue=2, running=3, unknown=4, completed=5)}),
     PolicyFollowed(actions=("allocate", "reclaim"), plugins=("gang", "capacity"), by_conf=True, usage_weight=0.5),
-    JobsPending(jobs=(_job,), neighbours=(_neighbour,), priority_classes={"urgent": 1000}, namespaces={"d": {"team": "a"}}),
+    JobsPending(
+        jobs=(_job,), neighbours=(_neighbour,), priority_classes={"urgent": 1000}, namespaces={"d": {"team": "a"}}, groups=(_group,), anew=True
+    ),
+    JobsAdmitted(scheduler=SchedulerId("s1"), jobs=(_JOB,)),
     JobsWithdrawn(jobs=(_JOB,), revisions=(43,)),
     JobsWaiting(verdicts=(_verdict,)),
     PodsObserved(pods=(_fact,)),
@@ -252,9 +262,10 @@ EXAMPLES: tuple[Event, ...] = (
     UsagePage(usage=(Usage(department=_QUEUE, queue=_QUEUE, user="team", model="A100", hour=3600, own=1500, borrowed=500, idle=250),),
         budgets=(Budget(queue=_QUEUE, card_hours=100, spent=2000, month=0),),
     ),
-    JobsAsked(asker="quota-ledger", jobs=False, pods=True, verdicts=True, ended=True),
+    JobsAsked(asker="quota-ledger", jobs=False, pods=True, verdicts=True, ended=True, gatekeeper=SchedulerId("s1")),
     JobsPage(
         complete=True,
+        groups=(_group,),
         neighbours=(_neighbour,),
         jobs=(_job,),
         pods=(_fact,),

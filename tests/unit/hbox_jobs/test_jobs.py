@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from hbox_common.events import JobPhase, JobVerdict
 from hbox_common.model import DEFAULT_QUEUE, CardRequest, ClaimId, Job, JobId, NodeName, PodFact, PodPhase, PodRef, PodUid
-from hbox_jobs.core.jobs import MAX_ITEMS, Batch, Jobs
+from hbox_jobs.core.batch import Batch
+from hbox_jobs.core.jobs import MAX_ITEMS, Jobs
 from hbox_jobs.core.views import GroupStatus
 
 from .job_world import BROKEN, CARD, group, pod

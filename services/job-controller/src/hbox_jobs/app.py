@@ -16,11 +16,13 @@ from hbox_common.events import (
     Event,
     JobPhase,
     JobPhaseChanged,
+    JobsAdmitted,
     JobsAsked,
     JobsPending,
     JobsWaiting,
     JobsWithdrawn,
     OutcomesObserved,
+    PolicyFollowed,
 )
 from hbox_common.kube import NAMESPACES, PODGROUPS, PODS, PRIORITYCLASSES, Delta, DeltaKind, Informer, KubeClient
 from hbox_common.model import JobId, PodUid
@@ -122,7 +124,10 @@ class JobController:
             log.info("synced", extra=dict(self.jobs.counts()))
             group.create_task(self._announcer.run())
             group.create_task(self._counts.run())
-            group.create_task(self._bus.follow([JobsWaiting], self._on_waiting, start=Start.NEW, on_gap=self._streams_lost))
+            group.create_task(
+                self._bus.follow([JobsWaiting, JobsAdmitted], self._on_said, start=Start.NEW, on_gap=self._streams_lost)
+            )
+            group.create_task(self._bus.follow([PolicyFollowed], self._on_policy, start=Start.LAST_PER_SUBJECT))
             group.create_task(self._bus.follow([OutcomesObserved], self._on_outcomes, start=Start.NEW))
             group.create_task(self._bus.follow([BindDecided], self._on_decided, start=Start.NEW))
             group.create_task(self._phases())
@@ -197,16 +202,25 @@ class JobController:
 
     # --- the bus in
 
-    async def _on_waiting(self, deliveries: Sequence[Delivery]) -> None:
+    async def _on_said(self, deliveries: Sequence[Delivery]) -> None:
         now = monotonic_s()
         for delivery in deliveries:
-            assert isinstance(delivery.event, JobsWaiting)
-            for verdict in delivery.event.verdicts:
-                record = self.jobs.verdict(verdict, now)
-                if record is not None:
-                    self.feedback.settled(record, now)
+            match delivery.event:
+                case JobsWaiting(verdicts=verdicts):
+                    for verdict in verdicts:
+                        record = self.jobs.verdict(verdict, now)
+                        if record is not None:
+                            self.feedback.settled(record, now)
+                case JobsAdmitted(scheduler=scheduler, jobs=jobs):
+                    self.jobs.admit(scheduler, jobs, now)
         self._wake.set()
         self._behind.set()
+
+    async def _on_policy(self, deliveries: Sequence[Delivery]) -> None:
+        for delivery in deliveries:
+            assert isinstance(delivery.event, PolicyFollowed)
+            self.jobs.gated(delivery.event.gated, monotonic_s())
+        self._wake.set()
 
     async def _on_outcomes(self, deliveries: Sequence[Delivery]) -> None:
         now, wall = monotonic_s(), wall_s()
@@ -234,6 +248,8 @@ class JobController:
         self._wake.set()
 
     async def _answer(self, asked: JobsAsked) -> AsyncIterator[Event]:
+        if asked.gatekeeper and self.synced:
+            self.jobs.gate.keeper = asked.gatekeeper
         for page in pages(asked, self.jobs, complete=self.synced):
             yield page
 

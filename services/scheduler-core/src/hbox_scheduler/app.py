@@ -134,6 +134,8 @@ class SchedulerService:
             metrics.CYCLE.observe(took_s)
             out.plans = [_traced(plan, began, wall_s()) for plan in out.plans]
             await self._sender.send(out)
+            if out.unheard:
+                self._feeds.ask_jobs()
             wake_at = monotonic_s() if out.more else out.wake_at
             await asyncio.sleep(max(0.0, started + self._pause_s(out, took_s) - monotonic_s()))
 

@@ -16,7 +16,7 @@ from .decisions import (
     Outcome,
     OutcomesObserved,
 )
-from .jobs import JobsPending, JobsWaiting, JobsWithdrawn, PodsObserved
+from .jobs import JobsAdmitted, JobsPending, JobsWaiting, JobsWithdrawn, PodsObserved
 from .jobs import Verdict as JobVerdict
 from .plans import ClaimsChanged, Placement, Plan, PlanAnswer, PlansAnswered, PlansProposed, Victim
 from .public import BudgetUsed, DeadLetter, HealthChanged, JobPhase, JobPhaseChanged, QueueRefused
@@ -36,7 +36,7 @@ from .state import (
 __all__ = [
     "CONTENT_TYPE", "MESSAGE_ID", "REGISTRY", "TRACEPARENT", "About", "Bind", "BindDecided", "BindOutcome", "Budget", "BudgetUsed",
     "CardQuotasChanged", "ClaimsAsked", "ClaimsChanged", "ClaimsPage", "DeadLetter", "Event", "Evict", "EvictDecided", "EvictKind", "FabricChanged",
-    "GroupCounts", "HealthChanged", "HealthVerdict", "JobPhase", "JobPhaseChanged", "JobVerdict", "JobsAsked", "JobsPage", "JobsPending",
+    "GroupCounts", "HealthChanged", "HealthVerdict", "JobPhase", "JobPhaseChanged", "JobVerdict", "JobsAdmitted", "JobsAsked", "JobsPage", "JobsPending",
     "JobsWaiting", "JobsWithdrawn", "NodeAction", "NodeDecided", "NodeObserved", "NodeOutcome", "NodeStateChanged", "NodesMeasured", "Outcome",
     "OutcomesObserved", "Placement", "Plan", "PlanAnswer", "PlansAnswered", "PlansProposed", "PodGroupsCounted", "PodsObserved", "PolicyFollowed",
     "QueueRefused", "QueueStateChanged", "Stream", "Usage", "UsageAsked", "UsageKey", "UsagePage", "Victim", "decode", "encode", "headers",

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from hbox_common.model import Job, JobId, Neighbour, PodFact
+from hbox_common.model import GroupState, Job, JobId, Neighbour, PodFact, SchedulerId
 
 from .base import About, Event, Stream, register
 
@@ -11,13 +11,16 @@ from .base import About, Event, Stream, register
 class JobsPending(Event):
     """Jobs with pods to place, whole and as they are now. Of one job the highest `revision` counts. `neighbours`: pods, placed or not, that the wishes of
     pods are about, or on which policies read something, where there is news of them. `priority_classes`: all values by name, and `namespaces`: all labels
-    of namespaces that wishes ask about, where one of them changed."""
+    of namespaces that wishes ask about, where one of them changed. `groups`: PodGroups with a minimum of resources, with pods or without, where there is news
+    of them: told before the jobs that they are. `anew`: the writer has just started, and does not know whom it told what: what it does not name may be gone."""
 
     about: ClassVar = About("hbox.v1.job.pending.{shard}", Stream.JOBS, ("job-controller",), ("scheduler-core",), 8 * 2**20)
     jobs: tuple[Job, ...]
     neighbours: tuple[Neighbour, ...] = ()
     priority_classes: dict[str, int] | None = None
     namespaces: dict[str, dict[str, str]] | None = None
+    groups: tuple[GroupState, ...] = ()
+    anew: bool = False
 
 
 @register
@@ -54,3 +57,13 @@ class JobsWaiting(Event):
 
     about: ClassVar = About("hbox.v1.job.waiting.{shard}", Stream.JOBS, ("scheduler-core",), ("job-controller",), 2**20)
     verdicts: tuple[Verdict, ...]
+
+
+@register
+class JobsAdmitted(Event):
+    """PodGroups that passed the gate of the policy's `enqueue` action: their phase is to be Inqueue. Said again until they are told of so; counts only from the
+    scheduler that asked for all jobs last (`JobsAsked.gatekeeper`)."""
+
+    about: ClassVar = About("hbox.v1.job.admitted.{shard}", Stream.JOBS, ("scheduler-core",), ("job-controller",), 2**20)
+    scheduler: SchedulerId
+    jobs: tuple[JobId, ...]

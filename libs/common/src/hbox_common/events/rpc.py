@@ -3,7 +3,20 @@
 from enum import StrEnum
 from typing import ClassVar
 
-from hbox_common.model import CardQuota, Claim, Epoch, Index, Job, Neighbour, PodFact, Queue, QueueName, Resources
+from hbox_common.model import (
+    CardQuota,
+    Claim,
+    Epoch,
+    GroupState,
+    Index,
+    Job,
+    Neighbour,
+    PodFact,
+    Queue,
+    QueueName,
+    Resources,
+    SchedulerId,
+)
 
 from .base import About, Event, register
 from .jobs import Verdict
@@ -85,7 +98,8 @@ class UsagePage(Event):
 
 @register
 class JobsAsked(Event):
-    """All jobs with a live pod, and all pods that have a node, please. `pods` and `verdicts` only where asked for; `ended`: also pods that ended lately."""
+    """All jobs with a live pod, and all pods that have a node, please. `pods` and `verdicts` only where asked for; `ended`: also pods that ended lately.
+    `gatekeeper`: the scheduler that asks; from the answer on nobody else's word lets PodGroups in."""
 
     about: ClassVar = About("hbox.v1.rpc.jobs.list", None, ("scheduler-core", "quota-ledger", "cli"), ("job-controller",))
     asker: str
@@ -93,6 +107,7 @@ class JobsAsked(Event):
     pods: bool = False
     verdicts: bool = False
     ended: bool = False
+    gatekeeper: SchedulerId = SchedulerId("")
 
 
 @register
@@ -109,3 +124,4 @@ class JobsPage(Event):
     neighbours: tuple[Neighbour, ...] = ()  #: where jobs were asked for
     priority_classes: dict[str, int] | None = None  #: values by name, on one page where jobs were asked for
     namespaces: dict[str, dict[str, str]] | None = None  #: labels that wishes ask about, on that page too
+    groups: tuple[GroupState, ...] = ()  #: PodGroups with a minimum of resources, where jobs were asked for

@@ -99,8 +99,13 @@ class PodGroupsCounted(Event):
 class PolicyFollowed(Event):
     """By what a scheduler places jobs: the actions and plugins of its policy, in their order, and how much history counts in shares (`usageWeight`)."""
 
-    about: ClassVar = About("hbox.v1.policy.followed.{shard}", Stream.STATE, ("scheduler-core",), ("cli",))
+    about: ClassVar = About("hbox.v1.policy.followed.{shard}", Stream.STATE, ("scheduler-core",), ("cli", "job-controller"))
     actions: tuple[str, ...]
     plugins: tuple[str, ...]
     by_conf: bool  #: a policy of the user's, by which every job is placed
     usage_weight: float = 0.0
+
+    @property
+    def gated(self) -> bool:
+        """Whether PodGroups wait to be let in: a policy of the user's says `enqueue`."""
+        return self.by_conf and "enqueue" in self.actions

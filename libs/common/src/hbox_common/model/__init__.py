@@ -3,6 +3,7 @@
 from .cardquota import CARD_LIMITS, CardQuota, CardQuotas, charge, charge_all
 from .claim import CardBooks, Claim, ClaimState, NodeBooks, Refusal, RefusalReason, validate_claim
 from .devices import Card, CardRequest, CardSlice, format_slices, parse_slices
+from .group import GroupPhase, GroupState
 from .hostports import HostPort, is_host_port, port_amounts
 from .ids import (
     DEFAULT_QUEUE,
@@ -44,7 +45,8 @@ from .wishes import NO_WISHES, Neighbour, PodTerm, Selector, Spread, WeightedTer
 
 __all__ = [
     "CARD_LIMITS", "DEFAULT_QUEUE", "NO_WISHES", "POOL", "POOLED", "POOLS", "PUBLIC", "ROOT_QUEUE", "SCHEDULER_NAME", "Card", "CardBooks", "CardQuota",
-    "CardQuotas", "CardRequest", "CardSlice", "Claim", "ClaimId", "ClaimState", "DecisionId", "Epoch", "Generation", "Held", "HostPort", "HyperNode", "Index",
+    "CardQuotas", "CardRequest", "CardSlice", "Claim", "ClaimId", "ClaimState", "DecisionId", "Epoch", "Generation", "GroupPhase",
+    "GroupState", "Held", "HostPort", "HyperNode", "Index",
     "Job", "JobId", "Lending", "Match", "MatchOperator", "Neighbour", "NodeBooks", "NodeName", "NodeState", "NodeTerm", "NodeUsage", "PlanId", "PodFact",
     "PodPhase", "PodRef", "PodTerm", "PodUid", "Pools", "PreferredTerm", "Queue", "QueueName", "QueuePhase", "QueueTree", "Refusal", "RefusalReason",
     "Resources", "Room", "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint", "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator",

@@ -17,8 +17,9 @@ from hbox_common.model import Job, JobId, PodFact, PodPhase
 from hbox_common.telemetry import within
 
 from .. import metrics
+from ..core.batch import Batch
 from ..core.feedback import Feedback
-from ..core.jobs import Batch, Jobs
+from ..core.jobs import Jobs
 from ..core.queues import Meter
 from .traces import JobTraces
 
@@ -62,6 +63,7 @@ class Announcer:
     async def run(self) -> None:
         """Until cancelled. Nobody who waits for a node waits for facts, or for what is withdrawn, to be said."""
         said: asyncio.Task[None] | None = None
+        await self._publish(JobsPending(jobs=(), anew=True))
         async with asyncio.TaskGroup() as group:
             while True:
                 await self._something_due()
@@ -80,6 +82,8 @@ class Announcer:
                     await self._publish(JobsPending(jobs=(), namespaces=_plain(batch.namespaces)))
                 for start in range(0, len(batch.neighbours), PAGE_PODS // 2):  # first: jobs are placed by them
                     await self._publish(JobsPending(jobs=(), neighbours=batch.neighbours[start : start + PAGE_PODS // 2]))
+                for start in range(0, len(batch.groups), PAGE_PODS // 2):  # before the jobs that they are, too
+                    await self._publish(JobsPending(jobs=(), groups=batch.groups[start : start + PAGE_PODS // 2]))
                 if batch.pending:
                     await self._pending(batch.pending)
                     metrics.PUBLISH.observe(monotonic_s() - started)
@@ -157,6 +161,8 @@ def pages(asked: JobsAsked, jobs: Jobs, *, complete: bool) -> Iterator[JobsPage]
     wanted += [
         JobsPage(complete=complete, verdicts=tuple(verdicts[i : i + PAGE_ITEMS])) for i in range(0, len(verdicts), PAGE_ITEMS)
     ]
+    groups = list(jobs.gate.all()) if asked.jobs and complete else []
+    wanted += [JobsPage(complete=complete, groups=tuple(groups[i : i + PAGE_ITEMS])) for i in range(0, len(groups), PAGE_ITEMS)]
     neighbours = list(jobs.neighbours.all()) if asked.jobs and complete else []
     wanted += [
         JobsPage(complete=complete, neighbours=tuple(neighbours[i : i + PAGE_ITEMS]))
@@ -175,8 +181,8 @@ def _plain(namespaces: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, s
 def last_revision(event: Event) -> int:
     """The highest revision that a message of ours says; 0 where it says none."""
     match event:
-        case JobsPending(jobs=jobs):
-            return max((job.revision for job in jobs), default=0)
+        case JobsPending(jobs=jobs, groups=groups):
+            return max((*(job.revision for job in jobs), *(group.revision for group in groups)), default=0)
         case JobsWithdrawn(revisions=revisions):
             return max(revisions, default=0)
     return 0

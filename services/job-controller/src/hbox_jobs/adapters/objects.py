@@ -28,11 +28,13 @@ from hbox_common.model import (
     PodUid,
     PreferredTerm,
     QueueName,
+    Resources,
     SubGangPolicy,
     Toleration,
     TolerationOperator,
     TopologyWish,
     parse_slices,
+    request_units,
 )
 from hbox_common.model.annotations import CARDS, CLAIM, GROUP_NAME, POLICY_NOTES, PREEMPTABLE, QUEUE_NAME, USE_GPU_TYPE
 
@@ -49,6 +51,9 @@ log = logging.getLogger(__name__)
 VOLCANO_GROUP_NAME = "scheduling.volcano.sh/group-name"
 #: The role of a pod in its Volcano Job.
 TASK_SPEC = "volcano.sh/task-spec"
+
+#: Keys of ResourceQuotas that stand for no resource of their own.
+_QUOTA_KEYS = ("requests.", "limits.", "count/")
 
 #: Kubernetes' longest name. Annotations may be longer, name nothing then, and would break the limit of a subject on the bus.
 MAX_NAME = 253
@@ -253,8 +258,10 @@ def group_view(group: kube.PodGroup) -> GroupView:
         phase = GroupPhase.NEW
     topology: TopologyWish | None = None
     sub_gangs: tuple[SubGangPolicy, ...] = ()
+    min_resources: Resources = {}
     problem = ""
     try:
+        min_resources = _minimum(spec.min_resources)
         topology, sub_gangs = wish_of(spec.network_topology), sub_gangs_of(spec.sub_group_policy)
     except InvalidRequest as e:
         problem = str(e)
@@ -268,6 +275,7 @@ def group_view(group: kube.PodGroup) -> GroupView:
         priority_class=spec.priority_class_name,
         preemptable=_preemptable(meta.labels, meta.annotations),
         min_task_member={role: least for role, least in spec.min_task_member.items() if least > 0},
+        min_resources=min_resources,
         topology=topology,
         notes=_notes(meta.annotations),
         sub_gangs=sub_gangs,
@@ -282,6 +290,21 @@ def group_view(group: kube.PodGroup) -> GroupView:
             ),
         ),
     )
+
+
+def _minimum(quantities: Mapping[str, str | float]) -> Resources:
+    """By resource, in base units, without what is 0. Volcano's controllers write the keys of quotas beside it (`limits.cpu`): those are no resources."""
+    found: Resources = {}
+    for name, quantity in quantities.items():
+        if name.startswith(_QUOTA_KEYS):
+            continue
+        try:
+            units = request_units(name, quantity)
+        except InvalidRequest as e:
+            raise InvalidRequest(f"spec.minResources: {e.message}", hint=e.hint) from e
+        if units:
+            found[name] = units
+    return found
 
 
 def _seconds(timestamp: str | None) -> float:

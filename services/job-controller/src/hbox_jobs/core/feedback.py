@@ -134,7 +134,7 @@ class Feedback:
             self._started.pop(key, None)
             self._noted.pop(key, None)
             return
-        if record.job is not None and record.job.tasks and record.reason:
+        if record.job is not None and (record.job.tasks or self._jobs.gate.shut(record)) and record.reason:
             due = max(now, record.told_from)
             for pod in record.pods.values():
                 if pod.placeable and pod.told != record.reason:
@@ -202,7 +202,7 @@ class Feedback:
             if record is None or record.group is None:
                 continue
             group, say_why = record.group, now >= record.told_from
-            status = group_status(record, record.tally(), now=wall, say_why=say_why)
+            status = group_status(record, record.tally(), now=wall, say_why=say_why, passed=self._jobs.gate.passed(record))
             if record.reason and not say_why:
                 self._statuses.put(key, key, record.told_from)
             if status != group.status:
@@ -246,7 +246,7 @@ class Feedback:
         self._successes.put(f"{write.uid}/{write.reason}", write, now)
 
     def _failure(self, record: Record) -> EventWrite | None:
-        if not record.reason or record.job is None or not record.job.tasks:
+        if not record.reason or record.job is None or not (record.job.tasks or self._jobs.gate.shut(record)):
             return None
         note = record.reason[:MAX_NOTE]
         if (group := record.group) is not None:

@@ -12,16 +12,18 @@ Revisions rise over all jobs and over restarts: previous + 1, at least the wall 
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hbox_common.events import JobPhase, JobPhaseChanged, JobVerdict
-from hbox_common.model import Job, JobId, Neighbour, PodFact, PodPhase, PodUid, QueueName
+from hbox_common.model import Job, JobId, PodFact, PodPhase, PodUid, QueueName, SchedulerId
 from hbox_common.model.devices import GPU
 
+from .batch import FACT_PHASE, Batch
+from .gate import Gate
 from .job import Record, Tally, job_of, preemptable_of, traceparent_of
 from .neighbours import Neighbours
 from .phases import phase_of
-from .views import GroupView, PodStatus, PodView
+from .views import GroupView, PodView
 from .volumes import Volumes
 
 LAZY_S = 0.25
@@ -35,29 +37,8 @@ MAX_PODS = 20_000
 #: Phases that wait for the bus; beyond, the oldest are dropped before a long outage fills the memory.
 MAX_PHASES = 100_000
 
-_FACT_PHASE = {
-    PodStatus.PENDING: PodPhase.BOUND,
-    PodStatus.RUNNING: PodPhase.RUNNING,
-    PodStatus.SUCCEEDED: PodPhase.SUCCEEDED,
-    PodStatus.FAILED: PodPhase.FAILED,
-}
-
-
 #: For so long it is remembered that a pod ended, and of so many at most.
 ENDED_S, MAX_ENDED = 60.0, 10_000
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """What the bus is to hear now. `settled` are the jobs looked at: what Kubernetes is told of them may have changed."""
-
-    pending: tuple[Job, ...] = ()
-    withdrawn: tuple[tuple[JobId, int], ...] = ()  #: with revisions
-    facts: tuple[PodFact, ...] = ()
-    settled: tuple[Record, ...] = ()
-    neighbours: tuple[Neighbour, ...] = ()
-    priority_classes: Mapping[str, int] | None = None  #: where one changed
-    namespaces: Mapping[str, Mapping[str, str]] | None = None  #: labels that wishes ask about, where one changed
 
 
 class Jobs:
@@ -79,6 +60,7 @@ class Jobs:
         self._classes_changed = False
         self.volumes = Volumes()
         self.neighbours = Neighbours()
+        self.gate = Gate()
         self._users: dict[str, dict[PodUid, None]] = {}  #: pods of ours by the claims (namespace/name) that they use
         self._urgent: dict[str, None] = {}
         self._lazy: dict[str, float] = {}  #: in order of their due times, since the delay is always the same
@@ -109,7 +91,7 @@ class Jobs:
         if new.volumes and old is None:
             self._use_volumes(new)
         if new.node and (old is None or old.evidence != new.evidence):
-            self._facts[new.uid] = self._fact(new, _FACT_PHASE[new.status])
+            self._facts[new.uid] = self._fact(new, FACT_PHASE[new.status])
         if record is not None:
             self._mark_for(record, old, new, now)
 
@@ -140,7 +122,7 @@ class Jobs:
         if old is None or replace(old, status=new.status) != new:
             self._mark(record.key, now, urgent=True)
         elif old.status != new.status:
-            self._mark(record.key, now, urgent=False)
+            self._mark(record.key, now, urgent=self.gate.opened(old, new))
 
     def group_gone(self, key: str, uid: str, now: float) -> None:
         """The PodGroup of that uid was deleted."""
@@ -186,7 +168,7 @@ class Jobs:
         if record is None:
             self.disown(verdict.job)
             return None
-        if record.job is None or not record.job.tasks or record.verdict == verdict:
+        if record.job is None or record.verdict == verdict or not (record.job.tasks or self.gate.shut(record)):
             return None
         before = record.reason
         record.verdict = verdict
@@ -195,6 +177,19 @@ class Jobs:
         self._tell_later(record, now)
         self._mark(record.key, now, urgent=False)
         return record
+
+    def admit(self, scheduler: SchedulerId, jobs: Iterable[JobId], now: float) -> None:
+        """The scheduler lets the PodGroups of these jobs in."""
+        for job in self.gate.admit(scheduler, jobs):
+            if (record := self.known(job)) is not None:
+                self._mark(record.key, now, urgent=True)
+
+    def gated(self, on: bool, now: float) -> None:
+        """Whether the policy keeps PodGroups with a minimum of resources at a gate."""
+        before, self.gate.on = self.gate.on, on
+        for record in self._records.values() if before is not on else ():
+            if record.group is not None and record.group.min_resources:
+                self._mark(record.key, now, urgent=False)
 
     def disown(self, job: JobId) -> None:
         """Someone plans for a job that does not exist (it was deleted while this service was down): have it withdrawn."""
@@ -221,6 +216,7 @@ class Jobs:
             record.again = True
             self._mark(record.key, now, urgent=True)
         self._facts.update((fact.uid, fact) for fact in (*self.facts(), *self.ended(now)))
+        self.gate.repeat_all()
 
     # --- what is read
 
@@ -246,7 +242,7 @@ class Jobs:
 
     def facts(self) -> Iterator[PodFact]:
         """All pods that have a node."""
-        return (self._fact(pod, _FACT_PHASE[pod.status]) for pod in self._pods.values() if pod.node)
+        return (self._fact(pod, FACT_PHASE[pod.status]) for pod in self._pods.values() if pod.node)
 
     def ended(self, now: float) -> Iterator[PodFact]:
         """Pods that ended in the last minute: whoever lost what was said of them holds their places for them."""
@@ -255,7 +251,7 @@ class Jobs:
     def verdicts(self) -> Iterator[JobVerdict]:
         """Why jobs wait, by the scheduler or by their own problem."""
         for record in self._records.values():
-            if record.job is None or not record.job.tasks:
+            if record.job is None or not (record.job.tasks or self.gate.shut(record)):
                 continue
             if record.job.problem:
                 yield JobVerdict(job=record.job.id, message=record.job.problem)
@@ -305,6 +301,7 @@ class Jobs:
             withdrawn=tuple(withdrawn),
             facts=tuple(facts),
             settled=tuple(settled),
+            groups=self.gate.take(),
             neighbours=self.neighbours.take(),
             priority_classes=classes,
             namespaces=self.neighbours.namespaces.take(),
@@ -329,20 +326,15 @@ class Jobs:
         if not record.pods and record.group is None:
             del self._records[record.key]
             if old is not None:
-                self._by_id.pop(old.id, None)
-                if record.announced:
-                    withdrawn.append((old.id, self._next_revision(wall)))
-                self._enter(record, JobPhase.DELETED, tally, "", wall)
+                self._end(record, old, withdrawn, tally, wall)
             return None
         new = job_of(record, tally, self._classes, self.volumes, self._trace)
         if old is not None and old.id != new.id:
-            self._by_id.pop(old.id, None)
-            if record.announced:
-                withdrawn.append((old.id, self._next_revision(wall)))
-            self._enter(record, JobPhase.DELETED, tally, "", wall)
+            self._end(record, old, withdrawn, tally, wall)
             record.announced, record.verdict, record.phase, old = False, None, None, None
         self._by_id[new.id] = record.key
-        if not new.tasks:
+        self.gate.settle(record, new, tally, lambda: self._next_revision(wall))
+        if not new.tasks and not self.gate.shut(record):
             record.verdict = None
         if new.problem and (old is None or old.problem != new.problem):
             self._tell_later(record, now)
@@ -369,6 +361,14 @@ class Jobs:
             record.announced = False
             withdrawn.append((new.id, self._next_revision(wall)))
         return None
+
+    def _end(self, record: Record, old: Job, withdrawn: list[tuple[JobId, int]], tally: Tally, wall: float) -> None:
+        """The job of that id is no more."""
+        self._by_id.pop(old.id, None)
+        self.gate.gone(old.id, lambda: self._next_revision(wall))
+        if record.announced:
+            withdrawn.append((old.id, self._next_revision(wall)))
+        self._enter(record, JobPhase.DELETED, tally, "", wall)
 
     def _enter(self, record: Record, phase: JobPhase, tally: Tally, message: str, wall: float) -> None:
         assert record.job is not None

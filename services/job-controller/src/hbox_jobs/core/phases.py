@@ -36,10 +36,10 @@ def is_news(phase: JobPhase, said: JobPhase | None) -> bool:
     return phase is not said and (phase, said) != (JobPhase.PENDING, JobPhase.WAITING)
 
 
-def group_status(record: Record, tally: Tally, *, now: str, say_why: bool = True) -> GroupStatus:
-    """What the status of the job's PodGroup should say; `now` is RFC 3339. Without `say_why` its waiting is not mentioned yet.
+def group_status(record: Record, tally: Tally, *, now: str, say_why: bool = True, passed: bool = True) -> GroupStatus:
+    """What the status of the job's PodGroup should say; `now` is RFC 3339. Without `say_why` its waiting is not mentioned yet. `passed`: no gate keeps it.
 
-    HBox admits a PodGroup when it sees it (Inqueue), since quota is decided for whole plans and not at the door; Volcano's Job controller
+    Without a gate a PodGroup is admitted when it is seen (Inqueue), since quota is decided for whole plans and not at the door; Volcano's Job controller
     creates pods only then. One with a problem stays Pending. Conditions of other writers are kept.
     """
     assert record.group is not None
@@ -51,20 +51,26 @@ def group_status(record: Record, tally: Tally, *, now: str, say_why: bool = True
         phase = GroupPhase.RUNNING
     elif old.phase in (GroupPhase.RUNNING, GroupPhase.UNKNOWN) and tally.bound:
         phase = GroupPhase.UNKNOWN
-    elif record.job is not None and record.job.problem:
+    elif not passed or (record.job is not None and record.job.problem and not old.phase.past_gate):
         phase = GroupPhase.PENDING
     else:
         phase = GroupPhase.INQUEUE
     conditions = old.conditions
     if started:
         conditions = _with(conditions, GroupCondition(SCHEDULED, "True", _READY, "", now))
-        if any(c.type == UNSCHEDULABLE and c.status == "True" for c in conditions):
+        if any(_says_no(c) for c in conditions):
             conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "False", SCHEDULED, "", now))
-    elif say_why and record.reason and tally.live > tally.bound:
+    elif say_why and record.reason and (tally.live > tally.bound or not passed):
         conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "True", _NOT_ENOUGH, record.reason, now))
         if any(c.type == SCHEDULED and c.status == "True" for c in conditions):
             conditions = _with(conditions, GroupCondition(SCHEDULED, "False", UNSCHEDULABLE, "", now))
+    elif phase is GroupPhase.INQUEUE and not old.phase.past_gate and any(_says_no(c) for c in conditions):
+        conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "False", phase.value, "", now))
     return GroupStatus(phase, tally.running, tally.succeeded, tally.failed, conditions)
+
+
+def _says_no(condition: GroupCondition) -> bool:
+    return condition.type == UNSCHEDULABLE and condition.status == "True"
 
 
 def _with(conditions: tuple[GroupCondition, ...], wanted: GroupCondition) -> tuple[GroupCondition, ...]:

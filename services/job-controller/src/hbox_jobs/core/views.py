@@ -4,7 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hbox_common.model import NO_WISHES, CardSlice, ClaimId, NodeName, PodUid, QueueName, SubGangPolicy, TopologyWish, Wishes
+from hbox_common.model import (
+    NO_WISHES,
+    CardSlice,
+    ClaimId,
+    NodeName,
+    PodUid,
+    QueueName,
+    Resources,
+    SubGangPolicy,
+    TopologyWish,
+    Wishes,
+)
 
 from .spec import Shape
 from .volumes import VolumeUse
@@ -82,6 +93,10 @@ class GroupPhase(StrEnum):
     UNKNOWN = "Unknown"
     COMPLETED = "Completed"
 
+    @property
+    def past_gate(self) -> bool:
+        return self not in (GroupPhase.NEW, GroupPhase.PENDING)
+
 
 @dataclass(frozen=True, slots=True)
 class GroupCondition:
@@ -118,6 +133,7 @@ class GroupView:
     priority_class: str = ""
     preemptable: bool = True
     min_task_member: Mapping[str, int] = field(default_factory=dict)  #: by role
+    min_resources: Resources = field(default_factory=dict)  #: base units; empty = none named
     topology: TopologyWish | None = None
     notes: Mapping[str, str] = field(default_factory=dict)  #: annotations that policies read
     sub_gangs: tuple[SubGangPolicy, ...] = ()

@@ -115,18 +115,28 @@ class Feeds:
     async def _on_jobs(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             match delivery.event:
-                case JobsPending(jobs=jobs, neighbours=neighbours, priority_classes=classes, namespaces=namespaces):
+                case JobsPending(anew=True) if self._scheduler.gate.on:
+                    self.ask_jobs()  # a PodGroup that was deleted meanwhile would be counted for ever
+                case JobsPending(
+                    jobs=jobs, neighbours=neighbours, priority_classes=classes, namespaces=namespaces, groups=groups
+                ):
                     if classes is not None:
                         self._scheduler.on_priority_classes(classes)
                     if namespaces is not None:
                         self._scheduler.on_namespaces(namespaces)
                     self._scheduler.on_neighbours(neighbours)
+                    if groups:
+                        self._scheduler.on_groups(groups)
                     self._scheduler.on_jobs(jobs)
                 case JobsWithdrawn(jobs=jobs, revisions=revisions):
                     self._scheduler.on_withdrawn(jobs, revisions)
         self._changed()
 
     async def _jobs_lost(self) -> None:
+        self.ask_jobs()
+
+    def ask_jobs(self) -> None:
+        """All jobs are to be read anew."""
         self._ask_jobs.set()
 
     async def _read_jobs(self) -> NoReturn:
@@ -135,7 +145,9 @@ class Feeds:
             self._ask_jobs.clear()
             mark = self._scheduler.mark()
             try:
-                pages = await self._bus.ask(JobsAsked(asker=self._instance), JobsPage, timeout_s=ASK_TIMEOUT_S)
+                pages = await self._bus.ask(
+                    JobsAsked(asker=self._instance, gatekeeper=self._scheduler.id), JobsPage, timeout_s=ASK_TIMEOUT_S
+                )
             except Unavailable as e:
                 self._complain("jobs", e)
                 pages = []
@@ -149,7 +161,11 @@ class Feeds:
                 if page.namespaces is not None:
                     self._scheduler.on_namespaces(page.namespaces)
             self._scheduler.on_neighbours(neighbour for page in pages for neighbour in page.neighbours)
-            self._scheduler.on_jobs_snapshot([job for page in pages for job in page.jobs], since=mark)
+            self._scheduler.on_jobs_snapshot(
+                [job for page in pages for job in page.jobs],
+                since=mark,
+                groups=[group for page in pages for group in page.groups],
+            )
             metrics.SNAPSHOTS.labels("jobs").inc()
             self._complaints.pop("jobs", None)
             self.jobs_read = True

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import JobsWaiting, JobVerdict, Plan, PlansProposed
+from hbox_common.events import JobsAdmitted, JobsWaiting, JobVerdict, Plan, PlansProposed
+from hbox_common.model import JobId
 from hbox_common.telemetry import within
 
 from .. import metrics
@@ -32,6 +33,8 @@ class Sender:
         async with asyncio.TaskGroup() as group:
             if out.plans or out.resend:
                 group.create_task(self._plans(out.plans, out.resend))
+            if out.admitted:
+                group.create_task(self._admitted(out.admitted))
             if out.verdicts:
                 group.create_task(self._verdicts(out.verdicts))
         metrics.PUBLISH.observe(monotonic_s() - started)
@@ -62,6 +65,18 @@ class Sender:
             with within(plans[0].traceparent):
                 log.error("job %s/%s cannot be planned: %s", plans[0].namespace, plans[0].name, e)
             scheduler.refuse(plans[0], e.message, now=monotonic_s())
+
+    async def _admitted(self, jobs: Sequence[JobId]) -> None:
+        for start in range(0, len(jobs), VERDICTS_A_MESSAGE):
+            batch = tuple(jobs[start : start + VERDICTS_A_MESSAGE])
+            try:
+                await self._bus.publish(
+                    JobsAdmitted(scheduler=self._scheduler.id, jobs=batch), SHARD, timeout_s=PUBLISH_TIMEOUT_S
+                )
+            except Unavailable as e:
+                log.warning("that %d PodGroups are let in is said again later: %s", len(batch), e)
+                continue
+            metrics.ADMITTED.inc(len(batch))
 
     async def _verdicts(self, verdicts: Sequence[JobVerdict]) -> None:
         for start in range(0, len(verdicts), VERDICTS_A_MESSAGE):

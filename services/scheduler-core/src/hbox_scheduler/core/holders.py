@@ -7,6 +7,7 @@ import numpy as np
 from hbox_common.model import NO_WISHES, Claim, ClaimState, JobId, Neighbour, PodUid, TaskSpec
 
 from .arrays import Ints
+from .groups import Groups
 from .session import Gang, GroupPhase, Member, Standing, Status
 from .state import Booking, Bookings, Columns
 from .task import Task, Tasks
@@ -18,11 +19,14 @@ _KINDS = 4096
 class Holders:
     """Members for all bookings on known nodes; those of pods that no queue counts are on the columns alone."""
 
-    def __init__(self, columns: Columns, bookings: Bookings, tasks: Tasks, neighbours: Mapping[PodUid, Neighbour]) -> None:
+    def __init__(
+        self, columns: Columns, bookings: Bookings, tasks: Tasks, neighbours: Mapping[PodUid, Neighbour], groups: Groups
+    ) -> None:
         self._columns = columns
         self._bookings = bookings
         self._tasks = tasks
         self._neighbours = neighbours
+        self._groups = groups
         self._begin()
 
     def standing(self) -> Standing:
@@ -31,7 +35,7 @@ class Holders:
         if changed is None or self._size != len(self._columns.allocatable):
             self._begin()
             changed = list(self._bookings.all())
-        stirred: dict[JobId, None] = {}
+        stirred = dict.fromkeys(job for job in self._groups.take_news() if job in self._pods_of)
         for pod in (*changed, *self._touched):
             before, booking = self._job_of.get(pod), self._bookings.get(pod)
             if before is not None:
@@ -86,6 +90,8 @@ class Holders:
     def _gang(self, bookings: Sequence[Booking]) -> Gang:
         """Of one job."""
         first, claim = bookings[0], bookings[0].held
+        group = self._groups.get(first.job)
+        phase = self._groups.phase(first.job) if group is not None else GroupPhase.RUNNING
         gang = Gang(
             id=first.job,
             namespace=claim.namespace if claim is not None else "",
@@ -94,7 +100,8 @@ class Holders:
             priority=first.priority,
             min_member=claim.min_member if claim is not None else 1,
             created_at=claim.created_at if claim is not None else 0.0,
-            phase=GroupPhase.RUNNING,
+            phase=GroupPhase.RUNNING if phase is GroupPhase.PENDING else phase,
+            min_resources=group.min_resources if group is not None else None,
             preemptable=claim is not None and claim.preemptable,
         )
         gang.members = [self._member(gang, booking) for booking in bookings]

@@ -49,7 +49,7 @@ class Entry:
     pending: list[tuple[Task, list[PodRef]]] = field(default_factory=list)
     held: int = 0  #: pods of its tasks that have a booking
     need: int = 0
-    barred: str = ""  #: why it may not use its queue
+    barred: str = ""  #: why it may not have places: its queue is not for it, or the gate is closed
 
     def look(self, bookings: Bookings) -> None:
         """Bring `pending`, `held` and `need` up to date."""

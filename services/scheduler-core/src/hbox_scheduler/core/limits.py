@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from hbox_common.events import JobVerdict, Plan
+from hbox_common.model import JobId
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,5 +32,9 @@ class Proposals:
     plans: list[Plan] = field(default_factory=list)
     resend: list[Plan] = field(default_factory=list)
     verdicts: list[JobVerdict] = field(default_factory=list)
+    admitted: list[JobId] = field(default_factory=list)  #: whose PodGroups are let in
+    unheard: bool = (
+        False  #: some of `admitted` were said before: who is to hear it may not listen to us, until we ask for all jobs
+    )
     wake_at: float | None = None
     more: bool = False

@@ -7,6 +7,7 @@ from heapq import heappop, heappush
 
 from hbox_common.model import Index, Job, JobId, PlanId, Pools, QueueName
 
+from .groups import Groups
 from .jobs import Entry, JobState, Order, entry_of
 from .limits import Limits
 from .parking import Parking
@@ -14,19 +15,26 @@ from .queues import Queues, Route
 from .state import Bookings
 from .task import Tasks
 
+#: Withdrawn jobs of which late news is ignored.
+_WITHDRAWN_KEPT = 50_000
+
 
 class Lineup:
     """`entries` by id; `touched` counts the messages about jobs."""
 
-    def __init__(self, tasks: Tasks, bookings: Bookings, parking: Parking, queues: Queues, limits: Limits) -> None:
+    def __init__(
+        self, tasks: Tasks, bookings: Bookings, parking: Parking, queues: Queues, *, groups: Groups, limits: Limits
+    ) -> None:
         self.entries: dict[JobId, Entry] = {}
         self.touched = 0
         self._tasks = tasks
         self._bookings = bookings
         self._parking = parking
         self._queues = queues
+        self._groups = groups
         self._routes: dict[QueueName, Route] = {}  #: by which the first job of each queue was taken in
         self._limits = limits
+        self._withdrawn: dict[JobId, int] = {}  #: with the revision
         self._eager: list[Order] = []
         self._held: set[JobId] = set()
         self._delayed: list[tuple[float, JobId]] = []
@@ -35,7 +43,7 @@ class Lineup:
 
     def welcome(self, job: Job) -> Entry:
         entry = self.entries[job.id] = entry_of(job, self._tasks, self.touched, self._pools(job), self._space(job))
-        entry.barred = self._queues.barred(job)
+        entry.barred = self._bars(job)
         self.wake(entry)
         return entry
 
@@ -46,7 +54,7 @@ class Lineup:
         moved = fresh.order != entry.order
         alike = _wish(job) == _wish(entry.job)
         entry.job, entry.order, entry.tasks, entry.touched = job, fresh.order, fresh.tasks, self.touched
-        entry.barred = self._queues.barred(job)
+        entry.barred = self._bars(job)
         if entry.state in (JobState.PROPOSED, JobState.PROMISED, JobState.HELD, JobState.DELAYED):
             return  # looked at again anyway when that is over
         if entry.state is JobState.PARKED and before is not None and not moved and alike:
@@ -59,6 +67,23 @@ class Lineup:
         self._parking.recheck(entry)
         del self.entries[entry.job.id]
         self._held.discard(entry.job.id)
+
+    def by_state(self) -> dict[JobState, int]:
+        """How many there are in each."""
+        counts = dict.fromkeys(JobState, 0)
+        for entry in self.entries.values():
+            counts[entry.state] += 1
+        return counts
+
+    def withdrawn(self, job: JobId, revision: int) -> None:
+        """It has nothing left to place, as of this revision."""
+        self._withdrawn[job] = revision
+        while len(self._withdrawn) > _WITHDRAWN_KEPT:
+            del self._withdrawn[next(iter(self._withdrawn))]
+
+    def was_withdrawn(self, job: Job) -> bool:
+        """Whether this is old news of a job that has nothing left to place."""
+        return self._withdrawn.get(job.id, -1) >= job.revision
 
     # Turns.
 
@@ -84,9 +109,20 @@ class Lineup:
                 pools = self._pools(entry.job)
                 entry.tasks = tuple(self._tasks.of(spec, pools, self._space(entry.job)) for spec in entry.job.tasks)
                 let_in = bool(entry.barred) and entry.state is JobState.PARKED
-                entry.barred = self._queues.barred(entry.job)
+                entry.barred = self._bars(entry.job)
                 if let_in:
                     self.wake(entry)
+
+    def bar(self, entry: Entry) -> bool:
+        """The gate opened or closed for it. Returns whether it may have places now and might not before."""
+        before, entry.barred = entry.barred, self._bars(entry.job)
+        opened = bool(before) and not entry.barred
+        if opened and entry.state is JobState.PARKED:
+            self.wake(entry)
+        return opened
+
+    def _bars(self, job: Job) -> str:
+        return self._queues.barred(job) or self._groups.closed(job.id)
 
     def _space(self, job: Job) -> str:
         return job.namespace if job.namespace in self._bookings.card_quotas else ""

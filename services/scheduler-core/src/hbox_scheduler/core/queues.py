@@ -84,6 +84,13 @@ class Queues:
         said = self._tree.bars(job.queue, job.namespace)
         return f"{Label.QUEUE_NAMESPACE}: {said}; name another queue in the job" if said else ""
 
+    def closed(self, name: QueueName, namespace: str) -> str:
+        """Why the queue takes nobody of this namespace now."""
+        if refusal := self._tree.refusal(name):
+            return f"{Label(refusal.reason)}: {refusal.message}"
+        said = self._tree.bars(name, namespace)
+        return f"{Label.QUEUE_NAMESPACE}: {said}" if said else ""
+
     def route(self, name: QueueName) -> Route:
         """Where work of the queue may go, and of whom."""
         namespaces = [queue.namespaces for above in self._tree.path(name) if (queue := self._tree.get(above)) is not None]

@@ -16,6 +16,7 @@ from hbox_common.model import (
     Claim,
     ClaimState,
     Epoch,
+    GroupState,
     HyperNode,
     Index,
     Job,
@@ -34,6 +35,8 @@ from hbox_common.model import (
 )
 
 from .devices.models import Demand
+from .gate import Gate
+from .groups import Groups
 from .jobs import Entry, JobState
 from .limits import Limits, Proposals
 from .lineup import Lineup
@@ -94,11 +97,11 @@ class Scheduler:
             payer=payer,
             deadline_s=self.limits.deadline_s,
         )
+        self._groups = Groups(self.columns)
         self._parking = Parking(self.columns, self.views, self.queues, payer)
-        self._lineup = Lineup(self.tasks, self.bookings, self._parking, self.queues, self.limits)
+        self._lineup = Lineup(self.tasks, self.bookings, self._parking, self.queues, groups=self._groups, limits=self.limits)
         self._flights = InFlight(self.limits.resend_after_s)
         self._verdicts = Verdicts(self.limits.verdict_every_s)
-        self._withdrawn: dict[JobId, int] = {}
         self._demand = Demand()
         self._queues_changed: set[QueueName] = set()
         self._requoted: set[str] = set()  #: namespaces
@@ -114,6 +117,7 @@ class Scheduler:
             by_conf=by_conf,
             ask=ask,
             payer=payer,
+            groups=self._groups,
         )
         parts = Parts(
             takings=self._takings,
@@ -127,6 +131,8 @@ class Scheduler:
         )
         self._room = Room(parts, timed=by_conf)
         self._shuffling = Shuffling(parts, promises=self._room.promises)
+        self.gate = Gate(parts, groups=self._groups, verdicts=self._verdicts, promises=self._room.promises)
+        self.gate.follow(gated=self._takings.gated)
         self._together = Together(parts, neighbours=neighbours, everybody=by_conf)
 
     # What it is told.
@@ -144,6 +150,7 @@ class Scheduler:
             return
         self.columns.put_node(node)
         self.bookings.lending.node(node, self.columns.verdicts.get(node.name))
+        self.gate.stir()
         if known is None or [c.index for c in known.cards] != [c.index for c in node.cards]:
             self.bookings.rebuild(node.name)
 
@@ -162,6 +169,7 @@ class Scheduler:
             self._queues_changed.update(self.queues.drop(queue.name))
         elif self.queues.put(queue):
             self._queues_changed.add(queue.name)
+        self.gate.stir()
 
     def on_card_quotas(self, quotas: Iterable[CardQuota]) -> None:
         """What ResourceQuotas say of cards, all of them. What is used of them is counted here, from the claims."""
@@ -187,6 +195,7 @@ class Scheduler:
     def follow(self, conf: Conf) -> None:
         """The policy for sessions from the next cycle on; jobs that wait are looked at again by it."""
         self._takings.follow(conf)
+        self.gate.follow(gated=self._takings.gated)
         self.on_answers_of_others()
 
     def on_answers_of_others(self) -> None:
@@ -212,17 +221,21 @@ class Scheduler:
             if known is not None and job.revision <= known.job.revision:
                 known.touched = self._lineup.touched
                 continue
-            if self._withdrawn.get(job.id, -1) >= job.revision:
-                continue
-            self._withdrawn.pop(job.id, None)
-            if known is None:
+            if known is None and not self._lineup.was_withdrawn(job):
                 self._welcome(job)
-            else:
+            elif known is not None:
                 self._lineup.revise(known, job)
                 self._verdicts.again(job.id)
 
-    def on_jobs_snapshot(self, jobs: Sequence[Job], *, since: int) -> None:
-        """All jobs there are: those that were not heard of after the mark `since` and are not among them are gone."""
+    def on_groups(self, groups: Iterable[GroupState]) -> None:
+        """PodGroups with a minimum of resources, as they are now. To be told before the jobs that they are."""
+        self._lineup.touched += 1
+        self.gate.told(groups, self._lineup.touched)
+
+    def on_jobs_snapshot(self, jobs: Sequence[Job], *, since: int, groups: Sequence[GroupState] = ()) -> None:
+        """All jobs there are, and all PodGroups with a minimum: those that were not heard of after the mark `since` and are not among them are gone."""
+        self.gate.only({group.id for group in groups}, since)
+        self.on_groups(groups)
         named = {job.id for job in jobs}
         for entry in [e for e in self._lineup.entries.values() if e.touched <= since and e.job.id not in named]:
             self._forget(entry)
@@ -240,9 +253,7 @@ class Scheduler:
                 continue
             if entry is not None:
                 self._forget(entry)
-            self._withdrawn[job] = revision
-        while len(self._withdrawn) > 50_000:
-            del self._withdrawn[next(iter(self._withdrawn))]
+            self._lineup.withdrawn(job, revision)
 
     def on_claims_snapshot(self, *, epoch: Epoch, index: Index, frozen: bool, claims: Iterable[Claim], now: float) -> None:
         """All live claims at `index`. In a new epoch what we proposed and is not among them was never accepted, and never will be."""
@@ -300,10 +311,10 @@ class Scheduler:
             entry = self._lineup.entries.get(plan.job)
             if entry is None:
                 continue
-            if not answer.committed and plan.victims:
-                self._room.refused(plan)
-                entry.state = JobState.PROPOSED
             if not answer.committed:
+                if plan.victims:
+                    self._room.refused(plan)
+                    entry.state = JobState.PROPOSED
                 entry.refusals += 1
                 entry.refresh = max(entry.refresh, answer.refresh)
                 if entry.refusals > 1:
@@ -321,7 +332,7 @@ class Scheduler:
     def unsaid(self, verdicts: Iterable[JobVerdict], now: float) -> None:
         """Verdicts of a cycle that could not be sent: they are given out again later."""
         for verdict in verdicts:
-            if verdict.job in self._lineup.entries:
+            if verdict.job in self._lineup.entries or verdict.job in self._groups:
                 self._verdicts.unsaid(verdict, now)
 
     # What it decides.
@@ -341,6 +352,7 @@ class Scheduler:
             self._lineup.requote(self._requoted)
             self._lineup.unpark(freed, changed, self.bookings.namespaces_freed)
             self._requoted, self.bookings.namespaces_freed = set(), set()
+            out.admitted, out.unheard = self.gate.look(now)
             self._plan(out, now)
             self._room.freed(self._parking.left(self._lineup.entries, freed), news=bool(changed))
             out.plans += self._room.look(self.index, now)
@@ -356,6 +368,7 @@ class Scheduler:
             self._together.next_at(self.index),
             self._room.next_at(self.index),
             self._shuffling.next_at() if not self.frozen else (),
+            self.gate.next_at() if not self.frozen else (),
         )
         out.wake_at = min(times, default=None)
         return out
@@ -393,7 +406,8 @@ class Scheduler:
             else:
                 self._parking.park(entry)
                 self._room.want(entry)
-            self._verdicts.put(verdict, now)
+            if not self._groups.closed(entry.job.id):  # else the gate says why
+                self._verdicts.put(verdict, now)
 
     def _welcome(self, job: Job) -> None:
         entry = self._lineup.welcome(job)
@@ -412,25 +426,7 @@ class Scheduler:
     def _claimed(self, claims: Iterable[Claim], index: Index, now: float) -> None:
         """The ledger's word on pods takes the place of our own. Plans are all or nothing: one claim of a plan says that it was accepted."""
         for claim in claims:
-            before = self.bookings.get(claim.pod_uid)
-            self.bookings.put(
-                Booking(
-                    pod=claim.pod_uid,
-                    job=claim.job,
-                    queue=claim.queue,
-                    node=claim.node,
-                    requests=claim.requests,
-                    slices=claim.slices,
-                    plan=claim.plan,
-                    claim=claim.id,
-                    priority=claim.priority,
-                    namespace=claim.namespace,
-                    held=claim,
-                    task=before.task if before is not None else None,
-                    gang=before is not None and before.gang,
-                    preemptable=claim.preemptable,
-                )
-            )
+            self.bookings.put(Booking.of(claim, self.bookings.get(claim.pod_uid)))
             entry = self._lineup.entries.get(claim.job)
             if entry is not None and claim.state is ClaimState.POSTED:
                 entry.refusals = 0
@@ -456,6 +452,7 @@ class Scheduler:
     def _void(self, pod: PodUid, now: float) -> None:
         """A claim ended. If its job still lists the pod, it has to be placed again; each time in a row a little later."""
         booking = self.bookings.remove(pod)
+        self.gate.stir()
         self._room.left(pod)
         entry = None if booking is None else self._lineup.entries.get(booking.job)
         if entry is None or entry.state not in (JobState.SETTLED, JobState.PARKED):
@@ -479,10 +476,7 @@ class Scheduler:
 
     @property
     def jobs_by_state(self) -> dict[JobState, int]:
-        counts = dict.fromkeys(JobState, 0)
-        for entry in self._lineup.entries.values():
-            counts[entry.state] += 1
-        return counts
+        return self._lineup.by_state()
 
     def entry(self, job: JobId) -> Entry | None:
         return self._lineup.entries.get(job)

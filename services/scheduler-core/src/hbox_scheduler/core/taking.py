@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from hbox_common.model import (
     NO_WISHES,
     CardSlice,
+    GroupState,
     Job,
     JobId,
     Neighbour,
@@ -27,6 +28,7 @@ from hbox_common.model.resources import PODS, add
 
 from .actions.registry import run_action
 from .explain.reasons import Reasons
+from .groups import Groups
 from .holders import Holders, vector_of
 from .jobs import Entry
 from .paying import Payer
@@ -45,6 +47,9 @@ PLACE = ("allocate", "backfill")
 
 #: Those that make room.
 MAKE_ROOM = ("reclaim", "preempt", "gangreclaim", "gangpreempt", "consolidate")
+
+#: The one that lets PodGroups in.
+GATE = "enqueue"
 
 #: The one that has pods leave whoever may get their places.
 SHUFFLE = "shuffle"
@@ -109,13 +114,15 @@ class Takings:
         around: Surroundings,
         conf: Conf,
         payer: Payer,
+        groups: Groups,
         by_conf: bool = False,
         ask: Ask = nobody,
     ) -> None:
         """`by_conf`: gangs are seen whole, those with places too."""
         self._around = around
         self._neighbours = neighbours
-        self._holders = Holders(columns, bookings, tasks, neighbours)
+        self._groups = groups
+        self._holders = Holders(columns, bookings, tasks, neighbours, groups)
         self._columns = columns
         self._bookings = bookings
         self._tasks = tasks
@@ -129,6 +136,8 @@ class Takings:
         conf = _like_the_ledger(conf)
         self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in MAKE_ROOM))
+        self._gate = replace(conf, actions=(GATE,))
+        self.gated = self._by_conf and GATE in conf.actions  #: whether PodGroups wait to be let in
         self._moves = "consolidate" in conf.actions
         self._shuffling = replace(conf, actions=(SHUFFLE,))
         self._between = replace(
@@ -190,16 +199,38 @@ class Takings:
             found = (self._bookings.get(eviction.member.uid) for eviction in session.outcome.evictions)
             return [booking for booking in found if booking is not None]
 
+    def entering(
+        self, outside: Sequence[JobId], entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]
+    ) -> dict[JobId, str]:
+        """Of PodGroups that wait at the gate, with pods or without: why they stay outside, or nothing for those that are let in. `entries`: jobs with pods
+        that wait, theirs and others'."""
+        with self._session(self._gate, entries, queues, leaving, promised=True) as (session, claimants):
+            run_action(GATE, session)
+            jobs = {gang: entry.job.id for gang, entry in claimants.items()}
+            mine = {jobs.get(gang, gang.id): gang for gang in session.fresh}
+            verdicts = session.outcome.verdicts
+            return {
+                job: verdicts.get(mine[job].id, "") if job in mine and mine[job].phase is GroupPhase.PENDING else ""
+                for job in outside
+            }
+
     def met(self, pods: Iterable[PodUid]) -> None:
         """Something became known of these pods beside their places."""
         self._holders.met(pods)
 
     @contextmanager
     def _session(
-        self, conf: Conf, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid], *, whole: bool = False
+        self,
+        conf: Conf,
+        entries: Sequence[Entry],
+        queues: QueueTree,
+        leaving: Iterable[PodUid],
+        *,
+        whole: bool = False,
+        promised: bool = False,
     ) -> Iterator[tuple[Session, dict[Gang, Entry]]]:
         """A session with these jobs as claimants. What it does to the columns is taken back in the end. `whole`: members of theirs that have places are as
-        those of others; else they stay where they are."""
+        those of others; else they stay where they are. `promised`: with the PodGroups that have no pods here, at the gate or past it."""
         standing = self._holders.standing()
         joining = [entry.job.id for entry in entries if whole or self._by_conf or entry.job.together]
         before = {gang.id: gang for gang in self._holders.lend(joining)}
@@ -213,8 +244,13 @@ class Takings:
             gang = self._claimant(entry)
             if (own := before.get(entry.job.id)) is not None:
                 _join(gang, own, entry, settled=not whole)
+                if gang.phase is GroupPhase.PENDING:
+                    gang.phase = GroupPhase.INQUEUE  # who runs is past the gate
             claimants[gang] = entry
         gangs = [*others, *claimants]
+        if promised:
+            there = {*standing.gangs, *(gang.id for gang in others), *(entry.job.id for entry in entries)}
+            gangs += [self._bare(group) for group in self._groups.minimums() if group.id not in there]
         named = {gang.queue for gang in gangs} | {member.gang.queue for member, _ in standing.alike()}
         around = self._around
         known = [
@@ -257,8 +293,24 @@ class Takings:
             for member in members:
                 self._columns.depart(member.row, member.task.requests, member.slices, -1)
 
+    def _bare(self, group: GroupState) -> Gang:
+        """A PodGroup without pods that wait here."""
+        return Gang(
+            id=group.id,
+            namespace=group.namespace,
+            name=group.name,
+            queue=group.queue,
+            priority=group.priority,
+            min_member=max(group.min_member, 1),
+            created_at=group.created_at,
+            phase=self._groups.phase(group.id),
+            min_resources=group.min_resources,
+            annotations=group.notes,
+        )
+
     def _claimant(self, entry: Entry) -> Gang:
         job = entry.job
+        group = self._groups.get(job.id)
         gang = Gang(
             id=_waiting_part(job.id),
             namespace=job.namespace,
@@ -267,7 +319,8 @@ class Takings:
             priority=job.priority,
             min_member=max(entry.need, 1),
             created_at=job.created_at,
-            phase=GroupPhase.INQUEUE,
+            phase=self._groups.phase(job.id),
+            min_resources=group.min_resources if group is not None else None,
             min_task_member=job.min_task_member,
             topology=job.topology,
             sub_gang_policies=job.sub_gangs,

@@ -9,8 +9,10 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from hbox_common.model import GroupPhase
+
 from ..arrays import Bools
-from ..session.nouns import Gang, GroupPhase, Member, SubGang
+from ..session.nouns import Gang, Member, SubGang
 from ..session.placing import Likeness, Placing, Room, likeness_of
 from ..session.statement import Statement
 from ..session.turns import Turns

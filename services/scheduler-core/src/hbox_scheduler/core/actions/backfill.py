@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from ..session.nouns import GroupPhase, Status
+from hbox_common.model import GroupPhase
+
+from ..session.nouns import Status
 from ..session.placing import Placing
 
 if TYPE_CHECKING:

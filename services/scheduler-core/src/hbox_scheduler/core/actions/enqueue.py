@@ -1,13 +1,16 @@
 """enqueue: the gate before everything else. A gang passes when the policy lets it, so that its pods are not created in vain."""
 
-from ..session.nouns import GroupPhase
+from hbox_common.model import GroupPhase
+
 from ..session.session import Session
 from ..session.turns import Turns
 
 
 def run(session: Session) -> None:
-    """Queues in turn, one gang a turn, each in its order; those that pass are INQUEUE."""
+    """Queues in turn, one gang a turn, each in its order; those that pass are INQUEUE; why the others do not is their verdict."""
     turns = Turns(session, (gang for gang in session.gangs if gang.phase is GroupPhase.PENDING))
     while (gang := turns.next()) is not None:
         if gang.min_resources is None or session.enqueueable(gang):
             session.enqueue(gang)
+        else:
+            session.outcome.verdicts[gang.id] = session.kept_out(gang)

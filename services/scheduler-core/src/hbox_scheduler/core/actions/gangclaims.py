@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hbox_common.model import GroupPhase
+
 from ..arrays import Ints
 from ..plugins.arguments import Given
 from ..session.claims import bound_to_domain
-from ..session.nouns import EVICTABLE, Gang, GroupPhase, Member, SubGang
+from ..session.nouns import EVICTABLE, Gang, Member, SubGang
 from ..session.statement import Statement
 from .bundles import Bundle, bundles_of
 from .domains import Domains

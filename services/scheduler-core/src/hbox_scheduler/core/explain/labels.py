@@ -50,6 +50,7 @@ class Label(StrEnum):
     QUEUE_NAMESPACE = "QueueNotForNamespace"
     QUEUE_CAPABILITY = "QueueCapabilityExceeded"
     QUEUE_GUARANTEES = "QueueGuaranteedToOthers"
+    AT_THE_GATE = "AtTheGate"  #: a plugin of the policy has not let the PodGroup in; which and why stands behind a colon
     GANG_INCOMPLETE = "GangIncomplete"  #: fewer pods exist than the gang needs
 
 

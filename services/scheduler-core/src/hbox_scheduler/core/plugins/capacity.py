@@ -34,7 +34,7 @@ from ..session.hooks import Vote
 from ..session.nouns import Gang, Member, QueueInfo, Status
 from .arguments import Arguments
 from .fairshare import USAGE_WEIGHT, Claim, corrected, divide, remembering
-from .queuebooks import UNLIMITED, Account, QueueBooks, passes, set_ceilings, share
+from .queuebooks import UNLIMITED, Account, QueueBooks, kept_out, passes, set_ceilings, share
 
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
@@ -197,10 +197,13 @@ class Capacity:
     # Gates.
 
     def enqueueable(self, gang: Gang) -> Vote:
-        return Vote.PERMIT if passes(self._books, self._session, gang) else Vote.REJECT
+        return Vote.PERMIT if passes(self._books, gang) else Vote.REJECT
+
+    def kept_out(self, gang: Gang) -> str:
+        return kept_out(self._books, gang)
 
     def enqueued(self, gang: Gang) -> None:
-        self._books.commit(gang, self._session)
+        self._books.commit(gang)
 
     def allocatable(self, queue: QueueInfo, member: Member) -> bool:
         account, asked = self._books.of(queue), self._books.asked(member)

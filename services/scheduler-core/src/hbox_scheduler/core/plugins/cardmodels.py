@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import CardRequest
+from hbox_common.model import CardRequest, GroupPhase
 
 from ..arrays import Bools, Floats, Ints, Rows
 from ..devices.models import Demand, Figures, Worth, bound_to, scarcity
 from ..devices.nvidia import seats
 from ..explain.labels import Label
-from ..session.nouns import Gang, GroupPhase, Member, Status
+from ..session.nouns import Gang, Member, Status
 from ..state import Columns
 from ..task import Task
 from .arguments import Arguments

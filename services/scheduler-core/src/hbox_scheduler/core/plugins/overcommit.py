@@ -4,9 +4,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arrays import Ints
+from hbox_common.model import GroupPhase, quantity
+
+from ..arrays import Bools, Ints
 from ..session.hooks import Vote
-from ..session.nouns import HOLDING, Gang, GroupPhase
+from ..session.nouns import HOLDING, Gang
 from .arguments import Arguments
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class Overcommit:
         used, self._waiting = session.zeros(), session.zeros()
         for member, count in session.standing.alike():
             used += count * member.request
+        self._waiting += session.vector(session.standing.unmet)
         for gang in session.fresh:
             held = sum((member.request for member in gang.of(*HOLDING)), start=session.zeros())
             used += held
@@ -40,10 +43,21 @@ class Overcommit:
         self._room = np.floor(session.total * self._factor).astype(np.int64) - used
 
     def enqueueable(self, gang: Gang) -> Vote:
+        return Vote.REJECT if self._short(gang).any() else Vote.PERMIT
+
+    def kept_out(self, gang: Gang) -> str:
+        short, minimum = self._short(gang), self._minimum(gang)
+        for name, column in self._session.columns.resources.items():
+            if short[column]:
+                asked, waiting, room = (quantity(name, int(units[column])) for units in (minimum, self._waiting, self._room))
+                return f"{asked} {name} asked for, {waiting} promised to others that wait, of {room} left ({self._factor:g} times what there is)"
+        return ""
+
+    def _short(self, gang: Gang) -> Bools:
+        """`[R]`: what there is too little of."""
         minimum = self._minimum(gang)
-        asked = (minimum > 0) & self._session.counted
-        fits = bool((self._waiting + minimum <= self._room)[asked].all())
-        return Vote.PERMIT if fits else Vote.REJECT
+        short: Bools = (minimum > 0) & self._session.counted & (self._waiting + minimum > self._room)
+        return short
 
     def enqueued(self, gang: Gang) -> None:
         self._waiting += self._minimum(gang)

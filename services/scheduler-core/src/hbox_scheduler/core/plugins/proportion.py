@@ -10,7 +10,7 @@ from ..session.hooks import Vote
 from ..session.nouns import Gang, Member, QueueInfo
 from .arguments import Arguments
 from .fairshare import USAGE_WEIGHT, fill
-from .queuebooks import Account, QueueBooks, passes, set_ceilings, share
+from .queuebooks import Account, QueueBooks, kept_out, passes, set_ceilings, share
 
 if TYPE_CHECKING:
     from ..policy.conf import PluginConf
@@ -109,10 +109,13 @@ class Proportion:
         return victims
 
     def enqueueable(self, gang: Gang) -> Vote:
-        return Vote.PERMIT if passes(self._books, self._session, gang) else Vote.REJECT
+        return Vote.PERMIT if passes(self._books, gang) else Vote.REJECT
+
+    def kept_out(self, gang: Gang) -> str:
+        return kept_out(self._books, gang)
 
     def enqueued(self, gang: Gang) -> None:
-        self._books.commit(gang, self._session)
+        self._books.commit(gang)
 
     def placed(self, member: Member, row: int) -> None:
         self._books.placed(member, row)

@@ -6,18 +6,18 @@ Cards are counted as pods ask for them, a share like a whole one, as Volcano doe
 KAI-Scheduler does. Amounts of cards are then in percent of a card.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hbox_common.model import QueueName, QueuePhase
+from hbox_common.model import GroupPhase, QueueName, QueuePhase, quantity
 from hbox_common.model.devices import ALL_CORES, GPU
 
 from ..arrays import Ints
 from ..session.asking import Asked, Asking, Sums, add
-from ..session.nouns import HOLDING, Gang, GroupPhase, Member, QueueInfo, Status
+from ..session.nouns import HOLDING, Gang, Member, QueueInfo, Status
 from ..task import Task
 
 if TYPE_CHECKING:
@@ -107,6 +107,12 @@ class QueueBooks:
             sums[self.cards] *= ALL_CORES
         return sums
 
+    def words(self, column: int, units: int) -> str:
+        """An amount as people write it."""
+        name = next(name for name, found in self._session.columns.resources.items() if found == column)
+        amount = f"{units / ALL_CORES:g}" if column == self.cards else quantity(name, units)
+        return f"{amount} {name}"
+
     def _cards_at_hand(self) -> None:
         """In parts the cluster has as many cards as it has, not as many as it would lend out at once; and a request for memory is a part of the
         smallest card."""
@@ -160,13 +166,16 @@ class QueueBooks:
         for member, count in session.standing.alike():
             account = self.accounts.get(member.gang.queue)
             if account is not None:
-                key = account, self.asked(member), True, member.preemptable, False
+                key = account, self.asked(member), True, member.preemptable, member.gang.promised
                 alike[key] = alike.get(key, 0) + count
+        for name, minimum in session.standing.promised.items():
+            if name in self.accounts:
+                self._promise(self.accounts[name], minimum)
         for gang in session.fresh:
             account = self.accounts.get(gang.queue)
             if account is None:
                 continue
-            gate = _at_the_gate(gang)
+            gate = gang.promised
             for member in gang.members:
                 status = member.status
                 if status in _ASKING:
@@ -174,7 +183,7 @@ class QueueBooks:
                     key = account, self.asked(member), holds, member.preemptable, gate
                     alike[key] = alike.get(key, 0) + 1
             if gate and gang.phase is not GroupPhase.PENDING:
-                self.commit(gang, session)
+                self.commit(gang)
         for (account, asked, holds, preemptable, gate), count in alike.items():
             for one in account.path:
                 add(one.requested, asked, count)
@@ -215,29 +224,32 @@ class QueueBooks:
 
     # Changes.
 
-    def commit(self, gang: Gang, session: "Session") -> None:
+    def commit(self, gang: Gang) -> None:
         """The gang passed the gate: its minimum is promised."""
         account = self.accounts.get(gang.queue)
         if account is None or gang.min_resources is None:
             return
-        minimum = self.minimum(gang, session)
+        self._promise(account, gang.min_resources)
+
+    def _promise(self, account: Account, amounts: Mapping[str, int]) -> None:
+        minimum = self.minimum(amounts)
         for one in account.path:
             add(one.committed, minimum)
 
-    def minimum(self, gang: Gang, session: "Session") -> Asked:
-        return tuple(
-            (column, units) for column, units in enumerate(self.sums(session.vector(gang.min_resources or {}))) if units > 0
-        )
+    def minimum(self, amounts: Mapping[str, int]) -> Asked:
+        """What counts of a gang's minimum, in the units of the books."""
+        sums = self.sums(self._session.vector(amounts))
+        return tuple((column, units) for column, units in enumerate(sums) if units > 0)
 
     def placed(self, member: Member, row: int) -> None:  # noqa: ARG002  # the hook's signature
         account = self.accounts.get(member.gang.queue)
         if account is not None:
-            self._hold(account, self.asked(member), 1, preemptable=member.preemptable, gate=_at_the_gate(member.gang))
+            self._hold(account, self.asked(member), 1, preemptable=member.preemptable, gate=member.gang.promised)
 
     def displaced(self, member: Member, row: int) -> None:  # noqa: ARG002
         account = self.accounts.get(member.gang.queue)
         if account is not None:
-            self._hold(account, self.asked(member), -1, preemptable=member.preemptable, gate=_at_the_gate(member.gang))
+            self._hold(account, self.asked(member), -1, preemptable=member.preemptable, gate=member.gang.promised)
 
     @staticmethod
     def _hold(account: Account, asked: Asked, times: int, *, preemptable: bool, gate: bool) -> None:
@@ -250,11 +262,6 @@ class QueueBooks:
                 add(one.protected, asked, times)
             if not gate:
                 add(one.committed, asked, times)
-
-
-def _at_the_gate(gang: Gang) -> bool:
-    """Whether the gang counts at the gate with its minimum, whatever it holds: it may have lost members, and may hold more that can be taken back."""
-    return gang.min_resources is not None and gang.phase in (GroupPhase.PENDING, GroupPhase.INQUEUE, GroupPhase.RUNNING)
 
 
 def set_ceilings(books: QueueBooks, session: "Session", accounts: Sequence[Account], room: Sums) -> None:
@@ -272,13 +279,26 @@ def set_ceilings(books: QueueBooks, session: "Session", accounts: Sequence[Accou
             account.ceiling[column] = min(account.ceiling[column], capability[column])
 
 
-def passes(books: QueueBooks, session: "Session", gang: Gang) -> bool:
+def passes(books: QueueBooks, gang: Gang) -> bool:
     """Whether the gang's minimum fits beside what the queue and all above it have promised."""
+    return not kept_out(books, gang)
+
+
+def kept_out(books: QueueBooks, gang: Gang) -> str:
+    """Why it does not, or nothing."""
     account = books.accounts.get(gang.queue)
-    if account is None or not account.open or not account.leaf:
-        return False
-    minimum = books.minimum(gang, session)
-    return all(one.committed[column] + units <= one.ceiling[column] for one in account.path for column, units in minimum)
+    if account is None:
+        return f"queue {gang.queue} does not exist"
+    if not account.open or not account.leaf:
+        return f"queue {gang.queue} is not open" if not account.open else f"queue {gang.queue} has queues below it"
+    for one in account.path:
+        for column, units in books.minimum(gang.min_resources or {}):
+            if one.committed[column] + units > one.ceiling[column]:
+                return (
+                    f"{books.words(column, units)} asked for, and queue {one.queue.name} has promised "
+                    f"{books.words(column, one.committed[column])} of at most {books.words(column, one.ceiling[column])}"
+                )
+    return ""
 
 
 def share(allocated: Sequence[int], deserved: Sequence[float]) -> float:

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hbox_common.model import GroupPhase
 from hbox_common.model.annotations import RUN_SECONDS, WALLTIME
 
 from ..arrays import Bools, Floats, Ints
 from ..explain.labels import Label
-from ..session.nouns import Gang, GroupPhase, Member, Status
+from ..session.nouns import Gang, Member, Status
 from ..session.placing import ROOMS
 from ..state import Columns
 from ..task import Task

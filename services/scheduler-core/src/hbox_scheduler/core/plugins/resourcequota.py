@@ -3,7 +3,7 @@
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from hbox_common.model import Resources
+from hbox_common.model import Resources, quantity
 
 from ..session.hooks import Vote
 from ..session.nouns import Gang
@@ -29,15 +29,22 @@ class ResourceQuotaPlugin:
         self._passed: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
 
     def enqueueable(self, gang: Gang) -> Vote:
+        return Vote.REJECT if self.kept_out(gang) else Vote.PERMIT
+
+    def kept_out(self, gang: Gang) -> str:
         passed = self._passed[gang.namespace]
         for quota in self._quotas:
             if quota.namespace != gang.namespace:
                 continue
             hard, used = _plain(quota.hard), _plain(quota.used)
             for name, units in (gang.min_resources or {}).items():
-                if units > 0 and name in hard and used.get(name, 0) + passed[name] + units > hard[name]:
-                    return Vote.REJECT
-        return Vote.PERMIT
+                taken = used.get(name, 0) + passed[name]
+                if units > 0 and name in hard and taken + units > hard[name]:
+                    said = (quantity(name, amount) for amount in (units, taken, hard[name]))
+                    return "{} {} asked for, and ResourceQuota {} has {} taken of {}".format(
+                        next(said), name, quota.name, *said
+                    )
+        return ""
 
     def enqueued(self, gang: Gang) -> None:
         for name, units in (gang.min_resources or {}).items():

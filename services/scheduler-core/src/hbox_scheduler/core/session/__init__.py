@@ -1,6 +1,6 @@
 """Sessions: a cluster, a policy's plugins, and the journal of what they decide."""
 
-from hbox_common.model import PodTerm, Selector, Spread, Wishes
+from hbox_common.model import GroupPhase, PodTerm, Selector, Spread, Wishes
 
 from .hooks import Hooks, Key, Plugin, Vote
 from .nouns import (
@@ -9,7 +9,6 @@ from .nouns import (
     Cluster,
     DisruptionBudget,
     Gang,
-    GroupPhase,
     Member,
     QueueInfo,
     ResourceQuota,

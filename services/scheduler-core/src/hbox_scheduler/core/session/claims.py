@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hbox_common.model import TopologyMode
+from hbox_common.model import GroupPhase, TopologyMode
 
 from ..arrays import Bools
-from .nouns import Gang, GroupPhase, Member, Status
+from .nouns import Gang, Member, Status
 from .pool import Pool
 from .statement import Statement
 from .victims import Legal, Search

@@ -58,6 +58,10 @@ class Hooks(Protocol):
         ...
 
     def enqueueable(self, gang: Gang) -> Vote: ...
+    def kept_out(self, gang: Gang) -> str:
+        """Why it rejects the gang, in words: asked right after `enqueueable`."""
+        ...
+
     def enqueued(self, gang: Gang) -> None:
         """The gang passed the gate in this session."""
         ...
@@ -156,7 +160,7 @@ FLAGS: Mapping[str, tuple[str, ...]] = {
     "enableJobPipelined": ("pipelined",),
     "enabledSubJobPipelined": ("sub_gang_pipelined",),
     "enableJobStarving": ("starving",),
-    "enableJobEnqueued": ("enqueueable", "enqueued"),
+    "enableJobEnqueued": ("enqueueable", "kept_out", "enqueued"),
     "enablePredicate": ("failures",),
     "enableNodeOrder": ("score", "normalised", "card_keys"),
     "enableBestNode": ("best_node",),

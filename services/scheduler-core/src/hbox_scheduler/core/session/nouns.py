@@ -6,7 +6,7 @@ units, R = the resource columns known when the session opened.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum, StrEnum, auto
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from hbox_common.model import (
@@ -15,6 +15,7 @@ from hbox_common.model import (
     CardQuotas,
     CardRequest,
     CardSlice,
+    GroupPhase,
     HyperNode,
     JobId,
     NodeName,
@@ -56,16 +57,6 @@ HOLDING = frozenset({Status.ALLOCATED, Status.BOUND, Status.RUNNING})
 
 #: May be evicted.
 EVICTABLE = frozenset({Status.BOUND, Status.RUNNING})
-
-
-class GroupPhase(StrEnum):
-    """Volcano's PodGroup phases."""
-
-    PENDING = "Pending"
-    INQUEUE = "Inqueue"
-    RUNNING = "Running"
-    UNKNOWN = "Unknown"
-    COMPLETED = "Completed"
 
 
 @dataclass(slots=True, eq=False)
@@ -150,6 +141,11 @@ class Gang:
     _ready: int = 0
     _holding: int = 0
 
+    @property
+    def promised(self) -> bool:
+        """Whether it counts at the gate with its minimum, whatever it holds: it may have lost members, and may hold more that can be taken back."""
+        return self.min_resources is not None and self.phase in _MINIMUM_COUNTS
+
     def of(self, *statuses: Status) -> Iterator[Member]:
         return (member for member in self.members if member.status in statuses)
 
@@ -215,6 +211,8 @@ class Gang:
         self._holding += count * ((now in HOLDING) - (before in HOLDING))
         self._ready += count * (_counts(first) - (before in _READY or (before is Status.PENDING and first.best_effort)))
 
+
+_MINIMUM_COUNTS = (GroupPhase.PENDING, GroupPhase.INQUEUE, GroupPhase.RUNNING)
 
 _READY = HOLDING | {Status.SUCCEEDED}
 

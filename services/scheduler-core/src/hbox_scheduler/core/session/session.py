@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import CardSlice, NodeName, QueueName, Resources
+from hbox_common.model import CardSlice, GroupPhase, NodeName, QueueName, Resources
 from hbox_common.model.resources import PODS
 
 from ..arrays import Bools, Floats, Ints
@@ -26,7 +26,7 @@ from ..state import Columns
 from ..topology.tree import Tree, tree_of
 from .asking import Asking
 from .hooks import Key, Plugin, Vote
-from .nouns import Cluster, Gang, GroupPhase, Member, QueueInfo, Status, SubGang, form_sub_gangs
+from .nouns import Cluster, Gang, Member, QueueInfo, Status, SubGang, form_sub_gangs
 from .outside import Ask, nobody
 from .spaces import Spaces
 from .standing import Standing
@@ -282,6 +282,15 @@ class Session:
 
     def enqueueable(self, gang: Gang) -> bool:
         return self._vote("enqueueable", gang, default=True)
+
+    def kept_out(self, gang: Gang) -> str:
+        """Who keeps out a gang that is not `enqueueable`, and why: the first that rejects it."""
+        for tier in self._of("enqueueable"):
+            for plugin, hook in tier:
+                if hook(gang) is Vote.REJECT:
+                    said = getattr(plugin, "kept_out", None)
+                    return f"{plugin.name}: {said(gang)}" if said is not None else plugin.name
+        return ""
 
     def enqueue(self, gang: Gang) -> None:
         gang.phase = GroupPhase.INQUEUE

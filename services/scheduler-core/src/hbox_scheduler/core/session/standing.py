@@ -8,14 +8,18 @@ operations that are told to its maker is no standing one: it is given to that se
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from hbox_common.model import JobId, QueueName
+import numpy as np
+
+from hbox_common.model import JobId, QueueName, Resources
+from hbox_common.model.resources import add
 
 from ..state import Columns
 from .nouns import Gang, Member, form_sub_gangs
 from .population import Population
 
-#: Members that count alike in every sum: queue, task (by identity; its members keep it) and whether they may be evicted.
-Kind: TypeAlias = tuple[QueueName, int, bool]
+#: Members that count alike in every sum: queue, task (by identity; its members keep it), whether they may be evicted, and whether their gang counts at the gate
+#: with its minimum.
+Kind: TypeAlias = tuple[QueueName, int, bool, bool]
 
 
 class Standing:
@@ -24,12 +28,14 @@ class Standing:
     def __init__(self, columns: Columns) -> None:
         self.gangs: dict[JobId, Gang] = {}
         self.population = Population(columns, {})
+        self.promised: dict[QueueName, Resources] = {}  #: sums of minimums, of gangs that count with them
+        self.unmet: Resources = {}  #: what such gangs have less than their minimums, resource by resource
+        self._columns = columns
         self._alike: dict[Kind, tuple[Member, int]] = {}
 
     def put(self, gang: Gang) -> None:
-        """All of its members hold places, it has no minimum of resources, and its id is new here."""
+        """All of its members hold places, it is past the gate, and its id is new here. What its minimum names has to have a column."""
         assert gang.id not in self.gangs
-        assert gang.min_resources is None, "what the gate counts of it depends on its phase"
         form_sub_gangs(gang)
         gang.tally()
         self.gangs[gang.id] = gang
@@ -49,11 +55,26 @@ class Standing:
         return iter(self._alike.values())
 
     def _count(self, gang: Gang, times: int) -> None:
-        alike = self._alike
+        alike, promised = self._alike, gang.promised
+        if promised:
+            self._promise(gang, times)
         for member in gang.members:
-            key = gang.queue, id(member.task), member.preemptable
+            key = gang.queue, id(member.task), member.preemptable, promised
             first, count = alike.get(key, (member, 0))
             if count + times:
                 alike[key] = first, count + times
             else:
                 del alike[key]
+
+    def _promise(self, gang: Gang, times: int) -> None:
+        minimum = gang.min_resources or {}
+        columns = self._columns.resources
+        held = np.sum([member.request for member in gang.members], axis=0)
+        unmet = {name: units - int(held[columns[name]]) for name, units in minimum.items()}
+        sums = self.promised.setdefault(gang.queue, {})
+        for into, amounts in ((sums, minimum), (self.unmet, unmet)):
+            add(into, {name: units for name, units in amounts.items() if units > 0}, times)
+            for name in [name for name, units in into.items() if not units]:
+                del into[name]
+        if not sums:
+            del self.promised[gang.queue]

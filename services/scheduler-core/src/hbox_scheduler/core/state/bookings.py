@@ -51,6 +51,26 @@ class Booking:
     claim: ClaimId = ClaimId("")
     held: Claim | None = None  #: the ledger's claim, once there is one
 
+    @classmethod
+    def of(cls, claim: Claim, before: "Booking | None") -> "Booking":
+        """The ledger's word on a pod, in the place of our own."""
+        return cls(
+            pod=claim.pod_uid,
+            job=claim.job,
+            queue=claim.queue,
+            node=claim.node,
+            requests=claim.requests,
+            slices=claim.slices,
+            plan=claim.plan,
+            claim=claim.id,
+            priority=claim.priority,
+            namespace=claim.namespace,
+            held=claim,
+            task=before.task if before is not None else None,
+            gang=before is not None and before.gang,
+            preemptable=claim.preemptable,
+        )
+
 
 class Changed:
     """Pods whose bookings changed since a reader that keeps a view of its own last asked. Nothing is noted before its first question."""

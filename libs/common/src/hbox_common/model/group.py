@@ -1,0 +1,36 @@
+"""PodGroups at the gate: what `enqueue` has to know of them, whether they have pods or not."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from .ids import JobId, QueueName
+from .resources import Resources
+
+
+class GroupPhase(StrEnum):
+    """Volcano's PodGroup phases."""
+
+    PENDING = "Pending"  #: at the gate
+    INQUEUE = "Inqueue"
+    RUNNING = "Running"
+    UNKNOWN = "Unknown"
+    COMPLETED = "Completed"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """A PodGroup with `minResources`, as Kubernetes has it now: told whenever it changes, with a higher `revision`. Those without pass no gate."""
+
+    id: JobId
+    namespace: str
+    name: str
+    queue: QueueName
+    priority: int
+    min_member: int
+    created_at: float  #: seconds since the epoch
+    min_resources: Resources  #: base units
+    revision: int
+    phase: GroupPhase = GroupPhase.PENDING  #: as written on the object; its pods may be placed once it is past Pending
+    let_in: bool = False  #: the word that lets it in was heard: Inqueue is about to be written
+    notes: dict[str, str] = field(default_factory=dict)  #: its annotations that policies read
+    gone: bool = False  #: it was deleted, or has no minResources any more

@@ -1,0 +1,31 @@
+"""What the bus is to hear of jobs, taken at one moment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hbox_common.model import GroupState, Job, JobId, Neighbour, PodFact, PodPhase
+
+from .job import Record
+from .views import PodStatus
+
+#: What a fact says of a pod with a node.
+FACT_PHASE = {
+    PodStatus.PENDING: PodPhase.BOUND,
+    PodStatus.RUNNING: PodPhase.RUNNING,
+    PodStatus.SUCCEEDED: PodPhase.SUCCEEDED,
+    PodStatus.FAILED: PodPhase.FAILED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What the bus is to hear now. `settled` are the jobs looked at: what Kubernetes is told of them may have changed."""
+
+    pending: tuple[Job, ...] = ()
+    withdrawn: tuple[tuple[JobId, int], ...] = ()  #: with revisions
+    facts: tuple[PodFact, ...] = ()
+    settled: tuple[Record, ...] = ()
+    groups: tuple[GroupState, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
+    priority_classes: Mapping[str, int] | None = None  #: where one changed
+    namespaces: Mapping[str, Mapping[str, str]] | None = None  #: labels that wishes ask about, where one changed

@@ -1,0 +1,100 @@
+"""The gate of `enqueue`, as this service keeps it: what the scheduler is told of PodGroups with a minimum of resources, and whose word lets them in.
+
+The phase on the PodGroup is the truth; the scheduler decides, and its word is written there. A word counts from then on (`let_in`), since whoever decides next
+must not give the same room away again; pods are placed once the phase is told. After a scheduler has asked for all jobs, what another one said before, and what
+is still on its way, is not listened to: it may have seen another cluster.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+
+from hbox_common.model import GroupPhase, GroupState, Job, JobId, SchedulerId
+
+from .job import Record, Tally
+from .views import GroupPhase as Written
+from .views import GroupView
+
+
+class Gate:
+    """`on`: whether the policy has the gate; None = nobody has said so yet, and nobody passes. `keeper`: the scheduler whose word counts; empty = anyone's."""
+
+    def __init__(self) -> None:
+        self.on: bool | None = None
+        self.keeper = SchedulerId("")
+        self._states: dict[JobId, GroupState] = {}  #: of all PodGroups with a minimum, as last worked out
+        self._let_in: set[JobId] = set()
+        self._due: dict[JobId, GroupState] = {}
+
+    def settle(self, record: Record, job: Job, tally: Tally, revision: Callable[[], int]) -> None:
+        """A job was worked out anew, as `job`."""
+        group = record.group
+        if group is None or not group.min_resources:
+            self.gone(job.id, revision)
+            return
+        phase = GroupPhase.PENDING if group.status.phase is Written.NEW else GroupPhase(group.status.phase.value)
+        if phase is GroupPhase.PENDING and tally.bound:
+            phase = GroupPhase.INQUEUE
+        if phase is GroupPhase.PENDING and job.problem and job.id not in self._let_in:
+            self.gone(job.id, revision)  # it waits for somebody to mend it, and asks for nothing until then
+            return
+        known = self._states.get(job.id)
+        state = GroupState(
+            id=job.id,
+            namespace=job.namespace,
+            name=job.name,
+            queue=job.queue,
+            priority=job.priority,
+            min_member=record.min_member,
+            created_at=group.created_at,
+            min_resources=dict(group.min_resources),
+            revision=known.revision if known is not None else 0,
+            phase=phase,
+            let_in=job.id in self._let_in,
+            notes=dict(group.notes),
+        )
+        if state != known:
+            self._states[job.id] = self._due[job.id] = replace(state, revision=revision())
+
+    def gone(self, job: JobId, revision: Callable[[], int]) -> None:
+        """It asks for nothing any more."""
+        self._let_in.discard(job)
+        known = self._states.pop(job, None)
+        if known is not None:
+            self._due[job] = replace(known, revision=revision(), gone=True)
+
+    def admit(self, scheduler: SchedulerId, jobs: Iterable[JobId]) -> list[JobId]:
+        """Returns those that are let in now, and were not before."""
+        if self.keeper and scheduler != self.keeper:
+            return []
+        fresh = [job for job in jobs if job in self._states and job not in self._let_in]
+        self._let_in.update(fresh)
+        return fresh
+
+    def passed(self, record: Record) -> bool:
+        """Whether the job's PodGroup may be Inqueue."""
+        state = self._states.get(record.id)
+        if self.on is False or record.group is None or not record.group.min_resources:
+            return True
+        return state is not None and (state.phase is not GroupPhase.PENDING or record.id in self._let_in)
+
+    def shut(self, record: Record) -> bool:
+        """Whether it waits at the gate, with pods or without."""
+        return record.id in self._states and not self.passed(record)
+
+    def opened(self, old: GroupView, new: GroupView) -> bool:
+        """Whether the scheduler waits for this news: the PodGroup is past the gate now."""
+        past = new.status.phase.past_gate and not old.status.phase.past_gate
+        return past and bool(new.min_resources) and self.on is not False
+
+    def take(self) -> tuple[GroupState, ...]:
+        """News since the last time."""
+        taken, self._due = tuple(self._due.values()), {}
+        return taken
+
+    def repeat_all(self) -> None:
+        """All of it is news again."""
+        self._due.update(self._states)
+
+    def all(self) -> Iterator[GroupState]:
+        """As they are at this moment: a word that was heard counts, though its job was not worked out since."""
+        return (replace(state, let_in=state.id in self._let_in) for state in self._states.values())

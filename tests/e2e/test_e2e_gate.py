@@ -1,0 +1,158 @@
+"""The gate of `enqueue` through all services: PodGroups with a minimum of resources wait, with pods or without, until the policy lets them in."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient
+
+from .platform_world import Up, up
+from .test_e2e_policy_actions import pod, until
+from .traced_jobs import node
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+SPACE = "default"
+POLICY = """\
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins:
+  - {name: priority}
+  - {name: gang}
+  - {name: predicates}
+  - {name: overcommit, arguments: {overcommit-factor: 1.0}}
+"""
+
+
+@pytest.fixture
+def platform(tmp_path: Path) -> Iterator[Up]:
+    policy = tmp_path / "volcano-scheduler.conf"
+    policy.write_text(POLICY)
+    with up(tmp_path / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
+        yield running
+
+
+@pytest.fixture
+async def kube(platform: Up) -> AsyncIterator[KubeClient]:
+    """A node of eight cards."""
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        await client.json("POST", NODES.path(), body=node("n0"))
+        yield client
+
+
+async def submit(client: KubeClient, name: str, *, cards: int, pods: int = 0) -> None:
+    """A PodGroup that asks for so many cards in all, of which so many pods exist."""
+    await client.json(
+        "POST",
+        PODGROUPS.path(SPACE),
+        body={
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "PodGroup",
+            "metadata": {"name": name},
+            "spec": {"minMember": cards, "minResources": {"nvidia.com/gpu": str(cards)}},
+        },
+    )
+    await add_pods(client, name, pods)
+
+
+async def add_pods(client: KubeClient, name: str, pods: int) -> None:
+    for number in range(pods):
+        await client.json("POST", PODS.path(SPACE), body=pod(f"{name}-{number}", name))
+
+
+async def end(client: KubeClient, name: str, *, pods: int) -> None:
+    for number in range(pods):
+        await client.json("DELETE", PODS.path(SPACE, f"{name}-{number}"))
+    await client.json("DELETE", PODGROUPS.path(SPACE, name))
+
+
+async def phases(client: KubeClient) -> dict[str, str]:
+    listed = await client.json("GET", PODGROUPS.path(SPACE))
+    return {one["metadata"]["name"]: one.get("status", {}).get("phase", "") for one in listed["items"]}
+
+
+async def reach(client: KubeClient, **wanted: str) -> None:
+    async def reached() -> bool:
+        return await phases(client) == wanted
+
+    try:
+        await until(reached, f"phases {wanted}", 30.0)
+    except AssertionError as e:
+        raise AssertionError(f"{e}: {await phases(client)}") from None
+
+
+async def nodes(client: KubeClient) -> dict[str, str]:
+    listed = await client.json("GET", PODS.path(SPACE))
+    return {one["metadata"]["name"]: one["spec"].get("nodeName", "") for one in listed["items"]}
+
+
+async def why(client: KubeClient, name: str) -> str:
+    """The PodGroup's condition that says why it waits."""
+    group: dict[str, Any] = await client.json("GET", PODGROUPS.path(SPACE, name))
+    said = [
+        one
+        for one in group.get("status", {}).get("conditions", [])
+        if (one["type"], one["status"]) == ("Unschedulable", "True")
+    ]
+    return said[0]["message"] if said else ""
+
+
+async def test_who_does_not_fit_waits_outside_with_a_reason_until_another_ends(platform: Up, kube: KubeClient) -> None:
+    """a and b fit beside each other; a's pods exist, b's come when it is let in; c's exist and wait."""
+    await submit(kube, "a", cards=3, pods=3)
+    await reach(kube, a="Running")
+    await submit(kube, "b", cards=4)
+    await reach(kube, a="Running", b="Inqueue")
+    await submit(kube, "c", cards=2, pods=2)
+
+    async def said() -> bool:
+        return bool(await why(kube, "c"))
+
+    await until(said, "c is told why it waits")
+    assert await why(kube, "c") == (
+        "AtTheGate: overcommit: 2 nvidia.com/gpu asked for, 4 promised to others that wait, of 5 left (1 times what there is)"
+    )
+    await reach(kube, a="Running", b="Inqueue", c="Pending")
+    await add_pods(kube, "b", 4)
+    await reach(kube, a="Running", b="Running", c="Pending")
+    assert {name for name, where in (await nodes(kube)).items() if not where} == {"c-0", "c-1"}
+    await end(kube, "a", pods=3)
+    await reach(kube, b="Running", c="Running")
+    assert await why(kube, "c") == ""
+    assert platform.json("audit")["faults"] == []
+
+
+async def test_what_was_let_in_stays_in_and_nothing_more_is_let_in_when_services_are_killed(
+    platform: Up, kube: KubeClient
+) -> None:
+    """One of the two, the other, and both at once; each time somebody waits outside."""
+    await submit(kube, "a", cards=5)
+    await reach(kube, a="Inqueue")
+    await submit(kube, "b", cards=5, pods=5)
+    await asyncio.sleep(1.1)  # ages are in whole seconds
+    for killed in (["scheduler-core"], ["job-controller"], ["scheduler-core", "job-controller"]):
+        for name in killed:
+            os.kill(platform.pids()[name], signal.SIGKILL)
+        await submit(kube, f"late-{len(killed)}-{killed[0][0]}", cards=5)
+        await asyncio.sleep(4.0)
+        assert [name for name, phase in (await phases(kube)).items() if phase == "Inqueue"] == ["a"], killed
+    assert not any((await nodes(kube)).values())
+    await add_pods(kube, "a", 5)
+
+    async def runs() -> bool:
+        return (await phases(kube))["a"] == "Running"
+
+    await until(runs, "a runs")
+    assert not any(where for name, where in (await nodes(kube)).items() if name.startswith("b-"))
+    await end(kube, "a", pods=5)
+
+    async def entered() -> bool:
+        return (await phases(kube))["b"] == "Running"
+
+    await until(entered, "b is let in, as the oldest, and runs")
+    assert list((await phases(kube)).values()).count("Pending") == 3
