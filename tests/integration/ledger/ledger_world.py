@@ -78,11 +78,13 @@ class Others:
     bus: Bus
     pods: list[PodFact] = field(default_factory=list)
     said: list[Event] = field(default_factory=list)
+    asked: int = 0  #: how often for all pods
 
     async def listen(self, deliveries: Sequence[Delivery]) -> None:
         self.said += [d.event for d in deliveries]
 
     async def jobs(self, _: Event) -> AsyncIterator[Event]:
+        self.asked += 1
         yield JobsPage(complete=True, pods=tuple(self.pods))
 
     def all(self, kind: type[E]) -> list[E]:

@@ -27,7 +27,7 @@ from hbox_common.events import (
     UsagePage,
 )
 from hbox_common.kube import QUEUES, KubeClient
-from hbox_common.model import PodPhase
+from hbox_common.model import NodeName, PodPhase
 from hbox_ledger.settings import LedgerSettings
 
 from .conftest import Kit
@@ -127,6 +127,50 @@ async def test_when_another_job_controller_speaks_pods_that_ended_between_the_tw
             await until(lambda: any(c.pod == "ends" and c.state == "void" for e in world.all(ClaimsChanged) for c in e.claims))
             [page] = await world.claims()
             assert [c.pod for c in page.claims] == ["stays"]
+
+
+async def test_a_pod_that_was_bound_and_ended_while_nobody_watched_holds_its_card_for_seconds_only(
+    kit: Kit, broker: EmbeddedServer, settings: LedgerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end was told nobody, and the comparison that a new job-controller makes necessary comes before the binder's word: then its claim is pending."""
+    monkeypatch.setattr("hbox_ledger.app.SUSPECTS_S", 0.2)
+    monkeypatch.setattr("hbox_ledger.app.UNSEEN_S", 0.2)
+    async with others(broker) as world, running(settings.model_copy(update={"reconcile_s": 600.0})):
+        epoch = await world.open_epoch()
+        await world.propose(epoch, kit.plan("p", ("pod", "n0", (kit.whole(0),))))
+        await until(lambda: world.all(BindDecided))
+        stays = kit.fact("stays", "n0", slices=(kit.whole(1),))
+        world.pods.append(stays)
+        await world.bus.publish(PodsObserved(pods=(stays,)), "0")
+        await until(lambda: any(c.pod == "stays" for e in world.all(ClaimsChanged) for c in e.claims))
+        await asyncio.sleep(1.0)  # the comparison, and the one that follows it
+        [bind] = world.all(BindDecided)[0].binds
+        bound = Outcome(
+            decision=bind.id, claim=bind.claim, generation=1, job=bind.job, pod_uid=bind.pod_uid, outcome=BindOutcome.BOUND, node=NodeName("n0")
+        )  # fmt: skip
+        await world.bus.publish(OutcomesObserved(epoch=epoch, outcomes=(bound,)), "0")
+        await until(
+            lambda: any(c.pod == "pod" and c.state == "void" for e in world.all(ClaimsChanged) for c in e.claims), timeout_s=15
+        )
+        [page] = await world.claims()
+        assert [c.pod for c in page.claims] == ["stays"]
+
+
+async def test_after_a_comparison_that_something_made_necessary_one_more_follows(
+    kit: Kit, broker: EmbeddedServer, settings: LedgerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hbox_ledger.app.SUSPECTS_S", 1.0)
+    async with others(broker) as world, running(settings.model_copy(update={"reconcile_s": 600.0})):
+        await world.open_epoch()
+        both = [kit.fact(name, "n0", slices=(kit.whole(i),)) for i, name in enumerate(("ends", "stays"))]
+        world.pods += both
+        asked = world.asked
+        await world.bus.publish(PodsObserved(pods=tuple(both)), "0")
+        await until(lambda: world.asked > asked)
+        world.pods.pop(0)
+        await until(
+            lambda: any(c.pod == "ends" and c.state == "void" for e in world.all(ClaimsChanged) for c in e.claims), timeout_s=15
+        )
 
 
 async def test_queues_come_from_kubernetes_and_their_rules_hold(

@@ -165,7 +165,7 @@ def a_deadline_frees_a_claim(patch: pytest.MonkeyPatch) -> None:  # S13
 
 
 def one_list_without_a_pod_frees_a_pending_claim(patch: pytest.MonkeyPatch) -> None:  # S13
-    def hasty(books: Books, step: Step, facts: Sequence[PodFact], *, asked_at: float) -> int:
+    def hasty(books: Books, step: Step, facts: Sequence[PodFact], **_: float) -> int:
         seen = {fact.uid for fact in facts}
         for fact in facts:
             lifecycle.observed(books, step, fact, actor="reconciler")

@@ -201,6 +201,42 @@ def test_a_posted_claim_is_freed_when_two_lists_in_a_row_lack_its_pod(world: Wor
         assert world.state("pod") is expected
 
 
+def test_lists_that_come_quickly_one_after_the_other_free_nothing(world: World) -> None:
+    """They may come from the same moment of a cache that is behind."""
+    world.commits(world.plan("p", ("pod", "a", [])))
+    world.outcome("pod", BindOutcome.BOUND)
+    for after, expected in ((1, POSTED), (4, POSTED), (5, POSTED), (1, None)):
+        world.now += after
+        reconcile(world.books, world.turn(), [], asked_at=world.now, apart_s=10)
+        assert world.state("pod") is expected
+
+
+def test_a_clock_that_goes_back_keeps_no_claim_in_doubt_for_long(world: World) -> None:
+    world.commits(world.plan("p", ("pod", "a", [])))
+    world.outcome("pod", BindOutcome.BOUND)
+    world.now += 600
+    reconcile(world.books, world.turn(), [], asked_at=world.now, apart_s=10)
+    world.now -= 590
+    reconcile(world.books, world.turn(), [], asked_at=world.now, apart_s=10)
+    assert world.state("pod") is POSTED
+    world.now += 10
+    reconcile(world.books, world.turn(), [], asked_at=world.now, apart_s=10)
+    assert world.state("pod") is None
+
+
+def test_a_pod_is_unseen_until_somebody_tells_of_it(world: World) -> None:
+    for name, card in (("seen", 0), ("listed", 1)):
+        world.commits(world.plan(name, (name, "a", [world.card(card)])))
+        world.outcome(name, BindOutcome.BOUND)
+    assert list(world.books.unseen) == [world.claim("seen").id, world.claim("listed").id]
+    world.see(world.fact("seen", "a", claim=world.claim("seen").id))
+    assert list(world.books.unseen) == [world.claim("listed").id]
+    world.now += 1
+    listed = world.fact("listed", "a", claim=world.claim("listed").id)
+    reconcile(world.books, world.turn(), [listed, world.fact("seen", "a", claim=world.claim("seen").id)], asked_at=world.now)
+    assert not world.books.unseen
+
+
 def test_a_pod_posted_after_the_list_was_asked_for_is_not_missed(world: World) -> None:
     world.commits(world.plan("p", ("pod", "a", [])))
     world.outcome("pod", BindOutcome.BOUND)

@@ -45,7 +45,11 @@ TICK_S = 1.0
 METER_S = 60.0
 #: Between two turns over outcomes, or over facts of pods: nobody waits for a single one, and each turn is a commit.
 EVIDENCE_S = 0.1
-SUSPECTS_S = 10.0  #: claims without a pod are looked at again so soon
+#: Claims without a pod are looked at again so soon; and so are all after a comparison that something made necessary: what was under way then may have
+#: been missed as well.
+SUSPECTS_S = 10.0
+#: A bound pod is told of within a second. One that was not has come and gone while nobody watched.
+UNSEEN_S = 3.0
 ASK_AGAIN_S = 0.5
 PLACEMENTS = 512  #: judged in one turn: about 0.1 s
 
@@ -163,6 +167,8 @@ class Shell:
         """Compare with all pods: to open the books, and then again and again."""
         await self.state_read.wait()
         await self._rules.read.wait()
+        apart_s = min(SUSPECTS_S, self._settings.reconcile_s)
+        triggered = False
         while True:
             self._compare.clear()
             try:
@@ -172,7 +178,8 @@ class Shell:
                 )
                 if not pages or not all(page.complete for page in pages):
                     raise Unavailable("job-controller has not read all pods yet")
-                doubt = await self._ledger.reconcile([pod for page in pages for pod in page.pods], asked_at=asked_at)
+                pods = [pod for page in pages for pod in page.pods]
+                doubt = await self._ledger.reconcile(pods, asked_at=asked_at, apart_s=apart_s)
             except Unavailable as e:
                 if not condition.good:
                     condition.bad(f"waiting for all pods: {e}")
@@ -180,10 +187,13 @@ class Shell:
                 continue
             condition.ok()
             self._ledger.touch_all()
-            pause_s = min(SUSPECTS_S, self._settings.reconcile_s) if doubt else self._settings.reconcile_s
+            again_at = asked_at if triggered and doubt is None else doubt
+            pause_s = self._settings.reconcile_s if again_at is None else again_at + apart_s - wall_s()
+            triggered = False
             try:
-                async with asyncio.timeout(pause_s):
+                async with asyncio.timeout(min(max(pause_s, ASK_AGAIN_S), self._settings.reconcile_s)):
                     await self._compare.wait()
+                triggered = True
             except TimeoutError:
                 pass  # time for the regular one
 
@@ -197,6 +207,8 @@ class Shell:
                     self._compare.set()
             else:
                 conditions.bus.bad("NATS cannot be reached")
+            if self._ledger.unheard_of(wall_s() - UNSEEN_S):
+                self._compare.set()
             try:
                 await self._ledger.tick()
                 conditions.database.ok()

@@ -178,10 +178,15 @@ class Ledger:
         metrics.OPEN.set(len(self.books.open))
         metrics.quotas(self.books.card_quotas)
 
-    async def reconcile(self, facts: Sequence[PodFact], *, asked_at: float) -> bool:
-        """Compare with a complete list of pods with a node, asked for at `asked_at` (seconds since the epoch); the first opens the books.
+    def unheard_of(self, since: float) -> bool:
+        """Whether claims were posted before `since` by the binder's word, and nobody has told of their pods."""
+        return next(iter(self.books.unseen.values()), since) < since
 
-        Returns whether claims were left in doubt: then another list should come soon.
+    async def reconcile(self, facts: Sequence[PodFact], *, asked_at: float, apart_s: float = 0.0) -> float | None:
+        """Compare with a complete list of pods with a node, asked for at `asked_at` (seconds since the epoch); the first opens the books. Posted claims
+        without a pod are voided when another list lacked it, `apart_s` before at least.
+
+        Returns since when claims are in doubt, None where none are: another list should be asked for `apart_s` later.
         """
         async with self._lock:
             await self._fresh()
@@ -190,7 +195,7 @@ class Ledger:
 
             def decide(step: Step) -> None:
                 nonlocal differed
-                differed = reconcile.reconcile(self.books, step, facts, asked_at=asked_at)
+                differed = reconcile.reconcile(self.books, step, facts, asked_at=asked_at, apart_s=apart_s)
                 if opening:
                     step.announce = True
                     lifecycle.send_open(self.books, step)
@@ -203,7 +208,7 @@ class Ledger:
             elif differed:
                 metrics.DRIFT.inc(differed)
                 log.warning("%d claims differed from the cluster", differed)
-            return bool(self.books.suspects)
+            return min(self.books.suspects.values(), default=None)
 
     async def set_queue(self, queue: Queue) -> None:
         """A queue's rules, as they are from now on."""
@@ -412,12 +417,9 @@ class Ledger:
             self.taken_over.set()
             raise Unavailable(self.over, hint="a ledger that starts anew goes on with what the streams have heard")
         books = loaded.books
-        books.nodes, books.verdicts, books.gone, books.suspects = (
-            old.nodes,
-            old.verdicts,
-            old.gone,
-            old.suspects & books.live.keys(),
-        )
+        books.nodes, books.verdicts, books.gone = old.nodes, old.verdicts, old.gone
+        books.suspects = {id: since for id, since in old.suspects.items() if id in books.live}
+        books.unseen = {id: posted for id, posted in old.unseen.items() if id in books.live}
         books.frozen, books.history = old.frozen, history
         books.limit(old.card_quotas)
         self.books, self._journal, self.gone, self._stale = books, loaded.journal, loaded.gone, False

@@ -76,7 +76,12 @@ class Books:
     month: int = 0  #: the first second of the month of `spent`
     spent: dict[QueueName, int] = field(default_factory=dict)  #: in it, as accrued, in thousandths of card-seconds
     history: History = field(default_factory=lambda: History(Decay(half_life_h=0.0)))  #: what queues used of late, as accrued
-    suspects: set[ClaimId] = field(default_factory=set)  #: posted, but absent from the last list of pods
+    suspects: dict[ClaimId, float] = field(
+        default_factory=dict
+    )  #: posted, but absent from all lists of pods since the one asked for then
+    unseen: dict[ClaimId, float] = field(
+        default_factory=dict
+    )  #: posted then by the binder's word, and their pods were not heard of since; the oldest first
     lending: Lending = field(init=False)  #: what of guarantees is lent, and may be
 
     def __post_init__(self) -> None:
@@ -223,7 +228,8 @@ class Books:
         self.lending.book(_held(claim), -1)
         del self.live[claim.id], self.by_pod[claim.pod_uid]
         self.open.pop(claim.id, None)
-        self.suspects.discard(claim.id)
+        self.suspects.pop(claim.id, None)
+        self.unseen.pop(claim.id, None)
         self.leaving.discard(claim.id)
         job = self.jobs[claim.job]
         del job.live[claim.id]

@@ -57,6 +57,7 @@ def outcome(books: Books, step: Step, result: Outcome) -> None:
             return  # see `observed`
         if (result.node == claim.node and (bound or result.outcome is BindOutcome.GONE)) or (bound and not result.node):
             _posted(books, step, holding, actor="binder", cause=cause)
+            books.unseen[claim.id] = step.now
         elif result.outcome in (*_VOIDS, BindOutcome.BOUND) or (of_bind and result.outcome is BindOutcome.REJECTED):
             end(books, step, holding, actor="binder", cause=cause)
         return
@@ -83,7 +84,8 @@ def observed(books: Books, step: Step, fact: PodFact, *, actor: str = "job-contr
         return  # older news than what is known
     if holding is not None:
         claim = holding.claim
-        books.suspects.discard(claim.id)
+        books.suspects.pop(claim.id, None)
+        books.unseen.pop(claim.id, None)
         ours = claim.node == fact.node and (claim.state is ClaimState.POSTED or fact.claim == claim.id)
         adopted = holding.forced and claim.state is ClaimState.PENDING
         if ours and not adopted:

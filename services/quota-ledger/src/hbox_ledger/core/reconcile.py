@@ -1,7 +1,7 @@
 """The ledger against a complete list of the pods that have a node: every pod is taken in as if just seen, and claims without a pod are voided.
 
 Absence from a list is weaker evidence than a pod's own end: the list comes from another service's cache, which may be behind. A posted claim
-is voided when two lists in a row, both begun after it was last changed, do not know its pod; until then it is a suspect and stays booked.
+is voided when all lists for some time, begun after it was last changed, do not know its pod; until then it is a suspect and stays booked.
 """
 
 from collections.abc import Iterable
@@ -13,19 +13,24 @@ from .lifecycle import absent, observed
 from .step import Step
 
 
-def reconcile(books: Books, step: Step, facts: Iterable[PodFact], *, asked_at: float) -> int:
-    """Take in a complete list that was asked for at `asked_at`. Returns how many claims differed from it."""
+def reconcile(books: Books, step: Step, facts: Iterable[PodFact], *, asked_at: float, apart_s: float = 0.0) -> int:
+    """Take in a complete list that was asked for at `asked_at`. A claim is voided that another one lacked, asked for `apart_s` before at least.
+
+    Returns how many claims differed from it.
+    """
     before, seen = books.index, set()
     for fact in facts:
         if fact.phase.holds:
             seen.add(fact.uid)
         observed(books, step, fact, actor="reconciler")
-    missing = {
+    missing = [
         id
         for id, holding in books.live.items()
         if holding.claim.state is ClaimState.POSTED and holding.changed_at < asked_at and holding.claim.pod_uid not in seen
-    }
-    for id in sorted(missing & books.suspects):
+    ]
+    since = {id: min(books.suspects.get(id, asked_at), asked_at) for id in sorted(missing)}  # the clock may have gone back
+    for id in [id for id, first in since.items() if id in books.suspects and asked_at - first >= apart_s]:
         absent(books, step, books.live[id])
-    books.suspects = missing & books.live.keys()
+    books.suspects = {id: first for id, first in since.items() if id in books.live}
+    books.unseen = {id: posted for id, posted in books.unseen.items() if id not in since}
     return books.index - before
