@@ -5,7 +5,20 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hbox_common.model import CardSlice, JobId, Neighbour, NodeName, PlanId, PodTerm, PodUid, QueueName, Selector, Wishes
+from hbox_common.model import (
+    CardSlice,
+    GroupPhase,
+    GroupState,
+    JobId,
+    Neighbour,
+    NodeName,
+    PlanId,
+    PodTerm,
+    PodUid,
+    QueueName,
+    Selector,
+    Wishes,
+)
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.core.groups import Groups
@@ -54,6 +67,27 @@ bookings = st.builds(
     st.sampled_from([100, 200]),
     st.integers(0, 2),
 )
+#: Minimums less than, as much as and more than members hold, of what they ask for and of what nobody has.
+groups = st.builds(
+    lambda job, amounts, phase, revision, gone: GroupState(
+        id=job,
+        namespace="d",
+        name=job,
+        queue=JOBS[job][0],
+        priority=0,
+        min_member=1,
+        created_at=0.0,
+        min_resources=amounts,
+        revision=revision,
+        phase=phase,
+        gone=gone,
+    ),
+    st.sampled_from(list(JOBS)),
+    st.dictionaries(st.sampled_from([CPU, GPU, "example.com/other"]), st.sampled_from([1, 2, 150, 400]), min_size=1),
+    st.sampled_from(GroupPhase),
+    st.integers(1, 4),
+    st.sampled_from([False, False, True]),
+)
 steps = st.one_of(
     st.tuples(st.sampled_from(["put", "put", "record"]), bookings),
     st.tuples(st.just("remove"), pods),
@@ -61,6 +95,9 @@ steps = st.one_of(
     st.tuples(st.just("put node"), st.sampled_from(NODES)),
     st.tuples(st.just("more resources than there is room for"), st.none()),
     st.tuples(st.just("introduce"), st.builds(Neighbour, pods, st.just("d"), st.just({"app": "x"}), st.sampled_from([APART]))),
+    st.tuples(st.just("group"), groups),
+    st.tuples(st.just("let in"), st.sampled_from(list(JOBS))),
+    st.tuples(st.just("gate"), st.booleans()),
     st.tuples(st.just("session"), st.builds(Ways, st.sets(st.sampled_from(list(JOBS))), st.sets(pods))),
     st.tuples(st.just("look"), st.none()),
 )
@@ -101,6 +138,12 @@ class World:
             case "introduce", Neighbour() as neighbour:
                 self.neighbours[neighbour.uid] = neighbour
                 self.holders.met((neighbour.uid,))
+            case "group", GroupState() as group:
+                self.groups.tell(group, 0)
+            case "let in", str() as job if JobId(job) in self.groups:
+                self.groups.let_in(JobId(job))
+            case "gate", bool() as gated:
+                self.groups.gated = gated
             case "session", Ways() as ways:
                 self.session(ways)
             case "look", None:
@@ -126,6 +169,7 @@ def seen(standing: Standing) -> object:
         gang.id: (
             gang.queue,
             gang.priority,
+            (gang.phase, gang.min_resources, gang.promised),
             {
                 member.uid: (
                     *(member.status, member.row, member.slices, member.preemptable, dict(member.labels), member.wishes),
@@ -137,11 +181,11 @@ def seen(standing: Standing) -> object:
         )
         for gang in standing.gangs.values()
     }
-    alike = sorted((m.gang.queue, m.preemptable, m.request.tolist(), count) for m, count in standing.alike())
+    alike = sorted((m.gang.queue, m.preemptable, m.gang.promised, m.request.tolist(), count) for m, count in standing.alike())
     population = standing.population.copy({})
     everybody = population.of((), "d").tolist() if standing.population.columns.size else []
     wishes = sorted((h.term.topology_key, h.counts.tolist()) for h in population.holders("apart"))
-    return gangs, alike, everybody, wishes
+    return gangs, alike, everybody, wishes, standing.promised, standing.unmet
 
 
 @settings(max_examples=400, deadline=None)
