@@ -71,11 +71,15 @@ class Gate:
         return fresh
 
     def passed(self, record: Record) -> bool:
-        """Whether the job's PodGroup may be Inqueue."""
-        state = self._states.get(record.id)
-        if self.on is False or record.group is None or not record.group.min_resources:
+        """Whether the job's PodGroup may be Inqueue. Without a gate, or a minimum, it is so as soon as it is seen, since quota is decided for whole plans;
+        one that cannot be placed as it is written stays Pending."""
+        group = record.group
+        if group is None or group.status.phase.past_gate or record.id in self._let_in:
             return True
-        return state is not None and (state.phase is not GroupPhase.PENDING or record.id in self._let_in)
+        if record.job is not None and record.job.problem:
+            return False
+        state = self._states.get(record.id)
+        return self.on is False or not group.min_resources or (state is not None and state.phase is not GroupPhase.PENDING)
 
     def shut(self, record: Record) -> bool:
         """Whether it waits at the gate, with pods or without."""

@@ -182,6 +182,7 @@ class Jobs:
         """The scheduler lets the PodGroups of these jobs in."""
         for job in self.gate.admit(scheduler, jobs):
             if (record := self.known(job)) is not None:
+                record.verdict = None  # the gate's
                 self._mark(record.key, now, urgent=True)
 
     def gated(self, on: bool, now: float) -> None:

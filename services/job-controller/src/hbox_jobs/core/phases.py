@@ -37,10 +37,8 @@ def is_news(phase: JobPhase, said: JobPhase | None) -> bool:
 
 
 def group_status(record: Record, tally: Tally, *, now: str, say_why: bool = True, passed: bool = True) -> GroupStatus:
-    """What the status of the job's PodGroup should say; `now` is RFC 3339. Without `say_why` its waiting is not mentioned yet. `passed`: no gate keeps it.
-
-    Without a gate a PodGroup is admitted when it is seen (Inqueue), since quota is decided for whole plans and not at the door; Volcano's Job controller
-    creates pods only then. One with a problem stays Pending. Conditions of other writers are kept.
+    """What the status of the job's PodGroup should say; `now` is RFC 3339. Without `say_why` its waiting is not mentioned yet. `passed`: it may
+    be Inqueue (`Gate.passed`); Volcano's Job controller creates pods only then. Conditions of other writers are kept.
     """
     assert record.group is not None
     old = record.group.status
@@ -51,7 +49,7 @@ def group_status(record: Record, tally: Tally, *, now: str, say_why: bool = True
         phase = GroupPhase.RUNNING
     elif old.phase in (GroupPhase.RUNNING, GroupPhase.UNKNOWN) and tally.bound:
         phase = GroupPhase.UNKNOWN
-    elif not passed or (record.job is not None and record.job.problem and not old.phase.past_gate):
+    elif not passed:
         phase = GroupPhase.PENDING
     else:
         phase = GroupPhase.INQUEUE

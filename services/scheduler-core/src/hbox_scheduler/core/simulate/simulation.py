@@ -17,6 +17,8 @@ from hbox_common.model import (
     ClaimState,
     Epoch,
     Generation,
+    GroupPhase,
+    GroupState,
     Index,
     Job,
     JobId,
@@ -132,6 +134,7 @@ class Simulation:
         self.now = 0.0
         self.verdicts: dict[JobId, str] = {}
         self.claims: dict[PodUid, Claim] = {}
+        self.groups: dict[JobId, GroupState] = {}
         self._nodes: dict[NodeName, NodeState] = {}
         self._health: dict[NodeName, Verdict] = {}
         self._books: dict[NodeName, NodeBooks] = {}
@@ -153,14 +156,23 @@ class Simulation:
     def submit(self, jobs: Iterable[Job]) -> None:
         self.scheduler.on_jobs(jobs)
 
+    def put_groups(self, groups: Iterable[GroupState]) -> None:
+        """PodGroups with a minimum of resources, as they are now."""
+        news = list(groups)
+        self.groups.update((group.id, group) for group in news)
+        self.scheduler.on_groups(news)
+
     def run(self) -> list[Plan]:
-        """Cycle until nothing is left to do at this time; every plan is accepted. Returns them in order. Raises Bug for a wrong plan."""
+        """Cycle until nothing is left to do at this time; every plan is accepted, and every PodGroup that is let in is Inqueue. Returns the plans in order.
+        Raises Bug for a wrong plan."""
         made: list[Plan] = []
         while True:
             out = self.scheduler.cycle(self.now, self.now)
             self.verdicts.update((verdict.job, verdict.message) for verdict in out.verdicts)
-            if not out.plans and not out.more:
+            if not out.plans and not out.more and not out.admitted:
                 return made
+            entered = [self.groups[job] for job in out.admitted]
+            self.put_groups(replace(one, phase=GroupPhase.INQUEUE, revision=one.revision + 1) for one in entered)
             made.extend(out.plans)
             self.accept(out.plans)
 
