@@ -123,12 +123,12 @@ class Kube:
         body = {"metadata": {"name": name}, "spec": {"nodeAffinity": affinity}}
         await self.client.json("POST", PERSISTENTVOLUMES.path(), body=body)
 
-    async def podgroup(self, name: str, min_member: int) -> dict[str, Any]:
+    async def podgroup(self, name: str, min_member: int, **spec: Any) -> dict[str, Any]:
         body = {
             "apiVersion": "scheduling.volcano.sh/v1beta1",
             "kind": "PodGroup",
             "metadata": {"name": name},
-            "spec": {"minMember": min_member, "queue": "research"},
+            "spec": {"minMember": min_member, "queue": "research", **spec},
         }
         made: dict[str, Any] = await self.client.json("POST", PODGROUPS.path("default"), body=body)
         return made
