@@ -118,6 +118,15 @@ async def test_who_does_not_fit_waits_outside_with_a_reason_until_another_ends(p
         "AtTheGate: overcommit: 2 nvidia.com/gpu asked for, 4 promised to others that wait, of 5 left (1 times what there is)"
     )
     await reach(kube, a="Running", b="Inqueue", c="Pending")
+    await submit(kube, "bare", cards=3)
+    await reach(kube, a="Running", b="Inqueue", bare="Pending", c="Pending")
+
+    async def listed() -> bool:
+        return {item["name"]: item["state"] for item in platform.json("jobs")["items"]}.get("default/bare") == "WAITING"
+
+    await until(listed, "a PodGroup without pods is a job that waits")
+    assert platform.json("why", "bare")["reason"].startswith("AtTheGate: overcommit: 3 nvidia.com/gpu asked for")
+    await kube.json("DELETE", PODGROUPS.path(SPACE, "bare"))
     await add_pods(kube, "b", 4)
     await reach(kube, a="Running", b="Running", c="Pending")
     assert {name for name, where in (await nodes(kube)).items() if not where} == {"c-0", "c-1"}

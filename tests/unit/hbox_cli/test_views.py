@@ -12,6 +12,8 @@ from hbox_common.model import (
     Claim,
     ClaimId,
     Generation,
+    GroupPhase,
+    GroupState,
     Job,
     JobId,
     NodeName,
@@ -56,6 +58,23 @@ def test_the_state_of_a_job_follows_from_its_pods_and_verdicts() -> None:
     }  # fmt: skip
     assert (items["waits"]["reason"], items["runs"]["reason"], items["wrong"]["reason"]) == ("0/3 nodes", "", "no PodGroup")
     assert (items["waits"]["cards"], items["runs"]["cards"], items["new"]["ageSeconds"]) == (4, 2, 60)
+
+
+def test_a_pod_group_at_the_gate_is_a_job_before_it_has_pods() -> None:
+    def group(name: str, phase: GroupPhase = GroupPhase.PENDING) -> GroupState:
+        return GroupState(JobId(name), "ml", name, DEFAULT, 7, 4, 1.0, {"nvidia.com/gpu": 8}, 1, phase)
+
+    groups = [group("outside"), group("with-pods"), group("in", GroupPhase.INQUEUE)]
+    why = {JobId("outside"): "AtTheGate: capacity: no"}
+    items = job_items([job("with-pods", waiting=1)], [], why, groups=groups, now=60)
+    assert {item["id"]: (item["state"], item["cards"]) for item in items} == {
+        "with-pods": ("PENDING", 2),
+        "outside": ("WAITING", 8),
+    }
+    found = find(items, "outside")
+    assert (found["pods"], found["priority"], explain(found)) == (
+        {"bound": 0, "members": 0, "min": 4}, 7, "waits: AtTheGate: capacity: no",
+    )  # fmt: skip
 
 
 def test_the_oldest_job_comes_first() -> None:

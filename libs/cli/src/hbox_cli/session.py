@@ -62,12 +62,17 @@ async def last_values(bus: Bus, types: Sequence[type[Event]]) -> list[Event]:
 
 async def jobs_of(bus: Bus) -> tuple[list[Job], list[PodFact], dict[JobId, str]]:
     """Jobs, pods with nodes, and why jobs wait, from job-controller."""
-    pages = await bus.ask(JobsAsked(asker="cli", jobs=True, pods=True, verdicts=True), JobsPage, timeout_s=ASK_S)
+    pages = await job_pages(bus)
     return (
         [job for page in pages for job in page.jobs],
         [pod for page in pages for pod in page.pods],
         {verdict.job: verdict.message for page in pages for verdict in page.verdicts},
     )
+
+
+async def job_pages(bus: Bus) -> list[JobsPage]:
+    """All that job-controller tells of jobs."""
+    return await bus.ask(JobsAsked(asker="cli", jobs=True, pods=True, verdicts=True), JobsPage, timeout_s=ASK_S)
 
 
 async def usage_of(bus: Bus, by: Sequence[UsageKey], *, since: int, until: int) -> tuple[list[Usage], list[Budget]]:

@@ -4,22 +4,46 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from hbox_common.model import Claim, Job, JobId, NodeState, PodFact, PodPhase, Resources, Verdict, is_host_port, pool_of
-from hbox_common.model.devices import ALL_CORES
+from hbox_common.model import (
+    Claim,
+    GroupPhase,
+    GroupState,
+    Job,
+    JobId,
+    NodeState,
+    PodFact,
+    PodPhase,
+    Resources,
+    Verdict,
+    is_host_port,
+    pool_of,
+)
+from hbox_common.model.devices import ALL_CORES, GPU
 
 Item = dict[str, Any]
 
 
-def job_items(jobs: Iterable[Job], pods: Iterable[PodFact], verdicts: Mapping[JobId, str], *, now: float) -> list[Item]:
-    """One item a job, oldest first. `now`: seconds since the epoch."""
+def job_items(
+    jobs: Iterable[Job],
+    pods: Iterable[PodFact],
+    verdicts: Mapping[JobId, str],
+    *,
+    groups: Iterable[GroupState] = (),
+    now: float,
+) -> list[Item]:
+    """One item a job, oldest first. `groups`: of them those are jobs too that wait at the gate without pods. `now`: seconds since the epoch."""
     placed: dict[JobId, list[PodFact]] = defaultdict(list)
     for pod in pods:
         if pod.phase.holds:
             placed[pod.job].append(pod)
     items = []
-    for job in sorted(jobs, key=lambda job: (job.created_at, job.name)):
+    known = list(jobs)
+    named = {job.id for job in known}
+    outside = {one.id: one for one in groups if one.phase is GroupPhase.PENDING and one.id not in named}
+    known += [_job_of(group) for group in outside.values()]
+    for job in sorted(known, key=lambda job: (job.created_at, job.name)):
         own = placed[job.id]
-        waiting = sum(len(task.pods) for task in job.tasks)
+        waiting = sum(len(task.pods) for task in job.tasks) or int(job.id in outside)
         asked = sum(len(task.pods) * (task.cards.count if task.cards else 0) for task in job.tasks)
         items.append(
             {
@@ -31,12 +55,31 @@ def job_items(jobs: Iterable[Job], pods: Iterable[PodFact], verdicts: Mapping[Jo
                 "pods": {"bound": job.bound, "members": job.members, "min": job.min_member},
                 "placed": {pod.name: pod.node for pod in own},
                 "waiting": [pod.name for task in job.tasks for pod in task.pods],
-                "cards": sum(pod.cards for pod in own) + asked,
+                "cards": outside[job.id].min_resources.get(GPU, 0)
+                if job.id in outside
+                else sum(pod.cards for pod in own) + asked,
                 "ageSeconds": round(max(0.0, now - job.created_at), 1),
                 "reason": job.problem or (verdicts.get(job.id, "") if waiting else ""),
             }
         )
     return items
+
+
+def _job_of(group: GroupState) -> Job:
+    return Job(
+        id=group.id,
+        namespace=group.namespace,
+        name=group.name,
+        queue=group.queue,
+        priority=group.priority,
+        min_member=group.min_member,
+        members=0,
+        bound=0,
+        created_at=group.created_at,
+        revision=group.revision,
+        tasks=(),
+        gang=True,
+    )
 
 
 def _job_state(job: Job, own: Sequence[PodFact], waiting: int, verdicts: Mapping[JobId, str]) -> str:

@@ -8,7 +8,7 @@ from ..aio import run
 from ..context import Context, command_options
 from ..output import Column, duration
 from ..platform.layout import Layout
-from ..session import bus_of, jobs_of
+from ..session import bus_of, job_pages
 from ..views import Item, job_items
 
 COLUMNS = (
@@ -34,7 +34,7 @@ STATES = ("PENDING", "WAITING", "INVALID", "GROWING", "BOUND", "RUNNING")
 @click.option("--limit", type=click.IntRange(1), help="At most so many, the oldest first.")
 @command_options
 def command(ctx: Context, namespace: str | None, queue: str | None, states: tuple[str, ...], limit: int | None) -> None:
-    """Jobs, oldest first: gangs (PodGroups) and bare pods with schedulerName hbox.
+    """Jobs, oldest first: gangs (PodGroups) and bare pods with schedulerName hbox; PodGroups at the gate of a policy also before they have pods.
 
     \b
     hbox jobs --state-is waiting
@@ -52,4 +52,11 @@ def command(ctx: Context, namespace: str | None, queue: str | None, states: tupl
 
 async def read(ctx: Context) -> list[Item]:
     async with bus_of(Layout(ctx.state).running()) as bus:
-        return job_items(*await jobs_of(bus), now=time.time())
+        pages = await job_pages(bus)
+    return job_items(
+        [job for page in pages for job in page.jobs],
+        [pod for page in pages for pod in page.pods],
+        {verdict.job: verdict.message for page in pages for verdict in page.verdicts},
+        groups=[group for page in pages for group in page.groups],
+        now=time.time(),
+    )
