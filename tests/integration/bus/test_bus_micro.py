@@ -32,6 +32,10 @@ class Said(BaseModel):
     words: str = ""
 
 
+class Other(BaseModel):
+    m: int
+
+
 async def double(asked: Asked) -> Said:
     if asked.n < 0:
         raise InvalidRequest("n: -1 is below zero", hint="say a number")
@@ -159,3 +163,22 @@ async def test_a_service_is_found_again_when_the_broker_comes_back(server: Embed
             await client.close()
             await server.kill()
             await server.start()
+
+
+async def test_services_and_commands_ask_as_everybody_does(bus: Bus) -> None:
+    with pytest.raises(Unavailable, match="nobody answers"):
+        await bus.call("test", "double", Asked(n=1), Said)
+    async with running(bus.offer(OFFERED, version="1.0.0", about="")):
+        async with asyncio.timeout(5):
+            while True:
+                try:
+                    assert (await bus.call("test", "double", Asked(n=4), Said)).n == 8
+                    break
+                except Unavailable:  # it does not listen yet
+                    await asyncio.sleep(0.01)
+        with pytest.raises(InvalidRequest, match="-1 is below zero"):
+            await bus.call("test", "double", Asked(n=-1), Said)
+        with pytest.raises(Unavailable, match="test: double: RuntimeError"):
+            await bus.call("test", "double", Asked(n=13), Said)
+        with pytest.raises(Unavailable, match="something else than was asked for"):
+            await bus.call("test", "double", Asked(n=4), Other)

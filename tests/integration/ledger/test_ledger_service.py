@@ -275,7 +275,7 @@ async def test_integrators_ask_the_bank_for_queues_and_usage_in_json(
         await world.propose(epoch, kit.plan("p", ("pod", "n0", (kit.whole(0), kit.whole(1)))))
         await until(lambda: world.all(BindDecided))
         listed = json.loads((await client.request("$SRV.INFO.hbox-quota-ledger")).data)
-        assert {e["name"] for e in listed["endpoints"]} == {"queues", "usage", "claims"}
+        assert {e["name"] for e in listed["endpoints"]} == {"queues", "dry-run", "usage", "claims"}
 
         found = await ask("queues", names=["default"])
         assert (found["epoch"], found["index"], found["frozen"]) == (epoch, 1, False)
@@ -295,6 +295,20 @@ async def test_integrators_ask_the_bank_for_queues_and_usage_in_json(
             sys.executable, "-c", example, env=environment, stdout=asyncio.subprocess.PIPE
         )
         assert (await program.communicate())[0] == b"default 2 cards\n"
+
+        change = {"name": "lab", "deserved": {"nvidia.com/gpu": "1"}}
+        smaller = {"name": "default", "deserved": {"nvidia.com/gpu": "1"}}
+        would = await ask("dry-run", queues=[change, smaller])
+        assert (would["epoch"], would["index"], would["faults"]) == (epoch, 1, [])
+        assert [(one["queue"], one["to"], one["units"]) for one in would["give_back"]] == [
+            ("default", "", 1),
+            ("default", "lab", 1),
+        ]
+        assert [(one["pod"], one["units"]) for one in would["give_back"][0]["leavers"]] == [("pod", 2)]
+        assert [one["rules"] for one in (await ask("queues"))["queues"]] == [queue["rules"]], "a dry run changed something"
+        assert (await ask("dry-run"))["error"] == "dry-run: queues: Field required"
+        lots = await ask("dry-run", queues=[{"name": "lab", "deserved": {"nvidia.com/gpu": "lots"}}])
+        assert (lots["code"], lots["error"]) == ("400", "dry-run: queues.0.deserved: nvidia.com/gpu: 'lots' is not a quantity")
 
         wrong = await ask("queues", names=["nobodys"])
         assert wrong["error"] == "queues: names: there is no queue nobodys (ask without names for all of them)"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hbox_cli.commands.share import explain
-from hbox_cli.queues import bar, change_of, effect_of, queue_items, scale_of, share_of, tree_rows
+from hbox_cli.queues import bar, change_of, document, queue_items, scale_of, share_of, told, tree_rows
 from hbox_cli.queues.reading import Reading, tree_of
 from hbox_common.errors import InvalidRequest, NotFound
 from hbox_common.model import (
@@ -32,6 +32,7 @@ from hbox_common.model import (
     TaskSpec,
 )
 from hbox_common.model.devices import GPU
+from hbox_ledger.dryrun import DryRunAnswer, DryRunRequest, judge
 
 NOW = 100.0
 
@@ -118,11 +119,12 @@ def test_a_share_is_explained_level_by_level(tree: QueueTree) -> None:
     ]
 
 
-def effect(tree: QueueTree, name: str, **given: Any) -> Any:
+def effect(tree: QueueTree, name: str, **given: Any) -> DryRunAnswer:
+    """By the command's options, as the ledger answers."""
     options = dict.fromkeys(("parent", "weight", "priority", "reclaimable", "pools", "namespaces", "budget")) | dict.fromkeys(
         ("guarantee", "deserved", "capability"), ()
     )
-    return effect_of(tree, change_of(name, options | given), CLAIMS)
+    return judge(DryRunRequest(queues=(change_of(name, options | given).asked(),)), tree, CLAIMS)
 
 
 NOTHING = dict.fromkeys(("parent", "weight", "priority", "reclaimable")) | dict.fromkeys(
@@ -144,43 +146,48 @@ def test_a_budget_that_is_no_number_is_told() -> None:
 def test_a_smaller_share_names_the_claims_that_would_go_lowest_and_newest_first(tree: QueueTree) -> None:
     """train falls from 3 to 0; t8 may not be preempted, t0 and t1 have priority."""
     found = effect(tree, "train", deserved=(f"{GPU}=0",))
-    [gives] = found.gives
+    [gives] = found.give_back
     assert (gives.queue, gives.units, gives.because) == ("train", 3, "it uses 9 and would deserve 0")
-    assert [one.pod for one in gives.claims] == ["t7", "t6", "t5"]
-    assert found.told()[0] == "queue train may have to give back 3 of nvidia.com/gpu: it uses 9 and would deserve 0"
+    assert [one.pod for one in gives.leavers] == ["t7", "t6", "t5"]
+    assert told(found)[0] == "queue train may have to give back 3 of nvidia.com/gpu: it uses 9 and would deserve 0"
 
 
 def test_a_larger_share_names_the_siblings_that_would_have_to_give(tree: QueueTree) -> None:
-    [gives] = effect(tree, "speech", deserved=(f"{GPU}=8",)).gives
+    [gives] = effect(tree, "speech", deserved=(f"{GPU}=8",)).give_back
     assert (gives.queue, gives.units, gives.because) == ("vision", 3, "queue speech could ask for 3 more of its share")
-    assert [one.pod for one in gives.claims] == ["s2", "s1", "t7"], "serve keeps the one that it is guaranteed"
+    assert [one.pod for one in gives.leavers] == ["s2", "s1", "t7"], "serve keeps the one that it is guaranteed"
 
 
 def test_a_lower_wall_evicts_nobody_and_says_so(tree: QueueTree) -> None:
     found = effect(tree, "vision", capability=(f"{GPU}=8",))
-    assert found.walls == (("vision", GPU, 12, 8),)
-    assert not found.gives
-    assert "nothing is evicted" in found.told()[0]
+    assert [(one.queue, one.resource, one.used, one.limit) for one in found.over_capability] == [("vision", GPU, 12, 8)]
+    assert not found.give_back
+    assert "nothing is evicted" in told(found)[0]
 
 
 def test_a_queue_that_moves_takes_its_use_to_the_other_department(tree: QueueTree) -> None:
     found = effect(tree, "serve", parent="speech")
-    assert [(one.queue, one.units) for one in found.gives] == [("speech", 2)]
-    assert effect(tree, "serve", parent="root").gives == ()
+    assert [(one.queue, one.units) for one in found.give_back] == [("speech", 2)]
+    assert effect(tree, "serve", parent="root").give_back == ()
+
+
+def faults(answer: DryRunAnswer) -> list[str]:
+    said: list[str] = document("any", answer)["faults"]
+    return said
 
 
 def test_a_change_that_contradicts_is_named(tree: QueueTree) -> None:
-    assert effect(tree, "vision", parent="train").faults[0] == (
+    assert faults(effect(tree, "vision", parent="train"))[0] == (
         "queue serve: its parents form a circle (vision -> train -> vision); it takes nothing until that is mended"
     )
-    assert effect(tree, "serve", guarantee=(f"{GPU}=4",)).faults == (
-        "queue serve: guarantee of nvidia.com/gpu (4) is above deserved (3); the guarantee counts",
-    )
-    assert effect(tree, "serve", deserved=(f"{GPU}=",)).faults == ()
+    assert faults(effect(tree, "serve", guarantee=(f"{GPU}=4",))) == [
+        "queue serve: guarantee of nvidia.com/gpu (4) is above deserved (3); the guarantee counts"
+    ]
+    assert faults(effect(tree, "serve", deserved=(f"{GPU}=",))) == []
     tree[QueueName("vision")] = replace(tree[QueueName("vision")], pools=("gold",))
-    assert effect(tree, "serve", pools="gold,lab").faults == (
-        "queue serve: pool lab is not among those of queue vision above it (gold); it may not use it",
-    )
+    assert faults(effect(tree, "serve", pools="gold,lab")) == [
+        "queue serve: pool lab is not among those of queue vision above it (gold); it may not use it"
+    ]
 
 
 @pytest.mark.parametrize("item", ["nvidia.com/gpu", "=4", "cpu=two", "cpu=-1"])
@@ -191,8 +198,8 @@ def test_what_is_no_amount_is_refused(tree: QueueTree, item: str) -> None:
 
 def test_an_unknown_queue_is_told_with_the_nearest_name(tree: QueueTree) -> None:
     reading = Reading(tree, CLAIMS, JOBS)
-    with pytest.raises(NotFound) as told:
+    with pytest.raises(NotFound) as raised:
         reading.named("trian")
-    assert told.value.hint == "did you mean train?"
+    assert raised.value.hint == "did you mean train?"
     assert reading.named(DEFAULT_QUEUE).name == "default"
     assert len(reading.holding(QueueName("vision"))) == 12

@@ -10,8 +10,9 @@ from hbox_common.bus import Endpoint
 from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import Budget, Usage, UsageKey
-from hbox_common.model import Queue, QueueName, Resources
+from hbox_common.model import DEFAULT_QUEUE, Queue, QueueName, QueueTree, Resources
 
+from .dryrun import DryRunAnswer, DryRunRequest, judge
 from .views import Views
 
 MOST_ROWS = 2000  #: of usage in one answer: some 400 KiB, of the 1 MiB that a broker takes by default
@@ -74,6 +75,13 @@ class Api:
     def endpoints(self) -> list[Endpoint]:
         return [
             Endpoint("queues", "Queues: rules, use, loans, what is wrong with them", QueuesRequest, QueuesAnswer, self.queues),
+            Endpoint(
+                "dry-run",
+                "What a change of queues would do, and who would have to leave",
+                DryRunRequest,
+                DryRunAnswer,
+                self.dry_run,
+            ),
             Endpoint("usage", "Card-seconds by queue, user, model, hour", UsageRequest, UsageAnswer, self.usage),
         ]
 
@@ -95,6 +103,13 @@ class Api:
             for view in found.queues
         )
         return QueuesAnswer(epoch=found.epoch, index=found.index, frozen=found.frozen, queues=queues)
+
+    async def dry_run(self, asked: DryRunRequest) -> DryRunAnswer:
+        found = await self._views.snapshot()
+        tree = QueueTree({QueueName(name): amounts for name, amounts in found.used.items()})
+        tree.update({queue.name: queue for queue in found.queues})
+        tree.setdefault(DEFAULT_QUEUE, Queue(DEFAULT_QUEUE))
+        return judge(asked, tree, found.claims, epoch=found.epoch, index=found.index, frozen=found.frozen)
 
     async def usage(self, asked: UsageRequest) -> UsageAnswer:
         until = asked.until or int(wall_s()) + 1

@@ -11,7 +11,8 @@ from ..aio import run
 from ..context import Context, command_options
 from ..output import say
 from ..platform.layout import Layout
-from ..queues import Change, Reading, change_of, effect_of, read
+from ..queues import Change, change_of, document, read, told
+from ..queues import dry_run as ask
 from .queue_writes import write
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,7 +54,7 @@ def create(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any)
     found = run(lambda: read(Layout(ctx.state).running()))
     if name in found.tree:
         raise Conflict(f"there is a queue {name} already", hint=f"hbox queue set {name}")
-    _judge(ctx, found, change, force=force, dry_run=dry_run)
+    _judge(ctx, change, force=force, dry_run=dry_run)
     if not dry_run:
         run(lambda: write(ctx, "POST", name, _named({**change.body, "spec": {"weight": 1, **change.spec}})))
         say(f"created queue {name}")
@@ -75,24 +76,24 @@ def set_(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any) -
         raise InvalidRequest("no rule is named that should change", hint=f"hbox queue set {name} --deserved nvidia.com/gpu=8")
     found = run(lambda: read(Layout(ctx.state).running()))
     found.named(name)
-    _judge(ctx, found, change, force=force, dry_run=dry_run)
+    _judge(ctx, change, force=force, dry_run=dry_run)
     if not dry_run:
         run(lambda: write(ctx, "PATCH", name, change.body))
         say(f"changed queue {name}")
 
 
-def _judge(ctx: Context, found: Reading, change: Change, *, force: bool, dry_run: bool) -> None:
-    """Say what the change would do. Raises InvalidRequest where it makes rules contradict each other, unless forced or tried dry."""
-    effect = effect_of(found.tree, change, found.claims)
-    if effect.faults and not force and not dry_run:
+def _judge(ctx: Context, change: Change, *, force: bool, dry_run: bool) -> None:
+    """Say what the change would do, by the ledger's word. Raises InvalidRequest where it makes rules contradict each other, unless forced or tried dry."""
+    answer = run(lambda: ask(Layout(ctx.state).running(), change.asked()))
+    if answer.faults and not force and not dry_run:
         said = "--force makes the change all the same; the ledger reads such rules strictly"
-        raise InvalidRequest("; ".join(effect.faults), hint=said)
+        raise InvalidRequest("; ".join(f"queue {one.queue}: {one.fault}" for one in answer.faults), hint=said)
     if dry_run and ctx.output.machine:
-        ctx.output.document("QueueChange", effect.document(change.name))
+        ctx.output.document("QueueChange", document(change.name, answer))
     elif dry_run:
-        print("\n".join(effect.told() or ["nobody would have to give anything back"]))
+        print("\n".join(told(answer) or ["nobody would have to give anything back"]))
     else:
-        for line in effect.told():
+        for line in told(answer):
             say(line)
 
 

@@ -1,24 +1,13 @@
-"""A change of one queue's rules: what goes into its spec, what the tree would be with it, and what that would do to others. Pure."""
+"""A change of one queue's rules: what goes into its spec, what the ledger is asked about it, and what it says that others would feel of it. Pure."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import (
-    POOLS,
-    ROOT_QUEUE,
-    Claim,
-    Queue,
-    QueueName,
-    QueueTree,
-    Resources,
-    capacity_units,
-    faults,
-)
+from hbox_common.model import POOLS, QueueName, capacity_units
 from hbox_common.model.annotations import BUDGET, NAMESPACES, parse_names
-
-from .giveback import GiveBack, give_back
+from hbox_ledger.dryrun import ChangedQueue, DryRunAnswer, FaultAnswer, GiveBackAnswer, LeaverAnswer
 
 AMOUNTS = ("guarantee", "deserved", "capability")
 ANNOTATED = {"pools": POOLS, "namespaces": NAMESPACES}
@@ -40,16 +29,16 @@ class Change:
         """What to write of the object."""
         return {"spec": self.spec, **({"metadata": {"annotations": dict(self.annotations)}} if self.annotations else {})}
 
-    def of(self, queue: Queue) -> Queue:
-        plain = {key: value for key, value in self.spec.items() if key in PLAIN}
-        changed: dict[str, Any] = {amount: _changed(getattr(queue, amount), given) for amount, given in self.amounts.items()}
-        if plain.get("parent") == ROOT_QUEUE:
-            plain["parent"] = ""
+    def asked(self) -> ChangedQueue:
+        """As the ledger is asked what it would do. A budget evicts nobody."""
+        rules: dict[str, Any] = {key: value for key, value in self.spec.items() if key in PLAIN}
+        for amount, given in self.amounts.items():
+            rules[amount] = {resource: quantity or None for resource, quantity in given.items()}
         for rule, annotation in ANNOTATED.items():
             if annotation in self.annotations:
                 text = self.annotations[annotation]
-                changed[rule] = parse_names(annotation, text) if text else ()
-        return replace(queue, fault="", **plain, **changed)
+                rules[rule] = parse_names(annotation, text) if text else ()
+        return ChangedQueue(name=self.name, **rules)
 
 
 def change_of(name: str, given: Mapping[str, Any]) -> Change:
@@ -86,80 +75,66 @@ def _pairs(amount: str, items: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _changed(amounts: Resources, given: Mapping[str, str]) -> Resources:
-    return {resource: units for resource, units in amounts.items() if resource not in given} | {
-        resource: capacity_units(resource, quantity) for resource, quantity in given.items() if quantity
+def document(name: str, answer: DryRunAnswer) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "name": name,
+        "faults": [_fault(one) for one in answer.faults],
+        "giveBack": [_document(one) for one in answer.give_back],
+        "overDeserved": [
+            {"queue": one.queue, "resource": one.resource, "used": one.used, "deserved": one.limit, "more": one.more}
+            for one in answer.over_deserved
+        ],
+        "overCapability": [
+            {"queue": one.queue, "resource": one.resource, "used": one.used, "capability": one.limit}
+            for one in answer.over_capability
+        ],
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
-    """What a change does. `walls`: (queue, resource, used, capability) where use is above the new capability."""
-
-    faults: tuple[str, ...]
-    gives: tuple[GiveBack, ...]
-    walls: tuple[tuple[QueueName, str, int, int], ...]
-
-    def document(self, name: str) -> dict[str, Any]:
-        return {
-            "name": name,
-            "faults": list(self.faults),
-            "giveBack": [_document(one) for one in self.gives],
-            "overCapability": [
-                {"queue": queue, "resource": resource, "used": used, "capability": limit}
-                for queue, resource, used, limit in self.walls
-            ],
-        }
-
-    def told(self) -> list[str]:
-        """Lines for people; none where nobody is touched."""
-        lines = [f"wrong: {fault}" for fault in self.faults]
-        for one in self.gives:
-            lines.append(f"queue {one.queue} may have to give back {one.units} of {one.resource}: {one.because}")
-            lines += [_line(claim, one.resource) for claim in one.claims[:SHOWN]]
-            if len(one.claims) > SHOWN:
-                lines.append(f"  and {len(one.claims) - SHOWN} more pods")
-            if not one.claims:
-                lines.append("  and nothing in it may be taken")
-        for queue, resource, used, limit in self.walls:
-            said = f"queue {queue} uses {used} of {resource}, more than {limit}"
-            lines.append(f"{said}: nothing is evicted, nothing new starts until it uses less")
-        return lines
+def told(answer: DryRunAnswer) -> list[str]:
+    """Lines for people; none where nobody is touched."""
+    lines = [f"wrong: {_fault(one)}" for one in answer.faults]
+    for one in answer.give_back:
+        lines.append(f"queue {one.queue} may have to give back {one.units} of {one.resource}: {one.because}")
+        lines += [_line(pod) for pod in one.leavers[:SHOWN]]
+        if one.pods > len(one.leavers[:SHOWN]):
+            lines.append(f"  and {one.pods - len(one.leavers[:SHOWN])} more pods")
+        if not one.pods:
+            lines.append("  and nothing in it may be taken")
+    for wall in answer.over_capability:
+        said = f"queue {wall.queue} uses {wall.used} of {wall.resource}, more than {wall.limit}"
+        lines.append(f"{said}: nothing is evicted, nothing new starts until it uses less")
+    return lines
 
 
-def effect_of(tree: QueueTree, change: Change, claims: Sequence[Claim]) -> Effect:
-    """What the change would do to this tree with these claims."""
-    after = QueueTree({name: dict(tree.own(name)) for name in (*tree, change.name)})
-    after.update(tree)
-    after[change.name] = change.of(tree.get(change.name) or Queue(change.name))
-    wrong = [
-        f"queue {name}: {said}" for name in sorted(after) for said in faults(after, name) if said not in faults(tree, name)
-    ]
-    walls = [(name, *over) for name in sorted(after) for over in _over(after, name) if over not in _over(tree, name)]
-    return Effect(tuple(wrong), tuple(give_back(tree, after, claims)), tuple(walls))
+def _fault(one: FaultAnswer) -> str:
+    return f"queue {one.queue}: {one.fault}"
 
 
-def _over(tree: QueueTree, name: QueueName) -> list[tuple[str, int, int]]:
-    queue, used = tree.get(name), tree.used(name)
-    limits = queue.capability if queue is not None else {}
-    return [(resource, used.get(resource, 0), limit) for resource, limit in limits.items() if used.get(resource, 0) > limit]
-
-
-def _document(one: GiveBack) -> dict[str, Any]:
+def _document(one: GiveBackAnswer) -> dict[str, Any]:
     claims = [
         {
-            "pod": f"{claim.namespace}/{claim.pod}",
-            "job": claim.job,
-            "queue": claim.queue,
-            "priority": claim.priority,
-            "node": claim.node,
-            "units": claim.requests.get(one.resource, 0),
+            "pod": f"{pod.namespace}/{pod.pod}",
+            "job": pod.job,
+            "queue": pod.queue,
+            "priority": pod.priority,
+            "node": pod.node,
+            "units": pod.units,
         }
-        for claim in one.claims
+        for pod in one.leavers
     ]
-    return {"queue": one.queue, "resource": one.resource, "units": one.units, "because": one.because, "claims": claims}
+    return {
+        "queue": one.queue,
+        "to": one.to,
+        "resource": one.resource,
+        "units": one.units,
+        "takable": one.takable,
+        "because": one.because,
+        "pods": one.pods,
+        "claims": claims,
+    }
 
 
-def _line(claim: Claim, resource: str) -> str:
-    holds = claim.requests.get(resource, 0)
-    return f"  {claim.namespace}/{claim.pod}  queue {claim.queue}  priority {claim.priority}  {holds} on {claim.node}"
+def _line(pod: LeaverAnswer) -> str:
+    return f"  {pod.namespace}/{pod.pod}  queue {pod.queue}  priority {pod.priority}  {pod.units} on {pod.node}"

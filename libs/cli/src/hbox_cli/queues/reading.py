@@ -8,6 +8,7 @@ from hbox_common.errors import NotFound
 from hbox_common.events import NodeStateChanged, PolicyFollowed, QueueStateChanged
 from hbox_common.model import DEFAULT_QUEUE, Claim, Job, Queue, QueueName, QueueTree, Resources
 from hbox_common.model.devices import GPU
+from hbox_ledger.dryrun import ChangedQueue, DryRunAnswer, DryRunRequest
 
 from ..platform.layout import Running
 from ..session import bus_of, claims_of, jobs_of, last_values
@@ -60,6 +61,12 @@ async def memory_of(running: Running) -> Memory:
             case PolicyFollowed():
                 weight = event.usage_weight
     return Memory(cards, recent, half_life_h, weight)
+
+
+async def dry_run(running: Running, *changed: ChangedQueue) -> DryRunAnswer:
+    """What the ledger says that this change would do. Raises Unavailable, InvalidRequest."""
+    async with bus_of(running) as bus:
+        return await bus.call("quota-ledger", "dry-run", DryRunRequest(queues=changed), DryRunAnswer)
 
 
 async def read(running: Running) -> Reading:

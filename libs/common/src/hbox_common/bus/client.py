@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import NoReturn, Self, TypeVar
 
+from pydantic import BaseModel
+
 from hbox_common.errors import Unavailable
 from hbox_common.events import Event
 
@@ -16,7 +18,7 @@ from .dead_letters import DeadLetters
 from .delivery import Delivery
 from .follower import Follower, Start
 from .last import last_values, messages_since
-from .micro import Directory, Endpoint, MicroServer
+from .micro import Directory, Endpoint, MicroServer, call
 from .publisher import Publisher
 from .puller import ACK_WAIT_S, RETRY_S, Consumer, Handle, Puller
 from .streams import ensure_streams, stream_of
@@ -25,6 +27,7 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Event)
 P = TypeVar("P", bound=Event)
+M = TypeVar("M", bound=BaseModel)
 
 
 class Bus:
@@ -145,6 +148,11 @@ class Bus:
     async def ask(self, request: Event, page: type[P], *, timeout_s: float = 10.0) -> list[P]:
         """All pages of the answer. Raises Unavailable (at once when nobody listens), InvalidRequest when the answerer says so."""
         return await rpc.ask(self._connection, request, page, timeout_s=timeout_s)
+
+    async def call(self, service: str, name: str, request: BaseModel, response: type[M], *, timeout_s: float = 10.0) -> M:
+        """The answer of an endpoint that a service `offer`s, in JSON. Raises InvalidRequest when the service says so, Unavailable (at once when nobody
+        listens)."""
+        return await call(self._connection, service, name, request, response, timeout_s=timeout_s)
 
     async def last(
         self, type_: type[Event], keys: Sequence[tuple[str | None, ...]], *, timeout_s: float = 10.0

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from time import perf_counter_ns
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from nats.aio.msg import Msg
 from pydantic import BaseModel, ValidationError
@@ -30,6 +30,8 @@ log = logging.getLogger(__name__)
 ERROR, ERROR_CODE = "Nats-Service-Error", "Nats-Service-Error-Code"
 TYPE = "io.nats.micro.v1"
 PREFIX = "hbox.v1.api"
+
+M = TypeVar("M", bound=BaseModel)
 
 #: Requests answered at once, and those that wait for their turn; beyond, the asker is told to come again.
 AT_ONCE, WAITING = 4, 64
@@ -214,6 +216,27 @@ class MicroServer:
             log.info("an answer was lost: %s", e)
 
 
+async def call(
+    connection: Connection, service: str, name: str, request: BaseModel, response: type[M], *, timeout_s: float
+) -> M:
+    """The answer of an endpoint. Raises InvalidRequest where the service says that the request is wrong, Unavailable for all else that it cannot answer."""
+    body = request.model_dump_json(exclude_defaults=True).encode()
+    async with asyncio.timeout(timeout_s):
+        await connection.connected.wait()
+        answer = await connection.request(f"{PREFIX}.{service}.{name}", body, timeout_s=timeout_s)
+    if code := (answer.headers or {}).get(ERROR_CODE):
+        words = (answer.headers or {}).get(ERROR, "")
+        if code in ("400", "413"):
+            raise InvalidRequest(words)
+        raise Unavailable(f"{service}: {words}", hint="ask again; its log may say more")
+    try:
+        return response.model_validate_json(answer.data)
+    except ValidationError as e:
+        raise Unavailable(
+            f"{service} answered something else than was asked for: {e}", hint="is it of the same version?"
+        ) from e
+
+
 def _read(endpoint: Endpoint, body: bytes) -> BaseModel:
     """Nothing stands for an empty object."""
     try:
@@ -221,4 +244,5 @@ def _read(endpoint: Endpoint, body: bytes) -> BaseModel:
     except ValidationError as e:
         first = e.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise InvalidRequest(f"{where}: {first['msg']}" if where else first["msg"]) from e
+        said = first["msg"].removeprefix("Value error, ")
+        raise InvalidRequest(f"{where}: {said}" if where else said) from e

@@ -1,0 +1,202 @@
+"""`dry-run`: what a change of queues would do, asked before it is made. JSON on both sides; nothing is changed and nobody is evicted."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import ROOT_QUEUE, Claim, Queue, QueueName, QueueTree, Resources, capacity_units
+from hbox_common.model.giveback import Beyond, GiveBack, effect_of
+
+MOST_QUEUES = 100
+MOST_PODS = 500  #: named of one queue
+PODS_NAMED = 4000  #: in one answer, some 150 bytes each: of the 1 MiB that a broker takes by default
+
+_AMOUNTS = ("guarantee", "deserved", "capability")
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ChangedQueue(_Model):
+    """New rules of one queue, or a new one; what is not named stays. Amounts are quantities as in a Queue object; null takes a resource out.
+    `parent` root: none. Empty `pools` or `namespaces`: as if not named."""
+
+    name: QueueName = Field(min_length=1, max_length=253)
+    guarantee: dict[str, str | int | None] = {}
+    deserved: dict[str, str | int | None] = {}
+    capability: dict[str, str | int | None] = {}
+    parent: str | None = None
+    weight: int | None = Field(default=None, ge=1, le=65535)
+    priority: int | None = Field(default=None, ge=-(2**31), lt=2**31)
+    reclaimable: bool | None = None
+    pools: tuple[str, ...] | None = None
+    namespaces: tuple[str, ...] | None = None
+
+    @field_validator(*_AMOUNTS)
+    @classmethod
+    def _quantities(cls, amounts: dict[str, str | int | None]) -> dict[str, str | int | None]:
+        for resource, quantity in amounts.items():
+            if quantity is not None:
+                _units(resource, quantity)
+        return amounts
+
+    @field_validator("pools", "namespaces")
+    @classmethod
+    def _names(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if wrong := [name for name in names or () if not name.strip() or "," in name]:
+            raise ValueError(f"{wrong[0]!r} is no name")
+        return names
+
+    def of(self, queue: Queue) -> Queue:
+        """The queue with these rules."""
+        plain: dict[str, Any] = {
+            key: value
+            for key in ("weight", "priority", "reclaimable", "pools", "namespaces")
+            if (value := getattr(self, key)) is not None
+        }
+        if self.parent is not None:
+            plain["parent"] = "" if self.parent == ROOT_QUEUE else self.parent
+        amounts: dict[str, Any] = {
+            name: _changed(getattr(queue, name), given) for name in _AMOUNTS if (given := getattr(self, name))
+        }
+        return replace(queue, fault="", **plain, **amounts)
+
+
+class DryRunRequest(_Model):
+    """Changes that are made together. `pods`: how many of those who would leave are named of each queue."""
+
+    queues: tuple[ChangedQueue, ...] = Field(min_length=1, max_length=MOST_QUEUES)
+    pods: int = Field(default=100, ge=0, le=MOST_PODS)
+
+    @model_validator(mode="after")
+    def _once(self) -> "DryRunRequest":
+        names = [queue.name for queue in self.queues]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"queue {twice[0]} is named twice")
+        return self
+
+
+class FaultAnswer(_Model):
+    queue: str
+    fault: str
+
+
+class LeaverAnswer(_Model):
+    """A pod that would be asked for, with the `units` that its leaving gives."""
+
+    namespace: str
+    pod: str
+    job: str
+    queue: str
+    priority: int
+    node: str
+    units: int
+
+
+class GiveBackAnswer(_Model):
+    """`units` that `queue` may have to give back: `to` whom, empty where anybody below its share may ask; `takable`: how much of it could be had, with
+    `pods` pods; the first of them, in the order in which they would be chosen, in `leavers`."""
+
+    queue: str
+    to: str
+    resource: str
+    units: int
+    takable: int
+    because: str
+    pods: int
+    leavers: tuple[LeaverAnswer, ...]
+
+
+class BeyondAnswer(_Model):
+    """A queue that would use more of a resource than `limit`; `more`: by how much more than now."""
+
+    queue: str
+    resource: str
+    used: int
+    limit: int
+    more: int
+
+
+class DryRunAnswer(_Model):
+    """What would be: `faults` that are not there now, `over_deserved` every queue that would use more than its share, `over_capability` where nothing new
+    starts for a while. Of the moment `epoch`, `index`."""
+
+    epoch: int
+    index: int
+    frozen: bool
+    faults: tuple[FaultAnswer, ...]
+    give_back: tuple[GiveBackAnswer, ...]
+    over_deserved: tuple[BeyondAnswer, ...]
+    over_capability: tuple[BeyondAnswer, ...]
+
+
+def judge(
+    asked: DryRunRequest, tree: QueueTree, claims: Sequence[Claim], *, epoch: int = 0, index: int = 0, frozen: bool = False
+) -> DryRunAnswer:
+    """What the changes would do to this tree with these claims."""
+    effect = effect_of(tree, [one.of(tree.get(one.name) or Queue(one.name)) for one in asked.queues], claims)
+    left = PODS_NAMED
+    gives = []
+    for one in effect.gives:
+        named = one.claims[: min(asked.pods, left)]
+        left -= len(named)
+        gives.append(_give_back(one, named))
+    return DryRunAnswer(
+        epoch=epoch,
+        index=index,
+        frozen=frozen,
+        faults=tuple(FaultAnswer(queue=queue, fault=fault) for queue, fault in effect.faults),
+        give_back=tuple(gives),
+        over_deserved=tuple(map(_beyond, effect.over_deserved)),
+        over_capability=tuple(map(_beyond, effect.over_capability)),
+    )
+
+
+def _give_back(one: GiveBack, named: Sequence[Claim]) -> GiveBackAnswer:
+    units = [claim.requests.get(one.resource, 0) for claim in one.claims]
+    leavers = tuple(
+        LeaverAnswer(
+            namespace=claim.namespace,
+            pod=claim.pod,
+            job=claim.job,
+            queue=claim.queue,
+            priority=claim.priority,
+            node=claim.node,
+            units=claim.requests.get(one.resource, 0),
+        )
+        for claim in named
+    )
+    return GiveBackAnswer(
+        queue=one.queue,
+        to=one.to,
+        resource=one.resource,
+        units=one.units,
+        takable=sum(units),
+        because=one.because,
+        pods=len(units),
+        leavers=leavers,
+    )
+
+
+def _beyond(one: Beyond) -> BeyondAnswer:
+    return BeyondAnswer(queue=one.queue, resource=one.resource, used=one.used, limit=one.limit, more=one.more)
+
+
+def _changed(amounts: Resources, given: Mapping[str, str | int | None]) -> Resources:
+    return {resource: units for resource, units in amounts.items() if resource not in given} | {
+        resource: _units(resource, quantity) for resource, quantity in given.items() if quantity is not None
+    }
+
+
+def _units(resource: str, quantity: str | int) -> int:
+    try:
+        units = capacity_units(resource, str(quantity))
+    except InvalidRequest as e:
+        raise ValueError(f"{resource}: {e.message}") from e
+    if units < 0:
+        raise ValueError(f"{resource}: {quantity} is negative")
+    return units
