@@ -274,6 +274,32 @@ async def test_of_two_victims_under_one_budget_the_second_waits_at_the_api_serve
         assert (await world.settled(kept)).outcome is BindOutcome.EVICTED
 
 
+async def test_an_eviction_that_a_budget_blocks_is_taken_back_by_a_later_revocation(world: BinderWorld) -> None:
+    """S7: its beneficiary is gone. The pod is bound, and stays when the budget would let it go."""
+    pod = await world.pod("a")
+    bind, evict, kept = a_bind(pod), an_evict(pod), an_evict(pod, EvictKind.REVOKE, generation=3)
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep", "namespace": NAMESPACE},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}},
+    }
+    async with world.binder(patience_s=0.2):
+        await world.decide(bind)
+        await world.settled(bind)
+        await world.client.json("PATCH", PODS.path(NAMESPACE, "a", "status"), body=READY, content_type=MERGE_PATCH)
+        await world.client.json("POST", PDBS, body=budget)
+        await world.decide(evict)
+        await until(lambda: world.said(evict) == [BindOutcome.UNKNOWN])
+        await world.decide(kept)
+        assert (await world.settled(kept)).outcome is BindOutcome.BOUND
+        await world.client.json("DELETE", f"{PDBS}/keep")
+        await asyncio.sleep(1.0)
+        stays = await world.seen("a")
+    assert not stays.metadata.deletion_timestamp
+    assert world.said(evict)[-1] is BindOutcome.BOUND, "the eviction shares the later word"
+
+
 async def test_decisions_of_an_older_epoch_have_no_effect(world: BinderWorld) -> None:
     old, new = a_bind(await world.pod("old")), a_bind(await world.pod("new"))
     async with world.binder():

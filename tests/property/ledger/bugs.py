@@ -226,6 +226,10 @@ def evictions_name_no_beneficiary(patch: pytest.MonkeyPatch) -> None:  # S7
     patch.setattr(taking, "take_back", nameless)
 
 
+def whoever_leaves_leaves_whatever_becomes_of_those_for_whom(patch: pytest.MonkeyPatch) -> None:  # S7
+    patch.setattr(lifecycle, "keep", lambda *_: None)
+
+
 def others_leave_for_pods_that_have_places(patch: pytest.MonkeyPatch) -> None:  # S7
     claimed = arbitrate._claimed
     patch.setattr(arbitrate, "_claimed", lambda books, plan: None if plan.victims else claimed(books, plan))
@@ -355,6 +359,7 @@ BUGS: list[Bug] = [
     queues_that_give_nothing_back_count_as_those_that_do,
     what_ends_stands_firm_for_ever,
     evictions_name_no_beneficiary,
+    whoever_leaves_leaves_whatever_becomes_of_those_for_whom,
     others_leave_for_pods_that_have_places,
     pods_of_others_use_the_quota_they_name,
     posting_moves_no_units,

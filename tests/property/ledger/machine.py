@@ -79,6 +79,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.answered: dict[PlanId, PlanAnswer] = {}
         self.promised: list[Promised] = []
         self.promisers: Books | None = None  #: the books that hold these promises
+        self.needed: dict[str, list[Plan]] = {}  #: by claim, the plans for which those books have it leave
         self.zombie: Process | None = None
         self.reader = Reader(self.path)
         self.process = self.run(started(self.path, self.streams, lambda: self.clock))
@@ -179,7 +180,7 @@ class LedgerMachine(RuleBasedStateMachine):
             assert {answer.reason for answer in told.values()} == {"LedgerReconciling"}
             return
         if self.ledger.books is not self.promisers:  # promises are not kept over a restart, nor when the books are read anew
-            self.promisers, self.promised = self.ledger.books, []
+            self.promisers, self.promised, self.needed = self.ledger.books, [], {}
         for plan in {plan.id: plan for plan in plans}.values():
             model = Model(before, QUEUES, gone, self.promised)
             right = model.accepts(plan)
@@ -187,6 +188,8 @@ class LedgerMachine(RuleBasedStateMachine):
                 mine = {p.pod_uid for p in plan.placements}
                 self.promised = [p for p in self.promised if p.pod not in mine]
                 self.promised += promises_of(plan, before) if right else []
+                for victim in plan.victims if right else ():
+                    self.needed.setdefault(victim.claim, []).append(plan)
             assert told[plan.id].committed == right, f"{told[plan.id]} of {plan}"
             self.answered[plan.id] = told[plan.id]
             if right:
@@ -343,7 +346,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(which=anything)
     def a_waiting_pod_is_deleted(self, which: int) -> None:
         waiting = [p for p in self.cluster.pods.values() if p.phase is None]
-        waiting[which % len(waiting)].phase = PodPhase.GONE
+        self.cluster.change(waiting[which % len(waiting)], PodPhase.GONE)
 
     @precondition(lambda self: sum(p.job is None for p in self.cluster.pods.values()) < 2)
     @rule(node=st.sampled_from(list(NODES)), card=st.integers(0, CARDS - 1))
@@ -365,6 +368,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.clock += seconds
         self.run(self.ledger.tick())
         self.settle()
+        if self.ledger.books is self.promisers and not self.ledger.books.frozen:
+            self.proof.s7_nobody_leaves_in_vain(self.rows, self.needed, self.ledger.books.gone)
 
     @rule(zombie=st.booleans(), opens=st.sampled_from([True, True, True, False]))
     def the_ledger_is_killed(self, zombie: bool, opens: bool) -> None:

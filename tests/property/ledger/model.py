@@ -104,7 +104,8 @@ class Model:
             return []
         mine, live = {p.pod_uid for p in plan.placements}, self.rows.live()
         claimed, leaving = {c.pod for c in live}, {c.id for c in live if evicted(c)}
-        return [p for p in self.promised if p.pod not in mine | claimed and leaving & p.awaits]
+        taken = mine | claimed | set(self.gone)
+        return [p for p in self.promised if p.pod not in taken and leaving & p.awaits]
 
     def _within_capability(self, plan: Plan) -> bool:
         """S3 at every ancestor, with pending claims. Who asks for room is judged as if all that leave were gone, and promises were kept."""
@@ -158,6 +159,8 @@ class Model:
         for victim in plan.victims:
             claim = self.rows.claims.get(victim.claim)
             if claim is None or claim.pod != victim.pod_uid or claim.state != "posted" or not claim.preemptable:
+                return False
+            if claim.intent == "revoke":  # its eviction is being taken back
                 return False
             if claim.queue == plan.queue:
                 if claim.priority >= plan.priority:

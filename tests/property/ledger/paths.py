@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TypeAlias
 
+from hbox_common.events import EvictDecided
 from hbox_common.model import CardSlice, NodeName, PodPhase
 
 from . import bugs
@@ -74,6 +75,25 @@ def a_third_card_for_good_when_one_has_ended(machine: LedgerMachine) -> None:
 def room_for_a_pod_that_has_a_place(machine: LedgerMachine) -> None:
     victim, other = bound(machine, BLUE_LOW, at("a", 0)), bound(machine, BLUE_HIGH, at("b", 0))
     machine.take([victim], BLUE_HIGH, pods=[machine.cluster.pods[other.pod]])  # type: ignore[index]
+
+
+def a_victim_whose_beneficiary_is_deleted(machine: LedgerMachine) -> None:
+    """It stays, and may leave for another later."""
+    victim = bound(machine, BLUE_LOW, at("a", 0))
+    machine.take([victim], BLUE_HIGH)
+    machine.a_waiting_pod_is_deleted(0)
+    machine.news_reach_the_ledger(-1, lost=False)
+    machine.wait(0.5)
+    assert machine.rows.claims[victim.id].intent == "revoke"
+    machine.publish(9, flush=True)
+    kept = next(
+        e for event in reversed(machine.streams.decisions()) if isinstance(event, EvictDecided) for e in event.evictions
+    )
+    machine.cluster.land(kept, now=machine.clock)
+    machine.news_reach_the_ledger(-1, lost=False)
+    assert (machine.rows.claims[victim.id].intent, machine.rows.claims[victim.id].reason) == ("none", "")
+    machine.take([victim], BLUE_HIGH)
+    machine.work_goes_on()
 
 
 def an_eviction_without_an_answer(machine: LedgerMachine) -> None:
@@ -194,6 +214,7 @@ PATHS: dict[bugs.Bug, Path] = {
     bugs.queues_that_give_nothing_back_count_as_those_that_do: a_third_half_for_a_queue_that_gives_nothing_back,
     bugs.what_ends_stands_firm_for_ever: a_third_card_for_good_when_one_has_ended,
     bugs.evictions_name_no_beneficiary: an_eviction_without_an_answer,
+    bugs.whoever_leaves_leaves_whatever_becomes_of_those_for_whom: a_victim_whose_beneficiary_is_deleted,
     bugs.others_leave_for_pods_that_have_places: room_for_a_pod_that_has_a_place,
     bugs.an_eviction_that_is_sent_again_is_another: an_eviction_without_an_answer,
     bugs.victims_are_evicted_in_vain: a_victim_whose_card_is_not_enough,

@@ -5,7 +5,8 @@ one transaction did.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import pairwise
 from typing import Any
 
 from hbox_common.events import BindDecided, Event, EvictDecided, EvictKind, Plan
@@ -154,11 +155,26 @@ class Proof:
                 assert not pods & (claimed | {evict.pod_uid}), f"S7: {evict.pod} leaves for pods that have places"
 
     def s9_a_pod_is_evicted_once(self, rows: Rows, streams: Streams) -> None:
-        decided: dict[str, set[str]] = defaultdict(set)
-        for pod, decision in evictions((*streams.said.values(), *rows.outbox)):
-            if decision not in streams.lost:
-                decided[pod].add(decision)
-        assert all(len(ids) == 1 for ids in decided.values()), "S9: a pod is evicted by two decisions"
+        """By the second decision only where the first was taken back, and the binder has said that it had not been done."""
+        decided: dict[str, dict[int, EvictKind]] = defaultdict(dict)
+        for event in (*streams.said.values(), *rows.outbox):
+            for evict in event.evictions if isinstance(event, EvictDecided) else ():
+                if evict.id not in streams.lost:
+                    decided[evict.claim][evict.generation] = evict.kind
+        for kinds in decided.values():
+            order = [kind for _, kind in sorted(kinds.items())]
+            twice = any(one is other is EvictKind.EVICT for one, other in pairwise(order))
+            assert not twice, "S9: a pod is evicted by two decisions"
+
+    def s7_nobody_leaves_in_vain(self, rows: Rows, needed: dict[str, list[Plan]], gone: Collection[str]) -> None:
+        """Called when time has passed. `needed`: by claim, the plans for which it leaves; `gone`: pods of which the ledger knows that they hold nothing."""
+        claimed = {c.pod for c in rows.live()}
+        for claim in rows.live():
+            gang = rows.gangs.get(claim.job)
+            if claim.intent != "evict" or claim.id not in needed or (gang is not None and gang.unwinding):
+                continue
+            waiting = {p.pod_uid for plan in needed[claim.id] for p in plan.placements} - claimed - set(gone)
+            assert waiting, f"S7: {claim.pod} goes on leaving though nobody needs its place"
 
     def s12_answers_stay_and_claims_go_forward(self, rows: Rows) -> None:
         assert self.answers.items() <= rows.answers.items(), "S12: an answer was changed"

@@ -103,6 +103,8 @@ def arbitrate(books: Books, step: Step, plan: Plan) -> Committed | Refused:
         return Refused(refusal, books.index) if refusal is not None else Committed(())
     if plan.victims:
         books.leaving.forget(plan)
+        for placement in plan.placements:
+            books.needs.settled(placement.pod_uid)
     refusal = (
         _malformed(plan)
         or _claimed(books, plan)

@@ -25,6 +25,7 @@ from hbox_common.model import (
     NodeBooks,
     NodeName,
     NodeState,
+    PlanId,
     PodUid,
     QueueName,
     QueueTree,
@@ -37,6 +38,7 @@ from hbox_common.model.resources import add
 from .history import Decay, History
 from .holding import Gang, Holding, Intent
 from .leaving import Leaving
+from .needs import Needs
 from .step import Bucket, CardDelta, CardKey, Change, Step
 
 #: Pods that are gone and of which late news may still come. A uid never comes back, so that forgetting one only costs a diff.
@@ -73,6 +75,7 @@ class Books:
     slots: dict[CardKey, set[int]] = field(default_factory=dict)
     gone: dict[PodUid, None] = field(default_factory=dict)  #: in order of going
     leaving: Leaving = field(default_factory=Leaving)  #: posted, and their pods' eviction was decided
+    needs: Needs = field(default_factory=Needs)  #: for whom
     month: int = 0  #: the first second of the month of `spent`
     spent: dict[QueueName, int] = field(default_factory=dict)  #: in it, as accrued, in thousandths of card-seconds
     history: History = field(default_factory=lambda: History(Decay(half_life_h=0.0)))  #: what queues used of late, as accrued
@@ -191,9 +194,25 @@ class Books:
         if holding.claim.id not in step.made:
             step.touched[holding.claim.id] = holding
 
+    def stay(self, step: Step, holding: Holding) -> None:
+        """Its eviction was taken back before it was done."""
+        self.leaving.discard(holding.claim.id)
+        self.needs.left(holding.claim.id)
+        holding.reason, holding.beneficiary = "", PlanId("")
+        self.intend(step, holding, Intent.NONE)
+
+    def leave(self, step: Step, holding: Holding) -> None:
+        """Its eviction was accepted, whatever was decided since: no decision is open any more, and none will be (S9)."""
+        if holding.claim.id not in self.leaving:
+            holding.reason = "its eviction was under way"
+            self.leaving.add(holding)
+        self.intend(step, holding, Intent.NONE)
+
     def bury(self, pod: PodUid) -> None:
         """Remember that this pod holds nothing any more, whatever older news may say."""
         self.gone[pod] = None
+        self.leaving.taken(pod)
+        self.needs.settled(pod)
         while len(self.gone) > TOMBSTONES:
             del self.gone[next(iter(self.gone))]
 
@@ -214,6 +233,7 @@ class Books:
         if claim.state is ClaimState.POSTED and holding.reason:
             self.leaving.add(holding)
         self.leaving.taken(claim.pod_uid)
+        self.needs.settled(claim.pod_uid)
         job = self.jobs.get(claim.job)
         if job is None:
             job = self.jobs[claim.job] = JobBooks()
@@ -231,6 +251,7 @@ class Books:
         self.suspects.pop(claim.id, None)
         self.unseen.pop(claim.id, None)
         self.leaving.discard(claim.id)
+        self.needs.left(claim.id)
         job = self.jobs[claim.job]
         del job.live[claim.id]
         job.posted -= claim.state is ClaimState.POSTED

@@ -71,3 +71,10 @@ def take_back(books: Books, step: Step, holding: Holding, reason: str, *, benefi
         books.leaving.add(holding)
     books.intend(step, holding, intent)
     send(step, holding)
+
+
+def keep(books: Books, step: Step, holding: Holding) -> None:
+    """Take back an eviction that nobody needs any more: a decision of a higher generation, which the binder follows instead. What it finds bound, stays."""
+    holding.generation, holding.reason, holding.sendings = holding.generation + 1, "nobody needs its place any more", 0
+    books.intend(step, holding, Intent.REVOKE)
+    send(step, holding)

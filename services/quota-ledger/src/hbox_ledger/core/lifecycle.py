@@ -11,8 +11,10 @@
     PENDING   any             pod seen elsewhere, or there without its claim               VOID, and a claim as found
     adopted   revoke          outcome BOUND                                                same; the pod will be seen
     adopted   revoke          pod seen there with its claim                                VOID, and a claim as found
-    POSTED    evict           outcome EVICTED                                              same, no decision open (its going is evidence)
-    POSTED    evict           outcome GONE                                                 VOID
+    POSTED    evict, revoke   outcome EVICTED                                              same, no decision open (its going is evidence)
+    POSTED    evict, revoke   outcome GONE                                                 VOID
+    POSTED    evict           no pod for which it leaves waits any more                    same, revoke: its eviction is taken back (S7)
+    POSTED    revoke          outcome BOUND, CONFLICT                                      same, it stays; evict if its gang is unwound
     POSTED    any             outcome of its bind                                          same (late news)
     live      any             pod seen terminal or gone                                    VOID
     live      any             outcome UNKNOWN, REJECTED of a revoke or an eviction         same; the decision is sent again
@@ -32,7 +34,7 @@ from hbox_common.events import BindOutcome, Outcome
 from hbox_common.model import Claim, ClaimState, JobId, PlanId, PodFact, PodPhase, QueueName
 
 from .books import Books
-from .decisions import send, take_back
+from .decisions import keep, send, take_back
 from .find import slices_of
 from .holding import Gang, Holding, Intent
 from .identity import found_claim_id
@@ -41,6 +43,7 @@ from .step import Step
 #: An open decision without a result is sent again after so long, then after twice as long, up to the second figure.
 RESEND_S, RESEND_MAX_S = 15.0, 120.0
 
+_STAYS = (BindOutcome.BOUND, BindOutcome.CONFLICT)
 _VOIDS = (BindOutcome.CONFLICT, BindOutcome.EXPIRED, BindOutcome.REVOKED, BindOutcome.GONE)
 
 
@@ -61,13 +64,19 @@ def outcome(books: Books, step: Step, result: Outcome) -> None:
         elif result.outcome in (*_VOIDS, BindOutcome.BOUND) or (of_bind and result.outcome is BindOutcome.REJECTED):
             end(books, step, holding, actor="binder", cause=cause)
         return
-    if of_bind or result.generation != holding.generation:
+    if of_bind:
         return
-    if result.outcome is BindOutcome.GONE:
+    if result.outcome is BindOutcome.EVICTED:
+        books.leave(step, holding)
+    elif result.generation != holding.generation:
+        return
+    elif result.outcome is BindOutcome.GONE:
         books.bury(claim.pod_uid)
         end(books, step, holding, actor="binder", cause=cause)
-    elif result.outcome is BindOutcome.EVICTED and holding.intent is Intent.EVICT:
-        books.intend(step, holding, Intent.NONE)
+    elif result.outcome in _STAYS and holding.intent is Intent.REVOKE:
+        books.stay(step, holding)
+        if (gang := books.gangs.get(claim.job)) is not None and gang.unwinding:
+            take_back(books, step, holding, f"its gang of {gang.min_member} did not start whole in time")
 
 
 def observed(books: Books, step: Step, fact: PodFact, *, actor: str = "job-controller") -> None:
@@ -108,11 +117,20 @@ def tick(books: Books, step: Step) -> None:
             reason = f"its gang of {gang.min_member} did not start whole in time"
             for claim in list(books.jobs[gang.job].live):
                 take_back(books, step, books.live[claim], reason)
+    for id in books.needs.in_vain():
+        leaving = books.open.get(id)
+        if leaving is not None and leaving.intent is Intent.EVICT and not _unwinds(books, leaving):
+            keep(books, step, leaving)
     for holding in list(books.open.values()):
         if holding.intent is Intent.BIND and 0 < holding.deadline <= step.now:
             take_back(books, step, holding, "its deadline passed")
         elif step.now - holding.sent_at >= min(RESEND_S * 2 ** max(0, holding.sendings - 1), RESEND_MAX_S):
             send(step, holding)
+
+
+def _unwinds(books: Books, holding: Holding) -> bool:
+    gang = books.gangs.get(holding.claim.job)
+    return gang is not None and gang.unwinding
 
 
 def send_open(books: Books, step: Step) -> None:

@@ -35,7 +35,7 @@ from hbox_common.model.resources import PODS, add
 
 from .books import Books
 from .decisions import take_back
-from .holding import Holding
+from .holding import Holding, Intent
 from .step import Step
 
 
@@ -53,6 +53,7 @@ def take(books: Books, step: Step, plan: Plan) -> Refusal | None:
         if holding.claim.id in moved:
             said = f"moved to {moved[holding.claim.id].to}"
         take_back(books, step, holding, f"{said} for {plan.namespace}/{plan.name} of queue {plan.queue}", beneficiary=plan.id)
+    books.needs.need(plan.id, [p.pod_uid for p in plan.placements], [holding.claim.id for holding in victims])
     books.leaving.promise(plan, [(h.claim, moved[h.claim.id]) for h in victims if h.claim.id in moved])
     return None
 
@@ -79,6 +80,9 @@ def _victims(books: Books, plan: Plan) -> list[Holding] | Refusal:
         holding = books.live.get(victim.claim)
         if holding is None or holding.claim.pod_uid != victim.pod_uid or holding.claim.state is not ClaimState.POSTED:
             return Refusal(RefusalReason.VICTIM_GONE, f"claim {victim.claim} holds nothing that could be taken")
+        if holding.intent is Intent.REVOKE:
+            said = f"{holding.claim.namespace}/{holding.claim.pod} was to leave, which is being taken back; ask again"
+            return Refusal(RefusalReason.VICTIM_PROTECTED, said)
         victims.append(holding)
     return victims
 

@@ -1,0 +1,135 @@
+"""Evictions that nobody needs any more are taken back (S7): two nodes with two cards each, all four held by queue b, one of which a may have."""
+
+from typing import Any
+
+from hbox_common.events import BindOutcome, EvictKind, Plan, Victim
+from hbox_common.model import ClaimState, PodPhase, PodUid, Queue, QueueName
+from hbox_common.model.devices import GPU
+from hbox_ledger.core.holding import Intent
+from hbox_ledger.core.identity import claim_id
+
+from .conftest import World
+
+
+def full(world: World, **plan: Any) -> None:
+    for name in ("a", "b"):
+        world.books.queues[QueueName(name)] = Queue(QueueName(name), deserved={GPU: 2})
+    for number, (where, card) in enumerate([("a", 0), ("a", 1), ("b", 0), ("b", 1)]):
+        made = world.plan(f"b{number}", (f"p{number}", where, [world.card(card)]), queue="b")
+        world.commits(made.model_copy(update=plan))
+        world.outcome(f"p{number}", BindOutcome.BOUND, at=where)
+
+
+def asks(world: World, id: str, pod: str, *victims: int) -> Plan:
+    """A plan for one pod on node a."""
+    made = world.plan(id, (pod, "a", [world.card(victims[0])]), queue="a")
+    named = tuple(Victim(claim=claim_id(world.plan(f"b{n}").id, PodUid(f"p{n}")), pod_uid=PodUid(f"p{n}")) for n in victims)
+    return made.model_copy(update={"victims": named, "priority": 9})
+
+
+def intent(world: World, pod: str) -> Intent:
+    return world.books.live[world.claim(pod).id].intent
+
+
+def gone(world: World, pod: str) -> None:
+    world.see(world.fact(pod, "", PodPhase.GONE))
+
+
+def test_who_was_to_leave_for_a_pod_that_is_deleted_stays(world: World) -> None:
+    full(world)
+    world.commits(asks(world, "want", "new", 0))
+    gone(world, "new")
+    [kept] = world.wait(1).evictions
+    assert (kept.pod, kept.kind, kept.generation, kept.reason) == ("p0", EvictKind.REVOKE, 3, "nobody needs its place any more")
+    assert world.claim("p0").id in world.books.leaving, "it may have been evicted meanwhile"
+    world.outcome("p0", BindOutcome.BOUND, at="a")
+    assert intent(world, "p0") is Intent.NONE
+    assert world.claim("p0").id not in world.books.leaving
+    assert not world.wait(300).evictions
+
+
+def test_it_may_be_chosen_again_but_not_before_that_is_certain(world: World) -> None:
+    full(world)
+    world.commits(asks(world, "want", "new", 0))
+    gone(world, "new")
+    world.wait(1)
+    assert world.refuses(asks(world, "next", "other", 0)) == "VictimProtected"
+    world.outcome("p0", BindOutcome.BOUND, at="a")
+    world.commits(asks(world, "later", "third", 0))
+    assert [(e.kind, e.generation) for e in world.last.evictions] == [(EvictKind.EVICT, 4)]
+
+
+def test_an_eviction_that_was_accepted_goes_on(world: World) -> None:
+    full(world)
+    world.commits(asks(world, "want", "new", 0))
+    world.outcome("p0", BindOutcome.EVICTED)
+    gone(world, "new")
+    assert not world.wait(1).evictions
+    assert world.claim("p0").id in world.books.leaving
+
+
+def test_one_that_was_accepted_while_it_was_taken_back_is_believed_in_any_order(world: World) -> None:
+    for order in ((BindOutcome.EVICTED, BindOutcome.BOUND), (BindOutcome.BOUND, BindOutcome.EVICTED)):
+        world = type(world)(books=type(world.books)(world.books.epoch, nodes=world.books.nodes, frozen=False))
+        full(world)
+        world.commits(asks(world, "want", "new", 0))
+        gone(world, "new")
+        world.wait(1)
+        for outcome in order:
+            world.outcome("p0", outcome, generation=2 if outcome is BindOutcome.EVICTED else 3, at="a")
+        assert world.claim("p0").id in world.books.leaving
+        assert intent(world, "p0") is Intent.NONE
+        assert not world.wait(300).evictions, "it would be evicted twice"
+
+
+def test_one_that_is_gone_when_it_is_taken_back_is_freed(world: World) -> None:
+    full(world)
+    world.commits(asks(world, "want", "new", 0))
+    gone(world, "new")
+    world.wait(1)
+    world.outcome("p0", BindOutcome.GONE)
+    assert world.state("p0") is None
+
+
+def test_who_leaves_for_two_leaves_while_one_of_them_waits(world: World) -> None:
+    """p0 shares nothing; the second plan asks for it too, and for a place that is its own."""
+    full(world)
+    world.commits(asks(world, "one", "new", 0))
+    second = asks(world, "two", "other", 1, 0)
+    world.commits(second)
+    gone(world, "new")
+    assert not [e for e in world.wait(1).evictions if e.kind is EvictKind.REVOKE]
+    gone(world, "other")
+    assert {e.pod for e in world.wait(1).evictions if e.kind is EvictKind.REVOKE} == {"p0", "p1"}
+
+
+def test_a_plan_that_is_made_anew_for_the_same_pods_goes_on_needing_them(world: World) -> None:
+    full(world)
+    world.commits(asks(world, "want", "new", 0))
+    world.commits(asks(world, "again", "new", 0))
+    assert not [e for e in world.wait(1).evictions if e.kind is EvictKind.REVOKE]
+
+
+def test_a_pod_that_found_another_place_needs_nobody_to_leave(world: World) -> None:
+    full(world)
+    world.commits(asks(world, "want", "new", 0))
+    gone(world, "p3")
+    world.commits(world.plan("elsewhere", ("new", "b", [world.card(1)]), queue="a"))
+    assert [(e.pod, e.kind) for e in world.wait(1).evictions] == [("p0", EvictKind.REVOKE)]
+
+
+def test_members_of_a_gang_that_is_unwound_leave_all_the_same(world: World) -> None:
+    for name in ("a", "b"):
+        world.books.queues[QueueName(name)] = Queue(QueueName(name), deserved={GPU: 1})
+    pods = [("g0", "a", [world.card(0)]), ("g1", "b", [world.card(0)])]
+    world.commits(world.plan("gang", *pods, queue="b", min_member=2))
+    world.outcome("g0", BindOutcome.BOUND, at="a")
+    victim = Victim(claim=world.claim("g0").id, pod_uid=PodUid("g0"))
+    asked = world.plan("want", ("new", "a", [world.card(0)]), queue="a").model_copy(update={"victims": (victim,)})
+    world.commits(asked)
+    gone(world, "new")
+    world.wait(1)
+    world.wait(600)  # its deadline
+    world.outcome("g0", BindOutcome.BOUND, at="a")
+    assert world.state("g0") is ClaimState.POSTED
+    assert intent(world, "g0") is Intent.EVICT
