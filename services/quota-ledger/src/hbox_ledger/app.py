@@ -29,6 +29,7 @@ from hbox_common.store import Store
 from .adapters import load, tables
 from .adapters.heard import hear
 from .adapters.statuses import StatusWriter
+from .adapters.thinning import DAY_S
 from .api import Api
 from .core.history import Decay
 from .core.recovery import Heard, Standing
@@ -229,6 +230,8 @@ class Shell:
         while True:
             try:
                 await self._ledger.forget(before=wall_s() - self._settings.kept_s)
+                if self._settings.usage_hours_kept_d:
+                    await self._ledger.thin(before=wall_s() - DAY_S * self._settings.usage_hours_kept_d)
             except Unavailable as e:
                 log.warning("old rows stay: %s", e)
             await asyncio.sleep(self._settings.kept_s / 24)

@@ -36,7 +36,7 @@ from hbox_common.store import Batch, Letter, Store
 from hbox_common.telemetry import record, recording
 
 from . import metrics
-from .adapters import load, tables
+from .adapters import load, tables, thinning
 from .adapters.journal import Head, Repeated
 from .core import arbitrate, budget, lifecycle, loans, reconcile, recovery, usage
 from .core.books import Books
@@ -250,6 +250,14 @@ class Ledger:
         """Drop what no repetition can come for any more. Returns how many rows."""
         await self.meter()
         return await self._store.write(lambda c: load.forget(c, before=before))
+
+    async def thin(self, *, before: float) -> int:
+        """Keep usage from before that time, and from before the window of what queues used of late, by the day. Returns how many rows of hours that were."""
+        before = min(int(before), self.books.history.decay.begins(int(self._clock())))
+        count = 0
+        while rows := await self._store.write(lambda c: thinning.sum_up_a_day(c, before=before)):
+            count += rows
+        return count
 
     # --- what is asked
 

@@ -21,4 +21,11 @@ class LedgerSettings(Base):
         le=100_000,
         description="hours after which usage weighs half in what queues used of late; 0 = no history is kept",
     )
+    usage_hours_kept_d: int = Field(
+        0,
+        ge=0,
+        le=36_500,
+        description="days for which usage is kept by the hour, and at least as long as it weighs in what queues used of late; older usage is kept by "
+        "the day (UTC). 0 = by the hour for ever",
+    )
     usage_window_h: int = Field(1344, ge=1, le=100_000, description="hours after which usage weighs nothing there")
