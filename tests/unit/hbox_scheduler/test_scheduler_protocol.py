@@ -86,6 +86,7 @@ def test_a_plan_names_what_it_was_made_on(scheduler: Scheduler) -> None:
         ("a-0", "n0", 1, 2),
         ("a-1", "n1", 1, 2),
     ]
+    assert Plan.model_validate(plan.model_dump()) == plan, "made without validation, and valid"
 
 
 def test_a_plan_survives_the_bus(scheduler: Scheduler) -> None:

@@ -17,22 +17,11 @@ _KIND = {Intent.EVICT: EvictKind.EVICT, Intent.REVOKE: EvictKind.REVOKE}
 def bind_of(holding: Holding, *, pod: str) -> Bind:
     """The decision to bind this claim's pod, the same at every sending."""
     claim = holding.claim
-    return Bind(
-        id=decision_id(claim.id, holding.generation, BIND),
-        claim=claim.id,
-        generation=holding.generation,
-        plan=claim.plan,
-        job=claim.job,
-        queue=claim.queue,
-        namespace=claim.namespace,
-        pod=pod,
-        pod_uid=claim.pod_uid,
-        resource_version=holding.resource_version,
-        node=claim.node,
-        slices=claim.slices,
-        deadline=holding.deadline,
-        traceparent=holding.traceparent,
-    )
+    return Bind.trusted({
+        "id": decision_id(claim.id, holding.generation, BIND), "claim": claim.id, "generation": holding.generation, "plan": claim.plan, "job": claim.job,
+        "queue": claim.queue, "namespace": claim.namespace, "pod": pod, "pod_uid": claim.pod_uid, "resource_version": holding.resource_version,
+        "node": claim.node, "slices": claim.slices, "deadline": holding.deadline, "traceparent": holding.traceparent,
+    })  # fmt: skip
 
 
 def send(step: Step, holding: Holding) -> None:
