@@ -103,7 +103,8 @@ def test_a_migration_that_dies_at_any_statement_is_taken_up_again(old: str) -> N
                 migrate(connection, t.metadata, t.VERSIONS)
             except Died:
                 continue
-        assert len(changed) == died_after > 5
+        assert 0 < len(changed) <= died_after, "what an earlier one had finished is not done again"
+        assert died_after > 5
         break
     engine.dispose()
     assert prove(old).faults == ["queue default, nvidia.com/gpu: 0 borrowed in its account, 3 by its claims and rules"]

@@ -31,6 +31,7 @@ from hbox_common.model import (
     Queue,
     QueueName,
     Verdict,
+    models_on,
 )
 from hbox_common.store import Batch, Letter, Store
 from hbox_common.telemetry import record, recording
@@ -75,6 +76,7 @@ class Ledger:
         self.books = loaded.books
         self.gone = loaded.gone  #: queues that were deleted
         self.touched = Touched()
+        self.models: Counter[str] = Counter()  #: nodes by the models that they have cards of, without zeros
         self.quotas_changed = asyncio.Event()
         self.taken_over = asyncio.Event()
         self.over = "another quota-ledger writes to this database"  #: why, once it is
@@ -129,7 +131,22 @@ class Ledger:
 
     def node(self, state: NodeState) -> None:
         """A node's inventory, as it is from now on."""
+        before = self.books.nodes.get(state.name)
         self.books.know(state.name, state)
+        old, new = (models_on(one) if one is not None and not one.gone else set() for one in (before, state))
+        if old != new:
+            self._models_moved(new - old, old - new)
+
+    def _models_moved(self, come: Iterable[str], gone: Iterable[str]) -> None:
+        """A node has cards of other models now. Queues that name one that came to the cluster, or left it, are told of anew."""
+        known = set(self.models)
+        self.models.update(come)
+        for model in gone:
+            self.models[model] -= 1
+            if not self.models[model]:
+                del self.models[model]
+        if self.models.keys() != known and self.books.by_model:
+            self.touch_all()
 
     def verdict(self, verdict: Verdict) -> None:
         """What may be used of a node, from now on."""
@@ -204,6 +221,8 @@ class Ledger:
             notes = [Record(self.books.epoch, self._clock(), "reconciler", "ledger", "frozen->open", cause)] if opening else []
             await self._turn(decide, notes=notes, opens=True)
             if opening:
+                if self.books.by_model:
+                    self.touch_all()  # which models the cluster has is known from now on
                 log.info("open: %d live claims, %d differed from the cluster", len(self.books.live), differed)
             elif differed:
                 metrics.DRIFT.inc(differed)
@@ -317,11 +336,9 @@ class Ledger:
 
         def decide(step: Step) -> None:
             budget.spend(self.books, step, accrued)
-            if gone:
-                del self.books.queues[queue.name]
-            else:
+            if not gone:
                 budget.change(self.books, step, queue)
-                self.books.queues[queue.name] = queue
+            self.books.rule(step, queue.name, None if gone else queue)
             step.queues.add(queue.name)
 
         await self._turn(decide, notes=[note], extra=extra)

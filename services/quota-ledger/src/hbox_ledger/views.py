@@ -1,6 +1,6 @@
 """What can be asked of the ledger: its claims, its queues, and who used what. Everything is of one moment between two turns, and nothing is decided here."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from hbox_common.events import Budget, Usage, UsageKey
@@ -68,12 +68,14 @@ class Views:
     async def changed_queues(self) -> list[QueueView]:
         """The queues whose rules or use changed since the last call."""
         async with self._ledger.still() as books:
-            return [_view(books, name, self._ledger.gone.get(name)) for name in self._ledger.touched.take()]
+            models = self._ledger.models
+            return [_view(books, name, self._ledger.gone.get(name), models) for name in self._ledger.touched.take()]
 
     async def queues(self, names: Sequence[QueueName] = ()) -> QueuesView:
         """These queues, in this order; none named: all, by name."""
         async with self._ledger.still() as books:
-            views = [_view(books, name, None) for name in names or sorted({*books.queues, DEFAULT_QUEUE})]
+            models = self._ledger.models
+            views = [_view(books, name, None, models) for name in names or sorted({*books.queues, DEFAULT_QUEUE})]
             return QueuesView(books.epoch, books.index, books.frozen, views)
 
     def budgets(self) -> list[Budget]:
@@ -105,7 +107,7 @@ class Views:
         return [Usage(department=name, **account._asdict(), **asdict(amounts)) for (name, account), amounts in sums.items()]
 
 
-def _view(books: Books, name: QueueName, deleted: Queue | None) -> QueueView:
+def _view(books: Books, name: QueueName, deleted: Queue | None, models: Container[str]) -> QueueView:
     used, total = ({r: n for r, n in sums.items() if n} for sums in (books.used.get(name, {}), books.queues.used(name)))
     queue = books.queues.of(name)
     told = _told(books, queue or deleted or Queue(name, QueuePhase.CLOSED))
@@ -114,7 +116,7 @@ def _view(books: Books, name: QueueName, deleted: Queue | None) -> QueueView:
         queue=told,
         used=used,
         total=total,
-        faults=faults(books.queues, name),
+        faults=faults(books.queues, name, None if books.frozen else models),
         epoch=books.epoch,
         index=books.index,
         gone=queue is None,

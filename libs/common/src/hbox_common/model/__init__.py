@@ -1,5 +1,6 @@
 """The nouns of HBox: pure values, shared by every service, with no I/O and no library behind them."""
 
+from .cardmodels import cards_by_model, cards_in, is_model, judged, model_of, model_resource, models_on, named_models
 from .cardquota import CARD_LIMITS, CardQuota, CardQuotas, charge, charge_all
 from .claim import CardBooks, Claim, ClaimState, NodeBooks, Refusal, RefusalReason, validate_claim
 from .devices import Card, CardRequest, CardSlice, format_slices, parse_slices
@@ -45,11 +46,11 @@ from .wishes import NO_WISHES, Neighbour, PodTerm, Selector, Spread, WeightedTer
 
 __all__ = [
     "CARD_LIMITS", "DEFAULT_QUEUE", "NO_WISHES", "POOL", "POOLED", "POOLS", "PUBLIC", "ROOT_QUEUE", "SCHEDULER_NAME", "Card", "CardBooks", "CardQuota",
-    "CardQuotas", "CardRequest", "CardSlice", "Claim", "ClaimId", "ClaimState", "DecisionId", "Epoch", "Generation", "GroupPhase",
-    "GroupState", "Held", "HostPort", "HyperNode", "Index",
-    "Job", "JobId", "Lending", "Match", "MatchOperator", "Neighbour", "NodeBooks", "NodeName", "NodeState", "NodeTerm", "NodeUsage", "PlanId", "PodFact",
-    "PodPhase", "PodRef", "PodTerm", "PodUid", "Pools", "PreferredTerm", "Queue", "QueueName", "QueuePhase", "QueueTree", "Refusal", "RefusalReason",
-    "Resources", "Room", "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint", "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator",
-    "TopologyMode", "TopologyWish", "Verdict", "WeightedTerm", "Wishes", "capacity_units", "charge", "charge_all", "faults", "format_slices", "is_host_port",
-    "may_use", "parse_quantity", "parse_slices", "pool_of", "port_amounts", "quantity", "request_units", "selects", "usage_of", "validate_claim",
+    "CardQuotas", "CardRequest", "CardSlice", "Claim", "ClaimId", "ClaimState", "DecisionId", "Epoch", "Generation", "GroupPhase", "GroupState", "Held",
+    "HostPort", "HyperNode", "Index", "Job", "JobId", "Lending", "Match", "MatchOperator", "Neighbour", "NodeBooks", "NodeName", "NodeState", "NodeTerm",
+    "NodeUsage", "PlanId", "PodFact", "PodPhase", "PodRef", "PodTerm", "PodUid", "Pools", "PreferredTerm", "Queue", "QueueName", "QueuePhase", "QueueTree",
+    "Refusal", "RefusalReason", "Resources", "Room", "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint", "TaintEffect", "TaskSpec", "Toleration",
+    "TolerationOperator", "TopologyMode", "TopologyWish", "Verdict", "WeightedTerm", "Wishes", "capacity_units", "cards_by_model", "cards_in", "charge",
+    "charge_all", "faults", "format_slices", "is_host_port", "is_model", "judged", "may_use", "model_of", "model_resource", "models_on", "named_models",
+    "parse_quantity", "parse_slices", "pool_of", "port_amounts", "quantity", "request_units", "selects", "usage_of", "validate_claim",
 ]  # fmt: skip

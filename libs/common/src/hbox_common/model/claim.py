@@ -47,6 +47,12 @@ class Claim:
     preemptable: bool = True  #: whether it may be evicted for others at all
     created_at: float = 0.0  #: of its job, in seconds since the epoch
     claimed_at: float = 0.0  #: since when it is live
+    models: Resources = field(default_factory=dict)  #: cards by model (`cardmodels`), by the inventory of when it was made
+
+    @property
+    def amounts(self) -> Resources:
+        """All that it counts against queues, by resource and by model."""
+        return self.requests | self.models if self.models else self.requests
 
 
 @dataclass(slots=True)

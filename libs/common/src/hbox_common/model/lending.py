@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
+from .cardmodels import is_model, model_resource
 from .devices import GPU
 from .ids import NodeName, QueueName
 from .node import NodeState, Verdict
@@ -29,7 +30,7 @@ from .resources import Resources, add
 
 
 class Held(NamedTuple):
-    """What one pod holds of a node."""
+    """What one pod holds of a node, cards also by model."""
 
     queue: QueueName
     node: NodeName
@@ -270,8 +271,14 @@ def usable(state: NodeState, verdict: Verdict | None, names: Iterable[str]) -> t
         return None
     bad = verdict.bad_cards if verdict is not None else ()
     has = {name: state.allocatable.get(name, 0) for name in names}
-    if GPU in has and state.cards:
-        has[GPU] = sum(card.healthy and card.index not in bad for card in state.cards)
+    if not state.cards:
+        return pool_of(state.labels), has
+    sound = [card.model for card in state.cards if card.healthy and card.index not in bad]
+    for name in has:
+        if name == GPU:
+            has[name] = len(sound)
+        elif is_model(name):
+            has[name] = sum(model_resource(model) == name for model in sound)
     return pool_of(state.labels), has
 
 

@@ -2,18 +2,24 @@
 so that nothing is promised twice, and said.
 """
 
+from collections.abc import Container
+
+from .cardmodels import is_model, model_of
+from .devices import GPU
 from .ids import QueueName
 from .queue import Queue
 from .queuetree import QueueTree
 from .resources import PODS, Resources, add
 
 
-def faults(tree: QueueTree, name: QueueName) -> tuple[str, ...]:
-    """What is wrong with the queue, worst first: what closes it, what is not as it says, what nobody will ever notice."""
+def faults(tree: QueueTree, name: QueueName, models: Container[str] | None = None) -> tuple[str, ...]:
+    """What is wrong with the queue, worst first: what closes it, what is not as it says, what nobody will ever notice. `models`: the models of which the
+    cluster has cards, as resources; None = nobody has said."""
     queue = tree.of(name)
     if queue is None:
         return ()
-    return (*_closing(tree, queue), *_own(queue), *_above(tree, queue), *_below(tree, queue))
+    unknown = _unknown(queue, models) if models is not None else []
+    return (*_closing(tree, queue), *_own(queue), *_models(queue), *_above(tree, queue), *_below(tree, queue), *unknown)
 
 
 def _closing(tree: QueueTree, queue: Queue) -> list[str]:
@@ -39,6 +45,33 @@ def _own(queue: Queue) -> list[str]:
         if resource in queue.capability and units > queue.capability[resource]
     ]
     return found
+
+
+def _models(queue: Queue) -> list[str]:
+    """Of one model more than of all cards together."""
+    cases = (
+        ("guarantee", queue.guarantee, "guarantee", queue.guarantee, "that of the model counts"),
+        ("deserved", queue.deserved, "deserved", queue.deserved, "that of the model counts"),
+        ("capability", queue.capability, "capability", queue.capability, "that of all cards counts too"),
+        ("guarantee", queue.guarantee, "capability", queue.capability, "the capability counts"),
+        ("deserved", queue.deserved, "capability", queue.capability, "the capability counts"),
+    )
+    return [
+        f"{amount} of {resource} ({units}) is above {total} of {GPU}, which is all models together ({totals[GPU]}); {counts}"
+        for amount, units_of, total, totals, counts in cases
+        for resource, units in units_of.items()
+        if GPU in totals and is_model(resource) and units > totals[GPU]
+    ]
+
+
+def _unknown(queue: Queue, models: Container[str]) -> list[str]:
+    amounts = (("guarantee", queue.guarantee), ("deserved", queue.deserved), ("capability", queue.capability))
+    return [
+        f"{amount} of {resource}: no node has cards of model {model_of(resource)}"
+        for amount, units_of in amounts
+        for resource in units_of
+        if is_model(resource) and resource not in models
+    ]
 
 
 def _above(tree: QueueTree, queue: Queue) -> list[str]:

@@ -16,6 +16,7 @@ does not exist, or that stands above itself, takes nothing: a slip in a name wou
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 
+from .cardmodels import named_models
 from .claim import Refusal, RefusalReason
 from .ids import DEFAULT_QUEUE, QueueName
 from .pools import POOLED, Pools
@@ -55,6 +56,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         self._guarantees: dict[QueueName, Resources] = {}
         self._refusals: dict[QueueName, Refusal | None] = {}
         self._pools: dict[QueueName, Pools] = {}
+        self._by_model: bool | None = None
 
     def __getitem__(self, name: QueueName) -> Queue:
         return self._queues[name]
@@ -146,6 +148,14 @@ class QueueTree(MutableMapping[QueueName, Queue]):
                 self._pools[name] = pools
         return pools
 
+    @property
+    def by_model(self) -> bool:
+        """Whether any of them names models of cards. Where none does, nobody needs to count by model."""
+        if self._by_model is None:
+            rules = self._queues.values()
+            self._by_model = any(named_models(queue.capability, queue.deserved, queue.guarantee) for queue in rules)
+        return self._by_model
+
     # What they use.
 
     def own(self, name: QueueName) -> Mapping[str, int]:
@@ -227,6 +237,18 @@ class QueueTree(MutableMapping[QueueName, Queue]):
                     message = f"queue {which} may use {limit} of {resource}, {has} are in use and {units} more are asked for"
         return Room(times, message)
 
+    def left_of_models(self, name: QueueName) -> Resources:
+        """How many cards of each model the walls of the queue and of all above it still allow; of models without a wall nothing is said."""
+        left: Resources = {}
+        for above in self.path(name) if self.by_model else ():
+            queue = self._queues.get(above)
+            if queue is not None:
+                used = self.used(above)
+                for model in named_models(queue.capability):
+                    more = max(queue.capability[model] - used.get(model, 0), 0)
+                    left[model] = min(left.get(model, more), more)
+        return left
+
     # How the tree is kept.
 
     def _changed(self) -> None:
@@ -235,6 +257,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         self._guarantees.clear()
         self._refusals.clear()
         self._pools.clear()
+        self._by_model = None
 
     def _fresh(self) -> None:
         if not self._stale:

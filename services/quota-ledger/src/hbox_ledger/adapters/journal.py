@@ -271,7 +271,7 @@ def _claim_row(h: Holding) -> dict[str, Any]:
         "slots": ",".join(map(str, h.slots)), "state": c.state, "reason": c.reason, "generation": h.generation, "intent": h.intent,
         "intent_reason": h.reason, "resource_version": h.resource_version, "deadline": h.deadline, "forced": h.forced,
         "traceparent": h.traceparent, "changed_at": h.changed_at, "min_member": c.min_member, "preemptable": c.preemptable,
-        "created_at": c.created_at, "claimed_at": c.claimed_at, "cards": _amounts(tuple(h.cards.items())),
+        "created_at": c.created_at, "claimed_at": c.claimed_at, "cards": _amounts(tuple(h.cards.items())), "models": _amounts(tuple(c.models.items())),
     }  # fmt: skip
 
 

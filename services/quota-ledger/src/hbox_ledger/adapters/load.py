@@ -80,13 +80,6 @@ def load(connection: Connection) -> Loaded:
     """The books as committed, frozen, and without nodes and verdicts, which the bus brings. All of one moment: every commit locks the row first."""
     state = connection.execute(select(t.ledger.c.epoch, t.ledger.c.idx).with_for_update()).one()
     books = Books(Epoch(state.epoch), Index(state.idx))
-    rows = connection.execute(select(*_HELD).where(t.claims.c.state != ClaimState.VOID)).all()
-    gangs = connection.execute(select(t.gangs))
-    read, slots = cache(json.loads), cache(_slots)  # equal pods have equal texts: ten thousand claims, a few hundred of these
-    books.load(
-        (_holding(row, read, slots) for row in rows),
-        [Gang(JobId(g.job), g.min_member, g.deadline, bool(g.unwinding), g.finished) for g in gangs],
-    )
     gone: dict[QueueName, Queue] = {}
     for row in connection.execute(select(t.queues)):
         rules = json.loads(row.rules)
@@ -102,6 +95,13 @@ def load(connection: Connection) -> Loaded:
         books.queues[queue.name] = queue
         if row.gone:
             gone[queue.name] = books.queues.pop(queue.name)
+    rows = connection.execute(select(*_HELD).where(t.claims.c.state != ClaimState.VOID)).all()
+    gangs = connection.execute(select(t.gangs))
+    read, slots = cache(json.loads), cache(_slots)  # equal pods have equal texts: ten thousand claims, a few hundred of these
+    books.load(
+        (_holding(row, read, slots) for row in rows),
+        [Gang(JobId(g.job), g.min_member, g.deadline, bool(g.unwinding), g.finished) for g in gangs],
+    )
     for row in connection.execute(select(t.accounts).where(t.accounts.c.borrowed != 0)):
         books.borrowed.setdefault(QueueName(row.queue), {})[row.resource] = row.borrowed
     month = month_of(connection.execute(select(t.ledger.c.metered_until)).scalar_one())
@@ -129,18 +129,18 @@ _c = t.claims.c
 _HELD = (
     _c.id, _c.pod_uid, _c.namespace, _c.pod, _c.job, _c.plan, _c.queue, _c.priority, _c.node, _c.requests, _c.slices, _c.state, _c.reason,
     _c.min_member, _c.preemptable, _c.created_at, _c.claimed_at, _c.resource_version, _c.deadline, _c.changed_at, _c.generation, _c.intent, _c.intent_reason,
-    _c.forced, _c.traceparent, _c.slots,
+    _c.forced, _c.traceparent, _c.slots, _c.models,
 )  # fmt: skip
 
 
 def _holding(row: Sequence[Any], read: Callable[[str], Any], slots: Callable[[str], tuple[int, ...]]) -> Holding:
     (
         id, pod_uid, namespace, pod, job, plan, queue, priority, node, requests, slices, state, reason, min_member, preemptable, created_at,
-        claimed_at, resource_version, deadline, changed_at, generation, intent, intent_reason, forced, traceparent, slot_list,
+        claimed_at, resource_version, deadline, changed_at, generation, intent, intent_reason, forced, traceparent, slot_list, models,
     ) = row  # fmt: skip
     claim = Claim(
         id, pod_uid, namespace, pod, job, plan, queue, priority, node, read(requests), _parsed(slices), _STATE[state], reason, min_member,
-        bool(preemptable), created_at, claimed_at=claimed_at,
+        bool(preemptable), created_at, claimed_at=claimed_at, models=read(models),
     )  # fmt: skip
     return Holding(
         claim, resource_version, deadline, changed_at, generation, _INTENT[intent], intent_reason, forced=bool(forced), traceparent=traceparent,

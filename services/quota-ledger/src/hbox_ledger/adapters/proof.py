@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, select
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import ClaimState, Epoch, Queue, QueueName, is_host_port, parse_slices
+from hbox_common.model import ClaimState, Epoch, Queue, QueueName, is_host_port, named_models, parse_slices
 from hbox_common.store import reading
 
 from ..core.chain import Chain, Mark, Record
@@ -82,7 +82,8 @@ def _audit(
         state = row.state if row is not None else ClaimState.VOID
         proof.check(said == state, f"claim {id} is {state}, and {said} by the audit")
         if row is not None and entry:
-            held = [row.queue, row.node, json.loads(row.requests), row.slices]
+            models = json.loads(row.models)
+            held = [row.queue, row.node, json.loads(row.requests), row.slices, *([models] if models else [])]
             proof.check(held == json.loads(entry), f"claim {id} holds {held}, and {json.loads(entry)} by the audit")
 
 
@@ -96,20 +97,25 @@ def _balances(connection: Connection, proof: Proof, claims: Sequence[Row[Any]]) 
         replayed[row.queue, row.resource][row.credit] += row.amount
     balances = {(row.queue, row.resource): row for row in connection.execute(select(t.accounts))}
     held: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    q = t.queues.c
+    deserved, named = {}, []
+    for name, capability, text in connection.execute(select(q.name, q.capability, q.rules).where(~q.gone)):
+        rules = json.loads(text)
+        deserved[name] = rules.get("deserved", {})
+        named += named_models(json.loads(capability), deserved[name], rules.get("guarantee", {}))
+    for claim in claims if named else ():
+        for model, amount in json.loads(claim.models).items() if claim.queue else ():
+            held[claim.queue, model][claim.state] += amount
     for claim in claims:
         for resource, amount in json.loads(claim.requests).items() if claim.queue else ():
             if not is_host_port(resource):
                 held[claim.queue, resource][claim.state] += amount
-    deserved = {
-        row.name: json.loads(row.rules).get("deserved", {})
-        for row in connection.execute(select(t.queues.c.name, t.queues.c.rules).where(~t.queues.c.gone))
-    }
     for key in sorted(balances.keys() | replayed.keys() | held.keys()):
         queue, resource = key
         sums = held[key]
         used = sums[Bucket.PENDING] + sums[Bucket.POSTED]
-        rules = Queue(QueueName(queue), deserved=deserved.get(queue, {}))
-        sums[Bucket.BORROWED] = on_loan({resource: used}, rules).get(resource, 0)
+        owner = Queue(QueueName(queue), deserved=deserved.get(queue, {}))
+        sums[Bucket.BORROWED] = on_loan({resource: used}, owner).get(resource, 0)
         for bucket, whose in ((Bucket.PENDING, "claims"), (Bucket.POSTED, "claims"), (Bucket.BORROWED, "claims and rules")):
             balance, replay = getattr(balances.get(key), bucket, 0), replayed[key][bucket]
             where = f"queue {queue}, {resource}: {balance} {bucket} in its account"

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube import Queue as QueueObject
-from hbox_common.model import POOLS, Queue, QueueName, QueuePhase, Resources, capacity_units
+from hbox_common.model import POOLS, Queue, QueueName, QueuePhase, Resources, capacity_units, is_model, parse_quantity
 from hbox_common.model.annotations import BUDGET, NAMESPACES, parse_names
 
 
@@ -56,6 +56,8 @@ def _amounts(share: str, quantities: Mapping[str, str | float]) -> Resources:
             raise InvalidRequest(f"{share} of {name}: {e.message}", hint=e.hint) from e
         if amounts[name] < 0:
             raise InvalidRequest(f"{share} of {name}: {quantity} is negative")
+        if is_model(name) and amounts[name] != parse_quantity(quantity):
+            raise InvalidRequest(f"{share} of {name}: {quantity} is no whole number of cards")
     return amounts
 
 

@@ -8,7 +8,6 @@ The gang rule does not trust the plan's `bound`: it counts the job's live claims
 long as each leaves at least `min_member` live claims; a gang that is being unwound takes nothing until it is empty.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -26,13 +25,13 @@ from hbox_common.model import (
     Refusal,
     RefusalReason,
     Resources,
+    cards_by_model,
     charge,
     may_use,
     pool_of,
     validate_claim,
 )
 from hbox_common.model.devices import GPU
-from hbox_common.model.resources import add
 
 from . import budget, guarantees
 from .books import Books
@@ -40,7 +39,7 @@ from .decisions import bind_of
 from .holding import Gang, Holding, Intent
 from .identity import claim_id
 from .step import Step, StoredAnswer
-from .taking import send_away, take, to_be_freed
+from .taking import asked_of_queue, send_away, take, to_be_freed
 
 #: A plan's deadline is a promise to unwind; one far away would keep a partial gang's cards for as long.
 MAX_DEADLINE_S = 3600.0
@@ -122,14 +121,18 @@ def arbitrate(books: Books, step: Step, plan: Plan) -> Committed | Refused:
     if plan.victims:
         return Committed(())
     deadline = step.now + min(plan.deadline_s, MAX_DEADLINE_S)
-    holdings = tuple(_holding(plan, placement, deadline, step.now) for placement in plan.placements)
+    nodes = books.nodes
+    holdings = tuple(
+        _holding(plan, placement, deadline, step.now, models=cards_by_model(nodes.get(placement.node), placement.slices))
+        for placement in plan.placements
+    )
     books.enter_plan(step, holdings, actor="scheduler-core", cause=f"plan {plan.id}")
     step.binds.extend(bind_of(holding, pod=holding.claim.pod) for holding in holdings)
     _begin_gang(books, step, plan, deadline)
     return Committed(holdings)
 
 
-def _holding(plan: Plan, placement: Placement, deadline: float, now: float) -> Holding:
+def _holding(plan: Plan, placement: Placement, deadline: float, now: float, *, models: Resources) -> Holding:
     claim = Claim(
         id=claim_id(plan.id, placement.pod_uid),
         pod_uid=placement.pod_uid,
@@ -146,6 +149,7 @@ def _holding(plan: Plan, placement: Placement, deadline: float, now: float) -> H
         preemptable=plan.preemptable,
         created_at=plan.created_at,
         claimed_at=now,
+        models=models,
     )
     return Holding(
         claim=claim,
@@ -199,10 +203,7 @@ def _queue(books: Books, plan: Plan) -> Refusal | None:
         return refusal
     if barred := books.queues.bars(plan.queue, plan.namespace):
         return Refusal(RefusalReason.QUEUE_NAMESPACE, barred)
-    asked: Resources = {}
-    for number, pods in Counter(placement.requests for placement in plan.placements).items():
-        add(asked, plan.requests[number], pods)
-    room = books.queues.room(plan.queue, asked, to_be_freed(books, plan))
+    room = books.queues.room(plan.queue, asked_of_queue(books, plan), to_be_freed(books, plan))
     return Refusal(RefusalReason.QUEUE_CAPABILITY, room.message) if room.times == 0 else None
 
 

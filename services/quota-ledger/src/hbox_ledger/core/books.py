@@ -27,6 +27,7 @@ from hbox_common.model import (
     NodeState,
     PlanId,
     PodUid,
+    Queue,
     QueueName,
     QueueTree,
     Resources,
@@ -86,6 +87,7 @@ class Books:
         default_factory=dict
     )  #: posted then by the binder's word, and their pods were not heard of since; the oldest first
     lending: Lending = field(init=False)  #: what of guarantees is lent, and may be
+    by_model: bool = False  #: whether `used` counts cards by model: while any queue names models
 
     def __post_init__(self) -> None:
         self.queues = QueueTree(self.used)
@@ -115,13 +117,34 @@ class Books:
         return self.by_node.setdefault(name, NodeBooks())
 
     def load(self, holdings: Iterable[Holding], gangs: Iterable[Gang]) -> None:
-        """Fill empty books with what the database holds."""
+        """Fill empty books with what the database holds. Their queues have to be there."""
+        self.by_model = self.queues.by_model
         for holding in holdings:
             claim = holding.claim
             self.node(claim.node).book(claim.requests, claim.slices)
             self._index(holding)
             self._use(claim, 1)
         self.gangs = {gang.job: gang for gang in gangs}
+
+    def rule(self, step: Step, name: QueueName, queue: Queue | None) -> None:
+        """A queue's rules from now on; None: it is gone. Where it is the first to name models, or the last, what is held is counted by model, or no more."""
+        if queue is None:
+            del self.queues[name]
+        else:
+            self.queues[name] = queue
+        if self.by_model is self.queues.by_model:
+            return
+        self.by_model = not self.by_model
+        times = 1 if self.by_model else -1
+        for holding in self.live.values():
+            claim = holding.claim
+            if claim.queue and claim.models:
+                self._count(claim.queue, claim.models, times)
+                step.queues.add(claim.queue)
+                held = _BUCKET[claim.state]
+                debit, credit = (Bucket.FREE, held) if self.by_model else (held, Bucket.FREE)
+                for model, cards in claim.models.items():
+                    step.move(claim.queue, model, debit, credit, cards)
 
     def limit(self, quotas: Iterable[CardQuota]) -> set[str]:
         """Take these for all quotas of cards that there are. Returns the namespaces whose quotas are others than before."""
@@ -140,10 +163,12 @@ class Books:
 
     def enter_plan(self, step: Step, holdings: Sequence[Holding], *, actor: str, cause: str) -> None:
         """Add the new live claims of one plan, which the books of their nodes hold already, as after validation."""
-        alike: dict[int, list[Claim]] = {}  # by their requests, of which a plan has a few: their queue counts these, not each
+        alike: dict[
+            tuple[int, int], list[Claim]
+        ] = {}  # by what they count, of which a plan has a few: their queue counts these, not each
         for holding in holdings:
             self._enter(step, holding, actor, cause)
-            alike.setdefault(id(holding.claim.requests), []).append(holding.claim)
+            alike.setdefault((id(holding.claim.requests), id(holding.claim.models)), []).append(holding.claim)
         for claim, *others in alike.values():
             self._use(claim, 1 + len(others))
             self._move(step, claim, Bucket.FREE, _BUCKET[claim.state], 1 + len(others))
@@ -265,9 +290,18 @@ class Books:
 
     def _use(self, claim: Claim, times: int) -> None:
         if claim.queue:
-            counted = _counted(claim.requests)
-            add(self.used.setdefault(claim.queue, {}), counted, times)
-            self.queues.book(claim.queue, counted, times)
+            self._count(claim.queue, self._counted(claim), times)
+
+    def _count(self, queue: QueueName, amounts: Resources, times: int) -> None:
+        add(self.used.setdefault(queue, {}), amounts, times)
+        self.queues.book(queue, amounts, times)
+
+    def _counted(self, claim: Claim) -> Resources:
+        """What counts against its queue: host ports are a matter of their node alone."""
+        amounts = claim.amounts if self.by_model else claim.requests
+        return (
+            {name: n for name, n in amounts.items() if not is_host_port(name)} if any(map(is_host_port, amounts)) else amounts
+        )
 
     def _on_cards(self, step: Step, holding: Holding, times: int) -> None:
         claim = holding.claim
@@ -293,7 +327,7 @@ class Books:
         if not claim.queue:
             return  # pods that HBox does not schedule use nobody's quota
         step.queues.add(claim.queue)
-        for resource, amount in _counted(claim.requests).items():
+        for resource, amount in self._counted(claim).items():
             step.move(claim.queue, resource, debit, credit, amount * times)
 
     def _changed(self, step: Step, claim: Claim, before: ClaimState | None, actor: str, cause: str) -> None:
@@ -302,7 +336,9 @@ class Books:
 
     def validate(self) -> None:
         """Recount everything from the live claims. Raises AssertionError where a sum, an index or an invariant is wrong."""
+        assert self.by_model is self.queues.by_model
         fresh = Books(self.epoch)
+        fresh.queues.update(self.queues)
         fresh.load(self.live.values(), ())
         assert fresh.by_pod == self.by_pod
         assert fresh.jobs == self.jobs
@@ -328,12 +364,7 @@ class Books:
 
 
 def _held(claim: Claim) -> Held:
-    return Held(claim.queue, claim.node, claim.requests, claim.preemptable)
-
-
-def _counted(requests: Resources) -> Resources:
-    """What counts against a queue: host ports are a matter of their node alone."""
-    return {name: n for name, n in requests.items() if not is_host_port(name)} if any(map(is_host_port, requests)) else requests
+    return Held(claim.queue, claim.node, claim.amounts, claim.preemptable)
 
 
 def _solid(

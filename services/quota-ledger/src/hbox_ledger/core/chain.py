@@ -69,9 +69,11 @@ def chained(previous: bytes, seq: int, r: Record) -> bytes:
 
 
 def entry(claim: Claim) -> str:
-    """What a claim holds and of whom, in one way of writing it: a JSON list of queue, node, requests with sorted names, and slices."""
+    """What a claim holds and of whom, in one way of writing it: a JSON list of queue, node, requests with sorted names, slices and, where there are any, cards
+    by model."""
     requests = _amounts(tuple(claim.requests.items()))
-    return f"[{_written(claim.queue)},{_written(claim.node)},{requests},{_written(format_slices(claim.slices))}]"
+    models = f",{_amounts(tuple(claim.models.items()))}" if claim.models else ""
+    return f"[{_written(claim.queue)},{_written(claim.node)},{requests},{_written(format_slices(claim.slices))}{models}]"
 
 
 @lru_cache(maxsize=4096)

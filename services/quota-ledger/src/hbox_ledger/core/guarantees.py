@@ -1,7 +1,7 @@
 """What queues are guaranteed and others use meanwhile can be taken back: no plan is let in that would end that (S4, `hbox_common.model.lending`)."""
 
 from hbox_common.events import Plan
-from hbox_common.model import Held, Refusal, RefusalReason, Resources, pool_of
+from hbox_common.model import Held, Refusal, RefusalReason, Resources, cards_by_model, pool_of
 from hbox_common.model.resources import add
 
 from .books import Books
@@ -15,11 +15,12 @@ def refuse(books: Books, plan: Plan) -> Refusal | None:
     asked: Resources = {}
     by_pool: dict[str, Resources] = {}
     for placement in plan.placements:
-        requests, node = plan.requests[placement.requests], books.nodes.get(placement.node)
-        add(asked, requests)
+        node = books.nodes.get(placement.node)
+        amounts = plan.requests[placement.requests] | cards_by_model(node, placement.slices)
+        add(asked, amounts)
         if node is not None:
-            add(by_pool.setdefault(pool_of(node.labels), {}), requests)
-    promised = [Held(p.queue, p.node, p.requests, p.preemptable) for p in books.leaving.places()] if plan.victims else []
+            add(by_pool.setdefault(pool_of(node.labels), {}), amounts)
+    promised = [Held(p.queue, p.node, p.amounts, p.preemptable) for p in books.leaving.places()] if plan.victims else []
     with lending.beside(promised):
         room = lending.room(plan.queue, asked, by_pool=by_pool)
     return Refusal(RefusalReason.QUEUE_GUARANTEES, f"queue {plan.queue}: {room.message}") if room.times == 0 else None

@@ -6,11 +6,23 @@ who leave for it is gone, and is not kept over a restart.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hbox_common.events import Plan, Victim
-from hbox_common.model import CardSlice, Claim, ClaimId, NodeName, PlanId, PodUid, QueueName, Resources, charge
+from hbox_common.model import (
+    CardSlice,
+    Claim,
+    ClaimId,
+    NodeName,
+    NodeState,
+    PlanId,
+    PodUid,
+    QueueName,
+    Resources,
+    cards_by_model,
+    charge,
+)
 from hbox_common.model.resources import add
 
 from .holding import Holding
@@ -25,6 +37,7 @@ class Place:
     node: NodeName
     requests: Resources
     slices: tuple[CardSlice, ...]
+    amounts: Resources  #: `requests`, and what the slices count by model
     preemptable: bool = True
 
 
@@ -66,7 +79,7 @@ class Leaving:
         """Its pod's eviction was decided."""
         claim = holding.claim
         self._claims[claim.id] = self._on.setdefault(claim.node, {})[claim.id] = holding
-        add(self.used.setdefault(claim.queue, {}), claim.requests)
+        add(self.used.setdefault(claim.queue, {}), claim.amounts)
         if holding.beneficiary:
             self._awaited[holding.beneficiary] += 1
 
@@ -77,7 +90,7 @@ class Leaving:
             return
         claim, plan = holding.claim, holding.beneficiary
         del self._on[claim.node][id]
-        add(self.used[claim.queue], claim.requests, -1)
+        add(self.used[claim.queue], claim.amounts, -1)
         if plan:
             self._awaited[plan] -= 1
             if not self._awaited[plan]:
@@ -85,21 +98,25 @@ class Leaving:
                 for pod in self._pods.pop(plan, ()):
                     self.taken(pod)
 
-    def promise(self, plan: Plan, moves: Sequence[tuple[Claim, Victim]] = ()) -> None:
+    def promise(self, plan: Plan, moves: Sequence[tuple[Claim, Victim]], nodes: Mapping[NodeName, NodeState]) -> None:
         """The plan's places are kept for it while anybody leaves for it, and so are those to which claims move; these count for their namespaces already."""
         if not self._awaited[plan.id]:
             del self._awaited[plan.id]
             return
         places = {
-            p.pod_uid: Place(plan.queue, plan.namespace, p.node, plan.requests[p.requests], p.slices, plan.preemptable)
+            p.pod_uid: _place(
+                plan.queue, plan.namespace, p.node, plan.requests[p.requests], p.slices, nodes, preemptable=plan.preemptable
+            )
             for p in plan.placements
         }
-        places |= {victim.pod_uid: Place(claim.queue, "", victim.to, claim.requests, victim.slices) for claim, victim in moves}
+        places |= {
+            victim.pod_uid: _place(claim.queue, "", victim.to, claim.requests, victim.slices, nodes) for claim, victim in moves
+        }
         self._pods[plan.id] = list(places)
         for pod, place in places.items():
             self.taken(pod)
             self._places[pod] = self._places_on.setdefault(place.node, {})[pod] = place
-            add(self.promised.setdefault(place.queue, {}), place.requests)
+            add(self.promised.setdefault(place.queue, {}), place.amounts)
 
     def forget(self, plan: Plan) -> None:
         """Its pods are asked for anew: what they were promised before does not count any more."""
@@ -111,4 +128,18 @@ class Leaving:
         place = self._places.pop(pod, None)
         if place is not None:
             del self._places_on[place.node][pod]
-            add(self.promised[place.queue], place.requests, -1)
+            add(self.promised[place.queue], place.amounts, -1)
+
+
+def _place(  # noqa: PLR0917  # two call sites above
+    queue: QueueName,
+    namespace: str,
+    node: NodeName,
+    requests: Resources,
+    slices: tuple[CardSlice, ...],
+    nodes: Mapping[NodeName, NodeState],
+    *,
+    preemptable: bool = True,
+) -> Place:
+    amounts = requests | cards_by_model(nodes.get(node), slices)
+    return Place(queue, namespace, node, requests, slices, amounts, preemptable)

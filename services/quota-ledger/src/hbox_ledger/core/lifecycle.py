@@ -31,7 +31,7 @@ unwound whole: bound members are evicted, the others revoked. It ends when it ha
 """
 
 from hbox_common.events import BindOutcome, Outcome
-from hbox_common.model import Claim, ClaimState, JobId, PlanId, PodFact, PodPhase, QueueName
+from hbox_common.model import Claim, ClaimState, JobId, PlanId, PodFact, PodPhase, QueueName, cards_by_model
 
 from .books import Books
 from .decisions import keep, send, take_back
@@ -172,6 +172,7 @@ def _end(books: Books, step: Step, gang: Gang) -> None:
 
 def _force(books: Books, step: Step, fact: PodFact, actor: str) -> None:
     """Account for a pod that runs without a live claim: reality is not refused, even where it over-books."""
+    slices = slices_of(books, fact)
     claim = Claim(
         id=found_claim_id(fact.uid, books.epoch, books.index),
         pod_uid=fact.uid,
@@ -183,12 +184,13 @@ def _force(books: Books, step: Step, fact: PodFact, actor: str) -> None:
         priority=fact.priority,
         node=fact.node,
         requests={name: amount for name, amount in fact.requests.items() if amount > 0},
-        slices=slices_of(books, fact),
+        slices=slices,
         state=ClaimState.POSTED,
         min_member=fact.min_member,
         preemptable=fact.preemptable and fact.ours,
         created_at=fact.created_at,
         claimed_at=step.now,
+        models=cards_by_model(books.nodes.get(fact.node), slices),
     )
     holding = Holding(claim, fact.resource_version, deadline=0.0, changed_at=step.now, forced=True)
     books.enter(step, holding, actor=actor, cause="found bound without a live claim")

@@ -3,12 +3,13 @@
 The lender is the pool: what others deserve and leave idle, and what nobody deserves. Who may take a loan back, and from whom, is arbitration's affair
 (`taking`); here it is only written down, so that a queue's balance says at any moment how much of what it holds is not its own.
 
-A loan is of a resource that the queue's `deserved` names, and of cards always: of these a queue that deserves none has everything on loan.
+A loan is of a resource that the queue's `deserved` names, and of cards always: of these a queue that deserves none has everything on loan. Who deserves cards
+of models alone deserves so many cards.
 """
 
 from collections.abc import Iterable
 
-from hbox_common.model import Queue, QueueName, Resources
+from hbox_common.model import Queue, QueueName, Resources, cards_in
 from hbox_common.model.devices import GPU
 
 from .books import Books
@@ -17,12 +18,8 @@ from .step import Bucket, Step
 
 def on_loan(used: Resources, queue: Queue | None) -> Resources:
     """How much of what a queue uses is not its own, without zeros. None: a queue that is gone."""
-    deserved = queue.deserved if queue is not None else {}
-    return {
-        name: used[name] - deserved.get(name, 0)
-        for name in {*deserved, GPU} & used.keys()
-        if used[name] > deserved.get(name, 0)
-    }
+    deserved = {GPU: cards_in(queue.deserved)} | queue.deserved if queue is not None else {GPU: 0}
+    return {name: used[name] - units for name, units in deserved.items() if used.get(name, 0) > units}
 
 
 def lend(books: Books, step: Step, names: Iterable[QueueName]) -> None:

@@ -13,6 +13,7 @@ its pods may be taken away.
 A victim's claim is freed on evidence alone, as ever; what becomes free is proposed again by the scheduler, in a plan without victims.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 from hbox_common.events import Plan, Victim
@@ -26,6 +27,9 @@ from hbox_common.model import (
     Refusal,
     RefusalReason,
     Resources,
+    cards_by_model,
+    is_model,
+    judged,
     may_use,
     pool_of,
     validate_claim,
@@ -54,7 +58,7 @@ def take(books: Books, step: Step, plan: Plan) -> Refusal | None:
             said = f"moved to {moved[holding.claim.id].to}"
         take_back(books, step, holding, f"{said} for {plan.namespace}/{plan.name} of queue {plan.queue}", beneficiary=plan.id)
     books.needs.need(plan.id, [p.pod_uid for p in plan.placements], [holding.claim.id for holding in victims])
-    books.leaving.promise(plan, [(h.claim, moved[h.claim.id]) for h in victims if h.claim.id in moved])
+    books.leaving.promise(plan, [(h.claim, moved[h.claim.id]) for h in victims if h.claim.id in moved], books.nodes)
     return None
 
 
@@ -87,6 +91,17 @@ def _victims(books: Books, plan: Plan) -> list[Holding] | Refusal:
     return victims
 
 
+def asked_of_queue(books: Books, plan: Plan) -> Resources:
+    """What the placements count against their queue: what the pods ask for and, where any queue names models, the models of the cards that they are given, as
+    the inventory has them."""
+    asked: Resources = {}
+    for number, pods in Counter(placement.requests for placement in plan.placements).items():
+        add(asked, plan.requests[number], pods)
+    for placement in plan.placements if books.queues.by_model else ():
+        add(asked, cards_by_model(books.nodes.get(placement.node), placement.slices))
+    return asked
+
+
 def to_be_freed(books: Books, plan: Plan) -> dict[QueueName, Resources]:
     """What each queue with all below it will use less than now, once the plan's victims and all others that leave are gone and promises are kept.
 
@@ -103,15 +118,13 @@ def to_be_freed(books: Books, plan: Plan) -> dict[QueueName, Resources]:
         holding = books.live.get(victim.claim)
         if holding is not None and victim.claim not in books.leaving and not victim.to:
             for name in books.queues.path(holding.claim.queue):
-                add(freed.setdefault(name, {}), holding.claim.requests)
+                add(freed.setdefault(name, {}), holding.claim.amounts)
     return freed
 
 
 def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | None:
     tree = books.queues
-    asked: Resources = {}
-    for placement in plan.placements:
-        add(asked, plan.requests[placement.requests])
+    asked = asked_of_queue(books, plan)
     asked.pop(PODS, None)
     left = _staying(books)
     takers: dict[QueueName, None] = {}
@@ -146,8 +159,9 @@ def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | N
         used = dict(tree.used(taker))
         add(used, freed.get(taker, {}), -1)
         due = tree.due(taker)
-        over = [name for name, units in asked.items() if name in due and used.get(name, 0) + units > due[name]]
-        if over or not any(name in due for name in asked):
+        named = judged(asked, due)
+        over = [name for name in named if used.get(name, 0) + asked[name] > due[name]]
+        if over or not named:
             what = f"would have more than it deserves of {', '.join(over)}" if over else "deserves nothing of what is asked for"
             return _protected(f"queue {_named(taker, plan.queue)} {what}")
     return None
@@ -160,18 +174,19 @@ def _gives(
     head = theirs[0]
     has = left.setdefault(head, dict(tree.used(head)))
     deserved = queue.line if (queue := tree.of(head)) is not None else {}
-    gives = [name for name, units in claim.requests.items() if units > 0 and asked.get(name, 0) > 0]
-    frees = [name for name, units in claim.requests.items() if units > 0 and name in deserved]
-    judged = [name for name in gives if name in deserved] or frees
-    if not gives or (judged and not any(has.get(name, 0) > deserved[name] for name in judged)):
+    amounts = claim.amounts
+    gives = [name for name, units in amounts.items() if units > 0 and asked.get(name, 0) > 0]
+    named = judged(amounts, deserved)
+    lines = [name for name in named if name in gives or is_model(name)] or named
+    if not gives or (lines and not any(has.get(name, 0) > deserved[name] for name in lines)):
         return _protected(f"queue {_named(head, claim.queue)} has no more than it deserves")
     for name in tree.path(claim.queue):
-        add(left.setdefault(name, dict(tree.used(name))), claim.requests, -1)
+        add(left.setdefault(name, dict(tree.used(name))), amounts, -1)
     for name in theirs:
         below = [
             resource
             for resource, units in tree.guarantee(name).items()
-            if claim.requests.get(resource, 0) > 0 and left[name].get(resource, 0) < units
+            if amounts.get(resource, 0) > 0 and left[name].get(resource, 0) < units
         ]
         if below:
             return _protected(f"queue {_named(name, claim.queue)} is guaranteed its {', '.join(below)}")
@@ -227,6 +242,8 @@ def _elsewhere(books: Books, moves: Sequence[tuple[Claim, Victim]]) -> Refusal |
             return Refusal(RefusalReason.NODE_POOL, f"{node.name} is of pool {pool}, which queue {claim.queue} may not use")
         if len(victim.slices) != claim.requests.get(GPU, 0):
             return Refusal(RefusalReason.MALFORMED, f"pod {claim.pod} moves to other cards than it asks for")
+        if books.queues.by_model and cards_by_model(node, victim.slices) != claim.models:
+            return _protected(f"{claim.namespace}/{claim.pod} moves to cards of another model; queues are given cards by model")
     return None
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from hbox_common.model import Claim, NodeName, NodeState, Queue, QueueName, Resources
+from hbox_common.model import Claim, NodeName, NodeState, Queue, QueueName, Resources, cards_in
 from hbox_common.model.devices import ALL_CORES, GPU
 
 from .holding import Holding
@@ -93,7 +93,7 @@ def deserved_cards(queues: Iterable[Queue]) -> dict[QueueName, int]:
     """What each queue deserves, in thousandths of a card; queues above others are left out."""
     everyone = list(queues)
     above = {queue.parent for queue in everyone}
-    return {queue.name: queue.deserved.get(GPU, 0) * CARD for queue in everyone if queue.name not in above}
+    return {queue.name: cards_in(queue.deserved) * CARD for queue in everyone if queue.name not in above}
 
 
 def accrue(held: Iterable[Held], deserved: Mapping[QueueName, int], *, since: int, until: int) -> Accrued:
