@@ -15,6 +15,7 @@ from hbox_common.model import JobId, QueueName
 from .arrays import Ints, Rows
 from .devices.nvidia import free_percent
 from .jobs import Entry, JobState, Kind, Order
+from .modelwalls import most, within
 from .paying import Payer
 from .queues import Queues
 from .state import Columns
@@ -133,6 +134,9 @@ class Parking:
             if task.namespace:
                 together = need if len(tasks) == 1 else 1
                 kept, paid = self._payer.payable(task, self._payer.purse(task.namespace), together=together)
+            models = self._queues.left_of_models(queue, task)
+            kept, _ = within(kept, models)
+            paid = min((n for n in (paid, most(task, models)) if n is not None), default=None)
             fits = self._views.of(kept).total()
             fits = fits if len(tasks) == 1 else min(fits, size)
             fits = fits if paid is None else min(fits, paid)

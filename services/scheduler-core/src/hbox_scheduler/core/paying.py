@@ -8,7 +8,7 @@ one that is not above the mean.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from hbox_common.model import CardQuotas, CardRequest, CardSlice, Resources, charge_all
 from hbox_common.model.devices import ALL_CORES, GPU, GPU_CORES, GPU_MEMORY
 
-from .devices.nvidia import Bounded
+from .devices.nvidia import Bounded, bounded_request
 from .state import Columns
 from .task import Task
 
@@ -107,10 +107,8 @@ def pay(purse: Resources, pods: Iterable[Sequence[CardSlice]]) -> None:
 @lru_cache(maxsize=4096)
 def bounded(task: Task, most_mib: int) -> Task:
     """The task, on cards of which each slice counts so much at most."""
-    request = task.cards
-    assert request is not None
-    own = {field.name: getattr(request, field.name) for field in fields(CardRequest)}
-    return replace(task, cards=Bounded(**own, most_mib=most_mib))
+    assert task.cards is not None
+    return replace(task, cards=replace(bounded_request(task.cards), most_mib=most_mib))
 
 
 _MANY = 1 << 30

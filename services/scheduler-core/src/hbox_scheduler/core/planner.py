@@ -15,6 +15,7 @@ from hbox_common.model.resources import Resources, add
 from .explain.labels import Label
 from .explain.reasons import Reasons, reasons_of
 from .jobs import Entry
+from .modelwalls import spend, wall, within
 from .paying import Payer, pay
 from .policy import Policy
 from .queues import Queues
@@ -69,13 +70,14 @@ class Planner:
         job = run[0].job
         allowance = self.queues.allowance(job.queue, task.requests, preemptable=job.preemptable)
         allowed = len(run) if allowance.pods is None else min(len(run), allowance.pods)
-        seats = self._allocate(Journal(self.columns), task, allowed)
+        left = self.queues.left_of_models(run[0].job.queue, task)
+        seats = self._allocate(Journal(self.columns), task, allowed, left)
         for entry, seat in zip(run, seats, strict=False):
             out.plans.append(self._plan(entry, [(task, entry.pending[0][1], [seat])]))
             out.proposed.append(entry)
         if len(seats) == len(run):
             return
-        reasons = self._reasons(task) if len(seats) < allowed else None
+        reasons = self._reasons(run[0], task, left) if len(seats) < allowed else None
         over = self.queues.allowance(
             job.queue, task.requests, preemptable=job.preemptable
         ).message  # anew: with what was placed just now
@@ -88,6 +90,7 @@ class Planner:
         chosen: list[tuple[Task, list[PodRef], list[Seat]]] = []
         total: Resources = {}
         purse = self.payer.purse(entry.job.namespace)
+        models = self.queues.all().left_of_models(entry.job.queue)
         left = entry.need
         full: Task | None = None
         short = 0
@@ -97,7 +100,7 @@ class Planner:
             return
         for task, pods in tasks:
             wanted = min(left, len(pods))
-            seats = self._allocate(journal, task, wanted, purse, together=True)
+            seats = self._allocate(journal, task, wanted, models, purse, together=True)
             if len(seats) < wanted and full is None:
                 full, short = task, wanted - len(seats)
             if seats:
@@ -108,7 +111,7 @@ class Planner:
                 break
         if left:
             assert full is not None
-            reasons = self._reasons(full, purse, together=short)
+            reasons = self._reasons(entry, full, models, purse, together=short)
             journal.rollback()
             prefix = f"{entry.need - left} of {entry.need} pods fit that have to start together; for the next one "
             out.failed.append((entry, verdict_of(entry, reasons, prefix=prefix if entry.need > 1 else "")))
@@ -134,31 +137,49 @@ class Planner:
         for task, pods in entry.pending:
             allowance = self.queues.allowance(entry.job.queue, task.requests, preemptable=entry.job.preemptable)
             allowed = len(pods) if allowance.pods is None else min(len(pods), allowance.pods)
-            seats = self._allocate(Journal(self.columns), task, allowed)
+            left = self.queues.left_of_models(entry.job.queue, task)
+            seats = self._allocate(Journal(self.columns), task, allowed, left)
             for pod, seat in zip(pods, seats, strict=False):
                 out.plans.append(self._plan(entry, [(task, [pod], [seat])]))
                 placed = True
             if len(seats) < len(pods) and verdict is None:
-                verdict = verdict_of(entry, self._reasons(task) if len(seats) < allowed else None, allowance.message)
+                verdict = verdict_of(
+                    entry, self._reasons(entry, task, left) if len(seats) < allowed else None, allowance.message
+                )
         if placed:
             out.proposed.append(entry)
         elif verdict is not None:
             out.failed.append((entry, verdict))
 
     def _allocate(
-        self, journal: Journal, task: Task, pods: int, purse: Resources | None = None, *, together: bool = False
+        self,
+        journal: Journal,
+        task: Task,
+        pods: int,
+        models: Resources,
+        purse: Resources | None = None,
+        *,
+        together: bool = False,
     ) -> list[Seat]:
-        """Seats for up to `pods` pods, or (`together`) for all of them or a part that is of no use. `purse`: what the quotas of the namespace have left."""
-        if not task.namespace:
+        """Seats for up to `pods` pods, or (`together`) for all of them or a part that is of no use. `models`: what the walls of the queue leave of card models,
+        `purse`: what the quotas of the namespace have left; both are spent from."""
+        if task.cards is None or not (task.namespace or models):
             return allocate(self.columns, self.views, self.policy, journal=journal, task=task, pods=pods)
-        purse = self.payer.purse(task.namespace) if purse is None else purse
+        if purse is None and task.namespace:
+            purse = self.payer.purse(task.namespace)
         found: list[Seat] = []
-        while (left := pods - len(found)) > 0:
-            kept, paid = self.payer.payable(task, purse, together=left if together else 1)
-            seats = allocate(self.columns, self.views, self.policy, journal=journal, task=kept, pods=min(left, paid))
+        while (missing := pods - len(found)) > 0:
+            kept, room = within(task, models)
+            wanted = missing if room is None else min(missing, room)
+            if task.namespace and purse is not None:
+                kept, paid = self.payer.payable(kept, purse, together=missing if together else 1)
+                wanted = min(wanted, paid)
+            seats = allocate(self.columns, self.views, self.policy, journal=journal, task=kept, pods=wanted)
             if not seats:
                 break
-            pay(purse, (slices for _, slices in seats))
+            if task.namespace and purse is not None:
+                pay(purse, (slices for _, slices in seats))
+            spend(models, self.columns.states, seats)
             found += seats
         return found
 
@@ -260,12 +281,14 @@ class Planner:
             seats.append((taken.row, taken.slices))
         return list(chosen.values())
 
-    def _reasons(self, task: Task, purse: Resources | None = None, *, together: int = 1) -> Reasons:
+    def _reasons(
+        self, entry: Entry, task: Task, models: Resources, purse: Resources | None = None, *, together: int = 1
+    ) -> Reasons:
         """Reasons for one more pod of the task (of so many that have to start together), kept as long as no node changes."""
-        shown = task
+        shown, _ = within(task, models)
         if task.namespace:
             purse = self.payer.purse(task.namespace) if purse is None else purse
-            shown, _ = self.payer.payable(task, purse, together=together)
+            shown, _ = self.payer.payable(shown, purse, together=together)
         known = self._known.get(shown)
         if known is not None and known[0] == self.columns.changes.end:
             reasons = known[1]
@@ -274,9 +297,12 @@ class Planner:
             if len(self._known) > 10_000:
                 self._known.clear()
             self._known[shown] = (self.columns.changes.end, reasons)
+        walls = []
+        if kept := reasons.counts.get(Label.QUEUE_MODEL, 0):
+            walls.append(wall(self.queues.all(), entry.job.queue, task, models, kept))
         if Label.CARD_QUOTA in reasons.counts:
-            return replace(reasons, wall=self.payer.wall(task.namespace, task, purse, together=together))
-        return reasons
+            walls.append(self.payer.wall(task.namespace, task, purse, together=together))
+        return replace(reasons, wall="; ".join(walls)) if walls else reasons
 
 
 def _difficulty(task: Task) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from hbox_common.model.devices import GPU
 
 from .explain.labels import Label
 from .state import Bookings
+from .task import Task
 
 #: Pools that a queue may use, and the lists of namespaces each of which has to name a job's.
 Route: TypeAlias = tuple[Pools, tuple[tuple[str, ...], ...]]
@@ -29,12 +30,14 @@ class Queues:
         self._tree = bookings.queues
         self._lending = bookings.lending
         self._kept_out: set[QueueName] = set()  #: queues whose firm work waits because of what others are guaranteed
+        self._bookings = bookings
 
     def put(self, queue: Queue) -> bool:
         """Take new rules. Returns whether they differ from the old."""
         changed = self._tree.get(queue.name) != queue
         self._lending.eased |= changed
         self._tree[queue.name] = queue
+        self._bookings.ruled()
         return changed
 
     def drop(self, name: QueueName) -> tuple[QueueName, ...]:
@@ -42,6 +45,7 @@ class Queues:
         above = self._tree.path(name)
         self._tree.pop(name, None)
         self._lending.eased = True
+        self._bookings.ruled()
         return above
 
     def all(self) -> QueueTree:
@@ -78,6 +82,10 @@ class Queues:
         self._lending.eased = False
         eased, self._kept_out = self._kept_out, set()
         return eased
+
+    def left_of_models(self, name: QueueName, task: Task) -> Resources:
+        """How many cards more of each model the task's queue may have, of models that are limited. To be spent from while an attempt is made."""
+        return self._tree.left_of_models(name) if task.cards is not None else {}
 
     def barred(self, job: Job) -> str:
         """Why the job may not use its queue at all."""

@@ -6,7 +6,7 @@ there is no sharing: a pod that asks for k cards gets k distinct ones.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 
 import numpy as np
@@ -25,11 +25,24 @@ ALL = ALL_CORES
 _UNLIMITED = 1 << 30
 
 
+#: More than any slice counts.
+_ANY_MIB = 1 << 60
+
+
 @dataclass(frozen=True, slots=True)
 class Bounded(CardRequest):
-    """A request of which a quota does not pay for every card."""
+    """A request of which a quota does not pay for every card, or whose queue may have no more of some models."""
 
-    most_mib: int = -1  #: that a slice of one card may count; negative: no card is paid for
+    most_mib: int = _ANY_MIB  #: that a slice of one card may count; negative: no card is paid for
+    barred: tuple[str, ...] = ()  #: models, as resources
+
+
+@lru_cache(maxsize=4096)
+def bounded_request(request: CardRequest) -> Bounded:
+    """The same request, to be bounded."""
+    if isinstance(request, Bounded):
+        return request
+    return Bounded(**{field.name: getattr(request, field.name) for field in fields(CardRequest)})
 
 
 def memory_needed(request: CardRequest, card_memory: Ints) -> Ints:
@@ -43,9 +56,16 @@ def memory_needed(request: CardRequest, card_memory: Ints) -> Ints:
 
 def affordable(request: CardRequest, card_memory: Ints) -> Bools | None:
     """Cards that the namespace's quotas pay for; None = all. What a card of unknown size counts nobody knows."""
-    if not isinstance(request, Bounded):
+    if not isinstance(request, Bounded) or request.most_mib == _ANY_MIB:
         return None
     return np.asarray((memory_needed(request, card_memory) <= request.most_mib) & (card_memory > 0))
+
+
+def beyond_walls(columns: Columns, rows: Rows, request: CardRequest) -> Bools | None:
+    """Cards of models of which the queue may have no more; None = there are none such."""
+    if not isinstance(request, Bounded) or not request.barred:
+        return None
+    return columns.models_counted(request.barred)[columns.card_model[rows]]
 
 
 def seats(columns: Columns, rows: Rows, request: CardRequest) -> Ints:
@@ -57,6 +77,8 @@ def seats(columns: Columns, rows: Rows, request: CardRequest) -> Ints:
     memory = columns.card_memory[rows]
     if (paid := affordable(request, memory)) is not None:
         usable = usable & paid
+    if (beyond := beyond_walls(columns, rows, request)) is not None:
+        usable = usable & ~beyond
     if request.whole:
         return np.asarray(usable & (pods == 0), dtype=np.int64)
     need = memory_needed(request, memory)
@@ -117,6 +139,9 @@ class CardRoom:
         if request.models:
             left = left & columns.models_allowed(request.models)[columns.card_model[rows]]
             yield Label.CARD_TYPE_MISMATCH, _none(left)
+        if (beyond := beyond_walls(columns, rows, request)) is not None:
+            left = left & ~beyond
+            yield Label.QUEUE_MODEL, _none(left)
         left = left & ~(used & (pods >= columns.card_shares[rows]))
         yield Label.CARD_SLOTS_EXHAUSTED, _none(left)
         if (paid := affordable(request, memory)) is not None:

@@ -34,6 +34,7 @@ class Label(StrEnum):
     DEVICE_INSUFFICIENT = "NodeInsufficientDevice"  #: fewer cards on the node than asked for
     CARD_NOT_HEALTH = "CardNotHealth"
     CARD_TYPE_MISMATCH = "CardTypeMismatch"
+    QUEUE_MODEL = "QueueCardModelLimit"  #: the queue, or one above it, may have no more cards of this model
     CARD_SLOTS_EXHAUSTED = "CardTimeSlicingExhausted"
     CARD_QUOTA = "ResourceQuotaNotFit"  #: a ResourceQuota of the namespace does not pay for the card
     CARD_INSUFFICIENT_MEMORY = "CardInsufficientMemory"

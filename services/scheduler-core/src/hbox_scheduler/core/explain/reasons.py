@@ -20,7 +20,7 @@ from .labels import Label, insufficient
 #: What is said of cards is one chain: a node that fails one link fails those after it.
 _CARDS = frozenset({
     Label.DEVICE_INSUFFICIENT, Label.CARD_NOT_HEALTH, Label.CARD_TYPE_MISMATCH, Label.CARD_SLOTS_EXHAUSTED, Label.CARD_QUOTA,
-    Label.CARD_INSUFFICIENT_MEMORY,
+    Label.QUEUE_MODEL, Label.CARD_INSUFFICIENT_MEMORY,
     Label.CARD_INSUFFICIENT_CORE, Label.CARD_EXCLUSIVE, Label.CARD_UNITS_EXHAUSTED, Label.CARDS_TOO_FEW, insufficient(GPU),
 })  # fmt: skip
 
@@ -33,7 +33,7 @@ class Reasons:
     counts: dict[str, int]
     fitting: int = 0
     sole: dict[str, int] = field(default_factory=dict)
-    wall: str = ""  #: which quota it is, where that is among them
+    wall: str = ""  #: which quota or limit it is, where that is among them
 
     def headline(self) -> str:
         """As kube-scheduler words it, the most frequent reason first; behind it what alone is in the way where that is not all there is to say."""

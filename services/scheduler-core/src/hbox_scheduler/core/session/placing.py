@@ -14,7 +14,7 @@ import numpy as np
 from hbox_common.model import CardSlice
 
 from ..arrays import Bools, Floats, Ints
-from ..devices.nvidia import ALL, CardRoom, affordable, pick, slices_of
+from ..devices.nvidia import ALL, Bounded, CardRoom, pick, slices_of
 from ..explain.labels import Label
 from ..explain.reasons import Reasons, tally
 from ..plugins.nodeports import NodePorts
@@ -168,7 +168,7 @@ class Placing:
         request = task.cards
         if request is None:
             return ()
-        if request.whole and not request.models and affordable(request, columns.card_memory[row]) is None:
+        if request.whole and not request.models and not isinstance(request, Bounded):
             free = columns.card_ok[row] & (columns.card_pods[row] == columns.card_pods_leaving[row])
             chosen = np.flatnonzero(free)[: request.count]
             if len(chosen) < request.count:

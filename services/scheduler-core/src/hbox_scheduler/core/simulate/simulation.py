@@ -33,6 +33,7 @@ from hbox_common.model import (
     SchedulerId,
     TaskSpec,
     Verdict,
+    cards_by_model,
     validate_claim,
 )
 from hbox_common.model.devices import GPU
@@ -238,6 +239,7 @@ class Simulation:
                 preemptable=plan.preemptable,
                 created_at=plan.created_at,
                 claimed_at=self.now,
+                models=cards_by_model(self._nodes.get(placement.node), placement.slices),
             )
             if placement.pod_uid in self.claims:
                 raise Bug(f"pod {placement.pod} is placed twice")

@@ -5,7 +5,7 @@ A pod has one booking at most. The columns are the sum of the bookings; where a 
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hbox_common.model import (
@@ -23,6 +23,7 @@ from hbox_common.model import (
     QueueName,
     QueueTree,
     Resources,
+    cards_by_model,
 )
 from hbox_common.model.resources import add
 
@@ -50,6 +51,12 @@ class Booking:
     preemptable: bool = True
     claim: ClaimId = ClaimId("")
     held: Claim | None = None  #: the ledger's claim, once there is one
+    models: Resources = field(default_factory=dict)  #: cards by model, while queues name models
+
+    @property
+    def amounts(self) -> Resources:
+        """What counts against its queue."""
+        return self.requests | self.models if self.models else self.requests
 
     @classmethod
     def of(cls, claim: Claim, before: "Booking | None") -> "Booking":
@@ -86,6 +93,10 @@ class Changed:
             if len(self._pods) > self.MOST:
                 self._pods = None
 
+    def begin(self) -> None:
+        """All have changed."""
+        self._pods = None
+
     def take(self) -> list[PodUid] | None:
         """None: all may have changed."""
         pods, self._pods = self._pods, {}
@@ -106,6 +117,7 @@ class Bookings:
         self._priorities: dict[QueueName, Counter[int]] = {}
         self.queues_freed: set[QueueName] = set()  #: queues of which something was given back; the reader empties it
         self.lending = Lending(self.queues, lambda: map(_held, self._of.values()), columns.described_nodes)
+        self._by_model = False
         self.changed = Changed()
 
     def __len__(self) -> int:
@@ -129,7 +141,15 @@ class Bookings:
         assert len(of) == before + len(bookings), "a pod was placed that has a place"
         self.changed.note(booking.pod for booking in bookings)
         first = bookings[0]
-        self._use(first, len(bookings))
+        if self._by_model and first.slices:
+            alike: dict[int, tuple[Booking, int]] = {}
+            for booking in bookings:
+                models = booking.models = self._models(booking)
+                alike[id(models)] = booking, alike.get(id(models), (booking, 0))[1] + 1
+            for booking, count in alike.values():
+                self._use(booking, count)
+        else:
+            self._use(first, len(bookings))
         if len(bookings) == 1:
             self.card_quotas.book(first.namespace, first.slices)
         elif first.slices:
@@ -138,6 +158,28 @@ class Bookings:
         if self.lending.counting and self.lending.is_firm(first.queue, preemptable=first.preemptable):
             for booking in bookings:
                 self.lending.book(_held(booking))
+
+    def ruled(self) -> None:
+        """Rules of queues changed: what is booked is counted by model from now on, or no more."""
+        if self._by_model is self.queues.by_model:
+            return
+        self._by_model = not self._by_model
+        for booking in self._of.values():
+            before = booking.amounts
+            booking.models = self._models(booking)
+            for amounts, times in ((before, -1), (booking.amounts, 1)):
+                add(self.queue_used.setdefault(booking.queue, {}), amounts, times)
+                self.queues.book(booking.queue, amounts, times)
+        self.changed.begin()
+
+    def _models(self, booking: Booking) -> Resources:
+        """By the ledger's word where there is one, else by the inventory."""
+        if not self._by_model or not booking.slices:
+            return {}
+        if booking.held is not None:
+            return booking.held.models
+        row = self._columns.row_of.get(booking.node)
+        return cards_by_model(self._columns.states[row], booking.slices) if row is not None else {}
 
     def limit(self, quotas: Iterable[CardQuota]) -> set[str]:
         """Take these for all quotas of cards that there are. Returns the namespaces whose quotas are others than before."""
@@ -151,8 +193,10 @@ class Bookings:
         """Book a pod, in place of what it had. Equal amounts on the same node leave the columns untouched."""
         old = self._of.get(booking.pod)
         self.changed.note((booking.pod,))
+        booking.models = self._models(booking)
         if old is not None and old.node == booking.node and old.slices == booking.slices and old.requests == booking.requests:
-            if (old.queue, old.priority, old.preemptable) != (booking.queue, booking.priority, booking.preemptable):
+            before, now = (old.queue, old.priority, old.preemptable), (booking.queue, booking.priority, booking.preemptable)
+            if before != now or old.models != booking.models:
                 self._leave(old)
                 self._enter(booking)
             else:
@@ -219,9 +263,10 @@ class Bookings:
             self.namespaces_freed.add(booking.namespace)
 
     def _use(self, booking: Booking, times: int) -> None:
-        add(self.queue_used.setdefault(booking.queue, {}), booking.requests, times)
-        self.queues.book(booking.queue, booking.requests, times)
+        amounts = booking.amounts
+        add(self.queue_used.setdefault(booking.queue, {}), amounts, times)
+        self.queues.book(booking.queue, amounts, times)
 
 
 def _held(booking: Booking) -> Held:
-    return Held(booking.queue, booking.node, booking.requests, booking.preemptable)
+    return Held(booking.queue, booking.node, booking.amounts, booking.preemptable)

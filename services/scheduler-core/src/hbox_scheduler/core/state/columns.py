@@ -18,7 +18,7 @@ from typing import Self, TypeAlias
 
 import numpy as np
 
-from hbox_common.model import Card, CardSlice, NodeName, NodeState, Verdict, is_host_port
+from hbox_common.model import Card, CardSlice, NodeName, NodeState, Verdict, is_host_port, model_resource
 
 from ..arrays import Bools, Ints
 from .changelog import ChangeLog
@@ -121,6 +121,10 @@ class Columns:
             if code:
                 allowed[code] = True
         return allowed
+
+    def models_counted(self, resources: Sequence[str]) -> Bools:
+        """By model code, whether its cards count as one of these resources (`model_resource`)."""
+        return np.array([model_resource(name) in resources for name in self._model], dtype=np.bool_)
 
     # Nodes.
 

@@ -1,0 +1,100 @@
+"""Cards of models of which a queue may have no more, or not so many.
+
+A pod that names no model may have any: it is kept from those of which less is left than it asks for, and goes to another. As many such pods are placed at a
+time as there is room for whichever of the other models they take. Where a node has cards of several models each card counts by its own; a model of which less
+is left than a whole pod asks for is not used for it at all, though on such a node a mixture might do.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from hbox_common.model import (
+    CardRequest,
+    CardSlice,
+    NodeState,
+    QueueName,
+    QueueTree,
+    Resources,
+    cards_by_model,
+    model_of,
+    model_resource,
+)
+
+from .devices.nvidia import bounded_request
+from .task import Task
+
+
+def within(task: Task, left: Mapping[str, int]) -> tuple[Task, int | None]:
+    """The task kept from models of which too little is left, and how many such pods there is room for in any case (None = no limit). left: cards by model, of
+    models that are limited."""
+    if task.cards is None or not left:
+        return task, None
+    barred, pods = [], None
+    for model in _concerned(task.cards, left):
+        room = left[model] // task.cards.count
+        if room <= 0:
+            barred.append(model)
+        else:
+            pods = room if pods is None else min(pods, room)
+    return (kept_from(task, tuple(barred)) if barred else task), pods
+
+
+def most(task: Task, left: Mapping[str, int]) -> int | None:
+    """How many such pods there is room for at most; None = no limit."""
+    request = task.cards
+    if request is None or not request.models or any(model_resource(name) not in left for name in request.models):
+        return None
+    return sum(left[model] // request.count for model in _concerned(request, left))
+
+
+def spend(left: Resources, states: Sequence[NodeState | None], seats: Iterable[tuple[int, tuple[CardSlice, ...]]]) -> None:
+    """Take the cards of these seats out of what is left."""
+    for row, slices in seats:
+        for model, cards in cards_by_model(states[row], slices).items():
+            if model in left:
+                left[model] -= cards
+
+
+def wall(queues: QueueTree, queue: QueueName, task: Task, left: Mapping[str, int], nodes: int) -> str:
+    """Which limits keep such pods from so many nodes, in words."""
+    if task.cards is None:
+        return ""
+    said = []
+    for model in _concerned(task.cards, left):
+        if left[model] < task.cards.count:
+            above, limit = _nearest(queues, queue, model)
+            which = f"queue {queue}" if above == queue else f"queue {above}, above queue {queue},"
+            name = model_of(model)
+            if left[model] <= 0:
+                said.append(f"{which} is at its limit of {limit} cards of {name}")
+            else:
+                said.append(
+                    f"{which} has {left[model]} left of its {limit} cards of {name}, and a pod asks for {task.cards.count}"
+                )
+    return f"{'; '.join(said)}: {nodes} node{'s' * (nodes != 1)}" if said else ""
+
+
+@lru_cache(maxsize=4096)
+def kept_from(task: Task, barred: tuple[str, ...]) -> Task:
+    """The task, on cards of other models."""
+    assert task.cards is not None
+    return replace(task, cards=replace(bounded_request(task.cards), barred=barred))
+
+
+def _concerned(request: CardRequest, left: Mapping[str, int]) -> Iterable[str]:
+    """Of the limited models those that the request may have."""
+    if not request.models:
+        return left
+    return dict.fromkeys(model for name in request.models if (model := model_resource(name)) in left)
+
+
+def _nearest(queues: QueueTree, queue: QueueName, model: str) -> tuple[QueueName, int]:
+    """The queue whose wall leaves the least, and its limit."""
+    walls = [
+        (one.capability[model] - queues.used(above).get(model, 0), place, above, one.capability[model])
+        for place, above in enumerate(queues.path(queue))
+        if (one := queues.get(above)) is not None and model in one.capability
+    ]
+    _, _, above, limit = min(walls)
+    return above, limit

@@ -1,0 +1,124 @@
+"""Queues whose capability names card models: where their pods go, and what those are told that wait.
+
+old    four A100
+new    four H100
+both   one A100, one H100
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+
+from hbox_common.model import CardRequest, JobId, NodeState, PodUid, Queue, QueueName
+from hbox_common.model.devices import GPU
+from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.simulate import Simulation, job, node
+
+A100, H100 = f"{GPU}.A100", f"{GPU}.H100"
+
+
+def nodes() -> Iterable[NodeState]:
+    mixed = node("both", cards=2)
+    yield replace(mixed, cards=(mixed.cards[0], replace(mixed.cards[1], model="H100")))
+    yield node("old", cards=4, model="A100")
+    yield node("new", cards=4, model="H100")
+
+
+@pytest.fixture
+def world() -> Simulation:
+    made = Simulation(policy_of(PolicyName.BINPACK))
+    made.put_nodes(nodes())
+    return made
+
+
+def rule(world: Simulation, name: str, parent: str = "", **capability: int) -> None:
+    names = {"a100": A100, "h100": H100, "cards": GPU}
+    limits = {names[key]: units for key, units in capability.items()}
+    world.scheduler.on_queue(Queue(QueueName(name), parent=parent, capability=limits))
+
+
+def held(world: Simulation, queue: str = "default") -> dict[str, int]:
+    """Cards by model."""
+    found: dict[str, int] = {}
+    for claim in world.claims.values():
+        if claim.queue == queue:
+            for model, cards in claim.models.items():
+                found[model] = found.get(model, 0) + cards
+    return found
+
+
+def submit(world: Simulation, pods: int, cards: CardRequest | int = 1, queue: str = "default", *, name: str = "j") -> None:
+    world.submit(job(f"{name}{i}", cards=cards, queue=queue, created_at=float(i)) for i in range(pods))
+    world.run()
+
+
+def test_pods_that_name_no_model_go_to_another_when_one_is_exhausted(world: Simulation) -> None:
+    rule(world, "default", h100=1)
+    submit(world, 10)
+    assert held(world) == {A100: 5, H100: 1}
+
+
+def test_who_waits_is_told_which_queue_is_at_its_limit_of_which_model(world: Simulation) -> None:
+    rule(world, "vision", h100=2)
+    rule(world, "train", "vision")
+    submit(world, 3, CardRequest(1, models=("H100",)), "train")
+    assert held(world, "train") == {H100: 2}
+    assert world.verdicts[JobId("j2")] == (
+        "0/3 nodes are available: 2 QueueCardModelLimit, 1 CardTypeMismatch; in the way alone: QueueCardModelLimit on 2, "
+        "CardTypeMismatch on 1; queue vision, above queue train, is at its limit of 2 cards of H100: 2 nodes"
+    )
+    submit(world, 1, CardRequest(1, models=("A100",)), "train", name="a")
+    assert held(world, "train") == {H100: 2, A100: 1}
+
+
+def test_less_left_of_a_model_than_a_pod_asks_for_is_not_used(world: Simulation) -> None:
+    rule(world, "default", h100=3)
+    submit(world, 3, CardRequest(2, models=("H100",)))
+    assert held(world) == {H100: 2}
+    assert "queue default has 1 left of its 3 cards of H100, and a pod asks for 2: 2 nodes" in world.verdicts[JobId("j1")]
+
+
+def test_a_gang_starts_where_the_models_that_it_may_have_are_enough_together(world: Simulation) -> None:
+    rule(world, "default", h100=2, a100=3)
+    world.submit([job("six", pods=6, cards=1)])
+    world.run()
+    assert held(world) == {}
+    world.submit([job("five", pods=5, cards=1)])
+    world.run()
+    assert held(world) == {A100: 3, H100: 2}
+
+
+def test_cards_of_two_models_on_one_node_each_count_by_their_own(world: Simulation) -> None:
+    rule(world, "default", a100=1, h100=1)
+    submit(world, 4)
+    assert held(world) == {A100: 1, H100: 1}
+    rule(world, "other", a100=1, h100=1)
+    submit(world, 1, 2, "other", name="pair")
+    assert held(world, "other") == {}, "a pod of two cards takes no model of which there is room for one"
+
+
+def test_who_waits_starts_when_a_card_of_that_model_is_given_back(world: Simulation) -> None:
+    rule(world, "default", h100=1, a100=1)
+    submit(world, 4)
+    assert held(world) == {A100: 1, H100: 1}
+    world.finish([next(uid for uid, claim in world.claims.items() if H100 in claim.models)])
+    world.run()
+    assert held(world) == {A100: 1, H100: 1}
+    rule(world, "default", h100=1, a100=2)
+    world.run()
+    assert held(world) == {A100: 2, H100: 1}
+    rule(world, "default")
+    world.run()
+    assert sum(held(world).values()) == 3, "all four but the one that ended"
+
+
+def test_what_was_placed_before_a_queue_names_models_counts(world: Simulation) -> None:
+    submit(world, 5, CardRequest(1, models=("H100",)))
+    assert held(world) == {H100: 5}
+    assert not [name for name in world.scheduler.queues.all().used(QueueName("default")) if name == H100]
+    rule(world, "default", h100=5)
+    world.finish([PodUid(next(iter(world.claims)))])
+    submit(world, 2, CardRequest(1, models=("H100",)), name="k")
+    assert held(world) == {H100: 5}
+    assert "limit of 5 cards of H100" in world.verdicts[JobId("k1")]
