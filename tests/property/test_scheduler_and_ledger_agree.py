@@ -16,6 +16,7 @@ from hbox_common.model import (
     CardSlice,
     ClaimState,
     Epoch,
+    Generation,
     Job,
     JobId,
     NodeState,
@@ -24,6 +25,7 @@ from hbox_common.model import (
     PodUid,
     Queue,
     QueueName,
+    Resources,
     SchedulerId,
     charge,
     validate_claim,
@@ -49,6 +51,7 @@ class Both:
     cluster: list[NodeState] = field(default_factory=lambda: [node(f"n{i}", cards=CARDS, cpu=64) for i in range(NODES)])
     quotas: list[CardQuota] = field(default_factory=list)
     by_conf: bool = False  #: every job goes through a session
+    ended: bool = False  #: whether a pod has run since `by_model`
     books: Books = field(default_factory=lambda: Books(Epoch(1), frozen=False))
     now: float = 0.0
 
@@ -60,8 +63,7 @@ class Both:
             self.books.nodes[state.name] = state
             self.scheduler.on_node(state)
         for queue in self.queues:
-            self.books.queues[queue.name] = queue
-            self.scheduler.on_queue(queue)
+            self.rule(queue)
         self.limit(*self.quotas)
         self.scheduler.on_claims_snapshot(epoch=Epoch(1), index=self.books.index, frozen=False, claims=(), now=0.0)
 
@@ -69,6 +71,10 @@ class Both:
         self.quotas = list(quotas)
         self.books.limit(quotas)
         self.scheduler.on_card_quotas(quotas)
+
+    def rule(self, queue: Queue) -> None:
+        self.books.rule(self.books.step(self.now), queue.name, queue)
+        self.scheduler.on_queue(queue)
 
     def submit(self, *jobs: Job) -> None:
         self.scheduler.on_jobs(jobs)
@@ -109,6 +115,7 @@ class Both:
 
     def ends(self, pod: PodUid) -> None:
         """It has run."""
+        self.ended = True
         step, first = self.books.step(self.now), self.books.index
         claim = self.books.live[self.books.by_pod[pod]].claim
         self.scheduler.on_withdrawn([claim.job], [1 << 60])
@@ -117,6 +124,19 @@ class Both:
         claims = [change.claim for change in step.changes]
         self.scheduler.on_claims(epoch=Epoch(1), previous=first, index=self.books.index, claims=claims, now=self.now)
         self.settle()
+
+    def refit(self, state: NodeState, model: str) -> None:
+        """The node has cards of another model now; what is on them stays."""
+        fresh = replace(
+            state, generation=Generation(state.generation + 1), cards=tuple(replace(c, model=model) for c in state.cards)
+        )
+        self.cluster[self.cluster.index(state)] = self.books.nodes[state.name] = fresh
+        self.scheduler.on_node(fresh)
+        self.settle()
+
+    def by_model(self) -> dict[QueueName, Resources]:
+        self.ended = False
+        return {name: dict(self.books.queues.used(name)) for name in self.books.queues}
 
     def waiting(self) -> list[Job]:
         """Jobs of one pod that has no place."""
@@ -190,6 +210,69 @@ def test_nothing_that_is_proposed_is_refused(queues: list[Queue], data: st.DataO
     for one in queues:
         limit = one.capability.get(GPU)
         assert limit is None or both.held(one.name) <= limit
+
+
+A100, H100 = f"{GPU}.A100", f"{GPU}.H100"
+MODELS = (A100, H100)
+
+
+def two_models() -> list[NodeState]:
+    """Four A100, four H100, and a node with two of each."""
+    mixed = node("both", cards=CARDS, cpu=64)
+    cards = tuple(replace(card, model="A100" if card.index < 2 else "H100") for card in mixed.cards)
+    return [replace(mixed, cards=cards), *(node(m, cards=CARDS, cpu=64, model=m) for m in ("A100", "H100"))]
+
+
+@st.composite
+def rules(draw: st.DrawFn, name: QueueName, parent: str) -> Queue:
+    """Amounts of models and of all cards, as they come."""
+    few = st.fixed_dictionaries({}, optional=dict.fromkeys((GPU, *MODELS), st.integers(0, 6)))
+    walls = st.fixed_dictionaries({}, optional={GPU: st.integers(4, 12)} | dict.fromkeys(MODELS, st.integers(0, 6)))
+    capability = draw(walls) if draw(st.integers(0, 1)) else {}
+    reclaimable = draw(st.integers(0, 5)) < 5
+    return Queue(name, parent=parent, capability=capability, deserved=draw(few), guarantee=draw(few), reclaimable=reclaimable)
+
+
+@st.composite
+def trees_of_models(draw: st.DrawFn) -> list[Queue]:
+    queues: list[Queue] = []
+    for number in range(draw(st.integers(2, 5))):
+        parent = draw(st.sampled_from(["", *(q.name for q in queues if q.name.count("-") < 1)]))
+        queues.append(draw(rules(QueueName(f"{parent}-{number}" if parent else f"q{number}"), parent)))
+    return queues
+
+
+@settings(max_examples=200, deadline=None)
+@given(trees_of_models(), st.booleans(), st.data())
+def test_what_is_proposed_keeps_to_amounts_by_model(queues: list[Queue], by_conf: bool, data: st.DataObject) -> None:
+    """One queue fills the cluster, others ask for what is theirs: of one model or of any; pods end, rules change, nodes get other cards."""
+    both = Both(queues, two_models(), by_conf=by_conf)
+    leaves = [queue.name for queue in queues if not both.books.queues.children(queue.name)]
+    first = data.draw(st.sampled_from(leaves), label="who fills it")
+    both.submit(*(job(f"f{i}", cards=1, queue=first, created_at=float(i)) for i in range(CARDS * NODES)))
+    for number in range(data.draw(st.integers(1, 8), label="jobs")):
+        queue = data.draw(st.sampled_from(leaves), label="queue")
+        pods, each, priority = (data.draw(st.integers(1, most)) for most in (3, 2, 2))
+        models = data.draw(st.sampled_from([(), ("A100",), ("H100",), ("A100", "H100")]), label="models")
+        if data.draw(st.integers(0, 3), label="rules change") == 3:
+            one = data.draw(st.sampled_from(queues), label="whose")
+            both.rule(data.draw(rules(one.name, one.parent)))
+        before = both.by_model()
+        asked = CardRequest(each, models=models)
+        both.submit(job(f"j{number}", pods=pods, cards=asked, queue=queue, priority=priority, created_at=100.0 + number))
+        if both.books.by_pod and data.draw(st.integers(0, 2), label="one ends") == 2:
+            both.ends(data.draw(st.sampled_from(sorted(both.books.by_pod)), label="which"))
+        if data.draw(st.integers(0, 7), label="other cards") == 7:
+            both.refit(data.draw(st.sampled_from(both.cluster)), data.draw(st.sampled_from(["A100", "H100", ""])))
+        for name, rule in both.books.queues.items():
+            has = both.books.queues.used(name)
+            assert both.books.by_model is both.books.queues.by_model
+            assert {r: n for r, n in has.items() if n} == {r: n for r, n in both.scheduler.queues.all().used(name).items() if n}
+            for model, limit in rule.capability.items():
+                assert has.get(model, 0) <= max(limit, before[name].get(model, 0)), (name, model)
+            for model, floor in both.books.queues.guarantee(name).items():
+                if before[name].get(model, 0) >= floor and not both.ended and name not in both.books.queues.path(queue):
+                    assert has.get(model, 0) >= floor, (name, model)
 
 
 @st.composite

@@ -9,6 +9,7 @@ from hbox_common.model import NO_WISHES, Claim, ClaimState, JobId, Neighbour, Po
 from .arrays import Ints
 from .groups import Groups
 from .session import Gang, GroupPhase, Member, Standing, Status
+from .session.amounts import Asked
 from .state import Booking, Bookings, Columns
 from .task import Task, Tasks
 
@@ -74,6 +75,7 @@ class Holders:
         self._pods_of: dict[JobId, dict[PodUid, None]] = {}
         self._touched: dict[PodUid, None] = {}
         self._kinds: dict[tuple[tuple[str, int], ...], tuple[Task, Ints]] = {}
+        self._models: dict[tuple[tuple[str, int], ...], Asked] = {}
         self._size = len(self._columns.allocatable)
 
     def _renew(self, job: JobId) -> None:
@@ -124,12 +126,21 @@ class Holders:
             movable=booking.task is not None,
             row=self._columns.row_of[booking.node],
             slices=booking.slices,
+            models=self._counted(booking) if booking.models else (),
             preemptable=claim is not None and claim.preemptable,
             labels=neighbour.labels if neighbour is not None else {},
             annotations=neighbour.notes if neighbour is not None else {},
             started_at=_started(claim, neighbour),
             wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
         )
+
+    def _counted(self, booking: Booking) -> Asked:
+        """Cards by model, by column: equal ones are one object."""
+        models = tuple(booking.models.items())
+        found = self._models.get(models)
+        if found is None:
+            found = self._models[models] = tuple((self._columns.resource(name), cards) for name, cards in models)
+        return found
 
     def _kind(self, booking: Booking) -> tuple[Task, Ints]:
         requests = tuple(booking.requests.items())

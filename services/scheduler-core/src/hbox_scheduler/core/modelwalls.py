@@ -5,9 +5,10 @@ time as there is room for whichever of the other models they take. Where a node 
 is left than a whole pod asks for is not used for it at all, though on such a node a mixture might do.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import TypeAlias
 
 from hbox_common.model import (
     CardRequest,
@@ -24,6 +25,9 @@ from hbox_common.model import (
 from .devices.nvidia import bounded_request
 from .task import Task
 
+#: The queue whose wall leaves the least of a model, and its limit.
+Nearest: TypeAlias = Callable[[str], tuple[QueueName, int]]
+
 
 def within(task: Task, left: Mapping[str, int]) -> tuple[Task, int | None]:
     """The task kept from models of which too little is left, and how many such pods there is room for in any case (None = no limit). left: cards by model, of
@@ -31,7 +35,7 @@ def within(task: Task, left: Mapping[str, int]) -> tuple[Task, int | None]:
     if task.cards is None or not left:
         return task, None
     barred, pods = [], None
-    for model in _concerned(task.cards, left):
+    for model in concerned(task.cards, left):
         room = left[model] // task.cards.count
         if room <= 0:
             barred.append(model)
@@ -45,7 +49,7 @@ def most(task: Task, left: Mapping[str, int]) -> int | None:
     request = task.cards
     if request is None or not request.models or any(model_resource(name) not in left for name in request.models):
         return None
-    return sum(left[model] // request.count for model in _concerned(request, left))
+    return sum(left[model] // request.count for model in concerned(request, left))
 
 
 def spend(left: Resources, states: Sequence[NodeState | None], seats: Iterable[tuple[int, tuple[CardSlice, ...]]]) -> None:
@@ -56,14 +60,14 @@ def spend(left: Resources, states: Sequence[NodeState | None], seats: Iterable[t
                 left[model] -= cards
 
 
-def wall(queues: QueueTree, queue: QueueName, task: Task, left: Mapping[str, int], nodes: int) -> str:
+def wall(task: Task, queue: QueueName, left: Mapping[str, int], nearest: Nearest, nodes: int) -> str:
     """Which limits keep such pods from so many nodes, in words."""
     if task.cards is None:
         return ""
     said = []
-    for model in _concerned(task.cards, left):
+    for model in concerned(task.cards, left):
         if left[model] < task.cards.count:
-            above, limit = _nearest(queues, queue, model)
+            above, limit = nearest(model)
             which = f"queue {queue}" if above == queue else f"queue {above}, above queue {queue},"
             name = model_of(model)
             if left[model] <= 0:
@@ -77,24 +81,29 @@ def wall(queues: QueueTree, queue: QueueName, task: Task, left: Mapping[str, int
 
 @lru_cache(maxsize=4096)
 def kept_from(task: Task, barred: tuple[str, ...]) -> Task:
-    """The task, on cards of other models."""
+    """The task, on cards of other models than these."""
     assert task.cards is not None
-    return replace(task, cards=replace(bounded_request(task.cards), barred=barred))
+    request = bounded_request(task.cards)
+    return replace(task, cards=replace(request, barred=tuple(dict.fromkeys((*request.barred, *barred)))))
 
 
-def _concerned(request: CardRequest, left: Mapping[str, int]) -> Iterable[str]:
-    """Of the limited models those that the request may have."""
+def concerned(request: CardRequest, models: Collection[str]) -> Collection[str]:
+    """Of these models those that the request may have."""
     if not request.models:
-        return left
-    return dict.fromkeys(model for name in request.models if (model := model_resource(name)) in left)
+        return models
+    return dict.fromkeys(model for name in request.models if (model := model_resource(name)) in models)
 
 
-def _nearest(queues: QueueTree, queue: QueueName, model: str) -> tuple[QueueName, int]:
-    """The queue whose wall leaves the least, and its limit."""
-    walls = [
-        (one.capability[model] - queues.used(above).get(model, 0), place, above, one.capability[model])
-        for place, above in enumerate(queues.path(queue))
-        if (one := queues.get(above)) is not None and model in one.capability
-    ]
-    _, _, above, limit = min(walls)
-    return above, limit
+def nearest_in(queues: QueueTree, queue: QueueName) -> Nearest:
+    """Of the walls of the queue and of all above it the one that leaves the least of a model."""
+
+    def nearest(model: str) -> tuple[QueueName, int]:
+        walls = [
+            (one.capability[model] - queues.used(above).get(model, 0), place, above, one.capability[model])
+            for place, above in enumerate(queues.path(queue))
+            if (one := queues.get(above)) is not None and model in one.capability
+        ]
+        _, _, above, limit = min(walls)
+        return above, limit
+
+    return nearest

@@ -15,7 +15,7 @@ from hbox_common.model.resources import Resources, add
 from .explain.labels import Label
 from .explain.reasons import Reasons, reasons_of
 from .jobs import Entry
-from .modelwalls import spend, wall, within
+from .modelwalls import nearest_in, spend, wall, within
 from .paying import Payer, pay
 from .policy import Policy
 from .queues import Queues
@@ -299,7 +299,8 @@ class Planner:
             self._known[shown] = (self.columns.changes.end, reasons)
         walls = []
         if kept := reasons.counts.get(Label.QUEUE_MODEL, 0):
-            walls.append(wall(self.queues.all(), entry.job.queue, task, models, kept))
+            queue = entry.job.queue
+            walls.append(wall(task, queue, models, nearest_in(self.queues.all(), queue), kept))
         if Label.CARD_QUOTA in reasons.counts:
             walls.append(self.payer.wall(task.namespace, task, purse, together=together))
         return replace(reasons, wall="; ".join(walls)) if walls else reasons

@@ -23,6 +23,7 @@ from hbox_common.model import (
     QueueTree,
     Resources,
     TaskSpec,
+    named_models,
 )
 from hbox_common.model.resources import PODS, add
 
@@ -31,6 +32,7 @@ from .explain.reasons import Reasons
 from .groups import Groups
 from .holders import Holders, vector_of
 from .jobs import Entry
+from .modelwalls import concerned
 from .paying import Payer
 from .plugins.capacity import RECLAIM_AT_PARTING
 from .plugins.rescheduling import Rescheduling
@@ -170,6 +172,10 @@ class Takings:
             used, due = queues.used(one), queues.due(one)
             asked = [name for name, units in task.requests.items() if units > 0 and name in due]
             if asked and all(used.get(name, 0) + task.requests[name] <= due[name] for name in asked):
+                return True
+            if task.cards is not None and any(
+                used.get(model, 0) + task.cards.count <= due[model] for model in concerned(task.cards, named_models(due))
+            ):
                 return True
         lowest = self._bookings.lowest_priority(entry.job.queue)
         return lowest is not None and lowest < entry.job.priority

@@ -56,7 +56,7 @@ class GangClaims:
         self._reclaim = reclaim
         self._left_over = action.removeprefix("gang") in session.conf.actions
         self._reason = "Reclaimed" if reclaim else "Preempted"
-        self._domains = Domains(session, Seats(session, may=session.preemptive if reclaim else None))
+        self._domains = Domains(session, Seats(session, may=session.preemptive if reclaim else None, later=True))
 
     def claimants(self) -> list[Gang]:
         """Beside preempt or reclaim those that these leave aside; without them all."""

@@ -32,10 +32,12 @@ class When(Enum):
 class Seats:
     """On one session, on its columns as they are when asked."""
 
-    def __init__(self, session: "Session", *, may: Callable[[QueueInfo, Member], bool] | None = None) -> None:
-        """`may`: whether a queue may take one more member, beside what it may anyway."""
+    def __init__(
+        self, session: "Session", *, may: Callable[[QueueInfo, Member], bool] | None = None, later: bool = False
+    ) -> None:
+        """`may`: whether a queue may take one more member, beside what it may anyway. `later`: as for `Placing`."""
         self._session = session
-        self._placing = Placing(session)
+        self._placing = Placing(session, later=later)
         self._may = may
 
     def kinds(self, members: Iterable[Member]) -> list[list[Member]]:
@@ -112,11 +114,15 @@ class Seats:
         if not members:
             return True
         session, first = self._session, members[0]
-        task = session.spaces.task(first) if session.spaces else first.task
+        task = self._placing.task(first)
         batch = pick(books, rows, counts, task, session.card_keys(first, books, rows))
         slices = slices_of(books, batch, first.task.cards.count if first.task.cards is not None else 0)
         queue = session.queues[first.gang.queue]
         if session.spaces and not session.spaces.pays(first.namespace, slices):
+            return False
+        if session.models and not self._placing.admits(
+            first.gang.queue, zip(rows.repeat(counts).tolist(), slices, strict=True)
+        ):
             return False
         if books is session.columns:
             asked = session.has_quotas or self._may is not None

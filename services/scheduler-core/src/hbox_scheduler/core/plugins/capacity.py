@@ -29,7 +29,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.model.devices import ALL_CORES
 from hbox_common.model.resources import CPU, MEMORY
 
-from ..session.asking import Asked, Sums
+from ..session.amounts import Asked, Sums
 from ..session.hooks import Vote
 from ..session.nouns import Gang, Member, QueueInfo, Status
 from .arguments import Arguments
@@ -63,7 +63,7 @@ class Capacity:
     def open(self, session: "Session") -> None:
         self._session = session
         parts = any(OVER_QUOTA_WEIGHT in queue.annotations for queue in session.queues.values())
-        self._books = books = QueueBooks(session, hierarchy=self._hierarchy, parts=parts)
+        self._books = books = QueueBooks(session, hierarchy=self._hierarchy, parts=parts, models=True)
         resources = session.columns.resources
         self._general = frozenset(resources[name] for name in (CPU, MEMORY) if name in resources)
         self._weights = {account: weight_of(account.queue) for account in books.accounts.values()}
@@ -206,7 +206,7 @@ class Capacity:
         self._books.commit(gang)
 
     def allocatable(self, queue: QueueInfo, member: Member) -> bool:
-        account, asked = self._books.of(queue), self._books.asked(member)
+        account, asked = self._books.of(queue), self._books.counted(member)
         if not account.open or not account.leaf:
             return False
         return all(one.fits(one.ceiling, asked) for one in account.path) and self._may_stay(account, member, asked)
@@ -227,8 +227,16 @@ class Capacity:
 
     def preemptive(self, queue: QueueInfo, member: Member) -> bool:
         """Within its ceiling and, in something that is asked for, within what it or one of so many ancestors deserves; annotated queues: within their
-        fair share in everything."""
-        account, asked = self._books.of(queue), self._books.asked(member)
+        fair share in everything. Of a member whose model is not known: on some model."""
+        variants = self._session.models.variants(member) if self._books.models else ()
+        for variant in variants:
+            with self._session.models.tried(member, variant):
+                if self._preemptive(queue, member):
+                    return True
+        return not variants and self._preemptive(queue, member)
+
+    def _preemptive(self, queue: QueueInfo, member: Member) -> bool:
+        account, asked = self._books.of(queue), self._books.counted(member)
         if (
             not account.open
             or not account.leaf
@@ -244,8 +252,18 @@ class Capacity:
 
     def _is_due(self, account: Account, asked: Asked) -> bool:
         """Whether it stays within what it deserves, or is guaranteed, in all that it names, and names something of it."""
-        named = [(c, units) for c, units in asked if c in self._lines[account] or account.guarantee[c] > 0]
+        named = self._judged([(c, units) for c, units in asked if c in self._lines[account] or account.guarantee[c] > 0], asked)
         return bool(named) and all(account.allocated[c] + units <= account.deserved[c] for c, units in named)
+
+    def _judged(self, named: Sequence[tuple[int, int]], asked: Asked) -> Sequence[tuple[int, int]]:
+        """Of what a queue names of `asked` that by which it is judged: as `hbox_common.model.judged`, its lines for the models of all of these cards stand in
+        place of the one for all cards."""
+        if not self._books.models:
+            return named
+        cards, column = dict(asked).get(self._books.cards_column, 0), self._books.cards_column
+        if cards and sum(units for c, units in named if c in self._books.models) >= cards:
+            return [(c, units) for c, units in named if c != column]
+        return named
 
     def _within(self, account: Account, line: Sums, asked: Asked) -> bool:
         return all(account.allocated[c] + units <= line[c] for c, units in asked if c in self._lines[account])
@@ -255,11 +273,18 @@ class Capacity:
         return {c for c, units in asked if account.allocated[c] + units <= account.deserved[c]}
 
     def reclaimable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
-        """Taken in this order, each one named counts."""
+        """Taken in this order, each one named counts. For a claimant whose model is not known: those whom it may take whichever it gets."""
+        variants = self._session.models.variants(claimant) if self._books.models else ()
+        for variant in variants:
+            with self._session.models.tried(claimant, variant):
+                candidates = self._reclaimable(claimant, candidates)
+        return list(candidates) if variants else self._reclaimable(claimant, candidates)
+
+    def _reclaimable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
         account = self._books.accounts.get(claimant.gang.queue)
         if account is None:
             return []
-        asked, victims = self._books.asked(claimant), []
+        asked, victims = self._books.counted(claimant), []
         wanted = self._wanted(account, asked)
         paths: dict[Account, tuple[tuple[Account, ...], tuple[Account, ...], list[Account]]] = {}
         touched: list[int] = []  # columns that are wanted and freed: the same for equal members
@@ -277,14 +302,14 @@ class Capacity:
                 ours, theirs, guaranteed = paths[other]
                 if self._level:
                     wanted = self._wanted(account, asked)  # of ancestors, which the last one taken may share
-                units = self._books.asked(member)
+                units = self._books.counted(member)
                 if units is not alike or self._level:
                     freed = [column for column, _ in units]
                     touched = [column for column in freed if column in wanted]
                     alike = units
                 if not touched or (guaranteed and not all(one.spares(units) for one in guaranteed)):
                     continue
-                if self._ahead(ours, theirs, asked, _Loss(touched, freed)):
+                if self._ahead(ours, theirs, asked, _Loss(touched, freed, units)):
                     leave(other, units)
                     victims.append(member)
         return victims
@@ -296,14 +321,16 @@ class Capacity:
         if not self._at_parting or account is None:
             return True
         given = [m for m in claimant.members if m.status in (Status.PIPELINED, Status.ALLOCATED)]
-        columns = {column for member in given for column, _ in self._books.asked(member)}
+        sums: dict[int, int] = {}
+        for column, units in (pair for member in given for pair in self._books.counted(member)):
+            sums[column] = sums.get(column, 0) + units
+        asked = tuple(sums.items())
         others = {self._books.accounts.get(victim.gang.queue) for victim in victims} - {None, account}
         heads = {account.path[common] for o in others if o is not None and (common := _common(account, o)) < len(account.path)}
         return all(
             head.allocated[c] <= head.deserved[c]
             for head in heads
-            for c in columns
-            if c in self._lines[head] or head.guarantee[c] > 0
+            for c, _ in self._judged([(c, n) for c, n in asked if c in self._lines[head] or head.guarantee[c] > 0], asked)
         )
 
     def _wanted(self, account: Account, asked: Asked) -> set[int]:
@@ -316,7 +343,7 @@ class Capacity:
         """Of a whole gang the largest member speaks."""
         if not reclaim or not claimant.members:
             return None
-        largest = max(claimant.members, key=lambda member: sum(units for _, units in self._books.asked(member)))
+        largest = max(claimant.members, key=lambda member: sum(units for _, units in self._books.counted(member)))
         return self.reclaimable(largest, candidates)
 
     @contextmanager
@@ -366,7 +393,11 @@ class Capacity:
         """Whether it has more than its line in something that is wanted of it and would be freed; where it has no line in that, in something else that
         would be freed with it. What it deserves nothing of is all beyond."""
         lines, allocated = self._lines[account], account.allocated
-        judged = [c for c in loss.wanted if c in lines] or [c for c in loss.freed if c in lines]
+        if self._books.models:  # a model that it would lose is looked at, whether that was asked for by name or not
+            named = [c for c, _ in self._judged([(c, n) for c, n in loss.units if c in lines], loss.units)]
+            judged = [c for c in named if c in loss.wanted or c in self._books.models] or named
+        else:
+            judged = [c for c in loss.wanted if c in lines] or [c for c in loss.freed if c in lines]
         return not judged or any(allocated[c] > line[c] for c in judged)
 
 
@@ -376,6 +407,7 @@ class _Loss:
 
     wanted: Sequence[int]
     freed: Sequence[int]
+    units: Asked  #: of all that it has
 
 
 def _nearest(path: Sequence[Account], level: int) -> Sequence[Account]:

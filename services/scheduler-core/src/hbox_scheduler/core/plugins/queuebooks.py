@@ -16,7 +16,8 @@ from hbox_common.model import GroupPhase, QueueName, QueuePhase, quantity
 from hbox_common.model.devices import ALL_CORES, GPU
 
 from ..arrays import Ints
-from ..session.asking import Asked, Asking, Sums, add
+from ..session.amounts import Asked, Sums
+from ..session.asking import Asking, add
 from ..session.nouns import HOLDING, Gang, Member, QueueInfo, Status
 from ..task import Task
 
@@ -79,18 +80,24 @@ class Account:
 class QueueBooks:
     """Accounts of all queues of a session."""
 
-    def __init__(self, session: "Session", *, hierarchy: bool, parts: bool = False) -> None:
+    def __init__(self, session: "Session", *, hierarchy: bool, parts: bool = False, models: bool = False) -> None:
+        """`models`: cards by model count too, where queues name models."""
         self._session = session
+        self.models: Mapping[int, str] = session.models.names if models else {}
         self._whole_cards = -1.0
         self._asking: Asking = session.asking
         self.size = len(session.total)
         self.cards_column = session.columns.resources.get(GPU, -1)
         self.cards = self.cards_column if parts else -1  #: the column that is in percent
         self._parts: dict[int, tuple[Task, Asked]] = {}
+        self._modelled: dict[tuple[int, Asked], tuple[Task, Asked]] = {}
         self._counted = [bool(counts) for counts in session.counted]
         self.total = self.sums(session.total)
         if parts and self.cards >= 0:
             self._cards_at_hand()
+        if self.models:
+            for column, cards in session.models.cards().items():
+                self.total[column] = cards
         self.accounts = {name: Account(queue, self.size) for name, queue in session.queues.items()}
         self._tree(hierarchy)
         for account in self.accounts.values():
@@ -166,7 +173,7 @@ class QueueBooks:
         for member, count in session.standing.alike():
             account = self.accounts.get(member.gang.queue)
             if account is not None:
-                key = account, self.asked(member), True, member.preemptable, member.gang.promised
+                key = account, self.counted(member), True, member.preemptable, member.gang.promised
                 alike[key] = alike.get(key, 0) + count
         for name, minimum in session.standing.promised.items():
             if name in self.accounts:
@@ -180,7 +187,7 @@ class QueueBooks:
                 status = member.status
                 if status in _ASKING:
                     holds = status in HOLDING or status is Status.PIPELINED
-                    key = account, self.asked(member), holds, member.preemptable, gate
+                    key = account, self.counted(member), holds, member.preemptable, gate
                     alike[key] = alike.get(key, 0) + 1
             if gate and gang.phase is not GroupPhase.PENDING:
                 self.commit(gang)
@@ -222,6 +229,16 @@ class QueueBooks:
             found = self._parts[id(member.task)] = (member.task, self._part(member))
         return found[1]
 
+    def counted(self, member: Member) -> Asked:
+        """As `asked`, and the cards by model that it has, or is tried with."""
+        if not self.models or not member.models:
+            return self.asked(member)
+        key = id(member.task), member.models
+        found = self._modelled.get(key)
+        if found is None:
+            found = self._modelled[key] = (member.task, self.asked(member) + member.models)
+        return found[1]
+
     # Changes.
 
     def commit(self, gang: Gang) -> None:
@@ -244,12 +261,12 @@ class QueueBooks:
     def placed(self, member: Member, row: int) -> None:  # noqa: ARG002  # the hook's signature
         account = self.accounts.get(member.gang.queue)
         if account is not None:
-            self._hold(account, self.asked(member), 1, preemptable=member.preemptable, gate=member.gang.promised)
+            self._hold(account, self.counted(member), 1, preemptable=member.preemptable, gate=member.gang.promised)
 
     def displaced(self, member: Member, row: int) -> None:  # noqa: ARG002
         account = self.accounts.get(member.gang.queue)
         if account is not None:
-            self._hold(account, self.asked(member), -1, preemptable=member.preemptable, gate=member.gang.promised)
+            self._hold(account, self.counted(member), -1, preemptable=member.preemptable, gate=member.gang.promised)
 
     @staticmethod
     def _hold(account: Account, asked: Asked, times: int, *, preemptable: bool, gate: bool) -> None:

@@ -3,19 +3,12 @@
 Sums of queues and gangs are lists of ints, `[R]`: for a handful of columns they are several times faster than arrays.
 """
 
-from typing import TypeAlias
-
 import numpy as np
 
 from ..arrays import Ints
 from ..task import Task
+from .amounts import Asked, Sums
 from .nouns import Member
-
-#: Columns and base units, positive ones only, without `pods`.
-Asked: TypeAlias = tuple[tuple[int, int], ...]
-
-#: `[R]` base units.
-Sums: TypeAlias = list[int]
 
 
 class Asking:

@@ -31,6 +31,7 @@ from hbox_common.model import (
 
 from ..arrays import Ints
 from ..task import Task
+from .amounts import Asked
 
 if TYPE_CHECKING:
     from .standing import Standing
@@ -77,6 +78,7 @@ class Member:
     status: Status = Status.PENDING
     row: int = -1  #: the node's row while it has, or is promised, a place
     slices: tuple[CardSlice, ...] = ()
+    models: Asked = ()  #: cards by model that it counts, by column, where queues name models
     preemptable: bool = True
     movable: bool = True  #: all that it asks for is known, so that another place can be found for it
     never_preempts: bool = False  #: preemptionPolicy: Never

@@ -4,14 +4,14 @@ A node takes a member where no plugin's filter fails it, its resources cover the
 the engine's own business and always hold; filters and scores are the policy's. `books` is either the columns as they are, or `columns.future()`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from hbox_common.model import CardSlice
+from hbox_common.model import CardSlice, QueueName
 
 from ..arrays import Bools, Floats, Ints
 from ..devices.nvidia import ALL, Bounded, CardRoom, pick, slices_of
@@ -55,9 +55,11 @@ def likeness_of(member: Member) -> Likeness:
 class Placing:
     """Answers about places, on the session's columns as they are when asked."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "Session", *, later: bool = False) -> None:
+        """`later`: the queue's limits are looked at as if all that leaves had left."""
         self._session = session
         self._columns = session.columns
+        self._later = later
 
     def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:
         """Label and mask `[N]`, all rules in the order in which reasons are given: filters, resources, cards, the count of cards."""
@@ -67,7 +69,7 @@ class Placing:
 
     def room_failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:
         """As `failures`, but what is booked alone."""
-        rows, task = slice(0, books.size), self._task(member)
+        rows, task = slice(0, books.size), self.task(member)
         for room in ROOMS:
             yield from room.failures(books, rows, task)
 
@@ -85,7 +87,7 @@ class Placing:
 
     def capacity(self, member: Member, books: Columns) -> Ints:
         """`[N]`: how many such members have room, by resources and cards alone."""
-        rows, task = slice(0, books.size), self._task(member)
+        rows, task = slice(0, books.size), self.task(member)
         least = np.full(books.size, _NO_LIMIT, dtype=np.int64)
         for room in ROOMS:
             capacity = room.capacity(books, rows, task)
@@ -145,12 +147,23 @@ class Placing:
         """Why one more member like this one finds no place that is free now."""
         columns = self._columns
         reasons = tally(self.failures(member, columns), self._session.rows, columns.size)
-        return replace(reasons, wall=self._session.spaces.wall(member)) if Label.CARD_QUOTA in reasons.counts else reasons
+        walls = []
+        if kept := reasons.counts.get(Label.QUEUE_MODEL, 0):
+            walls.append(self._session.models.wall(member, kept))
+        if Label.CARD_QUOTA in reasons.counts:
+            walls.append(self._session.spaces.wall(member))
+        return replace(reasons, wall="; ".join(walls)) if walls else reasons
 
-    def _task(self, member: Member) -> Task:
-        """What it asks for, and of which cards its namespace's quotas pay for."""
-        spaces = self._session.spaces
-        return spaces.task(member) if spaces else member.task
+    def task(self, member: Member) -> Task:
+        """What it asks for, on cards that its namespace's quotas pay for and of models that its queue may have more of."""
+        spaces, models = self._session.spaces, self._session.models
+        task = spaces.task(member) if spaces else member.task
+        return models.task(member, task, later=self._later) if models else task
+
+    def admits(self, queue: QueueName, places: Iterable[tuple[int, Sequence[CardSlice]]]) -> bool:
+        """Whether the queue's limits of card models allow all of these slices on these rows."""
+        models = self._session.models
+        return not models or models.admits(queue, places, later=self._later)
 
     def slices(self, member: Member, row: int, books: Columns) -> tuple[CardSlice, ...]:
         """The cards that the member takes on this row, which must have room for it."""
@@ -158,13 +171,13 @@ class Placing:
             return ()
         rows = np.array([row], dtype=np.int64)
         batch = pick(
-            books, rows, np.array([1], dtype=np.int64), self._task(member), self._session.card_keys(member, books, rows)
+            books, rows, np.array([1], dtype=np.int64), self.task(member), self._session.card_keys(member, books, rows)
         )
         return slices_of(books, batch, member.task.cards.count)[0]
 
     def future_cards(self, member: Member, row: int) -> tuple[CardSlice, ...] | None:
         """The cards that the member takes on this row once all that leaves has left; None = they are not there."""
-        task, columns = self._task(member), self._columns
+        task, columns = self.task(member), self._columns
         request = task.cards
         if request is None:
             return ()

@@ -26,6 +26,7 @@ from ..state import Columns
 from ..topology.tree import Tree, tree_of
 from .asking import Asking
 from .hooks import Key, Plugin, Vote
+from .models import Models
 from .nouns import Cluster, Gang, Member, QueueInfo, Status, SubGang, form_sub_gangs
 from .outside import Ask, nobody
 from .spaces import Spaces
@@ -103,6 +104,7 @@ class Session:
         _intern(columns, cluster)
         self.standing = cluster.standing or Standing(columns)  #: gangs that were here before, and have nothing to place
         self.fresh: list[Gang] = sorted(cluster.gangs, key=_by_age)  #: all others
+        self.models = Models(columns, cluster, self.standing, self.fresh)
         self.gangs: list[Gang] = sorted([*self.standing.gangs.values(), *self.fresh], key=_by_age)
         self.rows: Ints = np.flatnonzero(columns.alive[: columns.size]).astype(np.int64)
         self.total: Ints = columns.allocatable[:, self.rows].sum(axis=1) if len(self.rows) else self.zeros()

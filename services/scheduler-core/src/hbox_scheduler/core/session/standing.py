@@ -14,12 +14,13 @@ from hbox_common.model import JobId, QueueName, Resources
 from hbox_common.model.resources import add
 
 from ..state import Columns
+from .amounts import Asked
 from .nouns import Gang, Member, form_sub_gangs
 from .population import Population
 
-#: Members that count alike in every sum: queue, task (by identity; its members keep it), whether they may be evicted, and whether their gang counts at the gate
-#: with its minimum.
-Kind: TypeAlias = tuple[QueueName, int, bool, bool]
+#: Members that count alike in every sum: queue, task (by identity; its members keep it), whether they may be evicted, whether their gang counts at the gate
+#: with its minimum, and cards by model.
+Kind: TypeAlias = tuple[QueueName, int, bool, bool, Asked]
 
 
 class Standing:
@@ -59,7 +60,7 @@ class Standing:
         if promised:
             self._promise(gang, times)
         for member in gang.members:
-            key = gang.queue, id(member.task), member.preemptable, promised
+            key = gang.queue, id(member.task), member.preemptable, promised, member.models
             first, count = alike.get(key, (member, 0))
             if count + times:
                 alike[key] = first, count + times

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from hbox_common.model import CardSlice
 
 from ..state import Batch
+from .amounts import Asked
 from .nouns import Gang, Member, Status
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Operation:
     slices: tuple[CardSlice, ...]
     claimant: Gang | None = None  #: of an eviction: for whom
     reason: str = ""
+    models: Asked = ()
 
 
 class Statement:
@@ -59,6 +61,7 @@ class Statement:
         self._turn(member, Status.ALLOCATED)
         self._session.columns.book(row, member.task.requests, member.slices)
         self._session.spaces.book((member,))
+        self._count_models(member)
         self._session.placed(member, row)
 
     def allocate_all(
@@ -79,6 +82,8 @@ class Statement:
                 member.status, member.row, member.slices = allocated, row, tuple(own)
             members[0].gang.moved_alike(members, Status.PENDING)
             session.spaces.book(members)
+            for member in members if session.models else ():
+                self._count_models(member)
             session.placed_all(members)
             return True
         for done, (member, row, own) in enumerate(zip(members, rows, slices, strict=True)):
@@ -90,6 +95,7 @@ class Statement:
             member.status, member.row, member.slices = allocated, row, tuple(own)
             member.gang.moved(member, Status.PENDING)
             session.spaces.book((member,))
+            self._count_models(member)
             session.placed(member, row)
         return True
 
@@ -100,6 +106,7 @@ class Statement:
         self._turn(member, Status.PIPELINED)
         self._session.columns.depart(row, member.task.requests, member.slices, -1)
         self._session.spaces.book((member,))
+        self._count_models(member)
         self._session.placed(member, row)
 
     def evict(self, member: Member, *, claimant: Gang | None, reason: str) -> None:
@@ -108,6 +115,8 @@ class Statement:
         self._turn(member, Status.RELEASING)
         if member.row >= 0:
             self._session.columns.depart(member.row, member.task.requests, member.slices)
+        if self._session.models:
+            self._session.models.evicted(member)
         self._session.displaced(member, member.row)
 
     def evict_all(self, members: Sequence[Member], *, claimant: Gang | None, reason: str) -> None:
@@ -128,10 +137,20 @@ class Statement:
             task = group[0].task
             slices = [one for member in group for one in member.slices]
             self._session.columns.depart_alike(row, task.amount, task.ports, len(group), slices)
+        for member in members if self._session.models else ():
+            self._session.models.evicted(member)
         self._session.displaced_all(members)
 
     def _note(self, kind: Kind, member: Member, claimant: Gang | None = None, reason: str = "") -> None:
-        self.operations.append(Operation(kind, member, member.status, member.row, member.slices, claimant, reason))
+        models = member.models if kind is Kind.EVICT or member.status is not Status.PENDING else ()
+        self.operations.append(Operation(kind, member, member.status, member.row, member.slices, claimant, reason, models))
+
+    def _count_models(self, member: Member) -> None:
+        """It has its cards now."""
+        models = self._session.models
+        if models:
+            member.models = models.of(member.row, member.slices)
+            models.book(member)
 
     @staticmethod
     def _turn(member: Member, status: Status) -> None:
@@ -154,22 +173,32 @@ class Statement:
             member, row = done.member, done.member.row
             if done.kind is not Kind.EVICT:
                 self._session.spaces.book((member,), -1)
+            if self._session.models:
+                self._uncount_models(done)
             match done.kind:
                 case Kind.ALLOCATE:
                     columns.book(member.row, member.task.requests, member.slices, -1)
                     member.row, member.slices = done.row, done.slices
                     self._turn(member, done.status)
                     self._session.displaced(member, row)
+                    member.models = done.models
                 case Kind.PIPELINE:
                     columns.depart(member.row, member.task.requests, member.slices)
                     member.row, member.slices = done.row, done.slices
                     self._turn(member, done.status)
                     self._session.displaced(member, row)
+                    member.models = done.models
                 case Kind.EVICT:
                     if member.row >= 0:
                         columns.depart(member.row, member.task.requests, member.slices, -1)
                     self._turn(member, done.status)
                     self._session.placed(member, row)
+
+    def _uncount_models(self, done: Operation) -> None:
+        if done.kind is Kind.EVICT:
+            self._session.models.evicted(done.member, -1)
+        else:
+            self._session.models.book(done.member, -1)
 
     def discard(self) -> None:
         self.rollback()

@@ -23,6 +23,7 @@ from hbox_common.model import CardSlice
 from ..arrays import Bools, Ints
 from ..explain.labels import Label
 from ..state import Amount
+from .models import Variant
 from .nouns import EVICTABLE, Gang, Member, QueueInfo
 from .placing import Placing
 from .pool import Pool
@@ -99,7 +100,7 @@ class Search:
         self._reason = reason
         self._moves = moves
         self._resolve = resolve
-        self._placing = Placing(session)
+        self._placing = Placing(session, later=True)
         self._kinds: dict[object, Kind] = {}
         self._several = len(np.unique(pool.queue[self._eligible])) > 1
         self._order: list[int] = []
@@ -108,7 +109,20 @@ class Search:
 
     def serve(self, member: Member) -> bool:
         """Find a place for a pending member, evicting whom it takes. Whether it has one."""
-        kind = self._kind(member)
+        models = self._session.models
+        variants = models.variants(member) if models else ()
+        if not variants:
+            return self._serve(member, None)
+        for variant in variants:
+            eligible = self._eligible.copy()
+            with models.tried(member, variant):
+                if self._serve(member, variant):
+                    return True
+            self._eligible = eligible  # what is left out there may be had on another model
+        return False
+
+    def _serve(self, member: Member, variant: Variant | None) -> bool:
+        kind = self._kind(member, variant)
         if kind.failed:
             return False
         if kind.free.any() and self._session.allocatable(self._queue, member) and self._take_free(member, kind):
@@ -168,13 +182,17 @@ class Search:
 
     # What is where.
 
-    def _kind(self, member: Member) -> Kind:
+    def _kind(self, member: Member, variant: Variant | None) -> Kind:
         settled = self._session.settled(member)
         labels = () if settled else tuple(sorted(member.labels.items()))
-        key = (id(member.task), member.namespace, member.preemptable, member.wishes, labels)
+        key = (id(member.task), member.namespace, member.preemptable, member.wishes, labels, variant)
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = self._new_kind(member, settled)
+            if variant is not None and member.task.cards is not None:
+                has = self._session.models.has(variant, member.task.cards.count)
+                kind.allowed &= has
+                kind.resolvable &= has
             rows = slice(0, self._session.columns.size)
             kind.free = kind.allowed & (self._lacking(kind, rows) <= 0).all(axis=0)
             if member.task.cards is not None and kind.free.any():
