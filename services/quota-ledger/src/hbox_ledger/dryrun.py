@@ -7,7 +7,17 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import ROOT_QUEUE, Claim, Queue, QueueName, QueueTree, Resources, capacity_units
+from hbox_common.model import (
+    ROOT_QUEUE,
+    Claim,
+    Queue,
+    QueueName,
+    QueueTree,
+    Resources,
+    capacity_units,
+    is_model,
+    parse_quantity,
+)
 from hbox_common.model.giveback import Beyond, GiveBack, effect_of
 
 MOST_QUEUES = 100
@@ -157,7 +167,7 @@ def judge(
 
 
 def _give_back(one: GiveBack, named: Sequence[Claim]) -> GiveBackAnswer:
-    units = [claim.requests.get(one.resource, 0) for claim in one.claims]
+    units = [claim.amounts.get(one.resource, 0) for claim in one.claims]
     leavers = tuple(
         LeaverAnswer(
             namespace=claim.namespace,
@@ -166,7 +176,7 @@ def _give_back(one: GiveBack, named: Sequence[Claim]) -> GiveBackAnswer:
             queue=claim.queue,
             priority=claim.priority,
             node=claim.node,
-            units=claim.requests.get(one.resource, 0),
+            units=claim.amounts.get(one.resource, 0),
         )
         for claim in named
     )
@@ -199,4 +209,6 @@ def _units(resource: str, quantity: str | int) -> int:
         raise ValueError(f"{resource}: {e.message}") from e
     if units < 0:
         raise ValueError(f"{resource}: {quantity} is negative")
+    if is_model(resource) and units != parse_quantity(str(quantity)):
+        raise ValueError(f"{resource}: {quantity} is no whole number of cards")
     return units

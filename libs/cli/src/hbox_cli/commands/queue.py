@@ -1,18 +1,32 @@
 """`hbox queue`: looking at queues. What changes them is in `queue_changes` and `queue_states`."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from hbox_common.model import is_model, model_of, named_models
 from hbox_common.model.devices import GPU
 
 from ..aio import run
 from ..context import Context, command_options
 from ..output import Column, duration
 from ..platform.layout import Layout
-from ..queues import LEGEND, Reading, bar, fair_shares, memory_of, queue_item, queue_items, read, scale_of, tree_rows
+from ..queues import (
+    LEGEND,
+    Reading,
+    bar,
+    fair_shares,
+    memory_of,
+    models_named,
+    models_of,
+    queue_item,
+    queue_items,
+    read,
+    scale_of,
+    tree_rows,
+)
 from .queue_changes import create, set_
 from .queue_states import close, drain, open_
 from .share import fair_lines
@@ -21,6 +35,13 @@ from .share import fair_lines
 def _cards(amount: str) -> Column:
     title = {"guarantee": "GUAR", "capability": "LIMIT"}.get(amount, amount.upper())
     return Column(title, lambda q: q[amount].get(GPU))
+
+
+def _models(item: Mapping[str, Any]) -> str:
+    """`A100 4, H100 12/16`: used, and the limit where there is one."""
+    shown = sorted({*models_named(item), *filter(is_model, item["used"])})
+    limits = {name: f"/{item['capability'][name]}" for name in shown if name in item["capability"]}
+    return ", ".join(f"{model_of(name)} {item['used'].get(name, 0)}{limits.get(name, '')}" for name in shown)
 
 
 COLUMNS = (
@@ -38,6 +59,7 @@ COLUMNS = (
     _cards("idle"),
     Column("PENDING", lambda q: f"{q['pendingJobs']}/{q['pendingCards']}"),
     Column("OLDEST", lambda q: duration(q["oldestPendingSeconds"]) if q["pendingJobs"] else None),
+    Column("MODELS", _models, wide=True),
     Column("CPU", lambda q: f"{q['used'].get('cpu', 0) / 1000:g}", wide=True),
     Column("MEM-GIB", lambda q: q["used"].get("memory", 0) // 2**30, wide=True),
 )
@@ -68,25 +90,36 @@ def ls(ctx: Context) -> None:
 @click.option("--resource", default=GPU, show_default=True, help="What the bars show.")
 @command_options
 def tree(ctx: Context, resource: str) -> None:
-    """Queues below their parents, each with a bar."""
+    """Queues below their parents, each with a bar, and one for each card model that it names."""
     found = reading(ctx)
     items = queue_items(found.tree, found.jobs, now=time.time())
     if ctx.output.machine:
         ctx.output.rows("Queue", items, COLUMNS)
         return
-    scale = scale_of(items, resource)
-    drawn = [
-        {"name": item["name"], "drawn": name, "bar": bar(item, resource, scale=scale), "said": figures(item, resource)}
-        for name, item in tree_rows(items)
-    ]
     columns = (
         Column("QUEUE", lambda q: q["drawn"]),
         Column("", lambda q: q["bar"] or " "),
         Column(resource, lambda q: q["said"]),
     )
-    ctx.output.rows("Queue", drawn, columns)
+    ctx.output.rows("Queue", bars_of(items, resource), columns)
     if ctx.output.headers:
         print(LEGEND)
+
+
+def bars_of(items: Sequence[Mapping[str, Any]], resource: str) -> list[dict[str, Any]]:
+    """A row a queue, of cards also one for each model that it names, all to one scale."""
+    scale = scale_of(items, resource)
+    drawn: list[dict[str, Any]] = []
+    for name, item in tree_rows(items):
+        rows = [(name, resource)]
+        if resource == GPU:
+            indent = " " * (len(name) - len(item["name"]))
+            rows += [(f"{indent}  {model_of(model)}", model) for model in models_named(item)]
+        drawn += [
+            {"name": item["name"], "drawn": shown, "bar": bar(item, one, scale=scale), "said": figures(item, one)}
+            for shown, one in rows
+        ]
+    return drawn
 
 
 def figures(item: Mapping[str, Any], resource: str) -> str:
@@ -116,7 +149,9 @@ def show(ctx: Context, name: str) -> None:
     found, memory = reading(ctx), run(lambda: memory_of(running))
     queue = found.named(name)
     path = [str(one) for one in reversed(found.tree.path(queue.name))]
-    item = queue_item(found.tree, queue.name, found.jobs, now=time.time())
+    named = named_models(queue.guarantee, queue.deserved, queue.capability)
+    models = run(lambda: models_of(running)) if named else None
+    item = queue_item(found.tree, queue.name, found.jobs, now=time.time(), models=models)
     item |= {"fair": fair_shares(found.tree, found.jobs, memory).get(queue.name)}
     item |= {"usageWeight": memory.weight, "halfLifeHours": memory.half_life_h, "cards": memory.cards}
     item |= {"path": path, "children": list(found.tree.children(queue.name)), "pods": len(found.holding(queue.name))}
@@ -126,9 +161,9 @@ def show(ctx: Context, name: str) -> None:
     weights = f"weight {item['weight']}  priority {item['priority']}"
     print(f"{' / '.join(path)}  {item['state']}  {weights}{'' if item['reclaimable'] else '  not reclaimable'}")
     amounts = ("guarantee", "deserved", "used", "borrowed", "idle", "capability")
-    named = sorted({resource for amount in amounts for resource in item[amount]})
-    rows = [{"name": resource, **{amount: item[amount].get(resource) for amount in amounts}} for resource in named]
-    bars = {resource: bar(item, resource, scale=scale_of([item], resource)) for resource in named}
+    told = sorted({resource for amount in amounts for resource in item[amount]})
+    rows = [{"name": resource, **{amount: item[amount].get(resource) for amount in amounts}} for resource in told]
+    bars = {resource: bar(item, resource, scale=scale_of([item], resource)) for resource in told}
     columns = [Column("RESOURCE", lambda r: r["name"]), Column("", lambda r: bars[r["name"]] or " ")]
     columns += [Column(amount.upper(), lambda r, amount=amount: r[amount]) for amount in amounts]  # type: ignore[misc]
     ctx.output.rows("Resource", rows, columns)

@@ -6,12 +6,13 @@ from typing import Any, TypeVar
 import click
 
 from hbox_common.errors import Conflict, InvalidRequest
+from hbox_common.model import named_models
 
 from ..aio import run
 from ..context import Context, command_options
 from ..output import say
 from ..platform.layout import Layout
-from ..queues import Change, change_of, document, read, told
+from ..queues import Change, change_of, document, models_of, read, told, unknown_models
 from ..queues import dry_run as ask
 from .queue_writes import write
 
@@ -20,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def rules(command: F) -> F:
     """The options that name rules of a queue."""
-    amount = "RESOURCE=AMOUNT; may be repeated."
+    amount = "RESOURCE=AMOUNT, of one card model nvidia.com/gpu.MODEL=AMOUNT; may be repeated."
     for option in (
         click.option("--force", is_flag=True, help="Also where rules contradict each other."),
         click.option("--dry-run", is_flag=True, help="Say what the change would do, and do nothing."),
@@ -48,6 +49,7 @@ def create(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any)
 
     \b
     hbox queue create vision --deserved nvidia.com/gpu=40 --capability nvidia.com/gpu=64
+    hbox queue create speech --capability nvidia.com/gpu.NVIDIA-H100-80GB-HBM3=16      so many cards of one model
     hbox queue create train --parent vision --deserved nvidia.com/gpu=30
     """
     change = change_of(name, given)
@@ -85,15 +87,17 @@ def set_(ctx: Context, name: str, *, dry_run: bool, force: bool, **given: Any) -
 def _judge(ctx: Context, change: Change, *, force: bool, dry_run: bool) -> None:
     """Say what the change would do, by the ledger's word. Raises InvalidRequest where it makes rules contradict each other, unless forced or tried dry."""
     answer = run(lambda: ask(Layout(ctx.state).running(), change.asked()))
+    named = named_models(*change.amounts.values())
+    warnings = unknown_models(change, run(lambda: models_of(Layout(ctx.state).running()))) if named else []
     if answer.faults and not force and not dry_run:
         said = "--force makes the change all the same; the ledger reads such rules strictly"
         raise InvalidRequest("; ".join(f"queue {one.queue}: {one.fault}" for one in answer.faults), hint=said)
     if dry_run and ctx.output.machine:
-        ctx.output.document("QueueChange", document(change.name, answer))
+        ctx.output.document("QueueChange", document(change.name, answer, warnings))
     elif dry_run:
-        print("\n".join(told(answer) or ["nobody would have to give anything back"]))
+        print("\n".join(told(answer, warnings) or ["nobody would have to give anything back"]))
     else:
-        for line in told(answer):
+        for line in told(answer, warnings):
             say(line)
 
 

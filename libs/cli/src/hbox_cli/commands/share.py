@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from hbox_common.model import named_models
 from hbox_common.model.devices import GPU
 
 from ..aio import run
@@ -19,19 +20,25 @@ from ..queues import memory_of, read, share_of
 @click.option("--resource", default=GPU, show_default=True)
 @command_options
 def command(ctx: Context, queue: str, resource: str) -> None:
-    """Why QUEUE has as much as it has: its share, what it has borrowed, what its siblings use, and who may take what back.
+    """Why QUEUE has as much as it has: its share, what it has borrowed, what its siblings use, and who may take what back; of cards also by model, where it, or
+    a queue above it, names models.
 
     \b
     hbox share train
+    hbox share train --resource nvidia.com/gpu.NVIDIA-H100-80GB-HBM3
     hbox share train -o json
     """
     running = Layout(ctx.state).running()
     found, memory = run(lambda: read(running)), run(lambda: memory_of(running))
-    share = share_of(found.tree, found.named(queue).name, found.jobs, resource, now=time.time(), memory=memory)
+    tree, name, now = found.tree, found.named(queue).name, time.time()
+    share = share_of(tree, name, found.jobs, resource, now=now, memory=memory)
+    path = [tree[one] for one in tree.path(name) if one in tree] if resource == GPU else []
+    named = sorted({model for one in path for model in named_models(one.guarantee, one.deserved, one.capability)})
+    share["models"] = [share_of(tree, name, found.jobs, model, now=now) for model in named]
     if ctx.output.machine:
         ctx.output.document("QueueShare", share)
         return
-    print(explain(share))
+    print("\n".join(map(explain, (share, *share["models"]))))
 
 
 def explain(share: Mapping[str, Any]) -> str:

@@ -1,11 +1,11 @@
 """A change of one queue's rules: what goes into its spec, what the ledger is asked about it, and what it says that others would feel of it. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import POOLS, QueueName, capacity_units
+from hbox_common.model import POOLS, QueueName, capacity_units, is_model, model_of, named_models, parse_quantity
 from hbox_common.model.annotations import BUDGET, NAMESPACES, parse_names
 from hbox_ledger.dryrun import ChangedQueue, DryRunAnswer, FaultAnswer, GiveBackAnswer, LeaverAnswer
 
@@ -71,15 +71,25 @@ def _pairs(amount: str, items: Sequence[str]) -> dict[str, str]:
             raise InvalidRequest(f"--{amount} {item}: write it as RESOURCE=AMOUNT", hint="for example nvidia.com/gpu=8")
         if quantity and capacity_units(resource, quantity) < 0:
             raise InvalidRequest(f"--{amount} {item} is negative", hint="for example nvidia.com/gpu=8")
+        if quantity and is_model(resource) and capacity_units(resource, quantity) != parse_quantity(quantity):
+            raise InvalidRequest(f"--{amount} {item} is no whole number of cards", hint=f"for example {resource}=8")
         found[resource] = quantity
     return found
 
 
-def document(name: str, answer: DryRunAnswer) -> dict[str, Any]:
+def unknown_models(change: Change, models: Collection[str]) -> list[str]:
+    """Card models that the change names and no node has: no contradiction, and yet hardly meant. `models`: those of the cluster, as resources."""
+    has = ", ".join(sorted(map(model_of, models))) or "none that anybody has told of"
+    named = named_models(*change.amounts.values())
+    return [f"no node has cards of model {model_of(name)}; the cluster's models: {has}" for name in named if name not in models]
+
+
+def document(name: str, answer: DryRunAnswer, warnings: Sequence[str] = ()) -> dict[str, Any]:
     """For programs."""
     return {
         "name": name,
         "faults": [_fault(one) for one in answer.faults],
+        "warnings": list(warnings),
         "giveBack": [_document(one) for one in answer.give_back],
         "overDeserved": [
             {"queue": one.queue, "resource": one.resource, "used": one.used, "deserved": one.limit, "more": one.more}
@@ -92,9 +102,9 @@ def document(name: str, answer: DryRunAnswer) -> dict[str, Any]:
     }
 
 
-def told(answer: DryRunAnswer) -> list[str]:
+def told(answer: DryRunAnswer, warnings: Sequence[str] = ()) -> list[str]:
     """Lines for people; none where nobody is touched."""
-    lines = [f"wrong: {_fault(one)}" for one in answer.faults]
+    lines = [f"wrong: {_fault(one)}" for one in answer.faults] + [f"warning: {said}" for said in warnings]
     for one in answer.give_back:
         lines.append(f"queue {one.queue} may have to give back {one.units} of {one.resource}: {one.because}")
         lines += [_line(pod) for pod in one.leavers[:SHOWN]]

@@ -1,9 +1,21 @@
 """One plain dictionary a queue. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
-from hbox_common.model import PUBLIC, Job, QueueName, QueueTree, Resources, faults, is_host_port
+from hbox_common.model import (
+    PUBLIC,
+    Job,
+    QueueName,
+    QueueTree,
+    Resources,
+    TaskSpec,
+    faults,
+    is_host_port,
+    is_model,
+    model_resource,
+    named_models,
+)
 from hbox_common.model.devices import GPU
 
 Item = dict[str, Any]
@@ -15,8 +27,11 @@ def queue_items(tree: QueueTree, jobs: Iterable[Job], *, now: float) -> list[Ite
     return [queue_item(tree, name, known, now=now) for name in sorted(tree)]
 
 
-def queue_item(tree: QueueTree, name: QueueName, jobs: Iterable[Job], *, now: float) -> Item:
-    """Use counts the queue and all below it; `borrowed` and `idle` are of what it names a share of."""
+def queue_item(
+    tree: QueueTree, name: QueueName, jobs: Iterable[Job], *, now: float, models: Container[str] | None = None
+) -> Item:
+    """Use counts the queue and all below it; `borrowed` and `idle` are of what it names a share of. `models`: the card models of the cluster, as resources;
+    None = not known."""
     queue = tree[name]
     used = {resource: units for resource, units in tree.used(name).items() if units and not is_host_port(resource)}
     due = tree.due(name)
@@ -42,7 +57,7 @@ def queue_item(tree: QueueTree, name: QueueName, jobs: Iterable[Job], *, now: fl
         "pendingJobs": len(waiting),
         "pendingCards": asked_of(waiting).get(GPU, 0),
         "oldestPendingSeconds": round(max((now - job.created_at for job in waiting), default=0.0), 1),
-        "faults": list(faults(tree, name)),
+        "faults": list(faults(tree, name, models)),
     }
 
 
@@ -54,6 +69,19 @@ def asked_of(jobs: Iterable[Job]) -> Resources:
             for resource, units in task.requests.items():
                 asked[resource] = asked.get(resource, 0) + units * len(task.pods)
     return asked
+
+
+def waited_for(task: TaskSpec, resource: str) -> int:
+    """What the pods of a task wait for of a resource; of a card model where they may have no other."""
+    if not is_model(resource):
+        return task.requests.get(resource, 0) * len(task.pods)
+    models = set(map(model_resource, task.cards.models)) if task.cards is not None else set()
+    return task.cards.count * len(task.pods) if task.cards is not None and models == {resource} else 0
+
+
+def models_named(item: Mapping[str, Any]) -> list[str]:
+    """The card models that the amounts of a queue name, as resources."""
+    return sorted(named_models(item["guarantee"], item["deserved"], item["capability"]))
 
 
 def tree_rows(items: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hbox_common.errors import NotFound
 from hbox_common.events import NodeStateChanged, PolicyFollowed, QueueStateChanged
-from hbox_common.model import DEFAULT_QUEUE, Claim, Job, Queue, QueueName, QueueTree, Resources
+from hbox_common.model import DEFAULT_QUEUE, Claim, Job, Queue, QueueName, QueueTree, Resources, models_on
 from hbox_common.model.devices import GPU
 from hbox_ledger.dryrun import ChangedQueue, DryRunAnswer, DryRunRequest
 
@@ -67,6 +67,14 @@ async def dry_run(running: Running, *changed: ChangedQueue) -> DryRunAnswer:
     """What the ledger says that this change would do. Raises Unavailable, InvalidRequest."""
     async with bus_of(running) as bus:
         return await bus.call("quota-ledger", "dry-run", DryRunRequest(queues=changed), DryRunAnswer)
+
+
+async def models_of(running: Running) -> set[str]:
+    """The card models of the cluster, as resources, from the last values on the bus. Raises Unavailable."""
+    async with bus_of(running) as bus:
+        said = await last_values(bus, [NodeStateChanged])
+    nodes = [event.node for event in said if isinstance(event, NodeStateChanged) and not event.node.gone]
+    return set().union(*map(models_on, nodes))
 
 
 async def read(running: Running) -> Reading:

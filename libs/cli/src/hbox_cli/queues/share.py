@@ -11,7 +11,7 @@ from hbox_common.model import Job, QueueName, QueueTree
 from hbox_common.model.devices import GPU
 
 from .fair import Memory, fair_shares
-from .items import Item, queue_item
+from .items import Item, queue_item, waited_for
 
 
 def share_of(
@@ -57,9 +57,7 @@ def _level(tree: QueueTree, name: QueueName, jobs: Sequence[Job], resource: str,
 
 def _figures(tree: QueueTree, name: QueueName, jobs: Sequence[Job], resource: str, *, now: float) -> dict[str, Any]:
     item = queue_item(tree, name, jobs, now=now)
-    waiting = sum(
-        task.requests.get(resource, 0) * len(task.pods) for job in jobs if name in tree.path(job.queue) for task in job.tasks
-    )
+    waiting = sum(waited_for(task, resource) for job in jobs if name in tree.path(job.queue) for task in job.tasks)
     idle = item["idle"].get(resource, 0)
     return {
         "name": name,

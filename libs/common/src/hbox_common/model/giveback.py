@@ -53,9 +53,12 @@ class Effect:
 def effect_of(tree: QueueTree, changed: Iterable[Queue], claims: Sequence[Claim]) -> Effect:
     """What these new rules would do to this tree with these claims. The tree stays as it is."""
     new = {queue.name: queue for queue in changed}
-    after = QueueTree({name: dict(tree.own(name)) for name in (*tree, *new)})
+    own = {name: dict(tree.own(name)) for name in (*tree, *new)}
+    after = QueueTree(own)
     after.update(tree)
     after.update(new)
+    for claim in claims if after.by_model and not tree.by_model else ():  # until now nobody had to count by model
+        add(own.setdefault(claim.queue, {}), claim.models)
     said = {name: set(faults(tree, name)) for name in after}
     wrong = [(name, fault) for name in sorted(after) for fault in faults(after, name) if fault not in said[name]]
     deserved = [one for name in sorted(after) for one in _beyond_share(tree, after, name)]
@@ -134,14 +137,14 @@ def _chosen(
         path = tree.path(claim.queue)
         if units <= 0:
             break
-        if giver not in path or not claim.preemptable or not claim.requests.get(resource):
+        if giver not in path or not claim.preemptable or not claim.amounts.get(resource):
             continue
         queue, branch = tree.of(claim.queue), path[: path.index(giver) + 1]
         if queue is None or not queue.reclaimable or any(_breaks(tree, left, name, claim) for name in branch):
             continue
         for name in branch:
-            add(left.setdefault(name, dict(tree.used(name))), claim.requests, -1)
-        units -= claim.requests[resource]
+            add(left.setdefault(name, dict(tree.used(name))), claim.amounts, -1)
+        units -= claim.amounts[resource]
         chosen.append(claim)
     return tuple(chosen)
 
@@ -149,7 +152,7 @@ def _chosen(
 def _breaks(tree: QueueTree, left: dict[QueueName, Resources], name: QueueName, claim: Claim) -> bool:
     has = left.get(name) or tree.used(name)
     return any(
-        has.get(resource, 0) - claim.requests.get(resource, 0) < floor
+        has.get(resource, 0) - claim.amounts.get(resource, 0) < floor
         for resource, floor in tree.guarantee(name).items()
-        if claim.requests.get(resource, 0) > 0
+        if claim.amounts.get(resource, 0) > 0
     )
