@@ -51,7 +51,6 @@ class Both:
     cluster: list[NodeState] = field(default_factory=lambda: [node(f"n{i}", cards=CARDS, cpu=64) for i in range(NODES)])
     quotas: list[CardQuota] = field(default_factory=list)
     by_conf: bool = False  #: every job goes through a session
-    ended: bool = False  #: whether a pod has run since `by_model`
     books: Books = field(default_factory=lambda: Books(Epoch(1), frozen=False))
     now: float = 0.0
 
@@ -115,7 +114,6 @@ class Both:
 
     def ends(self, pod: PodUid) -> None:
         """It has run."""
-        self.ended = True
         step, first = self.books.step(self.now), self.books.index
         claim = self.books.live[self.books.by_pod[pod]].claim
         self.scheduler.on_withdrawn([claim.job], [1 << 60])
@@ -135,7 +133,6 @@ class Both:
         self.settle()
 
     def by_model(self) -> dict[QueueName, Resources]:
-        self.ended = False
         return {name: dict(self.books.queues.used(name)) for name in self.books.queues}
 
     def waiting(self) -> list[Job]:
@@ -270,9 +267,6 @@ def test_what_is_proposed_keeps_to_amounts_by_model(queues: list[Queue], by_conf
             assert {r: n for r, n in has.items() if n} == {r: n for r, n in both.scheduler.queues.all().used(name).items() if n}
             for model, limit in rule.capability.items():
                 assert has.get(model, 0) <= max(limit, before[name].get(model, 0)), (name, model)
-            for model, floor in both.books.queues.guarantee(name).items():
-                if before[name].get(model, 0) >= floor and not both.ended and name not in both.books.queues.path(queue):
-                    assert has.get(model, 0) >= floor, (name, model)
 
 
 @st.composite

@@ -77,6 +77,10 @@ def walls_above_a_queue_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:  #
     patch.setattr(QueueTree, "room", low)
 
 
+def cards_are_not_counted_by_model(patch: pytest.MonkeyPatch) -> None:  # S3
+    patch.setattr(taking, "cards_by_model", lambda *_: {})
+
+
 def quotas_of_namespaces_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:  # A6
     patch.setattr(arbitrate, "_namespace", lambda *_: None)
 
@@ -336,6 +340,7 @@ BUGS: list[Bug] = [
     a_gang_starts_with_one_member_too_few,
     capability_ignores_pending_claims,
     walls_above_a_queue_are_not_looked_at,
+    cards_are_not_counted_by_model,
     quotas_of_namespaces_are_not_looked_at,
     quotas_count_one_card_of_each_plan,
     books_that_are_read_anew_know_no_quotas,

@@ -6,7 +6,7 @@ what was begun may land at any later moment, and an outcome that lets a claim be
 fenced against that claim.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from hbox_common.events import (
@@ -46,6 +46,7 @@ from hbox_ledger.core.recovery import BEGINNING, Heard, Standing
 from hbox_ledger.ledger import Numbered
 
 CARDS, MEMORY_MIB, SHARES = 2, 100, 3
+MODELS = ("common", "rare")  #: of each node's cards, by index
 ROOM: Resources = {"cpu": 6000, "pods": 7, "nvidia.com/gpu": CARDS * SHARES}
 NODES = {
     name: NodeState(
@@ -54,18 +55,19 @@ NODES = {
         Generation(1),
         ready=True,
         allocatable=ROOM,
-        cards=tuple(Card(i, f"{name}{i}", "m", MEMORY_MIB, SHARES) for i in range(CARDS)),
+        cards=tuple(Card(i, f"{name}{i}", MODELS[i], MEMORY_MIB, SHARES) for i in range(CARDS)),
     )
     for name in (NodeName("a"), NodeName("b"))
 }
 
 GPU = "nvidia.com/gpu"
+RARE = f"{GPU}.rare"
 DEPARTMENT, RED, BLUE, LONE, GREEN = map(QueueName, ("department", "red", "blue", "lone", "green"))
 QUEUES = {
     DEPARTMENT: Queue(DEPARTMENT, capability={"cpu": 12_000, GPU: 3}, deserved={GPU: 3}),
-    RED: Queue(RED, parent=DEPARTMENT, capability={"cpu": 5000, GPU: 2}, deserved={GPU: 2}, guarantee={GPU: 1}),
+    RED: Queue(RED, parent=DEPARTMENT, capability={"cpu": 5000, GPU: 2, RARE: 1}, deserved={GPU: 2}, guarantee={GPU: 1}),
     BLUE: Queue(BLUE, parent=DEPARTMENT, deserved={GPU: 1}, guarantee={GPU: 1}),
-    LONE: Queue(LONE, deserved={GPU: 1}),
+    LONE: Queue(LONE, deserved={GPU: 1, RARE: 1}),
     GREEN: Queue(GREEN, reclaimable=False),
 }
 
@@ -73,6 +75,15 @@ QUEUES = {
 #: One namespace has a quota: a card and a half of memory.
 NARROW = "narrow"
 QUOTA = CardQuota(NARROW, "cards", {GPU_MEMORY: 150})
+
+
+def counted(requests: Resources, slices: Iterable[CardSlice]) -> Resources:
+    """What counts against queues: what is asked for, and the given cards by model."""
+    found = dict(requests)
+    for s in slices:
+        if s.index < CARDS:
+            found[f"{GPU}.{MODELS[s.index]}"] = found.get(f"{GPU}.{MODELS[s.index]}", 0) + 1
+    return found
 
 
 def path(queue: str) -> tuple[QueueName, ...]:

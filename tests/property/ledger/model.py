@@ -8,7 +8,7 @@ from hbox_common.model import CardSlice, PodUid, Queue, QueueName, Resources
 from hbox_common.model.devices import GPU_MEMORY
 
 from . import lent
-from .cluster import CARDS, GPU, JOBS, MEMORY_MIB, NODES, QUOTA, ROOM, SHARES, path
+from .cluster import CARDS, GPU, JOBS, MEMORY_MIB, NODES, QUOTA, ROOM, SHARES, counted, path
 from .rows import ClaimRow, Rows
 
 
@@ -72,7 +72,7 @@ class Model:
     def _asked(self, plan: Plan) -> Resources:
         asked: Resources = {}
         for placement in plan.placements:
-            for name, units in plan.requests[placement.requests].items():
+            for name, units in counted(plan.requests[placement.requests], placement.slices).items():
                 asked[name] = asked.get(name, 0) + units
         return asked
 
@@ -81,7 +81,7 @@ class Model:
         used: Resources = {}
         for claim in self.rows.live():
             if queue in path(claim.queue) and claim.id not in without:
-                for name, units in claim.requests.items():
+                for name, units in claim.amounts.items():
                     used[name] = used.get(name, 0) + units
         return used
 
@@ -89,7 +89,7 @@ class Model:
         """By the queue and all below it, when those who leave are gone and those to whom places were promised have them."""
         used = self._used(queue, self._leaving(plan))
         for place in self._places(plan):
-            for name, units in place.requests.items() if queue in path(place.queue) else ():
+            for name, units in counted(place.requests, place.slices).items() if queue in path(place.queue) else ():
                 used[name] = used.get(name, 0) + units
         return used
 
@@ -177,19 +177,20 @@ class Model:
             if claim.id in gone:
                 continue
             has, deserved = self._used(theirs[-1], gone), self.queues[theirs[-1]].deserved
-            gives = [n for n, units in claim.requests.items() if units > 0 and asked.get(n, 0) > 0]
-            shared = [n for n in gives if n in deserved]
+            amounts = claim.amounts
+            gives = [n for n, units in amounts.items() if units > 0 and asked.get(n, 0) > 0]
+            shared = [n for n in _judged(amounts, deserved) if n in gives or n.startswith(f"{GPU}.")]
             if not gives or (shared and all(has[n] <= deserved[n] for n in shared)):
                 return False
             gone.add(claim.id)
             for queue in theirs:
                 left = self._used(queue, gone)
-                if any(claim.requests.get(n, 0) > 0 and left.get(n, 0) < kept for n, kept in self._guarantee(queue).items()):
+                if any(amounts.get(n, 0) > 0 and left.get(n, 0) < kept for n, kept in self._guarantee(queue).items()):
                     return False
         for taker in takers:
             due, used = self.queues[taker].deserved, self._to_be_used(taker, plan)
             due = due | {n: max(units, due.get(n, 0)) for n, units in self._guarantee(taker).items()}
-            named = [n for n in asked if n in due]
+            named = _judged(asked, due)
             if not named or any(used.get(n, 0) + asked[n] > due[n] for n in named):
                 return False
         return True
@@ -212,6 +213,13 @@ class Model:
                 return False
             held.append((placement.node, requests, placement.slices))
         return True
+
+
+def _judged(amounts: Resources, named: Resources) -> list[str]:
+    """What both name; without the sum of all cards where the models of all of them are named."""
+    found = [n for n, units in amounts.items() if units > 0 and n in named]
+    models = sum(units for n, units in amounts.items() if n.startswith(f"{GPU}.") and n in named)
+    return [n for n in found if n != GPU or models < amounts[GPU]]
 
 
 def _beside(held: Sequence[tuple[str, Resources, tuple[CardSlice, ...]]], placement: Placement, requests: Resources) -> bool:

@@ -80,7 +80,7 @@ class Proof:
     def s3_no_queue_is_above_its_capability(self, rows: Rows) -> None:
         for name, queue in QUEUES.items():
             for resource, most in queue.capability.items():
-                used = sum(c.requests.get(resource, 0) for c in rows.live() if name in path(c.queue) and not c.forced)
+                used = sum(c.amounts.get(resource, 0) for c in rows.live() if name in path(c.queue) and not c.forced)
                 assert used <= most, f"S3: queue {name} and all below it have {used} of {most} {resource}"
 
     def s4_guarantees_are_lent_to_those_who_can_be_made_to_leave(self, rows: Rows) -> None:
@@ -95,7 +95,7 @@ class Proof:
         self._replay(rows)
         used: dict[tuple[str, str, str], int] = defaultdict(int)
         for claim in rows.live():
-            for resource, units in claim.requests.items() if claim.queue else ():
+            for resource, units in claim.amounts.items() if claim.queue else ():
                 used[claim.queue, resource, claim.state] += units
         for queue, resource in {key[:2] for key in used}:
             deserved = rows.deserved.get(queue, {})

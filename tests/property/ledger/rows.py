@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from hbox_common.events import CONTENT_TYPE, Event, decode
 from hbox_common.model import CardSlice, Resources, parse_slices
 
+from .cluster import counted
+
 
 @dataclass(frozen=True)
 class ClaimRow:
@@ -33,6 +35,11 @@ class ClaimRow:
     @property
     def live(self) -> bool:
         return self.state != "void"
+
+    @property
+    def amounts(self) -> Resources:
+        """What it counts against its queue. Of a binding that restored books have lost nobody knows the models, until its pod is found."""
+        return self.requests if self.forced and self.state == "pending" else counted(self.requests, self.slices)
 
 
 class GangRow(NamedTuple):

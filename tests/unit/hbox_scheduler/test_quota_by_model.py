@@ -13,6 +13,7 @@ import pytest
 from hbox_common.model import CardRequest, JobId, NodeState, PodUid, Queue, QueueName
 from hbox_common.model.devices import GPU
 from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate import Simulation, job, node
 
 A100, H100 = f"{GPU}.A100", f"{GPU}.H100"
@@ -25,9 +26,10 @@ def nodes() -> Iterable[NodeState]:
     yield node("new", cards=4, model="H100")
 
 
-@pytest.fixture
-def world() -> Simulation:
-    made = Simulation(policy_of(PolicyName.BINPACK))
+@pytest.fixture(params=["columns", "sessions"])
+def world(request: pytest.FixtureRequest) -> Simulation:
+    """The planner's way, and a user's policy."""
+    made = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf(), by_conf=request.param == "sessions")
     made.put_nodes(nodes())
     return made
 
@@ -111,6 +113,87 @@ def test_who_waits_starts_when_a_card_of_that_model_is_given_back(world: Simulat
     rule(world, "default")
     world.run()
     assert sum(held(world).values()) == 3, "all four but the one that ended"
+
+
+def share(world: Simulation, name: str, **deserved: int) -> None:
+    names = {"a100": A100, "h100": H100, "cards": GPU}
+    world.scheduler.on_queue(Queue(QueueName(name), deserved={names[key]: units for key, units in deserved.items()}))
+
+
+def settle(world: Simulation) -> None:
+    """Run, let those evicted go, and so on until nothing moves."""
+    for _ in range(20):
+        world.now += 5.0
+        if not world.run() and not world.evicted:
+            return
+        world.leave()
+    raise AssertionError("it never settles")
+
+
+def fill(world: Simulation) -> None:
+    """speech has all ten cards, five of each model."""
+    submit(world, 10, queue="speech", name="s")
+    assert held(world, "speech") == {A100: 5, H100: 5}
+
+
+@pytest.mark.parametrize("models", [("H100",), ()], ids=["that name it", "that name none"])
+def test_a_queue_takes_back_what_it_deserves_of_a_model_and_leaves_others_alone(
+    world: Simulation, models: tuple[str, ...]
+) -> None:
+    share(world, "speech", h100=2, a100=5)
+    share(world, "vision", h100=3)
+    fill(world)
+    submit(world, 6, CardRequest(1, models=models), "vision", name="v")
+    settle(world)
+    assert held(world, "vision") == {H100: 3}
+    assert held(world, "speech") == {A100: 5, H100: 2}
+
+
+def test_what_a_queue_has_borrowed_of_another_model_is_not_taken_for_what_it_is_short_of(world: Simulation) -> None:
+    """vision has more than it deserves of A100, and less of H100; of all cards together it has what it deserves."""
+    share(world, "vision", h100=2, cards=4)
+    share(world, "speech", cards=2)
+    submit(world, 4, CardRequest(1, models=("A100",)), "vision", name="a")
+    submit(world, 5, CardRequest(1, models=("H100",)), "speech", name="s")
+    submit(world, 3, CardRequest(1, models=("H100",)), "vision", name="h")
+    settle(world)
+    assert held(world, "vision") == {A100: 4, H100: 2}
+    assert held(world, "speech") == {H100: 3}
+
+
+def test_a_guarantee_of_a_model_is_given_back_and_never_taken(world: Simulation) -> None:
+    world.scheduler.on_queue(Queue(QueueName("vision"), guarantee={H100: 2}))
+    share(world, "speech", cards=2)
+    fill(world)
+    submit(world, 4, CardRequest(1, models=("H100",)), "vision", name="v")
+    settle(world)
+    assert held(world, "vision") == {H100: 2}
+    share(world, "robots", h100=5)
+    submit(world, 5, CardRequest(1, models=("H100",)), "robots", name="r")
+    settle(world)
+    assert held(world, "vision") == {H100: 2}
+    assert held(world, "robots") == {H100: 3}
+
+
+def test_a_gang_takes_cards_of_the_models_that_are_its_own_or_nothing(world: Simulation) -> None:
+    share(world, "vision", h100=2, a100=1)
+    share(world, "speech", cards=2)
+    fill(world)
+    world.submit([job("four", pods=4, cards=1, queue="vision")])
+    settle(world)
+    assert held(world, "vision") == {}
+    world.submit([job("three", pods=3, cards=1, queue="vision")])
+    settle(world)
+    assert held(world, "vision") == {H100: 2, A100: 1}
+
+
+def test_who_is_more_important_in_its_queue_takes_a_card_of_a_model_that_is_at_its_limit(world: Simulation) -> None:
+    rule(world, "default", h100=1, a100=0)
+    submit(world, 1)
+    assert held(world) == {H100: 1}
+    world.submit([job("now", cards=1, priority=9, created_at=50.0)])
+    settle(world)
+    assert [claim.job for claim in world.claims.values()] == ["now"]
 
 
 def test_what_was_placed_before_a_queue_names_models_counts(world: Simulation) -> None:

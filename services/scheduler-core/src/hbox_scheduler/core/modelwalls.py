@@ -69,12 +69,12 @@ def wall(task: Task, queue: QueueName, left: Mapping[str, int], nearest: Nearest
         if left[model] < task.cards.count:
             above, limit = nearest(model)
             which = f"queue {queue}" if above == queue else f"queue {above}, above queue {queue},"
-            name = model_of(model)
+            name, cards = model_of(model), f"{limit} card{'s' * (limit != 1)}"
             if left[model] <= 0:
-                said.append(f"{which} is at its limit of {limit} cards of {name}")
+                said.append(f"{which} is at its limit of {cards} of {name}")
             else:
                 said.append(
-                    f"{which} has {left[model]} left of its {limit} cards of {name}, and a pod asks for {task.cards.count}"
+                    f"{which} has {left[model]} left of its {cards} of {name}, and a pod asks for {task.cards.count}"
                 )
     return f"{'; '.join(said)}: {nodes} node{'s' * (nodes != 1)}" if said else ""
 

@@ -1,0 +1,156 @@
+"""Quota by card model on a running platform: two nodes of eight cards, H100 and A100.
+
+vision    deserved 4 H100                 borrows nothing of A100's
+speech    deserved 4 H100 and 8 A100      fills both nodes first
+robots    limit 1 H100
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from hbox_common.kube import NODES, PODS, QUEUES, KubeClient
+
+from .platform_world import Up, hbox, until, up
+from .traced_jobs import node
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+SPACE, GPU = "default", "nvidia.com/gpu"
+NAMES = {"h100": "NVIDIA-H100-80GB-HBM3", "a100": "NVIDIA-A100-SXM4-80GB"}
+H100, A100 = (f"{GPU}.{NAMES[model]}" for model in ("h100", "a100"))
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with up(tmp_path_factory.mktemp("models") / "state") as running:
+        asyncio.run(_nodes(running))
+        yield running
+
+
+async def _nodes(running: Up) -> None:
+    async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+        for name, model in NAMES.items():
+            body = node(name)
+            body["metadata"]["labels"] |= {"nvidia.com/gpu.product": model}
+            await client.json("POST", NODES.path(), body=body)
+
+
+@pytest.fixture
+async def client(platform: Up) -> AsyncIterator[KubeClient]:
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        yield client
+
+
+def queue(running: Up, *words: str) -> str:
+    """What the command says. The ledger hears of a queue a moment later than Kubernetes."""
+
+    def done() -> str:
+        said = hbox("--state", str(running.state), "queue", *words)
+        return f"{said.stdout}{said.stderr}" if said.returncode == 0 else ""
+
+    return str(until(done, timeout_s=20, what=" ".join(words)))
+
+
+async def submit(client: KubeClient, name: str, count: int, model: str = "", *, first: int = 0) -> None:
+    """Pods of one card; `model` names the one that they want."""
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: "1"}}}
+    notes = {"scheduling.volcano.sh/queue-name": name} | ({"nvidia.com/use-gputype": NAMES[model]} if model else {})
+    for number in range(first, first + count):
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{name}-{model or 'any'}-{number}", "annotations": notes},
+            "spec": {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container]},
+        }
+        await client.json("POST", PODS.path(SPACE), body=body)
+
+
+def cards(running: Up) -> dict[str, tuple[int, int]]:
+    """H100 and A100 by queue."""
+    items = running.json("queue", "ls")["items"]
+    return {item["name"]: (item["used"].get(H100, 0), item["used"].get(A100, 0)) for item in items if item["name"] != "default"}
+
+
+async def settles(running: Up, **want: tuple[int, int]) -> None:
+    """The queues come to have this, and keep it."""
+
+    def there() -> bool:
+        return cards(running) == want
+
+    await asyncio.to_thread(until, there, timeout_s=60, what=f"{want}, found {cards(running)}")
+    await asyncio.sleep(2.5)  # the scheduler looks for room every two seconds at least: nobody is taken from any more
+    assert there(), cards(running)
+
+
+def why(running: Up, name: str) -> str:
+    jobs: list[dict[str, Any]] = running.json("jobs", "-q", name, "--state-is", "waiting")["items"]
+    return str(jobs[0]["reason"]) if jobs else ""
+
+
+async def test_a_department_takes_its_own_of_one_model_and_leaves_the_others_alone(platform: Up, client: KubeClient) -> None:
+    queue(platform, "create", "vision", "--deserved", f"{H100}=4")
+    queue(platform, "create", "speech", "--deserved", f"{H100}=4", "--deserved", f"{A100}=8")
+    await submit(client, "speech", 8, "h100")
+    await submit(client, "speech", 8, "a100")
+    await settles(platform, vision=(0, 0), speech=(8, 8))
+    listed = await client.json("GET", PODS.path(SPACE))
+    before = {pod["metadata"]["uid"] for pod in listed["items"] if pod["spec"]["nodeName"] == "a100"}
+
+    await submit(client, "vision", 2)  # of any model: there are H100 that are vision's own
+    await settles(platform, vision=(2, 0), speech=(6, 8))
+    await submit(client, "vision", 6, "h100")
+    await settles(platform, vision=(4, 0), speech=(4, 8))
+    await submit(client, "vision", 2, first=2)  # beyond what it deserves, of any model: nobody leaves
+    await settles(platform, vision=(4, 0), speech=(4, 8))
+
+    listed = await client.json("GET", PODS.path(SPACE))
+    after = {pod["metadata"]["uid"] for pod in listed["items"] if pod["spec"].get("nodeName") == "a100"}
+    assert after == before, "nobody on an A100 was touched"
+
+
+async def test_a_limit_of_a_model_holds_and_is_told(platform: Up, client: KubeClient) -> None:
+    said = queue(platform, "create", "robots", "--capability", f"{H100}=1", "--capability", f"{GPU}.H200=1")
+    assert (
+        "warning: no node has cards of model H200; the cluster's models: NVIDIA-A100-SXM4-80GB, NVIDIA-H100-80GB-HBM3" in said
+    )
+    fault = f"capability of {GPU}.H200: no node has cards of model H200"
+    await asyncio.to_thread(until, lambda: fault in queue(platform, "show", "robots"), timeout_s=20, what="the fault")
+    for number in range(6):
+        await client.json("DELETE", PODS.path(SPACE, f"speech-a100-{number}"))
+    for name in [pod["metadata"]["name"] for pod in (await client.json("GET", PODS.path(SPACE)))["items"]]:
+        if name.startswith("vision"):
+            await client.json("DELETE", PODS.path(SPACE, name))
+    await settles(platform, vision=(0, 0), speech=(4, 2), robots=(0, 0))
+
+    await submit(client, "robots", 3, "h100")
+    await settles(platform, vision=(0, 0), speech=(4, 2), robots=(1, 0))
+    told = "queue robots is at its limit of 1 card of NVIDIA-H100-80GB-HBM3: 1 node"
+    await asyncio.to_thread(until, lambda: told in why(platform, "robots"), timeout_s=20, what="the reason")
+    await submit(client, "robots", 3)  # they name no model: there are A100
+    await settles(platform, vision=(0, 0), speech=(4, 2), robots=(1, 3))
+    queue(platform, "set", "robots", "--capability", f"{H100}=2")
+    await settles(platform, vision=(0, 0), speech=(4, 2), robots=(2, 3))
+
+
+async def test_what_people_see_is_cards_by_model(platform: Up, client: KubeClient) -> None:
+    tree = queue(platform, "tree")
+    assert "NVIDIA-H100-80GB-HBM3" in tree
+    assert "2 used, limit 2" in tree
+    share = platform.json("share", "speech", "--resource", H100)
+    assert (share["used"], share["deserved"], share["borrowed"]) == (4, 4, 0)
+    assert (
+        "robots has 2 of nvidia.com/gpu.NVIDIA-H100-80GB-HBM3" in hbox("--state", str(platform.state), "share", "robots").stdout
+    )
+    listed = await client.json("GET", QUEUES.path())
+    [status] = [item["status"] for item in listed["items"] if item["metadata"]["name"] == "robots"]
+    assert {name: int(units) for name, units in status["allocated"].items() if name.startswith(GPU)} == {
+        GPU: 5,
+        H100: 2,
+        A100: 3,
+    }
+    audit = platform.json("audit", "--ledger")
+    assert audit["faults"] == []
+    assert platform.json("audit")["faults"] == []
