@@ -128,7 +128,8 @@ class Both:
         fresh = replace(
             state, generation=Generation(state.generation + 1), cards=tuple(replace(c, model=model) for c in state.cards)
         )
-        self.cluster[self.cluster.index(state)] = self.books.nodes[state.name] = fresh
+        self.cluster[self.cluster.index(state)] = fresh
+        self.books.know(state.name, fresh)
         self.scheduler.on_node(fresh)
         self.settle()
 

@@ -179,7 +179,8 @@ class Model:
             has, deserved = self._used(theirs[-1], gone), self.queues[theirs[-1]].deserved
             amounts = claim.amounts
             gives = [n for n, units in amounts.items() if units > 0 and asked.get(n, 0) > 0]
-            shared = [n for n in _judged(amounts, deserved) if n in gives or n.startswith(f"{GPU}.")]
+            named = _judged(amounts, deserved)
+            shared = [n for n in named if n in gives or n.startswith(f"{GPU}.")] or named
             if not gives or (shared and all(has[n] <= deserved[n] for n in shared)):
                 return False
             gone.add(claim.id)

@@ -38,6 +38,11 @@ def a_fourth_card_where_the_department_has_three(machine: LedgerMachine) -> None
         machine.propose_a_plan(job, where, twice=False, works=False)
 
 
+def a_second_rare_card_where_one_is_allowed(machine: LedgerMachine) -> None:
+    for where in (at("a", 1), at("b", 1)):
+        machine.propose_a_plan(RED_LOW, where, twice=False, works=False)
+
+
 def two_cards_where_the_namespace_has_memory_for_one(machine: LedgerMachine) -> None:
     machine.propose_a_plan(GREEN, at("a", 0, 1), twice=False, works=False)
 
@@ -203,6 +208,7 @@ def a_backup_from_an_epoch_ago(machine: LedgerMachine) -> None:
 
 PATHS: dict[bugs.Bug, Path] = {
     bugs.walls_above_a_queue_are_not_looked_at: a_fourth_card_where_the_department_has_three,
+    bugs.cards_are_not_counted_by_model: a_second_rare_card_where_one_is_allowed,
     bugs.quotas_of_namespaces_are_not_looked_at: two_cards_where_the_namespace_has_memory_for_one,
     bugs.quotas_count_one_card_of_each_plan: two_cards_where_the_namespace_has_memory_for_one,
     bugs.books_that_are_read_anew_know_no_quotas: a_second_card_of_the_namespace_after_the_database_failed,

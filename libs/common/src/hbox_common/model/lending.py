@@ -80,6 +80,12 @@ class Lending:
         giver = self._queues.get(queue)
         return not preemptable or giver is None or not giver.reclaimable
 
+    @property
+    def guaranteed(self) -> frozenset[str]:
+        """The resources of which anybody is guaranteed any."""
+        self._fresh()
+        return self._names
+
     def node(self, state: NodeState, verdict: Verdict | None) -> None:
         """A node is as said from now on."""
         self.eased = True

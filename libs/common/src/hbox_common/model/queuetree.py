@@ -134,9 +134,9 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         return found
 
     def due(self, name: QueueName) -> Resources:
-        """What it may take back from others: what it deserves, and at least its guarantee."""
+        """What it may take back from others: what it deserves, and at least its guarantee. To be guaranteed none of something says nothing."""
         queue = self.of(name)
-        return {} if queue is None else _most(queue.line, self.guarantee(name))
+        return {} if queue is None else _most(queue.line, {n: units for n, units in self.guarantee(name).items() if units > 0})
 
     def pools(self, name: QueueName) -> Pools:
         """The pools that the queue may use: those that it and the queues above it name, each of them all; `pooled` where none names any."""

@@ -25,8 +25,8 @@ from hbox_common.model import (
 from .devices.nvidia import bounded_request
 from .task import Task
 
-#: The queue whose wall leaves the least of a model, and its limit.
-Nearest: TypeAlias = Callable[[str], tuple[QueueName, int]]
+#: The queue whose limit leaves the least of a model: how many cards, which queue, its limit; None = no queue has one.
+Nearest: TypeAlias = Callable[[str], tuple[int, QueueName, int] | None]
 
 
 def within(task: Task, left: Mapping[str, int]) -> tuple[Task, int | None]:
@@ -67,15 +67,17 @@ def wall(task: Task, queue: QueueName, left: Mapping[str, int], nearest: Nearest
     said = []
     for model in concerned(task.cards, left):
         if left[model] < task.cards.count:
-            above, limit = nearest(model)
+            found, name = nearest(model), model_of(model)
+            if found is None or found[0] >= task.cards.count:
+                said.append(f"cards of {name} are guaranteed to others, who could not have them back from queue {queue}")
+                continue
+            _, above, limit = found
             which = f"queue {queue}" if above == queue else f"queue {above}, above queue {queue},"
-            name, cards = model_of(model), f"{limit} card{'s' * (limit != 1)}"
+            cards = f"{limit} card{'s' * (limit != 1)}"
             if left[model] <= 0:
                 said.append(f"{which} is at its limit of {cards} of {name}")
             else:
-                said.append(
-                    f"{which} has {left[model]} left of its {cards} of {name}, and a pod asks for {task.cards.count}"
-                )
+                said.append(f"{which} has {left[model]} left of its {cards} of {name}, and a pod asks for {task.cards.count}")
     return f"{'; '.join(said)}: {nodes} node{'s' * (nodes != 1)}" if said else ""
 
 
@@ -97,13 +99,15 @@ def concerned(request: CardRequest, models: Collection[str]) -> Collection[str]:
 def nearest_in(queues: QueueTree, queue: QueueName) -> Nearest:
     """Of the walls of the queue and of all above it the one that leaves the least of a model."""
 
-    def nearest(model: str) -> tuple[QueueName, int]:
+    def nearest(model: str) -> tuple[int, QueueName, int] | None:
         walls = [
             (one.capability[model] - queues.used(above).get(model, 0), place, above, one.capability[model])
             for place, above in enumerate(queues.path(queue))
             if (one := queues.get(above)) is not None and model in one.capability
         ]
-        _, _, above, limit = min(walls)
-        return above, limit
+        if not walls:
+            return None
+        left, _, above, limit = min(walls)
+        return left, above, limit
 
     return nearest

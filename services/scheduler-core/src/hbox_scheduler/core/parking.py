@@ -134,7 +134,7 @@ class Parking:
             if task.namespace:
                 together = need if len(tasks) == 1 else 1
                 kept, paid = self._payer.payable(task, self._payer.purse(task.namespace), together=together)
-            models = self._queues.left_of_models(queue, task)
+            models = self._queues.left_of_models(queue, preemptable=preemptable)
             kept, _ = within(kept, models)
             paid = min((n for n in (paid, most(task, models)) if n is not None), default=None)
             fits = self._views.of(kept).total()

@@ -70,7 +70,7 @@ class Planner:
         job = run[0].job
         allowance = self.queues.allowance(job.queue, task.requests, preemptable=job.preemptable)
         allowed = len(run) if allowance.pods is None else min(len(run), allowance.pods)
-        left = self.queues.left_of_models(run[0].job.queue, task)
+        left = self.queues.left_of_models(job.queue, preemptable=job.preemptable)
         seats = self._allocate(Journal(self.columns), task, allowed, left)
         for entry, seat in zip(run, seats, strict=False):
             out.plans.append(self._plan(entry, [(task, entry.pending[0][1], [seat])]))
@@ -90,7 +90,7 @@ class Planner:
         chosen: list[tuple[Task, list[PodRef], list[Seat]]] = []
         total: Resources = {}
         purse = self.payer.purse(entry.job.namespace)
-        models = self.queues.all().left_of_models(entry.job.queue)
+        models = self.queues.left_of_models(entry.job.queue, preemptable=entry.job.preemptable)
         left = entry.need
         full: Task | None = None
         short = 0
@@ -137,7 +137,7 @@ class Planner:
         for task, pods in entry.pending:
             allowance = self.queues.allowance(entry.job.queue, task.requests, preemptable=entry.job.preemptable)
             allowed = len(pods) if allowance.pods is None else min(len(pods), allowance.pods)
-            left = self.queues.left_of_models(entry.job.queue, task)
+            left = self.queues.left_of_models(entry.job.queue, preemptable=entry.job.preemptable)
             seats = self._allocate(Journal(self.columns), task, allowed, left)
             for pod, seat in zip(pods, seats, strict=False):
                 out.plans.append(self._plan(entry, [(task, [pod], [seat])]))

@@ -4,12 +4,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hbox_common.model import Job, Pools, Queue, QueueName, QueueTree, Resources
+from hbox_common.model import Job, Pools, Queue, QueueName, QueueTree, Resources, is_model
 from hbox_common.model.devices import GPU
 
 from .explain.labels import Label
 from .state import Bookings
-from .task import Task
 
 #: Pools that a queue may use, and the lists of namespaces each of which has to name a job's.
 Route: TypeAlias = tuple[Pools, tuple[tuple[str, ...], ...]]
@@ -83,9 +82,18 @@ class Queues:
         eased, self._kept_out = self._kept_out, set()
         return eased
 
-    def left_of_models(self, name: QueueName, task: Task) -> Resources:
-        """How many cards more of each model the task's queue may have, of models that are limited. To be spent from while an attempt is made."""
-        return self._tree.left_of_models(name) if task.cards is not None else {}
+    def left_of_models(self, name: QueueName, *, preemptable: bool) -> Resources:
+        """How many cards more of each model work of the queue may have: under the capability of the queue and of all above it and, where nobody could take them
+        back, beside what others are guaranteed. Nothing is said of other models. To be spent from while an attempt is made."""
+        if not self._tree.by_model:
+            return {}
+        left = self._tree.left_of_models(name)
+        firm = self._lending.is_firm(name, preemptable=preemptable)
+        for model in filter(is_model, self._lending.guaranteed) if firm else ():
+            kept = self.kept_for_others(name, {model: 1}, preemptable=preemptable).pods
+            if kept is not None:
+                left[model] = min(left.get(model, kept), kept)
+        return left
 
     def barred(self, job: Job) -> str:
         """Why the job may not use its queue at all."""

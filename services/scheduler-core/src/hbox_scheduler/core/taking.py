@@ -6,7 +6,7 @@ The policy's actions run on a session over the service's own columns, with the l
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hbox_common.model import (
     NO_WISHES,
@@ -65,6 +65,7 @@ class Taken:
     pod: PodRef
     row: int
     slices: tuple[CardSlice, ...]
+    models: Resources = field(default_factory=dict)  #: cards by model
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,7 @@ class Taking:
         amounts: Resources = {}
         for taken in self.placements:
             add(amounts, taken.task.requests)
+            add(amounts, taken.models)
         return amounts
 
 
@@ -373,7 +375,7 @@ class Takings:
             entry = claimants[gang]
             pods = {pod.uid: pod for _, pending in entry.pending for pod in pending}
             placements = tuple(
-                Taken(member.task, pods[member.uid], member.row, member.slices)
+                _taken(session, member, pods[member.uid])
                 for member in gang.members
                 if member.status in (Status.PIPELINED, Status.ALLOCATED)
             )
@@ -405,9 +407,7 @@ def _runs(member: Member) -> bool:
 def _placed(session: Session, gang: Gang, entry: Entry, bound: set[int], known: dict[Likeness, Reasons]) -> Taking | Unplaced:
     """`bound`: by id(member); `known`: reasons, the same for members that are alike."""
     pods = {pod.uid: pod for _, pending in entry.pending for pod in pending}
-    placements = tuple(
-        Taken(member.task, pods[member.uid], member.row, member.slices) for member in gang.members if id(member) in bound
-    )
+    placements = tuple(_taken(session, member, pods[member.uid]) for member in gang.members if id(member) in bound)
     if placements:
         return Taking(entry, placements, ())
     if why := session.outcome.verdicts.get(gang.id, ""):
@@ -420,6 +420,11 @@ def _placed(session: Session, gang: Gang, entry: Entry, bound: set[int], known: 
         if kind is not None:
             known[kind] = reasons
     return Unplaced(entry, reasons.headline(), reasons)
+
+
+def _taken(session: Session, member: Member, pod: PodRef) -> Taken:
+    models = {session.models.names[column]: cards for column, cards in member.models}
+    return Taken(member.task, pod, member.row, member.slices, models)
 
 
 def _waiting_part(job: JobId) -> JobId:

@@ -29,7 +29,7 @@ class Variant:
     """A member on cards of one model: what it counts then, and the models that it does not take."""
 
     models: Asked
-    barred: tuple[str, ...]
+    barred: tuple[str, ...]  #: resources; empty among them: cards of no model
 
 
 class Models:
@@ -93,7 +93,8 @@ class Models:
     def variants(self, member: Member) -> Sequence[Variant]:
         """The models that the member may have, one at a time: first those that its queue, or one above it, deserves or is guaranteed; last cards of no model.
         None: it asks for no cards, or its model is known."""
-        if not self._named or member.task.cards is None or member.models:
+        tried = self._named and self._trial is not None and self._trial[0] is member
+        if not self._named or member.task.cards is None or member.models or tried:
             return ()
         known = self._variants.get(id(member.task))
         if known is None:
@@ -107,9 +108,13 @@ class Models:
         wanted = {model_resource(name) for name in request.models}
         for column, name in self.names.items():
             if not wanted or name in wanted:
-                yield Variant(((column, request.count),), tuple(other for other in self.names.values() if other != name))
+                yield Variant(((column, request.count),), self._others({name}))
         if not wanted and bool(((columns.card_index >= 0) & (columns.card_model == 0) & columns.alive[:, None]).any()):
             yield Variant((), tuple(self.names.values()))
+
+    def _others(self, own: set[str]) -> tuple[str, ...]:
+        """All other models, and cards of none."""
+        return ("", *(name for name in self.names.values() if name not in own))
 
     @contextmanager
     def tried(self, member: Member, variant: Variant) -> Iterator[None]:
@@ -149,8 +154,7 @@ class Models:
             kept, _ = within(task, self.left(member.gang.queue, later=later))
             return kept_from(kept, self._trial[1].barred)
         if member.models:
-            own = {self.names[column] for column, _ in member.models}
-            return kept_from(task, tuple(name for name in self.names.values() if name not in own))
+            return kept_from(task, self._others({self.names[column] for column, _ in member.models}))
         return within(task, self.left(member.gang.queue, later=later))[0]
 
     def admits(self, queue: QueueName, places: Iterable[tuple[int, Sequence[CardSlice]]], *, later: bool) -> bool:
@@ -166,14 +170,16 @@ class Models:
         """Which limits keep it from so many nodes, in words."""
         queue = member.gang.queue
 
-        def nearest(model: str) -> tuple[QueueName, int]:
+        def nearest(model: str) -> tuple[int, QueueName, int] | None:
             walls = [
                 (self._limits[above][model] - self._used.get(above, {}).get(model, 0), place, above)
                 for place, above in enumerate(self._paths.get(queue, ()))
                 if model in self._limits[above]
             ]
-            above = min(walls)[2]
-            return above, self._limits[above][model]
+            if not walls:
+                return None
+            left, _, above = min(walls)
+            return left, above, self._limits[above][model]
 
         return wall(member.task, queue, self.left(queue, later=False), nearest, nodes)
 
