@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient
+from hbox_common.kube import NODES, PODGROUPS, PODS, RESOURCEQUOTAS, KubeClient
 
 from .platform_world import Up, up
 from .test_e2e_policy_actions import pod, until
@@ -25,6 +25,7 @@ tiers:
   - {name: priority}
   - {name: gang}
   - {name: predicates}
+  - {name: resourcequota}
   - {name: overcommit, arguments: {overcommit-factor: 1.0}}
 """
 
@@ -133,6 +134,27 @@ async def test_who_does_not_fit_waits_outside_with_a_reason_until_another_ends(p
     await end(kube, "a", pods=3)
     await reach(kube, b="Running", c="Running")
     assert await why(kube, "c") == ""
+    assert platform.json("audit")["faults"] == []
+
+
+async def test_a_quota_of_the_namespace_keeps_out_what_its_pods_would_be_refused(platform: Up, kube: KubeClient) -> None:
+    quota: dict[str, Any] = {"metadata": {"name": "cards"}, "spec": {"hard": {"requests.nvidia.com/gpu": "4"}}}
+    await kube.json("POST", RESOURCEQUOTAS.path(SPACE), body={"apiVersion": "v1", "kind": "ResourceQuota", **quota})
+    await asyncio.sleep(1.0)
+    await submit(kube, "a", cards=5)
+
+    async def said() -> bool:
+        return bool(await why(kube, "a"))
+
+    await until(said, "a is told why it waits")
+    assert await why(kube, "a") == (
+        "AtTheGate: resourcequota: 5 nvidia.com/gpu asked for, and ResourceQuota cards has 0 taken of 4"
+    )
+    change = {"spec": {"hard": {"requests.nvidia.com/gpu": "5"}}, "status": {"hard": {"requests.nvidia.com/gpu": "5"}}}
+    for part in (None, "status"):
+        path = RESOURCEQUOTAS.path(SPACE, "cards", part)
+        await kube.json("PATCH", path, body=change, content_type="application/merge-patch+json")
+    await reach(kube, a="Inqueue")
     assert platform.json("audit")["faults"] == []
 
 

@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from hbox_common.model import GroupPhase, GroupState, Job, JobId, PodUid, Queue, QueueName, QueuePhase
+from hbox_common.model import GroupPhase, GroupState, Job, JobId, PodUid, Queue, QueueName, QueuePhase, ResourceQuota
 from hbox_common.model.devices import GPU
 from hbox_scheduler.core.limits import Limits, Proposals
 from hbox_scheduler.core.policy import PolicyName, policy_of
@@ -284,3 +284,17 @@ def test_a_successor_counts_what_was_let_in_before_it() -> None:
     tell(simulation, group("a", 4, let_in=True), group("b", 4, phase=GroupPhase.INQUEUE), group("c", 1, age_s=99))
     out = cycle(simulation)
     assert (out.admitted, out.plans) == ([], [])
+
+
+def test_quotas_of_namespaces_are_kept_as_they_are_told() -> None:
+    simulation = world(POLICY.replace("- {name: sla}", "- {name: sla}\n  - {name: resourcequota}"))
+    simulation.scheduler.on_namespace_quotas([ResourceQuota("default", "cards", {GPU: 4}, {GPU: 3})])
+    tell(simulation, group("a", 2))
+    assert cycle(simulation).admitted == []
+    assert simulation.verdicts[JobId("a")] == (
+        "AtTheGate: resourcequota: 2 nvidia.com/gpu asked for, and ResourceQuota cards has 3 taken of 4"
+    )
+    simulation.scheduler.on_namespace_quotas([ResourceQuota("default", "cards", {GPU: 4}, {GPU: 2})])
+    assert cycle(simulation).admitted == ["a"]
+    tell(simulation, group("b", 1))
+    assert cycle(simulation).admitted == [], "a's pods are not made yet"

@@ -71,6 +71,18 @@ def test_whoever_waited_long_enough_passes_what_later_tiers_would_refuse() -> No
     assert let_in(world, conf("{name: sla}", "{name: overcommit}")) == ["old"]
 
 
+def test_quotas_of_the_namespace_count_what_passed_before_and_has_no_pods_yet() -> None:
+    """`before` asks for three cards, of which the quota knows one: that of its only pod."""
+    world = SmallWorld(1)
+    world.quotas = [ResourceQuota("d", "cards", {f"requests.{GPU}": 4}, {f"requests.{GPU}": 1})]
+    before = world.gang("before", cards=1)
+    before.min_resources = {GPU: 3}
+    outside(world, "a", 2, age_s=9)
+    outside(world, "b", 1)
+    world.decide(conf("{name: resourcequota}"))
+    assert [gang.name for gang in world.gangs if gang.phase is GroupPhase.INQUEUE] == ["before", "b"]
+
+
 def test_quotas_of_the_namespace_count_what_passed_in_the_same_session() -> None:
     world = SmallWorld(1)
     world.quotas = [ResourceQuota("d", "cards", {f"requests.{GPU}": 4}, {f"requests.{GPU}": 1})]

@@ -28,6 +28,7 @@ from hbox_common.store import Store
 
 from .adapters import load, tables
 from .adapters.heard import hear
+from .adapters.quota_teller import QuotaTeller
 from .adapters.statuses import StatusWriter
 from .adapters.thinning import DAY_S
 from .api import Api
@@ -76,7 +77,8 @@ async def run(settings: LedgerSettings, health: Health) -> None:
         ledger = await Ledger.begin(store, relay, clock=wall_s, heard=heard, decay=decay)
         conditions.books.bad("waiting for nodes, queues and pods")
         statuses = StatusWriter(kube, instance=settings.instance, per_s=settings.queue_statuses_per_s)
-        rules = Rules(kube, ledger, statuses)
+        quotas = QuotaTeller(bus)
+        rules = Rules(kube, ledger, statuses, quotas)
         shell = Shell(settings, ledger, bus, rules, statuses)
         views = Views(ledger, store)
         desk = Desk(ledger, views, bus, statuses)
@@ -104,6 +106,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                 tasks.create_task(shell.reconcile(conditions.books))
                 tasks.create_task(desk.tell_queues())
                 tasks.create_task(desk.tell_quotas())
+                tasks.create_task(quotas.run(rules.read))
                 tasks.create_task(statuses.run())
                 tasks.create_task(shell.tick(conditions))
                 tasks.create_task(shell.meter())

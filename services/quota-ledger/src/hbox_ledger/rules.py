@@ -12,6 +12,7 @@ from hbox_common.model import QueueName
 from hbox_common.runtime import Condition
 
 from .adapters.queues import closed, queue_of
+from .adapters.quota_teller import QuotaTeller
 from .adapters.quotas import card_quota
 from .adapters.statuses import StatusWriter
 from .ledger import Ledger
@@ -26,9 +27,9 @@ TRY_AGAIN_S = 0.5
 class Rules:
     """Follows Queue and ResourceQuota objects."""
 
-    def __init__(self, kube: KubeClient, ledger: Ledger, statuses: StatusWriter) -> None:
+    def __init__(self, kube: KubeClient, ledger: Ledger, statuses: StatusWriter, quotas: QuotaTeller) -> None:
         self.read = asyncio.Event()  #: all that there are were handed to the ledger
-        self._ledger, self._statuses = ledger, statuses
+        self._ledger, self._statuses, self._teller = ledger, statuses, quotas
         self._queues = Informer(kube, QUEUES, QueueObject)
         self._quotas = Informer(kube, RESOURCEQUOTAS, ResourceQuota, window_s=QUOTA_WINDOW_S)
 
@@ -56,6 +57,7 @@ class Rules:
     async def _on_quotas(self, _: Sequence[Delta[ResourceQuota]]) -> None:
         found = [quota for one in self._quotas.store.values() if (quota := card_quota(one)) is not None]
         self._ledger.limit(found)
+        self._teller.put(self._quotas.store.values())
 
     async def _first(self, condition: Condition) -> None:
         """Wait for all rules, and drop the queues that were deleted while no ledger ran."""

@@ -2,7 +2,19 @@
 
 from typing import ClassVar
 
-from hbox_common.model import CardQuota, Epoch, HyperNode, Index, NodeState, NodeUsage, Queue, QueueName, Resources, Verdict
+from hbox_common.model import (
+    CardQuota,
+    Epoch,
+    HyperNode,
+    Index,
+    NodeState,
+    NodeUsage,
+    Queue,
+    QueueName,
+    ResourceQuota,
+    Resources,
+    Verdict,
+)
 
 from .base import About, Event, Stream, register
 
@@ -75,6 +87,14 @@ class CardQuotasChanged(Event):
 
     about: ClassVar = About("hbox.v1.quota.cards.{shard}", Stream.STATE, ("quota-ledger",), ("scheduler-core",), 4 * 2**20)
     quotas: tuple[CardQuota, ...]
+
+
+@register
+class NamespaceQuotasChanged(Event):
+    """What namespaces may ask for and have asked for, by their ResourceQuotas without scopes: each message is the whole of it."""
+
+    about: ClassVar = About("hbox.v1.quota.namespaces.{shard}", Stream.STATE, ("quota-ledger",), ("scheduler-core",), 4 * 2**20)
+    quotas: tuple[ResourceQuota, ...]
 
 
 class GroupCounts(Event):

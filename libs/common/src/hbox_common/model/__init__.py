@@ -40,6 +40,7 @@ from .pools import POOL, POOLED, POOLS, PUBLIC, Pools, may_use, pool_of
 from .queue import Queue, QueuePhase
 from .queuefaults import faults
 from .queuetree import ROOT_QUEUE, QueueTree, Room
+from .quota import ResourceQuota
 from .resources import Resources, capacity_units, parse_quantity, quantity, request_units
 from .topology import HyperNode, SubGangPolicy, TopologyMode, TopologyWish
 from .wishes import NO_WISHES, Neighbour, PodTerm, Selector, Spread, WeightedTerm, Wishes, selects
@@ -49,8 +50,8 @@ __all__ = [
     "CardQuotas", "CardRequest", "CardSlice", "Claim", "ClaimId", "ClaimState", "DecisionId", "Epoch", "Generation", "GroupPhase", "GroupState", "Held",
     "HostPort", "HyperNode", "Index", "Job", "JobId", "Lending", "Match", "MatchOperator", "Neighbour", "NodeBooks", "NodeName", "NodeState", "NodeTerm",
     "NodeUsage", "PlanId", "PodFact", "PodPhase", "PodRef", "PodTerm", "PodUid", "Pools", "PreferredTerm", "Queue", "QueueName", "QueuePhase", "QueueTree",
-    "Refusal", "RefusalReason", "Resources", "Room", "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint", "TaintEffect", "TaskSpec", "Toleration",
-    "TolerationOperator", "TopologyMode", "TopologyWish", "Verdict", "WeightedTerm", "Wishes", "capacity_units", "cards_by_model", "cards_in", "charge",
-    "charge_all", "faults", "format_slices", "is_host_port", "is_model", "judged", "may_use", "model_of", "model_resource", "models_on", "named_models",
-    "parse_quantity", "parse_slices", "pool_of", "port_amounts", "quantity", "request_units", "selects", "usage_of", "validate_claim",
+    "Refusal", "RefusalReason", "ResourceQuota", "Resources", "Room", "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint", "TaintEffect",
+    "TaskSpec", "Toleration", "TolerationOperator", "TopologyMode", "TopologyWish", "Verdict", "WeightedTerm", "Wishes", "capacity_units", "cards_by_model",
+    "cards_in", "charge", "charge_all", "faults", "format_slices", "is_host_port", "is_model", "judged", "may_use", "model_of", "model_resource", "models_on",
+    "named_models", "parse_quantity", "parse_slices", "pool_of", "port_amounts", "quantity", "request_units", "selects", "usage_of", "validate_claim",
 ]  # fmt: skip

@@ -1,14 +1,18 @@
-"""Kubernetes' ResourceQuotas, as far as they are about cards."""
+"""Kubernetes' ResourceQuotas: what they say of cards, and of requests."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.kube import ResourceQuota
-from hbox_common.model import CARD_LIMITS, CardQuota, Resources, capacity_units
+from hbox_common.kube import ResourceQuota as QuotaObject
+from hbox_common.model import CARD_LIMITS, CardQuota, ResourceQuota, Resources, capacity_units, request_units
 from hbox_common.model.devices import GPU_MEMORY_PERCENT
+from hbox_common.model.resources import PODS
 
 _PERCENT = f"limits.{GPU_MEMORY_PERCENT}"
 
 
-def card_quota(found: ResourceQuota) -> CardQuota | None:
+def card_quota(found: QuotaObject) -> CardQuota | None:
     """What it says of cards; None where that is nothing. A quota that cannot be kept as written is one with a fault."""
     hard = found.spec.hard
     if not any(key in CARD_LIMITS or key == _PERCENT for key in hard):
@@ -28,6 +32,31 @@ def card_quota(found: ResourceQuota) -> CardQuota | None:
     except InvalidRequest as e:
         fault = e.message
     return CardQuota(found.metadata.namespace, found.metadata.name, limits, fault)
+
+
+def amounts_of(found: QuotaObject) -> ResourceQuota | None:
+    """What it says of requests; None where that is nothing, or where it has scopes: they are for some pods only, which minimums do not tell apart. What its
+    controller enforces (`status.hard`) counts before what is written."""
+    if found.spec.scopes or found.spec.scope_selector.match_expressions:
+        return None
+    hard = _requests(found.status.hard or found.spec.hard, capacity_units)
+    return (
+        ResourceQuota(found.metadata.namespace, found.metadata.name, hard, _requests(found.status.used, request_units))
+        if hard
+        else None
+    )
+
+
+def _requests(quantities: Mapping[str, str | float], units: Callable[[str, str | float], int]) -> Resources:
+    """By resource: `cpu` and `requests.cpu` mean the same. Keys of anything else are left out, and so is what is no amount."""
+    found: Resources = {}
+    for key, quantity in quantities.items():
+        name = key.removeprefix("requests.")
+        if name.startswith(("limits.", "count/")) or name == PODS:
+            continue
+        with suppress(InvalidRequest):
+            found[name] = units(name, quantity)
+    return found
 
 
 def _limit(key: str, quantity: str | float) -> int:

@@ -24,6 +24,7 @@ from hbox_common.events import (
     JobsPage,
     JobsPending,
     JobsWithdrawn,
+    NamespaceQuotasChanged,
     NodesMeasured,
     NodeStateChanged,
     PlansAnswered,
@@ -61,7 +62,15 @@ class Feeds:
         async with asyncio.TaskGroup() as group:
             group.create_task(
                 self._bus.follow(
-                    [NodeStateChanged, HealthVerdict, QueueStateChanged, CardQuotasChanged, FabricChanged, NodesMeasured],
+                    [
+                        NodeStateChanged,
+                        HealthVerdict,
+                        QueueStateChanged,
+                        CardQuotasChanged,
+                        NamespaceQuotasChanged,
+                        FabricChanged,
+                        NodesMeasured,
+                    ],
                     self._on_state,
                     start=Start.LAST_PER_SUBJECT,
                     on_ready=self._state_ready,
@@ -105,6 +114,8 @@ class Feeds:
                     self._scheduler.on_usage(usages)
                 case CardQuotasChanged(quotas=quotas):
                     self._scheduler.on_card_quotas(quotas)
+                case NamespaceQuotasChanged(quotas=amounts):
+                    self._scheduler.on_namespace_quotas(amounts)
                 case QueueStateChanged(queue=queue, gone=gone, recent_cards=recent):
                     self._scheduler.on_queue(queue, gone=gone, recent_cards=recent)
         metrics.NODES.set(len(self._scheduler.columns.row_of))

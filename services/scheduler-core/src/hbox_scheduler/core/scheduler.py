@@ -30,6 +30,7 @@ from hbox_common.model import (
     Queue,
     QueueName,
     RefusalReason,
+    ResourceQuota,
     SchedulerId,
     Verdict,
 )
@@ -155,8 +156,7 @@ class Scheduler:
             self.bookings.rebuild(node.name)
 
     def on_verdict(self, verdict: Verdict) -> None:
-        known = self.columns.verdicts.get(verdict.node)
-        if known != verdict:
+        if self.columns.verdicts.get(verdict.node) != verdict:
             self.columns.put_verdict(verdict)
             if (row := self.columns.row_of.get(verdict.node)) is not None and (state := self.columns.states[row]) is not None:
                 self.bookings.lending.node(state, verdict)
@@ -176,6 +176,11 @@ class Scheduler:
         if changed := self.bookings.limit(quotas):
             self._requoted |= changed
             self.on_answers_of_others()
+
+    def on_namespace_quotas(self, quotas: Sequence[ResourceQuota]) -> None:
+        """What namespaces may ask for and have asked for, all of it."""
+        self._around.quotas = quotas
+        self.gate.stir()
 
     def on_fabric(self, hypernodes: Sequence[HyperNode]) -> None:
         """The domains of the fabric, all of them."""

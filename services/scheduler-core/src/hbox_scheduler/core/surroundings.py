@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hbox_common.model import CardRequest, HyperNode, NodeUsage, QueueName
+from hbox_common.model import CardRequest, HyperNode, NodeUsage, QueueName, ResourceQuota
 
 
 @dataclass(slots=True)
@@ -13,6 +13,7 @@ class Surroundings:
     hypernodes: list[HyperNode] = field(default_factory=list)  #: the fabric
     priority_classes: Mapping[str, int] = field(default_factory=dict)  #: values by name
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  #: those that wishes ask about
+    quotas: Sequence[ResourceQuota] = ()  #: of namespaces
     usage: Sequence[NodeUsage] = ()  #: what nodes really use
     recent_cards: dict[QueueName, float] = field(
         default_factory=dict

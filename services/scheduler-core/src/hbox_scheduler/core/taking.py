@@ -272,6 +272,7 @@ class Takings:
                     gangs,
                     known,
                     around.hypernodes,
+                    quotas=around.quotas,
                     namespace_labels=around.namespace_labels,
                     card_books=self._bookings.card_quotas,
                     priority_classes=around.priority_classes,

@@ -1,12 +1,13 @@
 """resourcequota: a gang whose pods the namespace's ResourceQuotas would refuse stays at the gate (reference volcano §4)."""
 
 from collections import defaultdict
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from hbox_common.model import Resources, quantity
+from hbox_common.model import GroupPhase, Resources, quantity
 
 from ..session.hooks import Vote
-from ..session.nouns import Gang
+from ..session.nouns import Gang, Status
 from .arguments import Arguments
 
 if TYPE_CHECKING:
@@ -15,9 +16,11 @@ if TYPE_CHECKING:
 
 _REQUESTS = "requests."
 
+_EXISTING = frozenset(Status) - {Status.SUCCEEDED, Status.FAILED}
+
 
 class ResourceQuotaPlugin:
-    """Every quota of the namespace has to hold what is used, what passed the gate in this session, and the gang's minimum. No arguments."""
+    """Every quota of the namespace has to hold what is used, what gangs that passed the gate have yet to ask for, and the gang's minimum. No arguments."""
 
     name = "resourcequota"
 
@@ -25,8 +28,20 @@ class ResourceQuotaPlugin:
         Arguments(conf).done()
 
     def open(self, session: "Session") -> None:
+        self._session = session
         self._quotas = session.cluster.quotas
-        self._passed: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+
+    @cached_property
+    def _passed(self) -> dict[str, dict[str, int]]:
+        """By namespace and resource: what gangs that are past the gate have yet to ask for. Pods that exist are in what is used."""
+        passed: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        columns = self._session.columns.resources
+        for gang in self._session.gangs if self._quotas else ():
+            if gang.phase is GroupPhase.INQUEUE and gang.min_resources:
+                asked = sum((member.request for member in gang.of(*_EXISTING)), start=self._session.zeros())
+                for name, units in gang.min_resources.items():
+                    passed[gang.namespace][name] += max(units - int(asked[columns[name]]), 0)
+        return passed
 
     def enqueueable(self, gang: Gang) -> Vote:
         return Vote.REJECT if self.kept_out(gang) else Vote.PERMIT

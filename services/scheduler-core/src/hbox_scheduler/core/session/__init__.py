@@ -1,6 +1,6 @@
 """Sessions: a cluster, a policy's plugins, and the journal of what they decide."""
 
-from hbox_common.model import GroupPhase, PodTerm, Selector, Spread, Wishes
+from hbox_common.model import GroupPhase, PodTerm, ResourceQuota, Selector, Spread, Wishes
 
 from .hooks import Hooks, Key, Plugin, Vote
 from .nouns import (
@@ -11,7 +11,6 @@ from .nouns import (
     Gang,
     Member,
     QueueInfo,
-    ResourceQuota,
     Status,
     SubGang,
 )

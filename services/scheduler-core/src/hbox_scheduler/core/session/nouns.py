@@ -23,6 +23,7 @@ from hbox_common.model import (
     PodUid,
     QueueName,
     QueuePhase,
+    ResourceQuota,
     Resources,
     SubGangPolicy,
     TopologyWish,
@@ -282,16 +283,6 @@ class DisruptionBudget:
     allowed: int
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceQuota:
-    """What a namespace may ask for in all (`hard`), and what it has asked for already (`used`); by quota key, such as requests.cpu."""
-
-    namespace: str
-    name: str
-    hard: Resources
-    used: Resources = field(default_factory=dict)
-
-
 @dataclass(slots=True)
 class Cluster:
     """All that a session is opened on beside the nodes, which are in the columns."""
@@ -300,7 +291,7 @@ class Cluster:
     queues: list[QueueInfo]
     hypernodes: list[HyperNode] = field(default_factory=list)
     budgets: list[DisruptionBudget] = field(default_factory=list)
-    quotas: list[ResourceQuota] = field(default_factory=list)
+    quotas: Sequence[ResourceQuota] = ()
     card_quotas: Sequence[CardQuota] = ()  #: what quotas say of cards
     card_books: CardQuotas | None = None  #: in place of them: with what is held, by members and others
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
