@@ -195,6 +195,16 @@ def test_why_it_waits_is_said_of_a_group_without_pods_until_it_is_let_in() -> No
     assert list(world.jobs.verdicts()) == []
 
 
+def test_that_a_group_is_let_in_is_written_before_whatever_else_waits_to_be() -> None:
+    world = World()
+    for number in range(20):
+        world.jobs.group(gated(name=f"g{number}"), 0.0)
+    world.take()
+    world.jobs.admit(ONE, [JobId("uid-g17")], 0.0)
+    world.take()
+    assert [(write.name, write.status.phase) for write in world.feedback.statuses(9.0, 1, "t")] == [("g17", GroupPhase.INQUEUE)]
+
+
 def test_a_reason_of_the_gate_is_not_said_of_pods_that_wait_behind_it() -> None:
     world = World()
     world.jobs.group(gated(), 0.0)

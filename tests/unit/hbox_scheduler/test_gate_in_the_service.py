@@ -286,6 +286,18 @@ def test_a_successor_counts_what_was_let_in_before_it() -> None:
     assert (out.admitted, out.plans) == ([], [])
 
 
+def test_many_who_wait_outside_are_looked_at_more_rarely() -> None:
+    """Each costs a look something, and whoever is to be placed waits for the look."""
+    limits = Limits(look_at=2)
+    simulation = Simulation(policy_of(PolicyName.BINPACK), limits=limits, conf=conf(POLICY), by_conf=True)
+    simulation.put_nodes([node("n0", cards=1)])
+    tell(simulation, *(group(f"g{i}", 9) for i in range(8)))
+    cycle(simulation)
+    simulation.scheduler.gate.stir()
+    out = cycle(simulation, later_s=0.01)
+    assert out.wake_at == pytest.approx(simulation.now - 0.01 + 4 * limits.look_every_s)
+
+
 def test_quotas_of_namespaces_are_kept_as_they_are_told() -> None:
     simulation = world(POLICY.replace("- {name: sla}", "- {name: sla}\n  - {name: resourcequota}"))
     simulation.scheduler.on_namespace_quotas([ResourceQuota("default", "cards", {GPU: 4}, {GPU: 3})])

@@ -143,7 +143,8 @@ class Feedback:
                 self._failures.put(key, key, due)
         if record.group is None:
             return
-        self._statuses.put(key, key, now)
+        # Pods are placed, and made, when it is written: whoever only waits for other reasons comes behind.
+        self._statuses.put(key, key, float("-inf") if self._jobs.gate.entering(record) else now)
         tally = record.tally()
         started = tally.bound + tally.succeeded >= record.min_member
         if started and self._started.get(key) is False:

@@ -81,6 +81,10 @@ class Gate:
         state = self._states.get(record.id)
         return self.on is False or not group.min_resources or (state is not None and state.phase is not GroupPhase.PENDING)
 
+    def entering(self, record: Record) -> bool:
+        """Whether it is let in, and that is not written yet."""
+        return record.id in self._let_in and record.group is not None and not record.group.status.phase.past_gate
+
     def shut(self, record: Record) -> bool:
         """Whether it waits at the gate, with pods or without."""
         return record.id in self._states and not self.passed(record)

@@ -65,8 +65,9 @@ class Gate:
         """Whose PodGroups to say that they are let in, and whether some of this was said before and not heard. At the beginning of a cycle."""
         if not self._groups.gated:
             return [], False
-        waiting = self._groups.outside()
-        if waiting and self._pace.due(now):
+        if self._pace.due(now) and (waiting := list(self._groups.outside())):
+            times = max(1.0, len(waiting) / self._limits.look_at)
+            self._pace.least_s, self._pace.most_s = times * self._limits.look_every_s, times * self._limits.look_rarely_s
             self._pace.went(now, fruitful=self._open(waiting, now))
         due = [job for job, at in self._say_at.items() if at <= now]
         again = any(self._say_at[job] > float("-inf") for job in due)
@@ -77,7 +78,7 @@ class Gate:
         """When `look` has something next."""
         if not self._groups.gated:
             return []
-        return [*([self._pace.next_at] if self._groups.outside() else []), *self._say_at.values()]
+        return [*([self._pace.next_at] if any(self._groups.outside()) else []), *self._say_at.values()]
 
     def _open(self, waiting: list[GroupState], now: float) -> bool:
         """Returns whether anybody is let in."""

@@ -24,6 +24,7 @@ class Groups:
         self.gated = False
         self._columns = columns
         self._told: dict[JobId, GroupState] = {}
+        self._pending: dict[JobId, None] = {}  #: of them, those told to be so
         self._touched: dict[JobId, int] = {}
         self._gone: dict[JobId, int] = {}  #: with the revision
         self._let_in: dict[JobId, None] = {}
@@ -45,7 +46,10 @@ class Groups:
         for name in group.min_resources:
             self._columns.resource(name)  # sums over members that run look it up
         self._told[group.id], self._touched[group.id] = group, touched
-        if group.phase is not GroupPhase.PENDING:
+        if group.phase is GroupPhase.PENDING:
+            self._pending[group.id] = None
+        else:
+            self._pending.pop(group.id, None)
             self._let_in.pop(group.id, None)
             self._why.pop(group.id, None)
         self._news[group.id] = None
@@ -99,9 +103,9 @@ class Groups:
             return f"{Label.AT_THE_GATE}: the PodGroup is let in, and about to be Inqueue"
         return f"{Label.AT_THE_GATE}: {self._why.get(job, 'the PodGroup has yet to be looked at')}"
 
-    def outside(self) -> list[GroupState]:
+    def outside(self) -> Iterator[GroupState]:
         """Those that wait for the gate's word."""
-        return [told for job, told in self._told.items() if self.phase(job) is GroupPhase.PENDING]
+        return (self._told[job] for job in self._pending if self.phase(job) is GroupPhase.PENDING)
 
     def minimums(self) -> Iterator[GroupState]:
         """Those that are outside, and those whose minimum counts at the gate whatever they hold."""
@@ -113,6 +117,7 @@ class Groups:
 
     def _drop(self, job: JobId, revision: int) -> None:
         self._told.pop(job, None)
+        self._pending.pop(job, None)
         self._touched.pop(job, None)
         self._let_in.pop(job, None)
         self._why.pop(job, None)
