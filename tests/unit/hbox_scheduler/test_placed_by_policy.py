@@ -172,6 +172,16 @@ tiers:
     assert victims == {f"b{i}-0" for i in range(4)}, "the newest would leave first, else"
 
 
+@pytest.mark.parametrize(
+    "gang", ["", "  - {name: gang, enableJobReady: false, enableJobPipelined: false}\n"], ids=["without", "switched off"]
+)
+def test_a_gang_starts_whole_whatever_the_policy_says_for_the_ledger_lets_in_no_part_of_it(gang: str) -> None:
+    simulation = world(SPREAD.replace("  - {name: gang}\n", gang), [node("n0", cards=2)], [Queue(QueueName("default"))])
+    simulation.submit([job("gang", pods=3, cards=1, created_at=0.0), job("single", cards=2, created_at=1.0)])
+    simulation.run()
+    assert set(places(simulation)) == {"single-0"}
+
+
 def test_more_jobs_wait_than_one_session_looks_at() -> None:
     """Each is tried once a cycle, and whoever comes next gets what becomes free."""
     simulation = Simulation(

@@ -1,6 +1,7 @@
 """What was sent and waits for an answer, and verdicts that wait for their time."""
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 from hbox_common.events import JobVerdict, Plan
 from hbox_common.model import Index, JobId, PlanId
@@ -93,6 +94,10 @@ class Verdicts:
             self._late.pop(verdict.job, None)
         else:
             self._late[verdict.job] = (sent[0] + self._every_s, verdict)
+
+    def put_all(self, verdicts: Iterable[JobVerdict], now: float) -> None:
+        for verdict in verdicts:
+            self.put(verdict, now)
 
     def unsaid(self, verdict: JobVerdict, now: float) -> None:
         """It could not be sent: due again, unless there is a newer one."""

@@ -4,6 +4,7 @@ A look is over all who may have to leave, and has its price: it is had when some
 """
 
 from collections.abc import Iterable, Iterator
+from operator import attrgetter
 
 from hbox_common.events import Plan
 from hbox_common.model import Index, JobId, PodUid, Resources
@@ -36,9 +37,11 @@ class Room:
         self._pace = Pace(parts.limits.look_every_s, parts.limits.look_rarely_s)
         self._looked: tuple[Index, int] = (Index(0), 0)
 
-    def want(self, entry: Entry) -> None:
-        """A job that waits: others may have to make room for it."""
+    def want(self, entry: Entry, alike: Iterable[JobId] = ()) -> None:
+        """A job that waits: others may have to make room for it, and for those that are like it."""
         if self._takings.may(entry, self._queues.all()):
+            if entry.job.id not in self._wanting:
+                self._wanting.update(dict.fromkeys(alike))
             self._wanting[entry.job.id] = None
 
     def freed(self, lots: Iterable[Iterator[Entry]], *, news: bool) -> None:
@@ -90,22 +93,22 @@ class Room:
             return []
         if not self._pace.due(now) or self._flights.placements >= self._limits.outstanding:
             return []
-        entries: list[Entry] = []
-        for job in list(self._wanting):
-            entry = self._lineup.entries.get(job)
-            if entry is None or entry.state is not JobState.PARKED:
-                del self._wanting[job]
-                continue
-            entry.look(self._bookings)
-            if (
-                not entry.problem()
-                and self._takings.may(entry, self._queues.all())
-                and self._beside_guarantees(entry, entry.least())
-            ):
-                entries.append(entry)
-        entries.sort(key=lambda entry: entry.order)
+        parked = [
+            entry
+            for job in self._wanting
+            if (entry := self._lineup.entries.get(job)) is not None and entry.state is JobState.PARKED
+        ]
+        self._wanting = dict.fromkeys(entry.job.id for entry in parked)
+        parked.sort(key=attrgetter("order"))
         queues = self._queues.all()
-        takings = self._takings.look(entries[: self._limits.look_at], queues, self.promises) if entries else []
+        entries: list[Entry] = []
+        for entry in parked:
+            entry.look(self._bookings)
+            if not entry.problem() and self._takings.may(entry, queues) and self._beside_guarantees(entry, entry.least()):
+                entries.append(entry)
+                if len(entries) == self._limits.look_at:
+                    break
+        takings = self._takings.look(entries, queues, self.promises) if entries else []
         plans = [self._promise(taking, now) for taking in takings if self._beside_guarantees(taking.entry, taking.amounts())]
         self._looked = (index, len(self._wanting))
         self._pace.went(now, fruitful=bool(plans))

@@ -230,6 +230,7 @@ class Scheduler:
                 self._welcome(job)
             elif known is not None:
                 self._lineup.revise(known, job)
+                self._together.revised(job.id)
                 self._verdicts.again(job.id)
 
     def on_groups(self, groups: Iterable[GroupState]) -> None:
@@ -359,6 +360,7 @@ class Scheduler:
             self._requoted, self.bookings.namespaces_freed = set(), set()
             out.admitted, out.unheard = self.gate.look(now)
             self._plan(out, now)
+            self._verdicts.put_all(self._together.news(now), now)
             self._room.freed(self._parking.left(self._lineup.entries, freed), news=bool(changed))
             out.plans += self._room.look(self.index, now)
             out.plans += self._shuffling.look(now)
@@ -410,7 +412,7 @@ class Scheduler:
                 entry.state, entry.kind = JobState.PARKED, None
             else:
                 self._parking.park(entry)
-                self._room.want(entry)
+                self._room.want(entry, self._together.behind(entry.job.id))
             if not self._groups.closed(entry.job.id):  # else the gate says why
                 self._verdicts.put(verdict, now)
 
@@ -488,8 +490,7 @@ class Scheduler:
 
     def is_claimed(self, pod: PodUid) -> bool:
         """Whether the ledger has said that this pod has a place."""
-        booking = self.bookings.get(pod)
-        return booking is not None and bool(booking.claim)
+        return (booking := self.bookings.get(pod)) is not None and bool(booking.claim)
 
     def placed_on(self) -> dict[PodUid, NodeName]:
         """Where every booked pod is, or is hoped to be."""

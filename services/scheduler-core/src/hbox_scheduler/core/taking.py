@@ -7,6 +7,7 @@ The policy's actions run on a session over the service's own columns, with the l
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from hbox_common.model import (
     NO_WISHES,
@@ -34,11 +35,14 @@ from .holders import Holders, vector_of
 from .jobs import Entry
 from .modelwalls import concerned
 from .paying import Payer
-from .plugins.capacity import RECLAIM_AT_PARTING
+from .plugins.capacity import RECLAIM_AT_PARTING, Capacity
+from .plugins.gang import GangPlugin
 from .plugins.rescheduling import Rescheduling
+from .plugins.reservation import Reservation
 from .policy.conf import Conf, PluginConf
 from .policy.registry import plugins_of
 from .session import Cluster, Gang, GroupPhase, Likeness, Member, Placing, QueueInfo, Session, Status, likeness_of
+from .session.hooks import FLAGS
 from .session.outside import Ask, nobody
 from .state import Booking, Bookings, Columns
 from .surroundings import Surroundings
@@ -149,6 +153,10 @@ class Takings:
         )
         slow = [one for tier in plugins_of(conf) for one in tier if isinstance(one, Rescheduling)]
         self.interval_s = slow[0].interval_s if slow else 0.0  #: after which `shuffled` may be asked with `slow` again
+        keeping = [one.members for tier in plugins_of(conf) for one in tier if isinstance(one, Reservation)]
+        self.reserves_from = min(
+            keeping, default=None
+        )  #: gangs that start with so many pods may have nodes set aside; None: nobody
         self.shuffles = SHUFFLE in conf.actions  #: whether the policy has pods leave of its own accord
 
     def judges(self, plugin: str) -> bool:
@@ -189,9 +197,12 @@ class Takings:
                 run_action(action, session)
             return self._takings(session, claimants)
 
-    def place(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]) -> list[Taking | Unplaced]:
-        """Places that are free, for jobs whose pods have to do with others: for each job what it gets, or why it gets nothing."""
-        with self._session(self._placing, entries, queues, leaving) as (session, claimants):
+    def place(
+        self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid], behind: Mapping[JobId, Sequence[float]]
+    ) -> list[Taking | Unplaced]:
+        """Places that are free, for jobs whose pods have to do with others: for each job what it gets, or why it gets nothing. `behind`: for whom it stands
+        (`Gang.behind`)."""
+        with self._session(self._placing, entries, queues, leaving, behind=behind) as (session, claimants):
             for action in self._placing.actions:
                 run_action(action, session)
             bound = {id(member) for member in session.outcome.bindings}
@@ -236,6 +247,7 @@ class Takings:
         *,
         whole: bool = False,
         promised: bool = False,
+        behind: Mapping[JobId, Sequence[float]] = MappingProxyType({}),
     ) -> Iterator[tuple[Session, dict[Gang, Entry]]]:
         """A session with these jobs as claimants. What it does to the columns is taken back in the end. `whole`: members of theirs that have places are as
         those of others; else they stay where they are. `promised`: with the PodGroups that have no pods here, at the gate or past it."""
@@ -250,6 +262,7 @@ class Takings:
         claimants: dict[Gang, Entry] = {}
         for entry in entries:
             gang = self._claimant(entry)
+            gang.behind = behind.get(entry.job.id, ())
             if (own := before.get(entry.job.id)) is not None:
                 _join(gang, own, entry, settled=not whole)
                 if gang.phase is GroupPhase.PENDING:
@@ -474,12 +487,23 @@ def _queue_info(queue: Queue, queues: QueueTree, recent_cards: float) -> QueueIn
     )
 
 
+#: The hooks by which a gang starts whole or not at all.
+_WHOLE = frozenset({"ready", "pipelined", "sub_gang_ready", "sub_gang_pipelined"})
+
+
 def _like_the_ledger(conf: Conf) -> Conf:
-    """Whatever the policy says of trees, the ledger judges walls at every ancestor and rights where branches part: to propose anything else is in vain."""
-    return replace(conf, tiers=tuple(tuple(_in_trees(plugin) for plugin in tier) for tier in conf.tiers))
+    """Whatever the policy says of trees and gangs, the ledger judges walls at every ancestor and rights where branches part, and lets in no part of a gang:
+    to propose anything else is in vain."""
+    tiers = tuple(tuple(_as_judged(plugin) for plugin in tier) for tier in conf.tiers)
+    if not any(plugin.name == GangPlugin.name for plugin in conf.plugins):
+        others = frozenset(hook for hooks in FLAGS.values() for hook in hooks) - _WHOLE
+        tiers = ((PluginConf(GangPlugin.name, off=others),), *tiers)
+    return replace(conf, tiers=tiers)
 
 
-def _in_trees(plugin: PluginConf) -> PluginConf:
-    if plugin.name != "capacity":
-        return plugin
-    return replace(plugin, hierarchy=True, arguments={**plugin.arguments, RECLAIM_AT_PARTING: True})
+def _as_judged(plugin: PluginConf) -> PluginConf:
+    if plugin.name == GangPlugin.name:
+        return replace(plugin, off=plugin.off - _WHOLE)
+    if plugin.name == Capacity.name:
+        return replace(plugin, hierarchy=True, arguments={**plugin.arguments, RECLAIM_AT_PARTING: True})
+    return plugin

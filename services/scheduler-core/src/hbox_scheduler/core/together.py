@@ -5,10 +5,12 @@ The planner's way, equal pods on the columns at once, cannot see affinities betw
 jobs that come together share one, and those that found no place are looked at again when anybody came or went, at a pace that slows while that is in vain.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from hbox_common.events import JobVerdict
 from hbox_common.model import Index, JobId, Neighbour, PodUid, Resources
 
+from .crowds import Crowds
 from .jobs import Entry, JobState
 from .pace import Pace
 from .parts import Parts
@@ -32,7 +34,16 @@ class Together:
         self._lineup = parts.lineup
         self._limits = parts.limits
         self._everybody = everybody
-        self._waiting: dict[JobId, None] = {}
+        self._waiting: dict[JobId, None] = {}  #: those that are in no crowd
+        self._leaving: Iterable[PodUid] = ()
+        self._crowds = Crowds(
+            parts.planner.columns,
+            parts.bookings,
+            parts.lineup.entries,
+            neighbours,
+            every_s=parts.limits.verdict_every_s,
+            reserves_from=lambda: parts.takings.reserves_from,
+        )
         self._tried: set[JobId] = set()  #: in this cycle, in vain
         self._pace = Pace(parts.limits.look_every_s, parts.limits.look_rarely_s)
         self._met: tuple[Index, int] = (Index(0), 0)
@@ -41,6 +52,8 @@ class Together:
     def introduce(self, neighbours: Iterable[Neighbour]) -> None:
         """Pods that have to do with others, as they are now."""
         for neighbour in neighbours:
+            if (job := self._crowds.of_pod(neighbour.uid)) is not None:
+                self.revised(job)
             self._neighbours[neighbour.uid] = neighbour
             self._takings.met((neighbour.uid,))
             self._introduced += 1
@@ -65,15 +78,31 @@ class Together:
 
     def forget(self, job: JobId) -> None:
         self._waiting.pop(job, None)
+        self._crowds.leave(job)
+
+    def revised(self, job: JobId) -> None:
+        """The job is not what it was: whether it is like others is seen when it is looked at next."""
+        if self._crowds.leave(job):
+            self._waiting[job] = None
 
     def next_at(self, index: Index) -> list[float]:
-        """When `wake` has something next."""
-        return [self._pace.next_at] if self._waiting and self._news(index) else []
+        """When `wake` or `news` has something next."""
+        looks = [self._pace.next_at] if (self._waiting or self._crowds) and self._news(index) else []
+        return looks + self._crowds.next_at()
+
+    def news(self, now: float) -> Iterator[JobVerdict]:
+        """Why jobs wait that others stood for, where that is not what they were told."""
+        return self._crowds.news(now)
+
+    def behind(self, job: JobId) -> Iterable[JobId]:
+        """All jobs for which this one stands, and itself; none where it stands for none."""
+        return self._crowds.like(job)
 
     def wake(self, index: Index, now: float) -> None:
         """At the beginning of a cycle: jobs that found no place are looked at again when anybody came or went; by a user's policy also when time has passed."""
         self._tried.clear()
-        if not self._waiting or not self._news(index) or not self._pace.due(now):
+        self._crowds.begin()
+        if not (self._waiting or self._crowds) or not self._news(index) or not self._pace.due(now):
             return
         self._met = (index, self._introduced)
         self._pace.went(now, fruitful=False)
@@ -82,20 +111,25 @@ class Together:
     def place(self, first: Entry, promises: Promises) -> Attempt:
         """The job, and those of its kind right after it, in one session. By a user's policy with those that wait: they count for its plugins."""
         attempt = Attempt()
+        self._leaving = promises
         if self._everybody:
             self._wake_all()
         entries: list[Entry] = []
         for entry in (first, *self._company()):
-            if why := self._kept_out(entry, entry.least()):
+            if (said := self._crowds.vain(entry)) is not None:
+                self._wait(attempt, entry, said)
+            elif why := self._kept_out(entry, entry.least()):
                 self._fail(attempt, Unplaced(entry, why, None))
             else:
                 entries.append(entry)
-        for found in self._takings.place(entries, self._queues.all(), promises) if entries else ():
+        behind = self._crowds.behind(entries)
+        for found in self._takings.place(entries, self._queues.all(), promises, behind) if entries else ():
             if isinstance(found, Unplaced):
                 self._fail(attempt, found)
             elif why := self._kept_out(found.entry, found.amounts()):
                 self._fail(attempt, Unplaced(found.entry, why, None))
             elif (plan := self._planner.kept(found)) is not None:
+                self._crowds.leave(found.entry.job.id)
                 attempt.proposed.append(found.entry)
                 attempt.plans.append(plan)
         if attempt.plans:
@@ -108,11 +142,17 @@ class Together:
         return kept.message if kept.pods == 0 else ""
 
     def _fail(self, attempt: Attempt, found: Unplaced) -> None:
-        attempt.failed.append((found.entry, verdict_of(found.entry, found.reasons, found.message)))
-        self._waiting[found.entry.job.id] = None
-        self._tried.add(found.entry.job.id)
+        self._wait(attempt, found.entry, verdict_of(found.entry, found.reasons, found.message))
+
+    def _wait(self, attempt: Attempt, entry: Entry, verdict: JobVerdict) -> None:
+        attempt.failed.append((entry, verdict))
+        if not self._everybody or not self._crowds.join(entry, verdict):
+            self._waiting[entry.job.id] = None
+            self._tried.add(entry.job.id)
 
     def _wake_all(self) -> None:
+        for stand_in in list(self._crowds.stand_ins(self._leaving)):
+            self._lineup.wake(stand_in)
         woken = [job for job in self._waiting if job not in self._tried]
         for job in woken:
             del self._waiting[job]

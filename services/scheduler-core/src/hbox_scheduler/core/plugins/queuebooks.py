@@ -188,7 +188,7 @@ class QueueBooks:
                 if status in _ASKING:
                     holds = status in HOLDING or status is Status.PIPELINED
                     key = account, self.counted(member), holds, member.preemptable, gate
-                    alike[key] = alike.get(key, 0) + 1
+                    alike[key] = alike.get(key, 0) + 1 + len(gang.behind)
             if gate and gang.phase is not GroupPhase.PENDING:
                 self.commit(gang)
         for (account, asked, holds, preemptable, gate), count in alike.items():

@@ -52,7 +52,7 @@ class Reservation:
         arguments = Arguments(conf)
         self._after_s = arguments.duration_s("after", "10m")
         self._hold_s = arguments.duration_s("hold", "30m")
-        self._members = arguments.integer("members", 2, least=1)
+        self.members = arguments.integer("members", 2, least=1)
         self._depth = arguments.integer("depth", 1, least=0)
         arguments.done()
         self.reserved: list[Reserved] = []
@@ -67,7 +67,7 @@ class Reservation:
             if gang.phase is not GroupPhase.PENDING
             and gang.queue in session.queues
             and self._now - gang.created_at >= self._after_s
-            and gang.min_member >= self._members
+            and gang.min_member >= self.members
             and gang.ready < gang.min_member <= gang.ready + gang.count(Status.PENDING)
         ]
         waiting.sort(key=session.gang_key)

@@ -140,6 +140,7 @@ class Gang:
     sub_gangs: list[SubGang] = field(default_factory=list)
     problem: str = ""  #: why it cannot be scheduled as written
     nominated_domain: str = ""
+    behind: Sequence[float] = ()  #: others for whom it stands: just like it, and not in the session. When each was made
     _counts: dict[Status, int] | None = field(default=None, repr=False)  #: of the members by status, while a session is on
     _ready: int = 0
     _holding: int = 0
