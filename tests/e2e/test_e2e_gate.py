@@ -4,7 +4,9 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -187,3 +189,71 @@ async def test_what_was_let_in_stays_in_and_nothing_more_is_let_in_when_services
 
     await until(entered, "b is let in, as the oldest, and runs")
     assert list((await phases(kube)).values()).count("Pending") == 3
+
+
+async def test_under_kills_at_any_moment_no_more_is_inside_than_there_is(platform: Up, kube: KubeClient) -> None:
+    """PodGroups come and end, half of them without pods at first; scheduler-core and job-controller are killed at moments of a seed."""
+    rng, inside = Random(7), set[str]()
+
+    async def watch() -> None:
+        while True:
+            listed = await kube.json("GET", PODGROUPS.path(SPACE))
+            now = {
+                one["metadata"]["name"]: int(one["spec"]["minResources"]["nvidia.com/gpu"])
+                for one in listed["items"]
+                if one.get("status", {}).get("phase") in ("Inqueue", "Running")
+            }
+            assert sum(now.values()) <= 8, now
+            left = {one["metadata"]["name"] for one in listed["items"]} & inside - now.keys()
+            assert not left, f"{left} were let in, and are not in any more"
+            inside.update(now)
+            await asyncio.sleep(0.02)
+
+    async def kill() -> None:
+        while True:
+            await asyncio.sleep(rng.uniform(0.3, 2.5))
+            for name in rng.choice((["scheduler-core"], ["job-controller"], ["scheduler-core", "job-controller"])):
+                with suppress(ProcessLookupError):
+                    os.kill(platform.pids()[name], signal.SIGKILL)
+
+    async def use() -> None:
+        for number in range(30):
+            cards = rng.randint(2, 6)
+            with_pods = rng.random() < 0.5
+            await submit(kube, f"g{number}", cards=cards, pods=cards if with_pods else 0)
+            await asyncio.sleep(rng.uniform(0.1, 1.0))
+            for name in [name for name, phase in (await phases(kube)).items() if phase == "Running" and rng.random() < 0.5]:
+                pods = [pod for pod in await nodes(kube) if pod.startswith(f"{name}-")]
+                await end(kube, name, pods=len(pods))
+            for name, phase in (await phases(kube)).items():
+                if (
+                    phase == "Inqueue"
+                    and rng.random() < 0.3
+                    and not any(pod.startswith(f"{name}-") for pod in await nodes(kube))
+                ):
+                    group = await kube.json("GET", PODGROUPS.path(SPACE, name))
+                    await add_pods(kube, name, group["spec"]["minMember"])
+
+    watching, killing = asyncio.create_task(watch()), asyncio.create_task(kill())
+    try:
+        await use()
+    finally:
+        killing.cancel()
+        watching.cancel()
+    results = await asyncio.gather(watching, killing, return_exceptions=True)
+    assert all(isinstance(result, asyncio.CancelledError) for result in results), results
+    assert len(inside) >= 3
+    await reach_room(kube)
+
+
+async def reach_room(client: KubeClient) -> None:
+    """After all that, whoever fits is let in: the sums are right again."""
+
+    async def settled() -> bool:
+        groups = (await client.json("GET", PODGROUPS.path(SPACE)))["items"]
+        cards = {one["metadata"]["name"]: int(one["spec"]["minResources"]["nvidia.com/gpu"]) for one in groups}
+        outside = [name for name, phase in (await phases(client)).items() if phase == "Pending"]
+        taken = sum(cards[name] for name in cards.keys() - outside)
+        return all(taken + cards[name] > 8 for name in outside)
+
+    await until(settled, "nobody who fits is outside", 40.0)
