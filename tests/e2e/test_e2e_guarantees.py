@@ -1,0 +1,130 @@
+"""Guarantees on a running platform: lent to those who can be made to leave, taken back, and nobody leaves for a pod that is not there any more.
+
+kept     guaranteed 2 of the node's 8 cards
+open     no amounts
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from hbox_cli.platform.layout import Layout
+from hbox_common.bus import Bus
+from hbox_common.errors import NotFound
+from hbox_common.events import EvictDecided, EvictKind
+from hbox_common.kube import MERGE_PATCH, NODES, PODS, KubeClient
+
+from .platform_world import Up, hbox, until, up
+from .traced_jobs import node
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+SPACE, GPU = "default", "nvidia.com/gpu"
+PDBS = f"/apis/policy/v1/namespaces/{SPACE}/poddisruptionbudgets"
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with up(tmp_path_factory.mktemp("guarantees") / "state") as running:
+        asyncio.run(_node(running))
+        for words in (("open",), ("kept", "--guarantee", f"{GPU}=2", "--deserved", f"{GPU}=2")):
+            made = ("--state", str(running.state), "queue", "create", *words)
+            until(lambda made=made: hbox(*made).returncode == 0, timeout_s=20, what="the queue")  # type: ignore[misc]
+        yield running
+
+
+async def _node(running: Up) -> None:
+    async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+        await client.json("POST", NODES.path(), body=node("n0"))
+
+
+@pytest.fixture
+async def client(platform: Up) -> AsyncIterator[KubeClient]:
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        yield client
+
+
+async def submit(client: KubeClient, queue: str, count: int, *, firm: bool = False) -> list[str]:
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: "1"}}}
+    names = [f"{queue}-{'firm' if firm else 'soft'}-{number}" for number in range(count)]
+    notes = {"scheduling.volcano.sh/queue-name": queue} | ({"volcano.sh/preemptable": "false"} if firm else {})
+    for name in names:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "annotations": notes, "labels": {"of": queue}},
+            "spec": {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container]},
+        }
+        await client.json("POST", PODS.path(SPACE), body=body)
+    return names
+
+
+async def delete(client: KubeClient, *names: str) -> None:
+    for name in names:
+        await client.json("DELETE", PODS.path(SPACE, name), body={"gracePeriodSeconds": 0})
+
+
+async def has(platform: Up, queue: str, cards: int) -> None:
+    def used() -> dict[str, int]:
+        return {item["name"]: item["used"].get(GPU, 0) for item in platform.json("queue", "ls")["items"]}
+
+    await asyncio.to_thread(until, lambda: used()[queue] == cards, timeout_s=40, what=f"{cards} cards of {queue}")
+
+
+async def test_who_may_not_be_preempted_leaves_what_others_are_guaranteed(platform: Up, client: KubeClient) -> None:
+    firm = await submit(client, "open", 8, firm=True)
+    await has(platform, "open", 6)
+
+    def reasons() -> list[str]:
+        jobs: list[dict[str, Any]] = platform.json("jobs", "-q", "open", "--state-is", "waiting")["items"]
+        return [str(job["reason"]) for job in jobs]
+
+    said = f"QueueGuaranteedToOthers: 2 of {GPU} are guaranteed to queues that do not hold them, 2 are free"
+    await asyncio.to_thread(until, lambda: [r for r in reasons() if r.startswith(said)], timeout_s=20, what="the reason")
+    soft = await submit(client, "open", 2)  # who gives way has the rest
+    await has(platform, "open", 8)
+    kept = await submit(client, "kept", 2)
+    await has(platform, "kept", 2)
+    await has(platform, "open", 6)
+    await delete(client, *firm, *kept)
+    for name in soft:
+        with pytest.raises(NotFound):
+            await client.json("GET", PODS.path(SPACE, name))
+    await has(platform, "open", 0)
+    assert platform.json("audit")["faults"] == []
+
+
+async def test_a_victim_under_a_budget_stays_when_nobody_needs_its_place_any_more(platform: Up, client: KubeClient) -> None:
+    soft = await submit(client, "open", 8)
+    await has(platform, "open", 8)
+    spec = {"maxUnavailable": 0, "selector": {"matchLabels": {"of": "open"}}}
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "all", "namespace": SPACE},
+        "spec": spec,
+    }
+    await client.json("POST", PDBS, body=budget)
+    async with Bus.connect(Layout(platform.state).running().nats_url, name="test", instance="test", ensure=False) as bus:
+
+        async def decided(kind: EvictKind) -> None:
+            async with asyncio.timeout(30):
+                while True:
+                    last = await bus.last(EvictDecided, [("0",)])
+                    events = [d.event for d in last if isinstance(d.event, EvictDecided)]
+                    if any(one.kind is kind and one.pod in soft for event in events for one in event.evictions):
+                        return
+                    await asyncio.sleep(0.1)
+
+        [wanting] = await submit(client, "kept", 1)
+        await decided(EvictKind.EVICT)
+        await delete(client, wanting)
+        await decided(EvictKind.REVOKE)
+    await client.json("PATCH", f"{PDBS}/all", body={"spec": {"maxUnavailable": 8}}, content_type=MERGE_PATCH)
+    await asyncio.sleep(12.0)  # the binder tries what is blocked again every ten seconds at most
+    for name in soft:
+        assert "deletionTimestamp" not in (await client.json("GET", PODS.path(SPACE, name)))["metadata"]
+    await submit(client, "kept", 2)  # pods that are there get it
+    await has(platform, "kept", 2)
