@@ -60,7 +60,7 @@ def node_manifest(node: TraceNode, *, now: str) -> dict[str, Any]:
                     "count": SHARES,
                     "devmem": memory,
                     "devcore": 100,
-                    "type": node.model,
+                    "type": f"NVIDIA-{node.model}",  # the plugin puts its vendor word before the product's name
                     "numa": index * 2 // node.cards,
                     "mode": "hami-core",
                     "health": True,
