@@ -110,8 +110,7 @@ class Search:
     def serve(self, member: Member) -> bool:
         """Find a place for a pending member, evicting whom it takes. Whether it has one."""
         models = self._session.models
-        variants = models.variants(member) if models else ()
-        if not variants:
+        if not (variants := models.variants(member) if models else ()):
             return self._serve(member, None)
         for variant in variants:
             eligible = self._eligible.copy()
