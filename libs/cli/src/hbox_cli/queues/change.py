@@ -1,5 +1,6 @@
 """A change of one queue's rules: what goes into its spec, what the ledger is asked about it, and what it says that others would feel of it. Pure."""
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,10 @@ from hbox_ledger.dryrun import ChangedQueue, DryRunAnswer, FaultAnswer, GiveBack
 AMOUNTS = ("guarantee", "deserved", "capability")
 ANNOTATED = {"pools": POOLS, "namespaces": NAMESPACES}
 PLAIN = ("parent", "weight", "priority", "reclaimable")
+#: Kubernetes' own, and qualified names.
+_RESOURCE = re.compile(
+    r"cpu|memory|pods|storage|ephemeral-storage|hugepages-[0-9A-Za-z]+|attachable-volumes-[a-z0-9-]+|[a-z0-9.-]+/[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
+)
 SHOWN = 10  #: claims told of one queue
 
 
@@ -69,6 +74,11 @@ def _pairs(amount: str, items: Sequence[str]) -> dict[str, str]:
         resource, equals, quantity = item.partition("=")
         if not resource or not equals:
             raise InvalidRequest(f"--{amount} {item}: write it as RESOURCE=AMOUNT", hint="for example nvidia.com/gpu=8")
+        if quantity and not _RESOURCE.fullmatch(resource):
+            raise InvalidRequest(
+                f"--{amount} {item}: no pod can ask for a resource {resource!r}",
+                hint="those of devices have their vendor's name before them, for example nvidia.com/gpu=8",
+            )
         if quantity and capacity_units(resource, quantity) < 0:
             raise InvalidRequest(f"--{amount} {item} is negative", hint="for example nvidia.com/gpu=8")
         if quantity and is_model(resource) and capacity_units(resource, quantity) != parse_quantity(quantity):
