@@ -63,12 +63,14 @@ class Crowds:
         self._crowds: dict[Likeness, Crowd] = {}
         self._of: dict[JobId, Likeness] = {}
         self._pods: dict[PodUid, JobId] = {}
+        self._looked = False
 
     def __bool__(self) -> bool:
         return bool(self._crowds)
 
     def begin(self) -> None:
         """A cycle begins: nobody was tried in it."""
+        self._looked = False
         for crowd in self._crowds.values():
             crowd.failed = None
 
@@ -117,7 +119,10 @@ class Crowds:
     # Looks.
 
     def stand_ins(self, leaving: Iterable[PodUid]) -> Iterator[Entry]:
-        """Who is to be looked at: of each crowd that was not tried in this cycle the first ones. `leaving`: pods that go."""
+        """Who is to be looked at in this cycle, once: of each crowd the first ones. `leaving`: pods that go."""
+        if self._looked:
+            return
+        self._looked = True
         room = _Room(self._columns, self._bookings, leaving)
         for crowd in list(self._crowds.values()):
             if crowd.failed is None:
