@@ -4,11 +4,12 @@ A PodGroup is let in by the gate's word, which counts at once in the gate's sums
 PodGroup, so that no restart of anybody can take it back. The word is kept until the phase is told, whatever older news says.
 """
 
-from collections.abc import Iterator, Set
+from collections.abc import Container, Iterator, Set
 
 from hbox_common.model import GroupPhase, GroupState, JobId
 
 from .explain.labels import Label
+from .session import Gang
 from .state import Columns
 
 #: Deleted PodGroups of which late news is ignored.
@@ -107,9 +108,24 @@ class Groups:
         """Those that wait for the gate's word."""
         return (self._told[job] for job in self._pending if self.phase(job) is GroupPhase.PENDING)
 
-    def minimums(self) -> Iterator[GroupState]:
-        """Those that are outside, and those whose minimum counts at the gate whatever they hold."""
-        return (told for job, told in self._told.items() if self.phase(job) in _COUNTED)
+    def without_pods(self, with_pods: Container[JobId]) -> Iterator[Gang]:
+        """Gangs for a session, of all others: those that are outside, and those whose minimum counts at the gate whatever they hold."""
+        return (
+            Gang(
+                id=job,
+                namespace=told.namespace,
+                name=told.name,
+                queue=told.queue,
+                priority=told.priority,
+                min_member=max(told.min_member, 1),
+                created_at=told.created_at,
+                phase=self.phase(job),
+                min_resources=told.min_resources,
+                annotations=told.notes,
+            )
+            for job, told in self._told.items()
+            if job not in with_pods and self.phase(job) in _COUNTED
+        )
 
     def unheard(self) -> list[JobId]:
         """Those that were let in here, of which nobody has said that this was heard."""

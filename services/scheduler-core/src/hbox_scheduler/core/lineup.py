@@ -3,6 +3,7 @@
 Every job is in one state (`jobs.JobState`). Every change that could matter moves it back to EAGER, and only eager jobs cost a cycle anything.
 """
 
+from collections.abc import Set
 from heapq import heappop, heappush
 
 from hbox_common.model import Index, Job, JobId, PlanId, Pools, QueueName
@@ -67,6 +68,10 @@ class Lineup:
         self._parking.recheck(entry)
         del self.entries[entry.job.id]
         self._held.discard(entry.job.id)
+
+    def missing(self, named: Set[JobId], since: int) -> list[Entry]:
+        """Those that are not among `named`, and were not heard of after the mark `since`."""
+        return [entry for entry in self.entries.values() if entry.touched <= since and entry.job.id not in named]
 
     def by_state(self) -> dict[JobState, int]:
         """How many there are in each."""

@@ -242,8 +242,7 @@ class Scheduler:
         """All jobs there are, and all PodGroups with a minimum: those that were not heard of after the mark `since` and are not among them are gone."""
         self.gate.only({group.id for group in groups}, since)
         self.on_groups(groups)
-        named = {job.id for job in jobs}
-        for entry in [e for e in self._lineup.entries.values() if e.touched <= since and e.job.id not in named]:
+        for entry in self._lineup.missing({job.id for job in jobs}, since):
             self._forget(entry)
         self.on_jobs(jobs)
 

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from hbox_common.model import (
     NO_WISHES,
     CardSlice,
-    GroupState,
     Job,
     JobId,
     Neighbour,
@@ -271,7 +270,7 @@ class Takings:
         gangs = [*others, *claimants]
         if promised:
             there = {*standing.gangs, *(gang.id for gang in others), *(entry.job.id for entry in entries)}
-            gangs += [self._bare(group) for group in self._groups.minimums() if group.id not in there]
+            gangs += self._groups.without_pods(there)
         named = {gang.queue for gang in gangs} | {member.gang.queue for member, _ in standing.alike()}
         around = self._around
         known = [
@@ -314,21 +313,6 @@ class Takings:
         finally:
             for member in members:
                 self._columns.depart(member.row, member.task.requests, member.slices, -1)
-
-    def _bare(self, group: GroupState) -> Gang:
-        """A PodGroup without pods that wait here."""
-        return Gang(
-            id=group.id,
-            namespace=group.namespace,
-            name=group.name,
-            queue=group.queue,
-            priority=group.priority,
-            min_member=max(group.min_member, 1),
-            created_at=group.created_at,
-            phase=self._groups.phase(group.id),
-            min_resources=group.min_resources,
-            annotations=group.notes,
-        )
 
     def _claimant(self, entry: Entry) -> Gang:
         job = entry.job
