@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from hbox_common.bus import Bus, EmbeddedServer
+from hbox_common.errors import InvalidRequest
 from hbox_common.events import NodeStateChanged
+from hbox_topology.adapters.poolsfile import pools_file
 from hbox_topology.app import run
 from hbox_topology.settings import TopologySettings
 
@@ -86,3 +88,36 @@ async def test_a_broker_that_comes_back_empty_is_filled_again(kube: Kube, tmp_pa
         ):
             await until(lambda: latest(heard).keys() == {"n1", "n2"} and latest(heard)["n2"].unschedulable)
             await until(lambda: health.ready)
+
+
+async def test_pools_follow_their_file_and_a_wrong_one_changes_nothing(
+    kube: Kube, bus: Bus, kubeconfig: Path, nats: EmbeddedServer, tmp_path: Path
+) -> None:
+    file = tmp_path / "pools.yaml"
+    file.write_text("pools:\n- {name: lab, nodes: [n1]}\n")
+    settings = TopologySettings(kubeconfig=str(kubeconfig), nats_url=nats.url, pools_file=file)
+
+    def pools(heard: Any) -> dict[str, str]:
+        return {name: node.labels.get("hbox.io/pool", "") for name, node in latest(heard).items()}
+
+    async with running(run, settings), listening(bus, NodeStateChanged) as heard:
+        await kube.node("n1", labels={"hbox.io/pool": "mine"})
+        await kube.node("n2", labels={"team": "vision"})
+        await until(lambda: pools(heard) == {"n1": "lab", "n2": ""})
+        file.write_text("pools:\n- {name: vision, selector: {matchLabels: {team: vision}}}\n")
+        await until(lambda: pools(heard) == {"n1": "mine", "n2": "vision"})
+        file.write_text("pools:\n- {name: vision}\n")
+        await kube.node("n3", labels={"team": "vision"})
+        await until(lambda: pools(heard) == {"n1": "mine", "n2": "vision", "n3": "vision"})
+        file.write_text("")
+        await until(lambda: pools(heard) == {"n1": "mine", "n2": "", "n3": ""})
+
+
+async def test_a_file_of_pools_that_is_wrong_at_the_start_ends_it_with_one_line(tmp_path: Path) -> None:
+    file = tmp_path / "pools.yaml"
+    file.write_text("pools:\n- {name: vision}\n")
+    with pytest.raises(
+        InvalidRequest,
+        match=r"HBOX_POOLS_FILE: .*pools\.yaml: pools\.0: pool vision names neither nodes nor labels",
+    ):
+        pools_file(file)

@@ -9,7 +9,8 @@ import pytest
 
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest
-from hbox_scheduler.adapters.policyfile import PolicyFile
+from hbox_common.runtime import WatchedFile
+from hbox_scheduler.adapters.policyfile import policy_file
 from hbox_scheduler.core.policy.conf import Conf
 
 ALLOCATE = 'actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n'
@@ -18,14 +19,14 @@ RECLAIM = 'actions: "allocate, reclaim"\ntiers:\n- plugins:\n  - name: gang\n'
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hbox_scheduler.adapters.policyfile.EVERY_S", 0.005)
+    monkeypatch.setattr("hbox_common.runtime.watchedfile.EVERY_S", 0.005)
 
 
 @pytest.fixture
-async def followed(tmp_path: Path) -> AsyncIterator[tuple[Path, PolicyFile, list[Conf]]]:
+async def followed(tmp_path: Path) -> AsyncIterator[tuple[Path, WatchedFile[Conf], list[Conf]]]:
     path = tmp_path / "volcano-scheduler.conf"
     path.write_text(ALLOCATE)
-    policy, told = PolicyFile(path), list[Conf]()
+    policy, told = policy_file(path), list[Conf]()
     task = asyncio.ensure_future(policy.watch(told.append))
     yield path, policy, told
     assert not task.done()
@@ -39,7 +40,7 @@ async def until(holds: Callable[[], object]) -> None:
         await asyncio.sleep(0.002)
 
 
-async def test_a_new_policy_is_told_once(followed: tuple[Path, PolicyFile, list[Conf]]) -> None:
+async def test_a_new_policy_is_told_once(followed: tuple[Path, WatchedFile[Conf], list[Conf]]) -> None:
     path, policy, told = followed
     path.write_text(RECLAIM)
     await until(lambda: told)
@@ -47,7 +48,7 @@ async def test_a_new_policy_is_told_once(followed: tuple[Path, PolicyFile, list[
     path.write_text(ALLOCATE)
     await until(lambda: len(told) > 1)
     assert [conf.actions for conf in told] == [("allocate", "reclaim"), ("allocate",)]
-    assert (policy.conf, policy.problem) == (told[-1], "")
+    assert (policy.value, policy.problem) == (told[-1], "")
 
 
 async def test_a_mounted_config_map_that_swaps_its_folder_is_followed(tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ async def test_a_mounted_config_map_that_swaps_its_folder_is_followed(tmp_path: 
         (tmp_path / revision / "policy").write_text(text)
     (tmp_path / "..data").symlink_to("..1")
     (tmp_path / "policy").symlink_to("..data/policy")
-    policy, told = PolicyFile(tmp_path / "policy"), list[Conf]()
+    policy, told = policy_file(tmp_path / "policy"), list[Conf]()
     task = asyncio.ensure_future(policy.watch(told.append))
     (tmp_path / "..new").symlink_to("..2")
     (tmp_path / "..new").rename(tmp_path / "..data")
@@ -81,16 +82,16 @@ async def test_a_mounted_config_map_that_swaps_its_folder_is_followed(tmp_path: 
         ("", 'the policy is empty (it needs at least `actions: "enqueue, allocate"` and `tiers:`)'),
         (
             b"\xff",
-            "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte (the policy has to be YAML in UTF-8)",
+            "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte (it has to be YAML in UTF-8)",
         ),
         (None, "cannot be read: No such file or directory (name a volcano-scheduler.conf)"),
     ],
 )
 async def test_a_wrong_one_leaves_the_old_in_force_and_is_said_once(
-    followed: tuple[Path, PolicyFile, list[Conf]], caplog: pytest.LogCaptureFixture, text: str | bytes | None, said: str
+    followed: tuple[Path, WatchedFile[Conf], list[Conf]], caplog: pytest.LogCaptureFixture, text: str | bytes | None, said: str
 ) -> None:
     path, policy, told = followed
-    before = policy.conf
+    before = policy.value
     if text is None:
         path.unlink()
     else:
@@ -99,11 +100,11 @@ async def test_a_wrong_one_leaves_the_old_in_force_and_is_said_once(
     assert policy.problem == f"HBOX_SCHEDULER_CONF: {path}: {said}"
     path.write_text(ALLOCATE)
     await until(lambda: not policy.problem)
-    assert (policy.conf, told) == (before, [])
+    assert (policy.value, told) == (before, [])
     complaints = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
-    assert complaints == [f"HBOX_SCHEDULER_CONF: {path}: {said}; the policy before it stays in force"]
+    assert complaints == [f"HBOX_SCHEDULER_CONF: {path}: {said}; what was in force stays so"]
 
 
 def test_a_service_does_not_begin_with_a_wrong_policy(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="policy: cannot be read: No such file"):
-        PolicyFile(tmp_path / "policy")
+        policy_file(tmp_path / "policy")

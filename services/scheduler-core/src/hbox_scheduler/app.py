@@ -16,7 +16,7 @@ from hbox_common.telemetry import record, recording
 from . import metrics
 from .adapters.extenders import Extenders
 from .adapters.feeds import Feeds
-from .adapters.policyfile import PolicyFile
+from .adapters.policyfile import policy_file
 from .adapters.sender import Sender
 from .core import Limits, Proposals, Scheduler
 from .core.plugins.fairshare import usage_weight
@@ -55,8 +55,8 @@ class SchedulerService:
         self._health, self._bus = health, bus
         self._window_s = settings.cycle_window_ms / 1000
         path = settings.scheduler_conf
-        self._policy = None if path is None else PolicyFile(path)
-        self._conf = default_conf() if self._policy is None else self._policy.conf
+        self._policy = None if path is None else policy_file(path)
+        self._conf = default_conf() if self._policy is None else self._policy.value
         self._untold = asyncio.Event()
         self._extenders = Extenders(self._look_again)
         self.scheduler = Scheduler(

@@ -19,9 +19,11 @@ from hbox_common.runtime import Condition, Health
 from . import metrics
 from .adapters.fabric import Fabric
 from .adapters.objects import node_facts
+from .adapters.poolsfile import pools_file
 from .adapters.publisher import Publisher
 from .adapters.usage import Usages
 from .core.inventory import Inventory
+from .core.pools import PoolRule
 from .settings import TopologySettings
 
 log = logging.getLogger(__name__)
@@ -41,15 +43,19 @@ async def run(settings: TopologySettings, health: Health) -> None:
         KubeClient.connect(settings.kubeconfig, user_agent="hbox-topology-collector") as client,
         Bus.connect(settings.nats_url, name="topology-collector", instance=settings.instance) as bus,
     ):
-        await TopologyCollector(health, client, bus).run()
+        await TopologyCollector(settings, health, client, bus).run()
 
 
 class TopologyCollector:
     """All tasks of the service run on one loop, and the core is only touched between awaits: it needs no lock."""
 
-    def __init__(self, health: Health, client: KubeClient, bus: Bus) -> None:
+    def __init__(self, settings: TopologySettings, health: Health, client: KubeClient, bus: Bus) -> None:
+        """Raises InvalidRequest where the file of pools is wrong."""
         self._health, self._bus = health, bus
         self.inventory = Inventory()
+        self._pools = None if settings.pools_file is None else pools_file(settings.pools_file)
+        if self._pools is not None:
+            self.inventory.pools = self._pools.value
         self._nodes = Informer(client, NODES, kube.Node)
         self._publisher = Publisher(bus)
         self._labels: dict[str, Mapping[str, str]] = {}
@@ -72,6 +78,8 @@ class TopologyCollector:
             log.info("synced", extra={"nodes": len(self.inventory)})
             group.create_task(self._fabric.run())
             group.create_task(self._usages.run())
+            if self._pools is not None:
+                group.create_task(self._pools.watch(self._pools_changed))
 
     async def _read_back(self) -> None:
         ready = asyncio.Event()
@@ -100,21 +108,30 @@ class TopologyCollector:
         self._usages.say_again()
 
     async def _on_nodes(self, deltas: Sequence[Delta[kube.Node]]) -> None:
-        now = wall_s()
         for delta in deltas:
             if delta.new is not None:
-                observed = self.inventory.observe(node_facts(delta.new), now=now)
-                for warning in observed.warnings:
-                    log.warning("node %s: %s", delta.new.metadata.name, warning, extra={"node": delta.new.metadata.name})
-                changed = observed.changed
+                self._observe(delta.new)
             else:
                 assert delta.old is not None
-                changed = self.inventory.removed(delta.old.metadata.name, uid=delta.old.metadata.uid, now=now)
-            if changed is not None:
-                self._publisher.put(changed)
-                self._label(changed)
-            else:
-                metrics.QUIET.inc()
+                self._say(self.inventory.removed(delta.old.metadata.name, uid=delta.old.metadata.uid, now=wall_s()))
+
+    def _pools_changed(self, rules: Sequence[PoolRule]) -> None:
+        self.inventory.pools = rules
+        for node in self._nodes.store.values():
+            self._observe(node)
+
+    def _observe(self, node: kube.Node) -> None:
+        observed = self.inventory.observe(node_facts(node), now=wall_s())
+        for warning in observed.warnings:
+            log.warning("node %s: %s", node.metadata.name, warning, extra={"node": node.metadata.name})
+        self._say(observed.changed)
+
+    def _say(self, changed: NodeState | None) -> None:
+        if changed is not None:
+            self._publisher.put(changed)
+            self._label(changed)
+        else:
+            metrics.QUIET.inc()
 
     def _label(self, state: NodeState) -> None:
         """The fabric is made of names and labels alone."""
@@ -132,6 +149,8 @@ class TopologyCollector:
             silent_s = monotonic_s() - self._nodes.last_event_at
             stale = f"the watch of nodes is silent for {silent_s:.0f} s" if silent_s > STALE_S else ""
             _set(on_kube, self._nodes.last_error or stale)
+            if self._pools is not None:  # what was right before it is followed: told, but no reason not to be ready
+                self._health.condition("pools").ok(self._pools.problem)
             _set(on_bus, "" if self._bus.connected else "NATS cannot be reached")
             behind = f"{len(self._publisher)} states are not published yet" if len(self._publisher) else ""
             _set(on_synced, behind if self._nodes.synced.is_set() else "nodes are not listed yet")

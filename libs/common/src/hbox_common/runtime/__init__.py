@@ -4,5 +4,6 @@ from .health import Condition, Health, HealthServer
 from .leading import led
 from .run import main
 from .settings import Settings, load
+from .watchedfile import WatchedFile
 
-__all__ = ["Condition", "Health", "HealthServer", "Settings", "led", "load", "main"]
+__all__ = ["Condition", "Health", "HealthServer", "Settings", "WatchedFile", "led", "load", "main"]

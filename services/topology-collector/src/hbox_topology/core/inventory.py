@@ -5,13 +5,14 @@ that it rises even where the last value was lost with its stream. Kubelets touch
 is published to nobody.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hbox_common.model import Generation, NodeState
 
 from .facts import NodeFacts
 from .node import read_node
+from .pools import PoolRule, placed_in_pool
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class Inventory:
     def __init__(self) -> None:
         self._said: dict[str, NodeState] = {}
         self._warned: dict[str, tuple[str, ...]] = {}
+        self.pools: Sequence[PoolRule] = ()  #: counts from the next look at a node on
 
     def __len__(self) -> int:
         return sum(not state.gone for state in self._said.values())
@@ -55,9 +57,10 @@ class Inventory:
             self._warned[facts.name] = reading.warnings
         else:
             self._warned.pop(facts.name, None)
-        if reading.state == known:
+        state = placed_in_pool(reading.state, self.pools)
+        if state == known:
             return Observed(None, warnings)
-        return Observed(self._say(reading.state, known, now), warnings)
+        return Observed(self._say(state, known, now), warnings)
 
     def removed(self, name: str, *, uid: str = "", now: float) -> NodeState | None:
         """A node object was deleted: its tombstone. None where it is gone already, or where `uid` names an earlier node of that name."""
