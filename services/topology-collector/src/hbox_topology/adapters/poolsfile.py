@@ -75,7 +75,10 @@ def rules_of(text: str) -> tuple[PoolRule, ...]:
     except ValidationError as e:
         first = e.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"
-        raise InvalidRequest(f"{where}: {first['msg'].removeprefix('Value error, ')}", hint="write pools: with a name, and nodes or a selector, each") from e
+        raise InvalidRequest(
+            f"{where}: {first['msg'].removeprefix('Value error, ')}",
+            hint="write pools: with a name, and nodes or a selector, each",
+        ) from e
     return tuple(PoolRule(one.name, frozenset(one.nodes), _selector(one.selector)) for one in found.pools)
 
 
