@@ -9,7 +9,7 @@ def test_a_node_registers_its_cards_as_hami_does() -> None:
     node = node_manifest(TraceNode("n-0", 96_000, 393_216, 8, "G2"), now="2026-01-01T00:00:00Z")
     cards = json.loads(node["metadata"]["annotations"]["hami.io/node-nvidia-register"])
     assert [card["index"] for card in cards] == list(range(8))
-    assert {card["type"] for card in cards} == {"G2"}
+    assert {card["type"] for card in cards} == {"NVIDIA-G2"}
     assert [card["numa"] for card in cards] == [0, 0, 0, 0, 1, 1, 1, 1]
     assert node["status"]["allocatable"]["nvidia.com/gpu"] == str(sum(card["count"] for card in cards))
     assert node["metadata"]["labels"]["nvidia.com/gpu.product"] == "G2"
