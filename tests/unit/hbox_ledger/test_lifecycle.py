@@ -253,3 +253,11 @@ def test_a_pending_claim_is_not_freed_by_a_list_that_lacks_its_pod(world: World)
         reconcile(world.books, world.turn(), [], asked_at=world.now)
     assert world.state("pod") is PENDING
     assert world.books.live[world.claim("pod").id].intent is Intent.BIND
+
+
+def test_a_list_that_is_ahead_of_the_news_does_not_differ_and_one_with_a_stranger_does(world: World) -> None:
+    world.commits(world.plan("p", ("pod", "a", [world.card(0)])))
+    bound = world.fact("pod", "a", claim=world.claim("pod").id)
+    assert reconcile(world.books, world.turn(), [bound], asked_at=world.now) == 0
+    assert world.state("pod") is ClaimState.POSTED
+    assert reconcile(world.books, world.turn(), [bound, world.fact("stranger", "a")], asked_at=world.now) == 1

@@ -16,9 +16,9 @@ from .step import Step
 def reconcile(books: Books, step: Step, facts: Iterable[PodFact], *, asked_at: float, apart_s: float = 0.0) -> int:
     """Take in a complete list that was asked for at `asked_at`. A claim is voided that another one lacked, asked for `apart_s` before at least.
 
-    Returns how many claims differed from it.
+    Returns how many claims differed from it. One that was pending, and whose pod is bound where it should be, does not: the list has the news first.
     """
-    before, seen = books.index, set()
+    before, seen = len(step.changes), set()
     for fact in facts:
         if fact.phase.holds:
             seen.add(fact.uid)
@@ -33,4 +33,4 @@ def reconcile(books: Books, step: Step, facts: Iterable[PodFact], *, asked_at: f
         absent(books, step, books.live[id])
     books.suspects = {id: first for id, first in since.items() if id in books.live}
     books.unseen = {id: posted for id, posted in books.unseen.items() if id not in since}
-    return books.index - before
+    return sum((one.before, one.claim.state) != (ClaimState.PENDING, ClaimState.POSTED) for one in step.changes[before:])
