@@ -14,7 +14,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import Match, MatchOperator, Selector
+from hbox_common.kube.objects import LabelSelector, Requirement
+from hbox_common.kube.selectors import selector_of
+from hbox_common.model import Selector
 from hbox_common.runtime import WatchedFile
 
 from ..core.pools import PoolRule
@@ -85,6 +87,7 @@ def rules_of(text: str) -> tuple[PoolRule, ...]:
 def _selector(selector: _Selector | None) -> Selector | None:
     if selector is None:
         return None
-    labels = [Match(key, MatchOperator.IN, (value,)) for key, value in sorted(selector.match_labels.items())]
-    others = [Match(one.key, MatchOperator(one.operator), tuple(one.values)) for one in selector.match_expressions]
-    return Selector((*labels, *others))
+    expressions = tuple(
+        Requirement(key=one.key, operator=one.operator, values=tuple(one.values)) for one in selector.match_expressions
+    )
+    return selector_of(LabelSelector(match_labels=selector.match_labels, match_expressions=expressions))
