@@ -87,6 +87,16 @@ class Up:
             self.process.wait(STOP_S)
 
 
+def queue(running: Up, *words: str) -> str:
+    """What the command says. The ledger hears of a queue a moment later than Kubernetes."""
+
+    def done() -> str:
+        said = hbox("--state", str(running.state), "queue", *words)
+        return f"{said.stdout}{said.stderr}" if said.returncode == 0 else ""
+
+    return str(until(done, timeout_s=20, what=" ".join(words)))
+
+
 @contextmanager
 def up(state: Path, *words: str, env: Mapping[str, str] | None = None) -> Iterator[Up]:
     """`env`: added to ours."""

@@ -13,7 +13,7 @@ import pytest
 
 from hbox_common.kube import NODES, PODGROUPS, PODS, QUEUES, KubeClient
 
-from .platform_world import Up, hbox, until, up
+from .platform_world import Up, hbox, queue, until, up
 from .traced_jobs import node
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -47,16 +47,6 @@ async def _nodes(running: Up) -> None:
 async def client(departments: Up) -> AsyncIterator[KubeClient]:
     async with KubeClient.connect(str(departments.state / "kubeconfig"), user_agent="test") as client:
         yield client
-
-
-def queue(running: Up, *words: str) -> str:
-    """The ledger hears of a queue a moment later than Kubernetes."""
-
-    def done() -> str:
-        said = hbox("--state", str(running.state), "queue", *words)
-        return f"{said.stdout}{said.stderr}" if said.returncode == 0 else ""
-
-    return str(until(done, timeout_s=20, what=" ".join(words)))
 
 
 def cards(running: Up) -> dict[str, int]:

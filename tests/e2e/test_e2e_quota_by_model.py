@@ -13,7 +13,7 @@ import pytest
 
 from hbox_common.kube import NODES, PODS, QUEUES, KubeClient
 
-from .platform_world import Up, hbox, until, up
+from .platform_world import Up, hbox, queue, until, up
 from .traced_jobs import node
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -42,16 +42,6 @@ async def _nodes(running: Up) -> None:
 async def client(platform: Up) -> AsyncIterator[KubeClient]:
     async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
         yield client
-
-
-def queue(running: Up, *words: str) -> str:
-    """What the command says. The ledger hears of a queue a moment later than Kubernetes."""
-
-    def done() -> str:
-        said = hbox("--state", str(running.state), "queue", *words)
-        return f"{said.stdout}{said.stderr}" if said.returncode == 0 else ""
-
-    return str(until(done, timeout_s=20, what=" ".join(words)))
 
 
 async def submit(client: KubeClient, name: str, count: int, model: str = "", *, first: int = 0) -> None:
