@@ -47,6 +47,9 @@ BURST, BURST_S = 40, 0.4
 #: A clock is off by so much, at most.
 JUMP_S = 600.0
 
+#: Of what users submitted last so much ends at once, but for the very last few: those may not be bound yet.
+ENDED, SPARED = 6, 4
+
 #: An emulated cluster cannot be killed, since it lives in its process' memory; it is away for so long instead.
 AWAY_S = 2.0
 
@@ -283,6 +286,23 @@ def clock_jump(jump_s: float, hold_s: float, *, then_kill: str = "", only: str =
     return Fault(f"{name}, then kill {then_kill}" if then_kill else name, HEAL_LIMIT_S, act)
 
 
+def unwatched_ends(hold_s: float) -> Fault:
+    """Pods that are bound while the clock is ahead end when it is right again, and nobody watches: what they held is missed by lists of pods alone."""
+
+    async def act(target: Target) -> None:
+        assert target.machine.clock is not None
+        pid = await target.well("job-controller")
+        target.machine.clock.set(JUMP_S)
+        try:
+            await asyncio.sleep(hold_s)
+        finally:
+            target.machine.clock.set(0)
+        os.kill(pid, signal.SIGKILL)
+        await target.load.end_youngest(ENDED, spare=SPARED)
+
+    return Fault(f"clock {JUMP_S:+.0f} s of all {hold_s:.0f} s, then ends unwatched", HEAL_LIMIT_S, act)
+
+
 def both(first: Fault, second: Fault, after_s: float) -> Fault:
     """The second begins while the first is on."""
 
@@ -315,6 +335,7 @@ def every_kind(rng: Random, machine: Machine, *, hold_s: tuple[float, float], em
             clock_jump(JUMP_S, hold()),
             clock_jump(-JUMP_S, hold()),
             clock_jump(JUMP_S, hold(), then_kill=rng.choice(SERVICES)),
+            unwatched_ends(hold()),
             clock_jump(jump_s, hold(), only=rng.choice(SERVICES)),
         ]
     rng.shuffle(faults)

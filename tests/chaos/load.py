@@ -106,8 +106,13 @@ class Load:
         self._alive.append(Unit([pod.name for pod in unit], milli, gang))
         self._milli += milli
 
-    async def _delete(self) -> None:
-        unit = self._alive.pop(self.rng.randrange(len(self._alive)))
+    async def end_youngest(self, units: int, *, spare: int) -> None:
+        """Users delete what they submitted last, but for the very last few."""
+        for _ in range(min(units, len(self._alive) - spare)):
+            await self._delete(len(self._alive) - 1 - spare)
+
+    async def _delete(self, which: int | None = None) -> None:
+        unit = self._alive.pop(self.rng.randrange(len(self._alive)) if which is None else which)
         self._milli -= unit.milli
         pods = [f"{NAMESPACE}/{name}" for name in unit.pods]
         self.observer.withdrawn(pods, f"{NAMESPACE}/{unit.gang}" if unit.gang else "")

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from ..chaos.campaign import campaign
-from ..chaos.faults import API, Fault, api, clock_jump, disk_full, kill, kill_in_commit, kills, pause, wipe
+from ..chaos.faults import API, Fault, api, clock_jump, disk_full, kill, kill_in_commit, kills, pause, unwatched_ends, wipe
 from ..chaos.machine import Machine, machine
 from .platform_world import Up, up
 
@@ -39,7 +39,7 @@ def faults(on: Machine, processes: Iterable[str]) -> list[Fault]:
     ]
     kinds += [disk_full(name, HOLD_S) for name in on.disks]
     if on.clock is not None:
-        kinds += [clock_jump(600.0, HOLD_S, then_kill="job-controller"), clock_jump(-600.0, HOLD_S)]
+        kinds += [clock_jump(600.0, HOLD_S, then_kill="job-controller"), clock_jump(-600.0, HOLD_S), unwatched_ends(HOLD_S)]
     rng.shuffle(kinds)
     return kills(ROUNDS, SEED, processes) + kinds
 

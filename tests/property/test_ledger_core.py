@@ -184,7 +184,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def list_pods(self, running: Sequence[PodUid]) -> None:
         step = self.books.step(self.now)
         facts = [self.fact(pod, NODES[0], PodPhase.RUNNING, known=True) for pod in running]
-        reconcile(self.books, step, facts, asked_at=self.now)
+        reconcile(self.books, step, facts, as_of=self.books.index, asked_at=self.now)
         self.done(step, may_free=True)
 
     @rule(seconds=st.sampled_from([0.5, 20.0, 61.0]))

@@ -134,7 +134,7 @@ async def test_a_pod_that_was_bound_and_ended_while_nobody_watched_holds_its_car
 ) -> None:
     """Its end was told nobody, and the comparison that a new job-controller makes necessary comes before the binder's word: then its claim is pending."""
     monkeypatch.setattr("hbox_ledger.app.SUSPECTS_S", 0.2)
-    monkeypatch.setattr("hbox_ledger.app.UNSEEN_S", 0.2)
+    monkeypatch.setattr("hbox_ledger.app.UNSEEN_TICKS", 1)
     async with others(broker) as world, running(settings.model_copy(update={"reconcile_s": 600.0})):
         epoch = await world.open_epoch()
         await world.propose(epoch, kit.plan("p", ("pod", "n0", (kit.whole(0),))))

@@ -13,6 +13,7 @@ from hbox_common.model import (
     Claim,
     ClaimState,
     Held,
+    Index,
     Lending,
     PodFact,
     QueueName,
@@ -178,6 +179,20 @@ def one_list_without_a_pod_frees_a_pending_claim(patch: pytest.MonkeyPatch) -> N
         return 0
 
     patch.setattr(reconcile, "reconcile", hasty)
+
+
+def lists_are_compared_by_the_time_of_day(patch: pytest.MonkeyPatch) -> None:  # S11
+    compare = reconcile.reconcile
+
+    def by_the_clock(
+        books: Books, step: Step, facts: Iterable[PodFact], *, as_of: Index, asked_at: float, apart_s: float
+    ) -> int:
+        later = [holding for holding in books.live.values() if holding.changed_at >= step.now]
+        for holding in later:
+            holding.posted = Index(as_of + 1)
+        return compare(books, step, facts, as_of=as_of, asked_at=asked_at, apart_s=apart_s)
+
+    patch.setattr(reconcile, "reconcile", by_the_clock)
 
 
 def plans_of_other_epochs_are_judged(patch: pytest.MonkeyPatch) -> None:  # S14
@@ -350,6 +365,7 @@ BUGS: list[Bug] = [
     an_accepted_eviction_frees_its_claim,
     a_deadline_frees_a_claim,
     one_list_without_a_pod_frees_a_pending_claim,
+    lists_are_compared_by_the_time_of_day,
     plans_of_other_epochs_are_judged,
     nobody_looks_whether_another_ledger_has_begun,
     an_answer_is_forgotten_with_the_process,

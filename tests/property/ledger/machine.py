@@ -31,7 +31,7 @@ from hbox_common.events import (
     PlansAnswered,
     PlansProposed,
 )
-from hbox_common.model import CardSlice, Epoch, Generation, Index, NodeName, PlanId, PodPhase, SchedulerId
+from hbox_common.model import CardSlice, ClaimState, Epoch, Generation, Index, NodeName, PlanId, PodPhase, SchedulerId
 from hbox_ledger.core.books import Books
 from hbox_ledger.ledger import Ledger, Numbered
 
@@ -73,7 +73,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.path.write_bytes(empty())
         self.backup = self.folder / "backup.db"
         self.runner = asyncio.Runner()
-        self.clock = 1000.0
+        self.clock, self.ahead = 1000.0, 0.0  #: a clock that is never set, and by how much the time of day is wrong
         self.cluster, self.streams, self.proof = Cluster(), Streams(), Proof()
         self.plans: list[Plan] = []
         self.answered: dict[PlanId, PlanAnswer] = {}
@@ -82,7 +82,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.needed: dict[str, list[Plan]] = {}  #: by claim, the plans for which those books have it leave
         self.zombie: Process | None = None
         self.reader = Reader(self.path)
-        self.process = self.run(started(self.path, self.streams, lambda: self.clock))
+        self.process = self.run(started(self.path, self.streams, self.wall))
         for queue in QUEUES.values():
             self.run(self.ledger.set_queue(queue))
         self.settle()
@@ -107,6 +107,10 @@ class LedgerMachine(RuleBasedStateMachine):
             return await what
 
         return self.runner.run(awaited())
+
+    def wall(self) -> float:
+        """The time of day, as the ledger and the binder are told it."""
+        return self.clock + self.ahead
 
     @property
     def ledger(self) -> Ledger:
@@ -285,7 +289,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if not again:
             begun.remove(decision)
         bound = self.cluster.pods[decision.pod_uid].holds
-        self.cluster.land(decision, now=self.clock)
+        self.cluster.land(decision, now=self.wall())
         if isinstance(decision, Bind) and not bound and self.cluster.pods[decision.pod_uid].holds:
             s10_s11_a_binding_is_what_was_claimed(self.reader.read(), decision.claim, decision.node, decision.slices)
         self.settle()
@@ -356,12 +360,24 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     def compare(self) -> None:
         facts = [pod.fact() for pod in self.cluster.bound()]
-        self.clock += 0.01  # what changed before the list was asked for is in it
-        self.run(self.ledger.reconcile(facts, asked_at=self.clock))
+        self.run(self.ledger.reconcile(facts, as_of=self.ledger.index, asked_at=self.clock))
         self.settle()
         s11_every_pod_of_ours_has_a_claim(self.rows, self.cluster)
 
+    @rule()
+    def compare_until_sure(self) -> None:
+        """Whatever was missed, and whatever the clock said meanwhile, no pod that is gone holds anything then."""
+        for _ in range(2):
+            self.compare()
+        bound = {pod.uid for pod in self.cluster.bound()}
+        held = {claim.pod for claim in self.rows.live() if claim.state == ClaimState.POSTED}
+        assert held <= bound, "pods that are gone hold claims"
+
     # --- time and trouble
+
+    @rule(ahead=st.sampled_from([-600.0, 0.0, 600.0]))
+    def the_clock_is_set(self, ahead: float) -> None:
+        self.ahead = ahead
 
     @rule(seconds=st.sampled_from([0.5, 20.0, 61.0]))
     def wait(self, seconds: float) -> None:
@@ -374,7 +390,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(zombie=st.booleans(), opens=st.sampled_from([True, True, True, False]))
     def the_ledger_is_killed(self, zombie: bool, opens: bool) -> None:
         old = self.process
-        self.process = self.run(started(self.path, self.streams, lambda: self.clock))
+        self.process = self.run(started(self.path, self.streams, self.wall))
         if self.zombie is not None:
             self.run(self.zombie.stack.aclose())
             self.zombie = None
@@ -410,7 +426,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.proof.begin_with(self.rows)
         self.cluster.old_news.clear()
         self.streams.lost = {id for _, id in evictions(self.streams.said.values())}
-        self.process = self.run(started(self.path, self.streams, lambda: self.clock))
+        self.process = self.run(started(self.path, self.streams, self.wall))
         kept = self.reader.read().answers
         self.answered = {id: answer for id, answer in self.answered.items() if id in kept}
         assert self.ledger.books.epoch > self.cluster.epoch, "S14: an epoch was given out twice"

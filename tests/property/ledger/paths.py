@@ -94,7 +94,7 @@ def a_victim_whose_beneficiary_is_deleted(machine: LedgerMachine) -> None:
     kept = next(
         e for event in reversed(machine.streams.decisions()) if isinstance(event, EvictDecided) for e in event.evictions
     )
-    machine.cluster.land(kept, now=machine.clock)
+    machine.cluster.land(kept, now=machine.wall())
     machine.news_reach_the_ledger(-1, lost=False)
     assert (machine.rows.claims[victim.id].intent, machine.rows.claims[victim.id].reason) == ("none", "")
     machine.take([victim], BLUE_HIGH)
@@ -104,6 +104,14 @@ def a_victim_whose_beneficiary_is_deleted(machine: LedgerMachine) -> None:
 def an_eviction_without_an_answer(machine: LedgerMachine) -> None:
     machine.take([bound(machine, BLUE_LOW, at("a", 0))], BLUE_HIGH)
     machine.wait(20.0)
+
+
+def a_pod_bound_while_the_clock_was_ahead_that_ends_unheard(machine: LedgerMachine) -> None:
+    machine.the_clock_is_set(600.0)
+    bound(machine, RED_LOW, at("a", 0))
+    machine.the_clock_is_set(0.0)
+    machine.a_bound_pod_changes(0, PodPhase.GONE)
+    machine.compare_until_sure()
 
 
 def a_loan_that_ends(machine: LedgerMachine) -> None:
@@ -227,6 +235,7 @@ PATHS: dict[bugs.Bug, Path] = {
     bugs.capability_ignores_pending_claims: a_third_card_where_two_are_allowed,
     bugs.a_bind_of_unknown_outcome_frees_its_claim: a_bind_without_an_answer,
     bugs.a_deadline_frees_a_claim: a_bind_beyond_its_deadline,
+    bugs.lists_are_compared_by_the_time_of_day: a_pod_bound_while_the_clock_was_ahead_that_ends_unheard,
     bugs.plans_of_other_epochs_are_judged: a_plan_of_the_last_epoch,
     bugs.messages_that_were_handled_are_handled_again: a_pod_that_is_heard_of_again_after_its_end,
     bugs.a_pod_is_evicted_for_each_who_asks: a_victim_that_two_ask_for,

@@ -196,7 +196,7 @@ def test_a_posted_claim_is_freed_when_two_lists_in_a_row_lack_its_pod(world: Wor
     world.outcome("pod", BindOutcome.BOUND)
     for expected in (POSTED, None):
         world.now += 60
-        reconcile(world.books, world.turn(), [], asked_at=world.now)
+        reconcile(world.books, world.turn(), [], as_of=world.books.index, asked_at=world.now)
         world.books.validate()
         assert world.state("pod") is expected
 
@@ -207,21 +207,26 @@ def test_lists_that_come_quickly_one_after_the_other_free_nothing(world: World) 
     world.outcome("pod", BindOutcome.BOUND)
     for after, expected in ((1, POSTED), (4, POSTED), (5, POSTED), (1, None)):
         world.now += after
-        reconcile(world.books, world.turn(), [], asked_at=world.now, apart_s=10)
+        reconcile(world.books, world.turn(), [], as_of=world.books.index, asked_at=world.now, apart_s=10)
         assert world.state("pod") is expected
 
 
-def test_a_clock_that_goes_back_keeps_no_claim_in_doubt_for_long(world: World) -> None:
+def test_a_pod_that_was_bound_while_the_clock_was_ahead_is_missed_like_any_other(world: World) -> None:
+    world.now += 600
     world.commits(world.plan("p", ("pod", "a", [])))
     world.outcome("pod", BindOutcome.BOUND)
+    world.now -= 600
+    for asked_at, expected in ((1.0, POSTED), (11.0, None)):
+        reconcile(world.books, world.turn(), [], as_of=world.books.index, asked_at=asked_at, apart_s=10)
+        assert world.state("pod") is expected
+
+
+def test_a_decision_that_was_sent_while_the_clock_was_ahead_is_sent_again(world: World) -> None:
     world.now += 600
-    reconcile(world.books, world.turn(), [], asked_at=world.now, apart_s=10)
+    world.commits(world.plan("p", ("pod", "a", [])))
     world.now -= 590
-    reconcile(world.books, world.turn(), [], asked_at=world.now, apart_s=10)
-    assert world.state("pod") is POSTED
-    world.now += 10
-    reconcile(world.books, world.turn(), [], asked_at=world.now, apart_s=10)
-    assert world.state("pod") is None
+    assert [bind.pod for bind in world.wait(1).binds] == ["pod"]
+    assert not world.wait(1).binds
 
 
 def test_a_pod_is_unseen_until_somebody_tells_of_it(world: World) -> None:
@@ -233,15 +238,22 @@ def test_a_pod_is_unseen_until_somebody_tells_of_it(world: World) -> None:
     assert list(world.books.unseen) == [world.claim("listed").id]
     world.now += 1
     listed = world.fact("listed", "a", claim=world.claim("listed").id)
-    reconcile(world.books, world.turn(), [listed, world.fact("seen", "a", claim=world.claim("seen").id)], asked_at=world.now)
+    reconcile(
+        world.books,
+        world.turn(),
+        [listed, world.fact("seen", "a", claim=world.claim("seen").id)],
+        as_of=world.books.index,
+        asked_at=world.now,
+    )
     assert not world.books.unseen
 
 
 def test_a_pod_posted_after_the_list_was_asked_for_is_not_missed(world: World) -> None:
+    before = world.books.index
     world.commits(world.plan("p", ("pod", "a", [])))
     world.outcome("pod", BindOutcome.BOUND)
     for _ in range(3):
-        reconcile(world.books, world.turn(), [], asked_at=world.now - 1)
+        reconcile(world.books, world.turn(), [], as_of=before, asked_at=world.now)
     assert world.state("pod") is POSTED
     assert not world.books.suspects
 
@@ -250,7 +262,7 @@ def test_a_pending_claim_is_not_freed_by_a_list_that_lacks_its_pod(world: World)
     world.commits(world.plan("p", ("pod", "a", [])))
     for _ in range(3):
         world.now += 10
-        reconcile(world.books, world.turn(), [], asked_at=world.now)
+        reconcile(world.books, world.turn(), [], as_of=world.books.index, asked_at=world.now)
     assert world.state("pod") is PENDING
     assert world.books.live[world.claim("pod").id].intent is Intent.BIND
 
@@ -258,6 +270,9 @@ def test_a_pending_claim_is_not_freed_by_a_list_that_lacks_its_pod(world: World)
 def test_a_list_that_is_ahead_of_the_news_does_not_differ_and_one_with_a_stranger_does(world: World) -> None:
     world.commits(world.plan("p", ("pod", "a", [world.card(0)])))
     bound = world.fact("pod", "a", claim=world.claim("pod").id)
-    assert reconcile(world.books, world.turn(), [bound], asked_at=world.now) == 0
+    assert reconcile(world.books, world.turn(), [bound], as_of=world.books.index, asked_at=world.now) == 0
     assert world.state("pod") is ClaimState.POSTED
-    assert reconcile(world.books, world.turn(), [bound, world.fact("stranger", "a")], asked_at=world.now) == 1
+    assert (
+        reconcile(world.books, world.turn(), [bound, world.fact("stranger", "a")], as_of=world.books.index, asked_at=world.now)
+        == 1
+    )

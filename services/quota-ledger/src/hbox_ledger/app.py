@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import NoReturn
 
 from hbox_common.bus import Bus, Delivery, Start
-from hbox_common.clock import wall_s
+from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Conflict, Unavailable
 from hbox_common.events import (
     ClaimsAsked,
@@ -51,7 +52,7 @@ EVIDENCE_S = 0.1
 #: been missed as well.
 SUSPECTS_S = 10.0
 #: A bound pod is told of within a second. One that was not has come and gone while nobody watched.
-UNSEEN_S = 3.0
+UNSEEN_TICKS = 3
 ASK_AGAIN_S = 0.5
 PLACEMENTS = 512  #: judged in one turn: about 0.1 s
 
@@ -176,14 +177,14 @@ class Shell:
         while True:
             self._compare.clear()
             try:
-                asked_at = wall_s()
+                as_of, asked_at = self._ledger.index, monotonic_s()
                 pages = await self._bus.ask(
                     JobsAsked(asker=self._settings.instance, jobs=False, pods=True, ended=True), JobsPage
                 )
                 if not pages or not all(page.complete for page in pages):
                     raise Unavailable("job-controller has not read all pods yet")
                 pods = [pod for page in pages for pod in page.pods]
-                doubt = await self._ledger.reconcile(pods, asked_at=asked_at, apart_s=apart_s)
+                doubt = await self._ledger.reconcile(pods, as_of=as_of, asked_at=asked_at, apart_s=apart_s)
             except Unavailable as e:
                 if not condition.good:
                     condition.bad(f"waiting for all pods: {e}")
@@ -192,7 +193,7 @@ class Shell:
             condition.ok()
             self._ledger.touch_all()
             again_at = asked_at if triggered and doubt is None else doubt
-            pause_s = self._settings.reconcile_s if again_at is None else again_at + apart_s - wall_s()
+            pause_s = self._settings.reconcile_s if again_at is None else again_at + apart_s - monotonic_s()
             triggered = False
             try:
                 async with asyncio.timeout(min(max(pause_s, ASK_AGAIN_S), self._settings.reconcile_s)):
@@ -203,6 +204,7 @@ class Shell:
 
     async def tick(self, conditions: Conditions) -> NoReturn:
         connections = self._bus.connections
+        indexes = deque([self._ledger.index], UNSEEN_TICKS)  #: at the ticks before
         while True:
             if self._bus.connected:
                 conditions.bus.ok()
@@ -211,8 +213,9 @@ class Shell:
                     self._compare.set()
             else:
                 conditions.bus.bad("NATS cannot be reached")
-            if self._ledger.unheard_of(wall_s() - UNSEEN_S):
+            if len(indexes) == UNSEEN_TICKS and self._ledger.unheard_of(indexes[0]):
                 self._compare.set()
+            indexes.append(self._ledger.index)
             try:
                 await self._ledger.tick()
                 conditions.database.ok()

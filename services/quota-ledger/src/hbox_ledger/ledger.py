@@ -25,6 +25,7 @@ from hbox_common.events import OutcomesObserved, PlanAnswer, PlansProposed, Pods
 from hbox_common.model import (
     DEFAULT_QUEUE,
     CardQuota,
+    Index,
     NodeState,
     PlanId,
     PodFact,
@@ -195,13 +196,19 @@ class Ledger:
         metrics.OPEN.set(len(self.books.open))
         metrics.quotas(self.books.card_quotas)
 
-    def unheard_of(self, since: float) -> bool:
-        """Whether claims were posted before `since` by the binder's word, and nobody has told of their pods."""
-        return next(iter(self.books.unseen.values()), since) < since
+    @property
+    def index(self) -> Index:
+        """Of the last change that is on disk."""
+        return self._committed
 
-    async def reconcile(self, facts: Sequence[PodFact], *, asked_at: float, apart_s: float = 0.0) -> float | None:
-        """Compare with a complete list of pods with a node, asked for at `asked_at` (seconds since the epoch); the first opens the books. Posted claims
-        without a pod are voided when another list lacked it, `apart_s` before at least.
+    def unheard_of(self, as_of: Index) -> bool:
+        """Whether claims were posted by the binder's word when the books stood at `as_of`, and nobody has told of their pods."""
+        oldest = next(iter(self.books.unseen.values()), None)
+        return oldest is not None and oldest <= as_of
+
+    async def reconcile(self, facts: Sequence[PodFact], *, as_of: Index, asked_at: float, apart_s: float = 0.0) -> float | None:
+        """Compare with a complete list of pods with a node, asked for when the books stood at `as_of`, at `asked_at` of a clock that is never set
+        (seconds); the first opens the books. Posted claims without a pod are voided when another list lacked it, `apart_s` before at least.
 
         Returns since when claims are in doubt, None where none are: another list should be asked for `apart_s` later.
         """
@@ -212,7 +219,7 @@ class Ledger:
 
             def decide(step: Step) -> None:
                 nonlocal differed
-                differed = reconcile.reconcile(self.books, step, facts, asked_at=asked_at, apart_s=apart_s)
+                differed = reconcile.reconcile(self.books, step, facts, as_of=as_of, asked_at=asked_at, apart_s=apart_s)
                 if opening:
                     step.announce = True
                     lifecycle.send_open(self.books, step)

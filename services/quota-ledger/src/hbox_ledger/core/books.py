@@ -83,9 +83,9 @@ class Books:
     suspects: dict[ClaimId, float] = field(
         default_factory=dict
     )  #: posted, but absent from all lists of pods since the one asked for then
-    unseen: dict[ClaimId, float] = field(
+    unseen: dict[ClaimId, Index] = field(
         default_factory=dict
-    )  #: posted then by the binder's word, and their pods were not heard of since; the oldest first
+    )  #: posted with that change by the binder's word, and their pods were not heard of since; the oldest first
     lending: Lending = field(init=False)  #: what of guarantees is lent, and may be
     by_model: bool = False  #: whether `used` counts cards by model: while any queue names models
 
@@ -185,6 +185,8 @@ class Books:
         step.made[claim.id] = holding
         self._on_cards(step, holding, 1)
         self._changed(step, claim, None, actor, cause)
+        if claim.state is ClaimState.POSTED:
+            holding.posted = self.index
 
     def post(self, step: Step, holding: Holding, *, actor: str, cause: str) -> None:
         """PENDING -> POSTED: its pod is bound where the claim says."""
@@ -195,6 +197,7 @@ class Books:
         self.intend(step, holding, Intent.NONE)
         self._move(step, holding.claim, Bucket.PENDING, Bucket.POSTED)
         self._changed(step, holding.claim, ClaimState.PENDING, actor, cause)
+        holding.posted = self.index
 
     def void(self, step: Step, holding: Holding, *, actor: str, cause: str) -> None:
         """PENDING or POSTED -> VOID: on evidence that its pod holds nothing there and never will."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from hbox_common.model import Claim, JobId, PlanId, Resources
+from hbox_common.model import Claim, Index, JobId, PlanId, Resources
 
 
 class Intent(StrEnum):
@@ -32,6 +32,7 @@ class Holding:
     slots: tuple[int, ...] = ()  #: one a slice; -1 for forced claims
     sent_at: float = 0.0  #: when the open decision was last sent
     sendings: int = 0
+    posted: Index = Index(0)  #: of the change that posted it; 0: before these books were read
     cards: Resources = field(default_factory=dict)  #: used, by model, in thousandths; kept in the database alone
 
 

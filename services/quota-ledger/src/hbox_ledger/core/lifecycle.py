@@ -60,7 +60,7 @@ def outcome(books: Books, step: Step, result: Outcome) -> None:
             return  # see `observed`
         if (result.node == claim.node and (bound or result.outcome is BindOutcome.GONE)) or (bound and not result.node):
             _posted(books, step, holding, actor="binder", cause=cause)
-            books.unseen[claim.id] = step.now
+            books.unseen[claim.id] = holding.posted
         elif result.outcome in (*_VOIDS, BindOutcome.BOUND) or (of_bind and result.outcome is BindOutcome.REJECTED):
             end(books, step, holding, actor="binder", cause=cause)
         return
@@ -124,8 +124,8 @@ def tick(books: Books, step: Step) -> None:
     for holding in list(books.open.values()):
         if holding.intent is Intent.BIND and 0 < holding.deadline <= step.now:
             take_back(books, step, holding, "its deadline passed")
-        elif step.now - holding.sent_at >= min(RESEND_S * 2 ** max(0, holding.sendings - 1), RESEND_MAX_S):
-            send(step, holding)
+        elif not 0 <= step.now - holding.sent_at < min(RESEND_S * 2 ** max(0, holding.sendings - 1), RESEND_MAX_S):
+            send(step, holding)  # it is time, or the clock went back and none can say
 
 
 def _unwinds(books: Books, holding: Holding) -> bool:
