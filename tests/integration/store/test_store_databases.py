@@ -1,9 +1,10 @@
 """The store on real databases: commits together, fails alone, and says in one line what is wrong with an address."""
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from sqlalchemy import (
 
 from hbox_common.errors import Bug, Conflict, HBoxError, InvalidRequest, Unavailable
 from hbox_common.store import Batch, Inbox, Letter, Outbox, Store
-from hbox_common.store.engine import IDLE_TIMEOUT_MS, LOCK_TIMEOUT_MS, engine, parse, schema_lock
+from hbox_common.store.engine import CHECKPOINT_ROWS, IDLE_TIMEOUT_MS, LOCK_TIMEOUT_MS, engine, parse, schema_lock
 from hbox_common.store.schema import migrate
 
 from ...postgres_server import PASSWORD, PostgresServer
@@ -91,6 +92,25 @@ async def test_what_waits_is_committed_together_and_survives_reopening(database_
         assert len(commits) == 2  # the reader's, and one for all twenty
     async with opened(database_url) as store:
         assert await count(store) == 20
+
+
+async def test_the_log_of_sqlite_is_written_back_while_nobody_waits(tmp_path: Path) -> None:
+    """Before it is as long as SQLite itself lets it become, and though nobody closes the database: a copy of the file alone has it."""
+    file, copy = tmp_path / "here.db", tmp_path / "copy.db"
+    rows = [{"n": n} for n in range(CHECKPOINT_ROWS)]
+    async with opened(f"sqlite:///{file}") as store:
+        await store.write(lambda c: c.execute(insert(numbers), rows))
+        async with asyncio.timeout(10):
+            while True:
+                copy.write_bytes(file.read_bytes())
+                with (
+                    closing(sqlite3.connect(copy)) as found,
+                    suppress(sqlite3.DatabaseError),
+                ):  # it is being written, or has no table yet
+                    if found.execute("SELECT count(*) FROM numbers").fetchone() == (CHECKPOINT_ROWS,):
+                        break
+                await asyncio.sleep(0.05)
+        assert await count(store) == CHECKPOINT_ROWS
 
 
 async def test_one_that_fails_does_not_fail_the_others_of_its_group(database_url: str) -> None:

@@ -94,6 +94,12 @@ async def test_what_goes_to_the_database_comes_back(database_url: str, words: st
         await store.write(lambda c: (c.execute(delete(things)), changed(c, put, rows)))
         found = await store.read(lambda c: c.execute(select(things).order_by(things.c.key.desc())).mappings().all())
         assert [dict(row) for row in found] == rows
+        tuples = [tuple(row.values()) for row in rows]
+        for parts in ((tuples[:1], tuples[1:]), (tuples,)):
+            await store.write(lambda c: c.execute(delete(things)))
+            for part in parts:
+                await store.write(lambda c, part=part: changed(c, put, part))  # type: ignore[misc]
+            assert await store.read(lambda c: c.execute(select(things).order_by(things.c.key.desc())).all()) == tuples
 
 
 async def test_a_text_that_postgresql_has_no_place_for_is_refused_whole(database_url: str) -> None:

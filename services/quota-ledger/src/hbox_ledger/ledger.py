@@ -426,8 +426,8 @@ class Ledger:
             self._relay.send(message)
         if step.queues:
             self.touched.add(name for queue in step.queues for name in self.books.queues.path(queue))
-        for change in step.changes:
-            metrics.CHANGES.labels(change.claim.state.value).inc()
+        for state, count in Counter(change.claim.state for change in step.changes).items():
+            metrics.CHANGES.labels(state.value).inc(count)
         for stored in step.stored:
             metrics.PLANS.labels("committed" if stored.answer.committed else str(stored.answer.reason)).inc()
 

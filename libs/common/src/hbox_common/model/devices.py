@@ -65,7 +65,7 @@ class CardSlice:
 
 def format_slices(slices: tuple[CardSlice, ...]) -> str:
     """The value of the annotation `hbox.io/cards`: `index:cores:memory_mib`, joined by commas."""
-    return ",".join(f"{s.index}:{s.cores}:{s.memory_mib}" for s in slices)
+    return ",".join([f"{s.index}:{s.cores}:{s.memory_mib}" for s in slices])
 
 
 def parse_slices(text: str) -> tuple[CardSlice, ...]:

@@ -1,9 +1,11 @@
-"""Values as PostgreSQL reads them in text: one, and a whole column as an array.
+"""Values as PostgreSQL reads them: one, and a whole column as an array; as text, and bytes as they are.
 
 The driver's own way to an array looks at every element by itself, in Python: of a commit of 400 claims that took longer than the server needed for all
-of it (measured: 50 of 110 ms). Here a column is one join.
+of it (measured: 50 of 110 ms). Here a column is one join. Bytes in hexadecimal digits would have to be turned back by the server: of a commit with
+messages of 300 KiB that took 3 of its 25 ms.
 """
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,10 +20,10 @@ _BETWEEN = "\0"  #: no text of PostgreSQL has it
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """How values of one type are written."""
+    """How values of one type are written: bytes are in PostgreSQL's binary format, a str is text."""
 
-    one: Callable[[Any], str]
-    many: Callable[[Sequence[Any]], str]
+    one: Callable[[Any], str | bytes]
+    many: Callable[[Sequence[Any]], str | bytes]
 
 
 def literal(of: TypeEngine[Any]) -> Literal:
@@ -52,12 +54,17 @@ def _numbers(values: Sequence[float]) -> str:
     return "{" + ",".join(map(repr, values)) + "}"
 
 
-def _body(value: bytes) -> str:
-    return "\\x" + value.hex()
+def _body(value: bytes) -> bytes:
+    return value
 
 
-def _bodies(values: Sequence[bytes]) -> str:
-    return '{"\\\\x' + '","\\\\x'.join(map(bytes.hex, values)) + '"}'
+#: Of an array: dimensions, whether there are NULLs, type of the elements, how many, number of the first. Before each element its length.
+_ARRAY, _LENGTH = struct.Struct("!iiIii"), struct.Struct("!i")
+_BYTEA = 17
+
+
+def _bodies(values: Sequence[bytes]) -> bytes:
+    return _ARRAY.pack(1, 0, _BYTEA, len(values), 1) + b"".join([_LENGTH.pack(len(value)) + value for value in values])
 
 
 #: BigInteger is an Integer.

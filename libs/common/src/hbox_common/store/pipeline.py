@@ -1,9 +1,10 @@
 """PostgreSQL's pipeline, on the driver's lowest level (`psycopg.pq`): statements go out without waiting, and all of their results are waited for at once.
 
-Theory of operation. Parameters are text, types are the server's to infer. A statement is prepared when a connection has it for the first time, and stays
-so as long as the connection. libpq sends what fills its buffer by itself, so that the server is at work while the client writes the next statement. After
-an error the server passes over the rest; `finish` takes all results in, in their order, whatever happened. The driver's own cursors in a pipeline do the
-same with a message, a select and some forty calls a statement: of a commit of nine small statements they took the greater part (measured).
+Theory of operation. Parameters are text or binary (`literals`), types are the server's to infer. A statement is prepared when a connection has it for
+the first time, and stays so as long as the connection. libpq sends what fills its buffer by itself, so that the server is at work while the client
+writes the next statement. After an error the server passes over the rest; `finish` takes all results in, in their order, whatever happened. The
+driver's own cursors in a pipeline do the same with a message, a select and some forty calls a statement: of a commit of nine small statements they took
+the greater part (measured).
 """
 
 import select
@@ -17,6 +18,8 @@ from psycopg.pq import ExecStatus, TransactionStatus
 from sqlalchemy import Connection
 
 from .prepared import Sent
+
+_TEXT, _BINARY = 0, 1
 
 
 class Pipeline:
@@ -35,7 +38,7 @@ class Pipeline:
             self._pg.send_query_params(b"BEGIN", None)
             self._under_way.append((Sent(), ""))
 
-    def send(self, text: str, values: Sequence[str | None]) -> Sent:
+    def send(self, text: str, values: Sequence[str | bytes | None]) -> Sent:
         """Run a statement with its parameters `$1` and so on."""
         name = self._names.get(text)
         if name is None:
@@ -43,7 +46,8 @@ class Pipeline:
             self._pg.send_prepare(name, text.encode())
             self._under_way.append((Sent(), text))
             self._names[text] = name
-        self._pg.send_query_prepared(name, [None if value is None else value.encode() for value in values])
+        formats = [_BINARY if isinstance(value, bytes) else _TEXT for value in values]
+        self._pg.send_query_prepared(name, [value.encode() if isinstance(value, str) else value for value in values], formats)
         sent = Sent()
         self._under_way.append((sent, ""))
         return sent

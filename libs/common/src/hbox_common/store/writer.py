@@ -22,7 +22,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from hbox_common.errors import Bug, HBoxError, InvalidRequest, Unavailable
 
-from .engine import FileLock, end_others, engine, mapped, parse, refused, schema_lock, take_advisory_lock
+from .engine import Checkpoints, FileLock, end_others, engine, mapped, parse, refused, schema_lock, take_advisory_lock
 from .reader import reading
 from .schema import migrate
 
@@ -122,7 +122,10 @@ class Store:
 
     def _work(self) -> None:
         held: _Call | None = None
+        checkpoints = Checkpoints() if self.kind == "sqlite" else None
         while True:
+            if checkpoints is not None and self._connection is not None and held is None and self._calls.empty():
+                checkpoints.take(self._connection)
             call = held or self._calls.get()
             held = None
             if call is None:

@@ -1,5 +1,7 @@
 """Writing a step to the database, in one transaction with all that others are told of it.
 
+Rows that are tuples have the order of their table's columns.
+
 Runs in the store's writer thread. Rows go in bulk, a statement a table, in an order in which no constraint is broken on the way: accounts and
 claims are freed before others are made. No statement waits for another's result (`Batch`). The journal holds the heads of the two append-only
 chains; after a failed commit `load` reads them anew together with the books.
@@ -7,14 +9,14 @@ chains; after a failed commit `load` reads them anew together with the books.
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Table, and_, bindparam, delete, false, insert, update
 
 from hbox_common.errors import Conflict
-from hbox_common.model import Epoch, Index, Queue, format_slices
+from hbox_common.model import ClaimState, Epoch, Index, Queue, format_slices
 from hbox_common.store import Batch, Letter, Prepared
 
 from ..core.chain import GENESIS, NONE, Record, chained, entry
@@ -67,6 +69,9 @@ _QUEUE_DROPPED = Prepared(delete(t.queues).where(t.queues.c.name == bindparam("q
 _QUEUE_SET = _rows_of(t.queues)
 _GANG_DROPPED = Prepared(delete(t.gangs).where(t.gangs.c.job == bindparam("j")))
 _GANG_SET = _rows_of(t.gangs)
+
+
+_CHANGE = {(before, after): f"{before or NONE}->{after}" for before in (None, *ClaimState) for after in ClaimState}
 
 
 class Repeated(Exception):
@@ -128,7 +133,7 @@ class Journal:
                 step.now,
                 c.actor,
                 c.claim.id,
-                f"{c.before or NONE}->{c.claim.state}",
+                _CHANGE[c.before, c.claim.state],
                 c.cause,
                 "" if c.before else entry(c.claim),
             )
@@ -152,25 +157,20 @@ class Journal:
         batch.run(_CLAIM_CHANGED, [{"c": id, **_state(h)} for id, h in step.touched.items()])
         batch.run(_CLAIM_MADE, list(map(_claim_row, step.made.values())))
         slots = [
-            {"claim": id, "node": h.claim.node, "card": s.index, "slot": slot, "live": h.claim.state.live}
+            (id, s.index, h.claim.node, slot, h.claim.state.live)
             for id, h in step.made.items()
             for s, slot in zip(h.claim.slices, h.slots, strict=True)
         ]
         batch.run(_SLOT_TAKEN, slots)
 
     def _cards(self, batch: Batch, step: Step, head: Head) -> None:
-        opened: list[dict[str, Any]] = []
+        opened: list[tuple[Any, ...]] = []
         moved: list[dict[str, Any]] = []
         sized: list[dict[str, Any]] = []
         for key, d in step.cards.items():
             if key not in self.known_cards:
                 size_mib, shares = d.size or (0, 1)
-                opened.append(
-                    {
-                        "node": key.node, "card": key.card, "cores": d.cores, "memory_mib": d.memory_mib, "pods": d.pods, "whole": d.whole,
-                        "forced": d.forced, "size_mib": size_mib, "shares": max(1, shares),
-                    }
-                )  # fmt: skip
+                opened.append((*key, d.cores, d.memory_mib, d.pods, d.whole, d.forced, size_mib, max(1, shares)))
                 head.cards.append(key)
                 continue
             row = {
@@ -190,9 +190,7 @@ class Journal:
         rows = []
         for move, amount in step.moves.items():
             head.transfer_seq += 1
-            rows.append(
-                {"seq": head.transfer_seq, "epoch": epoch, "idx": index, "at": step.now, **move._asdict(), "amount": amount}
-            )
+            rows.append((head.transfer_seq, epoch, index, step.now, *move, amount))
             sums = balance.setdefault((move.queue, move.resource), dict.fromkeys(Bucket, 0))
             sums[move.debit] -= amount
             sums[move.credit] += amount
@@ -231,15 +229,13 @@ def _account_row(account: Account) -> dict[str, Any]:
     return {"hour": account.hour, "queue": account.queue, "namespace": account.user, "model": account.model}
 
 
-def _chain(head: Head, record: Record) -> dict[str, Any]:
+def _chain(head: Head, record: Record) -> tuple[Any, ...]:
     if "\0" in record.cause:  # words of others; PostgreSQL takes none, and the chain needs it between its fields
-        record = replace(record, cause=record.cause.replace("\0", "\ufffd"))
+        record = record._replace(cause=record.cause.replace("\0", "\ufffd"))
     head.audit_seq += 1
     head.audit_hash = chained(head.audit_hash, head.audit_seq, record)
-    return {
-        "seq": head.audit_seq, "epoch": record.epoch, "at": record.at, "actor": record.actor, "subject": record.subject,
-        "change": record.change, "cause": record.cause, "hash": head.audit_hash, "entry": record.entry,
-    }  # fmt: skip
+    epoch, at, actor, subject, change, cause, entry = record
+    return head.audit_seq, epoch, at, actor, subject, change, cause, head.audit_hash, entry
 
 
 def fence(batch: Batch, epoch: Epoch, first: Index, index: Index) -> None:
@@ -263,16 +259,13 @@ def _state(holding: Holding) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _claim_row(h: Holding) -> dict[str, Any]:
+def _claim_row(h: Holding) -> tuple[Any, ...]:
     c = h.claim
-    return {
-        "id": c.id, "pod_uid": c.pod_uid, "namespace": c.namespace, "pod": c.pod, "job": c.job, "plan": c.plan, "queue": c.queue,
-        "priority": c.priority, "node": c.node, "requests": _amounts(tuple(c.requests.items())), "slices": format_slices(c.slices),
-        "slots": ",".join(map(str, h.slots)), "state": c.state, "reason": c.reason, "generation": h.generation, "intent": h.intent,
-        "intent_reason": h.reason, "resource_version": h.resource_version, "deadline": h.deadline, "forced": h.forced,
-        "traceparent": h.traceparent, "changed_at": h.changed_at, "min_member": c.min_member, "preemptable": c.preemptable,
-        "created_at": c.created_at, "claimed_at": c.claimed_at, "cards": _amounts(tuple(h.cards.items())), "models": _amounts(tuple(c.models.items())),
-    }  # fmt: skip
+    return (
+        c.id, c.pod_uid, c.namespace, c.pod, c.job, c.plan, c.queue, c.priority, c.node, _amounts(tuple(c.requests.items())), format_slices(c.slices),
+        ",".join(map(str, h.slots)), c.state, c.reason, h.generation, h.intent, h.reason, h.resource_version, h.deadline, h.forced, h.traceparent,
+        h.changed_at, c.min_member, c.preemptable, c.created_at, c.claimed_at, _amounts(tuple(h.cards.items())), _amounts(tuple(c.models.items())),
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)

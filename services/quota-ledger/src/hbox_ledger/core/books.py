@@ -180,7 +180,7 @@ class Books:
         if holding.forced:
             holding.slots = (-1,) * len(claim.slices)
         elif claim.slices:
-            holding.slots = tuple(self._slot(CardKey(claim.node, s.index)) for s in claim.slices)
+            holding.slots = tuple([self._slot(CardKey(claim.node, s.index)) for s in claim.slices])
         self._index(holding)
         step.made[claim.id] = holding
         self._on_cards(step, holding, 1)
@@ -254,7 +254,8 @@ class Books:
         claim = holding.claim
         self.live[claim.id] = holding
         self.by_pod[claim.pod_uid] = claim.id
-        self.lending.book(_held(claim))
+        if self.lending.counting and self.lending.is_firm(claim.queue, preemptable=claim.preemptable):
+            self.lending.book(_held(claim))
         self.card_quotas.book(claim.namespace, claim.slices, 1)
         if holding.intent is not Intent.NONE:
             self.open[claim.id] = holding

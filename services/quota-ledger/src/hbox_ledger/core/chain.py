@@ -8,6 +8,8 @@ import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
+from json.encoder import encode_basestring_ascii as _text
+from typing import NamedTuple
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import Claim, ClaimState, Epoch, format_slices
@@ -19,8 +21,7 @@ _written = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 NONE = "none"  #: the state of a claim before its first record
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(NamedTuple):
     """One line of the audit: what changed how, by whose word and why. `at`: seconds since the epoch."""
 
     epoch: Epoch
@@ -73,7 +74,7 @@ def entry(claim: Claim) -> str:
     by model."""
     requests = _amounts(tuple(claim.requests.items()))
     models = f",{_amounts(tuple(claim.models.items()))}" if claim.models else ""
-    return f"[{_written(claim.queue)},{_written(claim.node)},{requests},{_written(format_slices(claim.slices))}{models}]"
+    return f"[{_text(claim.queue)},{_text(claim.node)},{requests},{_text(format_slices(claim.slices))}{models}]"
 
 
 @lru_cache(maxsize=4096)
