@@ -138,7 +138,7 @@ class LedgerMachine(RuleBasedStateMachine):
             id=f"p{self.plans}", job=job, namespace="n", name=job, queue="q", priority=0, min_member=min_member, bound=9,
             requests=tuple({"cpu": 1000, "pods": 1, "nvidia.com/gpu": len(s)} for _, _, s in placed),
             placements=tuple(
-                Placement(pod_uid=pod, pod=pod, resource_version="1", node=node, generation=1, slices=s, requests=i)
+                Placement(pod_uid=pod, pod=pod, resource_version="1", node=node, generation=Generation(1), slices=s, requests=i)
                 for i, (pod, node, s) in enumerate(placed)
             ),
         )  # fmt: skip

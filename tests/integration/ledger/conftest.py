@@ -131,7 +131,7 @@ def plan(id: str, *placements: tuple[str, str, tuple[CardSlice, ...]], job: str 
         min_member=min_member, bound=0,
         requests=tuple({"cpu": 1000, "pods": 1, "nvidia.com/gpu": len(slices)} for _, _, slices in placements),
         placements=tuple(
-            Placement(pod_uid=pod, pod=pod, resource_version="1", node=node, generation=Generation(1), slices=slices, requests=i)
+            Placement(PodUid(pod), pod, "1", NodeName(node), Generation(1), slices, i)
             for i, (pod, node, slices) in enumerate(placements)
         ),
     )  # fmt: skip

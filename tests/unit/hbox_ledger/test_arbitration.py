@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_common.events import Bind, Plan, encode
+from hbox_common.events import BindDecided, Plan, decode, encode, headers
 from hbox_common.events.plans import PlansAnswered
 from hbox_common.model import (
     ClaimState,
@@ -21,6 +21,7 @@ from hbox_common.model import (
     Verdict,
     port_amounts,
 )
+from hbox_ledger.messages import messages_of
 
 from .conftest import World
 
@@ -31,7 +32,10 @@ def test_a_plan_that_fits_becomes_a_pending_claim_and_a_bind(world: World) -> No
     [bind] = world.last.binds
     assert (bind.pod_uid, bind.node, bind.generation, bind.slices) == ("pod", "a", 1, (world.card(0),))
     assert bind.deadline == world.now + 60
-    assert Bind.model_validate(bind.model_dump()) == bind, "made without validation, and valid"
+    [message] = [m.event for m in messages_of(world.last, epoch=Epoch(1), index=Index(1)) if isinstance(m.event, BindDecided)]
+    assert decode(encode(message), headers(message, source="ledger", message_id="1", now=0.0)) == message, (
+        "made without validation, and valid"
+    )
 
 
 def test_ids_follow_from_the_plan_and_the_pod(world: World) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from hbox_common.events import Bind, BindOutcome, EvictKind
-from hbox_common.model import ClaimState, PlanId, PodPhase, PodUid
+from hbox_common.model import ClaimId, ClaimState, PlanId, PodPhase, PodUid
 from hbox_common.model.devices import GPU
 from hbox_ledger.core.books import Books
 from hbox_ledger.core.recovery import UNDER_WAY_S, adopt
@@ -84,7 +84,7 @@ def test_a_later_bind_of_a_pod_ends_its_earlier_claim(world: World) -> None:
 
 def test_of_several_binds_of_a_pod_the_last_counts(world: World) -> None:
     first = lost(world, "p", "pod", 0)
-    second = first.model_copy(update={"claim": "later", "plan": PlanId("later")})
+    second = replace(first, claim=ClaimId("later"), plan=PlanId("later"))
     adopted(world, first, second)
     assert [h.claim.plan for h in world.books.live.values()] == ["later"]
     assert replace(world.claim("pod"), requests={}).pod_uid == PodUid("pod")

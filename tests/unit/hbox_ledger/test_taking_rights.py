@@ -135,11 +135,11 @@ def test_room_that_was_promised_to_one_is_not_counted_on_by_the_next(world: Worl
     full(world)
     first, second = asks(world, 0), asks(world, 1)
     world.commits(first)
-    same_place = second.placements[0].model_copy(update={"pod_uid": PodUid("another")})
+    same_place = replace(second.placements[0], pod_uid=PodUid("another"))
     answer = refusal(world, second.model_copy(update={"id": "second", "placements": (same_place,)}))
     assert "card 0" in answer
     assert not evictions(world)
-    beside = same_place.model_copy(update={"slices": (world.card(1),)})
+    beside = replace(same_place, slices=(world.card(1),))
     world.commits(second.model_copy(update={"id": "third", "placements": (beside,)}))
 
 

@@ -1,5 +1,6 @@
 """HBOX_DECISIONS and HBOX_OUTCOMES: what the binder is to do, and what became of it."""
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
@@ -8,7 +9,8 @@ from hbox_common.model import CardSlice, ClaimId, DecisionId, Epoch, Index, JobI
 from .base import About, Event, Stream, register
 
 
-class Bind(Event):
+@dataclass(slots=True)
+class Bind:
     """Bind one pod. `generation` counts the decisions on this claim; `deadline` is absolute: not begun by then, it is not begun at all."""
 
     id: DecisionId

@@ -1,5 +1,6 @@
 """HBOX_PLANS: proposals of scheduler-core, answers of quota-ledger, and the feed of claims that keeps views current."""
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from hbox_common.model import (
@@ -22,7 +23,8 @@ from hbox_common.model import (
 from .base import About, Event, Stream, register
 
 
-class Placement(Event):
+@dataclass(slots=True)
+class Placement:
     """One pod on one node. `generation` is the node state that the scheduler saw."""
 
     pod_uid: PodUid

@@ -17,11 +17,11 @@ _KIND = {Intent.EVICT: EvictKind.EVICT, Intent.REVOKE: EvictKind.REVOKE}
 def bind_of(holding: Holding, *, pod: str) -> Bind:
     """The decision to bind this claim's pod, the same at every sending."""
     claim = holding.claim
-    return Bind.trusted({
-        "id": decision_id(claim.id, holding.generation, BIND), "claim": claim.id, "generation": holding.generation, "plan": claim.plan, "job": claim.job,
-        "queue": claim.queue, "namespace": claim.namespace, "pod": pod, "pod_uid": claim.pod_uid, "resource_version": holding.resource_version,
-        "node": claim.node, "slices": claim.slices, "deadline": holding.deadline, "traceparent": holding.traceparent,
-    })  # fmt: skip
+    id = decision_id(claim.id, holding.generation, BIND)
+    return Bind(
+        id, claim.id, holding.generation, claim.plan, claim.job, claim.queue, claim.namespace, pod, claim.pod_uid, holding.resource_version, claim.node,
+        claim.slices, holding.deadline, holding.traceparent,
+    )  # fmt: skip
 
 
 def send(step: Step, holding: Holding) -> None:

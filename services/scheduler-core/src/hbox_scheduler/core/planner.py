@@ -198,12 +198,7 @@ class Planner:
             for pod, (row, slices) in zip(pods, seats, strict=False):
                 name, state, uid = names[row], states[row], pod.uid
                 generation = state.generation if state is not None else Generation(0)
-                placements.append(
-                    Placement.trusted({
-                        "pod_uid": uid, "pod": pod.name, "resource_version": pod.resource_version, "node": name, "generation": generation,
-                        "slices": slices, "requests": which,
-                    })
-                )  # fmt: skip
+                placements.append(Placement(uid, pod.name, pod.resource_version, name, generation, slices, which))
                 bookings.append(
                     Booking(uid, job_id, queue, name, requests, slices, plan, priority, namespace, task, gang, soft)
                 )
