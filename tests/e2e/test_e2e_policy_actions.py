@@ -1,6 +1,8 @@
 """Actions of a user's policy through all services. What they choose is compared with `hbox simulate cycle` in tests/unit/hbox_scheduler."""
 
 import asyncio
+import os
+import signal
 import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -9,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient
+from hbox_common.kube import CRDS, NODE_METRICS, NODES, PODGROUPS, PODS, KubeClient, wait_established
 
+from ..node_metrics import NODE_METRICS_DEFINITION, measured
 from .platform_world import up
 from .traced_jobs import node
 
@@ -178,4 +181,58 @@ async def test_pods_move_together_so_that_a_larger_one_gets_a_node_in_one_piece(
 
             await until(back, "the gang is whole again")
             assert (await placed(client)).keys() == {"a", "b", "wide", "next-0", "next-1", "next-2"}
+        assert running.json("audit")["faults"] == []
+
+
+SPREADING = """\
+actions: "allocate, shuffle"
+tiers:
+- plugins:
+  - {name: gang}
+  - {name: predicates}
+  - {name: usage, arguments: {thresholds: {cpu: 50, mem: 50}}}
+  - name: rescheduling
+    arguments:
+      interval: 1s
+      strategies:
+      - {name: lowNodeUtilization, params: {thresholds: {cpu: 20, memory: 20}, targetThresholds: {cpu: 50, memory: 50}}}
+"""
+
+
+async def test_pods_leave_a_node_that_is_really_busy_for_one_that_is_not(tmp_path: Path) -> None:
+    """n0 runs at 53 % of its cores, as metrics-server has it. Who may be taken leaves, and the successors go where little runs."""
+    policy = tmp_path / "volcano-scheduler.conf"
+    policy.write_text(SPREADING)
+    with up(tmp_path / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
+        async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+            await client.json("POST", CRDS.path(), body=NODE_METRICS_DEFINITION)
+            await wait_established(client, "nodes.metrics.k8s.io")
+            os.kill(
+                running.pids()["topology-collector"], signal.SIGKILL
+            )  # whoever starts looks at once whether anybody measures
+            await client.json("POST", NODES.path(), body=node("n0"))
+            for one in (pod("a"), pod("firm", firm=True), pod("b")):
+                await client.json("POST", PODS.path(SPACE), body=one)
+
+            async def there() -> bool:
+                return await placed(client) == dict.fromkeys(("a", "firm", "b"), "n0")
+
+            await until(there, "all on the only node")
+            await client.json("POST", NODES.path(), body=node("n1"))
+            for name, cpu in (("n0", "34"), ("n1", "1")):
+                await client.json("POST", NODE_METRICS.path(), body=measured(name, cpu, "1Gi", at=datetime.now(UTC)))
+
+            async def left() -> bool:
+                return await placed(client) == {"firm": "n0"}
+
+            await until(left, "those that may be taken are gone")
+            for name in ("next-0", "next-1"):
+                await client.json("POST", PODS.path(SPACE), body=pod(name))
+
+            async def back() -> bool:
+                return await placed(client) == {"firm": "n0", "next-0": "n1", "next-1": "n1"}
+
+            await until(back, "their successors have places")
+            await asyncio.sleep(3.0)
+            assert await back(), "nobody leaves again"
         assert running.json("audit")["faults"] == []

@@ -1,8 +1,8 @@
 """What nodes really use, from an API that serves metrics.k8s.io: here by a definition of that kind, whose objects the test writes."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,40 +14,10 @@ from hbox_topology.adapters import usage
 from hbox_topology.app import run
 from hbox_topology.settings import TopologySettings
 
+from ...node_metrics import NODE_METRICS_DEFINITION, measured
 from ..jobs.edge_world import Kube, listening, running, until
 
-DEFINITION = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {
-        "name": "nodes.metrics.k8s.io",
-        "annotations": {"api-approved.kubernetes.io": "unapproved, stands in for metrics-server"},
-    },
-    "spec": {
-        "group": "metrics.k8s.io",
-        "scope": "Cluster",
-        "names": {"kind": "NodeMetrics", "listKind": "NodeMetricsList", "plural": "nodes", "singular": "nodemetrics"},
-        "versions": [
-            {
-                "name": "v1beta1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
-
-
-def measured(name: str, cpu: str, memory: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "metrics.k8s.io/v1beta1",
-        "kind": "NodeMetrics",
-        "metadata": {"name": name},
-        "timestamp": "2027-01-15T08:00:00Z",
-        "window": "20s",
-        "usage": {"cpu": cpu, "memory": memory},
-    }
+AT = datetime(2027, 1, 15, 8, tzinfo=UTC)
 
 
 async def test_measurements_are_said_in_percent_once_somebody_serves_them(
@@ -65,14 +35,14 @@ async def test_measurements_are_said_in_percent_once_somebody_serves_them(
         await kube.node("n1")
         await kube.node("n2")
         await until(lambda: health.ready)
-        await client.json("POST", CRDS.path(), body=DEFINITION)
+        await client.json("POST", CRDS.path(), body=NODE_METRICS_DEFINITION)
         await wait_established(client, "nodes.metrics.k8s.io")
         for name, cpu in (("n1", "32000000000n"), ("n2", "half"), ("gone", "1")):
-            await client.json("POST", NODE_METRICS.path(), body=measured(name, cpu, "128Gi"))
-        await until(lambda: said(heard) == [NodeUsage(NodeName("n1"), 50.0, 25.0, 1_800_000_000.0)])
+            await client.json("POST", NODE_METRICS.path(), body=measured(name, cpu, "128Gi", at=AT))
+        await until(lambda: said(heard) == [NodeUsage(NodeName("n1"), 50.0, 25.0, AT.timestamp())])
         before = len(heard)
         await client.json("DELETE", NODE_METRICS.path(name="n1"))
-        await client.json("POST", NODE_METRICS.path(), body=measured("n1", "16", "128Gi"))
+        await client.json("POST", NODE_METRICS.path(), body=measured("n1", "16", "128Gi", at=AT))
         await until(lambda: [usage.cpu_percent for usage in said(heard)] == [25.0])
         assert len(heard) <= before + 2, "what has not changed is not said again"
 
