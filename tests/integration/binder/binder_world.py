@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Any, Self
 from hbox_binder.app import run
 from hbox_binder.settings import BinderSettings
 from hbox_common.bus import Bus, Delivery, EmbeddedServer, Start
-from hbox_common.clock import monotonic_s
 from hbox_common.events import (
     Bind,
     BindDecided,
@@ -29,16 +28,9 @@ from hbox_common.runtime import Health
 from hbox_sandbox.api.faults import Plan, Rule
 from hbox_sandbox.api.server import ApiServer
 
-DEADLINE_S = 20.0
+from ...waiting import until
+
 NAMESPACE = "default"
-
-
-async def until(what: Callable[[], object]) -> None:
-    """Return when `what()` is true; fail after DEADLINE_S."""
-    end = monotonic_s() + DEADLINE_S
-    while not what():
-        assert monotonic_s() < end, "it did not come true in time"
-        await asyncio.sleep(0.01)
 
 
 @dataclass

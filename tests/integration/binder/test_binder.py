@@ -13,7 +13,8 @@ from hbox_common.model import DecisionId, NodeName
 from hbox_common.model.annotations import CARDS, CLAIM, CLAIM_GENERATION, CORDON_REASON, CORDONED_BY
 from hbox_sandbox.api.faults import Rule
 
-from .binder_world import NAMESPACE, BinderWorld, a_bind, an_evict, until
+from ...waiting import until
+from .binder_world import NAMESPACE, BinderWorld, a_bind, an_evict
 
 BINDING = "pods/binding"
 PDBS = f"/apis/policy/v1/namespaces/{NAMESPACE}/poddisruptionbudgets"

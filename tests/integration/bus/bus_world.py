@@ -10,13 +10,6 @@ from hbox_common.events import DeadLetter, Event, JobsWithdrawn, NodeStateChange
 from hbox_common.model import Generation, JobId, NodeName, NodeState, QueueName
 
 
-async def until(good: Callable[[], Any], *, timeout_s: float = 10.0) -> None:
-    """Return when `good()` is true; fail after `timeout_s`."""
-    async with asyncio.timeout(timeout_s):
-        while not good():  # noqa: ASYNC110  what is looked at belongs to another process or task
-            await asyncio.sleep(0.005)
-
-
 def job(name: str) -> JobsWithdrawn:
     """A small message of a history; `name` tells it from others."""
     return JobsWithdrawn(jobs=(JobId(name),), revisions=(1,))

@@ -10,7 +10,8 @@ from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import Event, JobsWithdrawn
 from hbox_common.model import JobId
 
-from .bus_world import Reader, running, until
+from ...waiting import until
+from .bus_world import Reader, running
 
 
 def make(names: Sequence[str]) -> JobsWithdrawn:

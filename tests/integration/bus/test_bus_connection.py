@@ -12,7 +12,8 @@ from hbox_common.bus.streams import LIMITS, config_of
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import JobsWithdrawn, Stream
 
-from .bus_world import Reader, job, running, until
+from ...waiting import until
+from .bus_world import Reader, job, running
 
 
 async def test_connecting_waits_for_a_broker_that_starts_later(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from hbox_common.bus import Bus, Delivery, EmbeddedServer
 from hbox_common.errors import Bug, Unavailable
 from hbox_common.events import JobsWaiting, JobsWithdrawn, NodeStateChanged, encode, headers
 
-from .bus_world import Reader, dead_letters, job, name_of, running, until
+from ...waiting import until
+from .bus_world import Reader, dead_letters, job, name_of, running
 
 
 async def test_messages_come_in_order_with_what_the_broker_knows_of_them(bus: Bus) -> None:
@@ -193,7 +194,7 @@ async def test_a_handler_that_reaches_nobody_is_asked_again_while_others_go_on(b
     reader = Reader(refuse_a)
     async with dead_letters(bus) as letters, running(bus.consume("reader", [JobsWithdrawn], reader, max_deliver=2)):
         await bus.publish(job("a"), "0")
-        await until(lambda: refusals == 1)
+        await until(lambda: refusals >= 1)
         await bus.publish(job("b"), "0")
         await until(lambda: len(reader.names) == 2)
         assert reader.names == ["b", "a"]

@@ -10,7 +10,8 @@ from hbox_common.bus import Bus, Delivery, EmbeddedServer, Start
 from hbox_common.errors import Bug, Unavailable
 from hbox_common.events import HealthVerdict, JobsWithdrawn, NodeStateChanged
 
-from .bus_world import Reader, dead_letters, job, name_of, node, running, until
+from ...waiting import until
+from .bus_world import Reader, dead_letters, job, name_of, node, running
 
 
 class Gap:

@@ -9,7 +9,8 @@ from hbox_common.bus import Bus, EmbeddedServer, Start
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import ClaimsAsked, Event, JobsWithdrawn, QueueRefused, encode
 
-from .bus_world import Reader, job, lasting, node, running, until
+from ...waiting import until
+from .bus_world import Reader, job, lasting, node, running
 
 
 async def stored(bus: Bus, count: int, of: type[Event] = JobsWithdrawn) -> list[str]:

@@ -11,7 +11,8 @@ from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import ClaimsAsked, ClaimsPage, Event, JobsAsked, JobsPage
 from hbox_common.model import JobId, NodeName, PodFact, PodPhase, PodUid, QueueName
 
-from .bus_world import running, until
+from ...waiting import until
+from .bus_world import running
 
 
 async def answered(bus: Bus) -> None:
@@ -26,9 +27,7 @@ async def answered(bus: Bus) -> None:
             pass
         return True
 
-    async with asyncio.timeout(5):
-        while not await listens():  # noqa: ASYNC110  asks somebody else
-            await asyncio.sleep(0.01)
+    await until(listens, "somebody listens", timeout_s=5)
 
 
 async def test_all_pages_come_in_order(bus: Bus) -> None:

@@ -5,7 +5,8 @@ import asyncio
 from hbox_common.bus import Bus, EmbeddedServer, Start
 from hbox_common.events import QueueRefused
 
-from .bus_world import Reader, lasting, running, until
+from ...waiting import until
+from .bus_world import Reader, lasting, running
 
 KILLS = 5
 WRITERS = 8

@@ -1,7 +1,7 @@
 """health-monitor on a real broker, with the topology-collector and the binder played by the test."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from hbox_common.bus import Bus, Delivery, EmbeddedServer, Start
-from hbox_common.clock import monotonic_s
 from hbox_common.events import Event, HealthChanged, HealthVerdict, NodeAction, NodeDecided, NodeStateChanged
 from hbox_common.model import Card, Generation, NodeName, NodeState, Verdict
 from hbox_common.runtime import Health
@@ -18,15 +17,9 @@ from hbox_health.app import run
 from hbox_health.core import OWNER
 from hbox_health.settings import HealthSettings
 
-DEADLINE_S = 20.0
+from ...waiting import until
+
 SICK = {"XidError": "True"}
-
-
-async def until(what: Callable[[], object]) -> None:
-    end = monotonic_s() + DEADLINE_S
-    while not what():
-        assert monotonic_s() < end, "it did not come true in time"
-        await asyncio.sleep(0.01)
 
 
 @dataclass

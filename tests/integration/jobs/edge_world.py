@@ -26,6 +26,8 @@ from hbox_common.kube import (
 )
 from hbox_common.runtime import Health
 
+from ...waiting import until
+
 PODGROUP_CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -45,21 +47,6 @@ PODGROUP_CRD = {
         ],
     },
 }
-
-
-async def until(check: Callable[[], Any], *, what: str = "", timeout_s: float = 20.0) -> Any:
-    """The first true result of `check` (plain or async), looked at again every 20 ms."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            while True:
-                result = check()
-                if isinstance(result, Awaitable):
-                    result = await result
-                if result:
-                    return result
-                await asyncio.sleep(0.02)
-    except TimeoutError:
-        raise AssertionError(f"not within {timeout_s} s: {what or check}") from None
 
 
 @contextmanager
@@ -199,4 +186,4 @@ def process(module: str, *, kubeconfig: Path, nats_url: str) -> Iterator[subproc
             started.wait(timeout=10)
 
 
-__all__ = ["EmbeddedServer", "Kube", "free_port", "listening", "process", "running", "sandbox", "until"]
+__all__ = ["EmbeddedServer", "Kube", "free_port", "listening", "process", "running", "sandbox"]

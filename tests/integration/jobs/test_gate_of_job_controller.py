@@ -13,7 +13,8 @@ from hbox_common.model import GroupPhase, GroupState, JobId, SchedulerId
 from hbox_jobs.app import run
 from hbox_jobs.settings import JobControllerSettings
 
-from .edge_world import Kube, listening, process, running, until
+from ...waiting import until
+from .edge_world import Kube, listening, process, running
 
 GATED = PolicyFollowed(actions=("enqueue", "allocate"), plugins=("gang",), by_conf=True)
 OPEN = PolicyFollowed(actions=("allocate",), plugins=("gang",), by_conf=True)

@@ -21,7 +21,8 @@ from hbox_common.model import CardSlice, Job, JobId, PodPhase
 from hbox_jobs.app import run
 from hbox_jobs.settings import JobControllerSettings
 
-from .edge_world import Kube, free_port, listening, process, running, until
+from ...waiting import until
+from .edge_world import Kube, free_port, listening, process, running
 
 WHY = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 

@@ -140,18 +140,6 @@ async def client(api: ScriptedApi, kubeconfig: Any) -> AsyncIterator[KubeClient]
         yield connected
 
 
-@pytest.fixture
-def eventually() -> Any:
-    """Waits for a condition, with a deadline."""
-
-    async def wait(condition: Callable[[], bool], within_s: float = 10.0) -> None:
-        async with asyncio.timeout(within_s):
-            while not condition():  # noqa: ASYNC110  # any condition, of objects that know no events
-                await asyncio.sleep(0.005)
-
-    return wait
-
-
 class Impatient(Random):
     """A generator whose waits are all short."""
 

@@ -12,6 +12,8 @@ from aiohttp import web
 from hbox_common.errors import Conflict
 from hbox_common.kube import PODS, Delta, Informer, KubeClient, Pod
 
+from ...waiting import until
+
 ALL = PODS.path()
 
 
@@ -57,14 +59,14 @@ async def running(informer: Informer[Pod]) -> AsyncIterator[list[list[tuple[str,
             task.cancel()
 
 
-async def test_it_lists_in_pages_then_watches_from_there(api: Any, informer: Any, eventually: Any) -> None:
+async def test_it_lists_in_pages_then_watches_from_there(api: Any, informer: Any) -> None:
     api.reply("GET", ALL, 200, page(pod("a", 1), pod("b", 2), rv=9, more="tok/en="))
     api.reply("GET", ALL, 200, page(pod("c", 3), rv=9))
     api.stream(ALL, line("MODIFIED", pod("a", 10)))
     pods = informer(page_size=2, field_selector="spec.schedulerName=hbox", label_selector="app in (x,y)")
     async with running(pods) as batches:
         await pods.synced.wait()
-        await eventually(lambda: len(batches) == 3)
+        await until(lambda: len(batches) == 3)
     assert batches == [[("added", "a"), ("added", "b")], [("added", "c")], [("modified", "a")]]
     selection = {"fieldSelector": "spec.schedulerName=hbox", "labelSelector": "app in (x,y)"}
     assert api.queries("GET", ALL) == [
@@ -86,43 +88,41 @@ async def test_a_list_that_ignores_the_limit_is_handed_on_in_pages(api: Any, inf
 
 
 @pytest.mark.parametrize("then", ["end", "reset"])
-async def test_a_watch_ended_by_the_server_loses_nothing_and_lists_nothing(
-    api: Any, informer: Any, eventually: Any, then: str
-) -> None:
+async def test_a_watch_ended_by_the_server_loses_nothing_and_lists_nothing(api: Any, informer: Any, then: str) -> None:
     api.reply("GET", ALL, 200, page(rv=9))
     api.stream(ALL, line("ADDED", pod("a", 10)), line("BOOKMARK", {"metadata": {"resourceVersion": "15"}}), then=then)
     api.stream(ALL, line("ADDED", pod("b", 16)), then=then)
     api.stream(ALL)
     pods = informer()
     async with running(pods) as batches:
-        await eventually(lambda: pods.watches >= 3)
+        await until(lambda: pods.watches >= 3)
     assert [*chain.from_iterable(batches)] == [("added", "a"), ("added", "b")]
     assert len(api.queries("GET", ALL)) == 1
     if then == "end":  # a reset may overtake what was sent before it
         assert [q["resourceVersion"] for q in api.queries("WATCH", ALL)][:3] == ["9", "15", "16"]
 
 
-async def test_410_as_status_lists_anew_with_a_consistent_read(api: Any, informer: Any, eventually: Any) -> None:
+async def test_410_as_status_lists_anew_with_a_consistent_read(api: Any, informer: Any) -> None:
     api.reply("GET", ALL, 200, page(pod("a", 1), pod("b", 2), rv=9))
     api.reply("GET", ALL, 200, page(pod("b", 2), pod("c", 20), rv=30))
     api.refuse("WATCH", ALL, 410, "Expired", "too old resource version")
     api.stream(ALL)
     pods = informer()
     async with running(pods) as batches:
-        await eventually(lambda: pods.resource_version == "30" and pods.watches == 2)
+        await until(lambda: pods.resource_version == "30" and pods.watches == 2)
     assert batches[1:] == [[("added", "c"), ("deleted", "a")]]
     assert "resourceVersion" not in api.queries("GET", ALL)[1]
     assert pods.relists == 1
 
 
-async def test_410_in_the_stream_lists_anew(api: Any, informer: Any, eventually: Any) -> None:
+async def test_410_in_the_stream_lists_anew(api: Any, informer: Any) -> None:
     api.reply("GET", ALL, 200, page(pod("a", 1), rv=9))
     api.reply("GET", ALL, 200, page(rv=30))
     api.stream(ALL, line("ERROR", {"kind": "Status", "code": 410, "reason": "Gone", "message": "too old"}))
     api.stream(ALL)
     pods = informer()
     async with running(pods) as batches:
-        await eventually(lambda: pods.watches == 2)
+        await until(lambda: pods.watches == 2)
         assert pods.store == {}
     assert batches[1:] == [[("deleted", "a")]]
 
@@ -138,36 +138,36 @@ async def test_an_expired_continue_token_starts_the_list_again(api: Any, informe
     assert batches == [[("added", "a")], [("added", "b")]]
 
 
-async def test_chunks_may_be_cut_anywhere(api: Any, informer: Any, eventually: Any) -> None:
+async def test_chunks_may_be_cut_anywhere(api: Any, informer: Any) -> None:
     api.reply("GET", ALL, 200, page(rv=9))
     raw = b"".join(line("ADDED", pod(f"p{i}", 10 + i)) for i in range(20))
     api.stream(ALL, *(raw[i : i + 7] for i in range(0, len(raw), 7)))
     pods = informer()
     async with running(pods):
-        await eventually(lambda: len(pods.store) == 20)
+        await until(lambda: len(pods.store) == 20)
     assert pods.decode_errors == 0
 
 
-async def test_one_broken_object_does_not_stop_the_others(api: Any, informer: Any, eventually: Any) -> None:
+async def test_one_broken_object_does_not_stop_the_others(api: Any, informer: Any) -> None:
     api.reply("GET", ALL, 200, page({**pod("x", 1), "spec": 7}, pod("a", 2), rv=9))
     api.stream(ALL, line("ADDED", {**pod("y", 10), "spec": {"priority": "high"}}), line("ADDED", pod("b", 11)))
     pods = informer()
     async with running(pods) as batches:
-        await eventually(lambda: len(batches) == 2)
+        await until(lambda: len(batches) == 2)
     assert batches == [[("added", "a")], [("added", "b")]]
     assert pods.decode_errors == 2
 
 
-async def test_a_silent_watch_is_begun_again(api: Any, informer: Any, eventually: Any) -> None:
+async def test_a_silent_watch_is_begun_again(api: Any, informer: Any) -> None:
     api.reply("GET", ALL, 200, page(rv=9))
     api.stream(ALL)
     pods = informer(inactivity_s=0.05)
     async with running(pods):
-        await eventually(lambda: pods.watches >= 3)
+        await until(lambda: pods.watches >= 3)
     assert pods.relists == 0
 
 
-async def test_an_api_server_that_comes_and_goes_is_waited_for(api: Any, informer: Any, eventually: Any) -> None:
+async def test_an_api_server_that_comes_and_goes_is_waited_for(api: Any, informer: Any) -> None:
     api.refuse("GET", ALL, 503, "ServiceUnavailable")
     api.reset("GET", ALL)
     api.refuse("GET", ALL, 403, "Forbidden")
@@ -176,14 +176,12 @@ async def test_an_api_server_that_comes_and_goes_is_waited_for(api: Any, informe
     api.stream(ALL, line("ADDED", pod("b", 10)))
     pods = informer()
     async with running(pods):
-        await eventually(lambda: len(pods.store) == 2)
+        await until(lambda: len(pods.store) == 2)
     assert pods.relists == 0
     assert pods.last_error == ""
 
 
-async def test_the_first_change_is_handed_on_at_once_and_the_following_together(
-    api: Any, informer: Any, eventually: Any
-) -> None:
+async def test_the_first_change_is_handed_on_at_once_and_the_following_together(api: Any, informer: Any) -> None:
     api.reply("GET", ALL, 200, page(rv=9))
     released = asyncio.Event()
     first, *rest = (line("ADDED", pod(f"p{i}", 10 + i)) for i in range(10))
@@ -207,7 +205,7 @@ async def test_the_first_change_is_handed_on_at_once_and_the_following_together(
     api.script["WATCH", ALL].append(answer)
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(pods.run(handle))
-        await eventually(lambda: len(pods.store) == 10)
+        await until(lambda: len(pods.store) == 10)
         task.cancel()
     assert sizes[0] == 1
     assert sum(sizes) == 10

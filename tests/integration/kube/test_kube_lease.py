@@ -10,6 +10,8 @@ from aiohttp import web
 from hbox_common.errors import Conflict, InvalidRequest
 from hbox_common.kube import LEASES, KubeClient, Lease, release_for
 
+from ...waiting import until
+
 ONE = LEASES.path("hbox", "ledger")
 
 
@@ -63,13 +65,13 @@ def lease(client: KubeClient, identity: str) -> Lease:
     return Lease(client, "hbox", "ledger", identity, duration_s=1)
 
 
-async def test_it_is_created_renewed_and_released(client: KubeClient, book: LeaseBook, eventually: Any) -> None:
+async def test_it_is_created_renewed_and_released(client: KubeClient, book: LeaseBook) -> None:
     async with lease(client, "a").hold() as term:
         assert term.held
         assert term.token == 1
         assert book.record is not None
         assert book.record["spec"]["renewTime"].endswith("Z")
-        await eventually(lambda: book.version >= 3)
+        await until(lambda: book.version >= 3)
         assert term.held
     assert book.record["spec"]["holderIdentity"] == ""
     assert book.record["spec"]["leaseTransitions"] == 1
@@ -151,22 +153,18 @@ async def test_a_deleted_lease_is_lost(client: KubeClient, book: LeaseBook) -> N
         await asyncio.wait_for(term.lost.wait(), 5)
 
 
-async def test_renewals_done_but_not_heard_of_do_not_lose_the_lease(
-    client: KubeClient, book: LeaseBook, eventually: Any
-) -> None:
+async def test_renewals_done_but_not_heard_of_do_not_lose_the_lease(client: KubeClient, book: LeaseBook) -> None:
     async with lease(client, "a").hold() as term:
         deadline, version = term.deadline, book.version
         book.deaf = True
-        await eventually(lambda: book.version > version)
+        await until(lambda: book.version > version)
         book.deaf = False
-        await eventually(lambda: term.deadline > deadline)
+        await until(lambda: term.deadline > deadline)
         assert term.held
     assert {token for token, _ in book.grants} == {1}
 
 
-async def test_a_grant_done_but_not_heard_of_is_taken_again_under_a_new_token(
-    client: KubeClient, book: LeaseBook, eventually: Any
-) -> None:
+async def test_a_grant_done_but_not_heard_of_is_taken_again_under_a_new_token(client: KubeClient, book: LeaseBook) -> None:
     book.deaf = True
     tokens = []
 
@@ -176,7 +174,7 @@ async def test_a_grant_done_but_not_heard_of_is_taken_again_under_a_new_token(
 
     async with asyncio.timeout(5), asyncio.TaskGroup() as tasks:
         tasks.create_task(hold())
-        await eventually(lambda: book.version == 1)
+        await until(lambda: book.version == 1)
         book.deaf = False
     (token,) = tokens
     assert token > 1
@@ -197,14 +195,14 @@ async def test_what_the_body_raises_comes_out_as_it_is_and_the_lease_is_released
     assert book.grants[-1] == (1, "")
 
 
-async def test_a_cancelled_holder_releases(client: KubeClient, book: LeaseBook, eventually: Any) -> None:
+async def test_a_cancelled_holder_releases(client: KubeClient, book: LeaseBook) -> None:
     async def hold() -> None:
         async with lease(client, "a").hold():
             await asyncio.Event().wait()
 
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(hold())
-        await eventually(lambda: book.version >= 1)
+        await until(lambda: book.version >= 1)
         task.cancel()
     assert book.grants[-1] == (1, "")
 

@@ -37,6 +37,8 @@ from hbox_common.kube import (
 )
 from hbox_sandbox.api import ApiServer
 
+from ...waiting import until
+
 HISTORY = 200  #: events that the server remembers
 
 
@@ -80,7 +82,7 @@ async def bind_pod(kube: KubeClient, pod: Pod, *, node: str = "n1", claim: str =
     )
 
 
-async def test_a_pod_is_seen_bound_and_evicted(kube: KubeClient, eventually: Any) -> None:
+async def test_a_pod_is_seen_bound_and_evicted(kube: KubeClient) -> None:
     waiting = Informer(kube, PODS, Pod, field_selector="spec.schedulerName=hbox,spec.nodeName=")
     seen: list[tuple[str, str]] = []
 
@@ -91,9 +93,9 @@ async def test_a_pod_is_seen_bound_and_evicted(kube: KubeClient, eventually: Any
         informer = tasks.create_task(waiting.run(handle))
         await waiting.synced.wait()
         pod = await create(kube, "p")
-        await eventually(lambda: seen == [("added", "p")])
+        await until(lambda: seen == [("added", "p")])
         assert (await bind_pod(kube, pod)).outcome is BindOutcome.BOUND
-        await eventually(lambda: seen == [("added", "p"), ("deleted", "")])
+        await until(lambda: seen == [("added", "p"), ("deleted", "")])
         bound = await read_pod(kube, namespace="ml", name="p")
         assert (bound.spec.node_name, bound.metadata.annotations) == ("n1", {"hbox.io/claim": "c1"})
         assert (await bind_pod(kube, pod)).outcome is BindOutcome.BOUND  # again: found to be ours
@@ -168,9 +170,7 @@ class Follower:
                 self.told[delta.new.metadata.uid] = delta.new
 
 
-async def test_the_copy_equals_the_cluster_after_a_storm(
-    kube: KubeClient, server: ApiServer, impatient: Random, eventually: Any
-) -> None:
+async def test_the_copy_equals_the_cluster_after_a_storm(kube: KubeClient, server: ApiServer, impatient: Random) -> None:
     pods = Informer(kube, PODS, Pod, page_size=7, rng=impatient)
     follower = Follower()
     faults(
@@ -196,13 +196,13 @@ async def test_the_copy_equals_the_cluster_after_a_storm(
             else:
                 live[name] = await create(kube, name)
         want = {pod.metadata.uid: pod for pod in live.values()}
-        await eventually(lambda: pods.store == want, 30)
+        await until(lambda: pods.store == want, timeout_s=30)
         informer.cancel()
     assert follower.told == want
 
 
 async def test_a_copy_that_was_away_for_longer_than_the_server_remembers_is_made_anew(
-    kube: KubeClient, impatient: Random, eventually: Any
+    kube: KubeClient, impatient: Random
 ) -> None:
     pods = Informer(kube, PODS, Pod, rng=impatient)
     follower = Follower()
@@ -210,7 +210,7 @@ async def test_a_copy_that_was_away_for_longer_than_the_server_remembers_is_made
     async def follow_until(names: set[str]) -> None:
         async with asyncio.TaskGroup() as tasks:
             informer = tasks.create_task(pods.run(follower.handle))
-            await eventually(lambda: {pod.metadata.name for pod in pods.store.values()} == names)
+            await until(lambda: {pod.metadata.name for pod in pods.store.values()} == names)
             informer.cancel()
 
     await create(kube, "first")

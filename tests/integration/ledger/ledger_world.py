@@ -1,7 +1,7 @@
 """A ledger as it runs, on a real broker and the emulated API, with the other services played by the test."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -28,6 +28,8 @@ from hbox_common.runtime import Health
 from hbox_ledger.app import run
 from hbox_ledger.settings import LedgerSettings
 
+from ...waiting import until
+
 E = TypeVar("E", bound=Event)
 
 DEADLINE_S = 60.0
@@ -51,12 +53,6 @@ QUEUE_DEFINITION = {
         ],
     },
 }
-
-
-async def until(what: Callable[[], object], *, timeout_s: float = DEADLINE_S) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not what():  # noqa: ASYNC110  what others do sets no event of ours
-            await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
@@ -116,7 +112,7 @@ class Others:
         message = PlansProposed(scheduler=SchedulerId("s"), epoch=epoch, seen=Index(0), plans=plans)
         await self.bus.publish(message, "s")
         if wait:
-            await until(lambda: all(p.id in self.answers() for p in plans))
+            await until(lambda: all(p.id in self.answers() for p in plans), timeout_s=DEADLINE_S)
 
 
 @asynccontextmanager

@@ -17,8 +17,9 @@ from hbox_common.kube import KubeClient
 from hbox_ledger.settings import LedgerSettings
 
 from ...postgres_server import PostgresServer
+from ...waiting import until
 from .conftest import Kit
-from .ledger_world import others, until
+from .ledger_world import others
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -16,8 +16,9 @@ from hbox_ledger.app import run
 from hbox_ledger.settings import LedgerSettings
 
 from ...postgres_server import PostgresServer
+from ...waiting import until
 from .conftest import Kit
-from .ledger_world import Others, others, running, until
+from .ledger_world import DEADLINE_S, Others, others, running
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -45,7 +46,7 @@ async def goes_on_with_a_lost_end(kit: Kit, world: Others, first: Epoch, setting
         await world.propose(second, kit.plan("lost", ("under-way", "n0", (kit.whole(1),))))
         assert world.answers()["lost"].committed, "a plan that was committed stays so"
 
-        await until(lambda: world.all(EvictDecided))
+        await until(lambda: world.all(EvictDecided), timeout_s=DEADLINE_S)
         revoked = next(e for event in world.all(EvictDecided) for e in event.evictions if e.pod == "under-way")
         assert revoked.kind is EvictKind.REVOKE
         said = Outcome(
@@ -53,8 +54,11 @@ async def goes_on_with_a_lost_end(kit: Kit, world: Others, first: Epoch, setting
             outcome=BindOutcome.REVOKED,
         )  # fmt: skip
         await world.bus.publish(OutcomesObserved(epoch=second, outcomes=(said,)), "0")
-        while "under-way" in await states(world):  # noqa: ASYNC110  what others do sets no event of ours
-            await asyncio.sleep(0.02)
+
+        async def free() -> bool:
+            return "under-way" not in await states(world)
+
+        await until(free, timeout_s=DEADLINE_S)
         await world.propose(second, kit.plan("fourth", ("fourth", "n0", (kit.whole(1),))))
         assert world.answers()["fourth"].committed
 
@@ -63,7 +67,10 @@ async def is_lost(kit: Kit, world: Others, epoch: Epoch) -> None:
     await world.propose(
         epoch, kit.plan("lost", ("under-way", "n0", (kit.whole(1),))), kit.plan("lost-too", ("bound", "n0", (kit.whole(2),)))
     )
-    await until(lambda: {"under-way", "bound"} <= {bind.pod for event in world.all(BindDecided) for bind in event.binds})
+    await until(
+        lambda: {"under-way", "bound"} <= {bind.pod for event in world.all(BindDecided) for bind in event.binds},
+        timeout_s=DEADLINE_S,
+    )
 
 
 @pytest.mark.parametrize("empty_database", ["sqlite"], indirect=True)

@@ -30,8 +30,9 @@ from hbox_common.kube import QUEUES, KubeClient
 from hbox_common.model import NodeName, PodPhase
 from hbox_ledger.settings import LedgerSettings
 
+from ...waiting import until
 from .conftest import Kit
-from .ledger_world import DEADLINE_S, others, running, until
+from .ledger_world import DEADLINE_S, others, running
 
 GUIDE = Path(__file__).parents[3] / "docs/guides/integrators.md"
 
@@ -45,19 +46,16 @@ async def test_who_asks_for_usage_gets_it_up_to_now(kit: Kit, broker: EmbeddedSe
             asked = UsageAsked(asker="test", by=(UsageKey.QUEUE, UsageKey.USER, UsageKey.MODEL))
             return [row for page in await world.bus.ask(asked, UsagePage) for row in page.usage]
 
-        async with asyncio.timeout(DEADLINE_S):
-            while not (rows := await used()):  # noqa: ASYNC110  time is what it waits for
-                await asyncio.sleep(0.1)
-        [row] = rows
+        [row] = await until(used, timeout_s=DEADLINE_S)
         assert (row.queue, row.user, row.model, row.own, row.borrowed % 2000) == ("default", "ml", "A100", 0, 0)
 
 
 async def test_a_pod_goes_from_plan_to_bound_to_gone(kit: Kit, broker: EmbeddedServer, settings: LedgerSettings) -> None:
     async with others(broker) as world, running(settings) as health:
         epoch = await world.open_epoch()
-        await until(lambda: health.ready)
+        await until(lambda: health.ready, timeout_s=DEADLINE_S)
         await world.propose(epoch, kit.plan("p", ("pod", "n0", (kit.whole(0),))))
-        await until(lambda: world.all(BindDecided))
+        await until(lambda: world.all(BindDecided), timeout_s=DEADLINE_S)
         [bind] = world.all(BindDecided)[0].binds
         bound = Outcome(
             decision=bind.id, claim=bind.claim, generation=1, job=bind.job, pod_uid="pod", outcome=BindOutcome.BOUND, node="n0"
@@ -65,14 +63,16 @@ async def test_a_pod_goes_from_plan_to_bound_to_gone(kit: Kit, broker: EmbeddedS
         world.pods.append(kit.fact("pod", "n0", claim=bind.claim))
         for _ in range(2):
             await world.bus.publish(OutcomesObserved(epoch=epoch, outcomes=(bound,)), "0")
-        await until(lambda: [c.state for e in world.all(ClaimsChanged) for c in e.claims] == ["pending", "posted"])
-        await until(lambda: any(e.used.get("nvidia.com/gpu") == 1 for e in world.all(QueueStateChanged)))
+        await until(
+            lambda: [c.state for e in world.all(ClaimsChanged) for c in e.claims] == ["pending", "posted"], timeout_s=DEADLINE_S
+        )
+        await until(lambda: any(e.used.get("nvidia.com/gpu") == 1 for e in world.all(QueueStateChanged)), timeout_s=DEADLINE_S)
         world.pods.clear()
         await world.bus.publish(PodsObserved(pods=(kit.fact("pod", "n0", PodPhase.GONE),)), "0")
-        await until(lambda: [c.state for e in world.all(ClaimsChanged) for c in e.claims][-1] == "void")
+        await until(lambda: [c.state for e in world.all(ClaimsChanged) for c in e.claims][-1] == "void", timeout_s=DEADLINE_S)
         feed = world.all(ClaimsChanged)
         assert all(later.previous == earlier.index for earlier, later in pairwise(feed))
-        await until(lambda: not world.all(QueueStateChanged)[-1].used)
+        await until(lambda: not world.all(QueueStateChanged)[-1].used, timeout_s=DEADLINE_S)
 
 
 async def test_a_ledger_that_is_restarted_goes_on_in_a_new_epoch_with_the_same_claims(
@@ -82,13 +82,13 @@ async def test_a_ledger_that_is_restarted_goes_on_in_a_new_epoch_with_the_same_c
         async with running(settings):
             first = await world.open_epoch()
             await world.propose(first, kit.plan("p", ("pod", "n0", ())))
-            await until(lambda: world.all(BindDecided))
+            await until(lambda: world.all(BindDecided), timeout_s=DEADLINE_S)
         async with running(settings):
             second = await world.open_epoch()
             assert second > first
             [page] = await world.claims()
             assert [c.pod for c in page.claims] == ["pod"]
-            await until(lambda: len(world.all(BindDecided)) == 2)
+            await until(lambda: len(world.all(BindDecided)) == 2, timeout_s=DEADLINE_S)
             before, after = world.all(BindDecided)
             assert (before.binds, after.epoch) == (after.binds, second)
             await world.propose(first, kit.plan("old", ("other", "n0", ())))
@@ -124,7 +124,10 @@ async def test_when_another_job_controller_speaks_pods_that_ended_between_the_tw
             other = kit.fact("stays", "n0", slices=(kit.whole(1),))
             world.pods.append(other)
             await world.bus.publish(PodsObserved(pods=(other,)), "0")
-            await until(lambda: any(c.pod == "ends" and c.state == "void" for e in world.all(ClaimsChanged) for c in e.claims))
+            await until(
+                lambda: any(c.pod == "ends" and c.state == "void" for e in world.all(ClaimsChanged) for c in e.claims),
+                timeout_s=DEADLINE_S,
+            )
             [page] = await world.claims()
             assert [c.pod for c in page.claims] == ["stays"]
 
@@ -138,11 +141,11 @@ async def test_a_pod_that_was_bound_and_ended_while_nobody_watched_holds_its_car
     async with others(broker) as world, running(settings.model_copy(update={"reconcile_s": 600.0})):
         epoch = await world.open_epoch()
         await world.propose(epoch, kit.plan("p", ("pod", "n0", (kit.whole(0),))))
-        await until(lambda: world.all(BindDecided))
+        await until(lambda: world.all(BindDecided), timeout_s=DEADLINE_S)
         stays = kit.fact("stays", "n0", slices=(kit.whole(1),))
         world.pods.append(stays)
         await world.bus.publish(PodsObserved(pods=(stays,)), "0")
-        await until(lambda: any(c.pod == "stays" for e in world.all(ClaimsChanged) for c in e.claims))
+        await until(lambda: any(c.pod == "stays" for e in world.all(ClaimsChanged) for c in e.claims), timeout_s=DEADLINE_S)
         await asyncio.sleep(1.0)  # the comparison, and the one that follows it
         [bind] = world.all(BindDecided)[0].binds
         bound = Outcome(
@@ -166,7 +169,7 @@ async def test_after_a_comparison_that_something_made_necessary_one_more_follows
         world.pods += both
         asked = world.asked
         await world.bus.publish(PodsObserved(pods=tuple(both)), "0")
-        await until(lambda: world.asked > asked)
+        await until(lambda: world.asked > asked, timeout_s=DEADLINE_S)
         world.pods.pop(0)
         await until(
             lambda: any(c.pod == "ends" and c.state == "void" for e in world.all(ClaimsChanged) for c in e.claims), timeout_s=15
@@ -182,14 +185,14 @@ async def test_queues_come_from_kubernetes_and_their_rules_hold(
         await kube.json(
             "POST", QUEUES.path(), body={**small, "spec": {"capability": {"nvidia.com/gpu": "1"}}}, expect=(200, 201)
         )
-        await until(lambda: any(e.queue.name == "small" for e in world.all(QueueStateChanged)))
+        await until(lambda: any(e.queue.name == "small" for e in world.all(QueueStateChanged)), timeout_s=DEADLINE_S)
         in_small = [
             kit.plan(f"p{i}", (f"pod{i}", "n0", (kit.whole(i),))).model_copy(update={"queue": "small"}) for i in range(3)
         ]
         await world.propose(epoch, *in_small[:2])
         assert [world.answers()[f"p{i}"].reason for i in range(2)] == [None, "QueueCapabilityExceeded"]
         await kube.json("DELETE", QUEUES.path(name="small"), expect=(200, 202))
-        await until(lambda: any(e.gone and e.queue.name == "small" for e in world.all(QueueStateChanged)))
+        await until(lambda: any(e.gone and e.queue.name == "small" for e in world.all(QueueStateChanged)), timeout_s=DEADLINE_S)
         await world.propose(epoch, in_small[2])
         assert world.answers()["p2"].reason == "QueueNotFound"
 
@@ -209,12 +212,16 @@ async def test_what_is_wrong_with_a_queue_is_told_and_told_again_when_its_relati
             return list(states[-1].faults) if states else ["nothing yet"]
 
         await put("train", parent="vision")
-        await until(lambda: told("train") == ["its parent vision does not exist; it takes nothing until that is mended"])
+        await until(
+            lambda: told("train") == ["its parent vision does not exist; it takes nothing until that is mended"],
+            timeout_s=DEADLINE_S,
+        )
         await put("vision")
-        await until(lambda: told("train") == [])
+        await until(lambda: told("train") == [], timeout_s=DEADLINE_S)
         await put("odd", deserved={"nvidia.com/gpu": "-4"})
         await until(
-            lambda: told("odd") == ["deserved of nvidia.com/gpu: -4 is negative; it takes nothing until that is mended"]
+            lambda: told("odd") == ["deserved of nvidia.com/gpu: -4 is negative; it takes nothing until that is mended"],
+            timeout_s=DEADLINE_S,
         )
 
 
@@ -273,7 +280,7 @@ async def test_integrators_ask_the_bank_for_queues_and_usage_in_json(
     async with others(broker) as world, running(settings):
         epoch = await world.open_epoch()
         await world.propose(epoch, kit.plan("p", ("pod", "n0", (kit.whole(0), kit.whole(1)))))
-        await until(lambda: world.all(BindDecided))
+        await until(lambda: world.all(BindDecided), timeout_s=DEADLINE_S)
         listed = json.loads((await client.request("$SRV.INFO.hbox-quota-ledger")).data)
         assert {e["name"] for e in listed["endpoints"]} == {"queues", "dry-run", "usage", "claims"}
 
@@ -284,9 +291,10 @@ async def test_integrators_ask_the_bank_for_queues_and_usage_in_json(
         assert (queue["borrowed"], queue["rules"]["phase"], queue["faults"]) == ({"nvidia.com/gpu": 2}, "Open", [])
         assert await ask("queues") == found
 
-        async with asyncio.timeout(DEADLINE_S):
-            while not (rows := (await ask("usage", by=["queue", "user"]))["usage"]):  # noqa: ASYNC110  time is what it waits for
-                await asyncio.sleep(0.1)
+        async def used() -> Any:
+            return (await ask("usage", by=["queue", "user"]))["usage"]
+
+        rows = await until(used, timeout_s=DEADLINE_S)
         assert [(row["queue"], row["user"], row["own"]) for row in rows] == [("default", "ml", 0)]
 
         [example] = re.findall("```python\n(.*?)```", GUIDE.read_text(), re.DOTALL)

@@ -16,6 +16,7 @@ from hbox_ledger.adapters import statuses as module
 from hbox_ledger.adapters.statuses import StatusWriter
 from hbox_ledger.settings import LedgerSettings
 
+from ...waiting import until
 from .conftest import Kit
 from .ledger_world import DEADLINE_S, others, running
 
@@ -100,21 +101,16 @@ async def test_what_is_wrong_with_a_queue_is_an_event_and_no_state(
         await world.open_epoch()
         queue = await comes_to_say(kube, "lost", state="Open")
 
-        async def events() -> dict[str, tuple[str, str]]:
+        async def told(reason: str) -> tuple[str, str] | None:
             listed = await kube.json("GET", EVENTS.path("default"))
             mine = [event for event in listed["items"] if event["involvedObject"]["uid"] == queue["metadata"]["uid"]]
-            return {event["reason"]: (event["type"], event["message"]) for event in mine}
+            return {event["reason"]: (event["type"], event["message"]) for event in mine}.get(reason)
 
-        async with asyncio.timeout(DEADLINE_S):
-            while "QueueFaulty" not in await events():  # noqa: ASYNC110  what others do sets no event of ours
-                await asyncio.sleep(0.05)
-        kind, message = (await events())["QueueFaulty"]
+        kind, message = await until(lambda: told("QueueFaulty"), "the fault", timeout_s=DEADLINE_S)
         assert (kind, message) == ("Warning", "its parent nowhere does not exist; it takes nothing until that is mended")
         body = {"spec": {"parent": ""}}
         await kube.json("PATCH", QUEUES.path(name="lost"), body=body, content_type=MERGE_PATCH)
-        async with asyncio.timeout(DEADLINE_S):
-            while "QueueSound" not in await events():  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await until(lambda: told("QueueSound"), "the fault's end", timeout_s=DEADLINE_S)
         assert (await found(kube, "lost"))["status"]["state"] == "Open"
 
 

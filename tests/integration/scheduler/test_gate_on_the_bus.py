@@ -16,7 +16,8 @@ from hbox_scheduler.app import SchedulerService
 from hbox_scheduler.core.simulate import job, node
 from hbox_scheduler.settings import SchedulerSettings
 
-from .test_scheduler_service import Peers, running, until
+from ...waiting import until
+from .test_scheduler_service import Peers, running
 
 POLICY = """\
 actions: "enqueue, allocate"

@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from hbox_common.bus import Bus, Delivery, EmbeddedServer
-from hbox_common.clock import monotonic_s, wall_s
+from hbox_common.clock import wall_s
 from hbox_common.events import (
     ClaimsAsked,
     ClaimsChanged,
@@ -61,15 +61,7 @@ from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.simulate import job, node
 from hbox_scheduler.settings import SchedulerSettings
 
-DEADLINE_S = 20.0
-
-
-async def until(holds: Callable[[], object], what: str) -> None:
-    """Wait for a condition; the deadline is only reached by a failure."""
-    deadline = monotonic_s() + DEADLINE_S
-    while not holds():
-        assert monotonic_s() < deadline, what
-        await asyncio.sleep(0.01)
+from ...waiting import until
 
 
 class Peers:

@@ -15,7 +15,8 @@ from hbox_topology.app import run
 from hbox_topology.settings import TopologySettings
 
 from ...node_metrics import NODE_METRICS_DEFINITION, measured
-from ..jobs.edge_world import Kube, listening, running, until
+from ...waiting import until
+from ..jobs.edge_world import Kube, listening, running
 
 AT = datetime(2027, 1, 15, 8, tzinfo=UTC)
 

@@ -11,7 +11,8 @@ from hbox_topology.adapters.poolsfile import pools_file
 from hbox_topology.app import run
 from hbox_topology.settings import TopologySettings
 
-from ..jobs.edge_world import Kube, free_port, listening, process, running, until
+from ...waiting import until
+from ..jobs.edge_world import Kube, free_port, listening, process, running
 
 
 @pytest.fixture

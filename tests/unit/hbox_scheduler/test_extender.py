@@ -14,6 +14,7 @@ from hbox_scheduler.adapters.extenders import Extenders, ask_now
 from hbox_scheduler.core.session.outside import Question
 from hbox_scheduler.core.simulate.cycles import Report
 
+from ...waiting import until
 from .small_world import SmallWorld, bound
 
 
@@ -176,17 +177,10 @@ def test_a_wrong_argument_is_named(url: str, arguments: str, said: str) -> None:
         world().decide(policy(url, arguments))
 
 
-async def until(holds: Callable[[], object]) -> None:
-    deadline = monotonic_s() + 10
-    while not holds():
-        assert monotonic_s() < deadline
-        await asyncio.sleep(0.002)
-
-
 async def test_the_running_service_never_waits_for_an_answer_but_is_told_when_there_is_another(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hbox_scheduler.adapters.extenders.BELIEVED_S", 0.05)
+    monkeypatch.setattr("hbox_scheduler.adapters.extenders.BELIEVED_S", 0.2)
     changes: list[float] = []
     extenders = Extenders(lambda: changes.append(monotonic_s()))
     running = asyncio.ensure_future(extenders.run())

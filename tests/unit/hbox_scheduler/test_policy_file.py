@@ -2,16 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest
 from hbox_common.runtime import WatchedFile
 from hbox_scheduler.adapters.policyfile import policy_file
 from hbox_scheduler.core.policy.conf import Conf
+
+from ...waiting import until
 
 ALLOCATE = 'actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n'
 RECLAIM = 'actions: "allocate, reclaim"\ntiers:\n- plugins:\n  - name: gang\n'
@@ -31,13 +32,6 @@ async def followed(tmp_path: Path) -> AsyncIterator[tuple[Path, WatchedFile[Conf
     yield path, policy, told
     assert not task.done()
     task.cancel()
-
-
-async def until(holds: Callable[[], object]) -> None:
-    deadline = monotonic_s() + 10
-    while not holds():
-        assert monotonic_s() < deadline
-        await asyncio.sleep(0.002)
 
 
 async def test_a_new_policy_is_told_once(followed: tuple[Path, WatchedFile[Conf], list[Conf]]) -> None:
