@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from hbox_cli.platform.crds import POD_GROUP
 from hbox_common.bus import Bus, Delivery, EmbeddedServer, Start
 from hbox_common.events import Event
 from hbox_common.kube import (
@@ -27,26 +28,6 @@ from hbox_common.kube import (
 from hbox_common.runtime import Health
 
 from ...waiting import until
-
-PODGROUP_CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "podgroups.scheduling.volcano.sh"},
-    "spec": {
-        "group": "scheduling.volcano.sh",
-        "scope": "Namespaced",
-        "names": {"plural": "podgroups", "singular": "podgroup", "kind": "PodGroup", "listKind": "PodGroupList"},
-        "versions": [
-            {
-                "name": "v1beta1",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
 
 
 @contextmanager
@@ -79,7 +60,7 @@ class Kube:
         self.client = client
 
     async def install(self) -> None:
-        await apply(self.client, PODGROUP_CRD, field_manager="test")
+        await apply(self.client, POD_GROUP, field_manager="test")
         await wait_established(self.client, "podgroups.scheduling.volcano.sh")
 
     async def pod(

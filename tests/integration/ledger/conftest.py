@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hbox_cli.platform.crds import QUEUE
 from hbox_common.bus import EmbeddedServer
 from hbox_common.errors import Unavailable
 from hbox_common.events import (
@@ -50,7 +51,7 @@ from hbox_ledger.relay import Relay
 from hbox_ledger.settings import LedgerSettings
 from hbox_ledger.views import Views
 
-from .ledger_world import DEADLINE_S, QUEUE_DEFINITION
+from .ledger_world import DEADLINE_S
 
 
 @dataclass
@@ -183,7 +184,7 @@ async def kubeconfig(tmp_path: Path) -> AsyncIterator[str]:
         while not re.match(rb"ready", await process.stdout.readline()):
             assert process.returncode is None
     async with KubeClient.connect(str(path), user_agent="test") as kube:
-        await apply(kube, QUEUE_DEFINITION, field_manager="test")
+        await apply(kube, QUEUE, field_manager="test")
         await wait_established(kube, "queues.scheduling.volcano.sh")
     yield str(path)
     process.terminate()

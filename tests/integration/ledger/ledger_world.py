@@ -34,26 +34,6 @@ E = TypeVar("E", bound=Event)
 
 DEADLINE_S = 60.0
 
-QUEUE_DEFINITION = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "queues.scheduling.volcano.sh"},
-    "spec": {
-        "group": "scheduling.volcano.sh",
-        "scope": "Cluster",
-        "names": {"plural": "queues", "singular": "queue", "kind": "Queue", "listKind": "QueueList"},
-        "versions": [
-            {
-                "name": "v1beta1",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
-
 
 @asynccontextmanager
 async def running(settings: LedgerSettings) -> AsyncIterator[Health]:
