@@ -8,15 +8,14 @@ import signal
 import ssl
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import aiohttp
 
 Json = dict[str, Any]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -115,12 +114,3 @@ def a_pod(name: str, *, labels: dict[str, str] | None = None, annotations: dict[
 def a_binding(name: str, node: str, **meta: Any) -> Json:
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     return {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, **meta}, "target": target}
-
-
-async def eventually(check: Callable[[], Awaitable[T]], *, timeout_s: float = 10.0) -> T:
-    """The first true result of an async check, looked at again every 50 ms."""
-    async with asyncio.timeout(timeout_s):
-        while True:
-            if result := await check():
-                return result
-            await asyncio.sleep(0.05)

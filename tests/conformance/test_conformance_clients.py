@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from .kube_world import KubeApi, Raw, a_pod, eventually
+from ..waiting import until
+from .kube_world import KubeApi, Raw, a_pod
 
 KUBECTL = Path(sys.executable).parent / "kubectl"
 
@@ -157,7 +158,7 @@ async def test_lightkube_creates_patches_and_lists(kube_api: KubeApi, namespace:
         async def listed() -> set[str]:
             return {each.metadata.name async for each in client.list(ConfigMap, chunk_size=1)} - {"kube-root-ca.crt"}
 
-        assert await eventually(listed) == {"a"}
+        assert await until(listed) == {"a"}
         await client.delete(ConfigMap, "a")
     finally:
         await client.close()

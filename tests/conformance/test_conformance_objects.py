@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from .kube_world import Json, Raw, a_binding, a_pod, eventually
+from ..waiting import until
+from .kube_world import Json, Raw, a_binding, a_pod
 
 
 def rv(obj: Json) -> int:
@@ -280,10 +281,10 @@ async def test_deleting_a_namespace_refuses_new_content(emulator: object, raw: R
     async def all_gone() -> bool:
         return (await raw.get("/api/v1/namespaces/leaving"))[0] == 404
 
-    await eventually(pod_gone)
+    await until(pod_gone)
     assert (await raw.get("/api/v1/namespaces/leaving"))[0] == 200
     await raw.patch("/api/v1/namespaces/leaving/configmaps/a", {"metadata": {"finalizers": []}})
-    await eventually(all_gone)
+    await until(all_gone)
 
 
 @pytest.mark.parametrize(
@@ -303,7 +304,7 @@ async def test_owned_objects_follow_their_owner(
         _, child = await raw.get(f"{configmaps}/child")
         return (owner_status == 200) is owner_waits and ("deletionTimestamp" in child["metadata"]) is not child_stays
 
-    await eventually(settled)
+    await until(settled)
     _, child = await raw.get(f"{configmaps}/child")
     assert ("ownerReferences" in child["metadata"]) is not child_stays
     await raw.patch(f"{configmaps}/child", {"metadata": {"finalizers": None}})
@@ -311,7 +312,7 @@ async def test_owned_objects_follow_their_owner(
     async def owner_gone() -> bool:
         return (await raw.get(f"{configmaps}/owner"))[0] == 404
 
-    await eventually(owner_gone)
+    await until(owner_gone)
 
 
 @pytest.mark.parametrize(

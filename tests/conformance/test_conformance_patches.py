@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from .kube_world import Json, Raw, a_pod, eventually
+from ..waiting import until
+from .kube_world import Json, Raw, a_pod
 
 GROUP = f"conformance{os.getpid()}.hbox.io"
 WIDGETS = f"widgets.{GROUP}"
@@ -76,7 +77,7 @@ async def widgets(raw: Raw, namespace: str) -> AsyncIterator[str]:
     async def served() -> bool:
         return await established(raw) and (await raw.get(path))[0] == 200
 
-    await eventually(served)
+    await until(served)
     yield path
     await raw.delete(path)
 
@@ -96,7 +97,7 @@ async def test_a_new_custom_resource_is_served_once_it_is_established_and_gone_w
     async def gone() -> bool:
         return (await raw.get(widgets))[0] == 404
 
-    await eventually(gone, timeout_s=20)
+    await until(gone, timeout_s=20)
     await watching  # the server ends it, whatever it has told by then
 
 
@@ -165,7 +166,7 @@ async def test_kubectl_is_told_that_fields_can_be_validated(raw: Raw, widgets: s
             patches = [path["patch"] for path in document["paths"].values() if "patch" in path]
             return next((one for one in patches if one.get("x-kubernetes-group-version-kind", {}).get("kind") == kind), None)
 
-        found = await eventually(described)
+        found = await until(described)
         assert found is not None
         names = {parameter.get("name", parameter.get("$ref", "")) for parameter in found["parameters"]}
         assert any("fieldValidation" in name for name in names), names

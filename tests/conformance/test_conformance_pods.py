@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from .kube_world import Json, Raw, a_binding, a_pod, eventually
+from ..waiting import until
+from .kube_world import Json, Raw, a_binding, a_pod
 
 
 def condition(pod: Json, kind: str) -> Json:
@@ -128,7 +129,7 @@ async def guarded(raw: Raw, namespace: str, allowed: int) -> str:
         _, budget = await raw.get(f"{budgets}/guard")
         return bool(budget["status"].get("observedGeneration") == 1 and budget["status"]["disruptionsAllowed"] == allowed)
 
-    await eventually(counted)
+    await until(counted)
     return budgets
 
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from .kube_world import Json, Raw, a_binding, a_pod, eventually
+from ..waiting import until
+from .kube_world import Json, Raw, a_binding, a_pod
 
 
 def names(body: Json) -> list[str]:
@@ -293,4 +294,4 @@ async def test_many_watchers_see_the_same_events(raw: Raw, pods: str) -> None:
 
     for number in range(20):
         await raw.made(pods, a_pod(f"p{number}"))
-    assert await eventually(all_told)
+    assert await until(all_told)

@@ -9,8 +9,9 @@ import pytest
 
 from hbox_common.kube import HYPERNODES, NODES, PODGROUPS, PODS, KubeClient
 
+from ..waiting import until
 from .platform_world import Up, up
-from .test_e2e_shares_and_neighbours import SPACE, create, placed, pod, until
+from .test_e2e_shares_and_neighbours import SPACE, create, placed, pod
 from .traced_jobs import node
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -88,7 +89,7 @@ async def leaves_of(client: KubeClient, prefix: str, members: int) -> list[str]:
     async def all_there() -> bool:
         return len(await placed(client, f"{prefix}-")) == members
 
-    await until(all_there, f"{prefix} whole")
+    await until(all_there, f"{prefix} whole", timeout_s=60)
     of = {name: leaf for leaf, names in LEAVES.items() for name in names}
     return sorted(of[name] for name in (await placed(client, f"{prefix}-")).values())
 
@@ -107,7 +108,7 @@ async def test_a_hard_gang_is_in_one_leaf_and_one_that_fits_into_none_waits_and_
         messages = [c.get("message", "") for p in waiting for c in p.get("status", {}).get("conditions", ())]
         return len(waiting) == 5 and any("tier 1" in message for message in messages)
 
-    await until(told, "why it waits")
+    await until(told, "why it waits", timeout_s=60)
     assert not await placed(client, "big-")
     await gang(client, "other", members=4, **HARD)
     assert set(await leaves_of(client, "other", 4)) == set(LEAVES) - {leaf}
@@ -169,4 +170,4 @@ async def test_the_fabric_may_change_while_a_gang_waits(client: KubeClient) -> N
     async def whole() -> bool:
         return len(await placed(client, "wide-")) == 8
 
-    await until(whole, "the gang in the larger leaf")
+    await until(whole, "the gang in the larger leaf", timeout_s=60)

@@ -13,8 +13,9 @@ import pytest
 
 from hbox_common.kube import NODES, PODGROUPS, PODS, RESOURCEQUOTAS, KubeClient
 
+from ..waiting import until
 from .platform_world import Up, up
-from .test_e2e_policy_actions import pod, until
+from .test_e2e_policy_actions import pod
 from .traced_jobs import node
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -84,7 +85,7 @@ async def reach(client: KubeClient, **wanted: str) -> None:
         return await phases(client) == wanted
 
     try:
-        await until(reached, f"phases {wanted}", 30.0)
+        await until(reached, f"phases {wanted}", timeout_s=30.0)
     except AssertionError as e:
         raise AssertionError(f"{e}: {await phases(client)}") from None
 
@@ -116,7 +117,7 @@ async def test_who_does_not_fit_waits_outside_with_a_reason_until_another_ends(p
     async def said() -> bool:
         return bool(await why(kube, "c"))
 
-    await until(said, "c is told why it waits")
+    await until(said, "c is told why it waits", timeout_s=60)
     assert await why(kube, "c") == (
         "AtTheGate: overcommit: 2 nvidia.com/gpu asked for, 4 promised to others that wait, of 5 left (1 times what there is)"
     )
@@ -127,7 +128,7 @@ async def test_who_does_not_fit_waits_outside_with_a_reason_until_another_ends(p
     async def listed() -> bool:
         return {item["name"]: item["state"] for item in platform.json("jobs")["items"]}.get("default/bare") == "WAITING"
 
-    await until(listed, "a PodGroup without pods is a job that waits")
+    await until(listed, "a PodGroup without pods is a job that waits", timeout_s=60)
     assert platform.json("why", "bare")["reason"].startswith("AtTheGate: overcommit: 3 nvidia.com/gpu asked for")
     await kube.json("DELETE", PODGROUPS.path(SPACE, "bare"))
     await add_pods(kube, "b", 4)
@@ -148,7 +149,7 @@ async def test_a_quota_of_the_namespace_keeps_out_what_its_pods_would_be_refused
     async def said() -> bool:
         return bool(await why(kube, "a"))
 
-    await until(said, "a is told why it waits")
+    await until(said, "a is told why it waits", timeout_s=60)
     assert await why(kube, "a") == (
         "AtTheGate: resourcequota: 5 nvidia.com/gpu asked for, and ResourceQuota cards has 0 taken of 4"
     )
@@ -180,14 +181,14 @@ async def test_what_was_let_in_stays_in_and_nothing_more_is_let_in_when_services
     async def runs() -> bool:
         return (await phases(kube))["a"] == "Running"
 
-    await until(runs, "a runs")
+    await until(runs, "a runs", timeout_s=60)
     assert not any(where for name, where in (await nodes(kube)).items() if name.startswith("b-"))
     await end(kube, "a", pods=5)
 
     async def entered() -> bool:
         return (await phases(kube))["b"] == "Running"
 
-    await until(entered, "b is let in, as the oldest, and runs")
+    await until(entered, "b is let in, as the oldest, and runs", timeout_s=60)
     assert list((await phases(kube)).values()).count("Pending") == 3
 
 
@@ -256,4 +257,4 @@ async def reach_room(client: KubeClient) -> None:
         taken = sum(cards[name] for name in cards.keys() - outside)
         return all(taken + cards[name] > 8 for name in outside)
 
-    await until(settled, "nobody who fits is outside", 40.0)
+    await until(settled, "nobody who fits is outside", timeout_s=40.0)

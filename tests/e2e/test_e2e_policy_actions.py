@@ -3,8 +3,6 @@
 import asyncio
 import os
 import signal
-import time
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ import pytest
 from hbox_common.kube import CRDS, NODE_METRICS, NODES, PODGROUPS, PODS, KubeClient, wait_established
 
 from ..node_metrics import NODE_METRICS_DEFINITION, measured
+from ..waiting import until
 from .platform_world import up
 from .traced_jobs import node
 
@@ -28,13 +27,6 @@ tiers:
   - {name: predicates}
   - {name: tdm, arguments: {tdm.revocable-zone.night: "%s"}}
 """
-
-
-async def until(condition: Callable[[], Awaitable[bool]], what: str, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not await condition():
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s:g} s"
-        await asyncio.sleep(0.1)
 
 
 MOVING = """\
@@ -99,14 +91,14 @@ async def test_pods_leave_a_node_whose_hour_is_over_and_their_successors_go_else
             async def there() -> bool:
                 return await placed(client) == dict.fromkeys(("bare", "g-0", "g-1", "g-2"), "n0")
 
-            await until(there, "all on the node that is lent")
+            await until(there, "all on the node that is lent", timeout_s=60)
             policy.write_text(LENT % closed())
 
             async def first() -> bool:
                 left = await placed(client)
                 return "bare" not in left and len(left) == 2
 
-            await until(first, "the bare pod and one of the gang are evicted")
+            await until(first, "the bare pod and one of the gang are evicted", timeout_s=60)
             await asyncio.sleep(3.0)
             assert len(await placed(client)) == 2, "the others wait for a successor"
             for number in range(3):
@@ -119,7 +111,7 @@ async def test_pods_leave_a_node_whose_hour_is_over_and_their_successors_go_else
                 async def emptier(left: int = max(2 - number - 1, 0)) -> bool:
                     return sum(node == "n0" for node in (await placed(client)).values()) == left
 
-                await until(moved if number == 2 else emptier, f"successor {number}")
+                await until(moved if number == 2 else emptier, f"successor {number}", timeout_s=60)
             assert await placed(client) == {f"next-{number}": "n1" for number in range(3)}
         assert running.json("audit")["faults"] == []
 
@@ -147,7 +139,7 @@ async def test_pods_move_together_so_that_a_larger_one_gets_a_node_in_one_piece(
                 async def there() -> bool:
                     return {one["metadata"]["name"] for one in pods} <= (await placed(client)).keys()
 
-                await until(there, f"{len(pods)} pods have places")
+                await until(there, f"{len(pods)} pods have places", timeout_s=60)
 
             await runs(pod("a", cards=5))
             await runs(pod("filler", cards=3))
@@ -163,13 +155,13 @@ async def test_pods_move_together_so_that_a_larger_one_gets_a_node_in_one_piece(
                 left = await placed(client)
                 return not any(name.startswith("g-") for name in left)
 
-            await until(gone, "the three of the gang are evicted")
+            await until(gone, "the three of the gang are evicted", timeout_s=60)
             await client.json("POST", PODS.path(SPACE), body=pod("thief", cards=3))
 
             async def in_one_piece() -> bool:
                 return (await placed(client)).get("wide") == "n1"
 
-            await until(in_one_piece, "the large one has its node")
+            await until(in_one_piece, "the large one has its node", timeout_s=60)
             for number in range(3):
                 await client.json("POST", PODS.path(SPACE), body=pod(f"next-{number}", "g"))
 
@@ -179,7 +171,7 @@ async def test_pods_move_together_so_that_a_larger_one_gets_a_node_in_one_piece(
                     ("next-0", "next-1", "next-2"), "n0"
                 )
 
-            await until(back, "the gang is whole again")
+            await until(back, "the gang is whole again", timeout_s=60)
             assert (await placed(client)).keys() == {"a", "b", "wide", "next-0", "next-1", "next-2"}
         assert running.json("audit")["faults"] == []
 
@@ -217,7 +209,7 @@ async def test_pods_leave_a_node_that_is_really_busy_for_one_that_is_not(tmp_pat
             async def there() -> bool:
                 return await placed(client) == dict.fromkeys(("a", "firm", "b"), "n0")
 
-            await until(there, "all on the only node")
+            await until(there, "all on the only node", timeout_s=60)
             await client.json("POST", NODES.path(), body=node("n1"))
             for name, cpu in (("n0", "34"), ("n1", "1")):
                 await client.json("POST", NODE_METRICS.path(), body=measured(name, cpu, "1Gi", at=datetime.now(UTC)))
@@ -225,14 +217,14 @@ async def test_pods_leave_a_node_that_is_really_busy_for_one_that_is_not(tmp_pat
             async def left() -> bool:
                 return await placed(client) == {"firm": "n0"}
 
-            await until(left, "those that may be taken are gone")
+            await until(left, "those that may be taken are gone", timeout_s=60)
             for name in ("next-0", "next-1"):
                 await client.json("POST", PODS.path(SPACE), body=pod(name))
 
             async def back() -> bool:
                 return await placed(client) == {"firm": "n0", "next-0": "n1", "next-1": "n1"}
 
-            await until(back, "their successors have places")
+            await until(back, "their successors have places", timeout_s=60)
             await asyncio.sleep(3.0)
             assert await back(), "nobody leaves again"
         assert running.json("audit")["faults"] == []

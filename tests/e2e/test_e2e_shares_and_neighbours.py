@@ -3,9 +3,8 @@
 import asyncio
 import os
 import signal
-import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 
 from hbox_common.kube import MERGE_PATCH, NAMESPACES, NODES, PODS, QUEUES, KubeClient
 
+from ..waiting import until
 from .platform_world import Up, up
 from .traced_jobs import node
 
@@ -85,13 +85,6 @@ async def placed(client: KubeClient, prefix: str) -> dict[str, str]:
     }
 
 
-async def until(condition: Callable[[], Awaitable[bool]], what: str, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not await condition():
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s:g} s"
-        await asyncio.sleep(0.1)
-
-
 async def test_a_queue_gets_what_it_deserves_back_and_the_borrower_keeps_its_own(client: KubeClient) -> None:
     """b fills all 16 cards, then a asks for 12: it gets 8, and b keeps 8."""
     await create(client, *(pod(f"b-{i}", queue="b", cards=1) for i in range(CARDS)))
@@ -99,13 +92,13 @@ async def test_a_queue_gets_what_it_deserves_back_and_the_borrower_keeps_its_own
     async def full() -> bool:
         return len(await placed(client, "b-")) == CARDS
 
-    await until(full, "b on all cards")
+    await until(full, "b on all cards", timeout_s=60)
     await create(client, *(pod(f"a-{i}", queue="a", cards=1) for i in range(12)))
 
     async def shared() -> bool:
         return (len(await placed(client, "a-")), len(await placed(client, "b-"))) == (8, 8)
 
-    await until(shared, "half and half")
+    await until(shared, "half and half", timeout_s=60)
     await asyncio.sleep(2.0)  # that it stays so: nobody is taken from any more
     assert (len(await placed(client, "a-")), len(await placed(client, "b-"))) == (8, 8)
 
@@ -118,14 +111,14 @@ async def test_pods_that_want_to_be_apart_are_also_for_a_scheduler_that_has_just
     async def one() -> bool:
         return len(await placed(client, "shy-")) == 1
 
-    await until(one, "the first")
+    await until(one, "the first", timeout_s=60)
     os.kill(small.pids()["scheduler-core"], signal.SIGKILL)
     await create(client, pod("shy-1", affinity=apart), pod("shy-2", affinity=apart))
 
     async def two() -> bool:
         return len(await placed(client, "shy-")) >= 2
 
-    await until(two, "the second")
+    await until(two, "the second", timeout_s=60)
 
     async def told() -> bool:
         listed = await client.json("GET", PODS.path(SPACE))
@@ -133,7 +126,7 @@ async def test_pods_that_want_to_be_apart_are_also_for_a_scheduler_that_has_just
         messages = [c.get("message", "") for p in waiting for c in p.get("status", {}).get("conditions", ())]
         return len(waiting) == 1 and any("2 PodAntiAffinityMismatch" in message for message in messages)
 
-    await until(told, "the third is told why it waits")
+    await until(told, "the third is told why it waits", timeout_s=60)
     assert Counter((await placed(client, "shy-")).values()) == {"n0": 1, "n1": 1}
 
 
@@ -151,13 +144,13 @@ async def test_pods_of_namespaces_with_a_label_are_kept_away_also_when_the_label
         listed = await client.json("GET", PODS.path("band"))
         return len(await placed(client, "loud-")) == 1 and all(one["spec"].get("nodeName") for one in listed["items"])
 
-    await until(loud_ones, "the loud ones")
+    await until(loud_ones, "the loud ones", timeout_s=60)
     await create(client, pod("quiet-0", affinity=quiet))
 
     async def first() -> bool:
         return await placed(client, "quiet-") == {"quiet-0": "n1"}
 
-    await until(first, "the quiet one is away from the band")
+    await until(first, "the quiet one is away from the band", timeout_s=60)
     await client.json("DELETE", PODS.path(SPACE, "quiet-0"))
     await client.json(
         "PATCH", NAMESPACES.path(None, SPACE), body={"metadata": {"labels": {"noise": "yes"}}}, content_type=MERGE_PATCH
@@ -168,7 +161,7 @@ async def test_pods_of_namespaces_with_a_label_are_kept_away_also_when_the_label
         found = await client.json("GET", PODS.path(SPACE, "quiet-1"))
         return any("2 PodAntiAffinityMismatch" in c.get("message", "") for c in found.get("status", {}).get("conditions", ()))
 
-    await until(told, "now both nodes have pods of noisy namespaces")
+    await until(told, "now both nodes have pods of noisy namespaces", timeout_s=60)
     await client.json(
         "PATCH", NAMESPACES.path(None, SPACE), body={"metadata": {"labels": {"noise": None}}}, content_type=MERGE_PATCH
     )
@@ -176,7 +169,7 @@ async def test_pods_of_namespaces_with_a_label_are_kept_away_also_when_the_label
     async def second() -> bool:
         return await placed(client, "quiet-") == {"quiet-1": "n1"}
 
-    await until(second, "the label is gone, and the pod that waited has a place")
+    await until(second, "the label is gone, and the pod that waited has a place", timeout_s=60)
 
 
 async def test_with_a_policy_of_the_users_every_pod_goes_where_it_says(tmp_path: Path) -> None:
@@ -200,7 +193,7 @@ tiers:
                 async def there(count: int = number + 1) -> bool:
                     return len(await placed(client, "wide-")) == count
 
-                await until(there, f"pod {number}")
+                await until(there, f"pod {number}", timeout_s=60)
             assert Counter((await placed(client, "wide-")).values()) == {"n0": 2, "n1": 2}
             policy.write_text(written.replace("leastrequested", "mostrequested"))
             await asyncio.sleep(2.0)  # looked at twice a second
@@ -209,5 +202,5 @@ tiers:
             async def packed() -> bool:
                 return len(await placed(client, "packed-")) == 4
 
-            await until(packed, "the second four")
+            await until(packed, "the second four", timeout_s=60)
             assert len(set((await placed(client, "packed-")).values())) == 1

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,10 @@ import pytest
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
-from hbox_common.clock import monotonic_s, new_id
+from hbox_common.clock import new_id
 from hbox_common.events import REGISTRY, Event, Stream
+
+from ..waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -30,14 +32,6 @@ HBOX = Path(sys.executable).with_name("hbox")
 READ = [
     t for t in REGISTRY.values() if t.about.stream not in (None, Stream.EVENTS, Stream.DEAD) and set(t.about.readers) != {"cli"}
 ]
-
-
-async def until(what: str, good: Callable[[], Awaitable[bool]], *, within_s: float = 30.0) -> None:
-    deadline = monotonic_s() + within_s
-    while not await good():
-        if monotonic_s() > deadline:
-            pytest.fail(f"not within {within_s:g} s: {what}")
-        await asyncio.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -141,13 +135,13 @@ async def test_malformed_and_oversized_messages_end_as_dead_letters_and_nobody_d
                 async def buried(message_id: str = message_id) -> bool:
                     return any(letter["message_id"] == message_id for letter in await dead(jetstream))
 
-                await until(f"a dead letter for {message_id}", buried)
+                await until(buried, f"a dead letter for {message_id}", timeout_s=30)
 
     async def all_buried() -> bool:
         return set(sent) <= {letter["message_id"] for letter in await dead(jetstream)}
 
     try:
-        await until("a dead letter for every message that nobody can read", all_buried)
+        await until(all_buried, "a dead letter for every message that nobody can read", timeout_s=30)
     finally:
         missing = set(sent) - {letter["message_id"] for letter in await dead(jetstream)}
         assert not missing
@@ -157,7 +151,7 @@ async def test_malformed_and_oversized_messages_end_as_dead_letters_and_nobody_d
     twice = [key for key, n in Counter((letter["consumer"], letter["message_id"]) for letter in letters).items() if n > 1]
     assert not twice
     assert pids(platform) == before
-    await until("all services ready", lambda: ready(platform))
+    await until(lambda: ready(platform), "all services ready", timeout_s=30)
     for pid in before.values():
         os.kill(pid, 0)
     assert (await asyncio.to_thread(replay, platform))["audit"]["faults"] == 0
@@ -177,7 +171,7 @@ async def test_every_message_sent_once_more_has_no_second_effect(platform: Path,
             headers = {**(message.headers or {}), "Nats-Msg-Id": new_id()}
             assert message.subject is not None
             await jetstream.publish(message.subject, message.data or b"", headers=headers)
-    await until("all services ready", lambda: ready(platform))
+    await until(lambda: ready(platform), "all services ready", timeout_s=30)
     report = await asyncio.to_thread(replay, platform)
     assert report["audit"]["faults"] == 0
     assert report["pods"]["bound"] + report["pods"]["waiting"] == report["pods"]["submitted"]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import sqlite3
-import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from hbox_cli.audit.reading import audit_platform, read_claims
 from hbox_cli.platform.layout import Layout
@@ -18,9 +15,9 @@ from hbox_common.kube import MERGE_PATCH, NODES, PODS, KubeClient, Resource
 from hbox_common.model import Claim
 
 from ..e2e.platform_world import Up
+from ..waiting import until
 
 Json = dict[str, Any]
-T = TypeVar("T")
 
 KINDS = {
     "Namespace": Resource("", "v1", "namespaces", namespaced=False),
@@ -45,16 +42,6 @@ KWOK = {"manage-all-nodes": "false", "manage-nodes-with-label-selector": "hbox.i
 
 _STRATEGIC = "application/strategic-merge-patch+json"
 _spaces = itertools.count(1)
-
-
-async def until(condition: Callable[[], Awaitable[T]], what: str, timeout_s: float = 60.0) -> T:
-    """The first true answer."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        if found := await condition():
-            return found
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s:g} s"
-        await asyncio.sleep(0.1)
 
 
 def container(*, cpu: str = "1", cards: int = 0, **more: Any) -> Json:
@@ -158,14 +145,15 @@ class World:
             nodes = await self.nodes_of(app)
             return nodes if len(nodes) >= count else {}
 
-        return await until(all_bound, f"{count} pods of {app} with a node", timeout_s)
+        nodes: dict[str, str] = await until(all_bound, f"{count} pods of {app} with a node", timeout_s=timeout_s)
+        return nodes
 
     async def running(self, app: str, count: int) -> None:
         async def all_running() -> bool:
             phases = [pod["status"].get("phase") for pod in await self.pods(app)]
             return phases.count("Running") >= count
 
-        await until(all_running, f"{count} running pods of {app}")
+        await until(all_running, f"{count} running pods of {app}", timeout_s=60)
 
     async def told(self, pod: str) -> str:
         """What its condition PodScheduled=False says; empty while there is none."""
@@ -182,7 +170,7 @@ class World:
             return reason in message
 
         try:
-            await until(said, f"{pod} waits: {reason}")
+            await until(said, f"{pod} waits: {reason}", timeout_s=60)
         except AssertionError:
             raise AssertionError(f"{pod} was told {sorted(heard)}, not {reason!r}") from None
         assert "nodeName" not in (await self.get("Pod", pod))["spec"]
@@ -197,7 +185,7 @@ class World:
             await self.client.json("PATCH", NODES.path(name=node, subresource="status"), body=body, content_type=_STRATEGIC)
             return "node.kubernetes.io/not-ready" in {taint["key"] for taint in await self._taints(node)}
 
-        await until(down, f"the taint of {node}")
+        await until(down, f"the taint of {node}", timeout_s=60)
 
     async def _taints(self, node: str) -> list[Json]:
         taints: list[Json] = (await self.get("Node", node))["spec"].get("taints", [])
@@ -213,7 +201,7 @@ class World:
         async def none() -> bool:
             return not await self.claims()
 
-        await until(none, "the end of all claims")
+        await until(none, "the end of all claims", timeout_s=60)
 
     def claims_made(self) -> Counter[tuple[str, str]]:
         """Claims that the ledger's database has, live or void, by pod uid and state."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,15 +63,6 @@ def requests(log: Path) -> list[Request]:
             )
         )
     return found
-
-
-async def until(condition: Callable[[], Awaitable[Any]], what: str, timeout_s: float = 30.0) -> Any:
-    deadline = time.monotonic() + timeout_s
-    while True:
-        if found := await condition():
-            return found
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s:g} s"
-        await asyncio.sleep(0.1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ kube-scheduler gives a cordoned node to pods that tolerate all taints, and we gi
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import os
 import random
@@ -29,8 +28,9 @@ from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 from hbox_scheduler.core.session import Placing, Session
 
+from ..waiting import until
 from .control_plane import control_plane
-from .controllers_world import Json, until
+from .controllers_world import Json
 
 SEED, PODS_ASKED = int(os.environ.get("HBOX_SEED", "1")), int(os.environ.get("HBOX_PODS", "200"))
 pytestmark = [pytest.mark.timeout(600 + PODS_ASKED)]
@@ -261,7 +261,7 @@ async def test_it_places_a_pod_where_and_only_where_our_filters_let_it(plane: Co
             found = await client.json("GET", "/api/v1/namespaces")
             return any(one["metadata"]["name"] == SPACES[0] for one in found["items"])
 
-        await until(account, "the namespace")
+        await until(account, "the namespace", timeout_s=60)
         await client.json("POST", "/api/v1/namespaces", body={"metadata": {"name": SPACES[1]}})
         for first in range(0, PODS_ASKED, PODS_OF_A_CLUSTER):
             await one_cluster(client, dice, range(first, min(first + PODS_OF_A_CLUSTER, PODS_ASKED)), findings)
@@ -344,10 +344,5 @@ async def verdict(client: KubeClient, space: str, name: str) -> tuple[str, str]:
         found = await said()
         return found if any(found) else None
 
-    for _ in range(200):
-        if found := await settled():
-            return found
-        await asyncio.sleep(0.02)
-    found = await until(settled, f"a verdict on {name}")
-    assert found is not None
+    found: tuple[str, str] = await until(settled, f"a verdict on {name}", timeout_s=65)
     return found

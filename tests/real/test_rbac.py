@@ -22,8 +22,9 @@ from hbox_common.kube import NODES, PODS, KubeClient, Resource
 from hbox_common.model import DecisionId, Epoch
 
 from ..e2e.platform_world import Up, up
+from ..waiting import until
 from .control_plane import control_plane
-from .rbac_world import ACCOUNTS, SPACE, Cluster, Request, requests, until
+from .rbac_world import ACCOUNTS, SPACE, Cluster, Request, requests
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -92,26 +93,26 @@ async def test_gangs_and_bare_pods_are_bound(cluster: Cluster) -> None:
     await cluster.add_nodes("n1", "n2")
     await cluster.add_pods("gang", 8, gang=True)
     await cluster.add_pods("bare", 4)
-    await until(lambda: _all_bound(cluster, "gang", 8), "the gang")
-    await until(lambda: _all_bound(cluster, "bare", 4), "bare pods")
+    await until(lambda: _all_bound(cluster, "gang", 8), "the gang", timeout_s=30)
+    await until(lambda: _all_bound(cluster, "bare", 4), "bare pods", timeout_s=30)
     await cluster.clear()
 
 
 async def test_pods_that_wait_are_told_why(cluster: Cluster) -> None:
     await cluster.add_pods("many", 20)
-    await until(lambda: _all_bound(cluster, "many", 16), "as many as there are cards")
+    await until(lambda: _all_bound(cluster, "many", 16), "as many as there are cards", timeout_s=30)
 
     async def told() -> bool:
         conditions = [c for pod in await cluster.pods("many") for c in pod["status"].get("conditions", ())]
         return len([c for c in conditions if c["type"] == "PodScheduled" and c.get("reason") == "Unschedulable"]) == 4
 
-    await until(told, "the reason of those that wait")
+    await until(told, "the reason of those that wait", timeout_s=30)
     await cluster.clear()
 
 
 async def test_what_the_ledger_wants_gone_is_evicted_and_fenced(cluster: Cluster, platform: Up) -> None:
     await cluster.add_pods("victim", 1)
-    await until(lambda: _all_bound(cluster, "victim", 1), "the victim")
+    await until(lambda: _all_bound(cluster, "victim", 1), "the victim", timeout_s=30)
     async with bus_of(Layout(platform.state).running()) as bus:
         (epoch, _), claims = await read_claims(bus)
         (claim,) = [claim for claim in claims if claim.pod == "victim-0"]
@@ -125,7 +126,7 @@ async def test_what_the_ledger_wants_gone_is_evicted_and_fenced(cluster: Cluster
     async def gone() -> bool:
         return not await cluster.pods("victim")
 
-    await until(gone, "the eviction")
+    await until(gone, "the eviction", timeout_s=30)
 
 
 async def test_a_faulty_node_is_cordoned(cluster: Cluster) -> None:
@@ -134,14 +135,14 @@ async def test_a_faulty_node_is_cordoned(cluster: Cluster) -> None:
     async def cordoned() -> bool:
         return bool((await cluster.node("n1"))["spec"].get("unschedulable"))
 
-    await until(cordoned, "the cordon")
+    await until(cordoned, "the cordon", timeout_s=30)
 
 
 async def test_each_service_came_as_itself_and_was_never_refused(cluster: Cluster, plane: ControlPlane) -> None:
     async def gang_reported() -> bool:
         return any(r.resource == "podgroups/status" for r in requests(plane.audit_log))
 
-    await until(gang_reported, "the gang's status")
+    await until(gang_reported, "the gang's status", timeout_s=30)
     seen = [r for r in requests(plane.audit_log) if r.agent != "test"]
     assert [r for r in seen if r.decision != "allow" or r.code in (401, 403)] == []
     assert {(r.service, r.agent) for r in seen} == {
@@ -240,7 +241,7 @@ async def test_a_renewed_token_is_borne_by_the_next_request_of_the_same_client(
             async def renewed() -> bool:
                 return token.read_text() != first
 
-            await until(renewed, "a new token")
+            await until(renewed, "a new token", timeout_s=30)
         finally:
             renewal.cancel()
         await client.json("GET", NODES.path())
@@ -249,7 +250,7 @@ async def test_a_renewed_token_is_borne_by_the_next_request_of_the_same_client(
         mine = [r for r in requests(plane.audit_log) if r.agent == "renewed"]
         return mine if len(mine) == 2 else []
 
-    before, after = await until(logged, "both requests in the log")
+    before, after = await until(logged, "both requests in the log", timeout_s=30)
     assert before.token
     assert before.token != after.token
     assert said == []

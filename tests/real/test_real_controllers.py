@@ -16,8 +16,9 @@ from hbox_common.kube import KubeClient
 from hbox_common.model import Claim, DecisionId, Epoch
 
 from ..e2e.platform_world import Up, up
+from ..waiting import until
 from .control_plane import control_plane
-from .controllers_world import KWOK, Json, World, a_node, a_pod, container, spec, template, until, workload
+from .controllers_world import KWOK, Json, World, a_node, a_pod, container, spec, template, workload
 from .rbac_world import requests
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -63,7 +64,7 @@ async def test_a_stateful_set_comes_up_one_by_one_and_goes_with_its_owner(world:
         pods = await world.pods("db")
         return len(pods) == 3 and pods[1]["metadata"]["uid"] not in before and "nodeName" in pods[1]["spec"]
 
-    await until(again, "the second db-1")
+    await until(again, "the second db-1", timeout_s=60)
     await world.remove("StatefulSet", "db", propagationPolicy="Background")
     await world.no_claims()
     assert {state for _, state in world.claims_made()} == {"void"}
@@ -81,7 +82,7 @@ async def test_what_a_job_and_a_deployment_held_is_free_when_they_are_gone(world
     async def done() -> bool:
         return bool((await world.get("Job", "job"))["status"].get("succeeded") == 4)
 
-    await until(done, "the job's end")
+    await until(done, "the job's end", timeout_s=60)
     assert {claim.pod.partition("-")[0] for claim in (await world.claims()).values()} == {"web"}
     await world.remove("Job", "job", propagationPolicy="Background")
     await world.remove("Deployment", "web", propagationPolicy="Foreground")
@@ -143,7 +144,7 @@ async def test_pods_of_a_node_that_fails_are_replaced_elsewhere_and_hold_it_unti
     async def freed() -> bool:
         return not set(before) & set(await world.claims())
 
-    await until(freed, "the old claims' end")
+    await until(freed, "the old claims' end", timeout_s=60)
     await world.clean()
     made = world.claims_made()
     assert {made[pod["metadata"]["uid"], "void"] for pod in leaving} == {1}
@@ -163,27 +164,27 @@ async def test_an_eviction_that_a_budget_refuses_is_tried_until_it_is_allowed(wo
     async def counted() -> bool:
         return bool((await world.get("PodDisruptionBudget", "web"))["status"].get("currentHealthy") == 2)
 
-    await until(counted, "the budget")
+    await until(counted, "the budget", timeout_s=60)
     victim = (await world.claims())[min(before)]
     await _evict(world, victim)
 
     async def refused() -> int:
         return sum(r.resource == "pods/eviction" and r.code == 429 and r.name == victim.pod for r in requests(plane.audit_log))
 
-    await until(refused, "a refusal")
+    await until(refused, "a refusal", timeout_s=60)
     assert victim.pod in await world.nodes_of("web")
     await world.remove("PodDisruptionBudget", "web")
 
     async def evicted() -> bool:
         return victim.pod not in await world.nodes_of("web") and len(await world.nodes_of("web")) == 2
 
-    await until(evicted, "the eviction and the victim's successor")
+    await until(evicted, "the eviction and the victim's successor", timeout_s=60)
     assert await refused() <= 10
 
     async def freed() -> bool:
         return world.claims_made()[victim.pod_uid, "void"] == 1
 
-    await until(freed, "the end of the victim's claim")
+    await until(freed, "the end of the victim's claim", timeout_s=60)
     await world.clean()
 
 
@@ -194,7 +195,7 @@ async def test_a_deployment_grows_as_far_as_its_quota_and_further_when_that_grow
     async def known() -> bool:
         return "hard" in (await world.get("ResourceQuota", "cards")).get("status", {})
 
-    await until(known, "the quota")
+    await until(known, "the quota", timeout_s=60)
     await world.make(workload("Deployment", "web", template("web", container(cards=1)), replicas=4))
     await world.bound("web", 2)
 
@@ -202,7 +203,7 @@ async def test_a_deployment_grows_as_far_as_its_quota_and_further_when_that_grow
         conditions = (await world.get("Deployment", "web"))["status"].get("conditions", ())
         return any(c["type"] == "ReplicaFailure" and c["status"] == "True" for c in conditions)
 
-    await until(refused, "the refusal of the third")
+    await until(refused, "the refusal of the third", timeout_s=60)
     assert len(await world.claims()) == 2
     await world.change("ResourceQuota", "cards", {"spec": {"hard": {"requests.nvidia.com/gpu": "4"}}})
     # The controller of replica sets tries again with growing delay; a change of its object makes it do so at once.
@@ -218,7 +219,7 @@ async def test_a_quota_of_cards_lets_pods_exist_and_has_them_wait(world: World) 
     async def known() -> bool:
         return bool(world.platform.json("quota", "ls", "-n", world.space)["items"])
 
-    await until(known, "the quota, by the ledger")
+    await until(known, "the quota, by the ledger", timeout_s=60)
     await world.make(workload("Deployment", "web", template("web", container(cards=2)), replicas=3))
 
     async def waiting() -> list[str]:
@@ -226,7 +227,7 @@ async def test_a_quota_of_cards_lets_pods_exist_and_has_them_wait(world: World) 
         return names if len(names) == 2 else []
 
     await world.bound("web", 1)
-    for name in await until(waiting, "two that wait"):
+    for name in await until(waiting, "two that wait", timeout_s=60):
         await world.waits(name, "ResourceQuota cards of namespace")
     assert len(await world.claims()) == 1
     await world.change("ResourceQuota", "cards", {"spec": {"hard": {"limits.nvidia.com/gpu": "6"}}})
@@ -257,7 +258,7 @@ async def test_a_namespace_is_deleted_with_pods_that_wait_are_bound_or_are_half_
     async def forgotten() -> bool:
         return world.space not in str(world.platform.json("jobs"))
 
-    await until(forgotten, f"the end of its jobs in {jobs}")
+    await until(forgotten, f"the end of its jobs in {jobs}", timeout_s=60)
     await world.clean()
 
 
@@ -310,7 +311,7 @@ async def test_a_pod_follows_its_volume_and_waits_for_one_that_is_not_bound(worl
         notes = (await world.get("PersistentVolumeClaim", "late"))["metadata"].get("annotations", {})
         return bool(notes.get("volume.kubernetes.io/selected-node") == node)
 
-    await until(selected, "the node that was selected for the claim")
+    await until(selected, "the node that was selected for the claim", timeout_s=60)
     await world.waits("slow", "pod has unbound immediate PersistentVolumeClaims")
     await world.waits("scratch", "pod has unbound immediate PersistentVolumeClaims")
     for name, zone in (("there", "a"), ("missing", "b"), ("slow", "a")):
@@ -339,7 +340,7 @@ async def test_host_ports_are_shared_with_nobody_not_even_with_pods_of_others(wo
     async def seen() -> bool:
         return {"static", "stranger"} <= set(await world.claims())
 
-    await until(seen, "the claims of others")
+    await until(seen, "the claims of others", timeout_s=60)
     await world.make(
         *(a_pod(f"web-{i}", container(ports=port(8080))) for i in range(3)), a_pod("late", container(ports=port(9400)))
     )
