@@ -126,10 +126,10 @@ class Checkpoints:
 
     def take(self, connection: Connection) -> None:
         """Now, if enough has changed; `connection` is in no transaction. A reader may be in the way, or the disk full: then a later one does it."""
-        driver: Any = connection.connection.driver_connection
-        if not 0 <= driver.total_changes - self._changes < CHECKPOINT_ROWS:
-            self._changes = driver.total_changes
-            with suppress(sqlite3.Error):
+        with suppress(sqlite3.Error, SQLAlchemyError):
+            driver: Any = connection.connection.driver_connection
+            if not 0 <= driver.total_changes - self._changes < CHECKPOINT_ROWS:
+                self._changes = driver.total_changes
                 driver.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
 
