@@ -46,9 +46,9 @@ def cards_by_model(node: NodeState | None, slices: Sequence[CardSlice]) -> Resou
     """What these slices count of each model: a share like a whole card, as in the sum. Not to be changed: equal ones are one object."""
     if not slices or node is None or not node.cards:
         return _NONE
-    if len(slices) == 1:  # most pods
-        only = node.card(slices[0].index)
-        return _of_one(only.model) if only is not None else _NONE
+    model = node.cards[0].model
+    if all(card.model == model for card in node.cards):
+        return _of_one(model, len(slices))
     found: dict[str, int] = {}
     for s in slices:
         card = node.card(s.index)
@@ -58,8 +58,8 @@ def cards_by_model(node: NodeState | None, slices: Sequence[CardSlice]) -> Resou
 
 
 @lru_cache(maxsize=4096)
-def _of_one(model: str) -> Resources:
-    return _of_several(((model, 1),))
+def _of_one(model: str, cards: int) -> Resources:
+    return _of_several(((model, cards),))
 
 
 @lru_cache(maxsize=4096)

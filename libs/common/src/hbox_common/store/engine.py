@@ -110,7 +110,7 @@ def _sqlite_settings(connection: Any, _: Any) -> None:
         "busy_timeout": BUSY_TIMEOUT_MS,
         "cache_size": -CACHE_KIB,
         "wal_autocheckpoint": CHECKPOINT_PAGES,
-        # Debian's SQLite overwrites what is deleted with zeros, and writes these pages: a tenth of all that a busy ledger costs, for messages that were sent.
+        # Debian's SQLite overwrites what is deleted with zeros, and writes these pages: 8 % of all that a busy ledger costs, for messages that were sent.
         "secure_delete": "OFF",
     }
     for pragma in (f"{name}={value}" for name, value in settings.items()):

@@ -254,8 +254,7 @@ class Books:
         claim = holding.claim
         self.live[claim.id] = holding
         self.by_pod[claim.pod_uid] = claim.id
-        if self.lending.counting and self.lending.is_firm(claim.queue, preemptable=claim.preemptable):
-            self.lending.book(_held(claim))
+        self.lending.book(_held(claim))
         self.card_quotas.book(claim.namespace, claim.slices, 1)
         if holding.intent is not Intent.NONE:
             self.open[claim.id] = holding
