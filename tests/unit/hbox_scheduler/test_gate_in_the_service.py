@@ -3,11 +3,11 @@
 from dataclasses import replace
 from random import Random
 
-import numpy as np
 import pytest
 
 from hbox_common.model import GroupPhase, GroupState, Job, JobId, PodUid, Queue, QueueName, QueuePhase, ResourceQuota
 from hbox_common.model.devices import GPU
+from hbox_scheduler.core.holders import vector_of
 from hbox_scheduler.core.limits import Limits, Proposals
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.conf import Conf, parse_conf
@@ -105,9 +105,7 @@ def in_one_session(groups: list[GroupState], jobs: list[Job], queues: list[Queue
     for one in jobs:
         for spec in one.tasks:
             task = tasks.of(spec)
-            vector = np.zeros(len(columns.allocatable), dtype=np.int64)
-            for column, units in task.amount:
-                vector[column] = units
+            vector = vector_of(task, columns)
             gang = gangs[one.id]
             gang.members += [
                 Member(pod.uid, "default", pod.name, gang, "", task, vector, one.created_at, 0) for pod in spec.pods

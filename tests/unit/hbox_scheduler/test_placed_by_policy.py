@@ -3,7 +3,6 @@
 from dataclasses import replace
 from random import Random
 
-import numpy as np
 import pytest
 
 from hbox_common.model import CardRequest, Job, JobId, Neighbour, NodeState, PodUid, Queue, QueueName
@@ -107,9 +106,7 @@ def in_one_session(conf: str, nodes: list[NodeState], queues: list[Queue], jobs:
             one.id, one.namespace, one.name, one.queue, one.priority, one.min_member, one.created_at, GroupPhase.INQUEUE
         )
         for spec, task in zip(one.tasks, interned[one.id], strict=True):
-            vector = np.zeros(len(columns.allocatable), dtype=np.int64)
-            for column, units in task.amount:
-                vector[column] = units
+            vector = vector_of(task, columns)
             gang.members += [
                 Member(pod.uid, one.namespace, pod.name, gang, "", task, vector, one.created_at, one.priority)
                 for pod in spec.pods
@@ -211,7 +208,7 @@ def test_gangs_come_to_their_turns_in_the_order_that_their_keys_have_then(seed: 
         columns.put_node(node(f"n{i}", cards=8))
     tasks = Tasks(columns)
     task = tasks.of(job("some", cards=1).tasks[0])
-    vector = vector_of(task, len(columns.allocatable))
+    vector = vector_of(task, columns)
     gangs = []
     for i in range(12):
         gang = Gang(JobId(f"d/g{i:02}"), "d", f"g{i:02}", QueueName("q"), rng.randint(0, 1), 1, 0.0, GroupPhase.INQUEUE)

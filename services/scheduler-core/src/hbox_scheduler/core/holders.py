@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from hbox_common.model import NO_WISHES, Claim, ClaimState, JobId, Neighbour, PodUid, TaskSpec
+from hbox_common.model.resources import PODS
 
 from .arrays import Ints
 from .groups import Groups
@@ -149,15 +150,17 @@ class Holders:
             if len(self._kinds) >= _KINDS:
                 self._kinds.clear()
             task = self._tasks.of(TaskSpec(name="", requests=booking.requests, pods=()))
-            kind = self._kinds[requests] = task, vector_of(task, self._size)
+            kind = self._kinds[requests] = task, vector_of(task, self._columns)
         return kind if booking.task is None else (booking.task, kind[1])
 
 
-def vector_of(task: Task, size: int) -> Ints:
-    """`[size]` what it asks for, in base units."""
-    vector = np.zeros(size, dtype=np.int64)
+def vector_of(task: Task, columns: Columns) -> Ints:
+    """`[R]` what it asks for, in base units, without `pods`: every pod is one, and who asks for no more asks for nothing (`Member.request`)."""
+    vector = np.zeros(len(columns.allocatable), dtype=np.int64)
+    counted = columns.resources.get(PODS)
     for column, units in task.amount:
-        vector[column] = units
+        if column != counted:
+            vector[column] = units
     return vector
 
 

@@ -28,6 +28,7 @@ from hbox_common.model import (
 from hbox_common.model.resources import PODS, add
 
 from .actions.registry import run_action
+from .explain.labels import Label
 from .explain.reasons import Reasons
 from .groups import Groups
 from .holders import Holders, vector_of
@@ -47,8 +48,11 @@ from .state import Booking, Bookings, Columns
 from .surroundings import Surroundings
 from .task import Task, Tasks
 
+#: The action that places pods that ask for nothing.
+BACKFILL = "backfill"
+
 #: Actions of a policy that give free places.
-PLACE = ("allocate", "backfill")
+PLACE = ("allocate", BACKFILL)
 
 #: Those that make room.
 MAKE_ROOM = ("reclaim", "preempt", "gangreclaim", "gangpreempt", "consolidate")
@@ -331,11 +335,11 @@ class Takings:
             topology=job.topology,
             sub_gang_policies=job.sub_gangs,
             annotations=job.notes,
+            whole=True,
         )
-        size = len(self._columns.allocatable)
         specs = _specs(job)
         for task, pods in entry.pending:
-            vector = vector_of(task, size)
+            vector = vector_of(task, self._columns)
             for pod in pods:
                 neighbour = self._neighbours.get(pod.uid)
                 spec = specs.get(pod.uid)
@@ -357,6 +361,7 @@ class Takings:
                     wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
                 )
                 gang.members.append(member)
+        _together(gang, entry.need)
         return gang
 
     def _takings(self, session: Session, claimants: Mapping[Gang, Entry]) -> list[Taking]:
@@ -397,6 +402,12 @@ class Takings:
                     self._columns.book(member.row, member.task.requests, member.slices, -1)
 
 
+_NO_BACKFILL = (
+    f"{Label.NO_BACKFILL}: the pod asks for nothing, and such pods are placed by the action {BACKFILL}, which the policy does not have; "
+    "add it there, or have the pod ask for something"
+)
+
+
 def _runs(member: Member) -> bool:
     """Whether the ledger says that it has its place: what is only hoped for does not leave."""
     return member.status is Status.RUNNING
@@ -411,13 +422,27 @@ def _placed(session: Session, gang: Gang, entry: Entry, bound: set[int], known: 
     if why := session.outcome.verdicts.get(gang.id, ""):
         return Unplaced(entry, session.spaces.unpaid(gang) or why, None)
     first = next(gang.of(Status.PENDING), gang.members[0])
+    if first.best_effort and BACKFILL not in session.conf.actions:
+        return Unplaced(entry, _NO_BACKFILL, None)
     kind = (*likeness_of(first), session.spaces.need(first)) if session.settled(first) else None
     reasons = None if kind is None else known.get(kind)
     if reasons is None:
         reasons = Placing(session).reasons(first)
         if kind is not None:
             known[kind] = reasons
+    if reasons.fitting and (why := _beside_nodes(session, gang, first)):
+        return Unplaced(entry, why, None)
     return Unplaced(entry, reasons.headline(), reasons)
+
+
+def _beside_nodes(session: Session, gang: Gang, member: Member) -> str:
+    """Why a member waits for which there are nodes, or nothing."""
+    if plugin := session.held_back_by(member):
+        return f"{Label.QUEUE_SHARE}: queue {gang.queue} has all that the policy's plugin {plugin} gives it now"
+    placing = Placing(session)
+    room = int(placing.capacity(member, session.columns)[placing.allowed(member, session.columns)].sum())
+    needed = gang.min_member - gang.served
+    return f"{room} of {needed} pods fit that have to start together" if 0 < room < needed else ""
 
 
 def _taken(session: Session, member: Member, pod: PodRef) -> Taken:
@@ -435,6 +460,14 @@ def _specs(job: Job) -> dict[PodUid, TaskSpec]:
     if not (job.sub_gangs or job.min_task_member or any(spec.notes for spec in job.tasks)):
         return {}
     return {pod.uid: spec for spec in (*job.tasks, *job.standing) for pod in spec.pods}
+
+
+def _together(gang: Gang, need: int) -> None:
+    """Where those that ask for something are too few to start by themselves, the others go with them: the ledger lets in no part of a gang."""
+    asking = sum(not member.best_effort for member in gang.members)
+    if 0 < asking < need:
+        for member in gang.members:
+            member.with_others = True
 
 
 def _join(gang: Gang, standing: Gang, entry: Entry, *, settled: bool) -> None:

@@ -28,7 +28,7 @@ def run(session: "Session") -> None:
             room = placing.find(member, future=False)
             if room is not None:
                 statement.allocate(member, room.row, room.slices)
-        if session.ready(gang):
+        if session.ready(gang) and (not gang.whole or gang.served >= gang.min_member):
             statement.commit()
         else:
             statement.discard()

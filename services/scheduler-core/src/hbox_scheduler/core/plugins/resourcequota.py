@@ -5,6 +5,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from hbox_common.model import GroupPhase, Resources, quantity
+from hbox_common.model.resources import PODS
 
 from ..session.hooks import Vote
 from ..session.nouns import Gang, Status
@@ -40,7 +41,8 @@ class ResourceQuotaPlugin:
             if gang.phase is GroupPhase.INQUEUE and gang.min_resources:
                 asked = sum((member.request for member in gang.of(*_EXISTING)), start=self._session.zeros())
                 for name, units in gang.min_resources.items():
-                    passed[gang.namespace][name] += max(units - int(asked[columns[name]]), 0)
+                    there = gang.count(*_EXISTING) if name == PODS else int(asked[columns[name]])
+                    passed[gang.namespace][name] += max(units - there, 0)
         return passed
 
     def enqueueable(self, gang: Gang) -> Vote:

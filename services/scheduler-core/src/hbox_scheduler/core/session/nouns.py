@@ -83,6 +83,7 @@ class Member:
     preemptable: bool = True
     movable: bool = True  #: all that it asks for is known, so that another place can be found for it
     never_preempts: bool = False  #: preemptionPolicy: Never
+    with_others: bool = False  #: has to start with members that ask for something: is placed as they are, whatever it asks for
     nominated: NodeName | None = None
     started_at: float | None = None
     wishes: Wishes = NO_WISHES
@@ -96,7 +97,7 @@ class Member:
     @property
     def best_effort(self) -> bool:
         """Asks for nothing that is counted: `allocate` leaves it to `backfill`."""
-        return self.task.cards is None and not self.request.any()
+        return self.task.cards is None and not self.with_others and not self.request.any()
 
 
 @dataclass(slots=True, eq=False)
@@ -141,6 +142,7 @@ class Gang:
     problem: str = ""  #: why it cannot be scheduled as written
     nominated_domain: str = ""
     behind: Sequence[float] = ()  #: others for whom it stands: just like it, and not in the session. When each was made
+    whole: bool = False  #: members that ask for nothing and wait do not make it ready for `backfill`: its minimum needs places
     _counts: dict[Status, int] | None = field(default=None, repr=False)  #: of the members by status, while a session is on
     _ready: int = 0
     _holding: int = 0

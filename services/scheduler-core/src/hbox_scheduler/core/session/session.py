@@ -306,6 +306,13 @@ class Session:
     def allocatable(self, queue: QueueInfo, member: Member) -> bool:
         return all(hook(queue, member) for tier in self._of("allocatable") for _, hook in tier)
 
+    def held_back_by(self, member: Member) -> str:
+        """The plugin by whose word the member's queue gets nothing more for it now; empty where none says so."""
+        queue = self.queues[member.gang.queue]
+        over = [plugin.name for tier in self._of("overused") for plugin, hook in tier if hook(queue) and not member.best_effort]
+        over += [plugin.name for tier in self._of("allocatable") for plugin, hook in tier if not hook(queue, member)]
+        return over[0] if over else ""
+
     def rightful(self, gang: Gang, statement: Statement) -> bool:
         """Whether the gang may take from all whom the statement has leave what it promises."""
         hooks = [hook for tier in self._of("rightful") for _, hook in tier]
