@@ -16,7 +16,7 @@ from hbox_jobs.core.feedback import Feedback
 from hbox_jobs.core.jobs import Jobs
 from hbox_jobs.core.views import GroupPhase, GroupStatus, GroupView
 
-from .job_world import BROKEN, group, pod
+from .job_world import BROKEN, CARD, group, pod
 
 G = JobId("uid-g")
 ONE, OTHER = SchedulerId("one"), SchedulerId("other")
@@ -241,3 +241,16 @@ def test_minimums_are_read_in_base_units_and_what_is_none_is_a_problem() -> None
     assert found.min_resources == {"cpu": 1500, "memory": 2**30, "nvidia.com/gpu": 8}
     assert read(cpu="many").problem.startswith("spec.minResources: 'many' is not a quantity")
     assert read(cpu="-1").problem == "spec.minResources: cpu: -1 is negative"
+
+
+def test_what_pods_with_scheduling_gates_ask_for_is_told_as_long_as_they_have_them() -> None:
+    world = World()
+    world.jobs.group(gated(), 0.0)
+    world.jobs.pod(pod("a", group="g", gated=True, shape=CARD), 0.0)
+    world.jobs.pod(pod("b", group="g", gated=True, shape=CARD), 0.0)
+    world.jobs.pod(pod("c", group="g", gated=True, shape=CARD, deleting=True), 0.0)
+    (told,) = world.said()
+    assert told.gated == {"nvidia.com/gpu": 2, "pods": 2}
+    world.jobs.pod(pod("a", group="g", shape=CARD, rv="2"), 0.0)
+    (told,) = world.said()
+    assert told.gated == {"nvidia.com/gpu": 1, "pods": 1}

@@ -308,3 +308,13 @@ def test_quotas_of_namespaces_are_kept_as_they_are_told() -> None:
     assert cycle(simulation).admitted == ["a"]
     tell(simulation, group("b", 1))
     assert cycle(simulation).admitted == [], "a's pods are not made yet"
+
+
+def test_a_gang_all_of_whose_pods_have_gates_keeps_nobody_out() -> None:
+    """It is let in with all there is, and keeps that once its pods may be placed."""
+    simulation = world()
+    whole = group("a", 8, age_s=9, gated={GPU: 8})
+    tell(simulation, whole, group("b", 5))
+    assert sorted(cycle(simulation).admitted) == ["a", "b"]
+    tell(simulation, replace(whole, revision=2, phase=GroupPhase.INQUEUE, gated={}), group("c", 1))
+    assert cycle(simulation).admitted == []

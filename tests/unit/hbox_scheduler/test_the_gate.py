@@ -4,7 +4,7 @@ import pytest
 
 from hbox_common.model import QueueName
 from hbox_common.model.devices import GPU
-from hbox_scheduler.core.session import Gang, GroupPhase, QueueInfo, ResourceQuota
+from hbox_scheduler.core.session import Gang, GroupPhase, QueueInfo, ResourceQuota, Status
 
 from .small_world import SmallWorld
 
@@ -90,3 +90,31 @@ def test_quotas_of_the_namespace_count_what_passed_in_the_same_session() -> None
     outside(world, "b", 2, age_s=5)
     outside(world, "c", 1)
     assert let_in(world, conf("{name: resourcequota}")) == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    "plugin", ["{name: capacity}", "{name: proportion}", "{name: overcommit, arguments: {overcommit-factor: 1}}"]
+)
+def test_nothing_is_kept_for_members_with_scheduling_gates(plugin: str) -> None:
+    """`half` has passed with eight cards: two of its pods run, four have gates, two may still come. So four cards are left."""
+    world = SmallWorld(1, queues=(QueueInfo(QueueName("q"), capability={GPU: 8}),))
+    half = world.gang("half", pods=6, min_member=8, on=[0] * 2)
+    half.phase, half.min_resources = GroupPhase.INQUEUE, {GPU: 8}
+    for member in half.of(Status.PENDING):
+        member.status = Status.GATED
+    outside(world, "a", 5, age_s=9)
+    outside(world, "b", 4)
+    assert let_in(world, conf(plugin)) == ["half", "b"]
+    assert half.gate_minimum[GPU] == 4
+
+
+def test_what_is_held_beside_members_with_gates_counts() -> None:
+    """Six cards run of a gang of six, and six members more have gates: the minimum is what runs."""
+    world = SmallWorld(1, queues=(QueueInfo(QueueName("q"), capability={GPU: 8}),))
+    gang = world.gang("gang", pods=12, min_member=6, on=[0] * 6)
+    gang.phase, gang.min_resources = GroupPhase.RUNNING, {GPU: 6}
+    for member in gang.of(Status.PENDING):
+        member.status = Status.GATED
+    outside(world, "a", 3, age_s=9)
+    outside(world, "b", 2)
+    assert let_in(world, conf("{name: capacity}")) == ["b"]

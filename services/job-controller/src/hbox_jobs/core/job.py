@@ -18,7 +18,8 @@ from hashlib import sha256
 from typing import TypeAlias
 
 from hbox_common.events import JobPhase, JobVerdict
-from hbox_common.model import DEFAULT_QUEUE, Job, JobId, PodRef, PodUid, QueueName, TaskSpec
+from hbox_common.model import DEFAULT_QUEUE, Job, JobId, PodRef, PodUid, QueueName, Resources, TaskSpec
+from hbox_common.model.resources import add
 
 from .views import GroupView, PodStatus, PodView
 from .volumes import Reach, Volumes
@@ -36,6 +37,7 @@ class Tally:
     running: int = 0
     succeeded: int = 0
     failed: int = 0
+    gated: Resources = field(default_factory=dict)  #: what pods ask for that have scheduling gates
 
 
 @dataclass(slots=True)
@@ -107,6 +109,8 @@ class Record:
                 t.succeeded += 1
             elif pod.status is PodStatus.FAILED:
                 t.failed += 1
+            elif pod.gated and not pod.deleting:
+                add(t.gated, pod.shape.requests)
         return t
 
 

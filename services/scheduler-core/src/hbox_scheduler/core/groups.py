@@ -121,6 +121,7 @@ class Groups:
                 created_at=told.created_at,
                 phase=self.phase(job),
                 min_resources=told.min_resources,
+                gated=dict(told.gated),
                 annotations=told.notes,
             )
             for job, told in self._told.items()

@@ -105,6 +105,7 @@ class Holders:
             created_at=claim.created_at if claim is not None else 0.0,
             phase=GroupPhase.RUNNING if phase is GroupPhase.PENDING else phase,
             min_resources=group.min_resources if group is not None else None,
+            gated=dict(group.gated) if group is not None else {},
             preemptable=claim is not None and claim.preemptable,
         )
         gang.members = [self._member(gang, booking) for booking in bookings]

@@ -331,6 +331,7 @@ class Takings:
             created_at=job.created_at,
             phase=self._groups.phase(job.id),
             min_resources=group.min_resources if group is not None else None,
+            gated=dict(group.gated) if group is not None else {},
             min_task_member=job.min_task_member,
             topology=job.topology,
             sub_gang_policies=job.sub_gangs,

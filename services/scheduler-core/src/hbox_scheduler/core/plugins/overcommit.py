@@ -39,7 +39,7 @@ class Overcommit:
             held = sum((member.request for member in gang.of(*HOLDING)), start=session.zeros())
             used += held
             if gang.phase in (GroupPhase.INQUEUE, GroupPhase.RUNNING):
-                self._waiting += np.maximum(self._minimum(gang) - held, 0)
+                self._waiting += np.maximum(session.vector(gang.gate_minimum) - held, 0)
         self._room = np.floor(session.total * self._factor).astype(np.int64) - used
 
     def enqueueable(self, gang: Gang) -> Vote:
@@ -60,7 +60,7 @@ class Overcommit:
         return short
 
     def enqueued(self, gang: Gang) -> None:
-        self._waiting += self._minimum(gang)
+        self._waiting += self._session.vector(gang.gate_minimum)
 
     def _minimum(self, gang: Gang) -> Ints:
         return self._session.vector(gang.min_resources or {})

@@ -246,7 +246,7 @@ class QueueBooks:
         account = self.accounts.get(gang.queue)
         if account is None or gang.min_resources is None:
             return
-        self._promise(account, gang.min_resources)
+        self._promise(account, gang.gate_minimum)
 
     def _promise(self, account: Account, amounts: Mapping[str, int]) -> None:
         minimum = self.minimum(amounts)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 _REQUESTS = "requests."
 
-_EXISTING = frozenset(Status) - {Status.SUCCEEDED, Status.FAILED}
+#: Those with scheduling gates exist too: the minimum is without them.
+_EXISTING = frozenset(Status) - {Status.SUCCEEDED, Status.FAILED, Status.GATED}
 
 
 class ResourceQuotaPlugin:
@@ -40,7 +41,7 @@ class ResourceQuotaPlugin:
         for gang in self._session.gangs if self._quotas else ():
             if gang.phase is GroupPhase.INQUEUE and gang.min_resources:
                 asked = sum((member.request for member in gang.of(*_EXISTING)), start=self._session.zeros())
-                for name, units in gang.min_resources.items():
+                for name, units in gang.gate_minimum.items():
                     there = gang.count(*_EXISTING) if name == PODS else int(asked[columns[name]])
                     passed[gang.namespace][name] += max(units - there, 0)
         return passed
@@ -64,7 +65,7 @@ class ResourceQuotaPlugin:
         return ""
 
     def enqueued(self, gang: Gang) -> None:
-        for name, units in (gang.min_resources or {}).items():
+        for name, units in gang.gate_minimum.items():
             self._passed[gang.namespace][name] += units
 
 

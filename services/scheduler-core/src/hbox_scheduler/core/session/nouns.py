@@ -29,6 +29,7 @@ from hbox_common.model import (
     TopologyWish,
     Wishes,
 )
+from hbox_common.model.resources import add
 
 from ..arrays import Ints
 from ..task import Task
@@ -130,6 +131,7 @@ class Gang:
     phase: GroupPhase = GroupPhase.INQUEUE
     min_task_member: Mapping[str, int] = field(default_factory=dict)  #: by role
     min_resources: Resources | None = None
+    gated: Resources = field(default_factory=dict)  #: what members ask for that exist and have scheduling gates
     topology: TopologyWish | None = None
     sub_gang_policies: tuple[SubGangPolicy, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -151,6 +153,19 @@ class Gang:
     def promised(self) -> bool:
         """Whether it counts at the gate with its minimum, whatever it holds: it may have lost members, and may hold more that can be taken back."""
         return self.min_resources is not None and self.phase in _MINIMUM_COUNTS
+
+    @property
+    def gate_minimum(self) -> Resources:
+        """What counts of its minimum once it is past the gate: nothing is kept for members that nobody may place, beyond what the gang holds."""
+        if not self.gated or not self.min_resources:
+            return self.min_resources or {}
+        held: Resources = {}
+        for member in self.of(*HOLDING):
+            add(held, member.task.requests)
+        return {
+            name: max(units - self.gated.get(name, 0), min(units, held.get(name, 0)))
+            for name, units in self.min_resources.items()
+        }
 
     def of(self, *statuses: Status) -> Iterator[Member]:
         return (member for member in self.members if member.status in statuses)

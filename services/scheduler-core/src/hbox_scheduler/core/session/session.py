@@ -19,7 +19,7 @@ import numpy as np
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardSlice, GroupPhase, NodeName, QueueName, Resources
-from hbox_common.model.resources import PODS
+from hbox_common.model.resources import PODS, add
 
 from ..arrays import Bools, Floats, Ints
 from ..state import Columns
@@ -131,6 +131,8 @@ class Session:
             gang.tally()
             if gang.count(Status.PENDING):
                 self.unplaced.append(gang)
+            for member in gang.of(Status.GATED) if gang.count(Status.GATED) else ():
+                add(gang.gated, member.task.requests)
         self.population.put_all([member for gang in self.fresh for member in gang.members if member.row >= 0])
         plugins = [plugin for tier in tiers for plugin in tier]
         for plugin in sorted(plugins, key=lambda plugin: getattr(plugin, "asks_others", False)):

@@ -68,7 +68,7 @@ class Standing:
                 del alike[key]
 
     def _promise(self, gang: Gang, times: int) -> None:
-        minimum = gang.min_resources or {}
+        minimum = gang.gate_minimum
         columns = self._columns.resources
         held = np.sum([member.request for member in gang.members], axis=0)
         unmet = {name: units - int(held[columns[name]]) for name, units in minimum.items()}
