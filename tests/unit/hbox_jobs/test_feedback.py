@@ -262,3 +262,85 @@ def test_a_claim_that_waited_for_its_first_consumer_is_told_the_node_once(world:
     world.jobs.volumes.claim("ml/data", ClaimView(storage_class="placed", selected="n1"))
     world.pod(pod("a", rv="9", volumes=(VolumeUse("data"),), node="n1"))
     assert world.feedback.selections(2.0, 9) == []
+
+
+# Members that leave, members that nobody may place, members of others.
+
+GATES = (
+    "SchedulingGated: {} scheduling gates, and the gang lacks {} of the 2 that it needs; they wait for whoever set the gates"
+)
+
+
+def test_a_group_stays_running_while_a_member_takes_its_time_to_end(world: World) -> None:
+    world.jobs.group(group(min_member=2, status=GroupStatus(GroupPhase.RUNNING, 2)), 0.0)
+    world.pod(pod("a", group="g", node="n1", status="Running"))
+    world.pod(pod("b", group="g", node="n1", status="Running", deleting=True))
+    world.settle()
+    (status,) = world.status(1.0)
+    assert (status.phase, status.running) == (GroupPhase.RUNNING, 1)
+    world.jobs.pod_gone(PodUid("uid-b"), 2.0)
+    world.settle(2.0)
+    assert [status.phase for status in world.status(9.0)] == [GroupPhase.UNKNOWN]
+
+
+def test_a_group_of_one_stays_running_until_its_pod_is_gone(world: World) -> None:
+    world.jobs.group(group(min_member=1, status=GroupStatus(GroupPhase.RUNNING, 1)), 0.0)
+    world.pod(pod("a", group="g", node="n1", status="Running", deleting=True))
+    world.settle()
+    assert [status.phase for status in world.status(1.0)] == [GroupPhase.RUNNING]
+
+
+def test_a_group_of_which_one_leaves_and_one_has_finished_is_not_completed_yet(world: World) -> None:
+    world.jobs.group(group(min_member=1, status=GroupStatus(GroupPhase.RUNNING, 1)), 0.0)
+    world.pod(pod("a", group="g", node="n1", status="Running", deleting=True))
+    world.pod(pod("b", group="g", node="n1", status="Succeeded"))
+    world.settle()
+    assert [status.phase for status in world.status(1.0)] == [GroupPhase.RUNNING]
+
+
+def test_who_waits_to_take_the_place_of_a_member_that_leaves_is_told_why(world: World) -> None:
+    world.jobs.group(group(min_member=1, status=GroupStatus(GroupPhase.RUNNING, 1)), 0.0)
+    world.pod(pod("a", group="g", node="n1", status="Running", deleting=True))
+    world.pod(pod("b", group="g"))
+    world.settle()
+    world.verdict("uid-g")
+    (status,) = world.status(9.0)
+    assert status.phase is GroupPhase.RUNNING
+    assert [(c.type, c.status, c.message) for c in status.conditions] == [("Unschedulable", "True", WHY)]
+
+
+def test_a_gang_whose_pods_have_gates_is_told_so_and_no_more_once_they_have_none(world: World) -> None:
+    world.jobs.group(group(min_member=2, status=GroupStatus(GroupPhase.INQUEUE)), 0.0)
+    world.pod(pod("a", group="g", gated=True))
+    world.pod(pod("b", group="g", gated=True))
+    world.settle()
+    why = GATES.format("2 pods have", 2)
+    assert world.events(99.0) == [(Kind.POD_GROUP, "g", "FailedScheduling", why)]
+    (status,) = world.status(99.0)
+    assert [(c.type, c.status, c.message) for c in status.conditions] == [("Unschedulable", "True", why)]
+    assert [verdict.message for verdict in world.jobs.verdicts()] == [why]
+    world.pod(pod("a", group="g", rv="2"), 100.0)
+    world.settle(100.0)
+    world.verdict("uid-g", "GangIncomplete", 100.0)
+    assert [verdict.message for verdict in world.jobs.verdicts()] == [GATES.format("1 pod has", 1)]
+    world.pod(pod("b", group="g", rv="2"), 200.0)
+    world.settle(200.0)
+    world.verdict("uid-g", WHY, 200.0)
+    assert [verdict.message for verdict in world.jobs.verdicts()] == [WHY]
+
+
+def test_a_group_whose_pods_are_anothers_is_left_to_that_scheduler(world: World) -> None:
+    world.jobs.group(group(min_member=1), 0.0)
+    world.pod(pod("a", group="g", ours=False))
+    world.settle()
+    assert world.status(9.0) == []
+    world.pod(pod("b", group="g"))
+    world.settle()
+    assert [status.phase for status in world.status(9.0)] == [GroupPhase.INQUEUE]
+    world.jobs.pod_gone(PodUid("uid-b"), 9.0)
+    world.settle(9.0)
+    assert world.status(99.0) == []
+    world.jobs.pod_gone(PodUid("uid-a"), 9.0)
+    world.settle(9.0)
+    assert [status.phase for status in world.status(99.0)] == [GroupPhase.INQUEUE]
+    world.jobs.validate()

@@ -254,3 +254,20 @@ def test_what_pods_with_scheduling_gates_ask_for_is_told_as_long_as_they_have_th
     world.jobs.pod(pod("a", group="g", shape=CARD, rv="2"), 0.0)
     (told,) = world.said()
     assert told.gated == {"nvidia.com/gpu": 1, "pods": 1}
+
+
+def test_a_group_whose_pods_are_anothers_asks_for_nothing() -> None:
+    """Volcano's Job controller makes pods once the PodGroup is Inqueue; then it is seen whose they are."""
+    world = World()
+    world.jobs.group(gated(), 0.0)
+    (told,) = world.said()
+    assert not told.gone
+    world.jobs.admit(ONE, [G], 0.0)
+    world.take()
+    world.write()
+    world.jobs.pod(pod("a", group="g", ours=False), world.now)
+    (told,) = world.said()
+    assert told.gone
+    world.jobs.pod(pod("b", group="g"), world.now)
+    (told,) = world.said()
+    assert (told.gone, told.phase) == (False, Phase.INQUEUE)

@@ -134,14 +134,14 @@ class Feedback:
             self._started.pop(key, None)
             self._noted.pop(key, None)
             return
-        if record.job is not None and (record.job.tasks or self._jobs.gate.shut(record)) and record.reason:
+        if self._waits(record) and record.reason:
             due = max(now, record.told_from)
             for pod in record.pods.values():
                 if pod.placeable and pod.told != record.reason:
                     self._conditions.put(pod.uid, pod.uid, due)
             if self._noted.get(key) != record.reason:
                 self._failures.put(key, key, due)
-        if record.group is None:
+        if record.group is None or record.foreign:
             return
         # Pods are placed, and made, when it is written: whoever only waits for other reasons comes behind.
         self._statuses.put(key, key, float("-inf") if self._jobs.gate.entering(record) else now)
@@ -200,7 +200,7 @@ class Feedback:
         writes = []
         for key in self._statuses.take(now, limit):
             record = self._jobs.record(key)
-            if record is None or record.group is None:
+            if record is None or record.group is None or record.foreign:
                 continue
             group, say_why = record.group, now >= record.told_from
             status = group_status(record, record.tally(), now=wall, say_why=say_why, passed=self._jobs.gate.passed(record))
@@ -246,8 +246,12 @@ class Feedback:
     def again_event(self, write: EventWrite, now: float) -> None:
         self._successes.put(f"{write.uid}/{write.reason}", write, now)
 
+    def _waits(self, record: Record) -> bool:
+        """Whether there is anything that waits: pods to be placed, or held back by gates, or the PodGroup itself."""
+        return record.job is not None and (bool(record.job.tasks or record.gated) or self._jobs.gate.shut(record))
+
     def _failure(self, record: Record) -> EventWrite | None:
-        if not record.reason or record.job is None or not (record.job.tasks or self._jobs.gate.shut(record)):
+        if record.job is None or not record.reason or not self._waits(record):
             return None
         note = record.reason[:MAX_NOTE]
         if (group := record.group) is not None:

@@ -28,7 +28,7 @@ class Gate:
     def settle(self, record: Record, job: Job, tally: Tally, revision: Callable[[], int]) -> None:
         """A job was worked out anew, as `job`."""
         group = record.group
-        if group is None or not group.min_resources:
+        if group is None or not group.min_resources or record.foreign:
             self.gone(job.id, revision)
             return
         phase = GroupPhase.PENDING if group.status.phase is Written.NEW else GroupPhase(group.status.phase.value)

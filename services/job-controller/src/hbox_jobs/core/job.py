@@ -19,7 +19,7 @@ from typing import TypeAlias
 
 from hbox_common.events import JobPhase, JobVerdict
 from hbox_common.model import DEFAULT_QUEUE, Job, JobId, PodRef, PodUid, QueueName, Resources, TaskSpec
-from hbox_common.model.resources import add
+from hbox_common.model.resources import PODS, add
 
 from .views import GroupView, PodStatus, PodView
 from .volumes import Reach, Volumes
@@ -38,6 +38,7 @@ class Tally:
     succeeded: int = 0
     failed: int = 0
     gated: Resources = field(default_factory=dict)  #: what pods ask for that have scheduling gates
+    leaving: int = 0  #: have a node, were deleted, and have not ended: they still hold their places
 
 
 @dataclass(slots=True)
@@ -56,6 +57,8 @@ class Record:
     again: bool = False
     phase: JobPhase | None = None
     verdict: JobVerdict | None = None
+    gated: str = ""  #: why it waits for those who set scheduling gates on its pods
+    strangers: int = 0  #: pods of other schedulers that name its PodGroup
     told_from: float = 0.0  #: monotonic; Kubernetes is told why the job waits from then on
     unwilling: int = (
         0  #: of `pods`, those that may not be evicted for others: counted, or each pod of a gang would ask all others
@@ -91,10 +94,18 @@ class Record:
         return max(1, self.group.min_member) if self.group is not None else 1
 
     @property
+    def foreign(self) -> bool:
+        """Whether its PodGroup is another scheduler's business: pods name it, and none of them is ours."""
+        return self.strangers > 0 and not self.pods
+
+    @property
     def reason(self) -> str:
         """Why it waits, in words; empty where nobody said so."""
         if self.job is not None and self.job.problem:
             return self.job.problem
+        outside = self.group is not None and not self.group.status.phase.past_gate
+        if self.gated and not (self.verdict is not None and outside):
+            return self.gated
         return self.verdict.message if self.verdict is not None else ""
 
     def tally(self) -> Tally:
@@ -109,7 +120,9 @@ class Record:
                 t.succeeded += 1
             elif pod.status is PodStatus.FAILED:
                 t.failed += 1
-            elif pod.gated and not pod.deleting:
+            elif pod.deleting:
+                t.leaving += bool(pod.node)
+            elif pod.gated:
                 add(t.gated, pod.shape.requests)
         return t
 
@@ -145,6 +158,18 @@ def job_of(record: Record, tally: Tally, classes: Mapping[str, int], volumes: Vo
         sub_gangs=group.sub_gangs if group else (),
         min_task_member=dict(group.min_task_member) if group else {},
         standing=_standing(record),
+    )
+
+
+def gated_of(record: Record, tally: Tally) -> str:
+    """What a gang is told that is too small without its pods with scheduling gates; empty where it is not."""
+    count, lacking = tally.gated.get(PODS, 0), record.min_member - tally.live - tally.succeeded
+    if record.group is None or not count or lacking <= 0:
+        return ""
+    has = "pod has" if count == 1 else "pods have"
+    return (
+        f"SchedulingGated: {count} {has} scheduling gates, and the gang lacks {lacking} of the {record.min_member} that it needs; "
+        "they wait for whoever set the gates"
     )
 
 

@@ -20,7 +20,7 @@ from hbox_common.model.devices import GPU
 
 from .batch import FACT_PHASE, Batch
 from .gate import Gate
-from .job import Record, Tally, job_of, preemptable_of, traceparent_of
+from .job import Record, Tally, gated_of, job_of, preemptable_of, traceparent_of
 from .neighbours import Neighbours
 from .phases import phase_of
 from .views import GroupView, PodView
@@ -61,6 +61,7 @@ class Jobs:
         self.volumes = Volumes()
         self.neighbours = Neighbours()
         self.gate = Gate()
+        self._strangers: dict[str, dict[PodUid, None]] = {}  #: pods of other schedulers by the PodGroup that they name
         self._users: dict[str, dict[PodUid, None]] = {}  #: pods of ours by the claims (namespace/name) that they use
         self._urgent: dict[str, None] = {}
         self._lazy: dict[str, float] = {}  #: in order of their due times, since the delay is always the same
@@ -85,6 +86,9 @@ class Jobs:
         if old is not None and old.key != new.key:
             self._leave(old, now)
         record = self._join(new) if new.ours else None
+        if new.group and not new.ours and (old is None or old.key != new.key):
+            self._strangers.setdefault(new.key, {})[new.uid] = None
+            self._mark(new.key, now, urgent=False)
         group = record.group.notes if record is not None and record.group is not None else {}
         if group or new.notes or (old is not None and old.notes):
             self.neighbours.note(new, group, old)
@@ -252,12 +256,12 @@ class Jobs:
     def verdicts(self) -> Iterator[JobVerdict]:
         """Why jobs wait, by the scheduler or by their own problem."""
         for record in self._records.values():
-            if record.job is None or not (record.job.tasks or self.gate.shut(record)):
+            if record.job is None or not (record.job.tasks or record.gated or self.gate.shut(record)):
                 continue
-            if record.job.problem:
-                yield JobVerdict(job=record.job.id, message=record.job.problem)
-            elif record.verdict is not None:
+            if record.verdict is not None and record.reason == record.verdict.message:
                 yield record.verdict
+            elif record.reason:
+                yield JobVerdict(job=record.job.id, message=record.reason)
 
     def counts(self) -> Mapping[str, int]:
         return {"jobs": len(self._records), "pods": len(self._pods), "marked": len(self._urgent) + len(self._lazy)}
@@ -329,6 +333,7 @@ class Jobs:
             if old is not None:
                 self._end(record, old, withdrawn, tally, wall)
             return None
+        record.strangers = len(self._strangers.get(record.key, ()))
         new = job_of(record, tally, self._classes, self.volumes, self._trace)
         if old is not None and old.id != new.id:
             self._end(record, old, withdrawn, tally, wall)
@@ -337,7 +342,8 @@ class Jobs:
         self.gate.settle(record, new, tally, lambda: self._next_revision(wall))
         if not new.tasks and not self.gate.shut(record):
             record.verdict = None
-        if new.problem and (old is None or old.problem != new.problem):
+        gated, record.gated = record.gated, gated_of(record, tally)
+        if (new.problem and (old is None or old.problem != new.problem)) or record.gated != gated:
             self._tell_later(record, now)
         if old is not None and old.members < old.min_member and new.members >= new.min_member:
             # What was said of a gang that was too small is about to change.
@@ -422,6 +428,12 @@ class Jobs:
         return record
 
     def _leave(self, pod: PodView, now: float) -> None:
+        if pod.group and not pod.ours:
+            others = self._strangers[pod.key]
+            del others[pod.uid]
+            if not others:
+                del self._strangers[pod.key]
+            self._mark(pod.key, now, urgent=False)
         record = self._records.get(pod.key)
         if record is not None and record.drop(pod.uid):
             self._mark(record.key, now, urgent=not pod.node or not record.gang)

@@ -38,14 +38,15 @@ def is_news(phase: JobPhase, said: JobPhase | None) -> bool:
 
 def group_status(record: Record, tally: Tally, *, now: str, say_why: bool = True, passed: bool = True) -> GroupStatus:
     """What the status of the job's PodGroup should say; `now` is RFC 3339. Without `say_why` its waiting is not mentioned yet. `passed`: it may
-    be Inqueue (`Gate.passed`); Volcano's Job controller creates pods only then. Conditions of other writers are kept.
+    be Inqueue (`Gate.passed`); Volcano's Job controller creates pods only then. Members that leave count for the phase until they are gone: a gang does not
+    fall back because one of its pods takes its time to end. Conditions of other writers are kept.
     """
     assert record.group is not None
     old = record.group.status
     started = tally.bound + tally.succeeded >= record.min_member
-    if tally.live == 0 and tally.succeeded + tally.failed > 0:
+    if tally.live == 0 and tally.leaving == 0 and tally.succeeded + tally.failed > 0:
         phase = GroupPhase.COMPLETED
-    elif started:
+    elif tally.bound + tally.leaving + tally.succeeded >= record.min_member:
         phase = GroupPhase.RUNNING
     elif old.phase in (GroupPhase.RUNNING, GroupPhase.UNKNOWN) and tally.bound:
         phase = GroupPhase.UNKNOWN
@@ -58,7 +59,7 @@ def group_status(record: Record, tally: Tally, *, now: str, say_why: bool = True
         conditions = _with(conditions, GroupCondition(SCHEDULED, "True", _READY, "", now))
         if any(_says_no(c) for c in conditions):
             conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "False", SCHEDULED, "", now))
-    elif say_why and record.reason and (tally.live > tally.bound or not passed):
+    elif say_why and record.reason and (tally.live > tally.bound or record.gated or not passed):
         conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "True", _NOT_ENOUGH, record.reason, now))
         if any(c.type == SCHEDULED and c.status == "True" for c in conditions):
             conditions = _with(conditions, GroupCondition(SCHEDULED, "False", UNSCHEDULABLE, "", now))
