@@ -284,6 +284,7 @@ class JobController:
                 again=feedback.again_status,
                 wake=behind,
                 rate_per_s=settings.conditions_per_s,
+                insist=True,
             ),
             paced(
                 "event",

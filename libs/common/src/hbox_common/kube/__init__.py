@@ -85,6 +85,7 @@ from .resources import (
     Resource,
 )
 from .status import Busy, Expired
+from .statuspatch import StatusPatcher
 from .times import epoch_s, micro_time, rfc3339
 from .transport import APPLY_PATCH, JSON, MERGE_PATCH, KubeClient, Response
 
@@ -171,6 +172,7 @@ __all__ = [
     "ResourceQuotaSpec",
     "Response",
     "SchedulingGate",
+    "StatusPatcher",
     "StorageClass",
     "Taint",
     "Term",

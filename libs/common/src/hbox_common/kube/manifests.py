@@ -89,7 +89,8 @@ async def patch_status(
 ) -> Any:
     """Merge-patches the status subresource with `status` (null deletes a field); the object as it is afterwards.
 
-    With `uid`, only the object of that identity is touched: a namesake gives Conflict or InvalidRequest. With `resource_version`, only that version of it.
+    With `resource_version`, only that version of it. With `uid`, a namesake of a built-in kind gives Conflict or InvalidRequest; API servers do not look at
+    it in statuses of custom resources (`StatusPatcher` does).
     Raises NotFound, Conflict, InvalidRequest, Unavailable.
     """
     body: dict[str, object] = {"status": status}

@@ -13,9 +13,14 @@ class Resource:
     plural: str
     namespaced: bool
 
+    @property
+    def list_of_kinds(self) -> str:
+        """Where the API server says what it serves of this group and version, subresources among it: anybody may read that."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """The URL path, escaped. Without a namespace, a namespaced kind's path covers all namespaces."""
-        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        parts = [self.list_of_kinds]
         if self.namespaced and namespace is not None:
             parts += ["namespaces", quote(namespace, safe="")]
         parts.append(self.plural)

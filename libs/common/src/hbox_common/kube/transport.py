@@ -30,6 +30,7 @@ JSON: Final = "application/json"
 MERGE_PATCH: Final = (
     "application/merge-patch+json"  #: always named: the default, strategic merge, is refused by custom resources
 )
+JSON_PATCH: Final = "application/json-patch+json"
 APPLY_PATCH: Final = "application/apply-patch+yaml"
 
 _READ_BUFFER_BYTES = 2**20  #: how much of a watch is taken in one go after a pause

@@ -10,7 +10,7 @@ import msgspec
 import yaml
 
 from .cluster import Cluster
-from .errors import ApiError, Json, bad_request, method_not_allowed, success, unknown_path, unsupported_media_type
+from .errors import ApiError, Json, bad_request, method_not_allowed, not_found, success, unknown_path, unsupported_media_type
 from .pods import bind, deletion_from, evict
 from .reads import list_pieces, query_from, read_body
 from .resources import NAMESPACES, PODS, ResourceType
@@ -76,7 +76,8 @@ def route(cluster: Cluster, method: str, path: str, params: Mapping[str, str]) -
         raise unknown_path()
     name, subresource = (rest[1] if len(rest) > 1 else ""), (rest[2] if len(rest) > 2 else "")
     if subresource and subresource not in resource.subresources:
-        raise unknown_path()
+        # Of a custom resource the real server says so in the words of an object that is not there, also where it is.
+        raise not_found(resource.plural, resource.group, name) if resource.custom else unknown_path()
     if resource.namespaced and not namespace and (name or method not in ("GET", "DELETE")):
         raise unknown_path() if name else method_not_allowed()
     return Call(_verb(method, name, subresource, params), Target(resource, namespace, name, subresource))

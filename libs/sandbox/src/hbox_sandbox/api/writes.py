@@ -147,6 +147,8 @@ def patch(cluster: Cluster, target: Target, content_type: str, body: Any, option
             raise unsupported_media_type(content_type, accepted)
     new = copy.deepcopy(new)
     meta = _checked_body(target, new)
+    if target.resource.custom and target.subresource == "status":
+        meta["uid"] = current.uid  # no fence there: the metadata of the object stands before anything is compared
     if meta.get("uid", current.uid) != current.uid:
         text = f'Invalid value: "{meta["uid"]}": field is immutable'
         raise invalid(target.resource.kind, target.resource.group, target.name, [cause("metadata.uid", text)])

@@ -22,6 +22,9 @@ AT_ONCE = 8
 BUSY_SHARE = 0.1
 PATIENCE_S = 20.0
 
+#: After so long a write that was refused is tried again, where others wait for it.
+REFUSED_S = 15.0
+
 
 async def paced(
     kind: str,
@@ -33,11 +36,13 @@ async def paced(
     wake: asyncio.Event,
     rate_per_s: float,
     busy: Callable[[], bool] = lambda: False,
+    insist: bool = False,
 ) -> None:
     """Do what `take(now, limit)` gives, until cancelled. `wake` is set when `next_due` may have moved forward.
 
     While `busy()`, it goes at BUSY_SHARE of the rate, for PATIENCE_S at most: what is due for longer is done at the full rate.
-    A write that raises Unavailable is put back with `again(write, due)`; one that raises another HBoxError is logged and given up.
+    A write that raises Unavailable is put back with `again(write, due)`; one that raises another HBoxError is logged and given up, or, where others wait for
+    it (`insist`), put back for REFUSED_S: rights are granted, webhooks mended.
     """
     full, slow = TokenBucket(rate_per_s, AT_ONCE), TokenBucket(BUSY_SHARE * rate_per_s, AT_ONCE)
 
@@ -49,7 +54,9 @@ async def paced(
             result = "again"
             again(work, monotonic_s() + (e.retry_after_s or 1.0))
         except HBoxError as e:
-            result = "given up"
+            result = "refused" if insist else "given up"
+            if insist:
+                again(work, monotonic_s() + REFUSED_S)
             log.warning("%s: %s", kind, e)
         metrics.WRITES.labels(kind, result).inc()
 

@@ -1,10 +1,21 @@
 """What Kubernetes is told: conditions, PodGroup statuses, Events. Each write is fenced to the object that it was meant for."""
 
+from contextlib import suppress
 from typing import Any
 
 from hbox_common.clock import wall_s
 from hbox_common.errors import Conflict, NotFound
-from hbox_common.kube import MERGE_PATCH, PERSISTENTVOLUMECLAIMS, PODGROUPS, PODS, EventWriter, Involved, KubeClient, rfc3339
+from hbox_common.kube import (
+    MERGE_PATCH,
+    PERSISTENTVOLUMECLAIMS,
+    PODGROUPS,
+    PODS,
+    EventWriter,
+    Involved,
+    KubeClient,
+    StatusPatcher,
+    rfc3339,
+)
 
 from ..core.feedback import ConditionWrite, EventWrite, Kind, SelectionWrite, StatusWrite
 from .volumes import SELECTED_NODE
@@ -19,6 +30,7 @@ class KubeWriter:
 
     def __init__(self, client: KubeClient, *, component: str, instance: str) -> None:
         self._client = client
+        self._statuses = StatusPatcher(client, PODGROUPS)
         self._events = EventWriter(client, component=component, instance=instance)
 
     async def condition(self, write: ConditionWrite) -> None:
@@ -53,20 +65,15 @@ class KubeWriter:
             | ({"lastTransitionTime": c.since} if c.since else {})
             for c in status.conditions
         ]
-        await self._patch(
-            PODGROUPS.path(write.namespace, write.name, "status"),
-            {
-                "metadata": {"uid": write.uid},
-                "status": {
-                    "phase": status.phase.value,
-                    "running": status.running,
-                    "succeeded": status.succeeded,
-                    "failed": status.failed,
-                    "conditions": conditions,
-                },
-            },
-            MERGE_PATCH,
-        )
+        said = {
+            "phase": status.phase.value,
+            "running": status.running,
+            "succeeded": status.succeeded,
+            "failed": status.failed,
+            "conditions": conditions,
+        }
+        with suppress(Conflict, NotFound):  # of another PodGroup, or gone: the watch brings it
+            await self._statuses.patch(namespace=write.namespace, name=write.name, status=said, uid=write.uid)
 
     async def event(self, write: EventWrite) -> None:
         """The Event of this object and reason: created, or counted up with the newest note."""
@@ -74,8 +81,7 @@ class KubeWriter:
         await self._events.write(about, reason=write.reason, message=write.message, warning=write.warning)
 
     async def _patch(self, path: str, body: dict[str, Any], content_type: str) -> None:
-        try:
+        with suppress(
+            Conflict, NotFound
+        ):  # changed or gone meanwhile: the watch brings the new version, which is looked at anew
             await self._client.json("PATCH", path, body=body, content_type=content_type)
-        except (Conflict, NotFound):
-            # Changed or gone meanwhile: the watch brings the new version, which is looked at anew.
-            return
