@@ -245,6 +245,10 @@ EXAMPLES: tuple[Event, ...] = (
                 decision=DecisionId("d1"), claim=_CLAIM, generation=1, job=_JOB, pod_uid=_POD, outcome=BindOutcome.BOUND, node=_NODE,
                 message="ok", at=4.5, traceparent=_PARENT,
             ),
+            Outcome(
+                decision=DecisionId("d2"), claim=_CLAIM, generation=2, job=_JOB, pod_uid=_POD, outcome=BindOutcome.UNKNOWN,
+                message="web needs 3 healthy pods", blocked=True, reason="preempted", at=4.6, traceparent=_PARENT,
+            ),
         ),
     ),
     NodeObserved(decision=DecisionId("d3"), node=_NODE, action=NodeAction.CORDON, outcome=NodeOutcome.DONE, message="ok"),

@@ -292,6 +292,9 @@ async def test_an_eviction_that_a_budget_blocks_is_taken_back_by_a_later_revocat
         await world.client.json("POST", PDBS, body=budget)
         await world.decide(evict)
         await until(lambda: world.said(evict) == [BindOutcome.UNKNOWN])
+        said = next(outcome for outcome in world.outcomes if outcome.decision == evict.id)
+        assert said.blocked
+        assert "budget keep needs 1 healthy pods" in said.message
         await world.decide(kept)
         assert (await world.settled(kept)).outcome is BindOutcome.BOUND
         await world.client.json("DELETE", f"{PDBS}/keep")

@@ -229,9 +229,25 @@ async def test_a_namesake_is_gone_and_never_evicted(api: Any, client: KubeClient
 
 
 async def test_a_disruption_budget_blocks_and_says_for_how_long(api: Any, client: KubeClient) -> None:
-    api.refuse("POST", EVICTION, 429, "TooManyRequests", "Cannot evict pod: budget", Retry_After="10")
+    why = "The disruption budget web needs 3 healthy pods and has 3 currently"
+    details = {"causes": [{"reason": "DisruptionBudget", "message": why}], "retryAfterSeconds": 10}
+    status = {"kind": "Status", "reason": "TooManyRequests", "message": "Cannot evict pod", "code": 429, "details": details}
+    api.reply("POST", EVICTION, 429, status)
     result = await evict_it(client)
     assert (result.outcome, result.retry_after_s) == (EvictOutcome.BLOCKED, 10.0)
+    assert why in result.message
+
+
+async def test_a_server_that_has_no_time_blocks_nothing(api: Any, client: KubeClient) -> None:
+    api.refuse("POST", EVICTION, 429, "TooManyRequests", "too many requests, please try again later", Retry_After="10")
+    result = await evict_it(client)
+    assert (result.outcome, result.retry_after_s) == (EvictOutcome.UNKNOWN, 10.0)
+
+
+async def test_two_disruption_budgets_block_for_ever(api: Any, client: KubeClient) -> None:
+    why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+    api.refuse("POST", EVICTION, 500, "InternalError", why)
+    assert (await evict_it(client)).outcome is EvictOutcome.BLOCKED
 
 
 async def test_an_eviction_not_heard_of_is_looked_up(api: Any, client: KubeClient) -> None:

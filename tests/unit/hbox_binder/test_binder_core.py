@@ -177,7 +177,7 @@ def test_what_stays_open_is_reported_as_unknown_after_the_patience_and_then_ever
     desk = Desk()
     evict = an_evict()
     desk.decide(evict)
-    desk.answer(evict, Finding.BLOCKED, retry_after_s=60.0)
+    desk.answer(evict, Finding.UNCLEAR, retry_after_s=60.0)
     assert outcomes(desk.later(2.9)) == {}
     assert outcomes(desk.later(0.2)) == {evict.id: BindOutcome.UNKNOWN}
     assert outcomes(desk.later(9.0)) == {}
@@ -304,7 +304,7 @@ def test_an_eviction_that_is_refused_is_never_given_up() -> None:
     desk = Desk()
     evict = an_evict()
     desk.decide(evict)
-    assert outcomes(desk.answer(evict, Finding.REFUSED)) == {}
+    assert outcomes(desk.answer(evict, Finding.REFUSED)) == {evict.id: BindOutcome.UNKNOWN}
     assert started(desk.later(10.1)) == [("a", Verb.EVICT)]
 
 
@@ -347,3 +347,54 @@ def test_a_token_bucket_fills_up_to_its_burst() -> None:
     assert bucket.wait_s(0.0) == pytest.approx(0.1)
     assert bucket.take(0.11)
     assert [bucket.take(99.0) for _ in range(3)] == [True, True, False]
+
+
+def test_an_eviction_that_a_budget_forbids_is_said_to_be_blocked_at_once_and_again_to_who_sends_it_again() -> None:
+    desk = Desk()
+    evict = an_evict()
+    desk.decide(evict)
+    for effects in (desk.answer(evict, Finding.BLOCKED, message="web needs 3"), desk.decide(evict, epoch=2)):
+        (report,) = [effect for effect in effects if isinstance(effect, Report)]
+        said = report.outcome
+        assert (said.outcome, said.blocked, said.message, said.reason) == (BindOutcome.UNKNOWN, True, "web needs 3", "unwound")
+    desk.later(0.2)
+    desk.answer(evict, Finding.UNCLEAR)
+    desk.later(10.0)
+    assert [e.outcome.blocked for e in desk.effects if isinstance(e, Report)] == [True, True, False]
+
+
+def test_four_thousand_blocked_evictions_keep_no_new_one_waiting() -> None:
+    """They were asked for again out of the rate of all, in front of what is new: it began after 110 s."""
+    core, now, calls = Binder(Limits()), 0.0, 0
+
+    def refuse(effects: list[Effect]) -> None:
+        nonlocal calls
+        asked = [e.call.decision.id for e in effects if isinstance(e, Start)]
+        while asked:
+            calls += 1
+            answered = core.step(Answered(asked.pop(), Answer(Finding.BLOCKED)), now=now, wall=0.0)
+            asked += [e.call.decision.id for e in answered if isinstance(e, Start)]
+
+    refuse(core.step(Decided(Epoch(1), tuple(an_evict(f"p{i}") for i in range(4000))), now=now, wall=0.0))
+    assert calls == 4000, "the rate is of those who leave"
+    while now < 60.0:
+        now += 0.25
+        refuse(core.step(Ticked(), now=now, wall=0.0))
+    assert 1000 < calls - 4000 <= core.limits.retries_per_s * 60 * 1.1
+    fresh = core.step(Decided(Epoch(1), (an_evict("fresh"),)), now=now, wall=0.0)
+    assert ("fresh", Verb.EVICT) in started(fresh), "at once"
+
+
+def test_blocked_evictions_that_may_go_at_last_are_held_back_as_any_storm() -> None:
+    desk = Desk(evictions_per_min=60.0)
+    evictions = [an_evict(f"p{i}") for i in range(200)]
+    effects = desk.decide(*evictions)
+    while calls := [e.call.decision for e in effects if isinstance(e, Start)]:
+        effects = [e for call in calls for e in desk.answer(call, Finding.BLOCKED)]
+    accepted = 0
+    for _ in range(60):
+        calls = [e.call.decision for e in desk.later(1.0) if isinstance(e, Start)]
+        while calls:
+            accepted += len(calls)
+            calls = [e.call.decision for call in calls for e in desk.answer(call, Finding.ACCEPTED) if isinstance(e, Start)]
+    assert 60 <= accepted <= 121, "the burst, and one a second"

@@ -14,7 +14,7 @@ class BinderSettings(Settings):
 
     binds_per_s: float = Field(2000.0, gt=0, le=100_000, description="bindings begun per second at most")
     evictions_per_min: float = Field(
-        2000.0, ge=1, le=1_000_000, description="evictions begun per minute at most; what goes beyond is held back"
+        2000.0, ge=1, le=1_000_000, description="evictions per minute at most; what goes beyond is held back"
     )
     taken_grace_s: int = Field(
         1,

@@ -167,7 +167,7 @@ class Worker:
         elif report.kind is None:
             metrics.BINDS.labels(outcome.outcome).inc()
         else:
-            metrics.EVICTIONS.labels(report.kind, outcome.outcome).inc()
+            metrics.EVICTIONS.labels(report.kind, "blocked" if outcome.blocked else outcome.outcome).inc()
         self._release(outcome.decision)
 
     def _message(self, outcomes: Sequence[Outcome]) -> OutcomesObserved:

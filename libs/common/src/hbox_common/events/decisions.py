@@ -85,7 +85,7 @@ class NodeDecided(Event):
 
 
 class BindOutcome(StrEnum):
-    """What became of a bind, an eviction or a revocation. UNKNOWN keeps the claim: the binder looks again."""
+    """What became of a bind, an eviction or a revocation. UNKNOWN settles nothing and keeps the claim: the binder goes on until something does."""
 
     BOUND = "bound"
     CONFLICT = "conflict"  #: the pod is bound elsewhere
@@ -106,6 +106,10 @@ class Outcome(Event):
     outcome: BindOutcome
     node: NodeName = NodeName("")  #: where the pod is, if it is bound
     message: str = ""
+    blocked: bool = (
+        False  #: an UNKNOWN eviction: a disruption budget, or another rule of the cluster, does not let the pod be evicted now
+    )
+    reason: str = ""  #: with `blocked`, of the decision: why the pod is to go
     at: float = 0.0  #: seconds since the epoch
     traceparent: str = ""
 

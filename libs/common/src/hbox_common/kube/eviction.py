@@ -17,10 +17,17 @@ from .transport import KubeClient
 class EvictOutcome(StrEnum):
     ACCEPTED = "accepted"  #: it is being deleted; gone only when its uid is
     GONE = "gone"  #: absent, or the name belongs to another uid
-    BLOCKED = "blocked"  #: 429: a disruption budget is used up, or the server is busy
+    BLOCKED = (
+        "blocked"  #: its disruption budget is used up or still being counted, or it has two, with which nothing is ever evicted
+    )
     REJECTED = "rejected"  #: refused for good
     UNKNOWN = "unknown"  #: call again
 
+
+#: The cause with which a budget refuses; a 429 without it is a server that has no time.
+_BUDGET = "DisruptionBudget"
+#: What is said, with status 500 and nothing else to tell it by, of a pod that two budgets select.
+_TWO_BUDGETS = "more than one PodDisruptionBudget"
 
 #: What the API server writes on pods that name none.
 DEFAULT_GRACE_S = 30
@@ -97,8 +104,13 @@ async def evict(client: KubeClient, *, namespace: str, name: str, uid: str, grac
         wait_s = retry_after_s(answer.headers.get("retry-after"), status)
         if answer.status == 404 and status.reason == "NotFound":
             return EvictResult(EvictOutcome.GONE, message)
+        causes = status.details.causes if status.details is not None else ()
+        if answer.status == 429 and (why := [cause.message for cause in causes if cause.reason == _BUDGET]):
+            return EvictResult(EvictOutcome.BLOCKED, f"{'; '.join(why) or status.message} (HTTP 429)", wait_s)
+        if answer.status == 500 and _TWO_BUDGETS in status.message:
+            return EvictResult(EvictOutcome.BLOCKED, message)
         if answer.status == 429:
-            return EvictResult(EvictOutcome.BLOCKED, message, wait_s)
+            return EvictResult(EvictOutcome.UNKNOWN, message, wait_s)
         if answer.status not in (401, 404, 408, 409) and answer.status < 500:
             return EvictResult(EvictOutcome.REJECTED, message)
     return await _look(client, namespace=namespace, name=name, uid=uid, message=message, wait_s=wait_s)

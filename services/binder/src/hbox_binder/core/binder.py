@@ -1,9 +1,10 @@
 """The binder's mind: decisions in, calls out, answers in, outcomes out.
 
 Theory of operation. Every decision becomes a task in the lane of its pod; a lane has one call under way at most, so two calls can never disagree
-about a pod. Ready tasks stand in three lines, served in this order: fences, evictions, binds; each call takes a slot. A call either settles its
-task (`calls.settles`), turns it into a fence, or puts it off with growing delay. What is not settled after `patience_s` is reported as
-UNKNOWN, so that nobody waits for it, and worked on all the same.
+about a pod. Ready tasks stand in four lines, served in this order: fences, evictions, evictions that are asked for again, binds; each call takes a slot. A
+call either settles its task (`calls.settles`), turns it into a fence, or puts it off with growing delay. What is not settled after `patience_s` is reported as
+UNKNOWN, so that nobody waits for it, and worked on all the same. An eviction that is refused is reported at once, as UNKNOWN and blocked: whoever decided it
+may know another way. Of the rate of evictions it takes nothing, since nobody was evicted, and asked for again it stands behind all that are new.
 
 Rules, which `validate` and the property tests hold it to:
 - One call per pod at a time.
@@ -28,7 +29,7 @@ from typing import TypeAlias
 from hbox_common.events import Bind, BindOutcome, Evict, EvictKind, Outcome
 from hbox_common.model import ClaimId, DecisionId, Epoch, PodUid
 
-from .calls import Answer, Call, Finding, Verb, fence_after, settles
+from .calls import STAYS, Answer, Call, Finding, Verb, fence_after, settles
 from .pace import Limits, TokenBucket
 
 Decision: TypeAlias = Bind | Evict
@@ -88,7 +89,7 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """This decision may be acknowledged with nothing to publish: it is stale, or it was reported as unknown and is being worked on."""
+    """This decision may be acknowledged with nothing to publish: it is stale, or it was reported before and is being worked on."""
 
     decision: DecisionId
     stale: bool
@@ -124,7 +125,8 @@ class _Task:
     state: _State = _State.READY
     begun: bool = False
     attempts: int = 0
-    reported: bool = False  #: as UNKNOWN
+    reported_at: float | None = None  #: monotonic; as UNKNOWN, last
+    blocked: bool = False  #: by its last answer
     message: str = ""  #: of the last answer
     followers: list[Decision] = field(default_factory=list)
 
@@ -148,11 +150,13 @@ class Binder:
         self._tasks: dict[DecisionId, _Task] = {}  #: all that are not over
         self._lanes: dict[PodUid, _Lane] = {}  #: of pods with tasks
         self._lines: dict[Verb, deque[_Task]] = {Verb.FENCE: deque(), Verb.EVICT: deque(), Verb.BIND: deque()}
+        self._retries: deque[_Task] = deque()  #: evictions that are asked for again
         self._running = dict.fromkeys(Verb, 0)
         self._timers: list[tuple[float, int, bool, _Task]] = []  #: (due, order, whether to report or to try again, task)
         self._order = itertools.count()
         self._binds = TokenBucket(rate_per_s=limits.binds_per_s, burst=limits.binds_per_s * _BURST_S)
         self._evictions = TokenBucket(rate_per_s=limits.evictions_per_min / 60, burst=limits.evictions_per_min)
+        self._asked_again = TokenBucket(rate_per_s=limits.retries_per_s, burst=limits.slots)
         self._breaker_open = False
         self._paced_until: float | None = None  #: when a rate lets the next call through
         self._settled: OrderedDict[DecisionId, Outcome] = OrderedDict()
@@ -211,7 +215,9 @@ class Binder:
             return
         if (known := self._tasks.get(decision.id)) is not None:
             known.epoch = epoch
-            if known.reported:
+            if known.blocked:  # whoever sends it again may not have heard
+                self._report_open(known, now, wall, effects)
+            elif known.reported_at is not None:
                 effects.append(Acknowledge(decision.id, stale=False))
             return
         rank = _rank(decision)
@@ -227,7 +233,7 @@ class Binder:
             if higher is not None:
                 higher.followers.append(decision)
         if higher is not None:
-            if higher.reported:
+            if higher.reported_at is not None:
                 effects.append(Acknowledge(decision.id, stale=False))
             return
         task = _Task(decision, epoch, _first_call(decision))
@@ -245,10 +251,10 @@ class Binder:
 
     def _start(self, now: float, wall: float, effects: list[Effect]) -> None:
         self._paced_until = None
-        while self.running < self.limits.slots and (task := self._front(Verb.FENCE)):
+        while self.running < self.limits.slots and (task := self._front(self._lines[Verb.FENCE])):
             self._begin(task, now, wall, effects)
         held = False
-        while self.running < self.limits.slots and (task := self._front(Verb.EVICT)):
+        while self.running < self.limits.slots and (task := self._front(self._lines[Verb.EVICT])):
             if held := not self._evictions.take(now):
                 self._pace(now + self._evictions.wait_s(now), now)
                 break
@@ -257,16 +263,27 @@ class Binder:
         if held != self._breaker_open and (held or not waiting):
             self._breaker_open = held
             effects.append(Breaker(held, waiting))
+        while self.running < self.limits.slots and not held and (task := self._front(self._retries)):
+            wait_s = max(self._evictions.wait_s(now), self._asked_again.wait_s(now))
+            if wait_s > 0:
+                self._pace(now + wait_s, now)
+                break
+            self._evictions.take(now)
+            self._asked_again.take(now)
+            self._begin(task, now, wall, effects)
         most = self.limits.slots - self.limits.urgent_slots
-        while self.running < self.limits.slots and self._running[Verb.BIND] < most and (task := self._front(Verb.BIND)):
+        while (
+            self.running < self.limits.slots
+            and self._running[Verb.BIND] < most
+            and (task := self._front(self._lines[Verb.BIND]))
+        ):
             if not self._binds.take(now):
                 self._pace(now + self._binds.wait_s(now), now)
                 break
             self._begin(task, now, wall, effects)
 
-    def _front(self, verb: Verb) -> _Task | None:
+    def _front(self, line: deque[_Task]) -> _Task | None:
         """The first task of the line that can begin; those before it are over, or wait for their lane."""
-        line = self._lines[verb]
         while line:
             task = line[0]
             if task.state is _State.READY:
@@ -277,7 +294,7 @@ class Binder:
         return None
 
     def _begin(self, task: _Task, now: float, wall: float, effects: list[Effect]) -> None:
-        self._lines[task.call.verb].popleft()
+        self._line_of(task).popleft()
         decision = task.decision
         if isinstance(decision, Bind) and task.call.verb is Verb.BIND and 0 < decision.deadline <= wall:
             task.call = Call(Verb.FENCE, decision, then=BindOutcome.EXPIRED)
@@ -297,6 +314,9 @@ class Binder:
             raise KeyError(task.decision.id)
         lane.running = None
         self._running[task.call.verb] -= 1
+        stays = task.call.verb is Verb.EVICT and answer.finding in STAYS
+        if stays:
+            self._evictions.give_back()
         if answer.message:
             task.message = answer.message
         elif task.call.verb is Verb.FENCE and answer.finding is Finding.UNBOUND:
@@ -319,6 +339,9 @@ class Binder:
             task.state = _State.PUT_OFF
             self._timer(now + self._delay_s(task, answer), task, report=False)
             task.attempts += 1
+            news, task.blocked = stays and not task.blocked, stays
+            if news:
+                self._report_open(task, now, wall, effects)
         for blocked in lane.tasks:
             if blocked.state is _State.BLOCKED:
                 self._ready(blocked)
@@ -333,7 +356,12 @@ class Binder:
 
     def _ready(self, task: _Task) -> None:
         task.state = _State.READY
-        self._lines[task.call.verb].append(task)
+        self._line_of(task).append(task)
+
+    def _line_of(self, task: _Task) -> deque[_Task]:
+        """In which it stands while it is ready."""
+        again = task.call.verb is Verb.EVICT and task.attempts
+        return self._retries if again else self._lines[task.call.verb]
 
     def _end(self, task: _Task) -> Iterator[Decision]:
         """Take the task out; its decision and those that follow it are the caller's to answer."""
@@ -345,7 +373,16 @@ class Binder:
             del self._lanes[task.decision.pod_uid]
         return iter((task.decision, *task.followers))
 
-    def _report(self, decision: Decision, outcome: BindOutcome, answer: Answer, wall: float, effects: list[Effect]) -> None:
+    def _report(
+        self,
+        decision: Decision,
+        outcome: BindOutcome,
+        answer: Answer,
+        wall: float,
+        effects: list[Effect],
+        *,
+        blocked: bool = False,
+    ) -> None:
         said = Outcome(
             decision=decision.id,
             claim=decision.claim,
@@ -355,6 +392,8 @@ class Binder:
             outcome=outcome,
             node=answer.node,
             message=answer.message[:LONGEST_MESSAGE],
+            blocked=blocked,
+            reason=decision.reason[:LONGEST_MESSAGE] if blocked and isinstance(decision, Evict) else "",
             at=wall,
             traceparent=decision.traceparent,
         )
@@ -371,6 +410,13 @@ class Binder:
         while len(self._last_word) > self.limits.remembered:
             self._last_word.popitem(last=False)
 
+    def _report_open(self, task: _Task, now: float, wall: float, effects: list[Effect]) -> None:
+        """What is to be said of a task that goes on."""
+        task.reported_at = now
+        answer = Answer(Finding.UNCLEAR, task.message)
+        for decision in (task.decision, *task.followers):
+            self._report(decision, BindOutcome.UNKNOWN, answer, wall, effects, blocked=task.blocked)
+
     # --- time
 
     def _timer(self, due: float, task: _Task, *, report: bool) -> None:
@@ -382,10 +428,11 @@ class Binder:
             if task.state is _State.OVER:
                 continue
             if report:
-                task.reported = True
-                for decision in (task.decision, *task.followers):
-                    self._report(decision, BindOutcome.UNKNOWN, Answer(Finding.UNCLEAR, task.message), wall, effects)
-                self._timer(now + self.limits.unknown_every_s, task, report=True)
+                due = now if task.reported_at is None else task.reported_at + self.limits.unknown_every_s
+                if due <= now:
+                    self._report_open(task, now, wall, effects)
+                    due = now + self.limits.unknown_every_s
+                self._timer(due, task, report=True)
             elif task.state is _State.PUT_OFF:
                 self._ready(task)
 
@@ -406,7 +453,7 @@ class Binder:
                 assert self._tasks[task.decision.id] is task
                 assert task.state is not _State.OVER
                 assert task.state is not _State.BLOCKED or lane.running is not None
-                assert task.state is not _State.READY or task in self._lines[task.call.verb]
+                assert task.state is not _State.READY or task in self._line_of(task)
                 assert task.decision.id not in self._settled
                 assert task.epoch <= self.epoch
                 followed = [other for other in lane.tasks if other.decision.claim == task.decision.claim]

@@ -16,8 +16,9 @@
     FENCE   REFUSED    we may not write on it                     REJECTED where that was coming, else none yet: FENCE
     EVICT   ACCEPTED   is being deleted                           EVICTED
     EVICT   GONE       as above                                   GONE
-    EVICT   BLOCKED    disruption budget, or a busy server        none yet: EVICT
-    EVICT   REFUSED    we may not                                 none yet: EVICT, in no hurry
+    EVICT   BLOCKED    its disruption budget forbids it           none yet, said to be blocked: EVICT
+    EVICT   REFUSED    we may not, or a webhook forbids it        none yet, as above: EVICT, in no hurry
+    EVICT   UNCLEAR    nobody knows, or the server is busy        none yet: EVICT
 
 A bind's outcome that lets the ledger free the claim is given only when the pod bears our fence, is bound otherwise or is gone: the same
 decision, delivered once more to a binder that remembers nothing, can then do no harm.
@@ -78,6 +79,9 @@ _SETTLED: dict[tuple[Verb, Finding], BindOutcome] = {
     (Verb.EVICT, Finding.ACCEPTED): BindOutcome.EVICTED,
     (Verb.EVICT, Finding.GONE): BindOutcome.GONE,
 }
+
+#: Answers by which nobody was evicted.
+STAYS = frozenset({Finding.BLOCKED, Finding.REFUSED})
 
 _FENCE_NEXT: dict[Finding, BindOutcome] = {Finding.FENCED: BindOutcome.REVOKED, Finding.REFUSED: BindOutcome.REJECTED}
 

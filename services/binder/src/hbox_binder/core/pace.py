@@ -11,8 +11,9 @@ class Limits:
     urgent_slots: int = 4  #: of these, kept for fences and evictions
     binds_per_s: float = 2000.0
     evictions_per_min: float = 2000.0  #: what goes beyond is held back: a storm is more likely a fault than a wish
+    retries_per_s: float = 50.0  #: evictions asked for again: those that are blocked may be many, and go on for hours
     patience_s: float = 3.0  #: a call that has not settled a decision by then is reported as unknown
-    unknown_every_s: float = 10.0  #: and again after so long each
+    unknown_every_s: float = 10.0  #: and again after so long each, as is what is blocked
     retry_base_s: float = 0.1
     retry_cap_s: float = 10.0
     remembered: int = 50_000  #: decisions whose outcome is answered again without a call
@@ -35,6 +36,10 @@ class TokenBucket:
             return False
         self._tokens -= 1.0
         return True
+
+    def give_back(self) -> None:
+        """A token that was taken for nothing."""
+        self._tokens = min(self.burst, self._tokens + 1.0)
 
     def wait_s(self, now: float) -> float:
         """Seconds until `take` succeeds."""
