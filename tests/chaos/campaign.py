@@ -24,7 +24,7 @@ from hbox_common.kube import KubeClient
 from hbox_ledger.adapters.proof import prove
 
 from .faults import Fault, Target
-from .load import Load, make_nodes
+from .load import NAMESPACE, Load, make_nodes
 from .machine import Machine
 from .observer import Observer
 
@@ -264,7 +264,9 @@ async def _audit(client: KubeClient, nats_url: str) -> list[str]:
         return ["audit: no end"]
     except Unavailable as e:
         return [f"audit: {e}"]
-    return [f"audit: {fault}" for fault in result.faults]
+    # Nobody but HBox writes on pods, but for those of `Load.forge`.
+    written = [note for note in result.notes if f"pod {NAMESPACE}/forger-" not in note]
+    return [f"audit: {fault}" for fault in (*result.faults, *written)]
 
 
 async def _outbox_drains(database_url: str) -> list[str]:

@@ -47,6 +47,9 @@ BURST, BURST_S = 40, 0.4
 #: A clock is off by so much, at most.
 JUMP_S = 600.0
 
+#: Pods with forged claims: as many as would take all cards of a campaign's cluster.
+FORGERS = 200
+
 #: Of what users submitted last so much ends at once, but for the very last few: those may not be bound yet.
 ENDED, SPARED = 6, 4
 
@@ -303,6 +306,19 @@ def unwatched_ends(hold_s: float) -> Fault:
     return Fault(f"clock {JUMP_S:+.0f} s of all {hold_s:.0f} s, then ends unwatched", HEAL_LIMIT_S, act)
 
 
+def forgers(hold_s: float) -> Fault:
+    """Tenants write all cards and others' claims on pods whose nodes they name themselves; a ledger that starts meanwhile meets them too."""
+
+    async def act(target: Target) -> None:
+        pid = await target.well("quota-ledger")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(target.load.forge(FORGERS, hold_s))
+            await asyncio.sleep(hold_s / 2)
+            os.kill(pid, signal.SIGKILL)
+
+    return Fault(f"forged claims {hold_s:.0f} s", HEAL_LIMIT_S, act)
+
+
 def both(first: Fault, second: Fault, after_s: float) -> Fault:
     """The second begins while the first is on."""
 
@@ -328,6 +344,7 @@ def every_kind(rng: Random, machine: Machine, *, hold_s: tuple[float, float], em
     if emulated:
         faults += [api(kind, hold(), rng.getrandbits(31)) for kind in API]
         faults.append(api("away", 2 * hold_s[1], 0))
+    faults.append(forgers(hold()))
     faults += [disk_full(name, hold()) for name in machine.disks]
     if machine.clock is not None:
         jump_s = rng.choice((-JUMP_S, JUMP_S))

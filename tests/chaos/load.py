@@ -13,9 +13,11 @@ from typing import NoReturn
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Conflict, NotFound, Unavailable
 from hbox_common.kube import NAMESPACES, NODES, PODGROUPS, PODS, KubeClient
+from hbox_common.model.annotations import CARDS as CARDS_NOTE
+from hbox_common.model.annotations import CLAIM
 from hbox_sandbox.trace import TraceNode, TracePod, node_manifest, pod_group_manifest, pod_manifest
 
-from .observer import Observer
+from .observer import FORGER, Observer
 
 NAMESPACE = "chaos"
 CARDS = 8
@@ -110,6 +112,28 @@ class Load:
         """Users delete what they submitted last, but for the very last few."""
         for _ in range(min(units, len(self._alive) - spare)):
             await self._delete(len(self._alive) - 1 - spare)
+
+    async def forge(self, pods: int, hold_s: float) -> None:
+        """Tenants name the nodes of their pods, and write all cards and others' claims on them; they go after a while."""
+        listed = await self.client.json("GET", PODS.path(namespace=NAMESPACE))
+        notes = (one["metadata"].get("annotations") or {} for one in listed["items"])
+        claims = [found for one in notes if (found := one.get(CLAIM))] or ["f" * 32]
+        names = [f"forger-{self.rng.getrandbits(40)}" for _ in range(pods)]
+        for number, name in enumerate(names):
+            body = pod_manifest(TracePod(name, 1, 1), namespace=NAMESPACE)
+            body["metadata"]["labels"] = {FORGER: "yes"}
+            body["metadata"]["annotations"] = {
+                CLAIM: self.rng.choice(claims),
+                CARDS_NOTE: ",".join(f"{index}:100:32768" for index in range(CARDS)),
+            }
+            body["spec"]["nodeName"] = f"node-{self.rng.randrange(self.nodes):04}"
+            if number % 2:
+                body["spec"]["schedulerName"] = "default-scheduler"
+            await self._insist("POST", PODS.path(namespace=NAMESPACE), body=body)
+        await asyncio.sleep(hold_s)
+        self.observer.withdrawn([f"{NAMESPACE}/{name}" for name in names])
+        for name in names:
+            await self._insist("DELETE", PODS.path(namespace=NAMESPACE, name=name))
 
     async def _delete(self, which: int | None = None) -> None:
         unit = self._alive.pop(self.rng.randrange(len(self._alive)) if which is None else which)

@@ -9,7 +9,20 @@ from random import Random
 import pytest
 
 from ..chaos.campaign import campaign
-from ..chaos.faults import API, Fault, api, clock_jump, disk_full, kill, kill_in_commit, kills, pause, unwatched_ends, wipe
+from ..chaos.faults import (
+    API,
+    Fault,
+    api,
+    clock_jump,
+    disk_full,
+    forgers,
+    kill,
+    kill_in_commit,
+    kills,
+    pause,
+    unwatched_ends,
+    wipe,
+)
 from ..chaos.machine import Machine, machine
 from .platform_world import Up, up
 
@@ -34,6 +47,7 @@ def faults(on: Machine, processes: Iterable[str]) -> list[Fault]:
         pause("quota-ledger", 5.0),
         pause("scheduler-core", 5.0),
         wipe(),
+        forgers(HOLD_S),
         kill_in_commit(),
         kill("quota-ledger", "nats-server"),
     ]

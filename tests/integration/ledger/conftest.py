@@ -143,7 +143,7 @@ def fact(
 ) -> PodFact:
     return PodFact(
         uid=PodUid(pod), namespace="ml", name=pod, phase=phase, node=NodeName(node), job=JobId(pod), queue=QueueName("default"),
-        priority=0, requests={"cpu": 1000, "pods": 1}, slices=slices, claim=ClaimId(claim), ours=True,
+        priority=0, requests={"cpu": 1000, "pods": 1}, cards=len(slices), slices=slices, claim=ClaimId(claim), ours=True,
     )  # fmt: skip
 
 

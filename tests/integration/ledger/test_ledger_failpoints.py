@@ -12,7 +12,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, NullPool, create_engine, select, text
 
 from hbox_common.events import BindOutcome, Victim
-from hbox_common.model import PodPhase, PodUid, Queue, QueueName
+from hbox_common.model import NodeName, PodPhase, PodUid, Queue, QueueName
 from hbox_common.store import Store
 from hbox_common.store.engine import parse
 from hbox_common.store.schema import newest
@@ -35,7 +35,10 @@ async def work(kit: Kit, running: Running) -> None:
     await ledger.set_queue(Queue(QueueName("q"), capability={"cpu": 9000}))
     bound = [kit.fact(p, "n0", claim=ledger.books.by_pod[PodUid(p)]) for p in ("one", "other") if p in running.states()]
     await running.open(*bound)
-    victim = Victim(claim=claim_id(kit.plan("p1").id, PodUid("one")), pod_uid=PodUid("one"))
+    victim = Victim(
+        claim=claim_id(ledger.books.key, kit.plan("p1").id, PodUid("one"), NodeName("n0"), (kit.whole(0),)),
+        pod_uid=PodUid("one"),
+    )
     await running.propose(
         kit.plan("p1", ("one", "n0", (kit.whole(0),)), ("other", "n0", (kit.whole(1),))),
         kit.plan("p2", ("a", "n1", (kit.whole(0),)), ("b", "n1", ()), job="gang", min_member=2),

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, bindparam
 from hbox_common.events import BindOutcome, Outcome, Plan, PlanAnswer
 from hbox_common.model import (
     CardQuota,
+    CardSlice,
     Claim,
     ClaimState,
     Held,
@@ -290,14 +291,19 @@ def an_eviction_that_is_sent_again_is_another(patch: pytest.MonkeyPatch) -> None
 
 def pods_of_ours_that_are_found_stay_unaccounted(patch: pytest.MonkeyPatch) -> None:  # S11
     force = lifecycle._force
-    patch.setattr(lifecycle, "_force", lambda books, step, fact, actor: None if fact.ours else force(books, step, fact, actor))
+
+    def blind(books: Books, step: Step, fact: PodFact, actor: str, *, slices: tuple[CardSlice, ...]) -> None:
+        if not fact.ours:
+            force(books, step, fact, actor, slices=slices)
+
+    patch.setattr(lifecycle, "_force", blind)
 
 
 def pods_of_others_use_the_quota_they_name(patch: pytest.MonkeyPatch) -> None:  # S17
     force = lifecycle._force
 
-    def credulous(books: Books, step: Step, fact: PodFact, actor: str) -> None:
-        force(books, step, replace(fact, ours=True, queue=QueueName("red")) if not fact.ours else fact, actor)
+    def credulous(books: Books, step: Step, fact: PodFact, actor: str, *, slices: tuple[CardSlice, ...]) -> None:
+        force(books, step, replace(fact, ours=True, queue=QueueName("red")) if not fact.ours else fact, actor, slices=slices)
 
     patch.setattr(lifecycle, "_force", credulous)
 

@@ -8,6 +8,7 @@ import pytest
 from hbox_common.events import BindOutcome, Outcome, Placement, Plan, PlanAnswer, PlansProposed
 from hbox_common.model import (
     Card,
+    CardRequest,
     CardSlice,
     Claim,
     ClaimId,
@@ -71,11 +72,11 @@ def plan(
 
 
 def fact(pod: str, where: str, phase: PodPhase = PodPhase.RUNNING, *, claim: str = "", cards: int = 0, ours: bool = True,
-         slices: Sequence[CardSlice] = (), job: str = "") -> PodFact:  # fmt: skip
+         slices: Sequence[CardSlice] = (), job: str = "", asks: CardRequest | None = None) -> PodFact:  # fmt: skip
     return PodFact(
         uid=PodUid(pod), namespace="ml", name=pod, phase=phase, node=NodeName(where), job=JobId(job or pod),
-        queue=QueueName("default"), priority=0, requests={"cpu": 1000, "pods": 1}, cards=cards, slices=tuple(slices),
-        claim=ClaimId(claim), ours=ours,
+        queue=QueueName("default"), priority=0, requests={"cpu": 1000, "pods": 1}, cards=cards or len(slices), slices=tuple(slices),
+        claim=ClaimId(claim), ours=ours, asks=asks,
     )  # fmt: skip
 
 

@@ -6,7 +6,6 @@ from hbox_common.events import BindOutcome, EvictKind, Plan, Victim
 from hbox_common.model import ClaimState, PodPhase, PodUid, Queue, QueueName
 from hbox_common.model.devices import GPU
 from hbox_ledger.core.holding import Intent
-from hbox_ledger.core.identity import claim_id
 
 from .conftest import World
 
@@ -23,7 +22,7 @@ def full(world: World, **plan: Any) -> None:
 def asks(world: World, id: str, pod: str, *victims: int) -> Plan:
     """A plan for one pod on node a."""
     made = world.plan(id, (pod, "a", [world.card(victims[0])]), queue="a")
-    named = tuple(Victim(claim=claim_id(world.plan(f"b{n}").id, PodUid(f"p{n}")), pod_uid=PodUid(f"p{n}")) for n in victims)
+    named = tuple(Victim(claim=world.claim(f"p{n}").id, pod_uid=PodUid(f"p{n}")) for n in victims)
     return made.model_copy(update={"victims": named, "priority": 9})
 
 

@@ -1,10 +1,9 @@
 """ResourceQuotas at arbitration: nodes a and b with two cards of 40 GiB, all pods in namespace ml."""
 
 from hbox_common.events import BindOutcome, Plan, Victim
-from hbox_common.model import CardQuota, PodPhase, PodUid
+from hbox_common.model import CardQuota, CardRequest, PodPhase, PodUid
 from hbox_common.model.devices import GPU_CORES, GPU_MEMORY
 from hbox_ledger.core.books import Books
-from hbox_ledger.core.identity import claim_id
 
 from .conftest import World
 
@@ -78,7 +77,7 @@ def test_a_quota_lowered_below_use_evicts_nobody_and_gives_nothing_until_it_is_r
 
 def test_pods_that_were_found_bound_count_and_may_be_more_than_allowed(world: World) -> None:
     limit(world, 3000)
-    world.see(world.fact("found", "a", cards=2, slices=[world.card(0, 10, 2000), world.card(1, 10, 2000)]))
+    world.see(world.fact("found", "a", cards=2, asks=CardRequest(2, cores=10, memory_mib=2000)))
     assert world.books.card_quotas.left("ml") == {GPU_MEMORY: -1000}
     assert world.refuses(world.plan("q", ("q", "b", [world.card(0, 10, 1)]))) == REFUSED
 
@@ -111,7 +110,7 @@ def test_nobody_leaves_for_a_quotas_sake(world: World) -> None:
     limit(world, 4000)
     world.commits(two(world, "low"))
     world.outcome("low", BindOutcome.BOUND, at="a")
-    victim = Victim(claim=claim_id(two(world, "low").id, PodUid("low")), pod_uid=PodUid("low"))
+    victim = Victim(claim=world.claim("low").id, pod_uid=PodUid("low"))
     wanted = two(world, "high").model_copy(update={"priority": 9, "victims": (victim,)})
     assert world.refuses(wanted) == REFUSED
     limit(world, 8000)
@@ -127,9 +126,7 @@ def test_what_was_promised_in_a_namespace_is_not_promised_twice(world: World) ->
         world.commits(lent)
         world.outcome(f"lent-{where}", BindOutcome.BOUND, at=where)
     for where, answer in (("a", True), ("b", False)):
-        victim = Victim(
-            claim=claim_id(two(world, f"lent-{where}").id, PodUid(f"lent-{where}")), pod_uid=PodUid(f"lent-{where}")
-        )
+        victim = Victim(claim=world.claim(f"lent-{where}").id, pod_uid=PodUid(f"lent-{where}"))
         wanted = two(world, f"taker-{where}", where).model_copy(update={"priority": 9, "victims": (victim,)})
         [said] = world.propose(wanted)
         assert said.committed is answer, said.message

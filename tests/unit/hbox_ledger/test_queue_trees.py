@@ -17,7 +17,6 @@ from hbox_common.model import NodeName, PodPhase, PodUid, Queue, QueueName, Queu
 from hbox_common.model.devices import GPU
 from hbox_ledger.adapters.queues import queue_of
 from hbox_ledger.core.arbitrate import shown
-from hbox_ledger.core.identity import claim_id
 
 from .conftest import World
 
@@ -42,7 +41,7 @@ def departments(world: World) -> World:
 def wants(world: World, pod: str, name: str, place: int = 0, *victims: str) -> Plan:
     where, card = PLACES[place]
     made = world.plan(f"plan-{pod}", (pod, where, [world.card(card)]), queue=name)
-    named = tuple(Victim(claim=claim_id(world.plan(f"plan-{v}").id, PodUid(v)), pod_uid=PodUid(v)) for v in victims)
+    named = tuple(Victim(claim=world.claim(v).id, pod_uid=PodUid(v)) for v in victims)
     return made.model_copy(update={"victims": named})
 
 

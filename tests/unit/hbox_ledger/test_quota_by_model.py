@@ -16,7 +16,6 @@ from hbox_common.model import Card, Generation, NodeName, NodeState, PodPhase, P
 from hbox_common.model.devices import GPU
 from hbox_ledger.adapters.queues import queue_of
 from hbox_ledger.core.books import Books
-from hbox_ledger.core.identity import claim_id
 from hbox_ledger.core.loans import on_loan
 from hbox_ledger.core.step import Bucket
 
@@ -48,7 +47,7 @@ def rule(world: World, name: str, parent: str = "", **amounts: Resources) -> Non
 
 def wants(world: World, pod: str, queue: str, where: str, *cards: int, victims: tuple[str, ...] = ()) -> Plan:
     made = world.plan(f"plan-{pod}", (pod, where, [world.card(i) for i in cards]), queue=queue)
-    named = tuple(Victim(claim=claim_id(world.plan(f"plan-{v}").id, PodUid(v)), pod_uid=PodUid(v)) for v in victims)
+    named = tuple(Victim(claim=world.claim(v).id, pod_uid=PodUid(v)) for v in victims)
     return made.model_copy(update={"victims": named})
 
 

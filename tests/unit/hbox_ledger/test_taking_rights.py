@@ -9,7 +9,6 @@ from hbox_common.events import BindOutcome, Evict, Plan, Victim
 from hbox_common.model import ClaimId, NodeName, PodUid, Queue, QueueName, QueuePhase, RefusalReason
 from hbox_common.model.devices import GPU
 from hbox_ledger.core.books import Books
-from hbox_ledger.core.identity import claim_id
 
 from .conftest import World
 
@@ -27,7 +26,7 @@ def full(world: World, *, a: int = 2, b: int = 2, **b_rules: Any) -> None:
 def asks(world: World, *victims: int, queue: str = "a", priority: int = 5, cards: int = 1) -> Plan:
     """A plan for one pod on node a that asks for the places of these pods."""
     made = world.plan("want", ("new", "a", [world.card(i) for i in range(cards)]), queue=queue)
-    named = tuple(Victim(claim=claim_id(world.plan(f"b{n}").id, PodUid(f"p{n}")), pod_uid=PodUid(f"p{n}")) for n in victims)
+    named = tuple(Victim(claim=world.claim(f"p{n}").id, pod_uid=PodUid(f"p{n}")) for n in victims)
     return made.model_copy(update={"victims": named, "priority": priority})
 
 

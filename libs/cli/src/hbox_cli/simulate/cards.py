@@ -1,13 +1,14 @@
 """Which cards the pods of a saved cluster hold.
 
 HBox writes `hbox.io/cards`, HAMi's scheduler `hami.io/vgpu-devices-allocated`. A pod with neither got its cards from its kubelet, and nobody wrote down
-which: it is counted on the lowest that can be its own, after all those that are known, so that the node's sum is right.
+which: it is counted on the lowest that can be its own, after all those that are known, so that the node's sum is right. Of `hbox.io/cards` it counts which
+cards these are; how much of each is what the pod asks for, whatever anybody wrote on it.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hbox_common.model import Card, CardBooks, CardRequest, CardSlice, NodeName, NodeState
+from hbox_common.model import Card, CardBooks, CardRequest, CardSlice, NodeName, NodeState, cards_held
 from hbox_common.model.devices import ALL_CORES
 
 #: Of each container `uuid,type,MiB,cores:` per card, containers divided by `;`.
@@ -22,7 +23,7 @@ class Holder:
 
     node: NodeName
     cards: CardRequest
-    slices: tuple[CardSlice, ...] = ()  #: of hbox.io/cards
+    slices: tuple[CardSlice, ...] = ()  #: as hbox.io/cards says
     allocated: str = ""  #: of hami.io/vgpu-devices-allocated
 
 
@@ -32,20 +33,22 @@ def slices_of(nodes: Iterable[NodeState], holders: Sequence[Holder]) -> list[tup
     books: dict[NodeName, dict[int, CardBooks]] = {name: {} for name in cards}
     found: list[tuple[CardSlice, ...]] = []
     for holder in holders:
-        known = _written(holder, cards.get(holder.node, ()))
+        known = _written(holder, cards.get(holder.node, ()), books.get(holder.node, {}))
         found.append(known)
         _book(books, holder.node, known)
     for place, holder in enumerate(holders):
         if not found[place]:
-            found[place] = _lowest(holder.cards, cards.get(holder.node, ()), books.get(holder.node, {}))
+            found[place] = cards_held(holder.cards, cards.get(holder.node, ()), books.get(holder.node, {}))
             _book(books, holder.node, found[place])
     return found
 
 
-def _written(holder: Holder, cards: Sequence[Card]) -> tuple[CardSlice, ...]:
-    indices = {card.index for card in cards}
-    if holder.slices and {s.index for s in holder.slices} <= indices:
-        return holder.slices
+def _written(holder: Holder, cards: Sequence[Card], held: Mapping[int, CardBooks]) -> tuple[CardSlice, ...]:
+    said = [s.index for s in holder.slices]
+    if said:
+        own = cards_held(holder.cards, cards, held, said=said)
+        if [s.index for s in own] == said:
+            return own
     by_uuid = {card.uuid: card.index for card in cards}
     taken: dict[int, tuple[int, int]] = {}
     for record in holder.allocated.replace(";", ":").split(":"):
@@ -55,22 +58,6 @@ def _written(holder: Holder, cards: Sequence[Card]) -> tuple[CardSlice, ...]:
         memory, cores = taken.get(by_uuid[fields[0]], (0, 0))
         taken[by_uuid[fields[0]]] = memory + int(fields[2]), min(ALL_CORES, cores + int(fields[3]))
     return tuple(CardSlice(index, cores, memory) for index, (memory, cores) in sorted(taken.items()))
-
-
-def _lowest(request: CardRequest, cards: Sequence[Card], books: dict[int, CardBooks]) -> tuple[CardSlice, ...]:
-    cores = ALL_CORES if request.whole else request.cores
-    fitting = [
-        CardSlice(card.index, cores, memory)
-        for card in cards
-        if _fits(card, books.get(card.index), cores, memory := request.memory_on(card.memory_mib))
-    ]
-    return tuple(fitting[: request.count])
-
-
-def _fits(card: Card, held: CardBooks | None, cores: int, memory_mib: int) -> bool:
-    if held is None or held.pods == 0:
-        return True
-    return cores < ALL_CORES and held.cores + cores <= ALL_CORES and held.memory_mib + memory_mib <= card.memory_mib
 
 
 def _book(books: dict[NodeName, dict[int, CardBooks]], node: NodeName, slices: Sequence[CardSlice]) -> None:

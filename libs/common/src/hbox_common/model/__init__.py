@@ -5,6 +5,7 @@ from .cardquota import CARD_LIMITS, CardQuota, CardQuotas, charge, charge_all
 from .claim import CardBooks, Claim, ClaimState, NodeBooks, Refusal, RefusalReason, validate_claim
 from .devices import Card, CardRequest, CardSlice, format_slices, parse_slices
 from .group import GroupPhase, GroupState
+from .holding import cards_held
 from .hostports import HostPort, is_host_port, port_amounts
 from .ids import (
     DEFAULT_QUEUE,
@@ -49,9 +50,10 @@ __all__ = [
     "CARD_LIMITS", "DEFAULT_QUEUE", "NO_WISHES", "POOL", "POOLED", "POOLS", "PUBLIC", "ROOT_QUEUE", "SCHEDULER_NAME", "Card", "CardBooks", "CardQuota",
     "CardQuotas", "CardRequest", "CardSlice", "Claim", "ClaimId", "ClaimState", "DecisionId", "Epoch", "Generation", "GroupPhase", "GroupState", "Held",
     "HostPort", "HyperNode", "Index", "Job", "JobId", "Lending", "Match", "MatchOperator", "Neighbour", "NodeBooks", "NodeName", "NodeState", "NodeTerm",
-    "NodeUsage", "PlanId", "PodFact", "PodPhase", "PodRef", "PodTerm", "PodUid", "Pools", "PreferredTerm", "Queue", "QueueName", "QueuePhase", "QueueTree",
-    "Refusal", "RefusalReason", "ResourceQuota", "Resources", "Room", "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint", "TaintEffect",
-    "TaskSpec", "Toleration", "TolerationOperator", "TopologyMode", "TopologyWish", "Verdict", "WeightedTerm", "Wishes", "capacity_units", "cards_by_model",
-    "cards_in", "charge", "charge_all", "faults", "format_slices", "is_host_port", "is_model", "judged", "may_use", "model_of", "model_resource", "models_on",
-    "named_models", "parse_quantity", "parse_slices", "pool_of", "port_amounts", "quantity", "request_units", "selects", "usage_of", "validate_claim",
+    "NodeUsage", "PlanId", "PodFact", "PodPhase", "PodRef", "PodTerm", "PodUid", "Pools", "PreferredTerm", "Queue", "QueueName", "QueuePhase",
+    "QueueTree", "Refusal", "RefusalReason", "ResourceQuota", "Resources", "Room", "SchedulerId", "Selector", "Spread", "SubGangPolicy", "Taint",
+    "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator", "TopologyMode", "TopologyWish", "Verdict", "WeightedTerm", "Wishes", "capacity_units",
+    "cards_by_model", "cards_held", "cards_in", "charge", "charge_all", "faults", "format_slices", "is_host_port", "is_model", "judged", "may_use",
+    "model_of", "model_resource", "models_on", "named_models", "parse_quantity", "parse_slices", "pool_of", "port_amounts", "quantity", "request_units",
+    "selects", "usage_of", "validate_claim",
 ]  # fmt: skip

@@ -148,10 +148,11 @@ class PodFact:
     priority: int
     requests: Resources
     cards: int = 0  #: nvidia.com/gpu that it asks for
-    slices: tuple[CardSlice, ...] = ()  #: from its annotation; empty for pods that HBox did not place
-    claim: ClaimId = ClaimId("")  #: from its annotation
+    slices: tuple[CardSlice, ...] = ()  #: as its annotation says, which anybody may have written
+    claim: ClaimId = ClaimId("")  #: likewise
     ours: bool = False  #: schedulerName is hbox
     resource_version: str = ""
     min_member: int = 1  #: of its job
     preemptable: bool = True
     created_at: float = 0.0  #: of its job
+    asks: CardRequest | None = None  #: how much of each card; None = the whole of each

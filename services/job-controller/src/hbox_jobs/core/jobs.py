@@ -492,6 +492,7 @@ class Jobs:
             min_member=record.min_member if record is not None else 1,
             preemptable=preemptable_of(record) if record is not None else False,
             created_at=record.group.created_at if record is not None and record.group is not None else pod.created_at,
+            asks=pod.shape.cards,
         )
 
     def validate(self) -> None:

@@ -1,6 +1,7 @@
 """Reading the ledger from its database: at the start, after a failed commit, and what was answered before."""
 
 import json
+import secrets
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -37,6 +38,9 @@ from ..core.usage import HOUR_S, Account, Amounts, Held
 from . import tables as t
 from .journal import Head, Journal
 
+#: Of the key by which claims are proven, made once for a database.
+KEY_BYTES = 32
+
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
@@ -72,14 +76,15 @@ def begin_epoch(connection: Connection, *, now: float, above: Epoch = BEGINNING.
         connection.execute(insert(t.ledger), [{"id": 1, "epoch": epoch, "idx": 0}])
     else:
         connection.execute(update(t.ledger).values(epoch=epoch, idx=0))
+    connection.execute(update(t.ledger).where(t.ledger.c.key.is_(None)).values(key=secrets.token_bytes(KEY_BYTES)))
     connection.execute(update(t.ledger).where(t.ledger.c.metered_until == 0).values(metered_until=int(now)))
     return epoch
 
 
 def load(connection: Connection) -> Loaded:
     """The books as committed, frozen, and without nodes and verdicts, which the bus brings. All of one moment: every commit locks the row first."""
-    state = connection.execute(select(t.ledger.c.epoch, t.ledger.c.idx).with_for_update()).one()
-    books = Books(Epoch(state.epoch), Index(state.idx))
+    state = connection.execute(select(t.ledger.c.epoch, t.ledger.c.idx, t.ledger.c.key).with_for_update()).one()
+    books = Books(Epoch(state.epoch), Index(state.idx), key=bytes(state.key))
     gone: dict[QueueName, Queue] = {}
     for row in connection.execute(select(t.queues)):
         rules = json.loads(row.rules)

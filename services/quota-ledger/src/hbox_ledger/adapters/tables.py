@@ -47,6 +47,9 @@ ledger = Table(
     Column(
         "metered_until", BigInteger, nullable=False, server_default="0"
     ),  # the second up to which `usage` is accrued; 0 = never yet
+    Column(
+        "key", LargeBinary
+    ),  # by which claims that are written on pods are known as issued here; NULL until the first epoch that knows of it
     CheckConstraint("id = 1", name="ledger_one"),
 )
 

@@ -123,7 +123,14 @@ def arbitrate(books: Books, step: Step, plan: Plan) -> Committed | Refused:
     deadline = step.now + min(plan.deadline_s, MAX_DEADLINE_S)
     nodes = books.nodes
     holdings = tuple(
-        _holding(plan, placement, deadline, step.now, models=cards_by_model(nodes.get(placement.node), placement.slices))
+        _holding(
+            plan,
+            placement,
+            deadline,
+            step.now,
+            key=books.key,
+            models=cards_by_model(nodes.get(placement.node), placement.slices),
+        )
         for placement in plan.placements
     )
     books.enter_plan(step, holdings, actor="scheduler-core", cause=f"plan {plan.id}")
@@ -132,9 +139,9 @@ def arbitrate(books: Books, step: Step, plan: Plan) -> Committed | Refused:
     return Committed(holdings)
 
 
-def _holding(plan: Plan, placement: Placement, deadline: float, now: float, *, models: Resources) -> Holding:
+def _holding(plan: Plan, placement: Placement, deadline: float, now: float, *, key: bytes, models: Resources) -> Holding:
     claim = Claim(
-        id=claim_id(plan.id, placement.pod_uid),
+        id=claim_id(key, plan.id, placement.pod_uid, placement.node, placement.slices),
         pod_uid=placement.pod_uid,
         namespace=plan.namespace,
         pod=placement.pod,

@@ -60,6 +60,7 @@ class JobBooks:
 class Books:
     epoch: Epoch
     index: Index = Index(0)
+    key: bytes = b""  #: by which claims that are written on pods are known as issued here (`identity`)
     frozen: bool = True  #: no plan is accepted until the books agree with Kubernetes
     nodes: dict[NodeName, NodeState] = field(default_factory=dict)
     verdicts: dict[NodeName, Verdict] = field(default_factory=dict)

@@ -1,27 +1,33 @@
-"""Which cards a pod holds that the ledger did not place."""
+"""Which cards a pod holds that was found bound without a live claim.
 
-from hbox_common.model import CardSlice, PodFact
+Annotations are their pod's tenant's to write. They are believed where they bear out a claim that this ledger issued (`identity`), for this pod, node and
+cards. Else a pod holds what it asks for and no more: on the cards that it names where nobody else holds these, else on the lowest that are free.
+"""
+
+from hbox_common.model import CardRequest, CardSlice, PodFact, cards_held
 
 from .books import Books
+from .identity import issued
 
 
 def slices_of(books: Books, fact: PodFact) -> tuple[CardSlice, ...]:
-    """What its annotation says, where that can be true; else the lowest free cards of its node, whole, as many as it asks for and there are.
-
-    A pod of another scheduler does not say which cards its device plugin gave it. Counting it on free ones keeps the node's sum right.
-    """
-    node = books.nodes.get(fact.node)
-    indices = [s.index for s in fact.slices]
-    plausible = (
-        bool(indices)
-        and len(set(indices)) == len(indices)
-        and all(s.index >= 0 and 0 <= s.cores <= 100 and s.memory_mib >= 0 for s in fact.slices)
-        and (node is None or set(indices) <= {card.index for card in node.cards})
-    )
-    if plausible:
+    """Fewer than it asks for where the node has no more free."""
+    if proven(books, fact):
         return fact.slices
+    node = books.nodes.get(fact.node)
     if node is None or fact.cards <= 0:
         return ()
-    held = books.node(fact.node).cards
-    free = [card for card in sorted(node.cards, key=lambda c: c.index) if card.index not in held or held[card.index].pods == 0]
-    return tuple(CardSlice(card.index, 100, card.memory_mib) for card in free[: fact.cards])
+    request = fact.asks or CardRequest(fact.cards)
+    return cards_held(request, node.cards, books.node(fact.node).cards, said=[s.index for s in fact.slices])
+
+
+def proven(books: Books, fact: PodFact) -> bool:
+    """Whether this ledger issued the claim that is written on the pod, for all that is written beside it."""
+    return bool(fact.claim) and issued(books.key, fact.claim, fact.uid, fact.node, fact.slices)
+
+
+def doubt(books: Books, fact: PodFact) -> int:
+    """In which order pods are to be taken in, so that those of whom less is known get the cards that others leave."""
+    if fact.uid in books.by_pod or proven(books, fact):
+        return 0
+    return 1 if fact.slices else 2

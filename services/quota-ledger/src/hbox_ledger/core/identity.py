@@ -1,17 +1,35 @@
-"""Ids that follow from what they name, so that deciding the same twice cannot make two of them."""
+"""Ids that follow from what they name, so that deciding the same twice cannot make two of them.
 
+A claim's id is written on its pod, where tenants may write what they like. Its second half is a code that only this ledger's key makes (keyed BLAKE2b, 64
+bits), over plan, pod, node and cards: who finds it on a pod knows whether the ledger issued that very claim, even where its record was lost.
+"""
+
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import blake2b
+from hmac import compare_digest
 
 from hbox_common.events import EvictKind
-from hbox_common.model import ClaimId, DecisionId, Epoch, Index, PlanId, PodUid
+from hbox_common.model import CardSlice, ClaimId, DecisionId, Epoch, Index, NodeName, PlanId, PodUid, format_slices
 
 BIND = "bind"
 
 
-def claim_id(plan: PlanId, pod: PodUid) -> ClaimId:
+#: Hexadecimal digits of a claim's id that say whose plan it is, and as many that prove it.
+_HALF = 16
+
+
+def claim_id(key: bytes, plan: PlanId, pod: PodUid, node: NodeName, slices: Sequence[CardSlice]) -> ClaimId:
     """The claim of one pod of one plan: 32 hexadecimal digits. The plan's claims have the first 16 in common, so that they lie together in every index."""
-    return ClaimId(_of_plan(plan) + _digest("claim", plan, pod)[:16])
+    half = _of_plan(plan)
+    return ClaimId(half + _proof(key, half, pod, node, slices))
+
+
+def issued(key: bytes, claim: ClaimId, pod: PodUid, node: NodeName, slices: Sequence[CardSlice]) -> bool:
+    """Whether the ledger of this key made this id, for this pod on these cards of this node."""
+    if len(claim) != 2 * _HALF or not claim.isascii():
+        return False
+    return compare_digest(claim[_HALF:], _proof(key, claim[:_HALF], pod, node, slices))
 
 
 def found_claim_id(pod: PodUid, epoch: Epoch, index: Index) -> ClaimId:
@@ -24,9 +42,14 @@ def decision_id(claim: ClaimId, generation: int, kind: EvictKind | str) -> Decis
     return DecisionId(_digest("decision", claim, str(generation), str(kind)))
 
 
+def _proof(key: bytes, half: str, pod: PodUid, node: NodeName, slices: Sequence[CardSlice]) -> str:
+    said = "\0".join(("claim", half, pod, node, format_slices(tuple(slices))))
+    return blake2b(said.encode(), digest_size=_HALF // 2, key=key).hexdigest()
+
+
 @lru_cache(maxsize=64)
 def _of_plan(plan: PlanId) -> str:
-    return _digest("plan", plan)[:16]
+    return _digest("plan", plan)[:_HALF]
 
 
 def _digest(*parts: str) -> str:

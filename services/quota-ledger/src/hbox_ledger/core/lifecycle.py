@@ -2,15 +2,15 @@
 
     claim     open decision   evidence                                                    becomes
     --------  --------------  ----------------------------------------------------------  -----------------------------------------
-    PENDING   bind            outcome BOUND on its node; pod seen there with its claim     POSTED
+    PENDING   bind            outcome BOUND on its node; pod seen there                    POSTED
     PENDING   bind, revoke    outcome CONFLICT, EXPIRED, REVOKED, GONE                     VOID
-    PENDING   bind, revoke    outcome GONE that names its node (bound, and being deleted)  POSTED
+    PENDING   bind, revoke    outcome GONE, CONFLICT that names its node (bound there)     POSTED
     PENDING   bind            outcome REJECTED of the bind                                 VOID
     PENDING   bind            deadline passed                                              same, revoke
     PENDING   revoke          outcome BOUND                                                POSTED; evict if its gang is unwound
-    PENDING   any             pod seen elsewhere, or there without its claim               VOID, and a claim as found
-    adopted   revoke          outcome BOUND                                                same; the pod will be seen
-    adopted   revoke          pod seen there with its claim                                VOID, and a claim as found
+    live      any             pod seen elsewhere, or under another claim that was issued   VOID, and a claim as found
+    adopted   revoke          outcome BOUND, or CONFLICT that names its node               same; the pod will be seen
+    adopted   revoke          pod seen there                                               VOID, and a claim as found, with its cards
     POSTED    evict, revoke   outcome EVICTED                                              same, no decision open (its going is evidence)
     POSTED    evict, revoke   outcome GONE                                                 VOID
     POSTED    evict           no pod for which it leaves waits any more                    same, revoke: its eviction is taken back (S7)
@@ -26,16 +26,19 @@ Adopted is PENDING and forced: see `recovery`.
 A clock frees nothing (S13): a deadline makes a revocation or an eviction, and their result frees. A bind's GONE leaves a posted claim alone,
 since a pod that is being deleted still holds its node; that its uid is absent is told by the eviction or by the watch of pods.
 
+What is written on a pod is its tenant's to write, and to remove: that a pod is on its claim's node is seen from its node alone, and which cards it holds is
+what the claim says. Its annotations count where they prove another claim that the ledger issued (`find`).
+
 A gang of two and more is on its way (`Gang`) from its first claims until `min_member` are posted or have succeeded. At its deadline it is
 unwound whole: bound members are evicted, the others revoked. It ends when it has started, or when nothing of it is left.
 """
 
 from hbox_common.events import BindOutcome, Outcome
-from hbox_common.model import Claim, ClaimState, JobId, PlanId, PodFact, PodPhase, QueueName, cards_by_model
+from hbox_common.model import CardSlice, Claim, ClaimState, JobId, PlanId, PodFact, PodPhase, QueueName, cards_by_model
 
 from .books import Books
 from .decisions import keep, send, take_back
-from .find import slices_of
+from .find import proven, slices_of
 from .holding import Gang, Holding, Intent
 from .identity import found_claim_id
 from .step import Step
@@ -44,6 +47,8 @@ from .step import Step
 RESEND_S, RESEND_MAX_S = 15.0, 120.0
 
 _STAYS = (BindOutcome.BOUND, BindOutcome.CONFLICT)
+#: With its claim's node: the pod is bound there, whatever is written on it.
+_THERE = (BindOutcome.BOUND, BindOutcome.CONFLICT, BindOutcome.GONE)
 _VOIDS = (BindOutcome.CONFLICT, BindOutcome.EXPIRED, BindOutcome.REVOKED, BindOutcome.GONE)
 
 
@@ -56,9 +61,10 @@ def outcome(books: Books, step: Step, result: Outcome) -> None:
     cause = f"{result.outcome}: {result.message}" if result.message else str(result.outcome)
     if claim.state is ClaimState.PENDING:
         bound = result.outcome is BindOutcome.BOUND
-        if bound and holding.forced:
+        there = result.node == claim.node and result.outcome in _THERE
+        if (bound or there) and holding.forced:
             return  # see `observed`
-        if (result.node == claim.node and (bound or result.outcome is BindOutcome.GONE)) or (bound and not result.node):
+        if there or (bound and not result.node):
             _posted(books, step, holding, actor="binder", cause=cause)
             books.unseen[claim.id] = holding.posted
         elif result.outcome in (*_VOIDS, BindOutcome.BOUND) or (of_bind and result.outcome is BindOutcome.REJECTED):
@@ -88,24 +94,31 @@ def observed(books: Books, step: Step, fact: PodFact, *, actor: str = "job-contr
         if holding is not None:
             finished = fact.phase is PodPhase.SUCCEEDED
             end(books, step, holding, actor=actor, cause=f"its pod is {fact.phase}", finished=finished)
-        return
+        return None
     if fact.uid in books.gone:
-        return  # older news than what is known
+        return None  # older news than what is known
     if holding is not None:
         claim = holding.claim
         books.suspects.pop(claim.id, None)
         books.unseen.pop(claim.id, None)
-        ours = claim.node == fact.node and (claim.state is ClaimState.POSTED or fact.claim == claim.id)
+        there = claim.node == fact.node
+        ours = there and not _contradicted(books, claim, fact)
         adopted = holding.forced and claim.state is ClaimState.PENDING
         if ours and not adopted:
             if claim.state is ClaimState.PENDING:
                 _posted(books, step, holding, actor=actor, cause=f"its pod is {fact.phase}")
-            return
-        cause = (
-            "its pod was found bound, with all that it asks for" if ours else f"its pod was bound by another, to {fact.node}"
-        )
+            return None
+        if ours:
+            end(books, step, holding, actor=actor, cause="its pod was found bound, with all that it asks for")
+            return _force(books, step, fact, actor, slices=claim.slices)
+        cause = f"its pod was bound under claim {fact.claim}" if there else f"its pod was bound by another, to {fact.node}"
         end(books, step, holding, actor=actor, cause=cause)
-    _force(books, step, fact, actor)
+    return _force(books, step, fact, actor, slices=slices_of(books, fact))
+
+
+def _contradicted(books: Books, claim: Claim, fact: PodFact) -> bool:
+    """Whether the pod proves that it holds other cards, by another claim that was issued for it: one that these books have lost, or gave up too early."""
+    return fact.claim != claim.id and fact.slices != claim.slices and proven(books, fact)
 
 
 def tick(books: Books, step: Step) -> None:
@@ -170,9 +183,8 @@ def _end(books: Books, step: Step, gang: Gang) -> None:
     step.gangs[gang.job] = None
 
 
-def _force(books: Books, step: Step, fact: PodFact, actor: str) -> None:
+def _force(books: Books, step: Step, fact: PodFact, actor: str, *, slices: tuple[CardSlice, ...]) -> None:
     """Account for a pod that runs without a live claim: reality is not refused, even where it over-books."""
-    slices = slices_of(books, fact)
     claim = Claim(
         id=found_claim_id(fact.uid, books.epoch, books.index),
         pod_uid=fact.uid,

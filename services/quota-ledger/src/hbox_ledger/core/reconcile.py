@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from hbox_common.model import ClaimState, Index, PodFact
 
 from .books import Books
+from .find import doubt
 from .lifecycle import absent, observed
 from .step import Step
 
@@ -23,7 +24,7 @@ def reconcile(
     Returns how many claims differed from it. One that was pending, and whose pod is bound where it should be, does not: the list has the news first.
     """
     before, seen = len(step.changes), set()
-    for fact in facts:
+    for fact in sorted(facts, key=lambda fact: doubt(books, fact)):
         if fact.phase.holds:
             seen.add(fact.uid)
         observed(books, step, fact, actor="reconciler")
