@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from hbox_cli.platform.crds import HYPER_NODE
 from hbox_common.bus import Bus, EmbeddedServer
 from hbox_common.errors import InvalidRequest
-from hbox_common.events import NodeStateChanged
+from hbox_common.events import FabricChanged, NodeStateChanged
+from hbox_common.kube import HYPERNODES, apply, wait_established
 from hbox_topology.adapters.poolsfile import pools_file
 from hbox_topology.app import run
 from hbox_topology.settings import TopologySettings
@@ -122,3 +124,31 @@ async def test_a_file_of_pools_that_is_wrong_at_the_start_ends_it_with_one_line(
         match=r"HBOX_POOLS_FILE: .*pools\.yaml: pools\.0: pool vision names neither nodes nor labels",
     ):
         pools_file(file)
+
+
+def known(heard: Any) -> Any:
+    return [event.hypernodes for event in heard]
+
+
+async def test_one_hypernodes_pattern_keeps_no_node_and_no_other_hypernode_waiting(kube: Kube, bus: Bus, settings: Any) -> None:
+    """`^([a-z0-9.-]+)+X$` on one node of a long name took Python's engine years, and the interpreter with it."""
+
+    def hypernode(name: str, pattern: str) -> dict[str, Any]:
+        members = [{"type": "Node", "selector": {"regexMatch": {"pattern": pattern}}}]
+        meta = {"apiVersion": "topology.volcano.sh/v1alpha1", "kind": "HyperNode", "metadata": {"name": name}}
+        return {**meta, "spec": {"tier": 1, "members": members}}
+
+    await apply(kube.client, HYPER_NODE, field_manager="test")
+    await wait_established(kube.client, f"hypernodes.{HYPERNODES.group}")
+    async with (
+        running(run, settings),
+        listening(bus, NodeStateChanged) as heard,
+        listening(bus, FabricChanged) as fabric,
+    ):
+        await kube.client.json("POST", HYPERNODES.path(), body=hypernode("poison", "^([a-z0-9.-]+)+X$"))
+        await kube.client.json("POST", HYPERNODES.path(), body=hypernode("wrong", "(?=n)"))
+        await kube.client.json("POST", HYPERNODES.path(), body=hypernode("rack", "^node-with-a-long-name-[0-9]"))
+        await kube.node("node-with-a-long-name-0123456789.zone.region.example.com")
+        await until(lambda: len(latest(heard)) == 1)
+        found = await until(lambda: next((f for f in known(fabric) if any(one.nodes for one in f)), None))
+        assert {one.name: len(one.nodes) for one in found} == {"poison": 0, "rack": 1, "wrong": 0}

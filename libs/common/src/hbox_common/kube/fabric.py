@@ -1,11 +1,11 @@
 """What Volcano's objects say of the fabric, as plain values: HyperNodes with their members resolved, and the wishes of PodGroups."""
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import HyperNode, NodeName, SubGangPolicy, TopologyMode, TopologyWish, selects
+from hbox_common.patterns import compiled
 
 from . import objects
 from .selectors import selector_of
@@ -81,9 +81,9 @@ def _members(selector: objects.MemberSelector, there: Mapping[str, Mapping[str, 
         return iter([selector.exact_match.name] if selector.exact_match.name in there else [])
     if selector.regex_match is not None:
         try:
-            pattern = re.compile(selector.regex_match.pattern)
-        except re.error as e:
-            raise _Unreadable(".regexMatch.pattern", f"is no regular expression: {e}", "write one as Python reads it") from e
+            pattern = compiled(selector.regex_match.pattern)
+        except InvalidRequest as e:
+            raise _Unreadable(".regexMatch.pattern", e.message, e.hint) from e
         return (name for name in there if pattern.search(name))
     try:
         wanted = selector_of(selector.label_match)
