@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from hbox_cli.platform.assets import ControlPlane
-from hbox_common.kube import CRDS, PODGROUPS, KubeClient, wait_established
+from hbox_common.kube import CRDS, PODGROUPS, QUEUES, KubeClient, wait_established
 
 from ..e2e.platform_world import Up, up
 from ..volcano_definitions import SHAPES, Json, Shape, pod_groups, queues
@@ -99,3 +99,18 @@ async def test_definitions_that_were_there_are_used_as_they_are(world: World, de
     assert "podgroups/status" not in [
         entry["name"] for entry in (await world.client.json("GET", PODGROUPS.list_of_kinds))["resources"]
     ]
+
+
+async def test_the_queues_that_volcanos_controllers_expect_exist(world: World) -> None:
+    """Its queue controller asks for the parent of every queue, and says an error each time where there is none."""
+
+    async def open_() -> bool:
+        found = [await world.client.json("GET", QUEUES.path(name=name)) for name in ("root", "default")]
+        return [queue.get("status", {}).get("state") for queue in found] == ["Open", "Open"]
+
+    await until(open_, "both are open", timeout_s=40)
+    root = await world.client.json("GET", QUEUES.path(name="root"))
+    assert (root["spec"]["weight"], root["spec"]["reclaimable"]) == (1, False)
+    await world.make({"kind": "PodGroup", "metadata": {"name": "top"}, "spec": {"minMember": 1, "queue": "root"}})
+    await world.make(a_pod("top-0", group="top"))
+    await world.waits("top-0", "queue root stands above all others and takes no work")

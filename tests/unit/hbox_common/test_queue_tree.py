@@ -138,6 +138,17 @@ def test_the_root_is_implied_and_so_is_the_default_queue() -> None:
     assert uses.tree.tops() == ("speech", "top", "vision")
 
 
+def test_the_root_uses_what_all_use_and_takes_no_work() -> None:
+    uses = Uses(DEPARTMENTS)
+    root = QueueName("root")
+    uses.tree[root] = Queue(root, reclaimable=False)
+    before = uses.tree.used(root).get(GPU, 0)
+    uses.use("train", 3)
+    uses.use("default", 2)
+    assert uses.tree.used(root)[GPU] == before + 5
+    assert uses.said("root") == "queue root stands above all others and takes no work; name another in the job"
+
+
 def test_pools_are_those_that_a_queue_names_and_all_above_it_allow() -> None:
     tree = Uses(DEPARTMENTS).tree
     assert tree.pools(QueueName("train")) == ("pooled",)

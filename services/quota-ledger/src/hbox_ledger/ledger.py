@@ -24,6 +24,7 @@ from hbox_common.errors import Bug, Conflict, Unavailable
 from hbox_common.events import OutcomesObserved, PlanAnswer, PlansProposed, PodsObserved, encode
 from hbox_common.model import (
     DEFAULT_QUEUE,
+    ROOT_QUEUE,
     CardQuota,
     Index,
     NodeState,
@@ -426,6 +427,8 @@ class Ledger:
             self._relay.send(message)
         if step.queues:
             self.touched.add(name for queue in step.queues for name in self.books.queues.path(queue))
+            if ROOT_QUEUE in self.books.queues:
+                self.touched.add([ROOT_QUEUE])
         for state, count in Counter(change.claim.state for change in step.changes).items():
             metrics.CHANGES.labels(state.value).inc(count)
         for stored in step.stored:

@@ -51,6 +51,7 @@ async def _findings(layout: Layout, running: Running) -> list[Finding]:
     checks = [
         _tried("broker", lambda: _broker(running), f"see {layout.log('nats-server')}"),
         _tried("kubernetes", lambda: _kubernetes(running), f"check the kubeconfig {running.kubeconfig}"),
+        _tried("definitions", lambda: _definitions(running), "`hbox up` brings what is missing"),
         _tried("database", lambda: _database(running.database_url), "see the quota-ledger's log"),
         *(_service(name, url, layout) for name, url in running.health.items()),
     ]
@@ -87,6 +88,16 @@ async def _kubernetes(running: Running) -> str:
         for resource in (QUEUES, PODGROUPS):
             await client.json("GET", resource.path(), params={"limit": "1"})
     return f"{client.base}, {version.get('gitVersion', '?')}, the definitions of Queue and PodGroup are there"
+
+
+async def _definitions(running: Running) -> str:
+    """Definitions of others are used as they are; what that costs is worth knowing, and no fault."""
+    from hbox_common.kube import KubeClient  # noqa: PLC0415
+
+    from ..platform import crds  # noqa: PLC0415
+
+    async with KubeClient.connect(running.kubeconfig, user_agent="hbox", timeout_s=5) as client:
+        return "; ".join(await crds.lacking(client)) or "the cluster's definitions have every field that HBox reads"
 
 
 async def _database(url: str) -> str:

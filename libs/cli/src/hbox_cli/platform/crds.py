@@ -1,15 +1,16 @@
-"""What the platform needs in a cluster: Volcano's Queue, PodGroup and HyperNode, with the fields that HBox reads, and the queue `default`.
+"""What the platform needs in a cluster: Volcano's Queue, PodGroup and HyperNode, with the fields that HBox reads, and the queues `root` and `default`.
 
-Where Volcano's own definitions are installed they stay as they are: theirs say more than ours.
+A definition that is there, and that anybody but HBox has written, is used as it is: Volcano's say more than ours, and its scheduler stops beside ours. What
+HBox reads and such a definition does not keep is told.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hbox_common.errors import NotFound
+from hbox_common.errors import HBoxError, InvalidRequest, NotFound
 from hbox_common.kube import CRDS, HYPERNODES, PODGROUPS, QUEUES, KubeClient, Resource, apply, wait_established
-from hbox_common.model import DEFAULT_QUEUE
+from hbox_common.model import DEFAULT_QUEUE, ROOT_QUEUE
 
 FIELD_MANAGER = "hbox"
 _MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -33,7 +34,14 @@ def _column(name: str, kind: str, path: str) -> dict[str, str]:
 
 
 def _definition(
-    kind: str, resource: Resource, short: list[str], *, spec: Any, status: Any, columns: Sequence[Mapping[str, str]] = ()
+    kind: str,
+    resource: Resource,
+    short: list[str],
+    *,
+    spec: Any,
+    status: Any,
+    columns: Sequence[Mapping[str, str]] = (),
+    subresource: bool = True,
 ) -> dict[str, Any]:
     group, plural = resource.group, resource.plural
     return {
@@ -49,7 +57,7 @@ def _definition(
                     "name": resource.version,
                     "served": True,
                     "storage": True,
-                    "subresources": {"status": {}},
+                    "subresources": {"status": {}} if subresource else {},
                     **({"additionalPrinterColumns": list(columns)} if columns else {}),
                     "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": status}}},
                 }
@@ -106,8 +114,9 @@ POD_GROUP = _definition(
         subGroupPolicy={"type": "array", "items": _open(name=_STRING, networkTopology=_TOPOLOGY)},
     ),
     status=_open(phase=_STRING, running=_INTEGER, succeeded=_INTEGER, failed=_INTEGER),
+    # As Volcano's: its scheduler writes statuses with the object, and with a subresource they would be dropped without a word.
+    subresource=False,
 )
-
 
 HYPER_NODE = _definition(
     "HyperNode",
@@ -127,37 +136,100 @@ HYPER_NODE = _definition(
 _ALL = (QUEUE, POD_GROUP, HYPER_NODE)
 
 
+#: What vc-scheduler makes at its start, and Volcano's controllers and webhooks rely on. Nobody's pods are in `root`.
+_QUEUES: Mapping[str, Mapping[str, Any]] = {
+    ROOT_QUEUE: {"weight": 1, "reclaimable": False},
+    DEFAULT_QUEUE: {"weight": 1, "reclaimable": True},
+}
+
+
 async def bring(client: KubeClient, say: Callable[[str], None]) -> None:
-    """Applies what is missing, by server-side apply, and says what. Raises Unavailable or InvalidRequest (rights are missing)."""
+    """Applies what is missing, by server-side apply, and says what. Raises Unavailable or InvalidRequest (rights are missing, a definition cannot be used)."""
     for manifest in _ALL:
         name = manifest["metadata"]["name"]
-        if await _ours_or_absent(client, CRDS.path(name=name)):
+        found = await _found(client, name)
+        if found is None or _ours(found):
             await apply(client, manifest, field_manager=FIELD_MANAGER)
             say(f"applied CRD {name}")
         else:
-            say(f"found CRD {name}, installed by somebody else: left as it is")
+            lacking = lacks(found, manifest)
+            say(f"found CRD {name}, installed by somebody else: used as it is{_told(lacking)}")
     for manifest in _ALL:
         await wait_established(client, manifest["metadata"]["name"])
-    path = QUEUES.path(name=DEFAULT_QUEUE)
-    try:
-        await client.json("GET", path)
-    except NotFound:
-        queue = {
-            "apiVersion": f"{QUEUES.group}/{QUEUES.version}",
-            "kind": "Queue",
-            "metadata": {"name": DEFAULT_QUEUE},
-            "spec": {"weight": 1},
-        }
-        await _apply_fresh(client, queue)
-        say(f"applied queue {DEFAULT_QUEUE}")
+    for name, spec in _QUEUES.items():
+        try:
+            await client.json("GET", QUEUES.path(name=name))
+        except NotFound:
+            await _make_queue(client, name, spec, say)
 
 
-async def _ours_or_absent(client: KubeClient, path: str) -> bool:
+async def lacking(client: KubeClient) -> list[str]:
+    """What the cluster's definitions do not keep of what HBox reads, a sentence for each. Raises NotFound where one is not there, and as `lacks`."""
+    said = []
+    for manifest in _ALL:
+        name = manifest["metadata"]["name"]
+        found = await client.json("GET", CRDS.path(name=name))
+        if missing := lacks(found, manifest):
+            said.append(f"CRD {name}{_told(missing)}")
+    return said
+
+
+def lacks(found: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+    """The fields of our definition that another of the same kind does not keep, as "spec.minTaskMember", sorted.
+
+    Raises InvalidRequest where it does not serve the version that HBox reads.
+    """
+    (wanted,) = ours["spec"]["versions"]
+    served = [version for version in found["spec"]["versions"] if version["name"] == wanted["name"] and version.get("served")]
+    if not served:
+        name = found["metadata"]["name"]
+        raise InvalidRequest(f"the CRD {name} does not serve {wanted['name']}", hint="install one that does, or delete it")
+    schema = (served[0].get("schema") or {}).get("openAPIV3Schema") or {}
+    return sorted(_dropped(schema, wanted["schema"]["openAPIV3Schema"], ""))
+
+
+def _dropped(theirs: Mapping[str, Any], ours: Mapping[str, Any], path: str) -> Iterator[str]:
+    """Fields under `path` that a schema prunes and ours names."""
+    if "items" in ours:
+        yield from _dropped(theirs.get("items") or {}, ours["items"], f"{path}[]")
+    known = theirs.get("properties") or {}
+    if theirs.get("x-kubernetes-preserve-unknown-fields") or "additionalProperties" in theirs:
+        known = dict.fromkeys(ours.get("properties") or {}) | known
+    for field, wanted in (ours.get("properties") or {}).items():
+        below = f"{path}.{field}".lstrip(".")
+        if field not in known:
+            yield below
+        elif known[field] is not None:
+            yield from _dropped(known[field], wanted, below)
+
+
+def _told(missing: Sequence[str]) -> str:
+    return f"; it does not keep {', '.join(missing)}: HBox does not see what is written there" if missing else ""
+
+
+async def _found(client: KubeClient, name: str) -> Mapping[str, Any] | None:
     try:
-        found = await client.json("GET", path)
+        found: Mapping[str, Any] = await client.json("GET", CRDS.path(name=name))
     except NotFound:
-        return True
-    return bool((found["metadata"].get("labels") or {}).get(_MANAGED_BY) == FIELD_MANAGER)
+        return None
+    return found
+
+
+def _ours(found: Mapping[str, Any]) -> bool:
+    """Whether nobody but HBox has written it. Its label says nothing: it outlives that others apply their own definition over it."""
+    fields = found["metadata"].get("managedFields") or ()
+    writers = {entry.get("manager") for entry in fields if entry.get("subresource") != "status"}
+    return writers == {FIELD_MANAGER}
+
+
+async def _make_queue(client: KubeClient, name: str, spec: Mapping[str, Any], say: Callable[[str], None]) -> None:
+    kind = {"apiVersion": f"{QUEUES.group}/{QUEUES.version}", "kind": "Queue"}
+    try:
+        await _apply_fresh(client, {**kind, "metadata": {"name": name}, "spec": spec})
+    except HBoxError as e:  # a webhook of others that is not up yet, or does not want it; HBox itself can do without
+        say(f"queue {name} cannot be made, and Volcano's controllers rely on it: {e}")
+    else:
+        say(f"applied queue {name}")
 
 
 async def _apply_fresh(client: KubeClient, manifest: Mapping[str, Any]) -> None:

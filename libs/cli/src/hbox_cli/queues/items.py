@@ -5,6 +5,7 @@ from typing import Any
 
 from hbox_common.model import (
     PUBLIC,
+    ROOT_QUEUE,
     Job,
     QueueName,
     QueueTree,
@@ -22,9 +23,9 @@ Item = dict[str, Any]
 
 
 def queue_items(tree: QueueTree, jobs: Iterable[Job], *, now: float) -> list[Item]:
-    """One item a queue, by name. `now`: seconds since the epoch."""
+    """One item a queue, by name, without the root, which is there for Volcano's controllers. `now`: seconds since the epoch."""
     known = list(jobs)
-    return [queue_item(tree, name, known, now=now) for name in sorted(tree)]
+    return [queue_item(tree, name, known, now=now) for name in sorted(tree) if name != ROOT_QUEUE]
 
 
 def queue_item(

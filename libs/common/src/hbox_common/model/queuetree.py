@@ -23,7 +23,7 @@ from .pools import POOLED, Pools
 from .queue import Queue, QueuePhase
 from .resources import Resources, add
 
-#: Volcano's name for what stands above all. An object of that name limits nothing.
+#: Volcano's name for what stands above all. An object of that name limits nothing, and takes no work.
 ROOT_QUEUE = QueueName("root")
 
 #: The queue of pods that name none is there without anybody making it.
@@ -163,7 +163,9 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         return self._own.get(name, {})
 
     def used(self, name: QueueName) -> Mapping[str, int]:
-        """What the queue and all below it use."""
+        """What the queue and all below it use; the root: everybody."""
+        if name == ROOT_QUEUE:
+            return self._all()
         self._fresh()
         found = self._sums.get(name)
         return self._own.get(name, {}) if found is None else found
@@ -187,6 +189,10 @@ class QueueTree(MutableMapping[QueueName, Queue]):
     def _refusal(self, name: QueueName) -> Refusal | None:
         if self.of(name) is None:
             return Refusal(RefusalReason.QUEUE_UNKNOWN, f"there is no queue {name}; create it, or name another in the job")
+        if name == ROOT_QUEUE:
+            return Refusal(
+                RefusalReason.QUEUE_NOT_LEAF, f"queue {name} stands above all others and takes no work; name another in the job"
+            )
         if circle := self.circle(name):
             said = f"queue {name} stands in or below a circle of parents ({' -> '.join(circle)})"
             return Refusal(RefusalReason.QUEUE_INVALID, said)
@@ -281,6 +287,12 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         while (parent := self._parents.get(path[-1])) is not None and parent not in path:
             path.append(parent)
         return tuple(path)
+
+    def _all(self) -> Resources:
+        sums: Resources = {}
+        for amounts in self._own.values():
+            add(sums, amounts)
+        return sums
 
     def counted(self) -> dict[QueueName, Resources]:
         """The sums of all queues that others stand or stood below, counted anew from what each uses of its own."""

@@ -1,0 +1,109 @@
+"""Definitions and queues that `hbox up` brings, and those of others that it finds."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hbox_cli.platform import crds
+from hbox_common.errors import InvalidRequest
+from hbox_common.kube import CRDS, PODGROUPS, QUEUES, KubeClient, apply
+from hbox_sandbox.api import ApiServer
+
+from ...volcano_definitions import CURRENT, OLD, OPEN, Json, pod_groups, queues
+
+PODGROUP_CRD = CRDS.path(name="podgroups.scheduling.volcano.sh")
+
+
+@pytest.fixture
+async def kube(tmp_path: Path) -> AsyncIterator[KubeClient]:
+    async with ApiServer(seed=1) as server:
+        config = server.kubeconfig(tmp_path / "kubeconfig")
+        async with KubeClient.connect(str(config), user_agent="hbox-test/1") as client:
+            yield client
+
+
+async def bring(client: KubeClient) -> list[str]:
+    said: list[str] = []
+    await crds.bring(client, said.append)
+    return said
+
+
+async def test_an_empty_cluster_gets_all_of_it_once(kube: KubeClient) -> None:
+    assert await bring(kube) == [
+        "applied CRD queues.scheduling.volcano.sh", "applied CRD podgroups.scheduling.volcano.sh", "applied CRD hypernodes.topology.volcano.sh",
+        "applied queue root", "applied queue default",
+    ]  # fmt: skip
+    root, default = [(await kube.json("GET", QUEUES.path(name=name)))["spec"] for name in ("root", "default")]
+    assert (root["weight"], root["reclaimable"], default["weight"], default["reclaimable"]) == (1, False, 1, True)
+    assert [line for line in await bring(kube) if "queue " in line] == []
+    assert await crds.lacking(kube) == []
+
+
+async def test_our_podgroups_have_no_status_subresource_like_volcanos(kube: KubeClient) -> None:
+    """Its scheduler writes statuses with the object: they would be dropped."""
+    await bring(kube)
+    served = [entry["name"] for entry in (await kube.json("GET", PODGROUPS.list_of_kinds))["resources"]]
+    assert {"podgroups", "queues", "queues/status"} <= set(served)
+    assert "podgroups/status" not in served
+
+
+@pytest.mark.parametrize("manager", ["kubectl-client-side-apply", "helm"])
+async def test_a_definition_that_others_applied_over_ours_is_used_as_it_is(kube: KubeClient, manager: str) -> None:
+    """Our label stays on it, which says nothing."""
+    await bring(kube)
+    before = await kube.json("GET", PODGROUP_CRD)
+    await apply(kube, pod_groups(CURRENT), field_manager=manager)
+    theirs = await kube.json("GET", PODGROUP_CRD)
+    assert theirs["metadata"]["labels"] == before["metadata"]["labels"]
+    said = await bring(kube)
+    assert (await kube.json("GET", PODGROUP_CRD))["spec"] == theirs["spec"]
+    (about,) = [line for line in said if "podgroups" in line]
+    assert about.startswith("found CRD podgroups.scheduling.volcano.sh, installed by somebody else: used as it is")
+
+
+async def test_our_own_of_an_older_version_is_brought_up_to_date(kube: KubeClient) -> None:
+    older: Json = {**crds.POD_GROUP, "spec": {**crds.POD_GROUP["spec"]}}
+    (version,) = older["spec"]["versions"]
+    older["spec"]["versions"] = [{**version, "subresources": {"status": {}}}]
+    await apply(kube, older, field_manager=crds.FIELD_MANAGER)
+    assert "applied CRD podgroups.scheduling.volcano.sh" in await bring(kube)
+    assert not (await kube.json("GET", PODGROUP_CRD))["spec"]["versions"][0].get("subresources")
+
+
+async def test_what_a_definition_does_not_keep_is_told(kube: KubeClient) -> None:
+    for body in (pod_groups(OLD), queues(parent=False)):
+        await kube.json("POST", CRDS.path(), body=body)
+    told = "; it does not keep {}: HBox does not see what is written there"
+    said = await bring(kube)
+    fields = {"podgroups": "spec.networkTopology, spec.subGroupPolicy", "queues": "spec.parent, spec.type"}
+    for plural, missing in fields.items():
+        (about,) = [line for line in said if f"CRD {plural}." in line]
+        assert about.endswith(told.format(missing))
+    assert await crds.lacking(kube) == [
+        f"CRD {plural}.scheduling.volcano.sh{told.format(fields[plural])}" for plural in ("queues", "podgroups")
+    ]
+
+
+def test_a_definition_that_keeps_all_fields_lacks_none() -> None:
+    assert crds.lacks(pod_groups(OPEN), crds.POD_GROUP) == []
+
+
+def test_fields_below_lists_and_objects_are_looked_at() -> None:
+    theirs: Any = pod_groups(CURRENT)
+    spec = theirs["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    spec["subGroupPolicy"] = {"type": "array", "items": {"type": "object", "properties": {"name": {"type": "string"}}}}
+    spec["networkTopology"] = {"type": "object", "properties": {"mode": {"type": "string"}}}
+    assert crds.lacks(theirs, crds.POD_GROUP) == [
+        "spec.networkTopology.highestTierAllowed", "spec.networkTopology.highestTierName", "spec.subGroupPolicy[].networkTopology",
+    ]  # fmt: skip
+
+
+def test_a_definition_of_another_version_is_refused() -> None:
+    theirs = pod_groups(OLD)
+    theirs["spec"]["versions"][0]["name"] = "v1"
+    with pytest.raises(InvalidRequest, match="does not serve v1beta1"):
+        crds.lacks(theirs, crds.POD_GROUP)
