@@ -50,7 +50,8 @@ async def _define(plane: ControlPlane, *definitions: Json) -> dict[str, Json]:
 
 @pytest.fixture(scope="module")
 def platform(plane: ControlPlane, defined: dict[str, Json], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
-    with up(tmp_path_factory.mktemp("platform") / "state", "--kubeconfig", str(plane.kubeconfig)) as running:
+    folder = tmp_path_factory.mktemp("platform") / "state"
+    with up(folder, "--kubeconfig", str(plane.kubeconfig), "--scheduler-names", "hbox,volcano") as running:
         yield running
 
 
@@ -114,3 +115,10 @@ async def test_the_queues_that_volcanos_controllers_expect_exist(world: World) -
     await world.make({"kind": "PodGroup", "metadata": {"name": "top"}, "spec": {"minMember": 1, "queue": "root"}})
     await world.make(a_pod("top-0", group="top"))
     await world.waits("top-0", "queue root stands above all others and takes no work")
+
+
+async def test_pods_of_volcanos_scheduler_are_placed_too(world: World) -> None:
+    await world.make(a_node(f"{world.space}-n1"))
+    await world.make(a_pod("theirs-0", schedulerName="volcano"), a_pod("ours-0"))
+    await world.bound("theirs", 1)
+    await world.bound("ours", 1)

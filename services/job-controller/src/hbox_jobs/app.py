@@ -25,7 +25,7 @@ from hbox_common.events import (
     PolicyFollowed,
 )
 from hbox_common.kube import NAMESPACES, PODGROUPS, PODS, PRIORITYCLASSES, Delta, DeltaKind, Informer, KubeClient
-from hbox_common.model import JobId, PodUid
+from hbox_common.model import JobId, PodUid, scheduler_names
 from hbox_common.runtime import Condition, Health
 
 from . import metrics
@@ -33,6 +33,7 @@ from .adapters.announcer import RETRY_S, SHARD, Announcer, last_revision, pages
 from .adapters.counts import CountsTeller
 from .adapters.objects import PodReader, group_view
 from .adapters.paced import BUSY_SHARE, paced
+from .adapters.rivals import Rivals
 from .adapters.traces import JobTraces, trace_of
 from .adapters.volumes import VolumeWatch
 from .adapters.writes import KubeWriter
@@ -84,7 +85,9 @@ class JobController:
         self.jobs = Jobs(tell_after_s=settings.condition_delay_s, trace=trace_of)
         self._traces = JobTraces()
         self.feedback = Feedback(self.jobs)
-        self._reader = PodReader()
+        schedulers = scheduler_names(settings.scheduler_names)
+        self._reader = PodReader(schedulers)
+        self._rivals = Rivals(client, schedulers, volcano_namespace=settings.volcano_namespace)
         self._writer = KubeWriter(client, component="hbox", instance=settings.instance)
         self._pods = Informer(client, PODS, kube.Pod)
         self._groups = Informer(client, PODGROUPS, kube.PodGroup)
@@ -108,7 +111,11 @@ class JobController:
         return all(i.synced.is_set() for i in self._informers.values())
 
     async def run(self) -> None:
+        if self._rivals.any:
+            await self._rivals.refuse()
         async with asyncio.TaskGroup() as group:
+            if self._rivals.any:
+                group.create_task(self._rivals.watch(self._health.condition("alone")))
             group.create_task(self._classes.run(self._on_classes))
             group.create_task(self._namespaces.run(self._on_namespaces))
             group.create_task(self._groups.run(self._on_groups))
@@ -163,6 +170,7 @@ class JobController:
             self._traces.pod(old, new, wall)
             self.jobs.pod(new, now)
             if new.ours:
+                self._rivals.pod(old, new, now)
                 self.feedback.pod(old, new, now)
                 to_place += old is None and new.placeable
         self._announcer.came(to_place)

@@ -2,8 +2,10 @@
 
 from typing import ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import SCHEDULER_NAME, scheduler_names
 from hbox_common.runtime import Settings
 
 
@@ -14,3 +16,17 @@ class JobControllerSettings(Settings):
     events_per_s: float = Field(100.0, gt=0, description="at most so many Kubernetes Events a second")
     phases_per_s: float = Field(200.0, gt=0, description="at most so many job.phase messages a second")
     condition_delay_s: float = Field(1.0, ge=0, description="seconds that a reason to wait has to stand before pods are told")
+    scheduler_names: str = Field(
+        SCHEDULER_NAME, description="pods whose schedulerName is one of these are HBox's, joined by commas: hbox,volcano"
+    )
+    volcano_namespace: str = Field(
+        "volcano-system", description="where Volcano's scheduler would run, if scheduler_names has a name of its"
+    )
+
+    @field_validator("scheduler_names")
+    @classmethod
+    def _names(cls, value: str) -> str:
+        try:
+            return ",".join(scheduler_names(value))
+        except InvalidRequest as e:
+            raise ValueError(str(e)) from e

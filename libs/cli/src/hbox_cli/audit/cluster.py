@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,7 +82,8 @@ def read_gang(raw: Mapping[str, Any]) -> AuditGang:
     return AuditGang(f"{meta['namespace']}/{meta['name']}", int((raw.get("spec") or {}).get("minMember") or 1))
 
 
-def read_pod(raw: Mapping[str, Any]) -> AuditPod:
+def read_pod(raw: Mapping[str, Any], schedulers: Container[str] = (SCHEDULER_NAME,)) -> AuditPod:
+    """`schedulers`: the names that make a pod ours."""
     meta, spec = raw["metadata"], raw["spec"]
     notes = meta.get("annotations") or {}
     asked = _requests(spec)
@@ -101,7 +102,7 @@ def read_pod(raw: Mapping[str, Any]) -> AuditPod:
         name=f"{meta['namespace']}/{meta['name']}",
         node=spec.get("nodeName") or "",
         holds=(raw.get("status") or {}).get("phase") not in ("Succeeded", "Failed"),
-        ours=spec.get("schedulerName") == SCHEDULER_NAME,
+        ours=spec.get("schedulerName") in schedulers,
         gang=f"{meta['namespace']}/{group}" if group else "",
         claim=notes.get(names.CLAIM, ""),
         requests={name: units for name, units in asked.items() if name not in PER_CARD} | {"pods": 1},

@@ -1,6 +1,7 @@
 """Reads cluster and ledger at one moment, as far as two systems have one: the ledger before and after the cluster, until it did not move."""
 
 import asyncio
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +9,7 @@ from hbox_common.bus import Bus
 from hbox_common.errors import NotFound
 from hbox_common.events import ClaimsAsked, ClaimsPage
 from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient, Resource
-from hbox_common.model import Claim, ClaimState
+from hbox_common.model import SCHEDULER_NAME, Claim, ClaimState
 
 from .checks import Audit, audit
 from .cluster import AuditGang, AuditNode, AuditPod, read_gang, read_node, read_pod
@@ -24,9 +25,9 @@ class Cluster:
     gangs: list[AuditGang]
 
 
-async def read_cluster(client: KubeClient) -> Cluster:
-    """All nodes, pods and PodGroups, read from the API server itself (not from its caches)."""
-    pods = [read_pod(raw) for raw in await list_all(client, PODS)]
+async def read_cluster(client: KubeClient, schedulers: Container[str] = (SCHEDULER_NAME,)) -> Cluster:
+    """All nodes, pods and PodGroups, read from the API server itself (not from its caches). `schedulers`: the names that make a pod ours."""
+    pods = [read_pod(raw, schedulers) for raw in await list_all(client, PODS)]
     nodes = [read_node(raw) for raw in await list_all(client, NODES)]
     try:
         gangs = [read_gang(raw) for raw in await list_all(client, PODGROUPS)]
@@ -54,7 +55,9 @@ async def read_claims(bus: Bus) -> tuple[tuple[int, int], list[Claim]]:
     return (pages[0].epoch, pages[0].index), [claim for page in pages for claim in page.claims]
 
 
-async def audit_platform(client: KubeClient, bus: Bus, *, patience_s: float = 15.0) -> tuple[Audit, Cluster]:
+async def audit_platform(
+    client: KubeClient, bus: Bus, *, patience_s: float = 15.0, schedulers: Container[str] = (SCHEDULER_NAME,)
+) -> tuple[Audit, Cluster]:
     """The audit of a platform at rest.
 
     While the ledger moves, has claims that are pending, or disagrees with the cluster, it is read again, for `patience_s` at most: evidence
@@ -64,7 +67,7 @@ async def audit_platform(client: KubeClient, bus: Bus, *, patience_s: float = 15
     until = loop.time() + patience_s
     while True:
         before, _ = await read_claims(bus)
-        cluster = await read_cluster(client)
+        cluster = await read_cluster(client, schedulers)
         after, claims = await read_claims(bus)
         result = audit(cluster.nodes, cluster.pods, cluster.gangs, claims)
         at_rest = before == after and all(claim.state is ClaimState.POSTED for claim in claims)

@@ -56,7 +56,7 @@ async def _audit(ctx: Context, patience_s: float) -> Audit:
 
     running = Layout(ctx.state).running()
     async with bus_of(running) as bus, KubeClient.connect(running.kubeconfig, user_agent="hbox-audit", timeout_s=30) as client:
-        result, _ = await audit_platform(client, bus, patience_s=patience_s)
+        result, _ = await audit_platform(client, bus, patience_s=patience_s, schedulers=running.scheduler_names)
     return result
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model import SCHEDULER_NAME
 from hbox_sandbox.profile import PROFILES, generate
 from hbox_sandbox.trace import Trace, read_alibaba2023
 
@@ -142,6 +143,11 @@ async def _platform(layout: Layout, plan: Plan, kept: list[Platform]) -> AsyncIt
     """The platform that runs in the folder, else one of our own; and its policy."""
     if layout.busy:
         running = layout.running()
+        if SCHEDULER_NAME not in running.scheduler_names:
+            raise InvalidRequest(
+                f"the platform in {layout.folder} places pods of {', '.join(running.scheduler_names)} alone, and a replay's are of {SCHEDULER_NAME}",
+                hint="choose another folder with --state",
+            )
         if plan.kubeconfig is not None:
             say(f"a platform runs in {layout.folder} already: --kubeconfig and --policy are its own")
         yield running, running.policy
@@ -214,13 +220,13 @@ async def _replay(
             options = replace(options, queues=BORROWERS)
         with progress.shown() as shown:
             measured = await Replay(client, trace, options, verdicts=verdicts, nodes_known=nodes_known, progress=shown).run()
-        audited, cluster = await audit_platform(client, bus)
+        audited, cluster = await audit_platform(client, bus, schedulers=running.scheduler_names)
         content = report.make(trace, measured, audited, nodes=cluster.nodes, pods=cluster.pods, policy=policy, whole=whole)
         if departments:
             say("a third department takes cards back that it lent")
             taking = TakingBack(client, namespace=namespace, prefix=options.prefix, cards=cards, used=used)
             content["departments"] = report.departments(await taking.run(), cards)
-            again, _ = await audit_platform(client, bus)
+            again, _ = await audit_platform(client, bus, schedulers=running.scheduler_names)
             audited.add(again)
         proof = await asyncio.to_thread(prove, running.database_url)
         audited.checks += proof.checks

@@ -10,6 +10,7 @@ import click
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube import KubeClient
+from hbox_common.model import SCHEDULER_NAME, scheduler_names
 from hbox_sandbox.replay import Creation, side_by_side
 from hbox_sandbox.trace import TraceNode, machines
 
@@ -44,6 +45,15 @@ POLICIES = ("binpack", "least-waste", "fgd")
 @click.option(
     "--standby", is_flag=True, help="A second process of job-controller, scheduler-core, quota-ledger and binder stands by."
 )
+@click.option(
+    "--scheduler-names",
+    "scheduler_names_",
+    metavar="NAME,...",
+    envvar="HBOX_SCHEDULER_NAMES",
+    default=SCHEDULER_NAME,
+    show_default=True,
+    help="Pods with these schedulerNames are HBox's; with volcano among them it stands in for Volcano's scheduler, which must be stopped.",
+)
 @click.option("--policy", type=click.Choice(POLICIES), default=POLICIES[0], show_default=True, help="How nodes are chosen.")
 @click.option("--database", metavar="URL", help="The ledger's database [SQLite in the state folder].")
 @click.option("--nats-url", metavar="URL", help="A NATS server with JetStream [one of our own].")
@@ -62,6 +72,7 @@ def command(
     nodes: tuple[str, ...],
     as_given: bool,
     standby: bool,
+    scheduler_names_: str,
     policy: str,
     database: str | None,
     nats_url: str | None,
@@ -75,6 +86,7 @@ def command(
     hbox up --nodes 16x8                         with 16 nodes of 8 cards in it, to try things on
     hbox up --api assets                         a real control plane on this machine, without kubelets; kept between runs
     hbox up --kubeconfig ~/.kube/config          your cluster; pods with schedulerName: hbox are scheduled
+    hbox up --kubeconfig ~/.kube/config --scheduler-names hbox,volcano     and Volcano's as well, in its scheduler's place
 
     A line that begins with `ready` on standard output says that every service is. All that the platform keeps is in the state folder:
     pids.json (process ids), platform.json (addresses), logs/, and ledger.db. What it does is told on standard error. A service that dies is
@@ -88,7 +100,11 @@ def command(
         wanted = machines(nodes)
     except InvalidRequest as e:
         raise click.UsageError(f"--nodes: {e.message}: {e.hint}") from e
-    plan = Plan(ctx.state, kubeconfig, nats_url, database, policy, time_scale, ready_s, Api(api), as_given, standby)
+    try:
+        names = scheduler_names(scheduler_names_)
+    except InvalidRequest as e:
+        raise click.UsageError(f"--scheduler-names: {e.message}: {e.hint}") from e
+    plan = Plan(ctx.state, kubeconfig, nats_url, database, policy, time_scale, ready_s, Api(api), as_given, standby, names)
     platform: Platform | None = None
     began = time.monotonic()
 

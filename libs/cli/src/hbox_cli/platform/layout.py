@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hbox_common.errors import Conflict, InvalidRequest, NotFound
+from hbox_common.model import SCHEDULER_NAME
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,7 @@ class Running:
     emulated: bool  #: the cluster is the sandbox's
     policy: str
     health: Mapping[str, str] = field(default_factory=dict)  #: service -> http://host:port
+    scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,8 @@ class Layout:
         if not self.busy:
             raise none
         try:
-            return Running(**json.loads((self.folder / "platform.json").read_text()))
+            found = json.loads((self.folder / "platform.json").read_text())
+            return Running(**found | {"scheduler_names": tuple(found.get("scheduler_names", (SCHEDULER_NAME,)))})
         except FileNotFoundError as e:
             raise none from e
         except (OSError, ValueError, TypeError) as e:

@@ -22,6 +22,7 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
+from hbox_common.model import SCHEDULER_NAME
 
 from ..exits import leaf
 from . import child, logs, probe
@@ -89,6 +90,7 @@ class Plan:
     api: Api = Api.EMULATED
     as_given: bool = False  #: all services act as the given kubeconfig's user, none with an identity of its own
     standby: bool = False  #: a second process of each service of PAIRED
+    scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)  #: whose pods are HBox's
 
     @property
     def emulated(self) -> bool:
@@ -327,6 +329,7 @@ class Platform:
                 "HBOX_KUBECONFIG": self.running.kubeconfig,
                 "HBOX_DATABASE_URL": self.running.database_url,
                 "HBOX_POLICY": self.plan.policy,
+                "HBOX_SCHEDULER_NAMES": ",".join(self.plan.scheduler_names),
                 "HBOX_HEALTH_HOST": "127.0.0.1",
                 "HBOX_HEALTH_PORT": str(port),
                 "HBOX_LOG_FORMAT": "json",
@@ -429,6 +432,7 @@ def _address(layout: Layout, plan: Plan) -> Running:
         database_url=plan.database_url or f"sqlite:///{layout.database}",
         emulated=plan.emulated,
         policy=plan.policy,
+        scheduler_names=plan.scheduler_names,
         health={name: f"http://127.0.0.1:{port}" for name, port in zip(plan.processes, ports, strict=False)},
     )
 

@@ -43,6 +43,7 @@ from .queuefaults import faults
 from .queuetree import ROOT_QUEUE, QueueTree, Room
 from .quota import ResourceQuota
 from .resources import Resources, capacity_units, parse_quantity, quantity, request_units
+from .schedulers import scheduler_names
 from .topology import HyperNode, SubGangPolicy, TopologyMode, TopologyWish
 from .wishes import NO_WISHES, Neighbour, PodTerm, Selector, Spread, WeightedTerm, Wishes, selects
 
@@ -55,5 +56,5 @@ __all__ = [
     "TaintEffect", "TaskSpec", "Toleration", "TolerationOperator", "TopologyMode", "TopologyWish", "Verdict", "WeightedTerm", "Wishes", "capacity_units",
     "cards_by_model", "cards_held", "cards_in", "charge", "charge_all", "faults", "format_slices", "is_host_port", "is_model", "judged", "may_use",
     "model_of", "model_resource", "models_on", "named_models", "parse_quantity", "parse_slices", "pool_of", "port_amounts", "quantity", "request_units",
-    "selects", "usage_of", "validate_claim",
+    "scheduler_names", "selects", "usage_of", "validate_claim",
 ]  # fmt: skip

@@ -26,4 +26,4 @@ Index = NewType("Index", int)
 Generation = NewType("Generation", int)
 
 DEFAULT_QUEUE = QueueName("default")
-SCHEDULER_NAME = "hbox"
+SCHEDULER_NAME = "hbox"  #: what pods name in `spec.schedulerName`, where nothing else is set

@@ -5,7 +5,7 @@ What a pod asks for is worked out once for all pods that write the same: a job's
 
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from hashlib import sha256
 
@@ -63,9 +63,10 @@ MAX_SHAPES = 10_000
 
 
 class PodReader:
-    """Pods into `PodView`s."""
+    """Pods into `PodView`s. `schedulers`: the names that make a pod ours."""
 
-    def __init__(self) -> None:
+    def __init__(self, schedulers: Collection[str] = (SCHEDULER_NAME,)) -> None:
+        self._schedulers = frozenset(schedulers)
         self._shapes: OrderedDict[bytes, Shape] = OrderedDict()
 
     def view(self, pod: kube.Pod, old: PodView | None = None) -> PodView:
@@ -88,7 +89,7 @@ class PodReader:
             status=_STATUS.get(status.phase, PodStatus.PENDING),
             deleting=meta.deletion_timestamp is not None,
             gated=bool(spec.scheduling_gates),
-            ours=spec.scheduler_name == SCHEDULER_NAME,
+            ours=spec.scheduler_name in self._schedulers,
             group=(notes.get(GROUP_NAME) or notes.get(VOLCANO_GROUP_NAME, ""))[:MAX_NAME],
             role=notes.get(TASK_SPEC, ""),
             queue=QueueName((notes.get(QUEUE_NAME) or meta.labels.get(QUEUE_NAME, ""))[:MAX_NAME]),
