@@ -161,11 +161,92 @@ def test_a_podgroup_object_is_read_and_an_unknown_phase_counts_as_new() -> None:
     assert (view.status.phase, view.status.running, view.status.conditions[0].type) == ("", 2, "T")
 
 
-def test_names_that_no_object_can_have_are_cut_before_they_become_subjects() -> None:
-    view = read(
-        meta={"annotations": {"scheduling.k8s.io/group-name": "g" * 9000, "scheduling.volcano.sh/queue-name": "q" * 9000}}
-    )
-    assert (len(view.group), len(view.queue)) == (253, 253)
+@pytest.mark.parametrize("name", ["g" * 9000, "\U0001f600" * 253, "a\0b", "Upper", "a..b"])
+def test_a_name_that_no_object_can_have_is_the_problem_of_who_writes_it(name: str) -> None:
+    view = read(meta={"annotations": {"scheduling.k8s.io/group-name": name, "scheduling.volcano.sh/queue-name": name}})
+    assert (view.group, view.queue, view.key) == ("", "", "u")
+    assert "annotation scheduling.k8s.io/group-name" in view.shape.problem
+    assert len(view.shape.problem.encode()) <= 1024
+    assert read().shape.problem == ""
+
+
+LONG = "x" * 70_000
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        ("volcano.sh/task-spec", LONG),
+        ("volcano.sh/task-spec", "a\0b"),
+        ("volcano.sh/revocable-zone", LONG),
+        ("volcano.sh/task-topology-affinity", "\u202e"),
+        ("nvidia.com/use-gputype", "a,b" * 30_000),
+    ],
+)
+def test_an_annotation_beyond_its_bounds_is_not_carried_and_said(annotation: str, value: str) -> None:
+    cards = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
+    view = read(meta={"annotations": {annotation: value}}, spec=cards)
+    assert annotation in view.shape.problem
+    assert (view.role, view.notes) == ("", {})
+    assert view.shape.requests["nvidia.com/gpu"] == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["0:1:99999999999999999999999", "0:1:18446744073709551615", "0:1:2147483648", "-1:1:1", "0:101:1"]
+)
+def test_cards_that_cannot_be_are_not_believed(text: str) -> None:
+    assert read(meta={"annotations": {"hbox.io/cards": text, "hbox.io/claim": LONG}}).slices == ()
+    assert read(meta={"annotations": {"hbox.io/claim": LONG}}).claim == ""
+
+
+@pytest.mark.parametrize(("count", "problem"), [(800, "803 are written, at most 64 are taken"), (8000, "192081 bytes")])
+def test_a_pod_that_asks_for_too_many_resources_is_told_and_is_accounted_for_what_every_node_has(
+    count: int, problem: str
+) -> None:
+    many = {f"example.com/r{n:04}": "1" for n in range(count)}
+    view = read(spec={"containers": [{"name": "main", "resources": {"limits": {"cpu": "1", "memory": "1Gi", **many}}}]})
+    assert problem in view.shape.problem
+    assert (len(view.shape.requests), view.shape.requests["cpu"], view.shape.requests["memory"]) == (64, 1000, 2**30)
+
+
+def test_where_a_pod_may_run_is_bounded_by_its_bytes() -> None:
+    def excluding(hosts: int) -> PodView:
+        names = [f"gpu-{n:05}.cluster.example" for n in range(hosts)]
+        term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": names}]}
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+        return read(spec={"affinity": {"nodeAffinity": required}})
+
+    view = excluding(500)
+    assert view.shape.problem == ""
+    assert view.shape.affinity is not None
+    assert len(view.shape.affinity[0].expressions[0].values) == 500
+    view = excluding(20_000)
+    assert "at most 98304 are taken" in view.shape.problem
+    assert (view.shape.affinity, view.shape.requests["cpu"]) == (None, 1000)
+
+
+def test_a_podgroup_beyond_its_bounds_has_a_problem_and_no_large_part_of_it_is_kept() -> None:
+    def group_of(**spec: Any) -> Any:
+        body = {"metadata": {"name": "g", "namespace": "ml", "uid": "u"}, "spec": spec}
+        return group_view(msgspec.json.decode(json.dumps(body), type=kube.PodGroup))
+
+    for spec in (
+        {"queue": "\U0001f600" * 253},
+        {"queue": "a\0b"},
+        {"priorityClassName": LONG},
+        {"minMember": 2**62},
+        {"minTaskMember": {LONG: 1}},
+        {"minTaskMember": {f"r{n}": 1 for n in range(5000)}},
+        {"minResources": {LONG: "1"}},
+        {"minResources": {f"r{n}": "1" for n in range(5000)}},
+        {"networkTopology": {"mode": "hard", "highestTierName": LONG}},
+        {"networkTopology": {"mode": LONG}},
+        {"subGroupPolicy": [{"name": LONG}]},
+        {"subGroupPolicy": [{"name": f"s{n}"} for n in range(5000)]},
+    ):
+        view = group_of(**spec)
+        assert view.problem, spec
+        assert len(msgspec.json.encode(view)) < 4096, spec
 
 
 def test_host_ports_of_containers_and_sidecars_are_asked_for_and_those_of_init_containers_are_not() -> None:

@@ -376,6 +376,9 @@ class JobController:
             except Unavailable:
                 await asyncio.sleep(RETRY_S)
                 continue
+            except InvalidRequest as e:
+                log.error("that job %s/%s is %s cannot be said: %s", phase.namespace, phase.name, phase.phase, e)
+                return
             metrics.PHASES.labels(phase.phase.value).inc()
             return
 

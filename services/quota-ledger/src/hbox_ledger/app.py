@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s, wall_s
-from hbox_common.errors import Conflict, Unavailable
+from hbox_common.errors import Conflict, InvalidRequest, Unavailable
 from hbox_common.events import (
     ClaimsAsked,
     HealthVerdict,
@@ -144,7 +144,7 @@ class Shell:
             elif isinstance(delivery.event, HealthVerdict):
                 self._ledger.verdict(delivery.event.verdict)
             elif isinstance(delivery.event, PodGroupsCounted):
-                self._statuses.counted(delivery.event.queues)
+                self._statuses.counted(delivery.subject, delivery.event.queues)
 
     async def on_plans(self, deliveries: Sequence[Delivery]) -> None:
         for proposals in _turns([d.event for d in deliveries if isinstance(d.event, PlansProposed)]):
@@ -185,7 +185,7 @@ class Shell:
                     raise Unavailable("job-controller has not read all pods yet")
                 pods = [pod for page in pages for pod in page.pods]
                 doubt = await self._ledger.reconcile(pods, as_of=as_of, asked_at=asked_at, apart_s=apart_s)
-            except Unavailable as e:
+            except (Unavailable, InvalidRequest) as e:
                 if not condition.good:
                     condition.bad(f"waiting for all pods: {e}")
                 await asyncio.sleep(ASK_AGAIN_S)
@@ -266,6 +266,6 @@ async def _heard(bus: Bus, standing: Standing, condition: Condition) -> Heard:
     while True:
         try:
             return await hear(bus, standing, now=wall_s())
-        except Unavailable as e:
+        except (Unavailable, InvalidRequest) as e:
             condition.bad(f"what was decided before cannot be read: {e}")
             await asyncio.sleep(ASK_AGAIN_S)

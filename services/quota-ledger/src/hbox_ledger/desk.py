@@ -7,13 +7,13 @@ from typing import NoReturn
 
 from hbox_common.bus import Bus
 from hbox_common.clock import wall_s
-from hbox_common.errors import Unavailable
+from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import CardQuotasChanged, ClaimsPage, Event, QueueStateChanged, UsageAsked, UsagePage
 from hbox_common.model import QueueName
 
+from .adapters.quota_teller import by_shard
 from .adapters.statuses import StatusWriter
 from .ledger import Ledger
-from .messages import SHARD
 from .views import QueueView, Views
 
 log = logging.getLogger(__name__)
@@ -76,11 +76,14 @@ class Desk:
                     log.warning("the states of queues wait: %s", e)
                     touched.add(v.queue.name for v in views[done:])
                     break
+                except InvalidRequest as e:
+                    log.error("the state of queue %s cannot be told: %s", view.queue.name, e)
             await asyncio.sleep(QUEUE_WINDOW_S)
 
     async def tell_quotas(self) -> NoReturn:
         """Publish what ResourceQuotas say of cards: the whole of it, so that only the newest is worth sending."""
         said: dict[tuple[str, str], str] = {}
+        told: dict[str, CardQuotasChanged] = {}
         changed = self._ledger.quotas_changed
         while True:
             await changed.wait()
@@ -90,11 +93,18 @@ class Desk:
             for (namespace, name), fault in said.items():
                 if before.get((namespace, name)) != fault:
                     log.warning("ResourceQuota %s of namespace %s lets nobody have cards: %s", name, namespace, fault)
-            try:
-                await self._bus.publish(CardQuotasChanged(quotas=quotas), SHARD)
-            except Unavailable as e:
-                log.warning("the quotas wait: %s", e)
-                changed.set()
+            for shard, some in by_shard(quotas).items():
+                event = CardQuotasChanged(quotas=some)
+                if told.get(shard) == event:
+                    continue
+                try:
+                    await self._bus.publish(event, shard)
+                    told[shard] = event
+                except Unavailable as e:
+                    log.warning("the quotas wait: %s", e)
+                    changed.set()
+                except InvalidRequest as e:
+                    log.error("some quotas cannot be told: %s", e)
             await asyncio.sleep(QUEUE_WINDOW_S)
 
 

@@ -1,17 +1,21 @@
-"""What a step tells others, as messages. Several small ones rather than one that is too large: at most BATCH items each."""
+"""What a step tells others, as messages. Several small ones rather than one that is too large: at most BATCH items each, and about BYTES.
 
-from collections.abc import Iterator, Sequence
+How many bytes an item takes is estimated from above, by what of it varies: the number of its resources, cards, and characters that others wrote.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from hbox_common.events import BindDecided, ClaimsChanged, Event, EvictDecided, PlansAnswered
+from hbox_common.events import Bind, BindDecided, ClaimsChanged, Event, Evict, EvictDecided, PlanAnswer, PlansAnswered
 from hbox_common.model import Epoch, Index
 
-from .core.step import Step
+from .core.step import Change, Step
 
 T = TypeVar("T")
 
 BATCH = 512
+BYTES = 2**20
 SHARD = "0"
 
 
@@ -25,7 +29,7 @@ def messages_of(step: Step, *, epoch: Epoch, index: Index) -> list[Message]:
     """The messages of one step that took the books to `index`, in the order in which they have to be published."""
     out: list[Message] = []
     previous = step.first
-    for changes in _chunks(step.changes):
+    for changes in _chunks(step.changes, _claim_bytes):
         last = changes[-1].index
         claims = tuple(change.claim for change in changes)
         out.append(Message(ClaimsChanged(epoch=epoch, previous=previous, index=last, claims=claims), (SHARD,)))
@@ -33,15 +37,45 @@ def messages_of(step: Step, *, epoch: Epoch, index: Index) -> list[Message]:
     if step.announce and not step.changes:
         out.append(Message(ClaimsChanged(epoch=epoch, previous=index, index=index, claims=()), (SHARD,)))
     for scheduler, answers in step.answers.items():
-        chunks = _chunks(tuple(answers.values()))
+        chunks = _chunks(tuple(answers.values()), _answer_bytes)
         out += [Message(PlansAnswered(epoch=epoch, index=index, answers=tuple(some)), (scheduler,)) for some in chunks]
-    out += [Message(EvictDecided(epoch=epoch, evictions=tuple(some)), (SHARD,)) for some in _chunks(step.evictions)]
-    out += [Message(BindDecided(epoch=epoch, index=index, binds=tuple(some)), (SHARD,)) for some in _chunks(step.binds)]
+    out += [
+        Message(EvictDecided(epoch=epoch, evictions=tuple(some)), (SHARD,)) for some in _chunks(step.evictions, _evict_bytes)
+    ]
+    out += [
+        Message(BindDecided(epoch=epoch, index=index, binds=tuple(some)), (SHARD,)) for some in _chunks(step.binds, _bind_bytes)
+    ]
     out += [Message(refused, (refused.queue,)) for refused in step.refused]
     out += [Message(used, (used.queue,)) for used in step.budgets]
     return out
 
 
-def _chunks(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    for first in range(0, len(items), BATCH):
-        yield items[first : first + BATCH]
+def _chunks(items: Sequence[T], bytes_of: Callable[[T], int]) -> Iterator[Sequence[T]]:
+    first, size = 0, 0
+    for place, item in enumerate(items):
+        own = bytes_of(item)
+        if place > first and (place - first >= BATCH or size + own > BYTES):
+            yield items[first:place]
+            first, size = place, 0
+        size += own
+    if first < len(items):
+        yield items[first:]
+
+
+def _claim_bytes(change: Change) -> int:
+    claim = change.claim
+    names = sum(map(len, claim.requests)) + 10 * len(claim.requests) + sum(map(len, claim.models)) + 10 * len(claim.models)
+    texts = len(claim.namespace) + len(claim.pod) + len(claim.node) + len(claim.queue) + 4 * len(claim.reason)
+    return 600 + names + texts + 40 * len(claim.slices)
+
+
+def _bind_bytes(bind: Bind) -> int:
+    return 800 + len(bind.namespace) + len(bind.pod) + len(bind.node) + len(bind.queue) + 40 * len(bind.slices)
+
+
+def _evict_bytes(evict: Evict) -> int:
+    return 600 + len(evict.namespace) + len(evict.pod) + 4 * len(evict.reason)
+
+
+def _answer_bytes(answer: PlanAnswer) -> int:
+    return 300 + 4 * len(answer.message)

@@ -7,7 +7,7 @@ from typing import NoReturn
 
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s, new_id, wall_s
-from hbox_common.errors import Unavailable
+from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import Plan, PolicyFollowed
 from hbox_common.model import SchedulerId
 from hbox_common.runtime import Health
@@ -105,7 +105,7 @@ class SchedulerService:
             )
             try:
                 await self._bus.publish(told, SHARD)
-            except Unavailable as e:
+            except (Unavailable, InvalidRequest) as e:
                 log.warning("the policy is told later: %s", e)
                 await asyncio.sleep(HEALTH_S)
                 continue

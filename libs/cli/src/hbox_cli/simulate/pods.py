@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from hbox_common import kube
 from hbox_common.model import NodeName, TaskSpec
 from hbox_common.model.annotations import QUEUE_NAME
-from hbox_jobs.adapters.objects import TASK_SPEC, PodReader
+from hbox_jobs.adapters.annotations import TASK_SPEC
+from hbox_jobs.adapters.objects import PodReader
 from hbox_jobs.core.job import Record, Tally, job_of
 from hbox_jobs.core.views import PodStatus, PodView
 from hbox_jobs.core.volumes import Volumes

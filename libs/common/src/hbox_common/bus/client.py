@@ -9,21 +9,26 @@ from typing import NoReturn, Self, TypeVar
 
 from pydantic import BaseModel
 
-from hbox_common.errors import Unavailable
+from hbox_common.clock import new_id
+from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import Event
 
 from . import rpc
 from .connection import Connection
-from .dead_letters import DeadLetters
+from .dead_letters import DeadLetters, set_aside_unsent
 from .delivery import Delivery
 from .follower import Follower, Start
 from .last import last_values, messages_since
 from .micro import Directory, Endpoint, MicroServer, call
+from .parts import HEADERS, parts
 from .publisher import Publisher
 from .puller import ACK_WAIT_S, RETRY_S, Consumer, Handle, Puller
 from .streams import ensure_streams, stream_of
 
 log = logging.getLogger(__name__)
+
+#: Of a body, while no broker is there to say what it takes.
+LARGEST = 8 * 2**20
 
 R = TypeVar("R", bound=Event)
 P = TypeVar("P", bound=Event)
@@ -69,6 +74,24 @@ class Bus:
         stored is unknown then, and the caller may go on with the same `message_id`.
         """
         await self._publisher.publish(event, *keys, message_id=message_id, traceparent=traceparent, timeout_s=timeout_s)
+
+    async def publish_parts(
+        self, event: Event, *keys: str, message_id: str | None = None, timeout_s: float = 30.0
+    ) -> list[Event]:
+        """As `publish`, in as many messages as it takes where one would be too large. An item that no message can carry goes to HBOX_DLQ, with the reason.
+
+        Returns the messages that were not sent, each with its one item. Raises Unavailable: the caller goes on with the same `message_id`, and what was stored
+        before is not stored twice.
+        """
+        message_id = message_id or new_id()
+        refused: list[tuple[Event, InvalidRequest]] = []
+        most = self._connection.max_payload - HEADERS if self.connected else LARGEST
+        for number, (part, body) in enumerate(parts(event, most, lambda one, why: refused.append((one, why)))):
+            part_id = f"{message_id}.{number}" if number else message_id
+            await self._publisher.publish_raw(type(part), body, *keys, message_id=part_id, timeout_s=timeout_s)
+        for number, (one, why) in enumerate(refused):
+            await set_aside_unsent(self._publisher, one, keys, why, message_id=f"unsent-{message_id}.{number}")
+        return [one for one, _ in refused]
 
     async def publish_raw(
         self,

@@ -1,9 +1,12 @@
 """Setting aside what a consumer cannot use, so that it blocks nobody and somebody can look at it."""
 
 import logging
+from collections.abc import Sequence
 
 from hbox_common.clock import wall_s
-from hbox_common.events import DeadLetter, Stream
+from hbox_common.errors import InvalidRequest
+from hbox_common.events import DeadLetter, Event, Stream
+from hbox_common.model.bounds import said
 
 from . import metrics
 from .delivery import Raw
@@ -14,6 +17,29 @@ log = logging.getLogger(__name__)
 BODY_BYTES = 64 * 1024
 REASON_CHARS = 1000
 PUBLISH_S = 5.0
+
+
+async def set_aside_unsent(
+    publisher: Publisher, event: Event, keys: Sequence[str], why: InvalidRequest, *, message_id: str
+) -> None:
+    """Store why an item was never sent: a message with it would be one that nobody takes. Raises Unavailable."""
+    assert event.about.stream is not None
+    letter = DeadLetter(
+        consumer=publisher.name,
+        on=event.subject(*keys),
+        stream=event.about.stream.value,
+        sequence=0,
+        deliveries=0,
+        message_id=message_id,
+        type=event.ce_type(),
+        reason=said(f"it was not sent: {why.message}"),
+        at=wall_s(),
+        size=0,
+        body=b"",
+    )
+    await publisher.publish(letter, event.about.subject.split(".")[2], message_id=message_id, timeout_s=PUBLISH_S)
+    metrics.UNSENDABLE.labels(type(event).__name__).inc()
+    log.error("an item cannot be sent, and was set aside in HBOX_DLQ: %s", why)
 
 
 class DeadLetters:
@@ -35,7 +61,7 @@ class DeadLetters:
             deliveries=raw.deliveries,
             message_id=raw.message_id[:REASON_CHARS],
             type=raw.headers.get("ce-type", "")[:REASON_CHARS],
-            reason=reason[:REASON_CHARS],
+            reason=said(reason),
             at=wall_s(),
             size=len(raw.body),
             body=raw.body[:BODY_BYTES],
@@ -47,6 +73,6 @@ class DeadLetters:
         metrics.DEAD.labels(self._consumer).inc()
         log.error(
             "message set aside in HBOX_DLQ: %s",
-            reason[:REASON_CHARS],
+            said(reason),
             extra={"consumer": self._consumer, "subject": raw.subject, "sequence": raw.sequence, "message_id": raw.message_id},
         )

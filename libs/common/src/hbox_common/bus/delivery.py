@@ -1,6 +1,6 @@
 """What readers are handed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from nats.aio.msg import Msg
@@ -68,9 +68,9 @@ class Raw:
         return self.headers.get(MESSAGE_ID, "")
 
 
-def deliver(raw: Raw, types: Sequence[type[Event]]) -> Delivery:
-    """The message decoded. Raises InvalidRequest that says why it cannot be, or why it is on the wrong subject."""
-    event = decode(raw.body, raw.headers)
+def deliver(raw: Raw, types: Sequence[type[Event]], set_aside: Callable[[str], None] | None = None) -> Delivery:
+    """The message decoded; `set_aside` as `decode` has it. Raises InvalidRequest that says why it cannot be, or why it is on the wrong subject."""
+    event = decode(raw.body, raw.headers, set_aside=set_aside)
     if not isinstance(event, tuple(types)):
         raise InvalidRequest(f"{event.ce_type()} does not belong on {raw.subject}")
     return Delivery(

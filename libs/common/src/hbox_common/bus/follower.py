@@ -159,10 +159,13 @@ class Follower:
             return
         deliveries: list[tuple[Raw, Delivery]] = []
         for raw in raws:
+            parts: list[str] = []
             try:
-                deliveries.append((raw, deliver(raw, self._types)))
+                deliveries.append((raw, deliver(raw, self._types, parts.append)))
             except InvalidRequest as e:
-                await self._letters.bury(raw, e.message)
+                parts.append(e.message)
+            for reason in parts:
+                await self._letters.bury(raw, reason)
         if deliveries:
             await self._hand_over(deliveries)
         self._seen = raws[-1].sequence

@@ -8,4 +8,8 @@ CONSUMED = counter(
     "bus_consumed", "Messages handled: by a durable consumer, or followed (durable is empty)", ["durable", "type"]
 )
 DEAD = counter("bus_dead_letters", "Messages set aside in HBOX_DLQ", ["consumer"])
+UNREADABLE = counter(
+    "bus_answers_unreadable", "Pages of answers of which something could not be read, and was left out", ["type"]
+)
+UNSENDABLE = counter("bus_unsendable", "Items that no message can carry, set aside by who would have sent them", ["type"])
 RECONNECTS = counter("bus_reconnects", "Connections to the broker made after the first")

@@ -25,6 +25,7 @@ class Publisher:
 
     def __init__(self, connection: Connection, *, heal: Callable[[], Awaitable[None]]) -> None:
         self._connection, self._heal = connection, heal
+        self.name = connection.name
         self._source = f"/hbox/{connection.name}/{connection.instance}"
 
     async def publish(

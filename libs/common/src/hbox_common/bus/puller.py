@@ -216,10 +216,17 @@ class Puller:
             if raw.deliveries > 2 * self._consumer.max_deliver:
                 await self._bury(raw, f"delivered {raw.deliveries} times, and no process that had it said what became of it")
                 continue
+            parts: list[str] = []
             try:
-                item = _Item(raw, deliver(raw, self._consumer.types))
+                item = _Item(raw, deliver(raw, self._consumer.types, parts.append))
+                for reason in parts:
+                    await self._letters.bury(raw, reason)
             except InvalidRequest as e:
                 await self._bury(raw, e.message)
+                continue
+            except Unavailable as e:
+                log.warning("%s: part of %s cannot be set aside yet: %s", self._name, raw.subject, e)
+                await self._retry(raw, 5.0)
                 continue
             (together if raw.deliveries <= IN_COMPANY else alone).append(item)
         if together:

@@ -7,7 +7,7 @@ answer counts: a leader that hangs still listens, and in a queue group with its 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
 from time import perf_counter_ns
 from typing import NoReturn, TypeVar
@@ -17,9 +17,12 @@ from nats.aio.msg import Msg
 from hbox_common.clock import monotonic_s, new_id, wall_s
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import Event, decode, encode, headers
+from hbox_common.model.bounds import said
 
+from . import metrics
 from .connection import NO_RESPONDERS, Connection
 from .micro import Listed
+from .parts import HEADERS, emptied, parts
 
 log = logging.getLogger(__name__)
 
@@ -84,12 +87,12 @@ class Server:
             count = 0
             async with aclosing(self._answer(question)) as pages:  # type: ignore[type-var]  # async generators, all of them
                 async for page in pages:
-                    body = encode(page)
-                    header = headers(page, source=f"hbox/{self._connection.name}", message_id=new_id(), now=wall_s())
-                    await self._connection.send(message.reply, body, headers=header | {PAGE: str(count)})
-                    # A round trip a page: an answer of many pages must not fill the broker's buffer of us.
-                    await self._connection.flush()
-                    count += 1
+                    for part, body in self._bodies(page):
+                        header = headers(part, source=f"hbox/{self._connection.name}", message_id=new_id(), now=wall_s())
+                        await self._connection.send(message.reply, body, headers=header | {PAGE: str(count)})
+                        # A round trip a page: an answer of many pages must not fill the broker's buffer of us.
+                        await self._connection.flush()
+                        count += 1
             await self._connection.send(message.reply, headers={PAGES: str(count)})
         except Unavailable as e:
             await self._refuse(message.reply, e)
@@ -98,12 +101,23 @@ class Server:
                 log.exception("answering %s failed", message.subject)
             await self._refuse(message.reply, e)
 
+    def _bodies(self, page: Event) -> Iterator[tuple[Event, bytes]]:
+        """One page, or several where it is too large. What no page can carry is left out: who asked would have nothing at all otherwise."""
+        refused: list[InvalidRequest] = []
+        yield from parts(page, self._connection.max_payload - HEADERS, lambda _, why: refused.append(why))
+        for why in refused:
+            metrics.UNSENDABLE.labels(type(page).__name__).inc()
+            log.error("an answer lacks an item that no page can carry: %s", why)
+        if refused:
+            rest = emptied(page)
+            yield rest, encode(rest)
+
     async def _refuse(self, reply: str, error: Exception) -> None:
         kind = "invalid" if isinstance(error, InvalidRequest) else "unavailable" if isinstance(error, Unavailable) else "bug"
         words = error.message if isinstance(error, HBoxError) else f"{type(error).__name__}"
         hint = error.hint if isinstance(error, HBoxError) else "see the log of the service that was asked"
         self._listed.failed(f"{kind}: {words}")
-        await self._connection.send(reply, headers={ERROR: kind, MESSAGE: words[:1000], HINT: hint[:1000]})
+        await self._connection.send(reply, headers={ERROR: kind, MESSAGE: said(words), HINT: said(hint)})
 
 
 async def ask(connection: Connection, request: Event, page: type[P], *, timeout_s: float) -> list[P]:
@@ -158,6 +172,10 @@ async def _ask_once(connection: Connection, request: Event, page: type[P], who: 
 
 
 def _ended(message: Msg, pages: list[P], page: type[P], who: str) -> bool:
+    def left_out(reason: str) -> None:
+        metrics.UNREADABLE.labels(page.__name__).inc()
+        log.error("%s answered with something that cannot be read, which is left out: %s", who, reason)
+
     header = message.headers or {}
     if header.get("Status") == NO_RESPONDERS and not message.data:
         raise Unavailable(f"{who} does not answer: nobody listens", hint=f"is {who} running?")
@@ -172,7 +190,10 @@ def _ended(message: Msg, pages: list[P], page: type[P], who: str) -> bool:
         if int(count) != len(pages):
             raise Unavailable(f"{who}: {len(pages)} of {count} pages came", hint="ask again")
         return True
-    event = decode(message.data, header)
+    try:
+        event = decode(message.data, header, set_aside=left_out)
+    except InvalidRequest as e:
+        raise Unavailable(f"{who}: page {len(pages)} cannot be read: {e.message}", hint="is it of the same version?") from e
     if not isinstance(event, page) or header.get(PAGE) != str(len(pages)):
         raise Unavailable(
             f"{who}: page {len(pages)} was expected, {header.get(PAGE)} of {event.ce_type()} came", hint="ask again"

@@ -1,7 +1,7 @@
 """Messages of the bus: their types, subjects and bytes."""
 
-from .base import REGISTRY, About, Event, Stream, token_of
-from .codec import CONTENT_TYPE, MESSAGE_ID, TRACEPARENT, decode, encode, headers
+from .base import REGISTRY, About, Event, Stream, shard_of, token_of
+from .codec import CONTENT_TYPE, MESSAGE_ID, TRACEPARENT, decode, encode, halves, headers
 from .decisions import (
     Bind,
     BindDecided,
@@ -22,6 +22,8 @@ from .plans import ClaimsChanged, Placement, Plan, PlanAnswer, PlansAnswered, Pl
 from .public import BudgetUsed, DeadLetter, HealthChanged, JobPhase, JobPhaseChanged, QueueRefused
 from .rpc import Budget, ClaimsAsked, ClaimsPage, JobsAsked, JobsPage, Usage, UsageAsked, UsageKey, UsagePage
 from .state import (
+    COUNT_SHARDS,
+    QUOTA_SHARDS,
     CardQuotasChanged,
     FabricChanged,
     GroupCounts,
@@ -35,12 +37,13 @@ from .state import (
 )
 
 __all__ = [
-    "CONTENT_TYPE", "MESSAGE_ID", "REGISTRY", "TRACEPARENT", "About", "Bind", "BindDecided", "BindOutcome", "Budget", "BudgetUsed",
+    "CONTENT_TYPE", "COUNT_SHARDS", "MESSAGE_ID", "QUOTA_SHARDS",
+    "REGISTRY", "TRACEPARENT", "About", "Bind", "BindDecided", "BindOutcome", "Budget", "BudgetUsed",
     "CardQuotasChanged", "ClaimsAsked", "ClaimsChanged", "ClaimsPage", "DeadLetter", "Event", "Evict", "EvictDecided", "EvictKind", "FabricChanged",
     "GroupCounts", "HealthChanged", "HealthVerdict", "JobPhase", "JobPhaseChanged", "JobVerdict", "JobsAdmitted", "JobsAsked", "JobsPage", "JobsPending",
     "JobsWaiting", "JobsWithdrawn", "NamespaceQuotasChanged",
     "NodeAction", "NodeDecided", "NodeObserved", "NodeOutcome", "NodeStateChanged", "NodesMeasured", "Outcome",
     "OutcomesObserved", "Placement", "Plan", "PlanAnswer", "PlansAnswered", "PlansProposed", "PodGroupsCounted", "PodsObserved", "PolicyFollowed",
-    "QueueRefused", "QueueStateChanged", "Stream", "Usage", "UsageAsked", "UsageKey", "UsagePage", "Victim", "decode", "encode", "headers",
-    "token_of",
+    "QueueRefused", "QueueStateChanged", "Stream", "Usage", "UsageAsked", "UsageKey", "UsagePage", "Victim", "decode", "encode", "halves", "headers",
+    "shard_of", "token_of",
 ]  # fmt: skip

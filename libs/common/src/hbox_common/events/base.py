@@ -11,7 +11,9 @@ times as much, and more than to find the places. Who receives it validates it as
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 from typing import ClassVar, TypeVar
+from zlib import crc32
 
 from pydantic import BaseModel, ConfigDict
 
@@ -33,6 +35,8 @@ class About:
     """Facts of a message type that stand in the bus reference.
 
     `subject` is the subject's template: `hbox.v1.<domain>.<event>` and then one `{key}` per key token. `stream` is None for request and reply.
+    `items`: fields whose items stand each for itself, so that one that cannot be read is set aside and the rest is taken, and what is too large for one
+    message goes in several. `whole`: readers take each message for all that there is; such a one is never divided.
     """
 
     subject: str
@@ -40,6 +44,8 @@ class About:
     writers: tuple[str, ...]
     readers: tuple[str, ...]
     max_bytes: int = 256 * 1024
+    items: tuple[str, ...] = ()
+    whole: bool = False
 
 
 class Event(BaseModel):
@@ -93,10 +99,23 @@ def register(event: E) -> E:
 
 _ESCAPED = re.compile(r"[^a-z0-9-]", re.DOTALL)
 
+#: Of one token, in bytes. The broker closes a connection over a line with the subject of more than 4 KiB, and no subject has more than four keys. Every name
+#: that Kubernetes allows is shorter when it is escaped.
+TOKEN_BYTES = 640
+
 
 def token_of(text: str) -> str:
-    """User text as one subject token: lower-case letters, digits and '-' as they are, every other character as `_` and its hexadecimal code.
+    """User text as one subject token: lower-case letters, digits and '-' as they are, every other character as `_` and its hexadecimal code; of what is longer
+    than TOKEN_BYTES the beginning, and a digest of the whole behind `_x`, which no escape has.
 
     Injective, so that two names never share a subject; the empty text is `_`.
     """
-    return _ESCAPED.sub(lambda found: f"_{ord(found[0]):x}_", text) or "_"
+    token = _ESCAPED.sub(lambda found: f"_{ord(found[0]):x}_", text) or "_"
+    if len(token) <= TOKEN_BYTES:
+        return token
+    return f"{token[:64]}_x{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"
+
+
+def shard_of(key: str, shards: int) -> str:
+    """In which part of a state that is said in `shards` parts something of that key is: always the same."""
+    return str(crc32(key.encode("utf-8", "surrogatepass")) % shards)

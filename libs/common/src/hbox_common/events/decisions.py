@@ -32,7 +32,12 @@ class Bind:
 @register
 class BindDecided(Event):
     about: ClassVar = About(
-        "hbox.v1.decision.bind.{shard}", Stream.DECISIONS, ("quota-ledger",), ("binder", "job-controller"), 8 * 2**20
+        "hbox.v1.decision.bind.{shard}",
+        Stream.DECISIONS,
+        ("quota-ledger",),
+        ("binder", "job-controller"),
+        8 * 2**20,
+        items=("binds",),
     )
     epoch: Epoch
     binds: tuple[Bind, ...]
@@ -62,7 +67,9 @@ class Evict(Event):
 
 @register
 class EvictDecided(Event):
-    about: ClassVar = About("hbox.v1.decision.evict.{shard}", Stream.DECISIONS, ("quota-ledger",), ("binder",), 2 * 2**20)
+    about: ClassVar = About(
+        "hbox.v1.decision.evict.{shard}", Stream.DECISIONS, ("quota-ledger",), ("binder",), 2 * 2**20, items=("evictions",)
+    )
     epoch: Epoch
     evictions: tuple[Evict, ...]
 
@@ -117,7 +124,12 @@ class Outcome(Event):
 @register
 class OutcomesObserved(Event):
     about: ClassVar = About(
-        "hbox.v1.binding.result.{shard}", Stream.OUTCOMES, ("binder",), ("quota-ledger", "job-controller"), 2 * 2**20
+        "hbox.v1.binding.result.{shard}",
+        Stream.OUTCOMES,
+        ("binder",),
+        ("quota-ledger", "job-controller"),
+        2 * 2**20,
+        items=("outcomes",),
     )
     epoch: Epoch
     outcomes: tuple[Outcome, ...]

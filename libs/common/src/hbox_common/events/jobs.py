@@ -14,7 +14,14 @@ class JobsPending(Event):
     of namespaces that wishes ask about, where one of them changed. `groups`: PodGroups with a minimum of resources, with pods or without, where there is news
     of them: told before the jobs that they are. `anew`: the writer has just started, and does not know whom it told what: what it does not name may be gone."""
 
-    about: ClassVar = About("hbox.v1.job.pending.{shard}", Stream.JOBS, ("job-controller",), ("scheduler-core",), 8 * 2**20)
+    about: ClassVar = About(
+        "hbox.v1.job.pending.{shard}",
+        Stream.JOBS,
+        ("job-controller",),
+        ("scheduler-core",),
+        8 * 2**20,
+        items=("neighbours", "groups", "jobs"),
+    )
     jobs: tuple[Job, ...]
     neighbours: tuple[Neighbour, ...] = ()
     priority_classes: dict[str, int] | None = None
@@ -36,7 +43,9 @@ class JobsWithdrawn(Event):
 class PodsObserved(Event):
     """Changes of pods that have, or had, a node: the ledger's evidence for posting and voiding claims."""
 
-    about: ClassVar = About("hbox.v1.pod.observed.{shard}", Stream.JOBS, ("job-controller",), ("quota-ledger",), 4 * 2**20)
+    about: ClassVar = About(
+        "hbox.v1.pod.observed.{shard}", Stream.JOBS, ("job-controller",), ("quota-ledger",), 4 * 2**20, items=("pods",)
+    )
     pods: tuple[PodFact, ...]
 
 
@@ -55,7 +64,9 @@ class Verdict(Event):
 class JobsWaiting(Event):
     """The scheduler's verdicts on jobs that it could not place, sent when they change."""
 
-    about: ClassVar = About("hbox.v1.job.waiting.{shard}", Stream.JOBS, ("scheduler-core",), ("job-controller",), 2**20)
+    about: ClassVar = About(
+        "hbox.v1.job.waiting.{shard}", Stream.JOBS, ("scheduler-core",), ("job-controller",), 2**20, items=("verdicts",)
+    )
     verdicts: tuple[Verdict, ...]
 
 
@@ -64,6 +75,8 @@ class JobsAdmitted(Event):
     """PodGroups that passed the gate of the policy's `enqueue` action: their phase is to be Inqueue. Said again until they are told of so; counts only from the
     scheduler that asked for all jobs last (`JobsAsked.gatekeeper`)."""
 
-    about: ClassVar = About("hbox.v1.job.admitted.{shard}", Stream.JOBS, ("scheduler-core",), ("job-controller",), 2**20)
+    about: ClassVar = About(
+        "hbox.v1.job.admitted.{shard}", Stream.JOBS, ("scheduler-core",), ("job-controller",), 2**20, items=("jobs",)
+    )
     scheduler: SchedulerId
     jobs: tuple[JobId, ...]

@@ -74,7 +74,12 @@ class PlansProposed(Event):
     """Plans made on a view of the books as new as `seen`, in the epoch named."""
 
     about: ClassVar = About(
-        "hbox.v1.plan.proposed.{scheduler}", Stream.PLANS, ("scheduler-core",), ("quota-ledger",), 8 * 2**20
+        "hbox.v1.plan.proposed.{scheduler}",
+        Stream.PLANS,
+        ("scheduler-core",),
+        ("quota-ledger",),
+        8 * 2**20,
+        items=("plans",),
     )
     scheduler: SchedulerId
     epoch: Epoch
@@ -95,7 +100,9 @@ class PlanAnswer(Event):
 
 @register
 class PlansAnswered(Event):
-    about: ClassVar = About("hbox.v1.plan.result.{scheduler}", Stream.PLANS, ("quota-ledger",), ("scheduler-core",), 2 * 2**20)
+    about: ClassVar = About(
+        "hbox.v1.plan.result.{scheduler}", Stream.PLANS, ("quota-ledger",), ("scheduler-core",), 2 * 2**20, items=("answers",)
+    )
     epoch: Epoch
     index: Index
     answers: tuple[PlanAnswer, ...]

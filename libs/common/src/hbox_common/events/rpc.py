@@ -32,16 +32,24 @@ class ClaimsAsked(Event):
 
 @register
 class ClaimsPage(Event):
-    """A page of the live claims as they were at `index`; the books may be `frozen` (no plan is accepted while they are)."""
+    """A page of the live claims as they were at `index`; the books may be `frozen` (no plan is accepted while they are). What is not claims is on the first
+    pages, and goes on on the next where it is too much for one."""
 
-    about: ClassVar = About("hbox.v1.rpc.ledger.claims-page", None, ("quota-ledger",), ("scheduler-core", "cli"), 4 * 2**20)
+    about: ClassVar = About(
+        "hbox.v1.rpc.ledger.claims-page",
+        None,
+        ("quota-ledger",),
+        ("scheduler-core", "cli"),
+        4 * 2**20,
+        items=("queues", "used", "quotas", "claims"),
+    )
     epoch: Epoch
     index: Index
     frozen: bool
     claims: tuple[Claim, ...]
-    queues: tuple[Queue, ...] = ()  #: on the first page
-    used: dict[str, Resources] = {}  #: by queue, on the first page
-    quotas: tuple[CardQuota, ...] = ()  #: what ResourceQuotas say of cards, on the first page
+    queues: tuple[Queue, ...] = ()
+    used: dict[str, Resources] = {}  #: by queue
+    quotas: tuple[CardQuota, ...] = ()  #: what ResourceQuotas say of cards
 
 
 class UsageKey(StrEnum):
@@ -91,7 +99,9 @@ class Budget(Event):
 class UsagePage(Event):
     """A page of the usage accounts as they were when asked."""
 
-    about: ClassVar = About("hbox.v1.rpc.ledger.usage-page", None, ("quota-ledger",), ("cli",), 2 * 2**20)
+    about: ClassVar = About(
+        "hbox.v1.rpc.ledger.usage-page", None, ("quota-ledger",), ("cli",), 2 * 2**20, items=("usage", "budgets")
+    )
     usage: tuple[Usage, ...]
     budgets: tuple[Budget, ...] = ()  #: on the first page
 
@@ -115,7 +125,12 @@ class JobsPage(Event):
     """A page of what job-controller's caches hold; `complete` says that they were filled from the API before."""
 
     about: ClassVar = About(
-        "hbox.v1.rpc.jobs.page", None, ("job-controller",), ("scheduler-core", "quota-ledger", "cli"), 4 * 2**20
+        "hbox.v1.rpc.jobs.page",
+        None,
+        ("job-controller",),
+        ("scheduler-core", "quota-ledger", "cli"),
+        8 * 2**20,
+        items=("neighbours", "groups", "jobs", "pods", "verdicts"),
     )
     complete: bool
     jobs: tuple[Job, ...] = ()

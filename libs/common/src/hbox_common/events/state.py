@@ -18,6 +18,9 @@ from hbox_common.model import (
 
 from .base import About, Event, Stream, register
 
+#: Parts in which states are said that grow with what tenants make: one message of each would be too large in a large cluster.
+QUOTA_SHARDS, COUNT_SHARDS = 16, 8
+
 
 @register
 class NodeStateChanged(Event):
@@ -47,7 +50,13 @@ class FabricChanged(Event):
     """The communication tree, whole: domains of nodes by tier. One that is not there any more is said empty."""
 
     about: ClassVar = About(
-        "hbox.v1.fabric.graph.{fabric}", Stream.STATE, ("topology-collector",), ("scheduler-core", "cli"), 4 * 2**20
+        "hbox.v1.fabric.graph.{fabric}",
+        Stream.STATE,
+        ("topology-collector",),
+        ("scheduler-core", "cli"),
+        4 * 2**20,
+        items=("hypernodes",),
+        whole=True,
     )
     fabric: str
     hypernodes: tuple[HyperNode, ...]
@@ -57,7 +66,15 @@ class FabricChanged(Event):
 class NodesMeasured(Event):
     """What nodes really used when they were measured last: all that are measured, at every measurement."""
 
-    about: ClassVar = About("hbox.v1.node.usage.{shard}", Stream.STATE, ("topology-collector",), ("scheduler-core",), 4 * 2**20)
+    about: ClassVar = About(
+        "hbox.v1.node.usage.{shard}",
+        Stream.STATE,
+        ("topology-collector",),
+        ("scheduler-core",),
+        4 * 2**20,
+        items=("usages",),
+        whole=True,
+    )
     usages: tuple[NodeUsage, ...]
 
 
@@ -83,17 +100,33 @@ class QueueStateChanged(Event):
 
 @register
 class CardQuotasChanged(Event):
-    """What ResourceQuotas say of cards, in all namespaces: each message is the whole of it."""
+    """What ResourceQuotas say of cards, in the namespaces of one shard (QUOTA_SHARDS of them): each message is the whole of it."""
 
-    about: ClassVar = About("hbox.v1.quota.cards.{shard}", Stream.STATE, ("quota-ledger",), ("scheduler-core",), 4 * 2**20)
+    about: ClassVar = About(
+        "hbox.v1.quota.cards.{shard}",
+        Stream.STATE,
+        ("quota-ledger",),
+        ("scheduler-core",),
+        4 * 2**20,
+        items=("quotas",),
+        whole=True,
+    )
     quotas: tuple[CardQuota, ...]
 
 
 @register
 class NamespaceQuotasChanged(Event):
-    """What namespaces may ask for and have asked for, by their ResourceQuotas without scopes: each message is the whole of it."""
+    """What namespaces of one shard may ask for and have asked for, by their ResourceQuotas without scopes: each message is the whole of it."""
 
-    about: ClassVar = About("hbox.v1.quota.namespaces.{shard}", Stream.STATE, ("quota-ledger",), ("scheduler-core",), 4 * 2**20)
+    about: ClassVar = About(
+        "hbox.v1.quota.namespaces.{shard}",
+        Stream.STATE,
+        ("quota-ledger",),
+        ("scheduler-core",),
+        4 * 2**20,
+        items=("quotas",),
+        whole=True,
+    )
     quotas: tuple[ResourceQuota, ...]
 
 
@@ -109,9 +142,17 @@ class GroupCounts(Event):
 
 @register
 class PodGroupsCounted(Event):
-    """How many PodGroups each queue has, by phase; queues that are not named have none."""
+    """How many PodGroups each queue of one shard (COUNT_SHARDS of them) has, by phase; queues that are not named have none."""
 
-    about: ClassVar = About("hbox.v1.queue.podgroups.{shard}", Stream.STATE, ("job-controller",), ("quota-ledger",), 4 * 2**20)
+    about: ClassVar = About(
+        "hbox.v1.queue.podgroups.{shard}",
+        Stream.STATE,
+        ("job-controller",),
+        ("quota-ledger",),
+        4 * 2**20,
+        items=("queues",),
+        whole=True,
+    )
     queues: dict[QueueName, GroupCounts]
 
 

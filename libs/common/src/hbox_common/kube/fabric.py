@@ -5,6 +5,16 @@ from dataclasses import dataclass, field
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import HyperNode, NodeName, SubGangPolicy, TopologyMode, TopologyWish, selects
+from hbox_common.model.bounds import (
+    INT32_MAX,
+    KEY_BYTES,
+    NAME_BYTES,
+    SUB_GROUP_LABELS,
+    SUB_GROUPS,
+    is_plain,
+    not_plain,
+    oversized,
+)
 from hbox_common.patterns import compiled
 
 from . import objects
@@ -101,11 +111,17 @@ def wish_of(topology: objects.NetworkTopology | None, where: str = "spec.network
         mode = TopologyMode(topology.mode or "hard")
     except ValueError as e:
         raise InvalidRequest(f"{where}.mode: is {topology.mode!r}", hint=f"allowed: {', '.join(TopologyMode)}") from e
+    if not is_plain(topology.highest_tier_name, NAME_BYTES):
+        raise InvalidRequest(not_plain(f"{where}.highestTierName", topology.highest_tier_name, NAME_BYTES))
+    if topology.highest_tier_allowed is not None and abs(topology.highest_tier_allowed) > INT32_MAX:
+        raise InvalidRequest(f"{where}.highestTierAllowed is {topology.highest_tier_allowed}", hint="write a tier")
     return TopologyWish(mode, topology.highest_tier_allowed, topology.highest_tier_name)
 
 
 def sub_gangs_of(policies: Sequence[objects.SubGroupPolicy]) -> tuple[SubGangPolicy, ...]:
     """Raises InvalidRequest for what cannot be read, or is not supported."""
+    if len(policies) > SUB_GROUPS:
+        raise InvalidRequest(oversized("spec.subGroupPolicy", len(policies), SUB_GROUPS))
     return tuple(_policy(policy, f"spec.subGroupPolicy[{place}]") for place, policy in enumerate(policies))
 
 
@@ -114,6 +130,14 @@ def _policy(policy: objects.SubGroupPolicy, where: str) -> SubGangPolicy:
         raise InvalidRequest(f"{where}.labelSelector.matchExpressions: is not supported yet", hint="write it with matchLabels")
     if policy.sub_group_size < 0 or policy.min_sub_groups < 0:
         raise InvalidRequest(f"{where}: subGroupSize and minSubGroups are counts", hint="write 0 or more")
+    if max(policy.sub_group_size, policy.min_sub_groups) > INT32_MAX:
+        raise InvalidRequest(f"{where}: subGroupSize and minSubGroups are counts of pods")
+    by = [*policy.match_label_keys, *policy.label_selector.match_labels]
+    if len(by) > SUB_GROUP_LABELS:
+        raise InvalidRequest(oversized(f"{where}: labels", len(by), SUB_GROUP_LABELS))
+    for text in (policy.name, *by, *policy.label_selector.match_labels.values()):
+        if not is_plain(text, KEY_BYTES):
+            raise InvalidRequest(not_plain(f"{where}: a name", text, KEY_BYTES))
     return SubGangPolicy(
         name=policy.name,
         labels=policy.match_label_keys,

@@ -3,15 +3,16 @@
 from datetime import UTC, datetime
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model.bounds import said
 
 
 def epoch_s(text: str) -> float:
     """RFC 3339 ("2026-11-21T13:00:00Z", with or without a fraction) as seconds since the epoch. Raises InvalidRequest."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError as e:
-        raise InvalidRequest(f"{text!r} is not a time in RFC 3339") from e
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as e:
+        raise InvalidRequest(f"{said(text, 64)!r} is not a time in RFC 3339") from e
 
 
 def micro_time(seconds: float) -> str:

@@ -14,6 +14,10 @@ GPU_MEMORY_PERCENT = "nvidia.com/gpumem-percentage"
 #: The whole of a card's compute, in percent.
 ALL_CORES = 100
 
+#: Far above any node's: more is a slip, or a broken plugin's.
+MAX_CARDS, MAX_INDEX = 1024, 65_535
+MAX_MEMORY_MIB = 2**31 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Card:
@@ -69,11 +73,17 @@ def format_slices(slices: tuple[CardSlice, ...]) -> str:
 
 
 def parse_slices(text: str) -> tuple[CardSlice, ...]:
-    """The reverse of `format_slices`. Raises ValueError for anything else."""
+    """The reverse of `format_slices`. Raises ValueError for anything else, and for what no card can be: anybody may write it on a pod."""
     if not text:
         return ()
+    if len(text) > MAX_CARDS * len("1023:100:2147483647,"):
+        raise ValueError(f"{len(text)} characters of cards")
     slices = []
     for part in text.split(","):
         index, cores, memory_mib = (int(number) for number in part.split(":"))
+        if not (0 <= index <= MAX_INDEX and 0 <= cores <= ALL_CORES and 0 <= memory_mib <= MAX_MEMORY_MIB):
+            raise ValueError(f"no part of a card: {part[:60]}")
         slices.append(CardSlice(index, cores, memory_mib))
+    if len(slices) > MAX_CARDS:
+        raise ValueError(f"{len(slices)} cards of one node")
     return tuple(slices)

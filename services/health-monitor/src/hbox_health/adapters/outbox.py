@@ -5,7 +5,7 @@ import logging
 from typing import NoReturn
 
 from hbox_common.bus import Bus
-from hbox_common.errors import Unavailable
+from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import HealthChanged, HealthVerdict, NodeAction, NodeDecided
 from hbox_common.model import DecisionId, Verdict
 
@@ -64,6 +64,8 @@ class Outbox:
                 log.warning("%d messages wait: %s", len(self), e)
                 await asyncio.sleep(RETRY_S)
                 continue
+            except InvalidRequest as e:  # it would keep all others back, for ever
+                log.error("%s cannot be said: %s", type(message).__name__, e)
             if self._waiting.get(key) is message:
                 del self._waiting[key]
             metrics.UNSAID.set(len(self))

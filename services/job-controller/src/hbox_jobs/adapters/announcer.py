@@ -6,12 +6,12 @@ ids, and everything else gathers, coalesced, in the core.
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s, new_id, wall_s
-from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.errors import Unavailable
 from hbox_common.events import Event, JobsAsked, JobsPage, JobsPending, JobsWithdrawn, PodsObserved
 from hbox_common.model import Job, JobId, PodFact, PodPhase
 from hbox_common.telemetry import within
@@ -19,7 +19,7 @@ from hbox_common.telemetry import within
 from .. import metrics
 from ..core.batch import Batch
 from ..core.feedback import Feedback
-from ..core.jobs import Jobs
+from ..core.jobs import MAX_ITEMS, Jobs
 from ..core.queues import Meter
 from .traces import JobTraces
 
@@ -80,10 +80,10 @@ class Announcer:
                     await self._publish(JobsPending(jobs=(), priority_classes=dict(batch.priority_classes)))
                 if batch.namespaces is not None:
                     await self._publish(JobsPending(jobs=(), namespaces=_plain(batch.namespaces)))
-                for start in range(0, len(batch.neighbours), PAGE_PODS // 2):  # first: jobs are placed by them
-                    await self._publish(JobsPending(jobs=(), neighbours=batch.neighbours[start : start + PAGE_PODS // 2]))
-                for start in range(0, len(batch.groups), PAGE_PODS // 2):  # before the jobs that they are, too
-                    await self._publish(JobsPending(jobs=(), groups=batch.groups[start : start + PAGE_PODS // 2]))
+                if batch.neighbours:  # first: jobs are placed by them
+                    await self._publish(JobsPending(jobs=(), neighbours=batch.neighbours))
+                if batch.groups:  # before the jobs that they are, too
+                    await self._publish(JobsPending(jobs=(), groups=batch.groups))
                 if batch.pending:
                     await self._pending(batch.pending)
                     metrics.PUBLISH.observe(monotonic_s() - started)
@@ -115,27 +115,29 @@ class Announcer:
         metrics.FACTS.inc(len(facts))
 
     async def _withdrawn(self, withdrawn: Sequence[tuple[JobId, int]]) -> None:
-        await self._publish(JobsWithdrawn(jobs=tuple(job for job, _ in withdrawn), revisions=tuple(r for _, r in withdrawn)))
+        for start in range(0, len(withdrawn), MAX_ITEMS):
+            some = withdrawn[start : start + MAX_ITEMS]
+            await self._publish(JobsWithdrawn(jobs=tuple(job for job, _ in some), revisions=tuple(r for _, r in some)))
         metrics.WITHDRAWN.inc(len(withdrawn))
 
     async def _pending(self, jobs: Sequence[Job]) -> None:
-        try:
-            await self._publish(JobsPending(jobs=tuple(jobs)))
-            metrics.ANNOUNCED.inc(len(jobs))
-        except InvalidRequest as e:
-            if len(jobs) == 1:
-                with within(jobs[0].traceparent):
-                    log.error("job %s/%s cannot be announced: %s", jobs[0].namespace, jobs[0].name, e)
-                return
-            half = len(jobs) // 2
-            await self._pending(jobs[:half])
-            await self._pending(jobs[half:])
+        refused = await self._publish(JobsPending(jobs=tuple(jobs)))
+        metrics.ANNOUNCED.inc(len(jobs) - len(refused))
+        for event in refused:
+            assert isinstance(event, JobsPending)
+            for job in event.jobs:
+                pods = sum(len(task.pods) for task in job.tasks)
+                with within(job.traceparent):
+                    log.error("job %s/%s cannot be announced", job.namespace, job.name)
+                why = f"its {pods} pods in {len(job.tasks)} different shapes are more than one message carries"
+                self._jobs.unsayable(job.id, f"{why}: make them alike, or split the job", monotonic_s())
 
-    async def _publish(self, event: Event) -> None:
+    async def _publish(self, event: Event) -> list[Event]:
+        """Say it, in as many messages as it takes, however long the broker is away. Returns what no message can carry."""
         message_id = new_id()
         while True:
             try:
-                return await self._bus.publish(event, SHARD, message_id=message_id)
+                return await self._bus.publish_parts(event, SHARD, message_id=message_id)
             except Unavailable as e:
                 log.warning("%s not said yet, trying again: %s", type(event).__name__, e)
                 await asyncio.sleep(RETRY_S)
@@ -149,29 +151,30 @@ def _window_s(jobs: int) -> float:
 
 
 def pages(asked: JobsAsked, jobs: Jobs, *, complete: bool) -> Iterator[JobsPage]:
-    """The answer to `asked`: one page at least. What is read is read before the first page is given out."""
-    wanted_jobs = (
-        _chunks(list(jobs.jobs()), [max(1, j.members - j.bound) for j in jobs.jobs()]) if asked.jobs and complete else []
-    )
-    facts = list(jobs.facts()) if asked.pods and complete else []
-    facts += jobs.ended(monotonic_s()) if asked.ended and complete else []
-    verdicts = list(jobs.verdicts()) if asked.verdicts and complete else []
-    wanted = [JobsPage(complete=complete, jobs=tuple(chunk)) for chunk in wanted_jobs]
-    wanted += [JobsPage(complete=complete, pods=tuple(facts[i : i + PAGE_ITEMS])) for i in range(0, len(facts), PAGE_ITEMS)]
-    wanted += [
-        JobsPage(complete=complete, verdicts=tuple(verdicts[i : i + PAGE_ITEMS])) for i in range(0, len(verdicts), PAGE_ITEMS)
-    ]
-    groups = list(jobs.gate.all()) if asked.jobs and complete else []
-    wanted += [JobsPage(complete=complete, groups=tuple(groups[i : i + PAGE_ITEMS])) for i in range(0, len(groups), PAGE_ITEMS)]
-    neighbours = list(jobs.neighbours.all()) if asked.jobs and complete else []
-    wanted += [
-        JobsPage(complete=complete, neighbours=tuple(neighbours[i : i + PAGE_ITEMS]))
-        for i in range(0, len(neighbours), PAGE_ITEMS)
-    ]
-    if asked.jobs and complete:
+    """The answer to `asked`: one page at least; the bus divides those that are too large. What is read is read before the first page is given out."""
+    wanted: list[JobsPage] = []
+    if complete and asked.jobs:
+        found = list(jobs.jobs())
+        chunks = _chunks(found, [max(1, j.members - j.bound) for j in found])
+        wanted += [JobsPage(complete=True, jobs=tuple(chunk)) for chunk in chunks]
+    if complete and asked.pods:
+        wanted += [JobsPage(complete=True, pods=some) for some in _some(jobs.facts())]
+    if complete and asked.ended:
+        wanted += [JobsPage(complete=True, pods=some) for some in _some(jobs.ended(monotonic_s()))]
+    if complete and asked.verdicts:
+        wanted += [JobsPage(complete=True, verdicts=some) for some in _some(jobs.verdicts())]
+    if complete and asked.jobs:
+        wanted += [JobsPage(complete=True, groups=some) for some in _some(jobs.gate.all())]
+        wanted += [JobsPage(complete=True, neighbours=some) for some in _some(jobs.neighbours.all())]
         namespaces = _plain(jobs.neighbours.namespaces.all())
-        wanted.append(JobsPage(complete=complete, priority_classes=dict(jobs.priority_classes), namespaces=namespaces))
+        wanted.append(JobsPage(complete=True, priority_classes=dict(jobs.priority_classes), namespaces=namespaces))
     return iter(wanted or [JobsPage(complete=complete)])
+
+
+def _some(items: Iterable[T]) -> list[tuple[T, ...]]:
+    """In order, PAGE_ITEMS together."""
+    found = tuple(items)
+    return [found[start : start + PAGE_ITEMS] for start in range(0, len(found), PAGE_ITEMS)]
 
 
 def _plain(namespaces: Mapping[str, Mapping[str, str]]) -> dict[str, dict[str, str]]:

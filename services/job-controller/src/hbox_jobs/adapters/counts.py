@@ -2,15 +2,16 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 from typing import NoReturn
 
 from hbox_common.bus import Bus
-from hbox_common.errors import Unavailable
-from hbox_common.events import GroupCounts, PodGroupsCounted
+from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.events import COUNT_SHARDS, GroupCounts, PodGroupsCounted, shard_of
+from hbox_common.model import QueueName
 
 from ..core.groupcounts import PhaseCounts
-from ..core.views import GroupView
-from .announcer import SHARD
+from ..core.views import GroupPhase, GroupView
 
 log = logging.getLogger(__name__)
 
@@ -18,6 +19,8 @@ log = logging.getLogger(__name__)
 WINDOW_S = 1.0
 #: After so long they are told again, whatever was lost.
 AGAIN_S = 60.0
+#: Of one message, each with a name of 253 bytes.
+MOST_QUEUES = 10_000
 
 
 class CountsTeller:
@@ -27,6 +30,7 @@ class CountsTeller:
         self._bus = bus
         self._counts = PhaseCounts()
         self._moved = asyncio.Event()
+        self._said: dict[str, PodGroupsCounted] = {}  #: by shard
 
     def put(self, group: GroupView) -> None:
         if self._counts.put(group):
@@ -40,22 +44,47 @@ class CountsTeller:
         """Until cancelled."""
         while True:
             self._moved.clear()
-            try:
-                await self._bus.publish(self._said(), SHARD)
-            except Unavailable as e:
-                log.warning("how many PodGroups queues have is told later: %s", e)
-                self._moved.set()
+            await self._tell()
             await asyncio.sleep(WINDOW_S)
             try:
                 async with asyncio.timeout(AGAIN_S):
                     await self._moved.wait()
             except TimeoutError:
-                pass  # time to say it again
+                self._said.clear()  # time to say it again
 
-    def _said(self) -> PodGroupsCounted:
-        return PodGroupsCounted(
-            queues={
-                queue: GroupCounts(**{phase.value.lower(): count for phase, count in phases.items()})
-                for queue, phases in self._counts.by_queue().items()
-            }
-        )
+    async def _tell(self) -> None:
+        """What differs from what was said last."""
+        for shard, counted in self._by_shard().items():
+            if self._said.get(shard) == counted:
+                continue
+            try:
+                await self._bus.publish(counted, shard)
+            except Unavailable as e:
+                log.warning("how many PodGroups queues have is told later: %s", e)
+                self._moved.set()
+            except InvalidRequest as e:
+                log.error("how many PodGroups queues have cannot be told: %s", e)
+            else:
+                self._said[shard] = counted
+
+    def _by_shard(self) -> dict[str, PodGroupsCounted]:
+        """Anybody may name any queue: of more than MOST_QUEUES in a shard those with the fewest PodGroups are left out."""
+        shards: dict[str, dict[QueueName, Mapping[GroupPhase, int]]] = {str(n): {} for n in range(COUNT_SHARDS)}
+        for queue, phases in self._counts.by_queue().items():
+            shards[shard_of(queue, COUNT_SHARDS)][queue] = phases
+        for shard, queues in shards.items():
+            if len(queues) > MOST_QUEUES:
+                log.warning(
+                    "PodGroups name %d queues: some are not told of in the statuses of queues", len(queues) * COUNT_SHARDS
+                )
+                largest = sorted(queues, key=lambda queue: -sum(queues[queue].values()))[:MOST_QUEUES]
+                shards[shard] = {queue: queues[queue] for queue in largest}
+        return {
+            shard: PodGroupsCounted(
+                queues={
+                    queue: GroupCounts(**{phase.value.lower(): count for phase, count in phases.items()})
+                    for queue, phases in queues.items()
+                }
+            )
+            for shard, queues in shards.items()
+        }

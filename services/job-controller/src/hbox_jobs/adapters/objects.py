@@ -19,7 +19,6 @@ from hbox_common.model import (
     NO_WISHES,
     SCHEDULER_NAME,
     CardSlice,
-    ClaimId,
     HostPort,
     Match,
     MatchOperator,
@@ -36,27 +35,34 @@ from hbox_common.model import (
     parse_slices,
     request_units,
 )
-from hbox_common.model.annotations import CARDS, CLAIM, GROUP_NAME, POLICY_NOTES, PREEMPTABLE, QUEUE_NAME, USE_GPU_TYPE
+from hbox_common.model.annotations import CARDS, PREEMPTABLE, USE_GPU_TYPE
+from hbox_common.model.bounds import (
+    INT32_MAX,
+    KEY_BYTES,
+    NAME_BYTES,
+    RESOURCES,
+    ROLES,
+    SHAPE_BYTES,
+    VALUE_BYTES,
+    VOLUMES,
+    is_plain,
+    not_plain,
+    oversized,
+    said,
+)
 
 from .. import metrics
 from ..core.requests import Container
 from ..core.spec import UNSUPPORTED_WISHES, PodSpec, Shape, shape_of
 from ..core.views import GroupCondition, GroupPhase, GroupStatus, GroupView, PodStatus, PodView
 from ..core.volumes import VolumeUse
+from .annotations import name_of, policy_notes, written_on
 from .wishes import wishes_of
 
 log = logging.getLogger(__name__)
 
-#: The same as GROUP_NAME under Volcano's own group: newer releases write both.
-VOLCANO_GROUP_NAME = "scheduling.volcano.sh/group-name"
-#: The role of a pod in its Volcano Job.
-TASK_SPEC = "volcano.sh/task-spec"
-
 #: Keys of ResourceQuotas that stand for no resource of their own.
 _QUOTA_KEYS = ("requests.", "limits.", "count/")
-
-#: Kubernetes' longest name. Annotations may be longer, name nothing then, and would break the limit of a subject on the bus.
-MAX_NAME = 253
 
 #: Distinct shapes kept; a cluster's day has a few hundred.
 MAX_SHAPES = 10_000
@@ -67,16 +73,21 @@ class PodReader:
 
     def __init__(self, schedulers: Collection[str] = (SCHEDULER_NAME,)) -> None:
         self._schedulers = frozenset(schedulers)
-        self._shapes: OrderedDict[bytes, Shape] = OrderedDict()
+        self._shapes: OrderedDict[bytes, Shape] = OrderedDict()  #: by the digest of what is written
 
     def view(self, pod: kube.Pod, old: PodView | None = None) -> PodView:
         """The core's value of this version; `old` is that of the version before, so that a complaint is logged once. Never raises."""
         meta, spec, status = pod.metadata, pod.spec, pod.status
-        notes = meta.annotations
-        try:
-            wishes, problem = wishes_of(spec, meta.labels), ""
-        except ValueError as e:
-            wishes, problem = NO_WISHES, f"{e}: not supported by HBox"
+        written = written_on(meta.annotations, meta.labels)
+        shape = self._shape(pod)
+        wishes, problem = NO_WISHES, written.problem
+        if not shape.oversized:
+            try:
+                wishes = wishes_of(spec, meta.labels)
+            except ValueError as e:
+                problem = problem or f"{e}: not supported by HBox"
+        volumes, missing = _volumes(pod)
+        problem = shape.problem or problem or missing
         unscheduled = next((c for c in status.conditions if c.type == "PodScheduled" and c.status == "False"), None)
         return PodView(
             uid=PodUid(meta.uid),
@@ -84,25 +95,25 @@ class PodReader:
             name=meta.name,
             resource_version=meta.resource_version,
             created_at=_seconds(meta.creation_timestamp),
-            shape=self._shape(pod) if not problem else replace(self._shape(pod), problem=problem),
+            shape=shape if problem == shape.problem else replace(shape, problem=said(problem)),
             node=NodeName(spec.node_name),
             status=_STATUS.get(status.phase, PodStatus.PENDING),
             deleting=meta.deletion_timestamp is not None,
             gated=bool(spec.scheduling_gates),
             ours=spec.scheduler_name in self._schedulers,
-            group=(notes.get(GROUP_NAME) or notes.get(VOLCANO_GROUP_NAME, ""))[:MAX_NAME],
-            role=notes.get(TASK_SPEC, ""),
-            queue=QueueName((notes.get(QUEUE_NAME) or meta.labels.get(QUEUE_NAME, ""))[:MAX_NAME]),
-            priority=spec.priority or 0,
+            group=written.group,
+            role=written.role,
+            queue=written.queue,
+            priority=max(-INT32_MAX, min(spec.priority or 0, INT32_MAX)),
             told=unscheduled.message if unscheduled is not None else None,
             slices=self._slices(pod, old),
-            claim=ClaimId(notes.get(CLAIM, "")),
-            volumes=_volumes(pod),
-            preemptable=_preemptable(meta.labels, notes),
+            claim=written.claim,
+            volumes=volumes,
+            preemptable=_preemptable(meta.labels, meta.annotations),
             labels=meta.labels,
             wishes=wishes,
-            notes=(policy := _notes(notes)),
-            started_at=_seconds(status.start_time) or None if policy else None,
+            notes=written.notes,
+            started_at=_seconds(status.start_time) or None if written.notes else None,
         )
 
     def _slices(self, pod: kube.Pod, old: PodView | None) -> tuple[CardSlice, ...]:
@@ -141,10 +152,12 @@ class PodReader:
                 wishes,
             )
         )
-        shape = self._shapes.get(written)
+        bytes_ = len(written) + (len(_ENCODER.encode(spread)) if (spread := spec.topology_spread_constraints) else 0)
+        digest = sha256(written if bytes_ <= SHAPE_BYTES else written + b"+").digest()
+        shape = self._shapes.get(digest)
         if shape is None:
-            shape = _read_shape(sha256(written).hexdigest()[:16], pod, frozenset(wishes))
-            self._shapes[written] = shape
+            shape = _read_shape(digest.hex()[:16], pod, frozenset(wishes), bytes_)
+            self._shapes[digest] = shape
             if len(self._shapes) > MAX_SHAPES:
                 self._shapes.popitem(last=False)
         return shape
@@ -160,17 +173,24 @@ _STATUS = {
 }
 
 
-def _read_shape(key: str, pod: kube.Pod, wishes: frozenset[str]) -> Shape:
+def _read_shape(key: str, pod: kube.Pod, wishes: frozenset[str], bytes_: int) -> Shape:
     spec = pod.spec
     problem = ""
     affinity: tuple[NodeTerm, ...] | None = None
     preferred: tuple[PreferredTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
-    try:
-        affinity, preferred = _affinity(spec.affinity)
-        tolerations = tuple(
-            Toleration(t.key, TolerationOperator(t.operator or "Equal"), t.value, t.effect) for t in spec.tolerations
+    large = bytes_ > SHAPE_BYTES
+    if large:
+        problem = (
+            f"what it asks for, and where, has {bytes_} bytes, at most {SHAPE_BYTES} are taken: "
+            "name nodes by labels that they share rather than one by one"
         )
+    try:
+        if not large:
+            affinity, preferred = _affinity(spec.affinity)
+            tolerations = tuple(
+                Toleration(t.key, TolerationOperator(t.operator or "Equal"), t.value, t.effect) for t in spec.tolerations
+            )
     except ValueError as e:
         problem = f"{e}: not supported by HBox"
     return shape_of(
@@ -180,7 +200,7 @@ def _read_shape(key: str, pod: kube.Pod, wishes: frozenset[str]) -> Shape:
             init_containers=tuple(_container(c) for c in spec.init_containers),
             overhead=spec.overhead,
             pod_requests={**spec.resources.limits, **spec.resources.requests} if spec.resources else {},
-            node_selector=spec.node_selector,
+            node_selector=spec.node_selector if not large else {},
             affinity=affinity,
             preferred=preferred,
             tolerations=tolerations,
@@ -189,6 +209,7 @@ def _read_shape(key: str, pod: kube.Pod, wishes: frozenset[str]) -> Shape:
             wishes=wishes,
         ),
         problem=problem,
+        oversized=large,
     )
 
 
@@ -202,16 +223,22 @@ def _ports(spec: kube.PodSpec) -> tuple[HostPort, ...]:
     return tuple(HostPort(p.host_port, p.protocol, p.host_ip) for p in ports)
 
 
-def _volumes(pod: kube.Pod) -> tuple[VolumeUse, ...]:
+def _volumes(pod: kube.Pod) -> tuple[tuple[VolumeUse, ...], str]:
+    """Claims of its volumes, and what is wrong with one of them: nothing but that it is not empty is looked at by the API server."""
     if not pod.spec.volumes:
-        return ()
-    uses = []
+        return (), ""
+    uses, problem = [], ""
     for volume in pod.spec.volumes:
         if volume.persistent_volume_claim is not None:
-            uses.append(VolumeUse(volume.persistent_volume_claim.claim_name))
+            name, wrong = name_of("persistentVolumeClaim.claimName", volume.persistent_volume_claim.claim_name)
+            problem = problem or wrong
+            if name:
+                uses.append(VolumeUse(name))
         elif volume.ephemeral is not None:
             uses.append(VolumeUse(f"{pod.metadata.name}-{volume.name}", own=True))
-    return tuple(uses)
+    if len(uses) > VOLUMES:
+        problem = problem or oversized("claims on volumes", len(uses), VOLUMES)
+    return tuple(uses[:VOLUMES]), problem
 
 
 def _affinity(affinity: kube.Affinity | None) -> tuple[tuple[NodeTerm, ...] | None, tuple[PreferredTerm, ...]]:
@@ -228,6 +255,10 @@ def node_terms(selector: kube.NodeSelector) -> tuple[NodeTerm, ...]:
 
 
 def _term(term: kube.NodeSelectorTerm) -> NodeTerm:
+    for r in (*term.match_expressions, *term.match_fields):
+        for value in r.values:
+            if not is_plain(value, VALUE_BYTES):
+                raise ValueError(not_plain(f"a value of {said(r.key, 64)}", value, VALUE_BYTES))
     return NodeTerm(
         tuple(Match(r.key, MatchOperator(r.operator), r.values) for r in term.match_expressions),
         tuple(Match(r.key, MatchOperator(r.operator), r.values) for r in term.match_fields),
@@ -237,17 +268,6 @@ def _term(term: kube.NodeSelectorTerm) -> NodeTerm:
 def _preemptable(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
     """The annotation counts before the label; what neither says is yes."""
     return annotations.get(PREEMPTABLE, labels.get(PREEMPTABLE, "true")).lower() not in ("false", "0", "f")
-
-
-_POLICY_NOTES = frozenset(POLICY_NOTES)
-_NO_NOTES: Mapping[str, str] = {}
-
-
-def _notes(annotations: Mapping[str, str]) -> Mapping[str, str]:
-    """Those that policies read."""
-    if _POLICY_NOTES.isdisjoint(annotations):
-        return _NO_NOTES
-    return {key: annotations[key] for key in POLICY_NOTES if key in annotations}
 
 
 def group_view(group: kube.PodGroup) -> GroupView:
@@ -260,27 +280,33 @@ def group_view(group: kube.PodGroup) -> GroupView:
     topology: TopologyWish | None = None
     sub_gangs: tuple[SubGangPolicy, ...] = ()
     min_resources: Resources = {}
-    problem = ""
+    min_task_member: dict[str, int] = {}
+    queue, problem = name_of("spec.queue", spec.queue)
+    priority_class, wrong = name_of("spec.priorityClassName", spec.priority_class_name)
+    notes, unfit = policy_notes(meta.annotations)
+    problem = problem or wrong or unfit
     try:
+        min_member = _count("spec.minMember", spec.min_member)
         min_resources = _minimum(spec.min_resources)
+        min_task_member = _minima(spec.min_task_member)
         topology, sub_gangs = wish_of(spec.network_topology), sub_gangs_of(spec.sub_group_policy)
     except InvalidRequest as e:
-        problem = str(e)
+        min_member, problem = min(max(spec.min_member, 0), INT32_MAX), problem or str(e)
     return GroupView(
         uid=meta.uid,
         namespace=meta.namespace,
         name=meta.name,
         created_at=_seconds(meta.creation_timestamp),
-        min_member=spec.min_member,
-        queue=QueueName(spec.queue[:MAX_NAME]),
-        priority_class=spec.priority_class_name,
+        min_member=min_member,
+        queue=QueueName(queue),
+        priority_class=priority_class,
         preemptable=_preemptable(meta.labels, meta.annotations),
-        min_task_member={role: least for role, least in spec.min_task_member.items() if least > 0},
+        min_task_member=min_task_member,
         min_resources=min_resources,
         topology=topology,
-        notes=_notes(meta.annotations),
+        notes=notes,
         sub_gangs=sub_gangs,
-        problem=problem,
+        problem=said(problem),
         status=GroupStatus(
             phase,
             status.running,
@@ -293,12 +319,33 @@ def group_view(group: kube.PodGroup) -> GroupView:
     )
 
 
+def _count(what: str, number: int) -> int:
+    """Raises InvalidRequest: schemas of definitions say int32, and no API server looks."""
+    if number > INT32_MAX:
+        raise InvalidRequest(f"{what} is {number}", hint="write a number of pods")
+    return max(number, 0)
+
+
+def _minima(written: Mapping[str, int]) -> dict[str, int]:
+    """By role, without what is 0. Raises InvalidRequest."""
+    if len(written) > ROLES:
+        raise InvalidRequest(oversized("spec.minTaskMember", len(written), ROLES))
+    for role in written:
+        if not is_plain(role, NAME_BYTES):
+            raise InvalidRequest(not_plain("a role in spec.minTaskMember", role, NAME_BYTES))
+    return {role: _count(f"spec.minTaskMember.{role}", least) for role, least in written.items() if least > 0}
+
+
 def _minimum(quantities: Mapping[str, str | float]) -> Resources:
     """By resource, in base units, without what is 0. Volcano's controllers write the keys of quotas beside it (`limits.cpu`): those are no resources."""
     found: Resources = {}
+    if len(quantities) > 2 * RESOURCES:
+        raise InvalidRequest(oversized("spec.minResources", len(quantities), 2 * RESOURCES))
     for name, quantity in quantities.items():
         if name.startswith(_QUOTA_KEYS):
             continue
+        if not is_plain(name, KEY_BYTES):
+            raise InvalidRequest(not_plain("a name in spec.minResources", name, KEY_BYTES))
         try:
             units = request_units(name, quantity)
         except InvalidRequest as e:

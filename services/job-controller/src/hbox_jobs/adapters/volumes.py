@@ -4,10 +4,13 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from hbox_common import kube
 from hbox_common.clock import monotonic_s
 from hbox_common.kube import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES, Delta, Informer, KubeClient
 from hbox_common.model import MatchOperator, NodeTerm
+from hbox_common.model.bounds import NAME_BYTES, SHAPE_BYTES, said
 
 from ..core.jobs import Jobs
 from ..core.volumes import Binding, ClaimView
@@ -17,6 +20,8 @@ from .objects import node_terms
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
 #: The class before `spec.storageClassName`, which still counts first.
 OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
+
+_ENCODER = msgspec.json.Encoder()
 
 WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
@@ -82,13 +87,13 @@ def claim_view(claim: kube.PersistentVolumeClaim) -> ClaimView:
     meta, spec = claim.metadata, claim.spec
     owner = next((o for o in meta.owner_references if o.controller and o.kind == "Pod"), None)
     return ClaimView(
-        volume=spec.volume_name,
+        volume=said(spec.volume_name, NAME_BYTES),
         bound=bool(spec.volume_name) and BIND_COMPLETED in meta.annotations,
         lost=claim.status.phase == "Lost",
         deleting=meta.deletion_timestamp is not None,
-        storage_class=meta.annotations.get(OLD_CLASS) or spec.storage_class_name or "",
+        storage_class=said(meta.annotations.get(OLD_CLASS) or spec.storage_class_name or "", NAME_BYTES),
         owner=owner.uid if owner is not None else "",
-        selected=meta.annotations.get(SELECTED_NODE, ""),
+        selected=said(meta.annotations.get(SELECTED_NODE, ""), NAME_BYTES),  # a name that no node has is reached from none
     )
 
 
@@ -97,5 +102,11 @@ def reach_of(volume: kube.PersistentVolume) -> tuple[NodeTerm, ...] | None:
     affinity = volume.spec.node_affinity
     if affinity is None or affinity.required is None:
         return None
+    size = len(_ENCODER.encode(affinity))
+    if size > SHAPE_BYTES:
+        return ()
     operators = {r.operator for t in affinity.required.node_selector_terms for r in (*t.match_expressions, *t.match_fields)}
-    return node_terms(affinity.required) if operators <= set(MatchOperator) else ()
+    try:
+        return node_terms(affinity.required) if operators <= set(MatchOperator) else ()
+    except ValueError:
+        return ()

@@ -12,13 +12,19 @@ from collections.abc import Sequence
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardRequest, parse_quantity
-from hbox_common.model.devices import ALL_CORES, GPU, GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT
+from hbox_common.model.annotations import USE_GPU_TYPE
+from hbox_common.model.bounds import MODELS, VALUE_BYTES, is_plain, not_plain, oversized
+from hbox_common.model.devices import (
+    ALL_CORES,
+    GPU,
+    GPU_CORES,
+    GPU_MEMORY,
+    GPU_MEMORY_PERCENT,
+    MAX_CARDS,
+    MAX_MEMORY_MIB,
+)
 
 from .requests import Container
-
-#: Far above any node's: a larger number is a slip, and would only burn time in placement.
-MAX_CARDS = 1024
-MAX_MEMORY_MIB = 2**31 - 1
 
 
 def card_request(containers: Sequence[Container], gpu_types: str = "") -> CardRequest | None:
@@ -38,7 +44,17 @@ def card_request(containers: Sequence[Container], gpu_types: str = "") -> CardRe
         raise InvalidRequest(
             f"several containers ask for cards ({names}): not supported yet", hint="ask for them in one container"
         )
-    return _of_container(asking[0], tuple(t.strip() for t in gpu_types.split(",") if t.strip()))
+    return _of_container(asking[0], _models(gpu_types))
+
+
+def _models(gpu_types: str) -> tuple[str, ...]:
+    models = tuple(t.strip() for t in gpu_types.split(",") if t.strip())
+    if len(models) > MODELS:
+        raise InvalidRequest(oversized(f"annotation {USE_GPU_TYPE}", len(models), MODELS))
+    for model in models:
+        if not is_plain(model, VALUE_BYTES):
+            raise InvalidRequest(not_plain(f"a model in annotation {USE_GPU_TYPE}", model, VALUE_BYTES))
+    return models
 
 
 def _asks(container: Container) -> bool:

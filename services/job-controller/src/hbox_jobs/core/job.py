@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 from hbox_common.events import JobPhase, JobVerdict
 from hbox_common.model import DEFAULT_QUEUE, Job, JobId, PodRef, PodUid, QueueName, Resources, TaskSpec
+from hbox_common.model.bounds import said
 from hbox_common.model.resources import PODS, add
 
 from .views import GroupView, PodStatus, PodView
@@ -60,6 +61,7 @@ class Record:
     gated: str = ""  #: why it waits for those who set scheduling gates on its pods
     strangers: int = 0  #: pods of other schedulers that name its PodGroup
     told_from: float = 0.0  #: monotonic; Kubernetes is told why the job waits from then on
+    unsayable: str = ""  #: why no message can carry it; it is told again once its pods or its PodGroup change
     unwilling: int = (
         0  #: of `pods`, those that may not be evicted for others: counted, or each pod of a gang would ask all others
     )
@@ -151,7 +153,7 @@ def job_of(record: Record, tally: Tally, classes: Mapping[str, int], volumes: Vo
         tasks=tasks,
         gang=record.gang,
         preemptable=preemptable_of(record),
-        problem=problem or _pod_problem(record) or waits_for_volume,
+        problem=said(problem or _pod_problem(record) or record.unsayable or waits_for_volume),
         traceparent=trace(record.id),
         topology=group.topology if group else None,
         notes=dict(group.notes) if group else {},

@@ -120,6 +120,8 @@ class Jobs:
         """A PodGroup was listed, added or modified."""
         record = self._record(new.key, new.namespace, new.name, gang=True)
         old, record.group = record.group, new
+        if old is None or old.status == new.status:
+            record.unsayable = ""
         if new.notes or (old is not None and old.notes != new.notes):
             for pod in record.pods.values():
                 self.neighbours.note(pod, new.notes, None)
@@ -215,6 +217,13 @@ class Jobs:
         if record is not None and record.phase is not JobPhase.EVICTED:
             self._enter(record, JobPhase.EVICTED, record.tally(), message, wall)
 
+    def unsayable(self, job: JobId, reason: str, now: float) -> None:
+        """No message can carry this job: nobody plans it until its pods or its PodGroup change, and its user is told why."""
+        record = self.known(job)
+        if record is not None:
+            record.unsayable = reason
+            self._mark(record.key, now, urgent=True)
+
     def repeat_all(self, now: float) -> None:
         """The streams were lost: say everything again."""
         for record in self._records.values():
@@ -243,7 +252,7 @@ class Jobs:
 
     def jobs(self) -> Iterator[Job]:
         """All jobs with a live pod, as they were last worked out: marked ones are said right after."""
-        return (r.job for r in self._records.values() if r.job is not None and r.job.members > 0)
+        return (r.job for r in self._records.values() if r.job is not None and r.job.members > 0 and not r.unsayable)
 
     def facts(self) -> Iterator[PodFact]:
         """All pods that have a node."""
@@ -359,6 +368,11 @@ class Jobs:
         if phase is not record.phase:
             self._enter(record, phase, tally, record.reason if phase is JobPhase.WAITING else "", wall)
         again, record.again = record.again, False
+        if record.unsayable:
+            if record.announced:
+                record.announced = False
+                withdrawn.append((new.id, self._next_revision(wall)))
+            return None
         if new.tasks and (again or not (said and record.announced)):
             if said:
                 record.job = new = replace(new, revision=self._next_revision(wall))
@@ -424,6 +438,8 @@ class Jobs:
 
     def _join(self, pod: PodView) -> Record:
         record = self._record(pod.key, pod.namespace, pod.group or pod.name, gang=bool(pod.group))
+        if pod.uid not in record.pods:
+            record.unsayable = ""
         record.put(pod)
         return record
 
@@ -436,6 +452,7 @@ class Jobs:
             self._mark(pod.key, now, urgent=False)
         record = self._records.get(pod.key)
         if record is not None and record.drop(pod.uid):
+            record.unsayable = ""
             self._mark(record.key, now, urgent=not pod.node or not record.gang)
 
     def _use_volumes(self, pod: PodView) -> None:

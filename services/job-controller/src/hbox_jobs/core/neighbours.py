@@ -16,6 +16,9 @@ from .views import PodView
 #: Stands for all pods among the keys that are asked about. No label is called so.
 _EVERYBODY = "*"
 
+#: Of a pod with more, those that somebody asks about are told: no selector looks at others, and Kubernetes bounds their number by the size of the object alone.
+MAX_LABELS = 64
+
 _WITHOUT = (MatchOperator.NOT_IN, MatchOperator.DOES_NOT_EXIST)
 
 
@@ -87,7 +90,8 @@ class Neighbours:
 
     def _of(self, pod: PodView) -> Neighbour | None:
         everybody = _EVERYBODY in self._asked
-        labels = dict(pod.labels) if everybody else {key: value for key, value in pod.labels.items() if key in self._asked}
+        whole = everybody and len(pod.labels) <= MAX_LABELS
+        labels = dict(pod.labels) if whole else {key: value for key, value in pod.labels.items() if key in self._asked}
         notes = self._notes.get(pod.uid)
         if not (labels or everybody or notes is not None or pod.wishes is not NO_WISHES):
             return None

@@ -10,11 +10,15 @@ from dataclasses import dataclass, field
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import Resources, request_units
-from hbox_common.model.devices import GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT
-from hbox_common.model.resources import PODS, add
+from hbox_common.model.bounds import MOST_OF_A_POD, RESOURCES
+from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT
+from hbox_common.model.resources import CPU, EPHEMERAL, MEMORY, PODS, add
 
 #: Said of each card, not of the pod: they have columns of their own (`CardRequest`).
 CARD_DIMENSIONS = frozenset({GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT})
+
+
+_EVERYWHERE = frozenset({PODS, CPU, MEMORY, EPHEMERAL, GPU})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,10 @@ def pod_requests(
     overhead: Mapping[str, str | float] | None = None,
     pod_level: Mapping[str, str | float] | None = None,
 ) -> Resources:
-    """What the pod takes, in base units; `pods: 1` is in it, zeros are not. Raises InvalidRequest for a quantity that is none, or negative."""
+    """What the pod takes, in base units, of each resource MOST_OF_A_POD at most; `pods: 1` is in it, zeros are not.
+
+    Raises InvalidRequest for a quantity that is none, or negative.
+    """
     sidecars: Resources = {}
     peak: Resources = {}
     for container in init_containers:
@@ -54,7 +61,13 @@ def pod_requests(
     together.update(_read("pod", pod_level or {}))
     add(together, _read("overhead", overhead or {}))
     together[PODS] = 1
-    return {name: units for name, units in together.items() if units > 0}
+    return {name: min(units, MOST_OF_A_POD) for name, units in together.items() if units > 0}
+
+
+def bounded(requests: Resources) -> Resources:
+    """The first RESOURCES of them, in the order of the names, those that every node has before: what a pod is accounted for that asks for more of them."""
+    names = sorted(requests, key=lambda name: (name not in _EVERYWHERE, name))
+    return {name: requests[name] for name in names[:RESOURCES]}
 
 
 def _units(container: Container) -> Resources:

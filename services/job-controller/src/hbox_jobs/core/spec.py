@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardRequest, HostPort, NodeTerm, PreferredTerm, Resources, Toleration, port_amounts
+from hbox_common.model.bounds import RESOURCES, said
+from hbox_common.model.bounds import oversized as too_many
 
 from .cards import card_request
-from .requests import Container, pod_requests
+from .requests import Container, bounded, pod_requests
 
 #: HAMi's wishes for or against cards that HBox cannot honour: placing such a pod all the same would break them.
 UNSUPPORTED_WISHES = ("nvidia.com/nouse-gputype", "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid")
@@ -45,15 +47,19 @@ class Shape:
     preferred: tuple[PreferredTerm, ...] = field(default=(), compare=False)
     tolerations: tuple[Toleration, ...] = field(default=(), compare=False)
     problem: str = field(default="", compare=False)
+    oversized: bool = field(default=False, compare=False)  #: where it may run is too long to be carried, and left out
 
 
-def shape_of(key: str, spec: PodSpec, *, problem: str = "") -> Shape:
+def shape_of(key: str, spec: PodSpec, *, problem: str = "", oversized: bool = False) -> Shape:
     """The shape of `spec`, to be known by `key`. Never raises: what is wrong becomes its `problem`, after one handed in."""
     requests: Resources = {"pods": 1}
     cards: CardRequest | None = None
     try:
         requests = pod_requests(spec.containers, spec.init_containers, overhead=spec.overhead, pod_level=spec.pod_requests)
         requests |= port_amounts(spec.ports)
+        if (asked := len(requests)) > RESOURCES:
+            requests = bounded(requests)
+            raise InvalidRequest(too_many("resources and host ports", asked, RESOURCES))
         cards = card_request(spec.containers + spec.init_containers, spec.gpu_types)
         if cards is not None and spec.wishes:
             raise InvalidRequest(
@@ -69,5 +75,6 @@ def shape_of(key: str, spec: PodSpec, *, problem: str = "") -> Shape:
         affinity=spec.affinity,
         preferred=spec.preferred,
         tolerations=spec.tolerations,
-        problem=problem,
+        problem=said(problem),
+        oversized=oversized,
     )

@@ -65,7 +65,7 @@ class StatusWriter:
         self._events = EventWriter(client, component="hbox", instance=instance)
         self._objects: dict[QueueName, _Object] = {}
         self._truths: dict[QueueName, _Truth] = {}
-        self._counts: Mapping[QueueName, GroupCounts] | None = None
+        self._counts: dict[str, Mapping[QueueName, GroupCounts]] = {}  #: by shard
         self._noted: dict[QueueName, tuple[str, str]] = {}  #: faults and stop as Events said them last
         self._due: dict[QueueName, float] = {}
         self._wake = asyncio.Event()
@@ -77,9 +77,10 @@ class StatusWriter:
         self._truths[name] = _Truth(total, faults, stopped)
         self._look(name)
 
-    def counted(self, counts: Mapping[QueueName, GroupCounts]) -> None:
-        """The PodGroups of all queues."""
-        before, self._counts = self._counts, counts
+    def counted(self, shard: str, counts: Mapping[QueueName, GroupCounts]) -> None:
+        """The PodGroups of all queues of a shard."""
+        before = self._counts.get(shard)
+        self._counts[shard] = counts
         for name in self._objects:
             if before is None or before.get(name) != counts.get(name):
                 self._look(name)
@@ -143,7 +144,8 @@ class StatusWriter:
         known, truth = self._objects.get(name), self._truths.get(name)
         if known is None or truth is None:
             return False
-        counts = None if self._counts is None else self._counts.get(name, GroupCounts()).model_dump()
+        shards = self._counts.values()
+        counts = next((some[name] for some in shards if name in some), GroupCounts()).model_dump() if shards else None
         patch = change(known.shown, truth.total, counts)
         said = self._noted.get(name, ("", ""))
         if not patch and said == (truth.faults, truth.stopped):

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s
-from hbox_common.errors import Unavailable
+from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import (
     CardQuotasChanged,
     ClaimsAsked,
@@ -30,6 +30,7 @@ from hbox_common.events import (
     PlansAnswered,
     QueueStateChanged,
 )
+from hbox_common.model import CardQuota, ResourceQuota
 
 from .. import metrics
 from ..core import Scheduler
@@ -50,6 +51,8 @@ class Feeds:
         self._scheduler, self._bus, self._instance, self._changed = scheduler, bus, instance, changed
         self.state_read = self.jobs_read = self.claims_read = False
         self._ask_jobs, self._ask_claims = asyncio.Event(), asyncio.Event()
+        self._card_quotas: dict[str, tuple[CardQuota, ...]] = {}  #: by shard
+        self._namespace_quotas: dict[str, tuple[ResourceQuota, ...]] = {}
         self._early: deque[ClaimsChanged] = deque(maxlen=10_000)
         self._complaints: dict[str, str] = {}
 
@@ -89,7 +92,7 @@ class Feeds:
             group.create_task(self._read_jobs())
             group.create_task(self._read_claims())
 
-    def _complain(self, of: str, error: Unavailable) -> None:
+    def _complain(self, of: str, error: HBoxError) -> None:
         """Say once what is missing; the question itself is asked again four times a second."""
         if self._complaints.get(of) != error.message:
             self._complaints[of] = error.message
@@ -113,9 +116,11 @@ class Feeds:
                 case NodesMeasured(usages=usages):
                     self._scheduler.on_usage(usages)
                 case CardQuotasChanged(quotas=quotas):
-                    self._scheduler.on_card_quotas(quotas)
+                    self._card_quotas[delivery.subject] = quotas
+                    self._scheduler.on_card_quotas(tuple(one for some in self._card_quotas.values() for one in some))
                 case NamespaceQuotasChanged(quotas=amounts):
-                    self._scheduler.on_namespace_quotas(amounts)
+                    self._namespace_quotas[delivery.subject] = amounts
+                    self._scheduler.on_namespace_quotas(tuple(one for some in self._namespace_quotas.values() for one in some))
                 case QueueStateChanged(queue=queue, gone=gone, recent_cards=recent):
                     self._scheduler.on_queue(queue, gone=gone, recent_cards=recent)
         metrics.NODES.set(len(self._scheduler.columns.row_of))
@@ -159,7 +164,7 @@ class Feeds:
                 pages = await self._bus.ask(
                     JobsAsked(asker=self._instance, gatekeeper=self._scheduler.id), JobsPage, timeout_s=ASK_TIMEOUT_S
                 )
-            except Unavailable as e:
+            except (Unavailable, InvalidRequest) as e:
                 self._complain("jobs", e)
                 pages = []
             if not pages or not all(page.complete for page in pages):
@@ -215,7 +220,7 @@ class Feeds:
             self._ask_claims.clear()
             try:
                 pages = await self._bus.ask(ClaimsAsked(asker=self._instance), ClaimsPage, timeout_s=ASK_TIMEOUT_S)
-            except Unavailable as e:
+            except (Unavailable, InvalidRequest) as e:
                 self._complain("claims", e)
                 pages = []
             if not pages:

@@ -70,7 +70,7 @@ class Sender:
         for start in range(0, len(jobs), VERDICTS_A_MESSAGE):
             batch = tuple(jobs[start : start + VERDICTS_A_MESSAGE])
             try:
-                await self._bus.publish(
+                await self._bus.publish_parts(
                     JobsAdmitted(scheduler=self._scheduler.id, jobs=batch), SHARD, timeout_s=PUBLISH_TIMEOUT_S
                 )
             except Unavailable as e:
@@ -82,7 +82,7 @@ class Sender:
         for start in range(0, len(verdicts), VERDICTS_A_MESSAGE):
             batch = verdicts[start : start + VERDICTS_A_MESSAGE]
             try:
-                await self._bus.publish(JobsWaiting(verdicts=tuple(batch)), SHARD, timeout_s=PUBLISH_TIMEOUT_S)
+                await self._bus.publish_parts(JobsWaiting(verdicts=tuple(batch)), SHARD, timeout_s=PUBLISH_TIMEOUT_S)
             except Unavailable as e:
                 log.warning("%d verdicts not sent: %s", len(batch), e)
                 self._scheduler.unsaid(batch, monotonic_s())

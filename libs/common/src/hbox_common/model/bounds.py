@@ -1,0 +1,103 @@
+"""How much of anything one object of a tenant may bring, and what becomes of text that is not to be trusted.
+
+Kubernetes bounds names and labels; annotations, messages and most lists it bounds by the whole object alone (1.5 MiB in etcd). What enters is held to these
+bounds where it enters, so that nothing behind has to think of a string that no message carries, a number that no database holds, or a name that closes the
+broker's connection. What is beyond them is that object's own problem, in words that it is told; it is never cut in silence where a cut would change what is
+meant. Lengths are bytes of UTF-8: that is what the broker and etcd count.
+"""
+
+import re
+from collections.abc import Mapping
+
+INT64_MAX = 2**63 - 1
+#: Of counts, priorities and tiers, as Kubernetes types them.
+INT32_MAX = 2**31 - 1
+
+#: RFC 1123 subdomains: the names of objects.
+NAME_BYTES = 253
+#: A qualified name: a subdomain, a slash, a label.
+KEY_BYTES = NAME_BYTES + 1 + 63
+
+#: Of one annotation that policies read. The longest that means anything lists the tasks of a job: thirty names as long as Kubernetes allows.
+NOTE_BYTES = 2048
+#: Of an id of ours, as it is written on pods.
+ID_BYTES = 128
+#: Of words about an object: a condition holds 32 KiB and an Event 1 KiB, and nobody reads more.
+WORDS_BYTES = 1024
+
+#: Resource names that one pod or PodGroup may ask for, host ports among them. Pods of today's operators name five.
+RESOURCES = 64
+#: Where a pod may run and beside whom (selectors, affinity, tolerations, spreading) together with what its containers ask for, as JSON. Five thousand hosts
+#: can be excluded by name.
+SHAPE_BYTES = 96 * 1024
+#: One value of a selector: labels have 63, names of nodes 253.
+VALUE_BYTES = 253
+#: Models that one pod may allow.
+MODELS = 64
+#: Claims on volumes of one pod.
+VOLUMES = 128
+#: Roles with a minimum, sub-groups, and the labels that these go by.
+ROLES, SUB_GROUPS, SUB_GROUP_LABELS = 256, 64, 16
+#: Of one resource that one pod asks for: 128 TiB, or as many thousandths of cores. A thousand times a node's; sixty thousand of them add up within int64.
+MOST_OF_A_POD = 2**47
+
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+#: Control characters (C0, DEL, C1), line and paragraph separators, directional overrides, and halves of surrogate pairs.
+_UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def is_name(text: str) -> bool:
+    """Whether an object of Kubernetes can be called so."""
+    return len(text) <= NAME_BYTES and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def size(text: str) -> int:
+    """Bytes of UTF-8; halves of surrogate pairs count as three."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def is_plain(text: str, most: int) -> bool:
+    """Whether the text has at most so many bytes, and nothing that a terminal, a database or a subject chokes on."""
+    return len(text) <= most and (text.isascii() or size(text) <= most) and _UNFIT.search(text) is None
+
+
+def said(text: str, most: int = WORDS_BYTES) -> str:
+    """Words that quote what came from outside, fit to be passed on: unfit characters stand as U+FFFD, and what is too long ends with an ellipsis."""
+    text = _UNFIT.sub("\ufffd", text[: most + 1])
+    if size(text) <= most:
+        return text
+    return text.encode()[: most - 3].decode("utf-8", "ignore") + "…"
+
+
+def fits_int64(*numbers: int) -> bool:
+    """Whether a database can hold them all."""
+    return all(-INT64_MAX <= number <= INT64_MAX for number in numbers)
+
+
+def oversized(what: str, found: int, most: int) -> str:
+    """A problem in words: too many of something."""
+    return f"{what}: {found} are written, at most {most} are taken"
+
+
+def not_plain(what: str, text: str, most: int) -> str:
+    """A problem in words, of a text for which `is_plain` does not hold."""
+    if (found := size(text)) > most:
+        return f"{what} has {found} bytes, at most {most} are taken"
+    return f"{what} has control characters: {said(text, 64)}"
+
+
+def not_a_name(what: str, text: str) -> str:
+    """A problem in words, of a text for which `is_name` does not hold."""
+    return f"{what} is {said(text, 96)!r}, and no object of Kubernetes can be called so"
+
+
+def plain_entries(entries: Mapping[str, str], most: int) -> tuple[dict[str, str], str]:
+    """Those of `entries` whose values are plain, and what is wrong with the first of the others."""
+    kept: dict[str, str] = {}
+    problem = ""
+    for key, value in entries.items():
+        if is_plain(value, most):
+            kept[key] = value
+        else:
+            problem = problem or not_plain(f"annotation {key}", value, most)
+    return kept, problem

@@ -1,0 +1,73 @@
+"""What is written on pods and PodGroups beside their specification, held to its bounds.
+
+Annotations are text that Kubernetes bounds by their sum alone (256 KiB), and that anybody writes. What names an object has to be a name, what policies read has
+to be short; nothing else is carried. What is beyond that is left out, and is the pod's or PodGroup's own problem.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hbox_common.model import ClaimId, QueueName
+from hbox_common.model.annotations import CLAIM, GROUP_NAME, POLICY_NOTES, QUEUE_NAME
+from hbox_common.model.bounds import (
+    ID_BYTES,
+    NAME_BYTES,
+    NOTE_BYTES,
+    is_name,
+    is_plain,
+    not_a_name,
+    not_plain,
+    plain_entries,
+)
+
+#: The same as GROUP_NAME under Volcano's own group: newer releases write both.
+VOLCANO_GROUP_NAME = "scheduling.volcano.sh/group-name"
+#: The role of a pod in its Volcano Job.
+TASK_SPEC = "volcano.sh/task-spec"
+
+_POLICY_NOTES = frozenset(POLICY_NOTES)
+_NO_NOTES: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a pod's annotations say, without what cannot be."""
+
+    group: str
+    role: str
+    queue: QueueName
+    claim: ClaimId
+    notes: Mapping[str, str]
+    problem: str = ""
+
+
+def written_on(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Written:
+    """Of a pod. One whose PodGroup has no possible name is a job of its own, that waits for its user."""
+    key = GROUP_NAME if annotations.get(GROUP_NAME) else VOLCANO_GROUP_NAME
+    group, problem = name_of(f"annotation {key}", annotations.get(key, ""))
+    role = annotations.get(TASK_SPEC, "")
+    if not is_plain(role, NAME_BYTES):
+        role, problem = "", problem or not_plain(f"annotation {TASK_SPEC}", role, NAME_BYTES)
+    named, wrong = name_of(f"annotation {QUEUE_NAME}", annotations.get(QUEUE_NAME) or labels.get(QUEUE_NAME, ""))
+    notes, unfit = policy_notes(annotations)
+    claim = annotations.get(CLAIM, "")
+    return Written(
+        group=group,
+        role=role,
+        queue=QueueName(named),
+        claim=ClaimId(claim if is_plain(claim, ID_BYTES) else ""),
+        notes=notes,
+        problem=problem or wrong or unfit,
+    )
+
+
+def name_of(what: str, text: str) -> tuple[str, str]:
+    """The name of an object, or nothing and what is wrong with it. Empty text names nothing."""
+    return (text, "") if not text or is_name(text) else ("", not_a_name(what, text))
+
+
+def policy_notes(annotations: Mapping[str, str]) -> tuple[Mapping[str, str], str]:
+    """Those that policies read, and what is wrong with one of them."""
+    if _POLICY_NOTES.isdisjoint(annotations):
+        return _NO_NOTES, ""
+    return plain_entries({key: annotations[key] for key in POLICY_NOTES if key in annotations}, NOTE_BYTES)
