@@ -7,10 +7,10 @@ from hbox_cli.queues import Memory, fair_shares, share_of
 from hbox_cli.simulate.cluster_file import cluster_of
 from hbox_cli.simulate.documents import objects_of
 from hbox_cli.simulate.queues import remembered
-from hbox_cli.simulate.yaml_text import contents_of
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardRequest, Job, JobId, PodRef, PodUid, Queue, QueueName, QueueTree, TaskSpec
 from hbox_common.model.devices import GPU
+from hbox_common.yamltext import contents_of
 from hbox_scheduler.core.session import QueueInfo
 
 A, B, C = QueueName("a"), QueueName("b"), QueueName("c")

@@ -207,7 +207,7 @@ def test_a_policy_that_is_wrong_is_named_with_its_place(cluster: Path, tmp_path:
     policy.write_text('actions: "allocat"')
     with pytest.raises(InvalidRequest, match=r"policy\.conf: line 1, column 10: unknown action 'allocat'"):
         run("--policy", policy, cluster)
-    with pytest.raises(InvalidRequest, match=r"the policy .*gone cannot be read: No such file"):
+    with pytest.raises(InvalidRequest, match=r"the policy .*gone: cannot be read: No such file"):
         run("--policy", tmp_path / "gone", cluster)
     cluster.write_text(CLUSTER + config('actions: "allocat"'))
     with pytest.raises(

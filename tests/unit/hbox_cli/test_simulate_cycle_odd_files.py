@@ -10,8 +10,8 @@ import pytest
 
 from hbox_cli.simulate.documents import objects_of
 from hbox_cli.simulate.running import Wish, outcome_of
-from hbox_cli.simulate.yaml_text import contents_of
 from hbox_common.errors import HBoxError
+from hbox_common.yamltext import contents_of
 
 Path: TypeAlias = tuple[str | int, ...]
 

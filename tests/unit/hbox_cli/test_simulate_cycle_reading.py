@@ -8,9 +8,9 @@ import pytest
 from hbox_cli.simulate.cluster_file import SavedCluster, cluster_of
 from hbox_cli.simulate.documents import objects_of
 from hbox_cli.simulate.running import Wish, outcome_of
-from hbox_cli.simulate.yaml_text import contents_of
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardSlice, QueuePhase, TopologyMode, TopologyWish
+from hbox_common.yamltext import contents_of
 from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.session import Gang, GroupPhase, Member, Status

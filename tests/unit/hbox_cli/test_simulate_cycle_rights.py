@@ -5,8 +5,8 @@ import pytest
 from hbox_cli.simulate.cluster_file import cluster_of
 from hbox_cli.simulate.documents import objects_of
 from hbox_cli.simulate.running import Wish, outcome_of
-from hbox_cli.simulate.yaml_text import contents_of
 from hbox_common.errors import InvalidRequest
+from hbox_common.yamltext import contents_of
 
 NODES = """
 apiVersion: v1

@@ -89,7 +89,7 @@ def test_prices_come_from_a_file_and_are_overruled_one_by_one(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("- 1\n", "holds no prices"), ("A100: cheap\n", "A100: 'cheap' is no number"), ("A100: -1\n", "-1 is no price"), ("{", "cannot be read")],
+    [("- 1\n", "holds no prices"), ("A100: cheap\n", "A100: 'cheap' is no number"), ("A100: -1\n", "-1 is no price"), ("{", "line 2, column 1")],
 )  # fmt: skip
 def test_a_wrong_file_of_prices_is_told_with_its_line(tmp_path: Path, text: str, said: str) -> None:
     file = tmp_path / "prices.yaml"

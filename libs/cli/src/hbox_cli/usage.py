@@ -51,14 +51,14 @@ def read_prices(given: Iterable[str], file: Path | None) -> dict[str, Decimal]:
     """Prices of a card-hour by model, from `MODEL=PRICE` and from a YAML or JSON file of the same; the former win. Raises InvalidRequest, NotFound."""
     prices: dict[str, Decimal] = {}
     if file is not None:
-        import yaml  # noqa: PLC0415  for those who have such a file
+        from hbox_common.yamltext import settings_of  # noqa: PLC0415  for those who have such a file
 
+        if not file.exists():
+            raise NotFound(f"--prices {file}: there is no such file")
         try:
-            raw = yaml.safe_load(file.read_text())
-        except FileNotFoundError as e:
-            raise NotFound(f"--prices {file}: there is no such file") from e
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as e:
-            raise InvalidRequest(f"--prices {file}: it cannot be read: {e}") from e
+            raw = settings_of(file)
+        except InvalidRequest as e:
+            raise InvalidRequest(f"--prices {e.message}", hint=e.hint) from e
         if not isinstance(raw, dict):
             raise InvalidRequest(
                 f"--prices {file}: it holds no prices", hint="write a line for each model, like NVIDIA-A100: 2.5"

@@ -10,6 +10,7 @@ import click
 
 from hbox_common.clock import wall_s
 from hbox_common.errors import HBoxError, InvalidRequest
+from hbox_common.yamltext import read_file
 
 from ..context import Context, command_options
 from ..output import Form
@@ -103,10 +104,10 @@ def _show(ctx: Context, answered: Iterable["Answer"], *, explain: bool) -> list[
 
 
 def _text(policy: Path) -> str:
+    hint = "name a volcano-scheduler.conf with --policy"
     try:
-        return policy.read_text()
-    except (OSError, UnicodeError) as e:
-        why = e.strerror if isinstance(e, OSError) else "it is not text"
-        raise InvalidRequest(
-            f"the policy {policy} cannot be read: {why}", hint="name a volcano-scheduler.conf with --policy"
-        ) from e
+        return read_file(policy).decode()
+    except UnicodeError as e:
+        raise InvalidRequest(f"the policy {policy} cannot be read: it is not text", hint=hint) from e
+    except InvalidRequest as e:
+        raise InvalidRequest(f"the policy {e.message}", hint=hint) from e

@@ -18,6 +18,7 @@ import yaml
 
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.kube import KubeClient, Resource, apply
+from hbox_common.yamltext import settings_of
 
 from ..exits import leaf
 from .crds import FIELD_MANAGER
@@ -165,13 +166,13 @@ def cluster_of(kubeconfig: Path) -> dict[str, Any]:
     Raises InvalidRequest where it has none, or a file cannot be read.
     """
     try:
-        content = yaml.safe_load(kubeconfig.expanduser().read_text())
+        content = settings_of(kubeconfig.expanduser())
         context = next(c["context"] for c in content["contexts"] if c["name"] == content["current-context"])
         cluster: dict[str, Any] = dict(next(c["cluster"] for c in content["clusters"] if c["name"] == context["cluster"]))
         if file := cluster.pop("certificate-authority", None):
             authority = (kubeconfig.expanduser().parent / file).read_bytes()
             cluster.setdefault("certificate-authority-data", base64.b64encode(authority).decode())
-    except (OSError, yaml.YAMLError, KeyError, TypeError, StopIteration) as e:
+    except (OSError, InvalidRequest, KeyError, TypeError, StopIteration) as e:
         raise InvalidRequest(
             f"kubeconfig {kubeconfig}: no cluster of a current context can be read from it ({type(e).__name__}: {e})",
             hint=f"`kubectl --kubeconfig {kubeconfig} version` should work",

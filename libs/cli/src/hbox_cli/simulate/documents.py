@@ -9,13 +9,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from hbox_common.errors import InvalidRequest, NotFound
-
-from .yaml_text import contents_of
+from hbox_common.yamltext import MAX_FILE_BYTES, contents_of
 
 T = TypeVar("T")
-
-#: Larger files are somebody's slip: 100,000 pods are about 200 MiB.
-MAX_BYTES = 1 << 30
 
 _INT64 = 2**63
 _SUFFIXES = (".yaml", ".yml", ".json")
@@ -129,9 +125,10 @@ def files_of(paths: tuple[Path, ...]) -> list[Path]:
 def documents_of(path: Path) -> list[Document]:
     """The objects of one file. Raises InvalidRequest, with line and column, for what is neither YAML nor JSON, or no Kubernetes object."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            raise InvalidRequest(f"the file is larger than {MAX_BYTES >> 20} MiB")
-        text = path.read_bytes()
+        with path.open("rb") as file:
+            text = file.read(MAX_FILE_BYTES + 1)
+        if len(text) > MAX_FILE_BYTES:
+            raise InvalidRequest(f"the file is larger than {MAX_FILE_BYTES >> 20} MiB", hint="save fewer objects in one")
     except OSError as e:
         raise InvalidRequest(f"the file cannot be read: {e.strerror}") from e
     return objects_of(contents_of(text))

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
+from hbox_common.yamltext import check, read_file
 
 from .token_file import token_file_of
 
@@ -81,6 +82,7 @@ def _existing(kubeconfig: str) -> str:
         raise InvalidRequest(f"kubeconfig {path}: {e.strerror}", hint="name a kubeconfig that exists and may be read") from e
     if empty:
         raise InvalidRequest(f"kubeconfig {path} is empty", hint="name a kubeconfig that has a cluster in it")
+    check(read_file(path))  # before the library's reader, which calls itself for each level and each alias
     return str(path)
 
 

@@ -7,9 +7,8 @@ each request (a stat, two microseconds) and read again when it is another one, s
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from hbox_common.errors import InvalidRequest
+from hbox_common.yamltext import settings_of
 
 
 class TokenFile:
@@ -48,7 +47,7 @@ def token_file_of(kubeconfig: str) -> TokenFile | None:
     Relative paths are relative to the kubeconfig. Expects a kubeconfig that could be loaded. Raises InvalidRequest as `TokenFile`.
     """
     path = Path(kubeconfig).expanduser()
-    content: dict[str, Any] = yaml.safe_load(path.read_text())
+    content: dict[str, Any] = settings_of(path)
     contexts = {entry["name"]: entry["context"] for entry in content.get("contexts") or ()}
     users = {entry["name"]: entry.get("user") or {} for entry in content.get("users") or ()}
     user = users.get((contexts.get(content.get("current-context")) or {}).get("user")) or {}

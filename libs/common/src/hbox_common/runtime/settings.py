@@ -14,12 +14,12 @@ import socket
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
-import yaml
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.telemetry.logs import LogFormat
+from hbox_common.yamltext import settings_of
 
 S = TypeVar("S", bound="Settings")
 
@@ -89,13 +89,9 @@ def load(settings: type[S], service: str, environ: dict[str, str] | None = None)
 
 def _read(path: Path, settings: type[Settings], service: str) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(path.read_text())
-    except OSError as e:
-        raise InvalidRequest(f"HBOX_CONFIG: cannot read {path}: {e.strerror}") from e
-    except yaml.YAMLError as e:
-        mark = getattr(e, "problem_mark", None)
-        line = f" line {mark.line + 1}" if mark else ""
-        raise InvalidRequest(f"{path}{line}: not valid YAML: {getattr(e, 'problem', e)}") from e
+        content = settings_of(path)
+    except InvalidRequest as e:
+        raise InvalidRequest(f"HBOX_CONFIG: {e.message}", hint=e.hint) from e
     if content is None:
         return {}
     if not isinstance(content, dict):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Generic, NoReturn, TypeVar
 
 from ..errors import InvalidRequest
+from ..yamltext import MAX_SETTINGS_BYTES
 
 log = logging.getLogger(__name__)
 
@@ -72,9 +73,11 @@ class WatchedFile(Generic[T]):
     def _read(self) -> bytes | str:
         """The content, or why there is none."""
         try:
-            return self._path.read_bytes()
+            with self._path.open("rb") as file:
+                content = file.read(MAX_SETTINGS_BYTES + 1)
         except OSError as e:
             return e.strerror or str(e)
+        return content if len(content) <= MAX_SETTINGS_BYTES else f"larger than {MAX_SETTINGS_BYTES >> 20} MiB"
 
     def _parse(self, content: bytes | str) -> T:
         try:

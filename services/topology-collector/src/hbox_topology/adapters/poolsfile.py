@@ -10,7 +10,6 @@ pools:
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hbox_common.errors import InvalidRequest
@@ -18,6 +17,7 @@ from hbox_common.kube.objects import LabelSelector, Requirement
 from hbox_common.kube.selectors import selector_of
 from hbox_common.model import Selector
 from hbox_common.runtime import WatchedFile
+from hbox_common.yamltext import content_of
 
 from ..core.pools import PoolRule
 
@@ -69,11 +69,9 @@ def pools_file(path: Path) -> WatchedFile[tuple[PoolRule, ...]]:
 
 def rules_of(text: str) -> tuple[PoolRule, ...]:
     """Raises InvalidRequest that names the field, or the line that is no YAML."""
+    read: Any = content_of(text)
     try:
-        read: Any = yaml.safe_load(text)
         found = _File.model_validate({} if read is None else read)
-    except yaml.YAMLError as e:
-        raise InvalidRequest(" ".join(str(e).split()), hint="write it as YAML") from e
     except ValidationError as e:
         first = e.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the file"

@@ -151,8 +151,8 @@ def _limits_of(queue: QueueInfo) -> dict[str, Resources]:
             str(group): {name: capacity_units(name, amount) for name, amount in limits.items()}
             for group, limits in json.loads(text).items()
         }
-    except (ValueError, AttributeError, TypeError) as e:
+    except (ValueError, AttributeError, TypeError, RecursionError) as e:
         raise InvalidRequest(
-            f"queue {queue.name}, annotation {LIMITS}: {text!r} is not an object of groups with amounts",
+            f"queue {queue.name}, annotation {LIMITS}: {text[:200]!r} is not an object of groups with amounts",
             hint='write {"group": {"cpu": "8"}}',
         ) from e

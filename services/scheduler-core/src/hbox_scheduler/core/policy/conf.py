@@ -23,6 +23,7 @@ from typing import Any
 import yaml
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.yamltext import check
 
 from ..session.hooks import FLAGS, HIERARCHY_FLAG, IDLE_FLAGS
 
@@ -62,11 +63,17 @@ class Conf:
         return [plugin for tier in self.tiers for plugin in tier]
 
 
+#: Of a policy; one with all plugins and all their arguments has 20,000.
+MAX_LENGTH = 2**20
+
+
 def parse_conf(text: str, *, plugins: Sequence[str]) -> Conf:
     """The policy that `text` describes. `plugins`: the names there are.
 
     Raises InvalidRequest that names line, key and what is allowed.
     """
+    if len(text) > MAX_LENGTH:
+        raise InvalidRequest(f"the policy has {len(text)} characters", hint=f"write at most {MAX_LENGTH}")
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as e:
@@ -77,6 +84,7 @@ def parse_conf(text: str, *, plugins: Sequence[str]) -> Conf:
         ) from e
     except (yaml.YAMLError, RecursionError) as e:  # characters that YAML does not allow; nesting without end
         raise InvalidRequest(" ".join(str(e).split()), hint="the policy has to be YAML, as volcano-scheduler.conf is") from e
+    check(text.encode())
     if root is None:
         raise InvalidRequest("the policy is empty", hint='it needs at least `actions: "enqueue, allocate"` and `tiers:`')
     top = _mapping(root, "the policy")
