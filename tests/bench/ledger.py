@@ -72,16 +72,20 @@ class Nowhere:
         return None
 
 
+def node_of(number: int) -> NodeState:
+    name, room = f"n{number}", {"cpu": 128_000, "memory": 1_000_000, "pods": 110, "nvidia.com/gpu": CARDS}
+    cards = tuple(Card(i, f"{name}-{i}", "A100", 81_920, shares=10) for i in range(CARDS))
+    return NodeState(NodeName(name), name, Generation(1), ready=True, allocatable=room, cards=cards)
+
+
 @asynccontextmanager
 async def _ledger(url: str) -> AsyncIterator[Ledger]:
     """Open, with all queues and LIVE claims."""
     async with Store.open(url, metadata=tables.metadata, versions=tables.VERSIONS) as store:
         relay = Relay(store, Nowhere())
         ledger = await Ledger.begin(store, relay, clock=time)
-        room = {"cpu": 128_000, "memory": 1_000_000, "pods": 110, "nvidia.com/gpu": CARDS}
         for n in range(NODES):
-            cards = tuple(Card(i, f"n{n}-{i}", "A100", 81_920, shares=10) for i in range(CARDS))
-            ledger.node(NodeState(NodeName(f"n{n}"), f"n{n}", Generation(1), ready=True, allocatable=room, cards=cards))
+            ledger.node(node_of(n))
         for queue in queues():
             await ledger.set_queue(queue)
         await ledger.reconcile([], as_of=ledger.index, asked_at=0.0)

@@ -1,0 +1,170 @@
+"""An API server of as many pods and nodes as one likes, made up as they are asked for: it keeps none of them.
+
+Lists of `resourceVersion=0` come whole, whatever their `limit`, as from a real API server's cache; consistent ones in pages. Watches tell of nothing but
+bookmarks, and of the pods that `POST /burst?pods=N` makes. What is written is answered and forgotten.
+
+    python -m tests.bench.many_objects --nodes 10000 --pods 100000
+"""
+
+import argparse
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from aiohttp import web
+
+VERSION = 1_000_000
+CARDS = 8
+BOOKMARK_S = 1.0
+CHUNK = 500
+
+
+def node(number: int) -> dict[str, Any]:
+    name = f"node-{number:05}.zone-{number % 8}.example.com"
+    amounts = {"cpu": "128", "memory": "1Ti", "nvidia.com/gpu": str(CARDS), "pods": "110"}
+    labels = {
+        "kubernetes.io/hostname": name, "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.memory": "81559",
+        "topology.kubernetes.io/zone": f"zone-{number % 8}", "topology.kubernetes.io/region": "region-1",
+    }  # fmt: skip
+    ready = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-11-22T12:00:00Z", "reason": "KubeletReady"}
+    images = [{"names": [f"registry.example.com/images/model-{i}:v{number % 7}"], "sizeBytes": 10**9} for i in range(20)]
+    return {
+        "metadata": {
+            "name": name, "uid": f"00000000-0000-4000-a000-{number:012d}", "resourceVersion": str(VERSION), "labels": labels,
+            "creationTimestamp": "2026-11-22T10:00:00Z",
+        },
+        "spec": {"podCIDR": "10.0.0.0/24"},
+        "status": {"allocatable": amounts, "capacity": amounts, "conditions": [ready], "images": images},
+    }  # fmt: skip
+
+
+def pod(number: int, *, nodes: int, waits: bool = False) -> dict[str, Any]:
+    """A pod as big as real ones are (about 4 KB): with an environment, volumes, what its controller and its kubelet say of it."""
+    host, card = divmod(number, CARDS)
+    name = f"{'burst' if waits else 'train'}-{number:07}"
+    container = {
+        "name": "main", "image": "registry.example.com/research/train:2026.11",
+        "command": ["python", "-m", "train", f"--seed={number}"],
+        "env": [{"name": f"SETTING_{i}", "value": f"value-{i}-of-{number % 100}"} for i in range(16)],
+        "resources": {"limits": {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"}, "requests": {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "1"}},
+        "volumeMounts": [{"name": "token", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}],
+    }  # fmt: skip
+    annotations = {"scheduling.volcano.sh/queue-name": f"team-{number % 50}"}
+    if not waits:
+        annotations |= {"hbox.io/claim": f"{number:032x}", "hbox.io/cards": f"{card}:100:81559"}
+    managed = {"manager": "kube-controller-manager", "operation": "Update", "fieldsV1": {f"f:field-{i}": {} for i in range(40)}}
+    conditions = [
+        {"type": t, "status": "True", "lastTransitionTime": "2026-11-22T11:00:00Z"}
+        for t in ("Initialized", "Ready", "PodScheduled")
+    ]
+    return {
+        "metadata": {
+            "name": name, "namespace": f"team-{number % 50}", "uid": f"00000000-0000-4000-{'9' if waits else '8'}000-{number:012d}",
+            "resourceVersion": str(VERSION + number if waits else VERSION), "creationTimestamp": "2026-11-22T11:00:00Z",
+            "labels": {"app": "train", "job-name": name, "controller-uid": f"{number:036d}"}, "annotations": annotations, "managedFields": [managed],
+        },
+        "spec": {
+            "schedulerName": "hbox", "containers": [container], "serviceAccountName": "default", "restartPolicy": "Never", "priority": 0,
+            "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
+            **({} if waits else {"nodeName": f"node-{host % nodes:05}.zone-{host % nodes % 8}.example.com"}),
+        },
+        "status": {"phase": "Pending"} if waits else {"phase": "Running", "conditions": conditions, "podIP": "10.0.0.1", "startTime": "2026-11-22T11:00:00Z"},
+    }  # fmt: skip
+
+
+class Server:
+    def __init__(self, *, nodes: int, pods: int) -> None:
+        self._nodes, self._pods = nodes, pods
+        self._watches: list[asyncio.Queue[int]] = []
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        app.router.add_post("/burst", self._burst)
+        app.router.add_route("*", "/{path:.*}", self._any)
+        return app
+
+    def _items(self, plural: str, first: int, count: int | None) -> Iterator[dict[str, Any]]:
+        total = {"pods": self._pods, "nodes": self._nodes}.get(plural, 0)
+        for number in range(first, total if count is None else min(total, first + count)):
+            yield node(number) if plural == "nodes" else pod(number, nodes=self._nodes)
+
+    async def _any(self, request: web.Request) -> web.StreamResponse:
+        words = request.path.strip("/").split("/")
+        if request.method != "GET" or request.path.startswith("/apis/topology") or "metrics" in request.path:
+            written = request.method in ("POST", "PATCH", "PUT")
+            return web.json_response(
+                {"kind": "Status", "code": 200 if written else 404, "reason": "NotFound"}, status=200 if written else 404
+            )
+        plural = words[-1]
+        query = request.query
+        if query.get("watch") in ("1", "true"):
+            return await self._watch(request, plural)
+        whole = query.get("resourceVersion") == "0" or "limit" not in query
+        first, count = int(query.get("continue") or 0), None if whole else int(query["limit"])
+        total = {"pods": self._pods, "nodes": self._nodes}.get(plural, 0)
+        more = "" if count is None or first + count >= total else str(first + count)
+        answer = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await answer.prepare(request)
+        meta = json.dumps({"resourceVersion": str(VERSION), **({"continue": more} if more else {})})
+        await answer.write(f'{{"kind":"List","apiVersion":"v1","metadata":{meta},"items":['.encode())
+        lot: list[str] = []
+        begun = False
+        for item in self._items(plural, first, count):
+            lot.append(json.dumps(item))
+            if len(lot) == CHUNK:
+                await answer.write(("," * begun + ",".join(lot)).encode())
+                lot, begun = [], True
+        if lot:
+            await answer.write(("," * begun + ",".join(lot)).encode())
+        await answer.write(b"]}")
+        await answer.write_eof()
+        return answer
+
+    async def _watch(self, request: web.Request, plural: str) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await answer.prepare(request)
+        told: asyncio.Queue[int] = asyncio.Queue()
+        if plural == "pods":
+            self._watches.append(told)
+        if request.query.get("sendInitialEvents") == "true":
+            for item in self._items(plural, 0, None):
+                await answer.write(_line("ADDED", item))
+            end = {"metadata": {"resourceVersion": str(VERSION), "annotations": {"k8s.io/initial-events-end": "true"}}}
+            await answer.write(_line("BOOKMARK", end))
+        version = VERSION
+        while True:
+            try:
+                count = await asyncio.wait_for(told.get(), BOOKMARK_S)
+            except TimeoutError:
+                await answer.write(_line("BOOKMARK", {"metadata": {"resourceVersion": str(version)}}))
+                continue
+            for number in range(1, count + 1):
+                await answer.write(_line("ADDED", pod(number, nodes=self._nodes, waits=True)))
+            version = VERSION + count
+
+    async def _burst(self, request: web.Request) -> web.StreamResponse:
+        for told in self._watches:
+            told.put_nowait(int(request.query["pods"]))
+        return web.json_response({"watches": len(self._watches)})
+
+
+def _line(kind: str, item: dict[str, Any]) -> bytes:
+    return json.dumps({"type": kind, "object": item}).encode() + b"\n"
+
+
+async def serve(*, nodes: int, pods: int) -> None:
+    runner = web.AppRunner(Server(nodes=nodes, pods=pods).app(), access_log=None, handler_cancellation=True)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    print(f"ready {runner.addresses[0][1]}", flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--nodes", type=int, required=True)
+    parser.add_argument("--pods", type=int, required=True)
+    arguments = parser.parse_args()
+    asyncio.run(serve(nodes=arguments.nodes, pods=arguments.pods))
