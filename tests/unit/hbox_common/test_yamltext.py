@@ -70,7 +70,16 @@ def test_aliases_share_and_later_keys_win_over_merged_ones() -> None:
     "text", ["", "# nothing", "---\n", "--- \n...\n", "null", "a", "[]", "- a\n- {b: c}\n", "a: |\n  text\n", "'1'"]
 )
 def test_json_and_yaml_say_the_same(text: str) -> None:
-    expected: dict[str, object] = {"": None, "# nothing": None, "---\n": None, "--- \n...\n": None, "null": None, "a": "a", "[]": [], "'1'": "1"}
+    expected: dict[str, object] = {
+        "": None,
+        "# nothing": None,
+        "---\n": None,
+        "--- \n...\n": None,
+        "null": None,
+        "a": "a",
+        "[]": [],
+        "'1'": "1",
+    }
     value = content_of(text)
     assert value == expected.get(text, value)
     assert list(contents_of(json.dumps({"a": value}).encode())) == [{"a": value}]
