@@ -3,6 +3,7 @@
 from enum import IntEnum
 
 from hbox_common.errors import Bug, Conflict, HBoxError, InvalidRequest, NotFound, Unavailable
+from hbox_common.visible import visible
 
 
 class Exit(IntEnum):
@@ -64,7 +65,7 @@ def tell(command: str, error: BaseException) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return visible(" ".join(text.split()))
 
 
 def leaf(error: BaseException) -> BaseException:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from hbox_common.visible import visible, visible_lines
+
 API_VERSION = "hbox.io/v1"
 
 
@@ -54,7 +56,7 @@ class Output:
                     print(json.dumps(item, ensure_ascii=False))
             case Form.NAME:
                 for item in items:
-                    print(f"{kind.lower()}/{item['name']}")
+                    put(f"{kind.lower()}/{item['name']}")
             case Form.CSV:
                 writer = csv.writer(sys.stdout, lineterminator="\n")
                 told = [c for c in columns if not c.drawn]
@@ -75,7 +77,10 @@ class Output:
         if self.form is Form.YAML:
             import yaml  # noqa: PLC0415  a third of a cold start, for those who ask for it
 
-            print(yaml.safe_dump(json.loads(json.dumps(body)), sort_keys=False, allow_unicode=True), end="")
+            plain = json.loads(json.dumps(body))
+            text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
+            # What a terminal would obey and YAML would not escape by itself is escaped by YAML's own rules: it says the same then.
+            print(text if text == visible_lines(text) else yaml.safe_dump(plain, sort_keys=False), end="")
         elif self.form is Form.NDJSON:
             print(json.dumps(body, ensure_ascii=False))
         else:
@@ -104,7 +109,13 @@ def say(message: str) -> None:
 def _text(value: object) -> str:
     if value is None or value == "":
         return "-"
-    return str(value)
+    return visible(str(value))
+
+
+def put(*lines: str) -> None:
+    """Lines of data for people, each of which stays one."""
+    for line in lines:
+        print(visible(line))
 
 
 def duration(seconds: float) -> str:

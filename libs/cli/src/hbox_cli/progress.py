@@ -7,6 +7,8 @@ from typing import Any, Self
 
 from hbox_sandbox.replay import Progress
 
+from .stdio import uncensored
+
 _EVERY_S = 5.0
 
 
@@ -48,7 +50,7 @@ class Bar:
             MofNCompleteColumn(),
             TextColumn("{task.fields[bound]} bound"),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=Console(file=uncensored(sys.stderr)),
             refresh_per_second=4,
         )
         self._tasks: dict[str, Any] = {}

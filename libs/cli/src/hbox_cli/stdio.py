@@ -1,4 +1,7 @@
-"""Standard output and error that are written whole, whatever whoever gave them to us has done to them.
+"""Standard output and error that are written whole, whatever whoever gave them to us has done to them, and that show what tenants wrote as text.
+
+This is the one place where what a terminal would obey is taken out of names, messages and Events (`hbox_common.visible`). Our own colours stay, and our
+progress bars, which write to `uncensored`.
 
 A pipe that we share with a program that works without blocking (a parent's event loop, `ssh`, a test harness) may be O_NONBLOCK: the flag belongs to
 the open file, not to our end of it. Python then loses what did not fit and raises BlockingIOError; 2 MiB of JSON end after the first 128 KiB. Clearing
@@ -7,9 +10,12 @@ the flag would block that other program instead, so we wait until there is room.
 
 import io
 import os
+import re
 import select
 import sys
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
+
+from hbox_common.visible import visible_lines
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -17,6 +23,11 @@ if TYPE_CHECKING:
 
 class ReaderGone(Exception):
     """Nobody reads standard output any more (`hbox jobs | head`)."""
+
+
+#: Of `Output.coloured`. Whoever writes these into a name gets a coloured name.
+COLOURS = ("\x1b[31m", "\x1b[32m", "\x1b[0m")
+_OURS = re.compile("(" + "|".join(map(re.escape, COLOURS)) + ")")
 
 
 class _Patient(io.RawIOBase):
@@ -44,6 +55,21 @@ class _Patient(io.RawIOBase):
                 raise ReaderGone from e
 
 
+class _Shown(io.TextIOWrapper):
+    """Text that may be anybody's. `bare`: the file below."""
+
+    bare: TextIO
+
+    def write(self, text: str, /) -> int:
+        parts = _OURS.split(text) if "\x1b" in text else [text]
+        return super().write("".join([part if part in COLOURS else visible_lines(part) for part in parts]))
+
+
+def uncensored(stream: TextIO) -> TextIO:
+    """The same file, for what moves the cursor on purpose, and holds no text of anybody else's."""
+    return getattr(stream, "bare", stream)
+
+
 def take_over() -> None:
     """Replaces sys.stdout and sys.stderr, where they are files of the system. Lines of the latter are seen at once, as Python has it."""
     sys.stdout = _patient(sys.stdout, by_line=False)
@@ -57,4 +83,7 @@ def _patient(stream: TextIO, *, by_line: bool) -> TextIO:
         return stream
     stream.flush()
     whole = io.BufferedWriter(_Patient(fd), 65_536)
-    return io.TextIOWrapper(whole, encoding=stream.encoding, errors=stream.errors, line_buffering=by_line or os.isatty(fd))
+    told: dict[str, Any] = {"encoding": stream.encoding, "errors": stream.errors, "line_buffering": by_line or os.isatty(fd)}
+    shown = _Shown(whole, **told)
+    shown.bare = io.TextIOWrapper(whole, **told)
+    return shown

@@ -7,7 +7,7 @@ from ..audit import Audit
 from ..audit.reading import audit_platform
 from ..context import Context, command_options
 from ..exits import Faulty
-from ..output import say
+from ..output import put, say
 from ..platform.layout import Layout
 from ..session import bus_of
 
@@ -40,9 +40,9 @@ def command(ctx: Context, patience: float, ledger: bool, database: str | None, h
         ctx.output.document("Audit", {"checks": result.checks, "faults": result.faults, "notes": result.notes})
     else:
         for fault in result.faults:
-            print(f"fault: {fault}")
+            put(f"fault: {fault}")
         for note in result.notes:
-            print(f"note: {note}")
+            put(f"note: {note}")
         print(f"audit: {result.checks} checks, {len(result.faults)} faults")
     if result.faults:
         say("")
@@ -77,7 +77,7 @@ def _ledger(ctx: Context, database: str | None, head: str | None) -> None:
         ctx.output.document("LedgerAudit", content)
     else:
         for fault in proof.faults:
-            print(f"fault: {fault}")
+            put(f"fault: {fault}")
         print(f"ledger: {proof.records} records, {proof.checks} checks, {len(proof.faults)} faults")
         if proof.head is not None and not proof.faults:
             print(f"head: {proof.head}")

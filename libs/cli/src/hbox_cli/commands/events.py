@@ -9,6 +9,7 @@ import click
 
 from hbox_common.bus import Delivery, Start
 from hbox_common.events import BudgetUsed, Event, HealthChanged, JobPhaseChanged, QueueRefused
+from hbox_common.visible import visible
 
 from ..aio import run
 from ..context import Context, command_options
@@ -40,7 +41,7 @@ async def _read(ctx: Context, follow: bool) -> None:
             if ctx.output.machine:
                 print(json.dumps({"type": delivery.event.ce_type(), **delivery.event.model_dump(mode="json")}))
             else:
-                print(line(delivery.event), flush=follow)
+                print(visible(line(delivery.event)), flush=follow)
 
     async def gap() -> None:
         say("some events were lost: the broker's stream began anew")

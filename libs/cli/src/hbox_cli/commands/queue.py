@@ -11,7 +11,7 @@ from hbox_common.model.devices import GPU
 
 from ..aio import run
 from ..context import Context, command_options
-from ..output import Column, duration
+from ..output import Column, duration, put
 from ..platform.layout import Layout
 from ..queues import (
     LEGEND,
@@ -167,11 +167,11 @@ def show(ctx: Context, name: str) -> None:
     columns = [Column("RESOURCE", lambda r: r["name"]), Column("", lambda r: bars[r["name"]] or " ")]
     columns += [Column(amount.upper(), lambda r, amount=amount: r[amount]) for amount in amounts]  # type: ignore[misc]
     ctx.output.rows("Resource", rows, columns)
-    print(f"pools: {', '.join(item['pools'])}; namespaces: {', '.join(item['namespaces']) or 'any'}")
+    put(f"pools: {', '.join(item['pools'])}; namespaces: {', '.join(item['namespaces']) or 'any'}")
     print(f"{item['pods']} pods; {item['pendingJobs']} jobs wait for {item['pendingCards']} cards")
     for line in fair_lines(item, item):
         print(line.strip())
     if item["children"]:
-        print(f"below it: {', '.join(item['children'])}")
+        put(f"below it: {', '.join(item['children'])}")
     for fault in item["faults"]:
-        print(f"wrong: {fault}")
+        put(f"wrong: {fault}")

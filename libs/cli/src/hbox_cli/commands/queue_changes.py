@@ -10,7 +10,7 @@ from hbox_common.model import named_models
 
 from ..aio import run
 from ..context import Context, command_options
-from ..output import say
+from ..output import put, say
 from ..platform.layout import Layout
 from ..queues import Change, change_of, document, models_of, read, told, unknown_models
 from ..queues import dry_run as ask
@@ -95,7 +95,7 @@ def _judge(ctx: Context, change: Change, *, force: bool, dry_run: bool) -> None:
     if dry_run and ctx.output.machine:
         ctx.output.document("QueueChange", document(change.name, answer, warnings))
     elif dry_run:
-        print("\n".join(told(answer, warnings) or ["nobody would have to give anything back"]))
+        put(*(told(answer, warnings) or ["nobody would have to give anything back"]))
     else:
         for line in told(answer, warnings):
             say(line)

@@ -13,7 +13,7 @@ from hbox_common.model.devices import GPU
 from ..aio import run
 from ..context import Context, command_options
 from ..exits import Faulty
-from ..output import say
+from ..output import put, say
 from ..platform.layout import Layout
 from ..queues import read
 from .queue_writes import write_state
@@ -69,7 +69,7 @@ def drain(ctx: Context, name: str, *, yes: bool, dry_run: bool, timeout_s: float
     found = run(lambda: read(Layout(ctx.state).running()))
     held = found.holding(found.named(name).name)
     for claim in held[: SHOWN if dry_run else 0]:
-        print(f"{claim.namespace}/{claim.pod}  queue {claim.queue}  priority {claim.priority}  on {claim.node}")
+        put(f"{claim.namespace}/{claim.pod}  queue {claim.queue}  priority {claim.priority}  on {claim.node}")
     if dry_run:
         print(f"{_extent(held)} would be evicted")
         return

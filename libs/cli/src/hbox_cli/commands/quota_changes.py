@@ -9,7 +9,7 @@ from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY
 
 from ..aio import run
 from ..context import Context, command_options
-from ..output import say
+from ..output import put, say
 from ..platform.layout import Layout
 from ..quotas import QuotaEffect, limit_of, quota_effect
 from ..session import bus_of, claims_of, jobs_of
@@ -42,7 +42,7 @@ def set_(ctx: Context, namespace: str, name: str, *, dry_run: bool, **given: str
     if dry_run and ctx.output.machine:
         ctx.output.document("QuotaChange", effect.document())
     elif dry_run:
-        print("\n".join(effect.told() or ["nothing would change"]))
+        put(*(effect.told() or ["nothing would change"]))
     else:
         for line in effect.told():
             say(line)

@@ -11,6 +11,7 @@ from hbox_common.model.devices import GPU
 
 from ..aio import run
 from ..context import Context, command_options
+from ..output import put
 from ..platform.layout import Layout
 from ..queues import memory_of, read, share_of
 
@@ -38,7 +39,7 @@ def command(ctx: Context, queue: str, resource: str) -> None:
     if ctx.output.machine:
         ctx.output.document("QueueShare", share)
         return
-    print("\n".join(map(explain, (share, *share["models"]))))
+    put(*map(explain, (share, *share["models"])))
 
 
 def explain(share: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from hbox_common.errors import HBoxError, InvalidRequest
 from hbox_common.yamltext import read_file
 
 from ..context import Context, command_options
-from ..output import Form
+from ..output import Form, put
 
 if TYPE_CHECKING:
     from ..simulate.running import Answer
@@ -95,9 +95,9 @@ def _show(ctx: Context, answered: Iterable["Answer"], *, explain: bool) -> list[
                 print(json.dumps(answer.row, ensure_ascii=False), flush=True)
             case Form.NAME:
                 for binding in answer.row["bindings"]:
-                    print(f"pod/{binding['pod']}")
+                    put(f"pod/{binding['pod']}")
             case _ if answer.error is None:
-                print("\n".join(lines_of(answer.row, explain=explain)))
+                put(*lines_of(answer.row, explain=explain))
     if ctx.output.form in (Form.JSON, Form.YAML):
         ctx.output.document("SimulationList", {"items": rows})
     return errors

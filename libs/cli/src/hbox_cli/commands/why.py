@@ -9,7 +9,7 @@ from hbox_common.errors import NotFound
 
 from ..aio import run
 from ..context import Context, command_options
-from ..output import duration
+from ..output import duration, put
 from . import jobs
 
 NODES_SHOWN = 8
@@ -30,11 +30,11 @@ def command(ctx: Context, job: str) -> None:
         ctx.output.document("JobExplanation", found)
         return
     pods = found["pods"]
-    print(
+    put(
         f"{found['name']}  {found['state']}  queue {found['queue']}  priority {found['priority']}  "
         f"{pods['bound']}/{pods['members']} pods bound, {pods['min']} needed  {found['cards']} cards  {duration(found['ageSeconds'])} old"
     )
-    print(f"  {explain(found)}")
+    put(f"  {explain(found)}")
 
 
 def find(items: list[dict[str, Any]], job: str) -> dict[str, Any]:

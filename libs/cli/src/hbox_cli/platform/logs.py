@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from hbox_common.visible import visible
+
 _POLL_S = 0.3
 
 #: The same complaint of the same service is told again after so long.
@@ -31,7 +33,7 @@ async def follow(logs: Mapping[str, Path], say: Callable[[str], None], *, calm: 
                 key = (name, "".join(c for c in found.message if not c.isdigit()))
                 if loop.time() - told.get(key, float("-inf")) >= _REPEAT_S:
                     told[key] = loop.time()
-                    say(f"{name}: {found.level}: {found}")
+                    say(visible(f"{name}: {found.level}: {found}"))
 
 
 class Line(NamedTuple):

@@ -5,6 +5,8 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
+from ..stdio import uncensored
+
 _EVERY_S = 5.0
 
 
@@ -29,7 +31,7 @@ class Runs:
                 rich.MofNCompleteColumn(),
                 rich.TimeElapsedColumn(),
                 rich.TimeRemainingColumn(),
-                console=Console(stderr=True),
+                console=Console(file=uncensored(sys.stderr)),
                 refresh_per_second=4,
             )
             self._bar = self._bars.add_task(self._what, total=self._total)

@@ -6,6 +6,7 @@ import sys
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from ..visible import visible, visible_lines
 from .tracing import current_traceparent
 
 _PLAIN = set(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
@@ -36,11 +37,11 @@ class JsonFormatter(logging.Formatter):
         line.update((key, value) for key, value in record.__dict__.items() if key not in _PLAIN)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return visible(json.dumps(line, default=str, ensure_ascii=False))
 
 
 class TextFormatter(logging.Formatter):
-    """`12:00:01.123 warning binder: message (hint) key=value`; line breaks in messages are escaped, so that a line is a record."""
+    """`12:00:01.123 warning binder: message (hint) key=value`; what breaks lines or a terminal would obey is escaped, so that a line is a record."""
 
     def __init__(self, service: str) -> None:
         super().__init__()
@@ -51,9 +52,8 @@ class TextFormatter(logging.Formatter):
         given = {key: value for key, value in record.__dict__.items() if key not in _PLAIN}
         hint = f" ({given.pop('hint')})" if given.get("hint") else ""
         extra = hint + "".join(f" {key}={value}" for key, value in given.items())
-        message = record.getMessage().replace("\r", "\\r").replace("\n", "\\n")
-        text = f"{time} {record.levelname.lower():7} {self._service}: {message}{extra}"
-        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+        text = visible(f"{time} {record.levelname.lower():7} {self._service}: {record.getMessage()}{extra}")
+        return f"{text}\n{visible_lines(self.formatException(record.exc_info))}" if record.exc_info else text
 
 
 def setup(service: str, *, level: str, style: LogFormat) -> None:

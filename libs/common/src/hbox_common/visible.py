@@ -1,0 +1,28 @@
+"""Text from outside as it may be shown to people: nothing in it moves the cursor, hides, or turns the direction of what is beside it.
+
+Names, annotations, messages and Events are written by tenants, and terminals obey what stands in them: `ESC[2J` clears the screen, U+202E turns a line round,
+a line break makes up a line of its own. Such characters are shown as JSON writes them (`\\u001b`), so that the same may be done to JSON without changing
+what it says.
+"""
+
+import re
+
+#: Controls (C0 without tab, delete, C1), marks of direction, separators of lines, the byte order mark, halves of surrogate pairs.
+_HIDDEN = "\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff"
+_UNSEEN = re.compile(f"[{_HIDDEN}]")
+_UNSEEN_OR_BREAK = re.compile(f"[\n\t{_HIDDEN}]")
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def visible(text: str) -> str:
+    """One line: line breaks and tabs are escaped too."""
+    return _UNSEEN_OR_BREAK.sub(_escaped, text) if _UNSEEN_OR_BREAK.search(text) else text
+
+
+def visible_lines(text: str) -> str:
+    """Several lines: line breaks and tabs are meant."""
+    return _UNSEEN.sub(_escaped, text) if _UNSEEN.search(text) else text
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return _SHORT.get(found[0]) or f"\\u{ord(found[0]):04x}"
