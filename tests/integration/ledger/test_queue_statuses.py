@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from hbox_common.bus import EmbeddedServer
+from hbox_common.errors import Unavailable
 from hbox_common.events import BindDecided, GroupCounts, PodGroupsCounted, PodsObserved
 from hbox_common.kube import EVENTS, MERGE_PATCH, QUEUES, Informer, KubeClient, patch_status
 from hbox_common.kube import Queue as QueueObject
 from hbox_common.model import PodPhase, QueueName
+from hbox_ledger import metrics
 from hbox_ledger.adapters import statuses as module
 from hbox_ledger.adapters.statuses import StatusWriter
 from hbox_ledger.settings import LedgerSettings
@@ -155,6 +157,59 @@ async def test_who_fights_for_a_status_has_it_more_and_more_of_the_time(kube: Ku
                             await patch_status(kube, QUEUES, namespace=None, name="research", status=theirs)
                         await asyncio.sleep(0.01)
     assert 2 <= ours <= 4, "after 2, 4, 8 s"
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["late", "lost"])
+async def test_its_own_write_is_not_taken_for_somebody_elses_where_the_watch_is_faster_than_the_answer(
+    kube: KubeClient, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    """Each answer comes when the watch has long brought the version, or never."""
+    await make(kube, "research")
+    patch = patch_status
+
+    async def late(*args: Any, **named: Any) -> Any:
+        answer = await patch(*args, **named)
+        await asyncio.sleep(0.15)
+        if lost:
+            raise Unavailable("no answer within 10 s", outcome_unknown=True, retry_after_s=0.01)
+        return answer
+
+    monkeypatch.setattr(module, "patch_status", late)
+    contests = metrics.STATUSES.labels("contested")._value.get()
+    async with writing(kube) as writer:
+        for pods in range(1, 9):
+            writer.told(RESEARCH, {"pods": pods}, faults="", stopped="")
+            async with asyncio.timeout(1.5):
+                await comes_to_say(kube, "research", allocated={"pods": str(pods)})
+            await asyncio.sleep(0.3)
+        assert metrics.STATUSES.labels("contested")._value.get() == contests
+        theirs = {"allocated": {"pods": "77"}}  # while somebody else is told from us as ever
+        await patch(kube, QUEUES, namespace=None, name="research", status=theirs)
+        await until(lambda: metrics.STATUSES.labels("contested")._value.get() == contests + 1, "the contest")
+
+
+async def test_who_writes_while_a_write_of_ours_is_under_way_is_noticed(
+    kube: KubeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await make(kube, "research")
+    patch = patch_status
+    theirs = {"allocated": {"pods": "77"}}
+
+    async def beaten(*args: Any, **named: Any) -> Any:
+        answer = await patch(*args, **named)
+        if named["status"].get("allocated") == {"pods": "2"}:
+            await patch(kube, QUEUES, namespace=None, name="research", status=theirs)
+            await asyncio.sleep(0.3)
+        return answer
+
+    monkeypatch.setattr(module, "patch_status", beaten)
+    contests = metrics.STATUSES.labels("contested")._value.get()
+    async with writing(kube) as writer:
+        writer.told(RESEARCH, {"pods": 1}, faults="", stopped="")
+        await comes_to_say(kube, "research", allocated={"pods": "1"})
+        await asyncio.sleep(0.3)
+        writer.told(RESEARCH, {"pods": 2}, faults="", stopped="")
+        await until(lambda: metrics.STATUSES.labels("contested")._value.get() == contests + 1, "the contest")
 
 
 async def test_a_state_is_only_written_on_the_version_that_it_was_worked_out_from(

@@ -5,7 +5,8 @@ difference is written. Nobody waits for that: queues wait in `_due`, each once, 
 are compared, and those that differ are written.
 
 The ledger is the one writer of HBox. A state is only written on the version of the object that it was worked out from, so that an order to close a queue
-is never overwritten. Where somebody else gives our fields other values again (Volcano's scheduler or controllers beside us), ours are written less and
+is never overwritten. The watch may bring our own write before its answer does: what comes while one is under way is judged when it is known which version is
+ours. Where somebody else gives our fields other values again (Volcano's scheduler or controllers beside us), ours are written less and
 less often, at last every PATIENCE_S: the last writer's stand in between.
 """
 
@@ -30,6 +31,8 @@ log = logging.getLogger(__name__)
 
 WINDOW_S = 1.0
 RETRY_S = 2.0
+#: After this long one that was not found is looked for again, if it is still there for the informer.
+MISSING_S = 15.0
 #: After this long a contested status is written again, and one that was refused.
 PATIENCE_S = 300.0
 
@@ -38,7 +41,8 @@ FAULTY, SOUND, STOPPED, GOES_ON = "QueueFaulty", "QueueSound", "QueueBudgetSpent
 
 @dataclass(slots=True)
 class _Object:
-    """A queue as its object stands. `ours`: what we wrote last, `seen` once the informer brought that version."""
+    """A queue as its object stands. `ours`: what we wrote last, `seen` once the informer brought that version. `meanwhile`: versions that came while a
+    write is under way; None while none is."""
 
     uid: str
     version: str
@@ -46,6 +50,7 @@ class _Object:
     ours: Shown | None = None
     our_version: str = ""
     seen: bool = False
+    meanwhile: list[tuple[str, Shown]] | None = None
     contests: int = 0
     contested_at: float = 0.0
 
@@ -96,10 +101,10 @@ class StatusWriter:
             self._look(name)
             return
         known.version, known.shown = meta.resource_version, shown
-        if meta.resource_version == known.our_version:
-            known.seen = True
-        elif known.seen and known.ours is not None and (fields := contested(known.ours, shown)):
-            self._contested(name, known, fields)
+        if known.meanwhile is not None:
+            known.meanwhile.append((meta.resource_version, shown))
+        else:
+            self._judge(name, known, meta.resource_version, shown)
         self._look(name)
 
     def gone(self, name: QueueName) -> None:
@@ -154,8 +159,11 @@ class StatusWriter:
             if patch:
                 await self._write(name, known, patch)
             await self._note(name, known, truth, said)
-        except NotFound:
-            pass  # the informer says so next
+        except NotFound as e:
+            # Gone, which the informer says next; or there, and its definition has no status subresource.
+            metrics.STATUSES.labels("again").inc()
+            log.debug("the status of queue %s: %s", name, e)
+            self._again(name, known, MISSING_S)
         except Conflict:
             metrics.STATUSES.labels("again").inc()
             self._again(name, known, self._window_s)
@@ -174,15 +182,35 @@ class StatusWriter:
 
     async def _write(self, name: QueueName, known: _Object, patch: dict[str, Any]) -> None:
         fence = known.version if "state" in patch else None
-        before = known.shown
-        answer = await patch_status(
-            self._client, QUEUES, namespace=None, name=name, status=patch, uid=known.uid, resource_version=fence
-        )
-        metrics.STATUSES.labels("written").inc()
-        known.our_version, known.ours = answer["metadata"]["resourceVersion"], _patched(before, patch)
-        known.seen = known.version == known.our_version
-        if known.shown is before:
-            known.shown = known.ours
+        before, wanted = known.shown, _patched(known.shown, patch)
+        known.meanwhile, version = [], ""
+        try:
+            answer = await patch_status(
+                self._client, QUEUES, namespace=None, name=name, status=patch, uid=known.uid, resource_version=fence
+            )
+            version = answer["metadata"]["resourceVersion"]
+            metrics.STATUSES.labels("written").inc()
+        finally:
+            came, known.meanwhile = known.meanwhile, None
+            if not version:  # no answer, or a refusal: the write may be among what came all the same
+                version = next((each for each, shown in came if not contested(wanted, shown)), "")
+            # What came before our version was written over what we had written last, what came after it over this.
+            split = next((number for number, (each, _) in enumerate(came) if each == version), 0)
+            for each, shown in came[:split]:
+                self._judge(name, known, each, shown)
+            if version:
+                known.our_version, known.ours, known.seen = version, wanted, known.version == version
+                if known.shown is before:
+                    known.shown = wanted
+            for each, shown in came[split:]:
+                self._judge(name, known, each, shown)
+
+    def _judge(self, name: QueueName, known: _Object, version: str, shown: Shown) -> None:
+        """Whether a version of the object is ours, or somebody else's who gave our fields other values."""
+        if version == known.our_version:
+            known.seen = True
+        elif known.seen and known.ours is not None and (fields := contested(known.ours, shown)):
+            self._contested(name, known, fields)
 
     async def _note(self, name: QueueName, known: _Object, truth: _Truth, said: tuple[str, str]) -> None:
         about = Involved(f"{QUEUES.group}/{QUEUES.version}", "Queue", "", name, known.uid)
