@@ -88,7 +88,7 @@ async def _ledger(url: str) -> AsyncIterator[Ledger]:
             ledger.node(node_of(n))
         for queue in queues():
             await ledger.set_queue(queue)
-        await ledger.reconcile([], as_of=ledger.index, asked_at=0.0)
+        await ledger.reconcile([], as_of=ledger.index)
         relaying = asyncio.create_task(relay.run())
         for first in range(0, LIVE, 500):
             await ledger.propose([_message(ledger, [_plan(n, 1) for n in range(first, first + 500)])])

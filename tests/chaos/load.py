@@ -165,12 +165,13 @@ class Load:
                 return
 
 
-async def make_nodes(client: KubeClient, count: int) -> None:
-    """Nodes with CARDS cards each, ready, and the namespace of the users."""
-    await client.json(
-        "POST", NAMESPACES.path(), body={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    )
+async def make_nodes(client: KubeClient, count: int, *, first: int = 0) -> None:
+    """Nodes with CARDS cards each, ready, and with the first the namespace of the users."""
+    if first == 0:
+        await client.json(
+            "POST", NAMESPACES.path(), body={"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        )
     now = datetime.fromtimestamp(wall_s(), UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    for number in range(count):
+    for number in range(first, first + count):
         node = TraceNode(f"node-{number:04}", 128_000, 1_048_576, CARDS, "V100M32")
         await client.json("POST", NODES.path(), body=node_manifest(node, now=now))

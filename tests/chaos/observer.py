@@ -104,7 +104,7 @@ class Observer:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": DAY_S,
         }
-        async with client.stream(PODS.path(), params=params, inactivity_s=60.0) as batches:
+        async with client.stream(PODS.path(), params=params, lasts_s=float(DAY_S)) as batches:
             async for lines in batches:
                 for line in lines:
                     event = json.loads(line)

@@ -13,7 +13,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from hbox_common.events import BindOutcome, Outcome, Placement, Plan, PlansProposed
+from hbox_common.events import BindOutcome, Outcome, Placement, Plan, PlansProposed, PodRead, PodStanding
 from hbox_common.model import (
     Card,
     CardSlice,
@@ -35,7 +35,7 @@ from hbox_common.model import (
 from hbox_ledger.core import arbitrate, lifecycle
 from hbox_ledger.core.books import Books
 from hbox_ledger.core.holding import Holding
-from hbox_ledger.core.reconcile import reconcile
+from hbox_ledger.core.reconcile import Comparison
 from hbox_ledger.core.step import Step
 
 NODES, CARDS, MEMORY, SHARES, CPU = (NodeName("a"), NodeName("b")), 2, 100, 3, 4000
@@ -184,8 +184,20 @@ class LedgerMachine(RuleBasedStateMachine):
     def list_pods(self, running: Sequence[PodUid]) -> None:
         step = self.books.step(self.now)
         facts = [self.fact(pod, NODES[0], PodPhase.RUNNING, known=True) for pod in running]
-        reconcile(self.books, step, facts, as_of=self.books.index, asked_at=self.now)
+        comparison = Comparison(self.books.index)
+        comparison.take(self.books, step, facts)
         self.done(step, may_free=True)
+        live = len(self.books.live)
+        comparison.miss(self.books, list(self.books.live))
+        assert len(self.books.live) == live, "a list freed what it lacks"
+
+    @rule(standing=st.sampled_from(list(PodStanding)))
+    def read_suspects(self, standing: PodStanding) -> None:
+        for id in list(self.books.suspects):
+            step = self.books.step(self.now)
+            claim = self.books.live[id].claim
+            lifecycle.read(self.books, step, PodRead(uid=claim.pod_uid, standing=standing, node=claim.node))
+            self.done(step, may_free=standing in (PodStanding.GONE, PodStanding.ENDED))
 
     @rule(seconds=st.sampled_from([0.5, 20.0, 61.0]))
     def wait(self, seconds: float) -> None:

@@ -34,7 +34,8 @@ class Asked:
 
 @dataclass
 class ScriptedApi:
-    """Answers are used up in order; the last one of a path is given for ever. `asked` keeps what came in."""
+    """Answers are used up in order; the last one of a path is given for ever. `asked` keeps what came in. Lists of one item, by which informers prove
+    their watches, have a script of their own, "SAMPLE"."""
 
     url: str = ""
     asked: list[Asked] = field(default_factory=list)
@@ -87,12 +88,16 @@ class ScriptedApi:
         return [a.query for a in self.asked if (a.method, a.path) == (method, path)]
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
-        method = "WATCH" if request.query.get("watch") else request.method
+        method = (
+            "WATCH" if request.query.get("watch") else "SAMPLE" if dict(request.query) == {"limit": "1"} else request.method
+        )
         raw = await request.read()
         self.asked.append(
             Asked(method, request.path, dict(request.query), json.loads(raw) if raw else None, dict(request.headers))
         )
         answers = self.script[method, request.path]
+        if not answers and method == "SAMPLE":  # nothing happened that a watch would have to show
+            return web.json_response({"metadata": {"resourceVersion": "0"}})
         if not answers:
             return web.json_response({"kind": "Status", "code": 404, "reason": "NotFound", "message": "not found"}, status=404)
         answer = answers.popleft() if len(answers) > 1 else answers[0]

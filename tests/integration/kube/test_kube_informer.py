@@ -70,12 +70,12 @@ async def test_it_lists_in_pages_then_watches_from_there(api: Any, informer: Any
     assert batches == [[("added", "a"), ("added", "b")], [("added", "c")], [("modified", "a")]]
     selection = {"fieldSelector": "spec.schedulerName=hbox", "labelSelector": "app in (x,y)"}
     assert api.queries("GET", ALL) == [
-        {**selection, "limit": "2", "resourceVersion": "0"},
+        {**selection, "limit": "2"},
         {**selection, "limit": "2", "continue": "tok/en="},
     ]
     (watch,) = api.queries("WATCH", ALL)
     assert watch.items() >= {**selection, "resourceVersion": "9", "allowWatchBookmarks": "true"}.items()
-    assert int(watch["timeoutSeconds"]) >= 240
+    assert 6 <= int(watch["timeoutSeconds"]) <= 8
 
 
 async def test_a_list_that_ignores_the_limit_is_handed_on_in_pages(api: Any, informer: Any) -> None:
@@ -158,12 +158,90 @@ async def test_one_broken_object_does_not_stop_the_others(api: Any, informer: An
     assert pods.decode_errors == 2
 
 
-async def test_a_silent_watch_is_begun_again(api: Any, informer: Any) -> None:
-    api.reply("GET", ALL, 200, page(rv=9))
+async def test_a_silent_watch_is_begun_again_and_then_the_copy_is_listed_anew(
+    api: Any, informer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stays open, and nothing comes, not even its end: as a connection to a host that is gone."""
+    monkeypatch.setattr("hbox_common.kube.informer.GRACE_S", 0.05)
+    monkeypatch.setattr("hbox_common.kube.informer.DOUBTFUL_WATCH_S", 0)
+    api.reply("GET", ALL, 200, page(pod("a", 1), rv=9))
+    api.reply("GET", ALL, 200, page(pod("b", 2), rv=12))
+    api.reply("SAMPLE", ALL, 200, page(rv=12))
     api.stream(ALL)
-    pods = informer(inactivity_s=0.05)
+    pods = informer(watch_s=0)
+    async with running(pods) as batches:
+        await until(lambda: len(batches) > 1)
+    assert pods.relists >= 1
+    assert [watch["resourceVersion"] for watch in api.queries("WATCH", ALL)][:2] == ["9", "9"]
+    assert batches == [[("added", "a")], [("added", "b"), ("deleted", "a")]]
+
+
+async def test_a_watch_that_shows_where_the_store_stands_proves_the_copy(api: Any, informer: Any) -> None:
+    api.reply("GET", ALL, 200, page(rv=9))
+    api.reply("SAMPLE", ALL, 200, page(rv=12))
+    shown = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await shown.wait()
+        await response.write(line("BOOKMARK", {"metadata": {"resourceVersion": "12"}}))
+        await api.closing.wait()
+        return response
+
+    api.script["WATCH", ALL].append(answer)
+    pods = informer()
     async with running(pods):
-        await until(lambda: pods.watches >= 3)
+        await pods.synced.wait()
+        await until(lambda: api.queries("SAMPLE", ALL))
+        await asyncio.sleep(0.2)
+        assert pods.freshness().age_s > 0.2, "nothing proves it since the list"
+        shown.set()
+        await until(lambda: pods.resource_version == "12")
+        await until(lambda: pods.freshness().age_s < 0.3)
+        assert pods.freshness().why == ""
+
+
+async def test_a_watch_whose_server_lags_is_told_and_its_copy_listed_anew(
+    api: Any, informer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It opens, brings bookmarks and ends in its time; only they never come to where the store stands."""
+    monkeypatch.setattr("hbox_common.kube.informer.DOUBTFUL_WATCH_S", 0)
+    api.reply("GET", ALL, 200, page(pod("a", 1), rv=9))
+    api.reply("GET", ALL, 200, page(rv=20))
+    api.reply("SAMPLE", ALL, 200, page(rv=20))
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(line("BOOKMARK", {"metadata": {"resourceVersion": "10"}}))
+        await asyncio.sleep(0.1)
+        return response
+
+    api.script["WATCH", ALL].append(answer)
+    pods = informer(watch_s=0)
+    said: set[str] = set()
+    async with running(pods) as batches:
+
+        def listed_anew() -> bool:
+            said.add(pods.freshness().why)
+            return len(batches) > 1
+
+        await until(listed_anew)
+    assert any("lags" in why for why in said)
+    assert batches[1] == [("deleted", "a")]
+
+
+async def test_lists_that_are_refused_leave_a_watch_alone_and_the_copy_unproven(api: Any, informer: Any) -> None:
+    api.reply("GET", ALL, 200, page(pod("a", 1), rv=9))
+    api.refuse("SAMPLE", ALL, 503, "ServiceUnavailable")
+    api.stream(ALL, then="end")
+    pods = informer(watch_s=1)
+    async with running(pods):
+        await until(lambda: pods.watches > 2)
+        seen = pods.freshness()
+        assert seen.age_s > 1
+        assert "cannot be proven" in seen.why
     assert pods.relists == 0
 
 

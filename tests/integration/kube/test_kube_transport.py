@@ -143,7 +143,7 @@ async def test_without_a_kubeconfig_outside_of_a_cluster_it_says_so(monkeypatch:
 async def test_a_stream_gives_whole_lines_of_what_the_socket_held(api: Any, client: KubeClient) -> None:
     api.stream("/w", b'{"a"', b":1}\n{", b'"b":2}\n{"c":3}\n{"unfinished', then="end")
     got = []
-    async with client.stream("/w", params={"watch": "1"}, inactivity_s=5.0) as lots:
+    async with client.stream("/w", params={"watch": "1"}, lasts_s=5.0) as lots:
         async for lines in lots:
             got += lines
     assert got == [b'{"a":1}', b'{"b":2}', b'{"c":3}']
@@ -151,7 +151,7 @@ async def test_a_stream_gives_whole_lines_of_what_the_socket_held(api: Any, clie
 
 async def test_a_silent_stream_is_given_up(api: Any, client: KubeClient) -> None:
     api.stream("/w", b'{"a":1}\n')
-    async with client.stream("/w", params={"watch": "1"}, inactivity_s=0.1) as lots:
+    async with client.stream("/w", params={"watch": "1"}, lasts_s=0.1) as lots:
         assert await anext(lots) == [b'{"a":1}']
         with pytest.raises(Unavailable, match=r"within 0\.1 s"):
             await anext(lots)
@@ -160,7 +160,7 @@ async def test_a_silent_stream_is_given_up(api: Any, client: KubeClient) -> None
 async def test_a_refused_stream_raises_as_a_request_does(api: Any, client: KubeClient) -> None:
     api.refuse("WATCH", "/w", 403, "Forbidden", "pods is forbidden")
     with pytest.raises(InvalidRequest, match="pods is forbidden"):
-        async with client.stream("/w", params={"watch": "1"}, inactivity_s=1.0):
+        async with client.stream("/w", params={"watch": "1"}, lasts_s=1.0):
             pass
 
 

@@ -77,7 +77,7 @@ class Running:
         await self.ledger.propose([proposal])
 
     async def open(self, *facts: PodFact) -> None:
-        await self.ledger.reconcile(facts, as_of=self.ledger.index, asked_at=self.clock[0])
+        await self.ledger.reconcile(facts, as_of=self.ledger.index)
 
     async def outcome(self, id: str, pod: str, outcome: BindOutcome) -> None:
         holding = self.ledger.books.live[self.ledger.books.by_pod[PodUid(pod)]]

@@ -21,6 +21,10 @@ from hbox_common.events import (
     PlanAnswer,
     PlansAnswered,
     PlansProposed,
+    PodRead,
+    PodsAsked,
+    PodsRead,
+    PodStanding,
     QueueStateChanged,
 )
 from hbox_common.model import Card, Epoch, Generation, Index, NodeName, NodeState, PodFact, SchedulerId
@@ -55,13 +59,31 @@ class Others:
     pods: list[PodFact] = field(default_factory=list)
     said: list[Event] = field(default_factory=list)
     asked: int = 0  #: how often for all pods
+    age_s: float = 0.0  #: of job-controller's view of pods
+    there: set[str] | None = None  #: uids of pods that the API server has; None: those of `pods`
+    read: list[str] = field(default_factory=list)  #: uids that were asked for
 
     async def listen(self, deliveries: Sequence[Delivery]) -> None:
         self.said += [d.event for d in deliveries]
 
-    async def jobs(self, _: Event) -> AsyncIterator[Event]:
-        self.asked += 1
-        yield JobsPage(complete=True, pods=tuple(self.pods))
+    async def jobs(self, asked: Event) -> AsyncIterator[Event]:
+        """As job-controller."""
+        assert isinstance(asked, JobsAsked)
+        self.asked += asked.pods
+        pods = tuple(self.pods) if asked.pods else ()
+        yield JobsPage(complete=self.age_s < 20, pods=pods, age_s=self.age_s, why="the watch is silent" if self.age_s else "")
+
+    async def reads(self, asked: Event) -> AsyncIterator[Event]:
+        """As the binder."""
+        assert isinstance(asked, PodsAsked)
+        there = {pod.uid for pod in self.pods} if self.there is None else self.there
+        self.read += [pod.uid for pod in asked.pods]
+        held, gone = PodStanding.HOLDS, PodStanding.GONE
+        yield PodsRead(
+            pods=tuple(
+                PodRead(uid=pod.uid, standing=held if pod.uid in there else gone, node=NodeName("n0")) for pod in asked.pods
+            )
+        )
 
     def all(self, kind: type[E]) -> list[E]:
         return [e for e in self.said if isinstance(e, kind)]
@@ -106,6 +128,7 @@ async def others(broker: EmbeddedServer) -> AsyncIterator[Others]:
         followed: list[list[type[Event]]] = [[PlansAnswered, ClaimsChanged], [BindDecided, EvictDecided], [QueueStateChanged]]
         tasks = [asyncio.create_task(bus.follow(types, world.listen, start=Start.ALL)) for types in followed]
         tasks.append(asyncio.create_task(bus.serve(JobsAsked, world.jobs)))
+        tasks.append(asyncio.create_task(bus.serve(PodsAsked, world.reads)))
         try:
             yield world
         finally:

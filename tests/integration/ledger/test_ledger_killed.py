@@ -28,7 +28,7 @@ async def main():
     async with Store.open(sys.argv[1], metadata=tables.metadata, versions=tables.VERSIONS) as store:
         ledger = await Ledger.begin(store, Relay(store, Away()), clock=lambda: 1000.0)
         ledger.node(NodeState("n0", "n0", 1, ready=True, allocatable={"cpu": 10**9, "pods": 10**9}))
-        await ledger.reconcile([], as_of=ledger.index, asked_at=0.0)
+        await ledger.reconcile([], as_of=ledger.index)
         for n in range(10**6):
             plans = tuple(
                 Plan(id=f"p{n}-{i}", job=f"j{n}-{i}", namespace="n", name="j", queue="default", priority=0, min_member=1, bound=0,

@@ -16,7 +16,9 @@ from hbox_common.bus import EmbeddedServer
 from hbox_common.events import (
     BindDecided,
     BindOutcome,
+    ClaimsAsked,
     ClaimsChanged,
+    ClaimsPage,
     Outcome,
     OutcomesObserved,
     PodsObserved,
@@ -115,7 +117,7 @@ async def test_pods_that_run_already_are_accounted_for_before_the_books_open(
 async def test_when_another_job_controller_speaks_pods_that_ended_between_the_two_are_found_missing(
     kit: Kit, broker: EmbeddedServer, settings: LedgerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hbox_ledger.app.SUSPECTS_S", 0.1)
+    monkeypatch.setattr("hbox_ledger.app.FOLLOWS_S", 0.1)
     async with others(broker) as world:
         world.pods.append(kit.fact("ends", "n0", slices=(kit.whole(0),)))
         async with running(settings.model_copy(update={"reconcile_s": 600.0})):
@@ -136,7 +138,7 @@ async def test_a_pod_that_was_bound_and_ended_while_nobody_watched_holds_its_car
     kit: Kit, broker: EmbeddedServer, settings: LedgerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its end was told nobody, and the comparison that a new job-controller makes necessary comes before the binder's word: then its claim is pending."""
-    monkeypatch.setattr("hbox_ledger.app.SUSPECTS_S", 0.2)
+    monkeypatch.setattr("hbox_ledger.app.FOLLOWS_S", 0.2)
     monkeypatch.setattr("hbox_ledger.app.UNSEEN_TICKS", 1)
     async with others(broker) as world, running(settings.model_copy(update={"reconcile_s": 600.0})):
         epoch = await world.open_epoch()
@@ -162,7 +164,7 @@ async def test_a_pod_that_was_bound_and_ended_while_nobody_watched_holds_its_car
 async def test_after_a_comparison_that_something_made_necessary_one_more_follows(
     kit: Kit, broker: EmbeddedServer, settings: LedgerSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hbox_ledger.app.SUSPECTS_S", 1.0)
+    monkeypatch.setattr("hbox_ledger.app.FOLLOWS_S", 1.0)
     async with others(broker) as world, running(settings.model_copy(update={"reconcile_s": 600.0})):
         await world.open_epoch()
         both = [kit.fact(name, "n0", slices=(kit.whole(i),)) for i, name in enumerate(("ends", "stays"))]
@@ -174,6 +176,52 @@ async def test_after_a_comparison_that_something_made_necessary_one_more_follows
         await until(
             lambda: any(c.pod == "ends" and c.state == "void" for e in world.all(ClaimsChanged) for c in e.claims), timeout_s=15
         )
+
+
+async def test_what_a_list_lacks_stays_booked_until_the_api_server_says_that_it_is_gone(
+    kit: Kit, broker: EmbeddedServer, settings: LedgerSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """job-controller forgets a pod that runs. Two lists without it freed its card before."""
+    monkeypatch.setattr("hbox_ledger.app.FOLLOWS_S", 0.1)
+    monkeypatch.setattr("hbox_ledger.app.READ_AGAIN_S", 0.1)
+    async with others(broker) as world:
+        runs = kit.fact("runs", "n0", slices=(kit.whole(0),))
+        world.pods.append(runs)
+        async with running(settings.model_copy(update={"reconcile_s": 0.2})):
+            epoch = await world.open_epoch()
+            world.pods.clear()
+            world.there = {runs.uid}
+            await until(lambda: world.read.count(runs.uid) > 3, timeout_s=DEADLINE_S)
+            await world.propose(epoch, kit.plan("p", ("pod", "n0", (kit.whole(0),))))
+            assert world.answers()["p"].reason == "CardTaken"
+            world.there = set()
+            await until(
+                lambda: any(c.pod == "runs" and c.state == "void" for e in world.all(ClaimsChanged) for c in e.claims),
+                timeout_s=DEADLINE_S,
+            )
+
+
+async def test_while_nobody_sees_the_pods_plans_are_held_and_that_is_said(
+    kit: Kit, broker: EmbeddedServer, settings: LedgerSettings
+) -> None:
+    async with others(broker) as world, running(settings) as health:
+        epoch = await world.open_epoch()
+        await until(lambda: health.ready, timeout_s=DEADLINE_S)
+        world.age_s = 31.0
+        await until(lambda: not health.ready, timeout_s=DEADLINE_S)
+        await until(lambda: health.condition("pods").message, timeout_s=DEADLINE_S)
+        assert "the watch is silent" in health.condition("pods").message
+        await world.propose(epoch, kit.plan("p", ("pod", "n0", (kit.whole(0),))))
+        assert world.answers()["p"].reason == "PodsUnseen"
+        [head] = await world.bus.ask(ClaimsAsked(asker="test", head=True), ClaimsPage)
+        assert "the watch is silent" in head.held
+        asked = world.asked
+        await asyncio.sleep(2.5)
+        assert world.asked > asked, "it goes on asking for a list that it may compare with"
+        world.age_s = 0.0
+        await until(lambda: health.ready, timeout_s=DEADLINE_S)
+        await world.propose(epoch, kit.plan("q", ("pod", "n0", (kit.whole(0),))))
+        assert world.answers()["q"].committed
 
 
 async def test_queues_come_from_kubernetes_and_their_rules_hold(

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, bindparam
 
-from hbox_common.events import BindOutcome, Outcome, Plan, PlanAnswer
+from hbox_common.events import BindOutcome, Outcome, Plan, PlanAnswer, PodRead, PodStanding
 from hbox_common.model import (
     CardQuota,
     CardSlice,
     Claim,
     ClaimState,
     Held,
-    Index,
     Lending,
     PodFact,
     QueueName,
@@ -28,7 +27,7 @@ from hbox_common.model.queuetree import Room
 from hbox_common.store import Batch, Letter, Prepared
 from hbox_common.store.prepared import Sent
 from hbox_ledger.adapters import journal, load, tables
-from hbox_ledger.core import arbitrate, decisions, guarantees, lifecycle, loans, reconcile, recovery, taking
+from hbox_ledger.core import arbitrate, decisions, guarantees, lifecycle, loans, recovery, taking
 from hbox_ledger.core.books import Books
 from hbox_ledger.core.holding import Holding
 from hbox_ledger.core.step import Step
@@ -170,30 +169,19 @@ def a_deadline_frees_a_claim(patch: pytest.MonkeyPatch) -> None:  # S13
     patch.setattr(lifecycle, "take_back", frees)
 
 
-def one_list_without_a_pod_frees_a_pending_claim(patch: pytest.MonkeyPatch) -> None:  # S13
-    def hasty(books: Books, step: Step, facts: Sequence[PodFact], **_: float) -> int:
-        seen = {fact.uid for fact in facts}
-        for fact in facts:
-            lifecycle.observed(books, step, fact, actor="reconciler")
-        for holding in [h for h in books.live.values() if h.claim.pod_uid not in seen]:
-            lifecycle.absent(books, step, holding)
-        return 0
+def a_pod_that_cannot_be_read_counts_as_gone(patch: pytest.MonkeyPatch) -> None:  # S13
+    read = lifecycle.read
 
-    patch.setattr(reconcile, "reconcile", hasty)
+    def hasty(books: Books, step: Step, found: PodRead) -> None:
+        if found.standing is PodStanding.UNKNOWN:
+            found = found.model_copy(update={"standing": PodStanding.GONE})
+        read(books, step, found)
+
+    patch.setattr(lifecycle, "read", hasty)
 
 
-def lists_are_compared_by_the_time_of_day(patch: pytest.MonkeyPatch) -> None:  # S11
-    compare = reconcile.reconcile
-
-    def by_the_clock(
-        books: Books, step: Step, facts: Iterable[PodFact], *, as_of: Index, asked_at: float, apart_s: float
-    ) -> int:
-        later = [holding for holding in books.live.values() if holding.changed_at >= step.now]
-        for holding in later:
-            holding.posted = Index(as_of + 1)
-        return compare(books, step, facts, as_of=as_of, asked_at=asked_at, apart_s=apart_s)
-
-    patch.setattr(reconcile, "reconcile", by_the_clock)
+def what_is_read_of_a_suspect_is_ignored(patch: pytest.MonkeyPatch) -> None:  # S11
+    patch.setattr(lifecycle, "read", lambda *_: None)
 
 
 def plans_of_other_epochs_are_judged(patch: pytest.MonkeyPatch) -> None:  # S14
@@ -370,8 +358,8 @@ BUGS: list[Bug] = [
     a_bind_of_unknown_outcome_frees_its_claim,
     an_accepted_eviction_frees_its_claim,
     a_deadline_frees_a_claim,
-    one_list_without_a_pod_frees_a_pending_claim,
-    lists_are_compared_by_the_time_of_day,
+    a_pod_that_cannot_be_read_counts_as_gone,
+    what_is_read_of_a_suspect_is_ignored,
     plans_of_other_epochs_are_judged,
     nobody_looks_whether_another_ledger_has_begun,
     an_answer_is_forgotten_with_the_process,

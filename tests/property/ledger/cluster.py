@@ -20,7 +20,9 @@ from hbox_common.events import (
     EvictKind,
     Outcome,
     OutcomesObserved,
+    PodRead,
     PodsObserved,
+    PodStanding,
     decode,
 )
 from hbox_common.model import (
@@ -157,6 +159,13 @@ class Cluster:
         self.news: list[Numbered] = []  #: that the ledger has not heard
         self.old_news: list[Numbered] = []  #: that had an effect
         self.said = 0
+
+    def read(self, uid: PodUid) -> PodRead:
+        """What a consistent read at the API server says."""
+        pod = self.pods.get(uid)
+        if pod is None or pod.phase is PodPhase.GONE:
+            return PodRead(uid=uid, standing=PodStanding.GONE)
+        return PodRead(uid=uid, standing=PodStanding.ENDED if pod.over else PodStanding.HOLDS, node=pod.node)
 
     def waiting(self, job: Job, count: int, *, besides: Collection[str]) -> list[Pod]:
         """So many pods of this job that wait for a node; made where there are fewer."""

@@ -30,8 +30,21 @@ from hbox_common.events import (
     PlanAnswer,
     PlansAnswered,
     PlansProposed,
+    PodRead,
+    PodStanding,
 )
-from hbox_common.model import CardSlice, ClaimState, Epoch, Generation, Index, NodeName, PlanId, PodPhase, SchedulerId
+from hbox_common.model import (
+    CardSlice,
+    ClaimState,
+    Epoch,
+    Generation,
+    Index,
+    NodeName,
+    PlanId,
+    PodFact,
+    PodPhase,
+    SchedulerId,
+)
 from hbox_ledger.core.books import Books
 from hbox_ledger.ledger import Ledger, Numbered
 
@@ -359,16 +372,33 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def compare(self) -> None:
-        facts = [pod.fact() for pod in self.cluster.bound()]
-        self.run(self.ledger.reconcile(facts, as_of=self.ledger.index, asked_at=self.clock))
-        self.settle()
+        self.list_pods([pod.fact() for pod in self.cluster.bound()])
         s11_every_pod_of_ours_has_a_claim(self.rows, self.cluster)
+
+    @rule(seen=st.integers(0, 255))
+    def compare_with_a_view_that_is_old(self, seen: int) -> None:
+        """A list that lacks pods which are bound: nothing that runs loses its claim by it."""
+        self.list_pods([pod.fact() for number, pod in enumerate(self.cluster.bound()) if seen >> number % 8 & 1])
+
+    def list_pods(self, facts: Sequence[PodFact]) -> None:
+        self.run(self.ledger.reconcile(facts, as_of=self.ledger.index))
+        self.settle()
+
+    @rule(fails=st.integers(0, 255))
+    def suspects_are_read(self, fails: int) -> None:
+        """At the API server, by uid; some reads fail."""
+        reads = [
+            PodRead(uid=asked.uid, standing=PodStanding.UNKNOWN) if fails >> number % 8 & 1 else self.cluster.read(asked.uid)
+            for number, asked in enumerate(self.ledger.suspects())
+        ]
+        self.run(self.ledger.read(reads))
+        self.settle()
 
     @rule()
     def compare_until_sure(self) -> None:
         """Whatever was missed, and whatever the clock said meanwhile, no pod that is gone holds anything then."""
-        for _ in range(2):
-            self.compare()
+        self.compare()
+        self.suspects_are_read(0)
         bound = {pod.uid for pod in self.cluster.bound()}
         held = {claim.pod for claim in self.rows.live() if claim.state == ClaimState.POSTED}
         assert held <= bound, "pods that are gone hold claims"

@@ -171,9 +171,10 @@ def a_victim_that_two_ask_for(machine: LedgerMachine) -> None:
         machine.work_goes_on()
 
 
-def a_list_while_a_bind_is_open(machine: LedgerMachine) -> None:
-    machine.propose_a_plan(RED_LOW, at("a", 0), twice=False, works=False)
-    machine.compare()
+def a_pod_that_an_old_view_lacks_and_that_cannot_be_read(machine: LedgerMachine) -> None:
+    bound(machine, RED_LOW, at("a", 0))
+    machine.compare_with_a_view_that_is_old(0)
+    machine.suspects_are_read(255)
 
 
 def a_refusal_that_would_be_none_now(machine: LedgerMachine) -> None:
@@ -235,12 +236,12 @@ PATHS: dict[bugs.Bug, Path] = {
     bugs.capability_ignores_pending_claims: a_third_card_where_two_are_allowed,
     bugs.a_bind_of_unknown_outcome_frees_its_claim: a_bind_without_an_answer,
     bugs.a_deadline_frees_a_claim: a_bind_beyond_its_deadline,
-    bugs.lists_are_compared_by_the_time_of_day: a_pod_bound_while_the_clock_was_ahead_that_ends_unheard,
+    bugs.what_is_read_of_a_suspect_is_ignored: a_pod_bound_while_the_clock_was_ahead_that_ends_unheard,
     bugs.plans_of_other_epochs_are_judged: a_plan_of_the_last_epoch,
     bugs.messages_that_were_handled_are_handled_again: a_pod_that_is_heard_of_again_after_its_end,
     bugs.a_pod_is_evicted_for_each_who_asks: a_victim_that_two_ask_for,
     bugs.an_accepted_eviction_frees_its_claim: a_victim_that_two_ask_for,
-    bugs.one_list_without_a_pod_frees_a_pending_claim: a_list_while_a_bind_is_open,
+    bugs.a_pod_that_cannot_be_read_counts_as_gone: a_pod_that_an_old_view_lacks_and_that_cannot_be_read,
     bugs.a_refusal_is_judged_anew: a_refusal_that_would_be_none_now,
     bugs.the_protected_are_taken_too: a_victim_whose_queue_gives_nothing,
     bugs.a_victim_may_have_the_same_priority: a_victim_of_its_equal,

@@ -2,11 +2,12 @@
 
 import pytest
 
-from hbox_common.events import BindOutcome, EvictKind
-from hbox_common.model import ClaimState, NodeName, PlanId, PodPhase, PodUid
+from hbox_common.events import BindOutcome, EvictKind, PodRead, PodStanding
+from hbox_common.model import ClaimState, Index, NodeName, PlanId, PodFact, PodPhase, PodUid, RefusalReason
+from hbox_ledger.core import lifecycle
 from hbox_ledger.core.holding import Intent
 from hbox_ledger.core.identity import claim_id
-from hbox_ledger.core.reconcile import reconcile
+from hbox_ledger.core.reconcile import Comparison, in_order
 
 from .conftest import World
 
@@ -194,34 +195,87 @@ def test_filling_up_a_gang_does_not_move_its_deadline(world: World) -> None:
 # --- comparing with a complete list
 
 
-def test_a_posted_claim_is_freed_when_two_lists_in_a_row_lack_its_pod(world: World) -> None:
-    world.commits(world.plan("p", ("pod", "a", [])))
-    world.outcome("pod", BindOutcome.BOUND)
-    for expected in (POSTED, None):
+def compare(world: World, *facts: PodFact, as_of: Index | None = None) -> int:
+    comparison = Comparison(world.books.index if as_of is None else as_of)
+    comparison.take(world.books, world.turn(), in_order(world.books, facts))
+    comparison.miss(world.books, list(world.books.live))
+    return comparison.differed
+
+
+def read(world: World, pod: str, standing: PodStanding, *, node: str = "a") -> None:
+    lifecycle.read(world.books, world.turn(), PodRead(uid=world.claim(pod).pod_uid, standing=standing, node=NodeName(node)))
+    world.books.validate()
+
+
+def posted(world: World, pod: str = "pod") -> None:
+    world.commits(world.plan("p", (pod, "a", [])))
+    world.outcome(pod, BindOutcome.BOUND)
+
+
+def test_lists_that_lack_a_pod_free_nothing_however_many_they_are(world: World) -> None:
+    """They come from a cache; that it is blind does not show in them."""
+    posted(world)
+    for _ in range(5):
         world.now += 60
-        reconcile(world.books, world.turn(), [], as_of=world.books.index, asked_at=world.now)
-        world.books.validate()
-        assert world.state("pod") is expected
+        assert compare(world) == 0
+        assert world.state("pod") is POSTED
+    assert list(world.books.suspects) == [world.claim("pod").id]
 
 
-def test_lists_that_come_quickly_one_after_the_other_free_nothing(world: World) -> None:
-    """They may come from the same moment of a cache that is behind."""
+@pytest.mark.parametrize("standing", [PodStanding.GONE, PodStanding.ENDED])
+def test_what_the_api_server_says_of_its_pod_frees_a_claim(world: World, standing: PodStanding) -> None:
+    posted(world)
+    compare(world)
+    uid = world.claim("pod").pod_uid
+    read(world, "pod", standing)
+    assert world.state("pod") is None
+    assert not world.books.suspects
+    assert uid in world.books.gone, "older news may still come, and count no more"
+
+
+@pytest.mark.parametrize(
+    ("standing", "node", "suspect"),
+    [(PodStanding.HOLDS, "a", False), (PodStanding.HOLDS, "b", True), (PodStanding.UNKNOWN, "", True)],
+)
+def test_a_pod_that_is_there_or_cannot_be_read_keeps_its_claim(
+    world: World, standing: PodStanding, node: str, suspect: bool
+) -> None:
+    posted(world)
+    compare(world)
+    read(world, "pod", standing, node=node)
+    assert world.state("pod") is POSTED
+    assert bool(world.books.suspects) is suspect
+
+
+def test_a_read_of_a_pod_whose_claim_is_pending_frees_nothing(world: World) -> None:
+    """Its binding may be under way: only the binder's outcome says what becomes of it."""
     world.commits(world.plan("p", ("pod", "a", [])))
-    world.outcome("pod", BindOutcome.BOUND)
-    for after, expected in ((1, POSTED), (4, POSTED), (5, POSTED), (1, None)):
-        world.now += after
-        reconcile(world.books, world.turn(), [], as_of=world.books.index, asked_at=world.now, apart_s=10)
-        assert world.state("pod") is expected
+    read(world, "pod", PodStanding.GONE)
+    assert world.state("pod") is PENDING
+
+
+def test_a_suspect_that_the_next_list_has_is_none_any_more(world: World) -> None:
+    posted(world)
+    compare(world)
+    compare(world, world.fact("pod", "a", claim=world.claim("pod").id))
+    assert not world.books.suspects
 
 
 def test_a_pod_that_was_bound_while_the_clock_was_ahead_is_missed_like_any_other(world: World) -> None:
     world.now += 600
-    world.commits(world.plan("p", ("pod", "a", [])))
-    world.outcome("pod", BindOutcome.BOUND)
+    posted(world)
     world.now -= 600
-    for asked_at, expected in ((1.0, POSTED), (11.0, None)):
-        reconcile(world.books, world.turn(), [], as_of=world.books.index, asked_at=asked_at, apart_s=10)
-        assert world.state("pod") is expected
+    compare(world)
+    assert world.books.suspects
+
+
+def test_while_plans_are_held_they_are_refused_and_may_be_asked_again(world: World) -> None:
+    world.books.held = "pods were last seen 31 s ago"
+    plan = world.plan("p", ("pod", "a", []))
+    [answer] = world.propose(plan)
+    assert (answer.reason, answer.message) == (RefusalReason.PODS_UNSEEN, "pods were last seen 31 s ago")
+    world.books.held = ""
+    assert [answer.committed for answer in world.propose(plan)] == [True]
 
 
 def test_a_decision_that_was_sent_while_the_clock_was_ahead_is_sent_again(world: World) -> None:
@@ -241,13 +295,7 @@ def test_a_pod_is_unseen_until_somebody_tells_of_it(world: World) -> None:
     assert list(world.books.unseen) == [world.claim("listed").id]
     world.now += 1
     listed = world.fact("listed", "a", claim=world.claim("listed").id)
-    reconcile(
-        world.books,
-        world.turn(),
-        [listed, world.fact("seen", "a", claim=world.claim("seen").id)],
-        as_of=world.books.index,
-        asked_at=world.now,
-    )
+    compare(world, listed, world.fact("seen", "a", claim=world.claim("seen").id))
     assert not world.books.unseen
 
 
@@ -256,7 +304,7 @@ def test_a_pod_posted_after_the_list_was_asked_for_is_not_missed(world: World) -
     world.commits(world.plan("p", ("pod", "a", [])))
     world.outcome("pod", BindOutcome.BOUND)
     for _ in range(3):
-        reconcile(world.books, world.turn(), [], as_of=before, asked_at=world.now)
+        compare(world, as_of=before)
     assert world.state("pod") is POSTED
     assert not world.books.suspects
 
@@ -265,7 +313,7 @@ def test_a_pending_claim_is_not_freed_by_a_list_that_lacks_its_pod(world: World)
     world.commits(world.plan("p", ("pod", "a", [])))
     for _ in range(3):
         world.now += 10
-        reconcile(world.books, world.turn(), [], as_of=world.books.index, asked_at=world.now)
+        compare(world)
     assert world.state("pod") is PENDING
     assert world.books.live[world.claim("pod").id].intent is Intent.BIND
 
@@ -273,9 +321,6 @@ def test_a_pending_claim_is_not_freed_by_a_list_that_lacks_its_pod(world: World)
 def test_a_list_that_is_ahead_of_the_news_does_not_differ_and_one_with_a_stranger_does(world: World) -> None:
     world.commits(world.plan("p", ("pod", "a", [world.card(0)])))
     bound = world.fact("pod", "a", claim=world.claim("pod").id)
-    assert reconcile(world.books, world.turn(), [bound], as_of=world.books.index, asked_at=world.now) == 0
+    assert compare(world, bound) == 0
     assert world.state("pod") is ClaimState.POSTED
-    assert (
-        reconcile(world.books, world.turn(), [bound, world.fact("stranger", "a")], as_of=world.books.index, asked_at=world.now)
-        == 1
-    )
+    assert compare(world, bound, world.fact("stranger", "a")) == 1

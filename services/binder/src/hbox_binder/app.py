@@ -16,11 +16,12 @@ import logging
 
 from hbox_common.bus import Bus
 from hbox_common.errors import HBoxError
-from hbox_common.events import BindDecided, EvictDecided, NodeDecided
+from hbox_common.events import BindDecided, EvictDecided, NodeDecided, PodsAsked
 from hbox_common.kube import KubeClient
 from hbox_common.runtime import Condition, Health
 
 from .adapters.nodes import NodeWorker
+from .adapters.reading import AT_ONCE, PodDesk
 from .core import Binder
 from .settings import BinderSettings
 from .worker import Worker
@@ -40,7 +41,9 @@ BATCH = 16
 async def run(settings: BinderSettings, health: Health) -> None:
     """The service, until cancelled."""
     async with (
-        KubeClient.connect(settings.kubeconfig, user_agent="hbox-binder", connections=settings.concurrency + 8) as client,
+        KubeClient.connect(
+            settings.kubeconfig, user_agent="hbox-binder", connections=settings.concurrency + AT_ONCE + 8
+        ) as client,
         Bus.connect(settings.nats_url, name="binder", instance=settings.instance) as bus,
     ):
         worker = Worker(Binder(settings.limits()), client, bus, health.condition("kube"), taken_grace_s=settings.taken_grace_s)
@@ -53,6 +56,7 @@ async def run(settings: BinderSettings, health: Health) -> None:
             for _ in range(BIND_READERS):
                 group.create_task(bus.consume("binder-binds", [BindDecided], worker.handle, batch=1))
             group.create_task(bus.consume("binder-nodes", [NodeDecided], nodes.handle))
+            group.create_task(bus.serve(PodsAsked, PodDesk(client).answer))
 
 
 async def _watch_health(health: Health, client: KubeClient, bus: Bus) -> None:

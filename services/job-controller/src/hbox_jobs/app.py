@@ -48,9 +48,6 @@ log = logging.getLogger(__name__)
 HEALTH_S = 1.0
 STARTING_S = 0.05
 CONDITIONS = ("kube", "bus", "synced")
-#: A watch brings bookmarks about once a minute; one that was silent for longer than two is stale.
-STALE_S = 150.0
-
 #: A phase is said when it is so old: most jobs are bound by then, and that they were pending is no news any more.
 PHASE_REST_S = 0.5
 #: Phases said at once, and the time between two such batches: said one by one, each wakes the broker and us.
@@ -258,7 +255,8 @@ class JobController:
     async def _answer(self, asked: JobsAsked) -> AsyncIterator[Event]:
         if asked.gatekeeper and self.synced:
             self.jobs.gate.keeper = asked.gatekeeper
-        for page in pages(asked, self.jobs, complete=self.synced):
+        seen = self._pods.freshness()
+        for page in pages(asked, self.jobs, seen, synced=self.synced):
             yield page
 
     # --- behind the hot path
@@ -398,10 +396,10 @@ class JobController:
 
 
 def _complaint(informer: Informer[Any]) -> str:
-    if informer.last_error:
-        return informer.last_error
-    silent_s = monotonic_s() - informer.last_event_at
-    return f"silent for {silent_s:.0f} s" if silent_s > STALE_S else ""
+    seen = informer.freshness()
+    if seen.old and informer.synced.is_set():
+        return f"last seen {seen.age_s:.0f} s ago{f': {seen.why}' if seen.why else ''}"
+    return seen.why
 
 
 def _set(condition: Condition, *, good: bool, message: str) -> None:

@@ -12,6 +12,7 @@ from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Conflict, InvalidRequest, Unavailable
 from hbox_common.events import (
+    MOST_PODS_READ,
     ClaimsAsked,
     HealthVerdict,
     JobsAsked,
@@ -20,10 +21,12 @@ from hbox_common.events import (
     OutcomesObserved,
     PlansProposed,
     PodGroupsCounted,
+    PodsAsked,
     PodsObserved,
+    PodsRead,
     UsageAsked,
 )
-from hbox_common.kube import KubeClient
+from hbox_common.kube import OLD_S, KubeClient
 from hbox_common.runtime import Condition, Health
 from hbox_common.store import Store
 
@@ -48,9 +51,14 @@ TICK_S = 1.0
 METER_S = 60.0
 #: Between two turns over outcomes, or over facts of pods: nobody waits for a single one, and each turn is a commit.
 EVIDENCE_S = 0.1
-#: Claims without a pod are looked at again so soon; and so are all after a comparison that something made necessary: what was under way then may have
-#: been missed as well.
-SUSPECTS_S = 10.0
+#: After a comparison that something made necessary another one follows so soon: what was under way then may have been missed as well.
+FOLLOWS_S = 10.0
+#: Pods that could not be read are asked for again so soon.
+READ_AGAIN_S = 2.0
+#: How often job-controller is asked whether it sees the pods.
+LOOK_S = 1.0
+#: For it, and for the binder, to answer.
+ANSWER_S, READ_S = 5.0, 60.0
 #: A bound pod is told of within a second. One that was not has come and gone while nobody watched.
 UNSEEN_TICKS = 3
 ASK_AGAIN_S = 0.5
@@ -59,7 +67,7 @@ PLACEMENTS = 512  #: judged in one turn: about 0.1 s
 
 async def run(settings: LedgerSettings, health: Health) -> None:
     """Serve until cancelled. Ends with Conflict when another ledger has taken over the database."""
-    conditions = Conditions(*(health.condition(name) for name in ("database", "bus", "queues", "books")))
+    conditions = Conditions(*(health.condition(name) for name in ("database", "bus", "queues", "books", "pods")))
     async with (
         Store.open(
             settings.database_url,
@@ -105,6 +113,8 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                 about = "The bank: queues, claims, usage"
                 tasks.create_task(bus.offer(Api(views).endpoints(), version=version("hbox-ledger"), about=about))
                 tasks.create_task(shell.reconcile(conditions.books))
+                tasks.create_task(shell.read_suspects())
+                tasks.create_task(shell.look(conditions.pods))
                 tasks.create_task(desk.tell_queues())
                 tasks.create_task(desk.tell_quotas())
                 tasks.create_task(quotas.run(rules.read))
@@ -125,6 +135,7 @@ class Conditions:
     bus: Condition
     queues: Condition
     books: Condition
+    pods: Condition  #: they are seen: plans are not held
 
 
 class Shell:
@@ -134,6 +145,7 @@ class Shell:
         self.state_read = asyncio.Event()
         self._settings, self._ledger, self._bus, self._rules, self._statuses = settings, ledger, bus, rules, statuses
         self._compare = asyncio.Event()  #: pods may have ended unheard
+        self._doubt = asyncio.Event()  #: claims are there whose pods a list lacks
         self._watchers: set[str] = set()  #: job-controllers that have spoken; one more at each of their starts
         self._pods_read = 0  #: sequence
 
@@ -172,7 +184,7 @@ class Shell:
         """Compare with all pods: to open the books, and then again and again."""
         await self.state_read.wait()
         await self._rules.read.wait()
-        apart_s = min(SUSPECTS_S, self._settings.reconcile_s)
+        follows_s = min(FOLLOWS_S, self._settings.reconcile_s)
         triggered = False
         while True:
             self._compare.clear()
@@ -182,9 +194,10 @@ class Shell:
                     JobsAsked(asker=self._settings.instance, jobs=False, pods=True, ended=True), JobsPage
                 )
                 if not pages or not all(page.complete for page in pages):
-                    raise Unavailable("job-controller has not read all pods yet")
+                    said = f": {pages[0].why}" if pages and pages[0].why else ""
+                    raise Unavailable(f"job-controller does not see all pods{said}")
                 pods = [pod for page in pages for pod in page.pods]
-                doubt = await self._ledger.reconcile(pods, as_of=as_of, asked_at=asked_at, apart_s=apart_s)
+                await self._ledger.reconcile(pods, as_of=as_of)
             except (Unavailable, InvalidRequest) as e:
                 if not condition.good:
                     condition.bad(f"waiting for all pods: {e}")
@@ -192,8 +205,9 @@ class Shell:
                 continue
             condition.ok()
             self._ledger.touch_all()
-            again_at = asked_at if triggered and doubt is None else doubt
-            pause_s = self._settings.reconcile_s if again_at is None else again_at + apart_s - monotonic_s()
+            if self._ledger.books.suspects:
+                self._doubt.set()
+            pause_s = asked_at + follows_s - monotonic_s() if triggered else self._settings.reconcile_s
             triggered = False
             try:
                 async with asyncio.timeout(min(max(pause_s, ASK_AGAIN_S), self._settings.reconcile_s)):
@@ -201,6 +215,45 @@ class Shell:
                 triggered = True
             except TimeoutError:
                 pass  # time for the regular one
+
+    async def read_suspects(self) -> NoReturn:
+        """Have the pods read that lists lack: only what the API server says of them frees their claims."""
+        while True:
+            await self._doubt.wait()
+            self._doubt.clear()
+            suspects = self._ledger.suspects()
+            try:
+                for first in range(0, len(suspects), MOST_PODS_READ):
+                    asked = PodsAsked(asker=self._settings.instance, pods=tuple(suspects[first : first + MOST_PODS_READ]))
+                    pages = await self._bus.ask(asked, PodsRead, timeout_s=READ_S)
+                    await self._ledger.read([pod for page in pages for pod in page.pods])
+            except (Unavailable, InvalidRequest) as e:
+                log.warning("%d claims are in doubt, and their pods cannot be read: %s", len(suspects), e)
+            if self._ledger.books.suspects:
+                await asyncio.sleep(READ_AGAIN_S)
+                self._doubt.set()
+
+    async def look(self, condition: Condition) -> NoReturn:
+        """Hold plans while nobody sees what runs: a pod that was bound by others meanwhile may be where they want to go."""
+        seen_at, why = monotonic_s(), "job-controller was not heard yet"
+        while True:
+            asked_at = monotonic_s()
+            try:
+                pages = await self._bus.ask(JobsAsked(asker=self._settings.instance, jobs=False), JobsPage, timeout_s=ANSWER_S)
+            except (Unavailable, InvalidRequest) as e:
+                why = str(e)
+            else:
+                seen_at = max(seen_at, asked_at - max((page.age_s for page in pages), default=OLD_S))
+                why = next((page.why for page in pages if page.why), "")
+            unseen_s = monotonic_s() - seen_at
+            if unseen_s > OLD_S:
+                held = f"pods were last seen {unseen_s:.0f} s ago{f': {why}' if why else ''}"
+                self._ledger.hold(held)
+                condition.bad(held)
+            else:
+                self._ledger.hold("")
+                condition.ok()
+            await asyncio.sleep(LOOK_S)
 
     async def tick(self, conditions: Conditions) -> NoReturn:
         connections = self._bus.connections

@@ -8,7 +8,7 @@ from typing import NoReturn
 from hbox_common.bus import Bus
 from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import CardQuotasChanged, ClaimsPage, Event, QueueStateChanged, UsageAsked, UsagePage
+from hbox_common.events import CardQuotasChanged, ClaimsAsked, ClaimsPage, Event, QueueStateChanged, UsageAsked, UsagePage
 from hbox_common.model import QueueName
 
 from .adapters.quota_teller import by_shard
@@ -29,8 +29,13 @@ class Desk:
     def __init__(self, ledger: Ledger, views: Views, bus: Bus, statuses: StatusWriter) -> None:
         self._ledger, self._views, self._bus, self._statuses = ledger, views, bus, statuses
 
-    async def claims(self, _: Event) -> AsyncIterator[Event]:
-        """Pages of the live claims, all of one moment."""
+    async def claims(self, asked: Event) -> AsyncIterator[Event]:
+        """Pages of the live claims, all of one moment; of their head alone where that is asked for."""
+        assert isinstance(asked, ClaimsAsked)
+        if asked.head:
+            books = self._ledger.books
+            yield ClaimsPage(epoch=books.epoch, index=self._ledger.index, frozen=books.frozen, claims=(), held=books.held)
+            return
         found = await self._views.snapshot()
         for first in range(0, max(1, len(found.claims)), PAGE):
             yield ClaimsPage(
@@ -41,6 +46,7 @@ class Desk:
                 queues=found.queues if first == 0 else (),
                 used=found.used if first == 0 else {},
                 quotas=found.quotas if first == 0 else (),
+                held=self._ledger.books.held,
             )
 
     async def usage(self, asked: Event) -> AsyncIterator[Event]:

@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 
 from hbox_common.clock import Clock
 from hbox_common.errors import Bug, Conflict, Unavailable
-from hbox_common.events import OutcomesObserved, PlanAnswer, PlansProposed, PodsObserved, encode
+from hbox_common.events import OutcomesObserved, PlanAnswer, PlansProposed, PodAsked, PodRead, PodsObserved, encode
 from hbox_common.model import (
     DEFAULT_QUEUE,
     ROOT_QUEUE,
@@ -41,10 +41,11 @@ from hbox_common.telemetry import record, recording
 from . import metrics
 from .adapters import load, tables, thinning
 from .adapters.journal import Head, Repeated
-from .core import arbitrate, budget, lifecycle, loans, reconcile, recovery, usage
+from .core import arbitrate, budget, lifecycle, loans, recovery, usage
 from .core.books import Books
 from .core.chain import Record
 from .core.history import DECAY, Decay
+from .core.reconcile import Comparison, in_order
 from .core.recovery import Heard
 from .core.step import Step
 from .memory import Recent, Touched
@@ -56,6 +57,9 @@ log = logging.getLogger(__name__)
 Extra = Callable[[Batch], None]
 
 NOTHING = Heard()
+
+#: Of a comparison, in one turn: pods, and claims that are held against it. Tens of milliseconds, commits of a first start included.
+SLICE, MISSED_SLICE = 1000, 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,35 +211,75 @@ class Ledger:
         oldest = next(iter(self.books.unseen.values()), None)
         return oldest is not None and oldest <= as_of
 
-    async def reconcile(self, facts: Sequence[PodFact], *, as_of: Index, asked_at: float, apart_s: float = 0.0) -> float | None:
-        """Compare with a complete list of pods with a node, asked for when the books stood at `as_of`, at `asked_at` of a clock that is never set
-        (seconds); the first opens the books. Posted claims without a pod are voided when another list lacked it, `apart_s` before at least.
+    def hold(self, why: str) -> None:
+        """Accept no plan for this reason, from now on; empty: accept them. What was decided goes on."""
+        if bool(why) is not bool(self.books.held):
+            metrics.HELD.set(bool(why))
+            log.warning("plans are held: %s", why) if why else log.warning("plans are accepted again")
+        self.books.held = why
 
-        Returns since when claims are in doubt, None where none are: another list should be asked for `apart_s` later.
+    async def reconcile(self, facts: Sequence[PodFact], *, as_of: Index) -> None:
+        """Compare with a complete list of pods with a node, asked for when the books stood at `as_of`; the first opens the books.
+
+        Posted claims without a pod are `suspects` then. The lock is held for SLICE pods at a time, so that nobody waits for the whole.
         """
+        comparison = Comparison(as_of)
+        facts = in_order(self.books, facts)
+        for first in range(0, len(facts), SLICE):
+            async with self._lock:
+                await self._fresh()
+                await self._turn(partial(self._take, comparison, facts[first : first + SLICE]))
         async with self._lock:
             await self._fresh()
-            opening = self.books.frozen
-            differed = 0
+            live = list(self.books.live)
+        for first in range(0, len(live), MISSED_SLICE):
+            async with self._lock:
+                await self._fresh()
+                comparison.miss(self.books, live[first : first + MISSED_SLICE])
+            await asyncio.sleep(0)
+        if self.books.frozen:
+            await self._open(len(facts), comparison.differed)
+        elif comparison.differed:
+            metrics.DRIFT.inc(comparison.differed)
+            log.warning("%d claims differed from the cluster", comparison.differed)
+        metrics.SUSPECTS.set(len(self.books.suspects))
 
-            def decide(step: Step) -> None:
-                nonlocal differed
-                differed = reconcile.reconcile(self.books, step, facts, as_of=as_of, asked_at=asked_at, apart_s=apart_s)
-                if opening:
-                    step.announce = True
-                    lifecycle.send_open(self.books, step)
+    def _take(self, comparison: Comparison, facts: Sequence[PodFact], step: Step) -> None:
+        comparison.take(self.books, step, facts)
 
-            cause = f"compared with {len(facts)} pods"
-            notes = [Record(self.books.epoch, self._clock(), "reconciler", "ledger", "frozen->open", cause)] if opening else []
-            await self._turn(decide, notes=notes, opens=True)
-            if opening:
-                if self.books.by_model:
-                    self.touch_all()  # which models the cluster has is known from now on
-                log.info("open: %d live claims, %d differed from the cluster", len(self.books.live), differed)
-            elif differed:
-                metrics.DRIFT.inc(differed)
-                log.warning("%d claims differed from the cluster", differed)
-            return min(self.books.suspects.values(), default=None)
+    async def _open(self, pods: int, differed: int) -> None:
+        def decide(step: Step) -> None:
+            step.announce = True
+            lifecycle.send_open(self.books, step)
+
+        async with self._lock:
+            await self._fresh()
+            note = Record(self.books.epoch, self._clock(), "reconciler", "ledger", "frozen->open", f"compared with {pods} pods")
+            await self._turn(decide, notes=[note], opens=True)
+        if self.books.by_model:
+            self.touch_all()  # which models the cluster has is known from now on
+        log.info("open: %d live claims, %d differed from the cluster", len(self.books.live), differed)
+
+    def suspects(self) -> list[PodAsked]:
+        """Pods of posted claims that the last list lacks."""
+        claims = (self.books.live[id].claim for id in self.books.suspects)
+        return [PodAsked(uid=claim.pod_uid, namespace=claim.namespace, name=claim.pod) for claim in claims]
+
+    async def read(self, pods: Sequence[PodRead]) -> None:
+        """Take in what consistent reads of pods say."""
+
+        def decide(step: Step) -> None:
+            for pod in pods:
+                lifecycle.read(self.books, step, pod)
+
+        async with self._lock:
+            await self._fresh()
+            before = len(self.books.live)
+            await self._turn(decide)
+            if freed := before - len(self.books.live):
+                metrics.DRIFT.inc(freed)
+                log.warning("%d claims were freed: their pods had ended unheard", freed)
+        metrics.SUSPECTS.set(len(self.books.suspects))
 
     async def set_queue(self, queue: Queue) -> None:
         """A queue's rules, as they are from now on."""
@@ -453,9 +497,9 @@ class Ledger:
             raise Unavailable(self.over, hint="a ledger that starts anew goes on with what the streams have heard")
         books = loaded.books
         books.nodes, books.verdicts, books.gone = old.nodes, old.verdicts, old.gone
-        books.suspects = {id: since for id, since in old.suspects.items() if id in books.live}
+        books.suspects = {id: None for id in old.suspects if id in books.live}
         books.unseen = {id: posted for id, posted in old.unseen.items() if id in books.live}
-        books.frozen, books.history = old.frozen, history
+        books.frozen, books.held, books.history = old.frozen, old.held, history
         books.limit(old.card_quotas)
         self.books, self._journal, self.gone, self._stale = books, loaded.journal, loaded.gone, False
         self._relay.restore(letters)

@@ -11,6 +11,11 @@ OUTBOX = gauge("ledger_outbox_messages", "Messages committed and not published y
 COMMIT = histogram("ledger_commit_seconds", "One turn of the ledger, from reading to being on disk")
 DRIFT = counter("ledger_drift", "Claims that differed from a complete list of pods after the books were open")
 FROZEN = gauge("ledger_frozen", "1 while no plan is accepted, since the books are not compared with Kubernetes yet")
+HELD = gauge("ledger_plans_held", "1 while no plan is accepted, since nobody has seen for some time what runs")
+SUSPECTS = gauge(
+    "ledger_suspects",
+    "Claims whose pods the last list of pods lacks; they hold until the API server says that their pods are gone",
+)
 EPOCH = gauge("ledger_epoch", "The epoch of the ledger")
 QUOTA_USED = gauge(
     "ledger_card_quota_used",

@@ -4,9 +4,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import Any, NoReturn
 
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.kube import QUEUES, RESOURCEQUOTAS, Delta, Informer, KubeClient, ResourceQuota
+from hbox_common.kube import QUEUES, RESOURCEQUOTAS, Delta, Freshness, Informer, KubeClient, ResourceQuota
 from hbox_common.kube import Queue as QueueObject
 from hbox_common.model import QueueName
 from hbox_common.runtime import Condition
@@ -34,11 +35,11 @@ class Rules:
         self._quotas = Informer(kube, RESOURCEQUOTAS, ResourceQuota, window_s=QUOTA_WINDOW_S)
 
     async def run(self, condition: Condition) -> None:
-        """Until cancelled. `condition` is good once all rules were read."""
+        """Until cancelled. `condition` is good once all rules were read, and while they are seen."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._queues.run(self._on_queues))
             tasks.create_task(self._quotas.run(self._on_quotas))
-            await self._first(condition)
+            await self._keep(condition)
 
     async def _on_queues(self, deltas: Sequence[Delta[QueueObject]]) -> None:
         for delta in deltas:
@@ -59,9 +60,10 @@ class Rules:
         self._ledger.limit(found)
         self._teller.put(self._quotas.store.values())
 
-    async def _first(self, condition: Condition) -> None:
-        """Wait for all rules, and drop the queues that were deleted while no ledger ran."""
-        for what, informer in (("queues", self._queues), ("resourcequotas", self._quotas)):
+    async def _keep(self, condition: Condition) -> NoReturn:
+        """Wait for all rules, and drop the queues that were deleted while no ledger ran; then tell whether they are seen."""
+        watched: tuple[tuple[str, Informer[Any]], ...] = (("queues", self._queues), ("resourcequotas", self._quotas))
+        for what, informer in watched:
             while not informer.synced.is_set():
                 condition.bad(informer.last_error or f"reading {what} from Kubernetes")
                 try:
@@ -74,6 +76,17 @@ class Rules:
             await _insist(partial(self._ledger.drop_queue, name))
         condition.ok()
         self.read.set()
+        while True:
+            await asyncio.sleep(SAY_AGAIN_S)
+            wrong = [f"{what}: {_complaint(seen)}" for what, one in watched if _complaint(seen := one.freshness())]
+            if wrong:
+                condition.bad("; ".join(wrong))
+            else:
+                condition.ok()
+
+
+def _complaint(seen: Freshness) -> str:
+    return f"last seen {seen.age_s:.0f} s ago{f', {seen.why}' if seen.why else ''}" if seen.old else ""
 
 
 async def _insist(act: Callable[[], Awaitable[None]]) -> None:

@@ -165,7 +165,7 @@ class SchedulerService:
                 "bus": "" if self._bus.connected else "NATS cannot be reached",
                 "state": "" if feeds.state_read else "nodes and queues are not read yet",
                 "jobs": "" if feeds.jobs_read else "job-controller has not answered yet",
-                "books": "" if feeds.claims_read and not scheduler.frozen else "quota-ledger is not open yet",
+                "books": scheduler.held if feeds.claims_read and not scheduler.frozen else "quota-ledger is not open yet",
             }
             for name, message in wrong.items():
                 if message:

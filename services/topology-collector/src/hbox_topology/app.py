@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from hbox_common import kube
 from hbox_common.bus import Bus, Delivery, Start
-from hbox_common.clock import monotonic_s, wall_s
+from hbox_common.clock import wall_s
 from hbox_common.events import NodeStateChanged
 from hbox_common.kube import NODES, Delta, Informer, KubeClient
 from hbox_common.model import NodeState
@@ -31,8 +31,6 @@ log = logging.getLogger(__name__)
 HEALTH_S = 1.0
 STARTING_S = 0.05
 CONDITIONS = ("kube", "bus", "synced")
-#: A watch brings bookmarks about once a minute; one that was silent for longer than two is stale.
-STALE_S = 150.0
 
 
 async def run(settings: TopologySettings, health: Health) -> None:
@@ -146,9 +144,9 @@ class TopologyCollector:
     async def _watch_health(self) -> None:
         on_kube, on_bus, on_synced = (self._health.condition(name) for name in CONDITIONS)
         while True:
-            silent_s = monotonic_s() - self._nodes.last_event_at
-            stale = f"the watch of nodes is silent for {silent_s:.0f} s" if silent_s > STALE_S else ""
-            _set(on_kube, self._nodes.last_error or stale)
+            seen = self._nodes.freshness()
+            old = seen.old and self._nodes.synced.is_set()
+            _set(on_kube, f"nodes were last seen {seen.age_s:.0f} s ago: {seen.why}" if old else seen.why)
             if self._pools is not None:  # what was right before it is followed: told, but no reason not to be ready
                 self._health.condition("pools").ok(self._pools.problem)
             _set(on_bus, "" if self._bus.connected else "NATS cannot be reached")

@@ -20,7 +20,23 @@ from .jobs import JobsAdmitted, JobsPending, JobsWaiting, JobsWithdrawn, PodsObs
 from .jobs import Verdict as JobVerdict
 from .plans import ClaimsChanged, Placement, Plan, PlanAnswer, PlansAnswered, PlansProposed, Victim
 from .public import BudgetUsed, DeadLetter, HealthChanged, JobPhase, JobPhaseChanged, QueueRefused
-from .rpc import Budget, ClaimsAsked, ClaimsPage, JobsAsked, JobsPage, Usage, UsageAsked, UsageKey, UsagePage
+from .rpc import (
+    MOST_PODS_READ,
+    Budget,
+    ClaimsAsked,
+    ClaimsPage,
+    JobsAsked,
+    JobsPage,
+    PodAsked,
+    PodRead,
+    PodsAsked,
+    PodsRead,
+    PodStanding,
+    Usage,
+    UsageAsked,
+    UsageKey,
+    UsagePage,
+)
 from .state import (
     COUNT_SHARDS,
     QUOTA_SHARDS,
@@ -37,13 +53,14 @@ from .state import (
 )
 
 __all__ = [
-    "CONTENT_TYPE", "COUNT_SHARDS", "MESSAGE_ID", "QUOTA_SHARDS",
+    "CONTENT_TYPE", "COUNT_SHARDS", "MESSAGE_ID", "MOST_PODS_READ", "QUOTA_SHARDS",
     "REGISTRY", "TRACEPARENT", "About", "Bind", "BindDecided", "BindOutcome", "Budget", "BudgetUsed",
     "CardQuotasChanged", "ClaimsAsked", "ClaimsChanged", "ClaimsPage", "DeadLetter", "Event", "Evict", "EvictDecided", "EvictKind", "FabricChanged",
     "GroupCounts", "HealthChanged", "HealthVerdict", "JobPhase", "JobPhaseChanged", "JobVerdict", "JobsAdmitted", "JobsAsked", "JobsPage", "JobsPending",
     "JobsWaiting", "JobsWithdrawn", "NamespaceQuotasChanged",
     "NodeAction", "NodeDecided", "NodeObserved", "NodeOutcome", "NodeStateChanged", "NodesMeasured", "Outcome",
-    "OutcomesObserved", "Placement", "Plan", "PlanAnswer", "PlansAnswered", "PlansProposed", "PodGroupsCounted", "PodsObserved", "PolicyFollowed",
+    "OutcomesObserved", "Placement", "Plan", "PlanAnswer", "PlansAnswered", "PlansProposed", "PodAsked", "PodGroupsCounted", "PodRead", "PodStanding",
+    "PodsAsked", "PodsObserved", "PodsRead", "PolicyFollowed",
     "QueueRefused", "QueueStateChanged", "Stream", "Usage", "UsageAsked", "UsageKey", "UsagePage", "Victim", "decode", "encode", "halves", "headers",
     "shard_of", "token_of",
 ]  # fmt: skip

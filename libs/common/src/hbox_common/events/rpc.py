@@ -11,7 +11,9 @@ from hbox_common.model import (
     Index,
     Job,
     Neighbour,
+    NodeName,
     PodFact,
+    PodUid,
     Queue,
     QueueName,
     Resources,
@@ -24,16 +26,17 @@ from .jobs import Verdict
 
 @register
 class ClaimsAsked(Event):
-    """All live claims, please."""
+    """All live claims, please. `head`: only where the books stand, without any."""
 
     about: ClassVar = About("hbox.v1.rpc.ledger.claims", None, ("scheduler-core", "cli"), ("quota-ledger",))
     asker: str
+    head: bool = False
 
 
 @register
 class ClaimsPage(Event):
-    """A page of the live claims as they were at `index`; the books may be `frozen` (no plan is accepted while they are). What is not claims is on the first
-    pages, and goes on on the next where it is too much for one."""
+    """A page of the live claims as they were at `index`; the books may be `frozen` (no plan is accepted while they are), or plans be `held` for this
+    reason. What is not claims is on the first pages, and goes on on the next where it is too much for one."""
 
     about: ClassVar = About(
         "hbox.v1.rpc.ledger.claims-page",
@@ -50,6 +53,7 @@ class ClaimsPage(Event):
     queues: tuple[Queue, ...] = ()
     used: dict[str, Resources] = {}  #: by queue
     quotas: tuple[CardQuota, ...] = ()  #: what ResourceQuotas say of cards
+    held: str = ""
 
 
 class UsageKey(StrEnum):
@@ -122,7 +126,8 @@ class JobsAsked(Event):
 
 @register
 class JobsPage(Event):
-    """A page of what job-controller's caches hold; `complete` says that they were filled from the API before."""
+    """A page of what job-controller's caches hold; `complete` says that they were filled from the API before, and that its view of pods is not old:
+    `age_s` ago it was proven to be complete, up to `resource_version`. `why`: what is wrong with it."""
 
     about: ClassVar = About(
         "hbox.v1.rpc.jobs.page",
@@ -140,3 +145,51 @@ class JobsPage(Event):
     priority_classes: dict[str, int] | None = None  #: values by name, on one page where jobs were asked for
     namespaces: dict[str, dict[str, str]] | None = None  #: labels that wishes ask about, on that page too
     groups: tuple[GroupState, ...] = ()  #: PodGroups with a minimum of resources, where jobs were asked for
+    resource_version: str = ""
+    age_s: float = 0.0
+    why: str = ""
+
+
+#: Pods in one question.
+MOST_PODS_READ = 500
+
+
+class PodAsked(Event):
+    """One pod, by what cannot come back and by where it is to be found."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+
+
+@register
+class PodsAsked(Event):
+    """What became of these pods, by a consistent read of each at the API server, please. At most MOST_PODS_READ."""
+
+    about: ClassVar = About("hbox.v1.rpc.pods.read", None, ("quota-ledger",), ("binder",))
+    asker: str
+    pods: tuple[PodAsked, ...]
+
+
+class PodStanding(StrEnum):
+    """What a consistent read of a pod by its uid says."""
+
+    HOLDS = "holds"  #: it is there, and has not ended
+    ENDED = "ended"  #: it is there, and Succeeded or Failed
+    GONE = "gone"  #: there is no such pod, or one of another uid in its place: that uid never comes back
+    UNKNOWN = "unknown"  #: it could not be read, which is evidence of nothing
+
+
+class PodRead(Event):
+    uid: PodUid
+    standing: PodStanding
+    node: NodeName = NodeName("")  #: of a pod that is there
+    message: str = ""
+
+
+@register
+class PodsRead(Event):
+    """A page of the answer, one entry a pod that was asked for."""
+
+    about: ClassVar = About("hbox.v1.rpc.pods.page", None, ("binder",), ("quota-ledger",), items=("pods",))
+    pods: tuple[PodRead, ...]

@@ -11,6 +11,7 @@ from .binding import BindOutcome, BindResult, FenceOutcome, FenceResult, bind, f
 from .cordon import CordonOutcome, CordonResult, cordon, uncordon
 from .eventwriter import EventWriter, Involved
 from .eviction import EvictOutcome, EvictResult, evict, hurried_grace
+from .freshness import OLD_S, Freshness
 from .informer import Informer
 from .lease import Lease, Term, release_for
 from .manifests import apply, patch_status, resource_of, wait_established
@@ -84,7 +85,7 @@ from .resources import (
     STORAGECLASSES,
     Resource,
 )
-from .status import Busy, Expired
+from .status import Busy, Expired, error_of, read_status
 from .statuspatch import StatusPatcher
 from .times import epoch_s, micro_time, rfc3339
 from .transport import APPLY_PATCH, JSON, MERGE_PATCH, KubeClient, Response
@@ -101,6 +102,7 @@ __all__ = [
     "NAMESPACES",
     "NODES",
     "NODE_METRICS",
+    "OLD_S",
     "PERSISTENTVOLUMECLAIMS",
     "PERSISTENTVOLUMES",
     "PODGROUPS",
@@ -130,6 +132,7 @@ __all__ = [
     "Expired",
     "FenceOutcome",
     "FenceResult",
+    "Freshness",
     "HyperNode",
     "Informer",
     "Involved",
@@ -183,12 +186,14 @@ __all__ = [
     "bind",
     "cordon",
     "epoch_s",
+    "error_of",
     "evict",
     "fence",
     "hurried_grace",
     "micro_time",
     "patch_status",
     "read_pod",
+    "read_status",
     "release_for",
     "resource_of",
     "rfc3339",

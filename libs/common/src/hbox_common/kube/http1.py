@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 from hbox_common.clock import monotonic_s
 
+from .deadpeers import tell_dead_peers
+
 MAX_HEAD_BYTES = 64 * 1024
 MAX_BODY_BYTES = 512 * 2**20  #: a list of everything without pages stays far below
 _MAX_CHUNK_LINE_BYTES = 1024
@@ -158,6 +160,8 @@ class _Connection(asyncio.Protocol):
         if self._closing:  # whoever wanted it is gone
             transport.abort()  # type: ignore[attr-defined]
             return
+        if (opened := transport.get_extra_info("socket")) is not None:
+            tell_dead_peers(opened)
         self._register.add(self)
 
     def data_received(self, data: bytes) -> None:

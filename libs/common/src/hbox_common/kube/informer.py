@@ -2,6 +2,8 @@
 
 Batching needs no queue: while the handler works, events gather in the socket, and the next read takes all of them. A slow handler thus
 slows the watch, in the worst case until the server ends it, which the reflector takes in its stride.
+
+Watches are short, since only the end of one is sure to bring a bookmark, and each is held against a consistent sample: see `freshness`.
 """
 
 import asyncio
@@ -11,9 +13,12 @@ from contextlib import aclosing
 from random import Random
 from typing import Generic, TypeVar
 
+import msgspec
+
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import Bug, HBoxError, Unavailable
 
+from .freshness import OLD_S, Freshness, Proof
 from .objects import KubeObject
 from .reflector import Delta, Effect, Emit, Expired, Failed, Lines, List, Page, Reflector, Sleep, StreamEnd, Tick, Watch
 from .reflector import Event as ReflectorEvent
@@ -27,6 +32,15 @@ Handler = Callable[[Sequence[Delta[T]]], Awaitable[None]]
 
 _log = logging.getLogger(__name__)
 
+#: How long a watch is asked to last. A bookmark comes 2 s before its end, and up to 1.3 s later.
+WATCH_S = 6.0
+#: One that has to show soon that it is alive: the shortest for which a bookmark comes.
+DOUBTFUL_WATCH_S = 3.0
+#: A watch that has not ended so long after its time is dead.
+GRACE_S = 2.0
+#: For a sample to be answered.
+SAMPLE_S = 5.0
+
 
 class Informer(Generic[T]):
     """A live copy of one kind, or of a selection of it.
@@ -37,8 +51,7 @@ class Informer(Generic[T]):
             await pods.synced.wait()
 
     `window_s`: the least time between two calls of the handler while watching. The first change of a quiet time is handed on at once,
-    what follows within the window comes together. `watch_s`: how long one watch is asked to last; `inactivity_s`: how long it may be
-    silent (the API server sends bookmarks every minute); `list_timeout_s`: for one page.
+    what follows within the window comes together. `watch_s`: how long one watch is asked to last; `list_timeout_s`: for one page.
     """
 
     def __init__(
@@ -52,13 +65,11 @@ class Informer(Generic[T]):
         label_selector: str = "",
         page_size: int = 500,
         window_s: float = 0.0,
-        watch_s: float = 240.0,
-        inactivity_s: float = 120.0,
+        watch_s: float = WATCH_S,
         list_timeout_s: float = 60.0,
         rng: Random | None = None,
     ) -> None:
         self.synced = asyncio.Event()  #: set once the first list has been handled
-        self.last_event_at = monotonic_s()  #: when the server last said anything, in monotonic seconds
         self._client = client
         self._path = resource.path(namespace)
         self._what = resource.plural
@@ -68,11 +79,13 @@ class Informer(Generic[T]):
         self._page_size = page_size
         self._window_s = window_s
         self._watch_s = watch_s
-        self._inactivity_s = inactivity_s
         self._list_timeout_s = list_timeout_s
         self._rng = rng or Random()
         self._reflector: Reflector[T] = Reflector(type, self._rng)
         self._handed_on_at = float("-inf")
+        self._proof = Proof()
+        self._listed_at = 0.0  # when the first page of the list under way was asked for
+        self._no_sample = ""  # why
 
     @property
     def store(self) -> dict[str, T]:
@@ -102,6 +115,11 @@ class Informer(Generic[T]):
     def last_error(self) -> str:
         """What is wrong at the moment, for people; empty when all is well."""
         return self._reflector.last_error
+
+    def freshness(self) -> Freshness:
+        """How far the copy can be trusted now."""
+        age_s = monotonic_s() - self._proof.proven_at
+        return Freshness(self._reflector.resource_version, age_s, self.last_error or self._no_sample)
 
     async def run(self, handle: Handler[T]) -> None:
         """Lists, watches and hands deltas on until cancelled; only what `handle` raises ends it earlier.
@@ -134,23 +152,31 @@ class Informer(Generic[T]):
             await handle(emit.deltas[start : start + self._page_size])
         self._handed_on_at = monotonic_s()
         if emit.synced:
+            self._proof.listed(self._listed_at)
             self.synced.set()
 
     async def _list(self, effect: List) -> ReflectorEvent:
         params = {**self._selection, "limit": str(self._page_size)}
         if effect.continue_token:
             params["continue"] = effect.continue_token
-        elif effect.resource_version:
-            params["resourceVersion"] = effect.resource_version
+        else:
+            self._listed_at = monotonic_s()
         try:
             answer = await self._client.expected("GET", self._path, params=params, timeout_s=self._list_timeout_s)
         except HBoxError as e:
             return _what_happened(e)
-        self.last_event_at = monotonic_s()
         return Page(answer.body)
 
     async def _watch(self, effect: Watch, handle: Handler[T]) -> list[Effect[T]]:
         """Hands on what the watch brings; returns what to do after it."""
+        sampling = asyncio.create_task(self._sample())  # in a TaskGroup, what the handler raises would come out in a group
+        try:
+            return await self._follow(effect, handle)
+        finally:
+            sampling.cancel()
+            await asyncio.wait([sampling])
+
+    async def _follow(self, effect: Watch, handle: Handler[T]) -> list[Effect[T]]:
         async with aclosing(self._watch_events(effect)) as events:
             async for event in events:
                 effects = self._reflector.step(event)
@@ -160,31 +186,68 @@ class Informer(Generic[T]):
                     assert isinstance(emit, Emit)
                     await self._hand_on(emit, handle)
                     await asyncio.sleep(max(0.0, self._handed_on_at + self._window_s - monotonic_s()))
+                if self._proof.reached(self._reflector.resource_version):
+                    self._reflector.proven()
         raise Bug("a watch ended without an end")
+
+    async def _sample(self) -> None:
+        """Where the store stands, by a consistent list of one item; the watch that is being opened has to get there."""
+        self._proof.forget()
+        asked_at = monotonic_s()
+        try:
+            answer = await self._client.expected("GET", self._path, params={"limit": "1"}, timeout_s=SAMPLE_S)
+            at = _SAMPLE.decode(answer.body).metadata.resource_version
+        except HBoxError as e:
+            self._no_sample = f"whether the watch is alive cannot be proven: {e}"
+        except msgspec.DecodeError as e:
+            self._no_sample = f"whether the watch is alive cannot be proven, a list cannot be read: {e}"
+        else:
+            self._no_sample = ""
+            self._proof.sampled(at, asked_at)
+            if self._proof.reached(self._reflector.resource_version):
+                self._reflector.proven()
 
     async def _watch_events(self, effect: Watch) -> AsyncGenerator[ReflectorEvent]:
         """Lines, and at last one event that is none. Errors of the transport end here, so that those of the handler do not."""
+        # Spread out, or the watches of a fleet that started together would end together for ever.
+        asked_s = int(DOUBTFUL_WATCH_S if effect.doubtful else self._watch_s * self._rng.uniform(1.0, 1.25))
         params = {
             **self._selection,
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": effect.resource_version,
-            # Spread out, or the watches of a fleet that started together would end together for ever.
-            "timeoutSeconds": str(int(self._watch_s * self._rng.uniform(1.0, 1.25))),
+            "timeoutSeconds": str(asked_s),
         }
         opened_at: float | None = None
+        unproven = ""
         try:
-            async with self._client.stream(self._path, params=params, inactivity_s=self._inactivity_s) as lots:
+            async with self._client.stream(self._path, params=params, lasts_s=asked_s + GRACE_S) as lots:
                 opened_at = monotonic_s()
                 async for lines in lots:
-                    self.last_event_at = monotonic_s()
                     yield Lines(lines)
+            now = monotonic_s()
+            had_time = now - opened_at >= asked_s - GRACE_S / 2
+            if self._proof.waiting and (had_time or now - self._proof.proven_at > OLD_S / 2):
+                unproven = "the watch did not come to where the store stands: it, or the API server behind it, lags"
         except HBoxError as e:
             if opened_at is None:
                 yield _what_happened(e)
                 return
             _log.info("%s: the watch broke: %s", self._what, e)
-        yield StreamEnd(monotonic_s() - opened_at)
+            if monotonic_s() - opened_at >= asked_s:
+                unproven = f"the watch was not ended when its time was over, and is taken for dead: {e}"
+        yield StreamEnd(monotonic_s() - opened_at, unproven)
+
+
+class _SampleMeta(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+
+
+class _Sample(msgspec.Struct):
+    metadata: _SampleMeta
+
+
+_SAMPLE = msgspec.json.Decoder(_Sample)
 
 
 def _what_happened(e: HBoxError) -> ReflectorEvent:

@@ -7,12 +7,14 @@ one of `List`, `Watch` or `Sleep`, or nothing while a watch goes on. The shell d
     any --Failed--> Sleep --Tick--> what failed, again            any --Expired--> List, consistent this time
 
 Rules:
- 1. The first list may come from the server's cache (resourceVersion=0); a later one must not, or it could go back in time.
+ 1. Every list is consistent (resourceVersion=""): one from an API server's cache may be older than what is known, and what it lacks is taken for deleted.
  2. A watch that ends is no reason to list: the API server ends watches of clients that lag (reference performance §4.2).
  3. What a complete list no longer has was deleted meanwhile: synthetic DELETED, by uid.
  4. One object that cannot be read is counted and skipped; its resourceVersion still counts, and it is not taken for deleted.
  5. A line that is not JSON means a broken stream: go back to the last resourceVersion, for events may be lost in it.
  6. Waits grow until a watch makes progress; a successful list alone does not prove that the next watch will work.
+ 7. A watch that ended without showing that it was alive (`freshness`) is opened again from the last resourceVersion, for a shorter time; after two
+    of them in a row the copy is listed anew: then every list is a proof, where no watch is.
 """
 
 from collections.abc import Sequence
@@ -30,6 +32,7 @@ from .status import Status, retry_after_s
 T = TypeVar("T", bound=KubeObject)
 
 REFUSALS_BEFORE_RELIST = 5  #: a server restored from a backup refuses resourceVersions from its future for ever
+UNPROVEN_BEFORE_RELIST = 2  #: watches in a row that did not show that they were alive
 QUIET_WATCH_S = 1.0  #: a watch that lasted this long without an event was a quiet one, not a failure
 
 
@@ -67,9 +70,10 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class StreamEnd:
-    """The watch is over, for whatever reason but a refusal. `lasted_s`: seconds since it was opened."""
+    """The watch is over, for whatever reason but a refusal. `lasted_s`: seconds since it was opened; `unproven`: why it does not count as alive."""
 
     lasted_s: float
+    unproven: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +102,17 @@ Event = Page | Lines | StreamEnd | Expired | Failed | Tick
 
 @dataclass(frozen=True, slots=True)
 class List:
-    resource_version: str  #: "" for a consistent read, "0" for the server's cache
+    """A consistent one."""
+
     continue_token: str = ""  #: when set, the resourceVersion is in it
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
+    """`doubtful`: the one before did not show that it was alive; this one should do so soon."""
+
     resource_version: str
+    doubtful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +209,13 @@ class Reflector(Generic[T]):
         self._expired = False  #: since there was progress
         self._refusals = 0
         self._watch_from = ""
-        self._doing: List | Watch = List("0")  # what to do again after a sleep
+        self._unproven = 0  # watches in a row
+        self._doing: List | Watch = List()  # what to do again after a sleep
 
     def start(self) -> list[Effect[T]]:
         """What to do first, or to go on with after an interruption."""
         if isinstance(self._doing, Watch):
-            return [self._begin(Watch(self.resource_version))]
+            return [self._begin(self._watch())]
         return [self._doing]
 
     def step(self, event: Event) -> list[Effect[T]]:
@@ -216,8 +225,8 @@ class Reflector(Generic[T]):
                 return self._on_page(body)
             case Lines(lines):
                 return self._on_lines(lines)
-            case StreamEnd(lasted_s):
-                return self._on_stream_end(lasted_s)
+            case StreamEnd():
+                return self._on_stream_end(event)
             case Expired():
                 self.last_error = "the server has forgotten our resourceVersion (410)"
                 if not self._expired:  # it answers, be it after an outage: how long that was says nothing about how it is now
@@ -234,8 +243,8 @@ class Reflector(Generic[T]):
     def _list_anew(self) -> list[Effect[T]]:
         self.relists += 1
         self._seen.clear()
-        self._refusals = 0
-        self._doing = List("")
+        self._refusals = self._unproven = 0
+        self._doing = List()
         if self._backoff.failures == 0:
             self._backoff.failures = 1
             return [self._doing]
@@ -251,7 +260,7 @@ class Reflector(Generic[T]):
         if not self._doing.continue_token:
             self._list_version = meta.resource_version
         if meta.continue_:
-            self._doing = List("", meta.continue_)
+            self._doing = List(meta.continue_)
             return [Emit(deltas), self._doing]
         for uid in [uid for uid in self.store if uid not in self._seen]:
             self._remove(uid, deltas)
@@ -260,7 +269,7 @@ class Reflector(Generic[T]):
         self._synced = True
         # The first page's version: watching from there repeats nothing but what later pages may already have had.
         self.resource_version = self._list_version
-        return [Emit(deltas, synced=True), self._begin(Watch(self.resource_version))]
+        return [Emit(deltas, synced=True), self._begin(self._watch())]
 
     def _take_page(self, body: bytes, deltas: list[Delta[T]]) -> _ListMeta:
         try:
@@ -289,6 +298,14 @@ class Reflector(Generic[T]):
         return page.metadata
 
     # --- watching
+
+    def _watch(self) -> Watch:
+        return Watch(self.resource_version, doubtful=self._unproven > 0)
+
+    def proven(self) -> None:
+        """The watch has shown that it is alive."""
+        self._unproven = 0
+        self._progress()
 
     def _begin(self, effect: List | Watch) -> List | Watch:
         self._doing = effect
@@ -330,9 +347,15 @@ class Reflector(Generic[T]):
         reason = status.message or status.reason or "the watch failed"
         return self._on_failed(Failed(reason, refused=status.code != 429, retry_after_s=retry_after_s(None, status)))
 
-    def _on_stream_end(self, lasted_s: float) -> list[Effect[T]]:
-        again = Watch(self.resource_version)
-        if self.resource_version != self._watch_from or lasted_s >= QUIET_WATCH_S:
+    def _on_stream_end(self, end: StreamEnd) -> list[Effect[T]]:
+        if end.unproven:
+            self._unproven += 1
+            self.last_error = end.unproven
+            if self._unproven >= UNPROVEN_BEFORE_RELIST:
+                return self._list_anew()
+            return [self._begin(self._watch())]
+        again = self._watch()
+        if self.resource_version != self._watch_from or end.lasted_s >= QUIET_WATCH_S:
             self._progress()
             return [self._begin(again)]
         self._doing = again
@@ -350,7 +373,7 @@ class Reflector(Generic[T]):
         if isinstance(self._doing, Watch):
             if self._refusals >= REFUSALS_BEFORE_RELIST:
                 return self._list_anew()
-            self._doing = Watch(self.resource_version)
+            self._doing = self._watch()
         return [Sleep(self._backoff.next_s(at_least_s=event.retry_after_s))]
 
     # --- the copy

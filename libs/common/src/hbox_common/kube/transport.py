@@ -6,6 +6,7 @@ are comes from `access`.
 """
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Container, Mapping
 from contextlib import aclosing, asynccontextmanager
@@ -17,9 +18,11 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from hbox_common.clock import monotonic_s
 from hbox_common.errors import Unavailable
 
 from .access import Access, find_access
+from .deadpeers import tell_dead_peers
 from .http1 import BrokenHttp, Pool
 from .lines import LineSplitter
 from .status import error_of
@@ -75,7 +78,9 @@ class KubeClient:
         Raises InvalidRequest when the kubeconfig is missing or broken.
         """
         access = await find_access(kubeconfig)
-        connector = aiohttp.TCPConnector(limit=connections, ssl=access.tls if access.tls is not None else True)
+        connector = aiohttp.TCPConnector(
+            limit=connections, ssl=access.tls if access.tls is not None else True, socket_factory=_open_socket
+        )
         session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -161,11 +166,11 @@ class KubeClient:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, params: Mapping[str, str], inactivity_s: float
+        self, path: str, *, params: Mapping[str, str], lasts_s: float
     ) -> AsyncIterator[AsyncIterator[list[bytes]]]:
         """A watch (or a log): yields the complete lines of all that the socket held, again and again, until the server ends it.
 
-        Raises on opening as `json` does, and Unavailable when the connection breaks or nothing comes for `inactivity_s`.
+        Raises on opening as `json` does, and Unavailable when the connection breaks or the server has not ended it after `lasts_s`.
         """
         try:
             async with asyncio.timeout(self.timeout_s):
@@ -177,19 +182,20 @@ class KubeClient:
         try:
             if refusal is not None:
                 raise error_of(response.status, refusal, what=f"GET {path}", retry_after=response.headers.get("Retry-After"))
-            async with aclosing(self._lines(response, path, inactivity_s)) as lines:
+            async with aclosing(self._lines(response, path, lasts_s)) as lines:
                 yield lines
         finally:
             response.close()
 
-    async def _lines(self, response: aiohttp.ClientResponse, path: str, inactivity_s: float) -> AsyncGenerator[list[bytes]]:
+    async def _lines(self, response: aiohttp.ClientResponse, path: str, lasts_s: float) -> AsyncGenerator[list[bytes]]:
         splitter = LineSplitter()
+        until = monotonic_s() + lasts_s
         while True:
             try:
-                async with asyncio.timeout(inactivity_s):
+                async with asyncio.timeout(max(0.0, until - monotonic_s())):
                     chunk = await response.content.readany()
             except (aiohttp.ClientError, TimeoutError) as e:
-                raise self._unavailable(e, "GET", path, inactivity_s) from e
+                raise self._unavailable(e, "GET", path, lasts_s) from e
             if not chunk:
                 return
             if lines := splitter.feed(chunk):
@@ -228,8 +234,17 @@ class KubeClient:
         if unconnected or isinstance(e, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
             hint = "is it running, and is the address right?"
             return Unavailable(f"the Kubernetes API at {self.base} cannot be reached: {e}", hint=hint)
-        said = f"no answer within {limit_s:g} s" if isinstance(e, TimeoutError) else str(e) or type(e).__name__
+        said = (
+            f"no answer, or no end of it, within {limit_s:g} s" if isinstance(e, TimeoutError) else str(e) or type(e).__name__
+        )
         return Unavailable(f"Kubernetes API, {method} {path}: {said}", outcome_unknown=method != "GET")
+
+
+def _open_socket(address: tuple[Any, ...]) -> socket.socket:
+    family, type_, protocol, _, _ = address
+    opened = socket.socket(family, type_, protocol)
+    tell_dead_peers(opened)
+    return opened
 
 
 def _lower(response: aiohttp.ClientResponse) -> dict[str, str]:

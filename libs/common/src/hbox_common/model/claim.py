@@ -105,6 +105,7 @@ class RefusalReason(StrEnum):
     POD_CLAIMED = "PodAlreadyClaimed"
     STALE_EPOCH = "StaleEpoch"
     FROZEN = "LedgerReconciling"
+    PODS_UNSEEN = "PodsUnseen"
     VICTIM_GONE = "VictimGone"
     VICTIM_PROTECTED = "VictimProtected"
     MALFORMED = "PlanMalformed"

@@ -27,7 +27,9 @@ _TEXTS = {
 
 
 class Rule(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """One fault. `applied_status`: the write is done, and the answer is this error all the same; `watch_gone`: "http" or "stream"."""
+    """One fault. `applied_status`: the write is done, and the answer is this error all the same; `watch_gone`: "http" or "stream".
+    `watch_silent`: watches, those that are open too, stay open and say nothing, not even their end, as long as the plan is in force; `stale`: the request
+    comes to an API server whose watch cache stands where it stood when the plan was installed: consistent reads are right there, watches bring nothing."""
 
     verb: str = "*"
     resource: str = "*"
@@ -45,6 +47,8 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     watch_gone: str = ""
     watch_stall_s: float = 0.0
     watch_chunk: int = 0
+    watch_silent: bool = False
+    stale: bool = False
 
     def takes(self, verb: str, resource: str, client: str) -> bool:
         return self.verb in ("*", verb) and self.resource in ("*", resource) and client.startswith(self.client)
@@ -63,13 +67,15 @@ class Faults:
     def __init__(self) -> None:
         self.install(Plan())
 
-    def install(self, plan: Plan) -> None:
+    def install(self, plan: Plan, *, revision: int = 0) -> None:
+        """`revision`: at which the store stands now."""
         self.plan = plan
         self._random = Random(plan.seed)
         self._matched = [0] * len(plan.rules)
         self.fired = [0] * len(plan.rules)
+        self.stale_at = revision
 
-    def load(self, text: bytes) -> None:
+    def load(self, text: bytes, *, revision: int = 0) -> None:
         """Install a plan given as JSON; 400 where it is none."""
         try:
             plan = msgspec.json.decode(text, type=Plan)
@@ -78,7 +84,11 @@ class Faults:
         for rule in plan.rules:
             if rule.every < 1 or not 0 <= rule.probability <= 1 or rule.watch_gone not in ("", "http", "stream"):
                 raise bad_request(f"the fault plan is not valid: {rule}")
-        self.install(plan)
+        self.install(plan, revision=revision)
+
+    def silent(self, resource: str, client: str) -> bool:
+        """Whether the plan keeps this client's open watches of a resource silent."""
+        return any(rule.watch_silent and rule.takes("watch", resource, client) for rule in self.plan.rules)
 
     def report(self) -> bytes:
         return msgspec.json.encode({"seed": self.plan.seed, "rules": self.plan.rules, "fired": self.fired})

@@ -95,7 +95,16 @@ def _verb(method: str, name: str, subresource: str, params: Mapping[str, str]) -
     return verb
 
 
-def perform(cluster: Cluster, call: Call, params: Mapping[str, str], *, content_type: str, body: bytes, agent: str) -> Answer:
+def perform(
+    cluster: Cluster,
+    call: Call,
+    params: Mapping[str, str],
+    *,
+    content_type: str,
+    body: bytes,
+    agent: str,
+    stale_at: int | None = None,
+) -> Answer:
     """Everything but watches."""
     target = call.target
     match call.verb:
@@ -104,7 +113,7 @@ def perform(cluster: Cluster, call: Call, params: Mapping[str, str], *, content_
             return Answer(200, [read_body(target.resource, version)])
         case "list":
             query = query_from(target.resource, target.namespace, "", params)
-            return Answer(200, list_pieces(cluster, target.resource, target.namespace, query))
+            return Answer(200, list_pieces(cluster, target.resource, target.namespace, query, stale_at=stale_at))
         case "delete":
             written = delete(cluster, target, _deletion(params, content_type, body))
         case "deletecollection":

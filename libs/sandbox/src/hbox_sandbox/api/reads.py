@@ -107,13 +107,18 @@ def read_body(resource: ResourceType, version: Version) -> bytes:
     return version.body if resource.from_stored is None else msgspec.json.encode(resource.from_stored(version.load()))
 
 
-def list_pieces(cluster: Cluster, resource: ResourceType, namespace: str, query: Query) -> list[bytes] | Iterator[bytes]:
-    """The list document in pieces of about 256 KiB. The versions are chosen before this returns; 410 for an old token or revision."""
+def list_pieces(
+    cluster: Cluster, resource: ResourceType, namespace: str, query: Query, *, stale_at: int | None = None
+) -> list[bytes] | Iterator[bytes]:
+    """The list document in pieces of about 256 KiB. The versions are chosen before this returns; 410 for an old token or revision.
+    `stale_at`: where the cache of a server that lags stands; consistent reads are right there, too."""
     collection = cluster.store.collection(resource.storage)
     prefix = f"{namespace}/" if namespace else ""
     revision, after = cluster.store.revision, ""
     if query.token:
         revision, after = _read_token(query.token)
+    elif query.revision == "0" and stale_at is not None:
+        revision = stale_at
     elif query.revision not in ("", "0"):
         asked = int(query.revision)
         cluster.store.check_reached(asked)
@@ -167,9 +172,11 @@ def _read_token(token: str) -> tuple[int, str]:
         raise bad_request(f"continue key is not valid: {error}") from error
 
 
-def open_watch(cluster: Cluster, resource: ResourceType, query: Query, subscription: Subscription) -> list[bytes]:
+def open_watch(
+    cluster: Cluster, resource: ResourceType, query: Query, subscription: Subscription, *, until: int | None = None
+) -> list[bytes]:
     """Subscribe, and return the lines to send first: present objects, or the events since the revision asked for; 410 when that is too old.
-    Nothing can happen in between, so no event is lost or doubled."""
+    Nothing can happen in between, so no event is lost or doubled. `until`: of a server that lags, the last revision that it knows."""
     store, collection = cluster.store, cluster.store.collection(resource.storage)
     if query.revision not in ("", "0"):
         store.check_reached(int(query.revision))
@@ -186,7 +193,8 @@ def open_watch(cluster: Cluster, resource: ResourceType, query: Query, subscript
     elif query.revision in ("", "0"):
         lines = []
     else:
-        seen = (subscription.narrow(event) for event in collection.since(int(query.revision)))
+        since = collection.since(int(query.revision))
+        seen = (subscription.narrow(event) for event in since if until is None or event.version.revision <= until)
         lines = [event_line(resource, event) for event in seen if event is not None]
     store.subscribe(resource.storage, subscription)
     return lines

@@ -103,7 +103,8 @@ class ApiServer:
                 await self._before(request, fault)
             if call.verb == "watch":
                 return await self._watch(request, call, params, fault)
-            answer = self._perform(request, call, params, body)
+            stale_at = self.faults.stale_at if fault is not None and fault.stale else None
+            answer = self._perform(request, call, params, body, stale_at)
             if fault is not None:
                 self._after(request, fault)
             return await self._reply(request, answer)
@@ -121,7 +122,16 @@ class ApiServer:
     ) -> web.StreamResponse:
         self._watching[id(request)] = request
         try:
-            return await serve_watch(self.cluster, request, call.target, params, fault=fault, bookmark_s=self._bookmark_s)
+            return await serve_watch(
+                self.cluster,
+                request,
+                call.target,
+                params,
+                fault=fault,
+                bookmark_s=self._bookmark_s,
+                silent=lambda: self.faults.silent(call.subject, _agent(request)),
+                stale_at=self.faults.stale_at,
+            )
         finally:
             del self._watching[id(request)]
 
@@ -136,9 +146,13 @@ class ApiServer:
             chunks.append(chunk)
         return b"".join(chunks)
 
-    def _perform(self, request: web.BaseRequest, call: Call, params: Mapping[str, str], body: bytes) -> Answer:
+    def _perform(
+        self, request: web.BaseRequest, call: Call, params: Mapping[str, str], body: bytes, stale_at: int | None
+    ) -> Answer:
         content_type = request.headers.get("Content-Type", "").partition(";")[0].strip()
-        return perform(self.cluster, call, params, content_type=content_type, body=body, agent=_agent(request))
+        return perform(
+            self.cluster, call, params, content_type=content_type, body=body, agent=_agent(request), stale_at=stale_at
+        )
 
     async def _reply(self, request: web.BaseRequest, answer: Answer) -> web.StreamResponse:
         if isinstance(answer.pieces, list):
@@ -179,7 +193,7 @@ class ApiServer:
         sever (POST: break the open watches of clients whose User-Agent begins with ?client=; a fault plan takes new ones alone)."""
         if path == "/_sandbox/faults":
             if method == "PUT":
-                self.faults.load(body)
+                self.faults.load(body, revision=self.cluster.store.revision)
             elif method != "GET":
                 raise method_not_allowed()
             return web.Response(body=self.faults.report(), content_type="application/json")

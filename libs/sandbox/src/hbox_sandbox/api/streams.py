@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from aiohttp import web
 
@@ -17,6 +17,10 @@ from .writes import Target
 _DEFAULT_TIMEOUT_S = 1800.0
 _BATCH_BYTES = 256 * 1024
 WRITE_TIMEOUT_S = 30.0
+#: So long before its end a watch gets a bookmark, if it lasts longer than that (k8s.io/apiserver storage/cacher, nextBookmarkTime).
+_BEFORE_THE_END_S = 2.0
+#: How often a silent watch looks whether it still is.
+_SILENT_S = 0.1
 
 
 async def serve_watch(
@@ -27,8 +31,13 @@ async def serve_watch(
     *,
     fault: Rule | None,
     bookmark_s: float,
+    silent: Callable[[], bool],
+    stale_at: int,
 ) -> web.StreamResponse:
-    """Runs until `timeoutSeconds`, a fault, overflow, or the client ends it. Errors before the first byte are raised as `ApiError`."""
+    """Runs until `timeoutSeconds`, a fault, overflow, or the client ends it. Errors before the first byte are raised as `ApiError`.
+
+    `silent`: whether nothing is said at the moment, not even the end. `stale_at`: up to which revision an API server that lags knows what happened.
+    """
     query = query_from(target.resource, target.namespace, target.name, params)
     fault = fault or Rule()
     if fault.watch_gone == "http":
@@ -36,7 +45,8 @@ async def serve_watch(
     loop = asyncio.get_running_loop()
     woken = asyncio.Event()
     subscription = Subscription(match=query.match, wake=woken.set)
-    first = open_watch(cluster, target.resource, query, subscription)
+    knows = stale_at if fault.stale else None
+    first = open_watch(cluster, target.resource, query, subscription, until=knows)
     try:
         response = web.StreamResponse(headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"})
         response.enable_chunked_encoding()
@@ -49,8 +59,18 @@ async def serve_watch(
         if fault.watch_stall_s:
             await asyncio.sleep(fault.watch_stall_s)
         ends_at = loop.time() + min(query.timeout_s or _DEFAULT_TIMEOUT_S, fault.watch_end_s or _DEFAULT_TIMEOUT_S)
-        bookmark_at = loop.time() + bookmark_s
-        while not subscription.ended and loop.time() < ends_at:
+
+        def next_bookmark() -> float:
+            before_the_end = ends_at - _BEFORE_THE_END_S
+            return min(loop.time() + bookmark_s, before_the_end if loop.time() < before_the_end else ends_at)
+
+        bookmark_at = next_bookmark()
+        while not subscription.ended and (loop.time() < ends_at or silent()):
+            if silent():
+                await asyncio.sleep(_SILENT_S)
+                continue
+            if knows is not None:
+                subscription.events.clear()
             if subscription.events:
                 woken.clear()
                 lines = [event_line(target.resource, event) for event in subscription.events]
@@ -58,8 +78,8 @@ async def serve_watch(
                 await writer.write_all(lines)
                 continue
             if query.bookmarks and loop.time() >= bookmark_at:
-                await writer.write(bookmark(target.resource, cluster.store.revision))
-                bookmark_at = loop.time() + bookmark_s
+                await writer.write(bookmark(target.resource, cluster.store.revision if knows is None else knows))
+                bookmark_at = next_bookmark()
             wait_until = min(ends_at, bookmark_at) if query.bookmarks else ends_at
             try:
                 async with asyncio.timeout_at(wait_until):
@@ -67,7 +87,7 @@ async def serve_watch(
             except TimeoutError:
                 continue
             woken.clear()
-        if query.bookmarks and not (subscription.ended or subscription.events or fault.watch_end_s):
+        if query.bookmarks and knows is None and not (subscription.ended or subscription.events or fault.watch_end_s):
             await writer.write(bookmark(target.resource, cluster.store.revision))
         return response
     finally:

@@ -7,12 +7,14 @@ ids, and everything else gathers, coalesced, in the core.
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s, new_id, wall_s
 from hbox_common.errors import Unavailable
 from hbox_common.events import Event, JobsAsked, JobsPage, JobsPending, JobsWithdrawn, PodsObserved
+from hbox_common.kube import Freshness
 from hbox_common.model import Job, JobId, PodFact, PodPhase
 from hbox_common.telemetry import within
 
@@ -38,6 +40,9 @@ BUSY_PER_S = 120.0
 
 PAGE_ITEMS = 500
 PAGE_PODS = 10_000
+
+#: Of a view that never was; and characters of what is wrong with one.
+MOST_AGE_S, MOST_WHY = 1e9, 1000
 
 T = TypeVar("T")
 
@@ -150,25 +155,34 @@ def _window_s(jobs: int) -> float:
     return WINDOW_UNDER_BACKLOG_S if jobs > 1 else WINDOW_S
 
 
-def pages(asked: JobsAsked, jobs: Jobs, *, complete: bool) -> Iterator[JobsPage]:
-    """The answer to `asked`: one page at least; the bus divides those that are too large. What is read is read before the first page is given out."""
+def pages(asked: JobsAsked, jobs: Jobs, seen: Freshness, *, synced: bool) -> Iterator[JobsPage]:
+    """The answer to `asked`: one page at least; the bus divides those that are too large. What is read is read before the first page is given out. `seen`:
+    the standing of the copy of pods; where it is old its pages are told all the same, but as incomplete: people want them, and whoever decides on them
+    does not."""
+    page = partial(
+        JobsPage,
+        complete=synced and not seen.old,
+        resource_version=seen.resource_version,
+        age_s=min(seen.age_s, MOST_AGE_S),
+        why=seen.why[:MOST_WHY],
+    )
     wanted: list[JobsPage] = []
-    if complete and asked.jobs:
+    if synced and asked.jobs:
         found = list(jobs.jobs())
         chunks = _chunks(found, [max(1, j.members - j.bound) for j in found])
-        wanted += [JobsPage(complete=True, jobs=tuple(chunk)) for chunk in chunks]
-    if complete and asked.pods:
-        wanted += [JobsPage(complete=True, pods=some) for some in _some(jobs.facts())]
-    if complete and asked.ended:
-        wanted += [JobsPage(complete=True, pods=some) for some in _some(jobs.ended(monotonic_s()))]
-    if complete and asked.verdicts:
-        wanted += [JobsPage(complete=True, verdicts=some) for some in _some(jobs.verdicts())]
-    if complete and asked.jobs:
-        wanted += [JobsPage(complete=True, groups=some) for some in _some(jobs.gate.all())]
-        wanted += [JobsPage(complete=True, neighbours=some) for some in _some(jobs.neighbours.all())]
+        wanted += [page(jobs=tuple(chunk)) for chunk in chunks]
+    if synced and asked.pods:
+        wanted += [page(pods=some) for some in _some(jobs.facts())]
+    if synced and asked.ended:
+        wanted += [page(pods=some) for some in _some(jobs.ended(monotonic_s()))]
+    if synced and asked.verdicts:
+        wanted += [page(verdicts=some) for some in _some(jobs.verdicts())]
+    if synced and asked.jobs:
+        wanted += [page(groups=some) for some in _some(jobs.gate.all())]
+        wanted += [page(neighbours=some) for some in _some(jobs.neighbours.all())]
         namespaces = _plain(jobs.neighbours.namespaces.all())
-        wanted.append(JobsPage(complete=True, priority_classes=dict(jobs.priority_classes), namespaces=namespaces))
-    return iter(wanted or [JobsPage(complete=complete)])
+        wanted.append(page(priority_classes=dict(jobs.priority_classes), namespaces=namespaces))
+    return iter(wanted or [page()])
 
 
 def _some(items: Iterable[T]) -> list[tuple[T, ...]]:

@@ -45,6 +45,10 @@ from .taking import asked_of_queue, send_away, take, to_be_freed
 MAX_DEADLINE_S = 3600.0
 
 
+#: Not about the plan, but about the moment: it may be asked again.
+_TRANSIENT = (RefusalReason.STALE_EPOCH, RefusalReason.FROZEN, RefusalReason.PODS_UNSEEN)
+
+
 @dataclass(frozen=True, slots=True)
 class Committed:
     holdings: tuple[Holding, ...]
@@ -60,13 +64,13 @@ def propose(books: Books, step: Step, proposed: PlansProposed, answered: Mapping
     """Answer every plan of one message, into `step`. `answered` holds what was answered before: it is said again, the same."""
     for plan in proposed.plans:
         before = answered.get(plan.id) or step.answers.get(proposed.scheduler, {}).get(plan.id)
-        if before is not None and before.reason not in (RefusalReason.STALE_EPOCH, RefusalReason.FROZEN):
+        if before is not None and before.reason not in _TRANSIENT:
             step.answer(proposed.scheduler, before)
             continue
         verdict = _closed(books, proposed.epoch) or arbitrate(books, step, plan)
         answer = _answer(plan, verdict)
         step.answer(proposed.scheduler, answer)
-        if answer.reason in (RefusalReason.STALE_EPOCH, RefusalReason.FROZEN):
+        if answer.reason in _TRANSIENT:
             continue
         step.stored.append(StoredAnswer(proposed.scheduler, answer))
         if isinstance(verdict, Refused):
@@ -83,6 +87,8 @@ def _closed(books: Books, epoch: Epoch) -> Refused | None:
         return Refused(Refusal(RefusalReason.STALE_EPOCH, said), books.index)
     if books.frozen:
         return Refused(Refusal(RefusalReason.FROZEN, "the ledger is reading what runs; ask again"), books.index)
+    if books.held:
+        return Refused(Refusal(RefusalReason.PODS_UNSEEN, books.held), books.index)
     return None
 
 

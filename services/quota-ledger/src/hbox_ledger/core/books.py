@@ -62,6 +62,7 @@ class Books:
     index: Index = Index(0)
     key: bytes = b""  #: by which claims that are written on pods are known as issued here (`identity`)
     frozen: bool = True  #: no plan is accepted until the books agree with Kubernetes
+    held: str = ""  #: why no plan is accepted for now: nobody sees what runs
     nodes: dict[NodeName, NodeState] = field(default_factory=dict)
     verdicts: dict[NodeName, Verdict] = field(default_factory=dict)
     queues: QueueTree = field(init=False)  #: with what each and all below it use
@@ -81,9 +82,7 @@ class Books:
     month: int = 0  #: the first second of the month of `spent`
     spent: dict[QueueName, int] = field(default_factory=dict)  #: in it, as accrued, in thousandths of card-seconds
     history: History = field(default_factory=lambda: History(Decay(half_life_h=0.0)))  #: what queues used of late, as accrued
-    suspects: dict[ClaimId, float] = field(
-        default_factory=dict
-    )  #: posted, but absent from all lists of pods since the one asked for then
+    suspects: dict[ClaimId, None] = field(default_factory=dict)  #: posted, but absent from the last list of pods
     unseen: dict[ClaimId, Index] = field(
         default_factory=dict
     )  #: posted with that change by the binder's word, and their pods were not heard of since; the oldest first

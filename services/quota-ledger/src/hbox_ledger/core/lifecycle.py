@@ -17,6 +17,7 @@
     POSTED    revoke          outcome BOUND, CONFLICT                                      same, it stays; evict if its gang is unwound
     POSTED    any             outcome of its bind                                          same (late news)
     live      any             pod seen terminal or gone                                    VOID
+    POSTED    any             consistent read of its pod, by uid: gone, or terminal         VOID
     live      any             outcome UNKNOWN, REJECTED of a revoke or an eviction         same; the decision is sent again
     VOID      -               anything                                                     VOID (S12)
     none      -               pod seen bound or running                                    POSTED as found, even over-booked
@@ -33,7 +34,7 @@ A gang of two and more is on its way (`Gang`) from its first claims until `min_m
 unwound whole: bound members are evicted, the others revoked. It ends when it has started, or when nothing of it is left.
 """
 
-from hbox_common.events import BindOutcome, Outcome
+from hbox_common.events import BindOutcome, Outcome, PodRead, PodStanding
 from hbox_common.model import CardSlice, Claim, ClaimState, JobId, PlanId, PodFact, PodPhase, QueueName, cards_by_model
 
 from .books import Books
@@ -208,6 +209,15 @@ def _force(books: Books, step: Step, fact: PodFact, actor: str, *, slices: tuple
     books.enter(step, holding, actor=actor, cause="found bound without a live claim")
 
 
-def absent(books: Books, step: Step, holding: Holding) -> None:
-    """Free a claim whose pod is in no list any more. It is not buried: should the lists have been wrong, it is found again."""
-    end(books, step, holding, actor="reconciler", cause="its pod is in no list of pods with a node")
+def read(books: Books, step: Step, found: PodRead) -> None:
+    """Take in what a consistent read of a suspect's pod says. One that is elsewhere than its claim stays a suspect until the watch tells of it, with
+    all that it holds."""
+    known = books.by_pod.get(found.uid)
+    holding = books.live[known] if known is not None else None
+    if holding is None or holding.claim.state is not ClaimState.POSTED:
+        return
+    if found.standing in (PodStanding.GONE, PodStanding.ENDED):
+        books.bury(found.uid)
+        end(books, step, holding, actor="binder", cause=f"its pod is {found.standing}, the API server says")
+    elif found.standing is PodStanding.HOLDS and found.node == holding.claim.node:
+        books.suspects.pop(holding.claim.id, None)

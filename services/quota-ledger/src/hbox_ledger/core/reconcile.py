@@ -1,41 +1,57 @@
-"""The ledger against a complete list of the pods that have a node: every pod is taken in as if just seen, and claims without a pod are voided.
+"""The ledger against a complete list of the pods that have a node: every pod is taken in as if just seen, and claims without a pod are looked into.
 
-Absence from a list is weaker evidence than a pod's own end: the list comes from another service's cache, which may be behind. A posted claim
-is voided when all lists for some time, asked for after it was posted, do not know its pod; until then it is a suspect and stays booked. None of
-that goes by the time of day: a claim that was posted while the clock was wrong is judged as any other.
+Absence from a list frees nothing: the list comes from another service's copy, and whatever is wrong with that copy would free what runs. A
+posted claim whose pod a list lacks, asked for after it was posted, is a suspect, and stays booked. What frees it is its pod's own end, or a
+consistent read of that pod, by uid, at the API server (`lifecycle.read`). No clock has a part in this.
+
+A comparison is taken in slices, with others' turns between them: whatever changes meanwhile is newer than the list, and is known to be by what the
+books remember of it (`Books.gone`, `Holding.posted`).
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
-from hbox_common.model import ClaimState, Index, PodFact
+from hbox_common.model import ClaimId, ClaimState, Index, PodFact, PodUid
 
 from .books import Books
 from .find import doubt
-from .lifecycle import absent, observed
+from .lifecycle import observed
 from .step import Step
 
 
-def reconcile(
-    books: Books, step: Step, facts: Iterable[PodFact], *, as_of: Index, asked_at: float, apart_s: float = 0.0
-) -> int:
-    """Take in a complete list that was asked for when the books stood at `as_of`, at `asked_at` of a clock that is never set (seconds). A claim is
-    voided that another one lacked, asked for `apart_s` before at least.
+@dataclass(slots=True)
+class Comparison:
+    """With a list that was asked for when the books stood at `as_of`. First `take` all of it, then `miss` all live claims; `differed` counts claims that
+    differed from it. One that was pending, and whose pod is bound where it should be, does not: the list has the news first."""
 
-    Returns how many claims differed from it. One that was pending, and whose pod is bound where it should be, does not: the list has the news first.
-    """
-    before, seen = len(step.changes), set()
-    for fact in sorted(facts, key=lambda fact: doubt(books, fact)):
-        if fact.phase.holds:
-            seen.add(fact.uid)
-        observed(books, step, fact, actor="reconciler")
-    missing = [
-        id
-        for id, holding in books.live.items()
-        if holding.claim.state is ClaimState.POSTED and holding.posted <= as_of and holding.claim.pod_uid not in seen
-    ]
-    since = {id: books.suspects.get(id, asked_at) for id in sorted(missing)}
-    for id in [id for id, first in since.items() if id in books.suspects and asked_at - first >= apart_s]:
-        absent(books, step, books.live[id])
-    books.suspects = {id: first for id, first in since.items() if id in books.live}
-    books.unseen = {id: posted for id, posted in books.unseen.items() if id not in since}
-    return sum((one.before, one.claim.state) != (ClaimState.PENDING, ClaimState.POSTED) for one in step.changes[before:])
+    as_of: Index
+    differed: int = 0
+    _seen: set[PodUid] = field(default_factory=set)
+
+    def take(self, books: Books, step: Step, facts: Iterable[PodFact]) -> None:
+        """A part of the list, in the order of `in_order`."""
+        before = len(step.changes)
+        for fact in facts:
+            if fact.phase.holds:
+                self._seen.add(fact.uid)
+            observed(books, step, fact, actor="reconciler")
+        self.differed += sum(
+            (one.before, one.claim.state) != (ClaimState.PENDING, ClaimState.POSTED) for one in step.changes[before:]
+        )
+
+    def miss(self, books: Books, claims: Iterable[ClaimId]) -> None:
+        """A part of the claims that are live, or were a moment ago."""
+        for id in claims:
+            holding = books.live.get(id)
+            if holding is None or holding.claim.state is not ClaimState.POSTED or holding.posted > self.as_of:
+                continue
+            if holding.claim.pod_uid in self._seen:
+                books.suspects.pop(id, None)
+            else:
+                books.suspects[id] = None
+                books.unseen.pop(id, None)
+
+
+def in_order(books: Books, facts: Iterable[PodFact]) -> list[PodFact]:
+    """The list as it is to be taken: those first of whom it is known what they hold."""
+    return sorted(facts, key=lambda fact: doubt(books, fact))

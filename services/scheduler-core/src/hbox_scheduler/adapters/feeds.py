@@ -30,7 +30,7 @@ from hbox_common.events import (
     PlansAnswered,
     QueueStateChanged,
 )
-from hbox_common.model import CardQuota, ResourceQuota
+from hbox_common.model import CardQuota, RefusalReason, ResourceQuota
 
 from .. import metrics
 from ..core import Scheduler
@@ -42,6 +42,8 @@ ASK_AGAIN_S = 0.25
 ASK_TIMEOUT_S = 10.0
 #: When the ledger was frozen and has not told of its opening: all claims of a large cluster are a tenth of a second of its time and ours.
 FROZEN_AGAIN_S = 2.0
+#: When it holds plans, it is asked for no more than whether it still does.
+HELD_AGAIN_S = 0.5
 
 
 class Feeds:
@@ -50,7 +52,7 @@ class Feeds:
     def __init__(self, scheduler: Scheduler, bus: Bus, *, instance: str, changed: Callable[[], None]) -> None:
         self._scheduler, self._bus, self._instance, self._changed = scheduler, bus, instance, changed
         self.state_read = self.jobs_read = self.claims_read = False
-        self._ask_jobs, self._ask_claims = asyncio.Event(), asyncio.Event()
+        self._ask_jobs, self._ask_claims, self._held = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._card_quotas: dict[str, tuple[CardQuota, ...]] = {}  #: by shard
         self._namespace_quotas: dict[str, tuple[ResourceQuota, ...]] = {}
         self._early: deque[ClaimsChanged] = deque(maxlen=10_000)
@@ -91,6 +93,7 @@ class Feeds:
             )
             group.create_task(self._read_jobs())
             group.create_task(self._read_claims())
+            group.create_task(self._ask_while_held())
 
     def _complain(self, of: str, error: HBoxError) -> None:
         """Say once what is missing; the question itself is asked again four times a second."""
@@ -202,6 +205,9 @@ class Feeds:
                 case PlansAnswered(epoch=epoch, index=index, answers=answers):
                     for answer in answers:
                         metrics.ANSWERS.labels("committed" if answer.committed else str(answer.reason)).inc()
+                        if answer.reason is RefusalReason.PODS_UNSEEN and not self._scheduler.held:
+                            self._scheduler.held = answer.message
+                            self._held.set()
                     if not self._scheduler.on_answers(epoch=epoch, index=index, answers=answers, now=now):
                         self._ask_claims.set()
         self._changed()
@@ -235,6 +241,21 @@ class Feeds:
                         await self._ask_claims.wait()
                 except TimeoutError:
                     self._ask_claims.set()
+
+    async def _ask_while_held(self) -> NoReturn:
+        """Plans are held: ask until they are accepted again."""
+        while True:
+            await self._held.wait()
+            await asyncio.sleep(HELD_AGAIN_S)
+            try:
+                pages = await self._bus.ask(ClaimsAsked(asker=self._instance, head=True), ClaimsPage, timeout_s=ASK_TIMEOUT_S)
+            except Unavailable as e:
+                self._complain("claims", e)
+                continue
+            self._scheduler.held = pages[0].held if pages else self._scheduler.held
+            if not self._scheduler.held:
+                self._held.clear()
+                self._changed()
 
     def _take_claims(self, pages: Sequence[ClaimsPage]) -> None:
         now = monotonic_s()

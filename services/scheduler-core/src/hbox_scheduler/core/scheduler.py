@@ -60,6 +60,9 @@ from .task import Tasks
 from .together import Together
 from .view import Views
 
+#: While the ledger holds plans nothing is due sooner: what is due could not be planned.
+HELD_S = 1.0
+
 
 class Scheduler:
     """One scheduler's view and its decisions. Single-threaded; time comes in as `now`, in seconds, monotone."""
@@ -86,6 +89,7 @@ class Scheduler:
         self.epoch = Epoch(0)
         self.index = Index(0)
         self.frozen = True
+        self.held = ""  #: why the ledger accepts no plans for now
         self.tasks = Tasks(self.columns)
         payer = Payer(self.columns, self.bookings.card_quotas)
         self._planner = Planner(
@@ -320,9 +324,10 @@ class Scheduler:
                 if plan.victims:
                     self._room.refused(plan)
                     entry.state = JobState.PROPOSED
-                entry.refusals += 1
+                held = answer.reason is RefusalReason.PODS_UNSEEN  # nothing against the plan: no reason to try the later
+                entry.refusals += not held
                 entry.refresh = max(entry.refresh, answer.refresh)
-                if entry.refusals > 1:
+                if entry.refusals > 1 or held:
                     reason = f"{answer.reason}: {answer.message}" if answer.reason else answer.message
                     self._verdicts.put(JobVerdict(job=plan.job, message=reason), now)
             self._lineup.answered(entry, plan.id, self.index, now)
@@ -343,14 +348,15 @@ class Scheduler:
     # What it decides.
 
     def cycle(self, now: float, wall: float = 0.0) -> Proposals:
-        """Plan for the jobs whose turn it is. Nothing is planned while the books are frozen. `wall`: seconds since the epoch, for plugins of the policy."""
+        """Plan for the jobs whose turn it is. Nothing is planned while the books are frozen or plans are held. `wall`: seconds since the epoch, for
+        plugins of the policy."""
         out = Proposals()
         self._around.wall = wall
         self._lineup.due(self.index, now)
         changed = self._queues_changed
         freed = self.queues.freed(changed | self.bookings.queues_freed | self.queues.eased())
         self._queues_changed, self.bookings.queues_freed = set(), set()
-        if not self.frozen:
+        if not self.frozen and not self.held:
             out.plans += self._room.keep(now)
             self._together.wake(self.index, now)
             self._lineup.reroute(changed)
@@ -377,6 +383,8 @@ class Scheduler:
             self.gate.next_at() if not self.frozen else (),
         )
         out.wake_at = min(times, default=None)
+        if self.held and out.wake_at is not None:
+            out.wake_at = max(out.wake_at, now + HELD_S)
         return out
 
     def _plan(self, out: Proposals, now: float) -> None:
