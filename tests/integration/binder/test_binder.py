@@ -7,11 +7,21 @@ import pytest
 
 from hbox_common.clock import wall_s
 from hbox_common.errors import NotFound
-from hbox_common.events import BindOutcome, EvictKind, NodeAction, NodeDecided, NodeOutcome
+from hbox_common.events import (
+    BindOutcome,
+    EvictKind,
+    NodeAction,
+    NodeDecided,
+    NodeOutcome,
+    PodAsked,
+    PodsAsked,
+    PodsRead,
+    PodStanding,
+)
 from hbox_common.kube import MERGE_PATCH, NODES, PODS, Node
 from hbox_common.model import DecisionId, NodeName
 from hbox_common.model.annotations import CARDS, CLAIM, CLAIM_GENERATION, CORDON_REASON, CORDONED_BY
-from hbox_sandbox.api.faults import Rule
+from hbox_sandbox.api.faults import Plan, Rule
 
 from ...waiting import until
 from .binder_world import NAMESPACE, BinderWorld, a_bind, an_evict
@@ -398,3 +408,35 @@ async def test_the_binder_waits_for_an_api_server_that_is_not_there_yet(world: B
         world.faults()
         await asyncio.wait_for(opened.wait(), 20)
     assert (await world.seen("a")).spec.node_name == "n1"
+
+
+async def test_what_became_of_a_pod_is_read_by_its_uid_and_what_cannot_be_read_is_no_evidence(world: BinderWorld) -> None:
+    runs, _, ended = [await world.pod(name) for name in ("runs", "again", "ended")]
+    async with world.binder():
+        binds = [a_bind(pod) for pod in (runs, ended)]
+        await world.decide(*binds)
+        for bind in binds:
+            await world.settled(bind)
+        done = {"status": {"phase": "Succeeded"}}
+        path = f"{PODS.path(NAMESPACE, 'ended')}/status"
+        await world.client.json("PATCH", path, body=done, content_type=MERGE_PATCH)
+        asked = [
+            PodAsked(uid=uid, namespace=NAMESPACE, name=name)
+            for uid, name in (
+                (runs.metadata.uid, "runs"),
+                ("another", "again"),
+                (ended.metadata.uid, "ended"),
+                ("gone", "never-was"),
+            )
+        ]
+
+        async def read() -> list[PodStanding]:
+            pages = await world.bus.ask(PodsAsked(asker="test", pods=tuple(asked)), PodsRead)
+            found = {pod.uid: pod for page in pages for pod in page.pods}
+            return [found[one.uid].standing for one in asked]
+
+        holds, gone, over, unknown = PodStanding.HOLDS, PodStanding.GONE, PodStanding.ENDED, PodStanding.UNKNOWN
+        assert await read() == [holds, gone, over, gone]
+        for status in (404, 403, 503):  # the API server's own 404 names the pod; a load balancer's does not
+            world.api.faults.install(Plan(rules=[Rule(verb="get", resource="pods", status=status)]))
+            assert await read() == [unknown] * 4
