@@ -7,7 +7,7 @@ import pytest
 from hbox_common.events import BindOutcome
 from hbox_common.model import CardRequest, CardSlice, ClaimId, ClaimState, NodeName, PlanId, PodPhase, PodUid
 from hbox_ledger.core.identity import claim_id, issued
-from hbox_ledger.core.reconcile import reconcile
+from hbox_ledger.core.reconcile import Comparison, in_order
 
 from .conftest import World
 
@@ -124,6 +124,6 @@ def test_those_that_prove_their_cards_are_taken_in_before_those_that_name_them_a
         world.fact("named", "a", slices=[world.card(0)]),
         world.fact("proven", "a", claim=proof(world, "proven", "a", world.card(0)), slices=[world.card(0)]),
     ]
-    reconcile(world.books, world.turn(), facts, as_of=world.books.index, asked_at=0.0)
+    Comparison(world.books.index).take(world.books, world.turn(), in_order(world.books, facts))
     held = {pod: [s.index for s in world.claim(pod).slices] for pod in ("proven", "named", "nameless")}
     assert held == {"proven": [0], "named": [1], "nameless": []}
