@@ -4,10 +4,27 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_common.model import GroupPhase, GroupState, Job, JobId, Queue, QueueName, ResourceQuota, TaskSpec
+from hbox_common.model import (
+    GroupPhase,
+    GroupState,
+    Job,
+    JobId,
+    Match,
+    MatchOperator,
+    Neighbour,
+    PodTerm,
+    PodUid,
+    Queue,
+    QueueName,
+    ResourceQuota,
+    Selector,
+    TaskSpec,
+    Wishes,
+)
 from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
@@ -24,6 +41,7 @@ tiers:
   - {name: proportion}
   - {name: nodeorder}
 """
+HOST = "kubernetes.io/hostname"
 CAPACITY = POLICY.replace("proportion", "capacity")
 
 
@@ -122,4 +140,33 @@ def _group(name: str, minimum: dict[str, int], phase: GroupPhase = GroupPhase.PE
         min_resources=minimum,
         revision=1,
         phase=phase,
+    )
+
+
+@pytest.mark.parametrize("social", [False, True], ids=["planned", "in a session"])
+def test_without_a_policy_of_the_users_they_run_as_well(*, social: bool) -> None:
+    """Also where they want to be apart, which is what takes them into a session."""
+    simulation = Simulation(policy_of(PolicyName.BINPACK), queues=[Queue(QueueName("default"))], conf=default_conf())
+    simulation.put_nodes(node(f"n{i}", labels={HOST: f"n{i}"}) for i in range(3))
+    if social:
+        term = PodTerm(HOST, Selector((Match("app", MatchOperator.IN, ("a",)),)))
+        simulation.scheduler.on_neighbours(
+            Neighbour(PodUid(f"gang-{i}"), "default", {"app": "a"}, Wishes(apart=(term,))) for i in range(3)
+        )
+    simulation.submit([best_effort("gang", pods=2, beside=1)])
+    assert placed(simulation) == ["gang-0", "gang-1", "gang-2"]
+    assert len({claim.node for claim in simulation.claims.values()}) == (3 if social else 1)
+
+
+def test_a_queue_that_has_its_share_is_said_to_be_what_its_jobs_wait_for() -> None:
+    """Both nodes have room, and the plugin gives the queue no more than four cores of the eight."""
+    simulation = world(POLICY)
+    simulation.scheduler.on_queue(Queue(QueueName("small"), capability={CPU: 4000}))
+    simulation.submit([job("a", pods=4, queue="small", memory_mib=0)])
+    simulation.run()
+    simulation.submit([job("b", queue="small", memory_mib=0)])
+    simulation.run()
+    assert (
+        simulation.verdicts[JobId("b")]
+        == "QueueShareSpent: queue small has all that the policy's plugin proportion gives it now"
     )
