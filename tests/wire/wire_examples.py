@@ -66,6 +66,7 @@ from hbox_common.events import (
     UsageKey,
     UsagePage,
     Victim,
+    VictimsStayed,
     encode,
 )
 from hbox_common.model import (
@@ -223,6 +224,7 @@ EXAMPLES: tuple[Event, ...] = (
         epoch=_EPOCH, index=_INDEX,
         answers=(PlanAnswer(plan=_PLAN, job=_JOB, committed=False, reason=RefusalReason.CARD_TAKEN, message="taken", refresh=_INDEX),),
     ),
+    VictimsStayed(epoch=_EPOCH, pods=(_POD,)),
     ClaimsChanged(epoch=_EPOCH, previous=Index(11), index=_INDEX, claims=(_claim,)),
     BindDecided(
         epoch=_EPOCH, index=_INDEX,

@@ -29,7 +29,8 @@ from hbox_common.store.prepared import Sent
 from hbox_ledger.adapters import journal, load, tables
 from hbox_ledger.core import arbitrate, decisions, guarantees, lifecycle, loans, recovery, taking
 from hbox_ledger.core.books import Books
-from hbox_ledger.core.holding import Holding
+from hbox_ledger.core.holding import Gang, Holding
+from hbox_ledger.core.needs import Needs
 from hbox_ledger.core.step import Step
 
 Bug = Callable[[pytest.MonkeyPatch], None]
@@ -243,6 +244,34 @@ def others_leave_for_pods_that_have_places(patch: pytest.MonkeyPatch) -> None:  
     patch.setattr(arbitrate, "_claimed", lambda books, plan: None if plan.victims else claimed(books, plan))
 
 
+def a_victim_that_may_not_leave_goes_on_leaving(patch: pytest.MonkeyPatch) -> None:  # S9
+    patch.setattr(lifecycle, "_blocked", lambda *_: None)
+
+
+def others_leave_on_for_a_plan_that_came_to_nothing(patch: pytest.MonkeyPatch) -> None:  # S7
+    patch.setattr(Needs, "thwart", lambda *_: None)
+
+
+def a_gang_that_is_unwound_counts_those_who_leave(patch: pytest.MonkeyPatch) -> None:  # S6
+    patch.setattr(arbitrate, "stuck", lambda books, gang: [books.live[claim] for claim in books.jobs[gang.job].live])
+
+
+def a_gang_that_is_stuck_takes_nothing(patch: pytest.MonkeyPatch) -> None:  # S6
+    patch.setattr(arbitrate, "stuck", lambda *_: [])
+
+
+def a_gang_that_is_completed_is_unwound_on(patch: pytest.MonkeyPatch) -> None:  # S6
+    patch.setattr(arbitrate, "called_off", lambda *_: None)
+
+
+def a_gang_is_completed_and_its_members_leave(patch: pytest.MonkeyPatch) -> None:  # S6
+    def half(books: Books, step: Step, gang: Gang) -> None:
+        gang.unwinding = False
+        step.gangs[gang.job] = gang
+
+    patch.setattr(arbitrate, "called_off", half)
+
+
 def a_victim_may_have_the_same_priority(patch: pytest.MonkeyPatch) -> None:  # S8
     rights = taking._rights
     patch.setattr(
@@ -374,6 +403,12 @@ BUGS: list[Bug] = [
     queues_that_give_nothing_back_count_as_those_that_do,
     what_ends_stands_firm_for_ever,
     evictions_name_no_beneficiary,
+    a_victim_that_may_not_leave_goes_on_leaving,
+    others_leave_on_for_a_plan_that_came_to_nothing,
+    a_gang_that_is_unwound_counts_those_who_leave,
+    a_gang_that_is_stuck_takes_nothing,
+    a_gang_that_is_completed_is_unwound_on,
+    a_gang_is_completed_and_its_members_leave,
     whoever_leaves_leaves_whatever_becomes_of_those_for_whom,
     others_leave_for_pods_that_have_places,
     pods_of_others_use_the_quota_they_name,

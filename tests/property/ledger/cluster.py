@@ -132,6 +132,7 @@ class Pod:
     requests: Resources = field(default_factory=dict)
     fenced: set[ClaimId] = field(default_factory=set)
     leaving: bool = False
+    guarded: bool = False  #: a disruption budget does not let it be evicted
 
     @property
     def holds(self) -> bool:
@@ -199,6 +200,9 @@ class Cluster:
                 pod.fenced.add(decision.claim)
         elif not pod.holds:
             outcome = BindOutcome.GONE
+        elif pod.guarded and not pod.leaving:
+            self.tell(decision, BindOutcome.UNKNOWN, blocked=True)
+            return
         else:
             pod.leaving, outcome = True, BindOutcome.EVICTED
         self.tell(decision, outcome)
@@ -223,11 +227,11 @@ class Cluster:
             return None
         return BindOutcome.BOUND if pod.claim == claim else BindOutcome.CONFLICT
 
-    def tell(self, decision: Bind | Evict, outcome: BindOutcome) -> None:
+    def tell(self, decision: Bind | Evict, outcome: BindOutcome, *, blocked: bool = False) -> None:
         pod = self.pods[decision.pod_uid]
         said = Outcome(
             decision=decision.id, claim=decision.claim, generation=decision.generation, job=decision.job, pod_uid=decision.pod_uid,
-            outcome=outcome, node=pod.node if pod.holds else NodeName(""),
+            outcome=outcome, node=pod.node if pod.holds else NodeName(""), blocked=blocked,
         )  # fmt: skip
         self._news(OutcomesObserved(epoch=self.epoch, outcomes=(said,)))
 

@@ -3,9 +3,10 @@
 Every step is judged by the model (what a plan has to be answered) and by the proof (what may never be). Killing the process is dropping the ledger and
 what its relay had not published; a database that fails does so before a commit, or after it.
 
-Of S9 the ledger knows one part, that a pod is evicted by one decision, and the machine judges that. The others are kept where their facts are: disruption
-budgets by the API server, whose 429 the binder obeys (tests/integration/binder), grace periods by the binder, which tells the API server (there too), minimum
-run times by the scheduler's plugin `minruntime`, which has the annotations and the starts of pods (tests/unit/hbox_scheduler/test_levels_and_run_times.py).
+Of S9 the ledger knows two parts, that a pod is evicted by one decision, and that one which may not be evicted stays, and the machine judges these. The others
+are kept where their facts are: disruption budgets by the API server, whose 429 the binder obeys (tests/integration/binder), grace periods by the binder, which
+tells the API server (there too), minimum run times by the scheduler's plugin `minruntime`, which has the annotations and the starts of pods
+(tests/unit/hbox_scheduler/test_levels_and_run_times.py).
 """
 
 import asyncio
@@ -52,7 +53,7 @@ from .cluster import CARDS, GPU, JOBS, NODES, QUEUES, Cluster, Job, Pod, Streams
 from .model import Model, Promised, promises_of
 from .process import Process, empty, failing, started
 from .proof import Proof, evictions, s10_s11_a_binding_is_what_was_claimed, s11_every_pod_of_ours_has_a_claim
-from .rows import ClaimRow, Reader
+from .rows import ClaimRow, Reader, Rows
 
 T = TypeVar("T")
 
@@ -93,6 +94,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.promised: list[Promised] = []
         self.promisers: Books | None = None  #: the books that hold these promises
         self.needed: dict[str, list[Plan]] = {}  #: by claim, the plans for which those books have it leave
+        self.blocked: dict[str, int] = {}  #: claims of gangs that are unwound, and the decision to evict that was refused
+        self.blockers: Books | None = None  #: the books that were told so
         self.zombie: Process | None = None
         self.reader = Reader(self.path)
         self.process = self.run(started(self.path, self.streams, self.wall))
@@ -199,8 +202,9 @@ class LedgerMachine(RuleBasedStateMachine):
         if self.ledger.books is not self.promisers:  # promises are not kept over a restart, nor when the books are read anew
             self.promisers, self.promised, self.needed = self.ledger.books, [], {}
         for plan in {plan.id: plan for plan in plans}.values():
-            model = Model(before, QUEUES, gone, self.promised)
+            model = Model(before, QUEUES, gone, self.promised, self.may_not_leave(before))
             right = model.accepts(plan)
+            self.completed(plan, before) if right else None
             if plan.victims:
                 mine = {p.pod_uid for p in plan.placements}
                 self.promised = [p for p in self.promised if p.pod not in mine]
@@ -330,10 +334,11 @@ class LedgerMachine(RuleBasedStateMachine):
         message = self.cluster.news.pop(which if which < 0 else which % min(len(self.cluster.news), 4))
         if lost:
             return
-        before = self.rows.index
+        before = self.rows
         self.run(self.hear(message))
         self.settle()
-        if self.rows.index != before:
+        self.refusals_are_heeded(message, before)
+        if self.rows.index != before.index:
             self.cluster.old_news.append(message)
 
     @precondition(lambda self: self.cluster.old_news)
@@ -344,6 +349,44 @@ class LedgerMachine(RuleBasedStateMachine):
         self.run(self.hear(message))
         self.settle()
         assert self.rows.index == before.index, "S12: a message that was handled had an effect again"
+
+    def may_not_leave(self, rows: Rows) -> list[str]:
+        """Claims of gangs that are unwound, as far as the ledger knows by now: that is not kept over a restart, nor when the books are read anew."""
+        if self.ledger.books is not self.blockers:
+            self.blocked = {}
+        now = {id: (rows.claims[id].intent, rows.claims[id].generation) for id in self.blocked}
+        return [id for id, generation in self.blocked.items() if now[id] == ("evict", generation)]
+
+    def completed(self, plan: Plan, before: Rows) -> None:
+        """What a plan that completes a gang does to the rest of it."""
+        gang = before.gangs.get(plan.job)
+        if plan.victims or gang is None or not gang.unwinding:
+            return
+        now = self.rows.gangs.get(plan.job)
+        assert now is None or not now.unwinding, "S6: a gang is completed, and unwound at the same time"
+        stay = [id for id in self.may_not_leave(before) if before.claims[id].job == plan.job]
+        assert all(self.rows.claims[id].intent == "revoke" for id in stay), "S6: a member leaves a gang that was completed"
+
+    def refusals_are_heeded(self, message: Numbered, before: Rows) -> None:
+        """S9: who may not be evicted stays, and nobody leaves for a plan that this brings to nothing."""
+        for told in message.event.outcomes if isinstance(message.event, OutcomesObserved) else ():
+            claim = before.claims.get(told.claim)
+            if (
+                not told.blocked
+                or claim is None
+                or (claim.live, claim.intent, claim.generation) != (True, "evict", told.generation)
+            ):
+                continue
+            gang = before.gangs.get(claim.job)
+            if gang is not None and gang.unwinding:
+                if self.ledger.books is not self.blockers:
+                    self.blockers, self.blocked = self.ledger.books, {}
+                self.blocked[claim.id] = claim.generation
+                continue
+            assert self.rows.claims[claim.id].intent == "revoke", f"S9: {claim.pod} goes on leaving, which it may not"
+            thwarted = self.needed.pop(claim.id, [])
+            for plans in self.needed.values():
+                plans[:] = [plan for plan in plans if plan not in thwarted]
 
     async def hear(self, message: Numbered) -> None:
         if isinstance(message.event, OutcomesObserved):
@@ -358,6 +401,12 @@ class LedgerMachine(RuleBasedStateMachine):
     def a_bound_pod_changes(self, which: int, phase: PodPhase) -> None:
         bound = self.cluster.bound()
         self.cluster.change(bound[which % len(bound)], phase)
+
+    @precondition(lambda self: self.cluster.bound())
+    @rule(which=anything, forbids=st.sampled_from([True, True, False]))
+    def a_budget_forbids_evictions(self, which: int, forbids: bool) -> None:
+        bound = self.cluster.bound()
+        bound[which % len(bound)].guarded = forbids
 
     @precondition(lambda self: any(p.phase is None for p in self.cluster.pods.values()))
     @rule(which=anything)

@@ -41,6 +41,7 @@ class Model:
     queues: dict[QueueName, Queue]
     gone: Collection[PodUid]  #: pods of which the ledger knows that they hold nothing any more
     promised: Sequence[Promised] = ()
+    blocked: Collection[str] = ()  #: claims whose pods may not be evicted, as the ledger has heard; of gangs that are unwound
 
     def accepts(self, plan: Plan) -> bool:
         """Whether an open ledger commits this plan, proposed in its epoch and never answered before."""
@@ -59,6 +60,7 @@ class Model:
 
     def after(self, plan: Plan) -> Rows:
         """The rows when this plan was committed, as far as later plans are judged by them."""
+        gangs = dict(self.rows.gangs)
         victims = {v.claim for v in plan.victims}
         claims = {id: replace(c, reason="gives way") if id in victims else c for id, c in self.rows.claims.items()}
         for p in () if victims else plan.placements:
@@ -67,7 +69,10 @@ class Model:
                 node=p.node, requests=plan.requests[p.requests], slices=p.slices, state="pending", intent="bind", generation=1,
                 forced=False, preemptable=plan.preemptable, min_member=plan.min_member, reason="", slots="",
             )  # fmt: skip
-        return replace(self.rows, claims=claims)
+        if not victims and plan.job in gangs and gangs[plan.job].unwinding:
+            gangs[plan.job] = gangs[plan.job]._replace(unwinding=False)
+            claims |= {id: replace(claims[id], intent="revoke") for id in self.blocked if claims[id].job == plan.job}
+        return replace(self.rows, claims=claims, gangs=gangs)
 
     def _asked(self, plan: Plan) -> Resources:
         asked: Resources = {}
@@ -143,11 +148,14 @@ class Model:
         return asked - relief <= max(lent.room(firm) - lent.owed(firm), 0)
 
     def _whole(self, plan: Plan) -> bool:
-        """S6: a gang starts with its minimum, and one that is being unwound takes nothing."""
+        """S6: a gang starts with its minimum, and one that is being unwound takes nothing, unless all that stays of it may not be evicted."""
         gang = self.rows.gangs.get(plan.job)
+        live = [c for c in self.rows.live() if c.job == plan.job]
         if gang is not None and gang.unwinding:
-            return False
-        members = sum(c.job == plan.job for c in self.rows.live()) + (gang.finished if gang else 0)
+            live = [c for c in live if not evicted(c) or c.intent != "none"]
+            if not live or any(c.id not in self.blocked or c.intent != "evict" for c in live):
+                return False
+        members = len(live) + (gang.finished if gang else 0)
         return members + len(plan.placements) >= plan.min_member
 
     def _rights(self, plan: Plan) -> bool:

@@ -101,6 +101,48 @@ def a_victim_whose_beneficiary_is_deleted(machine: LedgerMachine) -> None:
     machine.work_goes_on()
 
 
+def a_victim_that_may_not_be_evicted(machine: LedgerMachine) -> None:
+    """Nor does another leave for the same plan then."""
+    guarded = bound(machine, BLUE_LOW, at("a", 0))
+    machine.propose_a_plan(BLUE_LOW, at("a", 1), twice=False, works=True)
+    other = next(claim for claim in machine.rows.live() if claim.id != guarded.id)
+    machine.cluster.pods[guarded.pod].guarded = True  # type: ignore[index]
+    machine.take([guarded, other], BLUE_HIGH)
+    machine.decisions_reach_the_binder(0, published=True)
+    refused = next(one for one in machine.cluster.begun if one.claim == guarded.id)
+    machine.cluster.begun = [refused]
+    machine.a_call_has_its_effect(0, again=False, heard=True)
+    machine.wait(0.5)
+
+
+def a_pair_of_which_one_stays(machine: LedgerMachine, *, guarded: bool) -> ClaimRow:
+    """The other one's binding came to nothing, and the pair is unwound."""
+    machine.propose_a_plan(RED_PAIR, [*at("a", 0), *at("b", 0)], twice=False, works=False)
+    machine.decisions_reach_the_binder(0, published=True)
+    first, second = machine.cluster.begun
+    machine.cluster.begun = [first]
+    machine.a_call_has_its_effect(0, again=False, heard=True)
+    machine.cluster.pods[first.pod_uid].guarded = guarded
+    machine.cluster.change(machine.cluster.pods[second.pod_uid], PodPhase.GONE)
+    machine.news_reach_the_ledger(-1, lost=False)
+    machine.wait(61.0)
+    return next(claim for claim in machine.rows.live() if claim.job == RED_PAIR.id)
+
+
+def a_pair_that_is_completed_though_it_is_unwound(machine: LedgerMachine) -> None:
+    left = a_pair_of_which_one_stays(machine, guarded=True)
+    machine.decisions_reach_the_binder(0, published=True)
+    machine.a_call_has_its_effect(0, again=False, heard=True)
+    machine.propose_a_plan(RED_PAIR, at("b", 0), twice=False, works=True)
+    assert machine.rows.claims[left.id].intent == "none"
+    assert RED_PAIR.id not in machine.rows.gangs
+
+
+def a_pair_that_is_unwound_and_asks_for_a_place(machine: LedgerMachine) -> None:
+    a_pair_of_which_one_stays(machine, guarded=False)
+    machine.propose_a_plan(RED_PAIR, at("b", 0), twice=False, works=True)
+
+
 def an_eviction_without_an_answer(machine: LedgerMachine) -> None:
     machine.take([bound(machine, BLUE_LOW, at("a", 0))], BLUE_HIGH)
     machine.wait(20.0)
@@ -231,6 +273,12 @@ PATHS: dict[bugs.Bug, Path] = {
     bugs.evictions_name_no_beneficiary: an_eviction_without_an_answer,
     bugs.whoever_leaves_leaves_whatever_becomes_of_those_for_whom: a_victim_whose_beneficiary_is_deleted,
     bugs.others_leave_for_pods_that_have_places: room_for_a_pod_that_has_a_place,
+    bugs.a_victim_that_may_not_leave_goes_on_leaving: a_victim_that_may_not_be_evicted,
+    bugs.others_leave_on_for_a_plan_that_came_to_nothing: a_victim_that_may_not_be_evicted,
+    bugs.a_gang_that_is_unwound_counts_those_who_leave: a_pair_that_is_unwound_and_asks_for_a_place,
+    bugs.a_gang_that_is_stuck_takes_nothing: a_pair_that_is_completed_though_it_is_unwound,
+    bugs.a_gang_that_is_completed_is_unwound_on: a_pair_that_is_completed_though_it_is_unwound,
+    bugs.a_gang_is_completed_and_its_members_leave: a_pair_that_is_completed_though_it_is_unwound,
     bugs.an_eviction_that_is_sent_again_is_another: an_eviction_without_an_answer,
     bugs.victims_are_evicted_in_vain: a_victim_whose_card_is_not_enough,
     bugs.capability_ignores_pending_claims: a_third_card_where_two_are_allowed,

@@ -113,16 +113,23 @@ class World:
         assert answer.reason is not None
         return answer.reason.value
 
-    def outcome(self, pod: str, outcome: BindOutcome, *, generation: int | None = None, at: str = "") -> Step:
+    def outcome(
+        self, pod: str, outcome: BindOutcome, *, generation: int | None = None, at: str = "", blocked: str = ""
+    ) -> Step:
         holding = self.books.live[self.books.by_pod[PodUid(pod)]]
         step = self.turn()
         said = Outcome(
             decision="d", claim=holding.claim.id, generation=generation or holding.generation, job=holding.claim.job,
-            pod_uid=PodUid(pod), outcome=outcome, node=NodeName(at),
+            pod_uid=PodUid(pod), outcome=outcome, node=NodeName(at), blocked=bool(blocked), message=blocked,
         )  # fmt: skip
         lifecycle.outcome(self.books, step, said)
         self.books.validate()
         return step
+
+    def blocked(self, pod: str, *, generation: int | None = None) -> Step:
+        """The API server does not let the pod be evicted."""
+        said = "The disruption budget web needs 3 healthy pods and has 3 currently"
+        return self.outcome(pod, BindOutcome.UNKNOWN, generation=generation, blocked=said)
 
     def see(self, *facts: PodFact) -> Step:
         step = self.turn()

@@ -7,8 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from hbox_common.events import Bind, BindDecided, ClaimsChanged, Event, Evict, EvictDecided, PlanAnswer, PlansAnswered
-from hbox_common.model import Epoch, Index
+from hbox_common.events import (
+    Bind,
+    BindDecided,
+    ClaimsChanged,
+    Event,
+    Evict,
+    EvictDecided,
+    PlanAnswer,
+    PlansAnswered,
+    VictimsStayed,
+)
+from hbox_common.model import Epoch, Index, PodUid
 
 from .core.step import Change, Step
 
@@ -39,6 +49,7 @@ def messages_of(step: Step, *, epoch: Epoch, index: Index) -> list[Message]:
     for scheduler, answers in step.answers.items():
         chunks = _chunks(tuple(answers.values()), _answer_bytes)
         out += [Message(PlansAnswered(epoch=epoch, index=index, answers=tuple(some)), (scheduler,)) for some in chunks]
+    out += [Message(VictimsStayed(epoch=epoch, pods=tuple(some)), (SHARD,)) for some in _chunks(step.stayed, _pod_bytes)]
     out += [
         Message(EvictDecided(epoch=epoch, evictions=tuple(some)), (SHARD,)) for some in _chunks(step.evictions, _evict_bytes)
     ]
@@ -79,3 +90,7 @@ def _evict_bytes(evict: Evict) -> int:
 
 def _answer_bytes(answer: PlanAnswer) -> int:
     return 300 + 4 * len(answer.message)
+
+
+def _pod_bytes(pod: PodUid) -> int:
+    return 10 + len(pod)

@@ -18,7 +18,7 @@ from .decisions import (
 )
 from .jobs import JobsAdmitted, JobsPending, JobsWaiting, JobsWithdrawn, PodsObserved
 from .jobs import Verdict as JobVerdict
-from .plans import ClaimsChanged, Placement, Plan, PlanAnswer, PlansAnswered, PlansProposed, Victim
+from .plans import ClaimsChanged, Placement, Plan, PlanAnswer, PlansAnswered, PlansProposed, Victim, VictimsStayed
 from .public import BudgetUsed, DeadLetter, HealthChanged, JobPhase, JobPhaseChanged, QueueRefused
 from .rpc import (
     MOST_PODS_READ,
@@ -61,6 +61,7 @@ __all__ = [
     "NodeAction", "NodeDecided", "NodeObserved", "NodeOutcome", "NodeStateChanged", "NodesMeasured", "Outcome",
     "OutcomesObserved", "Placement", "Plan", "PlanAnswer", "PlansAnswered", "PlansProposed", "PodAsked", "PodGroupsCounted", "PodRead", "PodStanding",
     "PodsAsked", "PodsObserved", "PodsRead", "PolicyFollowed",
-    "QueueRefused", "QueueStateChanged", "Stream", "Usage", "UsageAsked", "UsageKey", "UsagePage", "Victim", "decode", "encode", "halves", "headers",
+    "QueueRefused", "QueueStateChanged", "Stream", "Usage", "UsageAsked", "UsageKey", "UsagePage", "Victim", "VictimsStayed", "decode", "encode", "halves",
+    "headers",
     "shard_of", "token_of",
 ]  # fmt: skip

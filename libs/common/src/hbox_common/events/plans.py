@@ -109,6 +109,16 @@ class PlansAnswered(Event):
 
 
 @register
+class VictimsStayed(Event):
+    """Pods that were to make room and stay: the API server does not let them be evicted now, as under a disruption budget that is used up. Their evictions are
+    taken back, and the plans for which they were to leave come to nothing."""
+
+    about: ClassVar = About("hbox.v1.claim.stayed.{shard}", Stream.PLANS, ("quota-ledger",), ("scheduler-core",), 2**20)
+    epoch: Epoch
+    pods: tuple[PodUid, ...]
+
+
+@register
 class ClaimsChanged(Event):
     """Claims made, posted and voided in the transactions after `previous`, up to `index`. A reader whose view is not at `previous` asks for a snapshot."""
 

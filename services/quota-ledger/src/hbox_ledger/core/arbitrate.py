@@ -5,7 +5,8 @@ claim, queue, budget, quotas of the namespace, pools, gang, then every placement
 used, each beside the ones before it. A committed plan is in the books when `arbitrate` returns; of a refused one nothing is left there.
 
 The gang rule does not trust the plan's `bound`: it counts the job's live claims. A plan of a gang that has not started may come in parts, as
-long as each leaves at least `min_member` live claims; a gang that is being unwound takes nothing until it is empty.
+long as each leaves at least `min_member` live claims. A gang that is being unwound takes nothing until it is empty, unless what is left of it may not be
+evicted and the plan completes it.
 """
 
 from collections.abc import Mapping
@@ -38,6 +39,7 @@ from .books import Books
 from .decisions import bind_of
 from .holding import Gang, Holding, Intent
 from .identity import claim_id
+from .lifecycle import called_off, stuck
 from .step import Step, StoredAnswer
 from .taking import asked_of_queue, send_away, take, to_be_freed
 
@@ -242,11 +244,14 @@ def _pools(books: Books, plan: Plan) -> Refusal | None:
 
 def _gang(books: Books, plan: Plan) -> Refusal | None:
     gang, job = books.gangs.get(plan.job), books.jobs.get(plan.job)
+    members = len(job.live) if job is not None else 0
     if gang is not None and gang.unwinding:
-        return Refusal(
-            RefusalReason.GANG_INCOMPLETE, f"{plan.name} did not start whole in time; its members are being taken back"
-        )
-    live = (len(job.live) if job is not None else 0) + (gang.finished if gang is not None else 0)
+        staying = stuck(books, gang)
+        if not staying:
+            said = f"{plan.name} did not start whole in time; its members are being taken back"
+            return Refusal(RefusalReason.GANG_INCOMPLETE, said)
+        members = len(staying)
+    live = members + (gang.finished if gang is not None else 0)
     if live + len(plan.placements) < plan.min_member:
         said = (
             f"{plan.name} has {live} members with a claim and places {len(plan.placements)}; it starts with {plan.min_member}"
@@ -271,11 +276,14 @@ def _nodes(books: Books, plan: Plan) -> Refusal | None:
 
 
 def _begin_gang(books: Books, step: Step, plan: Plan, deadline: float) -> None:
-    if plan.min_member <= 1 or books.jobs[plan.job].posted >= plan.min_member:
+    if plan.job not in books.gangs and (plan.min_member <= 1 or books.jobs[plan.job].posted >= plan.min_member):
         return
     if (
         gang := books.gangs.get(plan.job)
     ) is not None:  # its deadline stands: a gang that is filled up again and again must end
+        if gang.unwinding:
+            called_off(books, step, gang)
+            gang.deadline = deadline
         gang.min_member = plan.min_member
         step.gangs[plan.job] = gang
         return

@@ -214,7 +214,7 @@ class Books:
 
     def intend(self, step: Step, holding: Holding, intent: Intent) -> None:
         """Note which decision on a live claim is open now."""
-        holding.intent, holding.changed_at = intent, step.now
+        holding.intent, holding.changed_at, holding.blocked = intent, step.now, ""
         if intent is Intent.NONE:
             self.open.pop(holding.claim.id, None)
         else:

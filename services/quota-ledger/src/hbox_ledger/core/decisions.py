@@ -62,8 +62,8 @@ def take_back(books: Books, step: Step, holding: Holding, reason: str, *, benefi
     send(step, holding)
 
 
-def keep(books: Books, step: Step, holding: Holding) -> None:
-    """Take back an eviction that nobody needs any more: a decision of a higher generation, which the binder follows instead. What it finds bound, stays."""
-    holding.generation, holding.reason, holding.sendings = holding.generation + 1, "nobody needs its place any more", 0
+def keep(books: Books, step: Step, holding: Holding, reason: str = "nobody needs its place any more") -> None:
+    """Take back an eviction: a decision of a higher generation, which the binder follows instead. What it finds bound, stays."""
+    holding.generation, holding.reason, holding.sendings = holding.generation + 1, reason, 0
     books.intend(step, holding, Intent.REVOKE)
     send(step, holding)

@@ -27,6 +27,7 @@ class Holding:
     intent: Intent = Intent.NONE
     reason: str = ""  #: of an eviction or revocation
     beneficiary: PlanId = PlanId("")  #: of an eviction: the plan for which; not kept over a restart
+    blocked: str = ""  #: why its pod may not be evicted now, where the open decision is that; not kept over a restart
     forced: bool = False  #: found bound: counts even where it over-books
     traceparent: str = ""
     slots: tuple[int, ...] = ()  #: one a slice; -1 for forced claims
@@ -38,7 +39,8 @@ class Holding:
 
 @dataclass(slots=True)
 class Gang:
-    """A job on its way from nothing bound to `min_member` bound. It ends with either, at `deadline` at the latest."""
+    """A job on its way from nothing bound to `min_member` bound. At `deadline` it is unwound, which is called off when its members may not be evicted and
+    the rest of them get places after all."""
 
     job: JobId
     min_member: int

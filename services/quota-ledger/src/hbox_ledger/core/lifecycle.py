@@ -14,6 +14,8 @@
     POSTED    evict, revoke   outcome EVICTED                                              same, no decision open (its going is evidence)
     POSTED    evict, revoke   outcome GONE                                                 VOID
     POSTED    evict           no pod for which it leaves waits any more                    same, revoke: its eviction is taken back (S7)
+    POSTED    evict           outcome UNKNOWN, blocked, and its gang is not unwound        same, revoke: others have to leave instead
+    POSTED    evict           its gang is completed                                        same, revoke
     POSTED    revoke          outcome BOUND, CONFLICT                                      same, it stays; evict if its gang is unwound
     POSTED    any             outcome of its bind                                          same (late news)
     live      any             pod seen terminal or gone                                    VOID
@@ -31,7 +33,9 @@ What is written on a pod is its tenant's to write, and to remove: that a pod is 
 what the claim says. Its annotations count where they prove another claim that the ledger issued (`find`).
 
 A gang of two and more is on its way (`Gang`) from its first claims until `min_member` are posted or have succeeded. At its deadline it is
-unwound whole: bound members are evicted, the others revoked. It ends when it has started, or when nothing of it is left.
+unwound whole: bound members are evicted, the others revoked. It ends when it has started, or when nothing of it is left. Where all that is left of it may not
+be evicted, as under a disruption budget, it is stuck in part: then it is completed as soon as a plan has places for the rest (`called_off`), and until then
+the evictions are asked for again. An eviction that is refused for any other reason than unwinding is taken back at once.
 """
 
 from hbox_common.events import BindOutcome, Outcome, PodRead, PodStanding
@@ -56,7 +60,11 @@ _VOIDS = (BindOutcome.CONFLICT, BindOutcome.EXPIRED, BindOutcome.REVOKED, BindOu
 def outcome(books: Books, step: Step, result: Outcome) -> None:
     """Take in what became of a decision."""
     holding = books.live.get(result.claim)
-    if holding is None or result.outcome is BindOutcome.UNKNOWN:
+    if holding is None:
+        return
+    if result.outcome is BindOutcome.UNKNOWN:
+        if result.blocked and holding.intent is Intent.EVICT and result.generation == holding.generation:
+            _blocked(books, step, holding, result.message)
         return
     claim, of_bind = holding.claim, result.generation <= 1
     cause = f"{result.outcome}: {result.message}" if result.message else str(result.outcome)
@@ -84,6 +92,37 @@ def outcome(books: Books, step: Step, result: Outcome) -> None:
         books.stay(step, holding)
         if (gang := books.gangs.get(claim.job)) is not None and gang.unwinding:
             take_back(books, step, holding, f"its gang of {gang.min_member} did not start whole in time")
+
+
+def _blocked(books: Books, step: Step, holding: Holding, why: str) -> None:
+    """Its pod may not be evicted now."""
+    gang = books.gangs.get(holding.claim.job)
+    if gang is not None and gang.unwinding:
+        holding.blocked = why or "its eviction is refused"
+        if len(stuck(books, gang)) + gang.finished >= gang.min_member:  # its last bindings came late
+            called_off(books, step, gang)
+            _end(books, step, gang)
+        return
+    books.needs.thwart(holding.claim.id)
+    keep(books, step, holding, "it may not be evicted now")
+    step.stayed.append(holding.claim.pod_uid)
+
+
+def stuck(books: Books, gang: Gang) -> list[Holding]:
+    """Members of a gang that is unwound which may not be evicted, where that is all that is left of it beside those who leave; else nothing."""
+    job = books.jobs.get(gang.job)
+    holdings = [books.live[claim] for claim in job.live] if job is not None else []
+    going = [h for h in holdings if h.intent is Intent.NONE and h.claim.id in books.leaving]
+    blocked = [h for h in holdings if h.blocked]
+    return blocked if len(blocked) + len(going) == len(holdings) else []
+
+
+def called_off(books: Books, step: Step, gang: Gang) -> None:
+    """The gang is not unwound any more: what is stuck of it stays."""
+    for holding in [books.live[claim] for claim in books.jobs[gang.job].live if books.live[claim].blocked]:
+        keep(books, step, holding, "its gang is completed")
+    gang.unwinding = False
+    step.gangs[gang.job] = gang
 
 
 def observed(books: Books, step: Step, fact: PodFact, *, actor: str = "job-controller") -> None:

@@ -1,6 +1,7 @@
 """Who needs that others leave: plans with victims, by the pods that still have no place (S7).
 
-A plan needs its victims to go while one of its pods waits: has no claim, is not gone and was not asked for anew by another plan. A claim that leaves for
+A plan needs its victims to go while one of its pods waits: has no claim, is not gone and was not asked for anew by another plan; and while all of them
+may go. A claim that leaves for
 plans none of which needs it any more leaves in vain: what was not done of its eviction yet is taken back (`lifecycle.tick`). Not kept over a restart:
 evictions that were decided before it go on.
 """
@@ -37,6 +38,11 @@ class Needs:
             waiting.discard(pod)
             if not waiting:
                 self._over(plan)
+
+    def thwart(self, claim: ClaimId) -> None:
+        """It may not leave: the plans that asked for it come to nothing, and nobody else has to leave for them."""
+        for plan in list(self._for.get(claim, ())):
+            self._over(plan)
 
     def left(self, claim: ClaimId) -> None:
         """It is gone, or stays after all."""

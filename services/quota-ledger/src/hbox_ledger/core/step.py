@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from hbox_common.events import Bind, BudgetUsed, Evict, PlanAnswer, QueueRefused
-from hbox_common.model import Claim, ClaimId, ClaimState, Index, JobId, NodeName, PlanId, QueueName, SchedulerId
+from hbox_common.model import Claim, ClaimId, ClaimState, Index, JobId, NodeName, PlanId, PodUid, QueueName, SchedulerId
 
 from .holding import Gang, Holding
 from .usage import Accrued
@@ -83,6 +83,7 @@ class Step:
     refused: list[QueueRefused] = field(default_factory=list)
     binds: list[Bind] = field(default_factory=list)
     evictions: list[Evict] = field(default_factory=list)
+    stayed: list[PodUid] = field(default_factory=list)  #: who were to make room, and may not be evicted now
     budgets: list[BudgetUsed] = field(default_factory=list)
     usage: Accrued | None = None
     announce: bool = False  #: tell of the epoch and index even where no claim changed

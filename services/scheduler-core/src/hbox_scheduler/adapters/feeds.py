@@ -29,6 +29,7 @@ from hbox_common.events import (
     NodeStateChanged,
     PlansAnswered,
     QueueStateChanged,
+    VictimsStayed,
 )
 from hbox_common.model import CardQuota, RefusalReason, ResourceQuota
 
@@ -88,7 +89,10 @@ class Feeds:
             )
             group.create_task(
                 self._bus.follow(
-                    [ClaimsChanged, PlansAnswered], self._on_books, on_ready=self._ask_claims.set, on_gap=self._claims_lost
+                    [ClaimsChanged, PlansAnswered, VictimsStayed],
+                    self._on_books,
+                    on_ready=self._ask_claims.set,
+                    on_gap=self._claims_lost,
                 )
             )
             group.create_task(self._read_jobs())
@@ -210,6 +214,8 @@ class Feeds:
                             self._held.set()
                     if not self._scheduler.on_answers(epoch=epoch, index=index, answers=answers, now=now):
                         self._ask_claims.set()
+                case VictimsStayed(epoch=epoch, pods=pods):
+                    self._scheduler.on_stayed(epoch=epoch, pods=pods, now=now)
         self._changed()
 
     def _apply(self, change: ClaimsChanged, now: float) -> bool:

@@ -22,6 +22,7 @@ class Limits:
     look_at: int = 512  #: jobs in one such look
     shuffle_rarely_s: float = 15.0  #: between two looks for pods that the policy wants elsewhere, while there are none
     successor_s: float = 60.0  #: for a successor of a pod that was sent away to appear
+    stays_s: float = 30.0  #: for so long nobody asks again for a pod whose eviction was refused
     promise_s: float = 120.0  #: after so long without its victims gone a job looks elsewhere
 
 

@@ -56,6 +56,10 @@ class Promises:
                 self._waiting.pop(pod, None)
         return promise
 
+    def waiting_for(self, pod: PodUid) -> JobId | None:
+        """The job that waits for this pod to leave."""
+        return self._waiting.get(pod)
+
     def __contains__(self, pod: object) -> bool:
         """Whether this pod leaves."""
         return pod in self._waiting or pod in self._sent_away

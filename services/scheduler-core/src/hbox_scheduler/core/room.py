@@ -68,6 +68,14 @@ class Room:
         """A pod's booking is gone: somebody may have waited for that."""
         self.promises.left(pod)
 
+    def stay(self, pods: Iterable[PodUid]) -> None:
+        """They were to leave and may not: those for whom they were look elsewhere at once."""
+        for job in {job: None for pod in pods if (job := self.promises.waiting_for(pod)) is not None}:
+            self._give_up(self.promises.get(job))
+        self.promises.stay(pods)
+        self._pace.hurry()
+        self.shake()
+
     def accepted(self, plan: Plan) -> None:
         """The ledger lets the victims of this plan go."""
         if (promise := self.promises.of_plan(plan.job, plan.id)) is not None:
@@ -129,13 +137,18 @@ class Room:
             self._flights.open(plan, now)
             plans.append(plan)
         for promise in self.promises.overdue(now):
-            entry = promise.taking.entry
-            self.promises.drop(entry.job.id)
-            self._release(promise)
-            self._moves.cancel(promise.plan)
-            if entry.state is JobState.PROMISED:
-                self._lineup.wake(entry)
+            self._give_up(promise)
         return plans
+
+    def _give_up(self, promise: Promise | None) -> None:
+        if promise is None:
+            return
+        entry = promise.taking.entry
+        self.promises.drop(entry.job.id)
+        self._release(promise)
+        self._moves.cancel(promise.plan)
+        if entry.state is JobState.PROMISED:
+            self._lineup.wake(entry)
 
     def _beside_guarantees(self, entry: Entry, amounts: Resources) -> bool:
         """Whether the job may have so much where others are guaranteed something. Sessions do not know."""

@@ -334,6 +334,13 @@ class Scheduler:
         self._settle(now)
         return epoch <= self.epoch
 
+    def on_stayed(self, *, epoch: Epoch, pods: Sequence[PodUid], now: float) -> None:
+        """These were to make room, and may not be evicted now: whoever wants room takes it from others."""
+        if epoch < self.epoch:
+            return
+        self._around.may_not_leave.update(dict.fromkeys(pods, now + self.limits.stays_s))
+        self._room.stay(pods)
+
     def refuse(self, plan: Plan, message: str, *, now: float) -> None:
         """A plan that cannot even be sent: as if the ledger had refused it."""
         answer = PlanAnswer(plan=plan.id, job=plan.job, committed=False, reason=RefusalReason.MALFORMED, message=message)
@@ -352,6 +359,8 @@ class Scheduler:
         plugins of the policy."""
         out = Proposals()
         self._around.wall = wall
+        if self._around.may_leave_again(now):
+            self._room.shake()
         self._lineup.due(self.index, now)
         changed = self._queues_changed
         freed = self.queues.freed(changed | self.bookings.queues_freed | self.queues.eased())
@@ -375,6 +384,7 @@ class Scheduler:
         out.verdicts = self._verdicts.due(now)
         times = chain(
             self._flights.next_at(),
+            self._around.may_not_leave.values(),
             self._verdicts.next_at(),
             self._lineup.next_at(),
             self._together.next_at(self.index),

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hbox_common.model import CardRequest, HyperNode, NodeUsage, QueueName, ResourceQuota
+from hbox_common.model import CardRequest, HyperNode, NodeUsage, PodUid, QueueName, ResourceQuota
+
+from .session.nouns import DisruptionBudget
 
 
 @dataclass(slots=True)
@@ -19,4 +21,15 @@ class Surroundings:
         default_factory=dict
     )  #: what queues, with all below them, used on average of late
     demand: Mapping[CardRequest, float] = field(default_factory=dict)  #: cards asked for so far, by what is asked of each
+    budgets: Sequence[DisruptionBudget] = ()
+    may_not_leave: dict[PodUid, float] = field(
+        default_factory=dict
+    )  #: pods whose eviction was refused, and until when that is believed of them (monotonic)
     wall: float = 0.0  #: what time it is, in seconds since the epoch
+
+    def may_leave_again(self, now: float) -> bool:
+        """Forget refusals that are old. Returns whether there were such."""
+        over = [pod for pod, until in self.may_not_leave.items() if until <= now]
+        for pod in over:
+            del self.may_not_leave[pod]
+        return bool(over)

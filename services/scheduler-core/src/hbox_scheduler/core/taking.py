@@ -37,6 +37,7 @@ from .modelwalls import concerned
 from .paying import Payer
 from .plugins.capacity import RECLAIM_AT_PARTING, Capacity
 from .plugins.gang import GangPlugin
+from .plugins.pdb import Pdb
 from .plugins.rescheduling import Rescheduling
 from .plugins.reservation import Reservation
 from .policy.conf import Conf, PluginConf
@@ -295,6 +296,8 @@ class Takings:
                     usage=around.usage,
                     standing=standing,
                     demand=around.demand,
+                    budgets=around.budgets,
+                    may_not_leave=around.may_not_leave,
                 ),
                 conf=conf,
                 tiers=plugins_of(conf),
@@ -510,18 +513,22 @@ _WHOLE = frozenset({"ready", "pipelined", "sub_gang_ready", "sub_gang_pipelined"
 
 
 def _like_the_ledger(conf: Conf) -> Conf:
-    """Whatever the policy says of trees and gangs, the ledger judges walls at every ancestor and rights where branches part, and lets in no part of a gang:
-    to propose anything else is in vain."""
+    """Whatever the policy says of trees, gangs and budgets, the ledger judges walls at every ancestor and rights where branches part, and lets in no part of a
+    gang, and the API server evicts nobody whose disruption budget is used up: to propose anything else is in vain."""
     tiers = tuple(tuple(_as_judged(plugin) for plugin in tier) for tier in conf.tiers)
     if not any(plugin.name == GangPlugin.name for plugin in conf.plugins):
         others = frozenset(hook for hooks in FLAGS.values() for hook in hooks) - _WHOLE
         tiers = ((PluginConf(GangPlugin.name, off=others),), *tiers)
+    if not any(plugin.name == Pdb.name for plugin in conf.plugins):
+        tiers = (*tiers, (PluginConf(Pdb.name),))
     return replace(conf, tiers=tiers)
 
 
 def _as_judged(plugin: PluginConf) -> PluginConf:
     if plugin.name == GangPlugin.name:
         return replace(plugin, off=plugin.off - _WHOLE)
+    if plugin.name == Pdb.name:
+        return replace(plugin, off=frozenset())
     if plugin.name == Capacity.name:
         return replace(plugin, hierarchy=True, arguments={**plugin.arguments, RECLAIM_AT_PARTING: True})
     return plugin

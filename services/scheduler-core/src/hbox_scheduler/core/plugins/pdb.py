@@ -1,4 +1,8 @@
-"""pdb: no more victims than the PodDisruptionBudgets allow (reference volcano §4)."""
+"""pdb: no more victims than the PodDisruptionBudgets allow (reference volcano §4).
+
+Who is under a budget that is used up, or under two, with which the Eviction API never evicts, is never a victim: to ask for that eviction would only cost the
+time until it is refused. kube-scheduler takes such pods last instead, since it deletes its victims whatever their budgets say (ADR 28).
+"""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -22,6 +26,7 @@ class Pdb:
 
     def open(self, session: "Session") -> None:
         self._budgets = session.cluster.budgets
+        self._staying = session.cluster.may_not_leave
         self._left = [budget.allowed for budget in self._budgets]
         self._gone: set[int] = set()  # ids of members evicted in this session
 
@@ -29,8 +34,10 @@ class Pdb:
         """Each one named counts."""
         left, victims = list(self._left), []
         for member in members:
+            if member.uid in self._staying:
+                continue
             mine = self._of(member)
-            if all(left[budget] > 0 for budget in mine):
+            if len(mine) < 2 and all(left[budget] > 0 for budget in mine):
                 for budget in mine:
                     left[budget] -= 1
                 victims.append(member)

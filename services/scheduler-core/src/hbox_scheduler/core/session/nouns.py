@@ -4,7 +4,7 @@ A `Member` points to its interned `Task`, which holds all that equal pods share;
 units, R = the resource columns known when the session opened.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING
@@ -308,7 +308,8 @@ class Cluster:
     gangs: list[Gang]
     queues: list[QueueInfo]
     hypernodes: list[HyperNode] = field(default_factory=list)
-    budgets: list[DisruptionBudget] = field(default_factory=list)
+    budgets: Sequence[DisruptionBudget] = ()
+    may_not_leave: Container[PodUid] = frozenset()  #: pods whose eviction was refused lately, whatever the budgets say
     quotas: Sequence[ResourceQuota] = ()
     card_quotas: Sequence[CardQuota] = ()  #: what quotas say of cards
     card_books: CardQuotas | None = None  #: in place of them: with what is held, by members and others
