@@ -156,7 +156,7 @@ async def comparison() -> None:
             for what in ("first comparison, all of it news", "comparison of every minute"):
                 hold = Hold(ledger)
                 begin = perf_counter()
-                await ledger.reconcile(facts, as_of=ledger.index, asked_at=begin)
+                await ledger.reconcile(facts, as_of=ledger.index)
                 took = perf_counter() - begin
                 print(
                     f"ledger, {what}: {PODS:,} pods in {took:.2f} s, lock held for {1000 * hold.longest_s:.0f} ms at a time "

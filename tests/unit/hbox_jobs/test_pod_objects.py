@@ -324,3 +324,18 @@ def test_a_volume_that_names_no_nodes_is_reached_from_all_and_one_that_cannot_be
     assert reach({}) is None
     assert reach(on("In")) == (NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),)
     assert reach(on("Near")) == ()
+
+
+def test_a_pod_that_was_resized_in_place_asks_for_the_most_of_what_is_wanted_set_aside_and_running() -> None:
+    reader = PodReader()
+    bound = {"nodeName": "n", "containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]}
+
+    def status(allocated: str, runs: str) -> dict[str, Any]:
+        one = {"name": "main", "allocatedResources": {"cpu": allocated}, "resources": {"requests": {"cpu": runs}}}
+        return {"phase": "Running", "containerStatuses": [one]}
+
+    assert read(reader, spec=bound, status=status("1", "7")).shape.requests["cpu"] == 7000
+    assert read(reader, spec=bound, status=status("3", "1")).shape.requests["cpu"] == 3000
+    usual = read(reader, spec=bound, status=status("1", "1"))
+    assert usual.shape is read(reader, spec=bound).shape, "whoever is not resized shares its shape"
+    assert read(reader, spec=bound, status=status("nonsense", "1")).shape.requests["cpu"] == 1000

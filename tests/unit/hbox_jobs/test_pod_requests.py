@@ -76,3 +76,15 @@ def test_one_more_container_never_makes_a_pod_smaller(containers: Any, inits: An
     before = pod_requests(containers, inits)
     after = pod_requests([*containers, Container("more", more)], inits)
     assert all(after.get(name, 0) >= units for name, units in before.items())
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "infeasible", "counts"),
+    [("7", "1", False, 7000), ("1", "7", False, 7000), ("7", "1", True, 1000), ("1", "1", False, 1000)],
+    ids=["grows", "shrinks", "can never grow", "as it is"],
+)
+def test_of_a_container_that_is_resized_counts_the_most_that_it_may_take(
+    asked: str, given: str, infeasible: bool, counts: int
+) -> None:
+    resized = Container("main", {"cpu": asked}, given={"cpu": given}, infeasible=infeasible)
+    assert pod_requests([resized])["cpu"] == counts

@@ -1,5 +1,7 @@
 """What evidence does to a claim: the table at the head of lifecycle.py, line by line."""
 
+from dataclasses import replace
+
 import pytest
 
 from hbox_common.events import BindOutcome, EvictKind, PodRead, PodStanding
@@ -7,6 +9,7 @@ from hbox_common.model import ClaimState, Index, NodeName, PlanId, PodFact, PodP
 from hbox_ledger.core import lifecycle
 from hbox_ledger.core.holding import Intent
 from hbox_ledger.core.identity import claim_id
+from hbox_ledger.core.overbooked import overbooked
 from hbox_ledger.core.reconcile import Comparison, in_order
 
 from .conftest import World
@@ -324,3 +327,44 @@ def test_a_list_that_is_ahead_of_the_news_does_not_differ_and_one_with_a_strange
     assert compare(world, bound) == 0
     assert world.state("pod") is ClaimState.POSTED
     assert compare(world, bound, world.fact("stranger", "a")) == 1
+
+
+# --- pods that grow, nodes that shrink
+
+
+def test_a_pod_that_was_resized_holds_what_it_takes_now_even_where_that_is_more_than_there_is(world: World) -> None:
+    posted(world)
+    claim = world.claim("pod")
+    grown = replace(world.fact("pod", "a", claim=claim.id), requests={**claim.requests, "cpu": 9000})
+    world.see(grown)
+    assert world.claim("pod").requests["cpu"] == 9000
+    assert world.books.by_node[NodeName("a")].used["cpu"] == 9000
+    assert "9000 of 8000 cpu" in overbooked(world.books, NodeName("a"))
+    assert world.refuses(world.plan("q", ("other", "a", []))) == RefusalReason.NODE_RESOURCES
+    changes = world.books.index
+    world.see(grown)
+    assert world.books.index == changes, "the same again changes nothing"
+    world.see(replace(grown, requests=claim.requests))
+    assert overbooked(world.books, NodeName("a")) == ""
+    world.books.validate()
+
+
+def test_a_pod_that_leaves_is_not_accounted_for_anew_when_it_was_resized(world: World) -> None:
+    posted(world)
+    claim = world.claim("pod")
+    holding = world.books.live[claim.id]
+    holding.reason = "for another"
+    world.books.leaving.add(holding)
+    world.see(replace(world.fact("pod", "a", claim=claim.id), requests={**claim.requests, "cpu": 9000}))
+    assert world.claim("pod").id == claim.id
+
+
+def test_a_node_that_shrinks_is_over_booked_and_keeps_what_it_holds(world: World) -> None:
+    posted(world)
+    known = world.books.nodes[NodeName("a")]
+    world.books.look_at.clear()
+    world.books.know(known.name, replace(known, allocatable={**known.allocatable, "cpu": 1}))
+    assert world.books.look_at == {"a"}
+    assert "of 1 cpu" in overbooked(world.books, NodeName("a"))
+    assert world.state("pod") is POSTED
+    assert world.refuses(world.plan("q", ("other", "a", []))) == RefusalReason.NODE_RESOURCES

@@ -27,6 +27,7 @@ from hbox_common.model import (
     ROOT_QUEUE,
     CardQuota,
     Index,
+    NodeName,
     NodeState,
     PlanId,
     PodFact,
@@ -45,6 +46,7 @@ from .core import arbitrate, budget, lifecycle, loans, recovery, usage
 from .core.books import Books
 from .core.chain import Record
 from .core.history import DECAY, Decay
+from .core.overbooked import overbooked
 from .core.reconcile import Comparison, in_order
 from .core.recovery import Heard
 from .core.step import Step
@@ -57,6 +59,9 @@ log = logging.getLogger(__name__)
 Extra = Callable[[Batch], None]
 
 NOTHING = Heard()
+
+#: Characters of what is written down of an over-booked node.
+LONGEST_NOTE = 1000
 
 #: Of a comparison, in one turn: pods, and claims that are held against it. Tens of milliseconds, commits of a first start included.
 SLICE, MISSED_SLICE = 1000, 10_000
@@ -90,6 +95,7 @@ class Ledger:
         self._journal = loaded.journal
         self._lock = asyncio.Lock()
         self._answered, self._handled = Recent(), Recent()
+        self._overbooked: dict[NodeName, str] = {}  #: with what is said of it
         self._stale = False
         self._committed = self.books.index  #: what the database has said to be on disk
         self._number = 0
@@ -196,10 +202,27 @@ class Ledger:
         async with self._lock:
             await self._fresh()
             if not self.books.frozen:
-                await self._turn(lambda step: lifecycle.tick(self.books, step))
+                notes = self._overbookings()
+                await self._turn(lambda step: lifecycle.tick(self.books, step), notes=notes)
         metrics.LIVE.set(len(self.books.live))
         metrics.OPEN.set(len(self.books.open))
         metrics.quotas(self.books.card_quotas)
+
+    def _overbookings(self) -> list[Record]:
+        """Nodes that are over-booked since the last look, or are no more: logged, counted, and written down."""
+        looked, self.books.look_at = self.books.look_at | self._overbooked.keys(), set()
+        notes = []
+        for name in sorted(looked):
+            over, before = overbooked(self.books, name), self._overbooked.pop(name, "")
+            if over:
+                self._overbooked[name] = over
+            if over == before:
+                continue
+            log.warning("node %s %s", name, f"is over-booked: it holds {over}" if over else "is not over-booked any more")
+            change = "overbooked" if over else "overbooked->fits"
+            notes.append(Record(self.books.epoch, self._clock(), "quota-ledger", f"node {name}", change, over[:LONGEST_NOTE]))
+        metrics.OVERBOOKED.set(len(self._overbooked))
+        return notes
 
     @property
     def index(self) -> Index:
@@ -496,6 +519,7 @@ class Ledger:
             self.taken_over.set()
             raise Unavailable(self.over, hint="a ledger that starts anew goes on with what the streams have heard")
         books = loaded.books
+        books.look_at |= old.look_at
         books.nodes, books.verdicts, books.gone = old.nodes, old.verdicts, old.gone
         books.suspects = {id: None for id in old.suspects if id in books.live}
         books.unseen = {id: posted for id, posted in old.unseen.items() if id in books.live}

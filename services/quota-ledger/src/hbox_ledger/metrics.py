@@ -16,6 +16,7 @@ SUSPECTS = gauge(
     "ledger_suspects",
     "Claims whose pods the last list of pods lacks; they hold until the API server says that their pods are gone",
 )
+OVERBOOKED = gauge("ledger_overbooked_nodes", "Nodes that hold more than they have: they shrank, or their pods grew")
 EPOCH = gauge("ledger_epoch", "The epoch of the ledger")
 QUOTA_USED = gauge(
     "ledger_card_quota_used",

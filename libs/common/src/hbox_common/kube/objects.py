@@ -193,6 +193,14 @@ class PodSpec(_Slim, frozen=True, gc=False):
     termination_grace_period_seconds: int | None = None
 
 
+class ContainerStatus(_Slim, frozen=True, gc=False):
+    """What the kubelet has given a container, and what runs with (KEP-1287): they differ from the spec while a resize is under way."""
+
+    name: str = ""
+    allocated_resources: Quantities = {}
+    resources: Needs | None = None
+
+
 class PodStatus(_Slim, frozen=True, gc=False):
     phase: str = ""
     reason: str = ""
@@ -200,6 +208,8 @@ class PodStatus(_Slim, frozen=True, gc=False):
     conditions: tuple[Condition, ...] = ()
     start_time: str | None = None
     nominated_node_name: str = ""
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
 
 
 class Pod(KubeObject, frozen=True, gc=False):

@@ -57,6 +57,7 @@ from ..core.spec import UNSUPPORTED_WISHES, PodSpec, Shape, shape_of
 from ..core.views import GroupCondition, GroupPhase, GroupStatus, GroupView, PodStatus, PodView
 from ..core.volumes import VolumeUse
 from .annotations import name_of, policy_notes, written_on
+from .resized import Given, given_of
 from .wishes import wishes_of
 
 log = logging.getLogger(__name__)
@@ -137,6 +138,7 @@ class PodReader:
     def _shape(self, pod: kube.Pod) -> Shape:
         spec, notes = pod.spec, pod.metadata.annotations
         wishes = [name for name in UNSUPPORTED_WISHES if notes.get(name)]
+        given = given_of(pod)
         # Names of containers stay in: they stand in the text of a problem.
         written = _ENCODER.encode(
             (
@@ -150,13 +152,14 @@ class PodReader:
                 _ports(spec),
                 notes.get(USE_GPU_TYPE, ""),
                 wishes,
+                *([given] if given else []),
             )
         )
         bytes_ = len(written) + (len(_ENCODER.encode(spread)) if (spread := spec.topology_spread_constraints) else 0)
         digest = sha256(written if bytes_ <= SHAPE_BYTES else written + b"+").digest()
         shape = self._shapes.get(digest)
         if shape is None:
-            shape = _read_shape(digest.hex()[:16], pod, frozenset(wishes), bytes_)
+            shape = _read_shape(digest.hex()[:16], pod, frozenset(wishes), bytes_, given)
             self._shapes[digest] = shape
             if len(self._shapes) > MAX_SHAPES:
                 self._shapes.popitem(last=False)
@@ -173,7 +176,7 @@ _STATUS = {
 }
 
 
-def _read_shape(key: str, pod: kube.Pod, wishes: frozenset[str], bytes_: int) -> Shape:
+def _read_shape(key: str, pod: kube.Pod, wishes: frozenset[str], bytes_: int, given: Given) -> Shape:
     spec = pod.spec
     problem = ""
     affinity: tuple[NodeTerm, ...] | None = None
@@ -196,8 +199,8 @@ def _read_shape(key: str, pod: kube.Pod, wishes: frozenset[str], bytes_: int) ->
     return shape_of(
         key,
         PodSpec(
-            containers=tuple(_container(c) for c in spec.containers),
-            init_containers=tuple(_container(c) for c in spec.init_containers),
+            containers=tuple(_container(c, given) for c in spec.containers),
+            init_containers=tuple(_container(c, given) for c in spec.init_containers),
             overhead=spec.overhead,
             pod_requests={**spec.resources.limits, **spec.resources.requests} if spec.resources else {},
             node_selector=spec.node_selector if not large else {},
@@ -213,8 +216,16 @@ def _read_shape(key: str, pod: kube.Pod, wishes: frozenset[str], bytes_: int) ->
     )
 
 
-def _container(c: kube.Container) -> Container:
-    return Container(c.name, c.resources.requests, c.resources.limits, sidecar=c.restart_policy == "Always")
+def _container(c: kube.Container, given: Given) -> Container:
+    own, infeasible = given.get(c.name, ({}, False))
+    return Container(
+        c.name,
+        c.resources.requests,
+        c.resources.limits,
+        sidecar=c.restart_policy == "Always",
+        given=own,
+        infeasible=infeasible,
+    )
 
 
 def _ports(spec: kube.PodSpec) -> tuple[HostPort, ...]:

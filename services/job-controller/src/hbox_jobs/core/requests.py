@@ -3,6 +3,9 @@
 The rule is the API server's (KEP-753 sidecars, KEP-2837 pod-level resources): containers run together, beside all sidecars; an init
 container runs alone but for the sidecars started before it; the pod takes the larger of the two, by resource; what the pod itself names
 replaces that; the runtime's overhead comes on top. A container that names a limit and no request asks for the limit.
+
+Of a container that is resized while it runs counts the largest of what it asks for, what the kubelet has set aside and what it runs with; of a resize that
+its node can never give, only the latter two (KEP-1287; component-helpers resource.PodRequests with UseStatusResources).
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,6 +32,8 @@ class Container:
     requests: Mapping[str, str | float] = field(default_factory=dict)
     limits: Mapping[str, str | float] = field(default_factory=dict)
     sidecar: bool = False
+    given: Mapping[str, str | float] = field(default_factory=dict)  #: as its status says; of cpu and memory alone
+    infeasible: bool = False  #: what it asks for of those is never given
 
     def asked(self, name: str) -> str | float | None:
         """The quantity asked for of one resource; None where it is not named."""
@@ -71,7 +76,9 @@ def bounded(requests: Resources) -> Resources:
 
 
 def _units(container: Container) -> Resources:
-    return _read(f"container {container.name}", {**container.limits, **container.requests})
+    asked = _read(f"container {container.name}", {**container.limits, **container.requests})
+    given = _read(f"status of container {container.name}", container.given)
+    return asked | {name: units if container.infeasible else max(units, asked.get(name, 0)) for name, units in given.items()}
 
 
 def _read(where: str, quantities: Mapping[str, str | float]) -> Resources:

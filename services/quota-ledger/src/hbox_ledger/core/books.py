@@ -82,6 +82,7 @@ class Books:
     month: int = 0  #: the first second of the month of `spent`
     spent: dict[QueueName, int] = field(default_factory=dict)  #: in it, as accrued, in thousandths of card-seconds
     history: History = field(default_factory=lambda: History(Decay(half_life_h=0.0)))  #: what queues used of late, as accrued
+    look_at: set[NodeName] = field(default_factory=set)  #: that may be over-booked: they shrank, or something was found on them
     suspects: dict[ClaimId, None] = field(default_factory=dict)  #: posted, but absent from the last list of pods
     unseen: dict[ClaimId, Index] = field(
         default_factory=dict
@@ -109,6 +110,8 @@ class Books:
             self.verdicts[node] = verdict
         if (known := self.nodes.get(node)) is None:
             return
+        if state is not None:
+            self.look_at.add(node)
         self.lending.node(known, self.verdicts.get(node))
         if known.gone:
             del self.nodes[node]

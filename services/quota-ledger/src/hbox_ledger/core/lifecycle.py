@@ -19,6 +19,7 @@
     POSTED    revoke          outcome BOUND, CONFLICT                                      same, it stays; evict if its gang is unwound
     POSTED    any             outcome of its bind                                          same (late news)
     live      any             pod seen terminal or gone                                    VOID
+    POSTED    none            pod seen there, with more or less cpu or memory              VOID, and a claim as found
     POSTED    any             consistent read of its pod, by uid: gone, or terminal         VOID
     live      any             outcome UNKNOWN, REJECTED of a revoke or an eviction         same; the decision is sent again
     VOID      -               anything                                                     VOID (S12)
@@ -40,6 +41,7 @@ the evictions are asked for again. An eviction that is refused for any other rea
 
 from hbox_common.events import BindOutcome, Outcome, PodRead, PodStanding
 from hbox_common.model import CardSlice, Claim, ClaimState, JobId, PlanId, PodFact, PodPhase, QueueName, cards_by_model
+from hbox_common.model.resources import CPU, MEMORY
 
 from .books import Books
 from .decisions import keep, send, take_back
@@ -50,6 +52,9 @@ from .step import Step
 
 #: An open decision without a result is sent again after so long, then after twice as long, up to the second figure.
 RESEND_S, RESEND_MAX_S = 15.0, 120.0
+
+#: What a pod may take more or less of while it runs (KEP-1287).
+RESIZABLE = (CPU, MEMORY)
 
 _STAYS = (BindOutcome.BOUND, BindOutcome.CONFLICT)
 #: With its claim's node: the pod is bound there, whatever is written on it.
@@ -147,7 +152,10 @@ def observed(books: Books, step: Step, fact: PodFact, *, actor: str = "job-contr
         if ours and not adopted:
             if claim.state is ClaimState.PENDING:
                 _posted(books, step, holding, actor=actor, cause=f"its pod is {fact.phase}")
-            return None
+            if not _resized(books, holding, fact):
+                return None
+            end(books, step, holding, actor=actor, cause="its pod was resized in place")
+            return _force(books, step, fact, actor, slices=claim.slices)
         if ours:
             end(books, step, holding, actor=actor, cause="its pod was found bound, with all that it asks for")
             return _force(books, step, fact, actor, slices=claim.slices)
@@ -159,6 +167,15 @@ def observed(books: Books, step: Step, fact: PodFact, *, actor: str = "job-contr
 def _contradicted(books: Books, claim: Claim, fact: PodFact) -> bool:
     """Whether the pod proves that it holds other cards, by another claim that was issued for it: one that these books have lost, or gave up too early."""
     return fact.claim != claim.id and fact.slices != claim.slices and proven(books, fact)
+
+
+def _resized(books: Books, holding: Holding, fact: PodFact) -> bool:
+    """Whether the pod takes another amount of what can be changed while it runs, and is to be accounted for anew. One that leaves goes with what it was
+    given, and a gang that has not started keeps its count; the next comparison finds them."""
+    claim = holding.claim
+    if holding.intent is not Intent.NONE or claim.id in books.leaving or claim.job in books.gangs:
+        return False
+    return any(fact.requests.get(name, 0) != claim.requests.get(name, 0) for name in RESIZABLE)
 
 
 def tick(books: Books, step: Step) -> None:
@@ -245,6 +262,7 @@ def _force(books: Books, step: Step, fact: PodFact, actor: str, *, slices: tuple
         models=cards_by_model(books.nodes.get(fact.node), slices),
     )
     holding = Holding(claim, fact.resource_version, deadline=0.0, changed_at=step.now, forced=True)
+    books.look_at.add(fact.node)
     books.enter(step, holding, actor=actor, cause="found bound without a live claim")
 
 

@@ -1,0 +1,27 @@
+"""Nodes that hold more than they have: they shrank, their pods were resized, or others bound pods there. Nobody is sent away; they take nothing new."""
+
+from hbox_common.model import NodeName
+from hbox_common.model.devices import ALL_CORES
+
+from .books import Books
+
+
+def overbooked(books: Books, name: NodeName) -> str:
+    """What a node holds too much of, for people; empty where nothing is. A node that is gone has nothing to hold."""
+    node, held = books.nodes.get(name), books.by_node.get(name)
+    if node is None or held is None:
+        return ""
+    over = [
+        f"{used} of {node.allocatable.get(resource, 0)} {resource}"
+        for resource, used in sorted(held.used.items())
+        if used > node.allocatable.get(resource, 0)
+    ]
+    for index, on in sorted(held.cards.items()):
+        if not on.pods:
+            continue
+        card = node.card(index)
+        if card is None:
+            over.append(f"card {index}, which it does not have")
+        elif on.cores > ALL_CORES or on.memory_mib > card.memory_mib:
+            over.append(f"{on.cores} % and {on.memory_mib} of {card.memory_mib} MiB of card {index}")
+    return ", ".join(over)
