@@ -9,6 +9,7 @@ bookmarks, and of the pods that `POST /burst?pods=N` makes. What is written is a
 import argparse
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,6 +74,29 @@ def pod(number: int, *, nodes: int, waits: bool = False) -> dict[str, Any]:
     }  # fmt: skip
 
 
+#: What differs between two pods or nodes, in places where `%` puts it: made anew by json.dumps, 100,000 pods would take a minute.
+N = 987_654_321
+
+
+def _template(made: dict[str, Any]) -> str:
+    text = json.dumps(made).replace("%", "%%")
+    host, zone = f"node-{N // CARDS:05}.zone-{N // CARDS % 8}.example.com", f"zone-{N % 8}"
+    text = text.replace(host, "node-%(host)05d.zone-%(host_zone)d.example.com").replace(f"{N:032x}", "%(number)032x")
+    text = text.replace(f"node-{N:05}.{zone}.example.com", "node-%(number)05d.zone-%(zone)d.example.com")
+    text = re.sub(rf"0*{VERSION + N}", "%(version)d", text)
+    return re.sub(rf"0*{N}", lambda found: f"%(number)0{len(found[0])}d", text)
+
+
+RUNS, WAITS, NODE = _template(pod(N, nodes=10**10)), _template(pod(N, nodes=10**10, waits=True)), _template(node(N))
+
+
+def written(template: str, number: int, *, nodes: int) -> str:
+    host = number // CARDS % nodes
+    return template % {
+        "number": number, "version": VERSION + number, "zone": number % 8, "host": host, "host_zone": host % 8,
+    }  # fmt: skip
+
+
 class Server:
     def __init__(self, *, nodes: int, pods: int) -> None:
         self._nodes, self._pods = nodes, pods
@@ -84,10 +108,10 @@ class Server:
         app.router.add_route("*", "/{path:.*}", self._any)
         return app
 
-    def _items(self, plural: str, first: int, count: int | None) -> Iterator[dict[str, Any]]:
+    def _items(self, plural: str, first: int, count: int | None) -> Iterator[str]:
         total = {"pods": self._pods, "nodes": self._nodes}.get(plural, 0)
         for number in range(first, total if count is None else min(total, first + count)):
-            yield node(number) if plural == "nodes" else pod(number, nodes=self._nodes)
+            yield written(NODE if plural == "nodes" else RUNS, number, nodes=self._nodes)
 
     async def _any(self, request: web.Request) -> web.StreamResponse:
         words = request.path.strip("/").split("/")
@@ -111,9 +135,10 @@ class Server:
         lot: list[str] = []
         begun = False
         for item in self._items(plural, first, count):
-            lot.append(json.dumps(item))
+            lot.append(item)
             if len(lot) == CHUNK:
                 await answer.write(("," * begun + ",".join(lot)).encode())
+                await asyncio.sleep(0)
                 lot, begun = [], True
         if lot:
             await answer.write(("," * begun + ",".join(lot)).encode())
@@ -131,16 +156,16 @@ class Server:
             for item in self._items(plural, 0, None):
                 await answer.write(_line("ADDED", item))
             end = {"metadata": {"resourceVersion": str(VERSION), "annotations": {"k8s.io/initial-events-end": "true"}}}
-            await answer.write(_line("BOOKMARK", end))
+            await answer.write(_line("BOOKMARK", json.dumps(end)))
         version = VERSION
         while True:
             try:
                 count = await asyncio.wait_for(told.get(), BOOKMARK_S)
             except TimeoutError:
-                await answer.write(_line("BOOKMARK", {"metadata": {"resourceVersion": str(version)}}))
+                await answer.write(_line("BOOKMARK", json.dumps({"metadata": {"resourceVersion": str(version)}})))
                 continue
             for number in range(1, count + 1):
-                await answer.write(_line("ADDED", pod(number, nodes=self._nodes, waits=True)))
+                await answer.write(_line("ADDED", written(WAITS, number, nodes=self._nodes)))
             version = VERSION + count
 
     async def _burst(self, request: web.Request) -> web.StreamResponse:
@@ -149,8 +174,8 @@ class Server:
         return web.json_response({"watches": len(self._watches)})
 
 
-def _line(kind: str, item: dict[str, Any]) -> bytes:
-    return json.dumps({"type": kind, "object": item}).encode() + b"\n"
+def _line(kind: str, item: str) -> bytes:
+    return f'{{"type":"{kind}","object":{item}}}\n'.encode()
 
 
 async def serve(*, nodes: int, pods: int) -> None:

@@ -1,6 +1,8 @@
 """The state folder: one platform in it, readable by others, and the logs that are followed."""
 
 import json
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ RUNNING = Running(1, "nats://127.0.0.1:1", "/k", "sqlite:///x", True, "fgd", {"b
 
 def test_what_runs_is_known_to_others_until_it_is_forgotten(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
-    layout.prepare()
+    layout.prepare(print)
     with layout.locked():
         layout.write_running(RUNNING)
         layout.write_pids({"binder": 7})
@@ -45,7 +47,7 @@ def test_a_folder_that_a_killed_supervisor_left_is_nobodys(tmp_path: Path) -> No
 def test_a_file_in_the_place_of_the_folder_is_told(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("")
     with pytest.raises(InvalidRequest, match="cannot be written"):
-        Layout(tmp_path / "state").prepare()
+        Layout(tmp_path / "state").prepare(print)
 
 
 def test_a_log_is_asked_for_its_last_error(tmp_path: Path) -> None:
@@ -76,3 +78,56 @@ async def test_a_port_where_nobody_listens_is_neither_ready_nor_a_broker() -> No
 
 def test_free_ports_differ() -> None:
     assert len(set(probe.free_ports(8))) == 8
+
+
+@pytest.fixture
+def umask() -> Iterator[None]:
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o7777
+
+
+@pytest.mark.usefixtures("umask")
+def test_a_folder_that_was_open_to_others_is_closed_with_all_that_is_in_it(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    (folder / "kube" / "pki").mkdir(parents=True)
+    secrets = [folder / "kubeconfig", folder / "ledger.db", folder / "kube" / "pki" / "ca.key", folder / "platform.json"]
+    for path in secrets:
+        path.write_text("secret")
+    folder.chmod(0o755)
+    said: list[str] = []
+    Layout(folder).prepare(said.append)
+    assert mode(folder) == mode(folder / "nats") == mode(folder / "kube" / "pki") == 0o700
+    assert [mode(path) for path in secrets] == [0o600] * 4
+    assert said == [f"the state folder {folder} was open to others (mode 0755): it is 0700 now"]
+    (folder / "later").write_text("secret")
+    assert mode(folder / "later") == 0o600
+    Layout(folder).prepare(said.append)
+    assert len(said) == 1
+
+
+@pytest.mark.usefixtures("umask")
+def test_a_folder_that_others_use_is_left_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    with pytest.raises(InvalidRequest, match="is one that others use"):
+        Layout(shared).prepare(print)
+    assert mode(shared) == 0o1777
+    home = tmp_path / "home"
+    home.mkdir()
+    home.chmod(0o755)
+    monkeypatch.setenv("HOME", str(home))
+    with pytest.raises(InvalidRequest, match="is one that others use"):
+        Layout(home).prepare(print)
+
+
+@pytest.mark.usefixtures("umask")
+def test_a_folder_of_somebody_else_is_refused_or_told_to_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 4711 + os.getuid())
+    with pytest.raises(InvalidRequest, match=r"belongs to user \w+, who can read"):
+        Layout(tmp_path / "state").prepare(print)

@@ -15,6 +15,7 @@ import select
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
+from hbox_common.redaction import redacted
 from hbox_common.visible import visible_lines
 
 if TYPE_CHECKING:
@@ -56,11 +57,12 @@ class _Patient(io.RawIOBase):
 
 
 class _Shown(io.TextIOWrapper):
-    """Text that may be anybody's. `bare`: the file below."""
+    """Text that may be anybody's, and hold addresses with passwords. `bare`: the file below."""
 
     bare: TextIO
 
     def write(self, text: str, /) -> int:
+        text = redacted(text)
         parts = _OURS.split(text) if "\x1b" in text else [text]
         return super().write("".join([part if part in COLOURS else visible_lines(part) for part in parts]))
 

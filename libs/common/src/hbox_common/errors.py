@@ -3,17 +3,20 @@
 A library's own errors are mapped to these once, at its adapter, with `from`. Unschedulable work is not an error: it is a result with reasons.
 """
 
+from .redaction import redacted
+
 
 class HBoxError(Exception):
     """Anything that HBox raises on purpose.
 
-    `message` says what is wrong and where; `hint` says what to do about it (may be empty).
+    `message` says what is wrong and where; `hint` says what to do about it (may be empty). Passwords and tokens of addresses are left out of both.
     """
 
     def __init__(self, message: str, *, hint: str = "") -> None:
+        message = redacted(message)
         super().__init__(message)
         self.message = message
-        self.hint = hint
+        self.hint = redacted(hint)
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message

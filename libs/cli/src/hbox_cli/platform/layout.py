@@ -3,7 +3,9 @@
 import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
+import pwd
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -59,11 +61,16 @@ class Layout:
     def log(self, name: str) -> Path:
         return self.logs / f"{name}.log"
 
-    def prepare(self) -> None:
-        """Makes the folders. Raises InvalidRequest where they cannot be made or written."""
+    def prepare(self, say: Callable[[str], None]) -> None:
+        """Makes the folders, ours alone: tokens, keys and the ledger are in them. What this process and its children make from now on is, too.
+
+        Raises InvalidRequest where they cannot be made or written, or are open to others and no folder of ours.
+        """
+        os.umask(0o077)
         try:
             for folder in (self.folder, self.nats, self.logs):
                 folder.mkdir(parents=True, exist_ok=True)
+            self._close(say)
             probe = self.folder / ".write"
             probe.write_text("")
             probe.unlink()
@@ -71,6 +78,28 @@ class Layout:
             raise InvalidRequest(
                 f"the state folder {self.folder} cannot be written: {e.strerror}", hint="choose another with --state"
             ) from e
+
+    def _close(self, say: Callable[[str], None]) -> None:
+        """0700 for the folder and 0600 for the files in it, where an earlier version or somebody else left them open to others."""
+        here = self.folder.stat()
+        if here.st_uid != os.geteuid():
+            whose = (
+                f"the state folder {self.folder} belongs to user {_user(here.st_uid)}, who can read all that is written there"
+            )
+            if os.geteuid() != 0:
+                raise InvalidRequest(whose, hint="choose a folder of your own with --state")
+            say(whose)
+        if here.st_mode & 0o077:
+            if here.st_mode & stat.S_ISVTX or self.folder.resolve() in (Path("/"), Path.home().resolve()):
+                raise InvalidRequest(
+                    f"the state folder {self.folder} is one that others use", hint="choose a folder of its own with --state"
+                )
+            self.folder.chmod(0o700)
+            say(f"the state folder {self.folder} was open to others (mode {stat.S_IMODE(here.st_mode):04o}): it is 0700 now")
+        for path in (*self.folder.iterdir(), *self.kube.rglob("*")):
+            mode = path.lstat().st_mode
+            if mode & 0o077 and (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) and path.lstat().st_uid == os.geteuid():
+                path.chmod(stat.S_IMODE(mode) & 0o700)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -125,6 +154,13 @@ class Layout:
             raise none from e
         except (OSError, ValueError, TypeError) as e:
             raise InvalidRequest(f"{self.folder / 'platform.json'} cannot be read: {e}", hint="restart the platform") from e
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _replace(path: Path, content: Mapping[str, Any]) -> None:

@@ -143,7 +143,7 @@ class Platform:
         come up, and HBoxError when the emulated cluster dies; all with the process' own last words.
         """
         layout = Layout(plan.state.absolute())
-        layout.prepare()
+        layout.prepare(say)
         with layout.locked():
             platform = cls(layout, plan, say, _address(layout, plan))
             layout.forget()

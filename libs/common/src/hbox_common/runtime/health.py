@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
+from hbox_common.redaction import redacted
 from hbox_common.telemetry import exposition
 
 
@@ -17,10 +18,10 @@ class Condition:
     message: str = "starting"
 
     def ok(self, message: str = "") -> None:
-        self.good, self.message = True, message
+        self.good, self.message = True, redacted(message)
 
     def bad(self, message: str) -> None:
-        self.good, self.message = False, message
+        self.good, self.message = False, redacted(message)
 
 
 @dataclass(slots=True)

@@ -100,6 +100,15 @@ def engine(url: URL) -> Engine:
     return create_engine(url, poolclass=NullPool, connect_args=arguments)
 
 
+def keep_private(file: Path) -> None:
+    """Nobody else reads the books: SQLite makes its file as the umask says, and those beside it as it finds this one."""
+    with suppress(OSError):  # whatever is wrong with the file is told by who opens it
+        os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+        for one in (file, *(file.with_name(file.name + end) for end in ("-wal", "-shm"))):
+            if one.exists() and one.stat().st_uid == os.geteuid():
+                one.chmod(0o600)
+
+
 def _sqlite_settings(connection: Any, _: Any) -> None:
     connection.isolation_level = None  # we say BEGIN ourselves; the driver's own rules open no transaction for a SELECT
     cursor = connection.cursor()
@@ -141,7 +150,7 @@ class FileLock:
     """That no other process opens this SQLite file for writing. Raises Unavailable while one does."""
 
     def __init__(self, database: Path) -> None:
-        self._path, self._fd = database.with_name(database.name + ".lock"), -1
+        self._database, self._path, self._fd = database, database.with_name(database.name + ".lock"), -1
 
     def __enter__(self) -> "FileLock":
         if not self._path.parent.is_dir():
@@ -155,6 +164,7 @@ class FileLock:
         except OSError as e:
             os.close(self._fd)
             raise Unavailable(f"database: another process writes to {self._path.with_suffix('')}", hint="stop it first") from e
+        keep_private(self._database)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

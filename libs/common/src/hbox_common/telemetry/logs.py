@@ -6,6 +6,7 @@ import sys
 from datetime import UTC, datetime
 from enum import StrEnum
 
+from ..redaction import redacted
 from ..visible import visible, visible_lines
 from .tracing import current_traceparent
 
@@ -37,7 +38,7 @@ class JsonFormatter(logging.Formatter):
         line.update((key, value) for key, value in record.__dict__.items() if key not in _PLAIN)
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return visible(json.dumps(line, default=str, ensure_ascii=False))
+        return visible(redacted(json.dumps(line, default=str, ensure_ascii=False)))
 
 
 class TextFormatter(logging.Formatter):
@@ -52,8 +53,8 @@ class TextFormatter(logging.Formatter):
         given = {key: value for key, value in record.__dict__.items() if key not in _PLAIN}
         hint = f" ({given.pop('hint')})" if given.get("hint") else ""
         extra = hint + "".join(f" {key}={value}" for key, value in given.items())
-        text = visible(f"{time} {record.levelname.lower():7} {self._service}: {record.getMessage()}{extra}")
-        return f"{text}\n{visible_lines(self.formatException(record.exc_info))}" if record.exc_info else text
+        text = visible(redacted(f"{time} {record.levelname.lower():7} {self._service}: {record.getMessage()}{extra}"))
+        return f"{text}\n{visible_lines(redacted(self.formatException(record.exc_info)))}" if record.exc_info else text
 
 
 def setup(service: str, *, level: str, style: LogFormat) -> None:
