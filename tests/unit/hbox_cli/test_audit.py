@@ -228,3 +228,29 @@ def test_forged_cards_are_in_no_sum() -> None:
     liar = pod("liar", "0:100:10000", gpu="1")
     held = [claim(WHOLE), claim(forger, plan=PlanId(""), slices=()), claim(liar, slices=(CardSlice(1, 100, 10_000),))]
     assert len(notes([WHOLE, forger, liar], held)) == 2
+
+
+@pytest.mark.parametrize(
+    ("phase", "waiting", "said"),
+    [
+        ("Running", 1, "2 of its 3 members were taken away since, by a drain or a deletion: 1 of these wait for nodes again, 1 were not made anew"),
+        ("Unknown", 2, "2 of its 3 members were taken away since, by a drain or a deletion: 2 of these wait for nodes again"),
+        ("Unknown", 0, "0 of these wait for nodes again, 2 were not made anew"),
+    ],
+)  # fmt: skip
+def test_a_gang_that_lost_members_after_it_had_started_is_noted_and_is_no_fault(phase: str, waiting: int, said: str) -> None:
+    group = {"metadata": {"namespace": "x", "name": "g"}, "spec": {"minMember": 3}, "status": {"phase": phase}}
+    left = pod("g0", "0:100:10000", gang="g", gpu="1")
+    pods = [left, *(pod(f"w{i}", on="", gang="g", gpu="1") for i in range(waiting))]
+    result = audit([node()], pods, [read_gang(group)], [claim(left)])
+    assert result.faults == []
+    [note] = result.notes
+    assert note.startswith("gang x/g started whole")
+    assert said in note
+
+
+@pytest.mark.parametrize("phase", ["", "Pending", "Inqueue", "Completed"])
+def test_a_gang_that_never_started_whole_is_started_in_part(phase: str) -> None:
+    group = {"metadata": {"namespace": "x", "name": "g"}, "spec": {"minMember": 3}, "status": {"phase": phase}}
+    left = pod("g0", "0:100:10000", gang="g", gpu="1")
+    assert faults([left], gangs=[read_gang(group)]) == ["gang x/g started in part: 1 pods of at least 3"]

@@ -52,7 +52,7 @@ def test_the_report_has_the_fields_that_others_read() -> None:
     # n has no core left: its free card is a fragment for everyone. m has cores for one more: its halves and wholes can be used.
     assert content["fragmentation"] == 25.0
     assert content["waiting_reasons"] == {"CardInsufficientMemory or Insufficient cpu": 1}
-    assert content["audit"] == {"checks": 9, "faults": 0, "faults_found": []}
+    assert content["audit"] == {"checks": 9, "faults": 0, "faults_found": [], "notes": []}
 
 
 def test_published_figures_stand_beside_a_whole_trace_alone() -> None:

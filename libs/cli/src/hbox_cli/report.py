@@ -94,7 +94,12 @@ def make(
 
 def audit_of(audited: Audit) -> dict[str, Any]:
     """The report's part about the audit."""
-    return {"checks": audited.checks, "faults": len(audited.faults), "faults_found": audited.faults[:100]}
+    return {
+        "checks": audited.checks,
+        "faults": len(audited.faults),
+        "faults_found": audited.faults[:100],
+        "notes": audited.notes[:100],
+    }
 
 
 def departments(lent: Lent, cards: int) -> dict[str, Any]:
@@ -135,6 +140,7 @@ def text(report: Mapping[str, Any]) -> str:
         *_lent(report.get("departments")),
         f"audit           {audit['checks']} checks, {audit['faults']} faults",
         *(f"                fault: {fault}" for fault in audit["faults_found"][:20]),
+        *(f"                note: {note}" for note in audit["notes"][:20]),
     ]
     return "\n".join(lines)
 

@@ -5,7 +5,8 @@ cards that it asked for, no gang started in part. Between cluster and ledger: ea
 cards, each posted claim has its pod, and no claim is left half-done.
 
 A pod's annotations are its tenant's to write. They count where the ledger has a claim of this pod on this node; of every pod whose annotations say
-something else there is a note, which is no fault: what it holds is what the ledger gave it, or else what it requests.
+something else there is a note, which is no fault: what it holds is what the ledger gave it, or else what it requests. So there is of a gang that others took
+members from.
 """
 
 from collections import Counter, defaultdict
@@ -20,7 +21,7 @@ from .cluster import AuditGang, AuditNode, AuditPod
 
 @dataclass(slots=True)
 class Audit:
-    """The result. `faults` and `notes` are sentences; notes are of what tenants did, and break no promise."""
+    """The result. `faults` and `notes` are sentences; notes are of what others did, and break no promise."""
 
     checks: int = 0
     faults: list[str] = field(default_factory=list)
@@ -150,13 +151,19 @@ def _wishes(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[Aud
 
 
 def _gangs(result: Audit, gangs: Iterable[AuditGang], pods: Sequence[AuditPod]) -> None:
-    started = Counter(pod.gang for pod in pods if pod.gang and pod.node)
+    """No gang starts in part. One that started whole and lost members since, to a drain or a deletion, broke no promise: that is noted."""
+    members = Counter((pod.gang, bool(pod.node)) for pod in pods if pod.gang)
     for gang in gangs:
-        bound = started[gang.name]
-        result.check(
-            bound == 0 or bound >= gang.min_member,
-            f"gang {gang.name} started in part: {bound} pods of at least {gang.min_member}",
-        )
+        bound, waiting = members[gang.name, True], members[gang.name, False]
+        partial = 0 < bound < gang.min_member
+        result.check(not partial or gang.ran, f"gang {gang.name} started in part: {bound} pods of at least {gang.min_member}")
+        if partial and gang.ran:
+            lost = gang.min_member - bound
+            again = min(lost, waiting)
+            result.notes.append(
+                f"gang {gang.name} started whole, and {lost} of its {gang.min_member} members were taken away since, by a drain or a deletion: "
+                f"{again} of these wait for nodes again" + (f", {lost - again} were not made anew" if lost > again else "")
+            )
 
 
 def _ledger(result: Audit, holding: Sequence[AuditPod], claims: Sequence[Claim]) -> None:

@@ -52,6 +52,7 @@ class AuditPod:
 class AuditGang:
     name: str  #: namespace/name
     min_member: int
+    ran: bool = False  #: its PodGroup says that it started whole, and has members with nodes since
 
 
 def read_node(raw: Mapping[str, Any]) -> AuditNode:
@@ -77,9 +78,15 @@ def _cards(meta: Mapping[str, Any], allocatable: Resources) -> dict[int, AuditCa
     return dict.fromkeys(range(allocatable.get(GPU, 0)), card)
 
 
+#: Phases of a PodGroup that only one reaches whose members had nodes, as many as it needs, all at once; with the last of these it leaves them.
+_STARTED = ("Running", "Unknown")
+
+
 def read_gang(raw: Mapping[str, Any]) -> AuditGang:
     meta = raw["metadata"]
-    return AuditGang(f"{meta['namespace']}/{meta['name']}", int((raw.get("spec") or {}).get("minMember") or 1))
+    phase = (raw.get("status") or {}).get("phase")
+    least = int((raw.get("spec") or {}).get("minMember") or 1)
+    return AuditGang(f"{meta['namespace']}/{meta['name']}", least, ran=phase in _STARTED)
 
 
 def read_pod(raw: Mapping[str, Any], schedulers: Container[str] = (SCHEDULER_NAME,)) -> AuditPod:

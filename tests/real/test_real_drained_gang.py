@@ -1,0 +1,71 @@
+"""A gang that started whole and then lost members to `kubectl drain`: the audit says what is true of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..e2e.platform_world import Up, until, up
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+KUBECTL = Path(sys.executable).with_name("kubectl")
+GANG = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "gang", "namespace": "default"}}
+
+
+def kubectl(platform: Up, *words: str, stdin: str = "") -> str:
+    done = subprocess.run(
+        [KUBECTL, "--kubeconfig", platform.state / "kubeconfig", "--cache-dir", platform.state / "kubectl", *words],
+        input=stdin, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def create(platform: Up, *items: dict[str, Any]) -> None:
+    kubectl(platform, "create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+
+
+def node(name: str) -> dict[str, Any]:
+    amounts = {"cpu": "64", "memory": "64Gi", "nvidia.com/gpu": "2", "pods": "110"}
+    status = {"allocatable": amounts, "capacity": amounts}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
+
+
+def member(number: int) -> dict[str, Any]:
+    container = {"name": "main", "image": "busybox", "resources": {"limits": {"cpu": "1", "nvidia.com/gpu": "1"}}}
+    meta = {"name": f"gang-{number}", "namespace": "default", "annotations": {"scheduling.k8s.io/group-name": "gang"}}
+    spec = {"schedulerName": "hbox", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+
+
+def phase(platform: Up) -> str:
+    return str(json.loads(kubectl(platform, "get", "podgroup", "gang", "-o", "json")).get("status", {}).get("phase"))
+
+
+@pytest.mark.parametrize("words", [("--api", "assets"), ()], ids=["real", "emulated"])
+def test_a_gang_that_a_drain_took_members_from_did_not_start_in_part(tmp_path: Path, words: tuple[str, ...]) -> None:
+    with up(tmp_path / "state", *words) as platform:
+        create(platform, node("n0"), node("n1"), {**GANG, "spec": {"minMember": 4}}, *map(member, range(4)))
+        until(lambda: phase(platform) == "Running", timeout_s=60, what="the gang's start")
+        kubectl(platform, "drain", "n0", "--force", "--ignore-daemonsets", "--timeout=40s")
+        until(lambda: phase(platform) == "Unknown", timeout_s=30, what="the PodGroup's word of it")
+        audit = platform.json("audit")
+        assert audit["faults"] == []
+        [note] = audit["notes"]
+        assert note == (
+            "gang default/gang started whole, and 2 of its 4 members were taken away since, by a drain or a deletion: "
+            "0 of these wait for nodes again, 2 were not made anew"
+        )
+        create(platform, member(4))
+        until(lambda: "1 of these wait" in str(platform.json("audit")["notes"]), timeout_s=40, what="its new member's note")
+        kubectl(platform, "uncordon", "n0")
+        create(platform, member(5))
+        until(lambda: phase(platform) == "Running", timeout_s=60, what="its being whole again")
+        again = platform.json("audit")
+        assert (again["faults"], again["notes"]) == ([], [])
