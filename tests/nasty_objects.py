@@ -249,3 +249,6 @@ KINDS: tuple[Kind, ...] = (
     Kind("a hundred jobs that avoid five hundred hosts each", excluders(100, 500)),
     Kind("more labels than anybody reads, and one that asks", socials),
 )
+
+#: Kinds that API servers of today refuse, and those of clusters that are still in use took: values of node affinity are held to the rules of labels since 1.34.
+REFUSED_NOW = frozenset({"a host of 240 KB excluded", "a host with NUL"})

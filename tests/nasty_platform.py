@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from hbox_common.clock import monotonic_s
+from hbox_common.errors import InvalidRequest
 from hbox_common.kube import NAMESPACES, PERSISTENTVOLUMECLAIMS, PODGROUPS, PODS, KubeClient
 
 from .e2e.platform_world import Up
-from .nasty_objects import Json, Kind, pod
+from .nasty_objects import REFUSED_NOW, Json, Kind, pod
 from .waiting import until
 
 NAMESPACE = "nasty"
@@ -85,7 +86,12 @@ async def stand(platform: Up, kinds: Sequence[Kind], *, node: str, kills: bool) 
         await innocent.bound_within(AFTER_KILLS_S, "before")
         for number, kind in enumerate(kinds):
             waiting, bound = kind.waiting(f"w{number}"), kind.bound(f"b{number}", node)
-            await apply(client, waiting)
+            try:
+                await apply(client, waiting)
+            except InvalidRequest:
+                if kind.name not in REFUSED_NOW:
+                    raise
+                continue
             await innocent.bound_within(INNOCENT_S, f"{kind.name}, waiting")
             if kind.told:
                 await told(client, waiting, kind.told)

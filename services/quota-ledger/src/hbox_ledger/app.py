@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s, wall_s
-from hbox_common.errors import Conflict, InvalidRequest, Unavailable
+from hbox_common.errors import Conflict, HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import (
     MOST_PODS_READ,
     ClaimsAsked,
@@ -198,7 +198,9 @@ class Shell:
                     raise Unavailable(f"job-controller does not see all pods{said}")
                 pods = [pod for page in pages for pod in page.pods]
                 await self._ledger.reconcile(pods, as_of=as_of)
-            except (Unavailable, InvalidRequest) as e:
+            except (HBoxError, OverflowError, ValueError) as e:
+                if not isinstance(e, Unavailable):
+                    log.error("the books cannot be compared: %s", e)
                 if not condition.good:
                     condition.bad(f"waiting for all pods: {e}")
                 await asyncio.sleep(ASK_AGAIN_S)

@@ -36,6 +36,7 @@ from hbox_common.model import (
     Verdict,
     models_on,
 )
+from hbox_common.model.bounds import said
 from hbox_common.store import Batch, Letter, Store
 from hbox_common.telemetry import record, recording
 
@@ -45,6 +46,7 @@ from .adapters.journal import Head, Repeated
 from .core import arbitrate, budget, lifecycle, loans, recovery, usage
 from .core.books import Books
 from .core.chain import Record
+from .core.fitting import fitting
 from .core.history import DECAY, Decay
 from .core.overbooked import overbooked
 from .core.reconcile import Comparison, in_order
@@ -75,6 +77,9 @@ class Numbered:
     event: OutcomesObserved | PodsObserved
     again: bool = False  #: delivered before, so that it may have been handled
 
+
+#: What a database, or its driver, says to values that it does not hold.
+_REFUSED = (Conflict, OverflowError, ValueError)
 
 #: A clock that goes back by more is told of.
 BEHIND_S = 120.0
@@ -251,7 +256,12 @@ class Ledger:
         for first in range(0, len(facts), SLICE):
             async with self._lock:
                 await self._fresh()
-                await self._turn(partial(self._take, comparison, facts[first : first + SLICE]))
+                some = facts[first : first + SLICE]
+                try:
+                    await self._turn(partial(self._take, comparison, some))
+                except _REFUSED as e:
+                    await self._fresh()
+                    await self._turn(partial(self._take, comparison, self._fitting(some, e)))
         async with self._lock:
             await self._fresh()
             live = list(self.books.live)
@@ -371,10 +381,11 @@ class Ledger:
 
     async def _once(self, consumer: str, messages: Sequence[Numbered]) -> None:
         ids = [m.id for m in messages]
+        mended: dict[str, OutcomesObserved | PodsObserved] = {}
 
         async def take_in(*, look: bool) -> None:
             known = set(await self._store.read(lambda c: tables.inbox.results(c, consumer, ids))) if look else set()
-            new = {m.id: m.event for m in messages if m.id not in known}
+            new = {m.id: mended.get(m.id, m.event) for m in messages if m.id not in known}
 
             def decide(step: Step) -> None:
                 for event in new.values():
@@ -394,7 +405,27 @@ class Ledger:
 
         async with self._lock:
             await self._fresh()
-            await self._insist(take_in, look=ids in self._handled or any(m.again for m in messages))
+            look = ids in self._handled or any(m.again for m in messages)
+            try:
+                await self._insist(take_in, look=look)
+            except _REFUSED as e:
+                for m in messages:
+                    if isinstance(m.event, PodsObserved):
+                        mended[m.id] = PodsObserved(pods=tuple(self._fitting(m.event.pods, e)))
+                if not mended:
+                    raise
+                await self._fresh()
+                await self._insist(take_in, look=True)
+
+    def _fitting(self, facts: Sequence[PodFact], error: Exception) -> list[PodFact]:
+        """The database refused these facts, or what followed from them: as much of each as it takes."""
+        found = [(fact, fitting(fact)) for fact in facts]
+        for fact, fit in found:
+            if fit != fact:
+                metrics.UNFIT.inc()
+                name = said(f"{fact.namespace}/{fact.name}", 128)
+                log.error("pod %s: %s: %s", name, "booked without what is unfit" if fit else "left out", error)
+        return [fit for _, fit in found if fit is not None]
 
     async def _insist(self, turn: Callable[..., Awaitable[None]], *, look: bool) -> None:
         """Take the turn; `look`: ask the database first what of it was handled before. Without, the database itself says so, and it is taken anew."""

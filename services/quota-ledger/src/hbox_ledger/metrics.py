@@ -43,3 +43,8 @@ def quotas(all: CardQuotas) -> None:
         for name, limit in quota.limits.items():
             QUOTA_USED.labels(quota.namespace, quota.name, name).set(all.used(quota.namespace).get(name, 0))
             QUOTA_LIMIT.labels(quota.namespace, quota.name, name).set(0 if quota.fault else limit)
+
+
+UNFIT = counter(
+    "ledger_facts_unfit", "Facts of pods that the database refused, and that were booked without what it does not hold"
+)

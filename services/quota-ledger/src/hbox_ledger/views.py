@@ -1,10 +1,22 @@
 """What can be asked of the ledger: its claims, its queues, and who used what. Everything is of one moment between two turns, and nothing is decided here."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from hbox_common.events import Budget, Usage, UsageKey
-from hbox_common.model import DEFAULT_QUEUE, CardQuota, Claim, Epoch, Index, Queue, QueueName, QueuePhase, Resources, faults
+from hbox_common.model import (
+    DEFAULT_QUEUE,
+    CardQuota,
+    Claim,
+    Epoch,
+    Index,
+    Queue,
+    QueueName,
+    QueuePhase,
+    Resources,
+    faults,
+    is_host_port,
+)
 from hbox_common.store import Store
 
 from .adapters import load
@@ -108,7 +120,7 @@ class Views:
 
 
 def _view(books: Books, name: QueueName, deleted: Queue | None, models: Container[str]) -> QueueView:
-    used, total = ({r: n for r, n in sums.items() if n} for sums in (books.used.get(name, {}), books.queues.used(name)))
+    used, total = (_told_of(sums) for sums in (books.used.get(name, {}), books.queues.used(name)))
     queue = books.queues.of(name)
     told = _told(books, queue or deleted or Queue(name, QueuePhase.CLOSED))
     history = books.history
@@ -125,6 +137,11 @@ def _view(books: Books, name: QueueName, deleted: Queue | None, models: Containe
         borrowed=books.borrowed.get(name, {}),
         spent=budget.spent_of(books, name),
     )
+
+
+def _told_of(sums: Mapping[str, int]) -> Resources:
+    """What a queue uses, without host ports: of these every pod may have its own, and no queue is judged by them."""
+    return {name: units for name, units in sums.items() if units and not is_host_port(name)}
 
 
 def _told(books: Books, queue: Queue) -> Queue:

@@ -1,12 +1,16 @@
 """Volcano's Queue objects as the ledger's queues."""
 
 from collections.abc import Mapping
-from datetime import datetime
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube import Queue as QueueObject
+from hbox_common.kube import epoch_s
 from hbox_common.model import POOLS, Queue, QueueName, QueuePhase, Resources, capacity_units, is_model, parse_quantity
 from hbox_common.model.annotations import BUDGET, NAMESPACES, parse_names
+from hbox_common.model.bounds import INT32_MAX, KEY_BYTES, is_name, is_plain, not_a_name, not_plain, oversized, said
+
+#: Of one share of a queue, and of its lists of pools and namespaces: a state of a queue has to go into a message of 256 KiB.
+QUEUE_AMOUNTS, QUEUE_NAMES_BYTES = 64, 32 * 1024
 
 
 def queue_of(found: QueueObject) -> Queue:
@@ -20,12 +24,12 @@ def queue_of(found: QueueObject) -> Queue:
         name=QueueName(found.metadata.name),
         phase=QueuePhase.OPEN if found.status.state in ("", "Open") else QueuePhase.CLOSED,
         capability=_amounts("capability", spec.capability),
-        weight=spec.weight,
-        priority=spec.priority,
+        weight=_int32("spec.weight", spec.weight),
+        priority=_int32("spec.priority", spec.priority),
         deserved=_amounts("deserved", spec.deserved),
         guarantee=_amounts("guarantee", spec.guarantee.resource),
         reclaimable=spec.reclaimable,
-        parent=spec.parent,
+        parent=_parent(spec.parent),
         pools=_names(POOLS, found),
         namespaces=_names(NAMESPACES, found),
         budget_card_hours=_budget(found.metadata.annotations.get(BUDGET)),
@@ -39,17 +43,21 @@ def closed(found: QueueObject, fault: str) -> Queue:
         QueueName(found.metadata.name),
         QueuePhase.CLOSED,
         {},
-        found.spec.weight,
-        found.spec.priority,
+        max(1, min(found.spec.weight, INT32_MAX)),
+        max(-INT32_MAX, min(found.spec.priority, INT32_MAX)),
         reclaimable=False,
-        parent=found.spec.parent,
-        fault=fault,
+        parent=found.spec.parent if is_name(found.spec.parent) else "",
+        fault=said(fault),
     )
 
 
 def _amounts(share: str, quantities: Mapping[str, str | float]) -> Resources:
     amounts: Resources = {}
+    if len(quantities) > QUEUE_AMOUNTS:
+        raise InvalidRequest(oversized(share, len(quantities), QUEUE_AMOUNTS))
     for name, quantity in quantities.items():
+        if not is_plain(name, KEY_BYTES):
+            raise InvalidRequest(not_plain(f"a name in {share}", name, KEY_BYTES))
         try:
             amounts[name] = capacity_units(name, quantity)
         except InvalidRequest as e:
@@ -63,16 +71,32 @@ def _amounts(share: str, quantities: Mapping[str, str | float]) -> Resources:
 
 def _names(annotation: str, found: QueueObject) -> tuple[str, ...]:
     text = found.metadata.annotations.get(annotation)
-    return () if text is None else parse_names(annotation, text)
+    if text is None:
+        return ()
+    if not is_plain(text, QUEUE_NAMES_BYTES):
+        raise InvalidRequest(not_plain(f"annotation {annotation}", text, QUEUE_NAMES_BYTES))
+    return parse_names(annotation, text)
+
+
+def _int32(what: str, number: int) -> int:
+    if abs(number) > INT32_MAX:
+        raise InvalidRequest(f"{what} is {number}", hint="write a number of 32 bits")
+    return number
+
+
+def _parent(name: str) -> str:
+    if name and not is_name(name):
+        raise InvalidRequest(not_a_name("spec.parent", name))
+    return name
 
 
 def _budget(text: str | None) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal()) or len(text) > 12:
-        raise InvalidRequest(f"{BUDGET} is {text!r}, which is no number of card-hours", hint="write it like 1000")
+        raise InvalidRequest(f"{BUDGET} is {said(text, 64)!r}, which is no number of card-hours", hint="write it like 1000")
     return int(text)
 
 
 def _seconds(timestamp: str | None) -> float:
-    return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+    return epoch_s(timestamp) if timestamp else 0.0

@@ -6,8 +6,12 @@ from contextlib import suppress
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube import ResourceQuota as QuotaObject
 from hbox_common.model import CARD_LIMITS, CardQuota, ResourceQuota, Resources, capacity_units, request_units
+from hbox_common.model.bounds import said
 from hbox_common.model.devices import GPU_MEMORY_PERCENT
 from hbox_common.model.resources import PODS
+
+#: Of one quota, by which the gate judges.
+QUOTA_AMOUNTS = 64
 
 _PERCENT = f"limits.{GPU_MEMORY_PERCENT}"
 
@@ -30,7 +34,7 @@ def card_quota(found: QuotaObject) -> CardQuota | None:
                 "scopes are not supported where cards are limited; limit them in a quota of its own, without scopes"
             )
     except InvalidRequest as e:
-        fault = e.message
+        fault = said(e.message, 256)
     return CardQuota(found.metadata.namespace, found.metadata.name, limits, fault)
 
 
@@ -54,6 +58,8 @@ def _requests(quantities: Mapping[str, str | float], units: Callable[[str, str |
         name = key.removeprefix("requests.")
         if name.startswith(("limits.", "count/")) or name == PODS:
             continue
+        if len(found) == QUOTA_AMOUNTS:
+            break
         with suppress(InvalidRequest):
             found[name] = units(name, quantity)
     return found

@@ -40,8 +40,21 @@ the evictions are asked for again. An eviction that is refused for any other rea
 """
 
 from hbox_common.events import BindOutcome, Outcome, PodRead, PodStanding
-from hbox_common.model import CardSlice, Claim, ClaimState, JobId, PlanId, PodFact, PodPhase, QueueName, cards_by_model
-from hbox_common.model.resources import CPU, MEMORY
+from hbox_common.model import (
+    CardSlice,
+    Claim,
+    ClaimState,
+    JobId,
+    PlanId,
+    PodFact,
+    PodPhase,
+    QueueName,
+    Resources,
+    cards_by_model,
+    is_host_port,
+)
+from hbox_common.model.devices import GPU
+from hbox_common.model.resources import CPU, EPHEMERAL, MEMORY, PODS
 
 from .books import Books
 from .decisions import keep, send, take_back
@@ -55,6 +68,9 @@ RESEND_S, RESEND_MAX_S = 15.0, 120.0
 
 #: What a pod may take more or less of while it runs (KEP-1287).
 RESIZABLE = (CPU, MEMORY)
+
+#: Nodes name them, but for one that is not known yet.
+_EVERYWHERE = frozenset({CPU, MEMORY, EPHEMERAL, PODS, GPU})
 
 _STAYS = (BindOutcome.BOUND, BindOutcome.CONFLICT)
 #: With its claim's node: the pod is bound there, whatever is written on it.
@@ -252,7 +268,7 @@ def _force(books: Books, step: Step, fact: PodFact, actor: str, *, slices: tuple
         queue=fact.queue if fact.ours else QueueName(""),
         priority=fact.priority,
         node=fact.node,
-        requests={name: amount for name, amount in fact.requests.items() if amount > 0},
+        requests=_held(books, fact),
         slices=slices,
         state=ClaimState.POSTED,
         min_member=fact.min_member,
@@ -278,3 +294,14 @@ def read(books: Books, step: Step, found: PodRead) -> None:
         end(books, step, holding, actor="binder", cause=f"its pod is {found.standing}, the API server says")
     elif found.standing is PodStanding.HOLDS and found.node == holding.claim.node:
         books.suspects.pop(holding.claim.id, None)
+
+
+def _held(books: Books, fact: PodFact) -> Resources:
+    """What it asks for, of resources that its node has: nobody holds what is not there, and anybody can name any number of such, each with an account."""
+    node = books.nodes.get(fact.node)
+    there = node.allocatable if node is not None else {}
+    return {
+        name: amount
+        for name, amount in fact.requests.items()
+        if amount > 0 and (name in there or name in _EVERYWHERE or is_host_port(name))
+    }

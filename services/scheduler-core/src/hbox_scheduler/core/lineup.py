@@ -132,6 +132,15 @@ class Lineup:
     def _space(self, job: Job) -> str:
         return job.namespace if job.namespace in self._bookings.card_quotas else ""
 
+    def resolve_anew(self) -> None:
+        """Columns of resources are others than before. What waits may fit now."""
+        self._tasks.anew()
+        for entry in self.entries.values():
+            pools = self._pools(entry.job)
+            entry.tasks = tuple(self._tasks.of(spec, pools, self._space(entry.job)) for spec in entry.job.tasks)
+            if entry.state is JobState.PARKED:
+                self.wake(entry)
+
     def requote(self, namespaces: set[str]) -> None:
         """The quotas of these namespaces changed: what waits there may be paid for now, or for another reason than before."""
         for entry in self.entries.values() if namespaces else ():

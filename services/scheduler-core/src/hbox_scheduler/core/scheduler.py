@@ -154,6 +154,11 @@ class Scheduler:
             self.bookings.lending.node(node, None)
             return
         self.columns.put_node(node)
+        if self.columns.renamed:
+            self.columns.renamed = False
+            self._lineup.resolve_anew()
+            for name in self.columns.row_of:
+                self.bookings.rebuild(name)
         self.bookings.lending.node(node, self.columns.verdicts.get(node.name))
         self.gate.stir()
         if known is None or [c.index for c in known.cards] != [c.index for c in node.cards]:

@@ -40,6 +40,10 @@ class Tasks:
         self._known: OrderedDict[_Key, Task] = OrderedDict()
         self._keep = keep
 
+    def anew(self) -> None:
+        """Columns of resources are others than before: what was resolved by them is not handed out any more."""
+        self._known.clear()
+
     def of(self, spec: TaskSpec, pools: Pools | None = None, namespace: str = "") -> Task:
         cards = spec.cards if spec.cards is not None and spec.cards.count > 0 else None
         space = namespace if cards is not None else ""

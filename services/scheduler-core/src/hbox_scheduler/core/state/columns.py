@@ -30,6 +30,11 @@ Amount: TypeAlias = tuple[tuple[int, int], ...]
 
 _ROWS, _RESOURCES, _CARDS = 64, 8, 8
 
+#: Resources with a column though no node has them: those that queues and users' typing errors name. Each costs 24 bytes a node, and anybody may name any; all
+#: beyond share one column, of which every node has 0.
+MOST_UNOFFERED = 256
+_NOWHERE = "\0nowhere"  # no resource can be called so
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -56,6 +61,8 @@ class Columns:
         self.verdicts: dict[NodeName, Verdict] = {}
         self._free_rows: list[int] = []
         self._resource: dict[str, int] = {}
+        self._unoffered = 0  #: of them, those that no node had when they were first named
+        self.renamed = False  #: a node has a resource that may be booked and asked for under the column of those that nobody has: to be resolved anew
         self._model: dict[str, int] = {"": 0}
 
         self.alive: Bools = np.zeros(_ROWS, dtype=np.bool_)
@@ -86,14 +93,19 @@ class Columns:
     # Interning.
 
     def resource(self, name: str) -> int:
-        """The row of `allocatable` and `used` that holds this resource."""
+        """The row of `allocatable` and `used` that holds this resource. Many that no node has may share one."""
         found = self._resource.get(name)
         if found is None:
-            found = self._resource[name] = len(self._resource)
-            if found == len(self.allocatable):
-                self.allocatable = grown(self.allocatable, 0, 2 * found)
-                self.used = grown(self.used, 0, 2 * found)
-                self.leaving = grown(self.leaving, 0, 2 * found)
+            self._unoffered += 1
+            found = self._column(name if self._unoffered <= MOST_UNOFFERED else _NOWHERE)
+        return found
+
+    def _column(self, name: str) -> int:
+        found = self._resource.setdefault(name, len(self._resource))
+        if found == len(self.allocatable):
+            self.allocatable = grown(self.allocatable, 0, 2 * found)
+            self.used = grown(self.used, 0, 2 * found)
+            self.leaving = grown(self.leaving, 0, 2 * found)
         return found
 
     @property
@@ -139,7 +151,9 @@ class Columns:
         self.schedulable[row] = not node.unschedulable
         self.allocatable[:, row] = 0
         for name, units in node.allocatable.items():
-            column = self.resource(name)
+            if name not in self._resource and _NOWHERE in self._resource:
+                self.renamed = True
+            column = self._column(name)
             self.allocatable[column, row] = units
         cards = sorted(node.cards, key=lambda card: card.index)
         if len(cards) > self.card_index.shape[1]:

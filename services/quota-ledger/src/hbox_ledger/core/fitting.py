@@ -1,0 +1,51 @@
+"""Facts of pods that a database refuses, made such that it takes them.
+
+What job-controller tells is bounded where it enters the platform, so this is for what got through all the same: a message of an older version, or of nobody.
+That a pod runs has to be booked, be it with less than it says: a fact that is dropped would leave its cards to others, and a list with one such fact would
+never open the books.
+"""
+
+from dataclasses import replace
+
+from hbox_common.model import ClaimId, JobId, PodFact, QueueName
+from hbox_common.model.bounds import (
+    ID_BYTES,
+    INT32_MAX,
+    INT64_MAX,
+    KEY_BYTES,
+    MOST_OF_A_POD,
+    NAME_BYTES,
+    is_plain,
+    said,
+)
+from hbox_common.model.devices import ALL_CORES, MAX_CARDS, MAX_INDEX, MAX_MEMORY_MIB
+
+#: A job's id is a uid, or `podgroup:<namespace>/<name>`.
+_JOB_BYTES = 2 * NAME_BYTES
+
+
+def fitting(fact: PodFact) -> PodFact | None:
+    """The fact with what a database can hold of it; None where its pod or node can be nobody's."""
+    if not (is_plain(fact.uid, ID_BYTES) and is_plain(fact.node, NAME_BYTES)):
+        return None
+    return replace(
+        fact,
+        namespace=said(fact.namespace, NAME_BYTES),
+        name=said(fact.name, NAME_BYTES),
+        job=fact.job if is_plain(fact.job, _JOB_BYTES) else JobId(fact.uid),
+        queue=fact.queue if is_plain(fact.queue, NAME_BYTES) else QueueName(""),
+        claim=fact.claim if is_plain(fact.claim, ID_BYTES) else ClaimId(""),
+        resource_version=fact.resource_version if is_plain(fact.resource_version, ID_BYTES) else "",
+        priority=max(-INT32_MAX, min(fact.priority, INT32_MAX)),
+        min_member=max(1, min(fact.min_member, INT32_MAX)),
+        cards=max(0, min(fact.cards, MAX_CARDS)),
+        requests={
+            name: min(units, MOST_OF_A_POD) for name, units in fact.requests.items() if is_plain(name, KEY_BYTES) and units > 0
+        },
+        slices=tuple(
+            s
+            for s in fact.slices[:MAX_CARDS]
+            if 0 <= s.index <= MAX_INDEX and 0 <= s.cores <= ALL_CORES and 0 <= s.memory_mib <= MAX_MEMORY_MIB
+        ),
+        created_at=fact.created_at if abs(fact.created_at) < INT64_MAX else 0.0,
+    )
