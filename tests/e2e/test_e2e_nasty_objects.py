@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from hbox_common.kube import KubeClient
+
 from ..nasty_objects import KINDS
-from ..nasty_platform import AFTER_KILLS_S, NAMESPACE, Innocent, KubeClient, apply, kill_services, stand
+from ..nasty_platform import AFTER_KILLS_S, NAMESPACE, Innocent, apply, kill_services, stand
 from .platform_world import up
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]

@@ -33,7 +33,7 @@ GROUP, QUEUE, ROLE = "scheduling.k8s.io/group-name", "scheduling.volcano.sh/queu
 
 #: As Go decodes JSON: any character but halves of surrogate pairs; often short, at times as long as annotations may be together.
 texts = st.one_of(
-    st.text(st.characters(exclude_categories=("Cs",)), max_size=20),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=20),
     st.builds(
         lambda part, times: part * times,
         st.sampled_from(["x", "\0", "\U0001f600", "a,", "\x1b[2J", "9"]),
@@ -179,7 +179,7 @@ async def booked(facts: list[PodFact]) -> None:
             ledger = await Ledger.begin(store, Relay(store, _Bus()), clock=lambda: 1_790_000_000.0)
             for name in ("n0", "n1"):
                 ledger.node(node(name, cards=8))
-            await ledger.reconcile(facts, as_of=ledger.index, asked_at=0.0)
+            await ledger.reconcile(facts, as_of=ledger.index)
             await ledger.observed([Numbered("m1", PodsObserved(pods=tuple(facts)))])
             found = await store.read(load.load)
             assert {id: h.claim for id, h in found.books.live.items()} == {id: h.claim for id, h in ledger.books.live.items()}

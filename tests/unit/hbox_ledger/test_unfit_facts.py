@@ -34,7 +34,7 @@ async def test_a_fact_beyond_64_bits_costs_no_other_its_place_in_the_books() -> 
         async with Store.open(url, metadata=tables.metadata, versions=tables.VERSIONS) as store:
             ledger = await Ledger.begin(store, Relay(store, Nowhere()), clock=lambda: 1_790_000_000.0)
             ledger.node(node("n0", cards=8))
-            await ledger.reconcile([fact("a"), unfit], as_of=ledger.index, asked_at=0.0)
+            await ledger.reconcile([fact("a"), unfit], as_of=ledger.index)
             await ledger.observed(
                 [Numbered("m1", PodsObserved.model_construct(pods=(fact("b"), replace(unfit, uid=PodUid("c")))))]
             )
