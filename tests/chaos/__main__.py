@@ -20,6 +20,7 @@ from .machine import Machine, machine
 
 #: About once in a round of kills.
 AUDIT_EVERY = 8
+ROOMY_NODES, FULL_NODES = 150, 40
 
 
 def main() -> int:
@@ -33,6 +34,9 @@ def main() -> int:
         "--hold", type=float, nargs=2, default=(5.0, 30.0), metavar="S", help="shortest and longest of those that last"
     )
     parser.add_argument("--only", default="", help="faults whose name has this in it")
+    parser.add_argument(
+        "--roomy", action="store_true", help="a cluster that is half empty, not one for which users ask more than there is"
+    )
     parser.add_argument("--rate", type=float, default=12.0, help="pods per second")
     parser.add_argument(
         "--slack", type=float, default=1.0, help="factor on the limits, for a machine that does other things too"
@@ -52,6 +56,8 @@ def main() -> int:
                 rate=arguments.rate,
                 slack=arguments.slack,
                 audit_every=AUDIT_EVERY if arguments.kills else 0,
+                full=not arguments.roomy,
+                nodes=ROOMY_NODES if arguments.roomy else FULL_NODES,
             )
         )
         if arguments.real:

@@ -24,7 +24,7 @@ from hbox_common.kube import KubeClient
 from hbox_ledger.adapters.proof import prove
 
 from .faults import Fault, Target
-from .load import NAMESPACE, Load, make_nodes
+from .load import FULL, NAMESPACE, ROOMY, Load, make_nodes
 from .machine import Machine
 from .observer import Observer
 
@@ -107,6 +107,7 @@ async def campaign(
     seed: int,
     rate: float = 12.0,
     nodes: int = 150,
+    full: bool = False,
     slack: float = 1.0,
     look_s: float = 2.0,
     audit_every: int = 0,
@@ -114,7 +115,8 @@ async def campaign(
 ) -> Report:
     """Runs the faults against the platform that runs on `machine`, on a cluster that is empty.
 
-    `slack`: by how much bindings may stay away longer than a fault's limit, for a machine that does other things too. `look_s`: bindings
+    `full`: users ask for more than there is; what is judged then is that nobody waits for what is free. `slack`: by how much bindings may stay away
+    longer than a fault's limit, for a machine that does other things too. `look_s`: bindings
     are looked at for so long after a fault is healed, at least. `audit_every`: after so many faults the users pause, and the books are compared
     with the cluster; 0: at the end alone.
     """
@@ -123,7 +125,7 @@ async def campaign(
     async with KubeClient.connect(running["kubeconfig"], user_agent="chaos", timeout_s=30) as client:
         await make_nodes(client, nodes)
         observer = await Observer.begin(client)
-        load = Load(client, observer, Random(seed), rate, nodes)
+        load = Load(client, observer, Random(seed), rate, nodes, FULL if full else ROOMY)
         target = Target(machine.state, client.base, load, running, machine)
         moments = Random(seed)
         async with asyncio.TaskGroup() as tasks:
@@ -132,12 +134,14 @@ async def campaign(
                 tasks.create_task(load.run()),
                 tasks.create_task(_gangs(observer)),
             ]
+            if full:
+                await load.fill()
             load.running.set()
             await _warm(observer)
             for number, fault in enumerate(faults, 1):
                 await asyncio.sleep(moments.uniform(0.1, 1.0))
                 limit_s, least_s = fault.limit_s * slack, LOOK_AFTER_KILL_S if fault.instant else look_s
-                line = await _suffer(fault, target, observer, running["nats_url"], limit_s=limit_s, look_s=least_s)
+                line = await _suffer(fault, target, observer, running["nats_url"], limit_s=limit_s, look_s=least_s, full=full)
                 report.lines.append(line)
                 say(
                     f"{number}/{len(faults)} {fault.name}: work went on after {line.healed:.2f} s, longest wait {line.wait:.2f} s"
@@ -145,14 +149,14 @@ async def campaign(
                 found = list(line.violations)
                 if audit_every and number % audit_every == 0:
                     load.running.clear()
-                    await _drained(observer, monotonic_s())
+                    await _drained(observer, monotonic_s(), full=full)
                     found += await _audit(client, running["nats_url"])
                     load.running.set()
                 for text in found:
                     say(f"  violation: {text}")
                 report.violations += found
             load.running.clear()
-            await _drained(observer, monotonic_s())
+            await _drained(observer, monotonic_s(), full=full)
             for task in background:
                 task.cancel()
         report.violations += await _audit(client, running["nats_url"])
@@ -164,16 +168,18 @@ async def campaign(
     return report
 
 
-async def _suffer(fault: Fault, target: Target, observer: Observer, nats_url: str, *, limit_s: float, look_s: float) -> Line:
+async def _suffer(
+    fault: Fault, target: Target, observer: Observer, nats_url: str, *, limit_s: float, look_s: float, full: bool
+) -> Line:
     known = len(observer.violations)
     observer.during = lambda: fault.name
     began = monotonic_s()
     await fault.act(target)
     healed = began if fault.instant else monotonic_s()
-    lost = await _drained(observer, monotonic_s())
+    lost = await _drained(observer, monotonic_s(), full=full)
     drained = monotonic_s() - healed
     await asyncio.sleep(max(0.0, look_s - drained))
-    lost += await _drained(observer, monotonic_s())  # or a stall that goes on would be cut off here
+    lost += await _drained(observer, monotonic_s(), full=full)  # or a stall that goes on would be cut off here
     end = monotonic_s()
     stall, healed_stall = observer.longest_stall(began, end), observer.longest_stall(healed, end)
     observer.during = str
@@ -207,12 +213,13 @@ async def _gangs(observer: Observer) -> None:
         await asyncio.sleep(1.0)
 
 
-async def _drained(observer: Observer, moment: float) -> list[str]:
-    """Waits for all pods of before `moment`; those that still have no node, in words."""
+async def _drained(observer: Observer, moment: float, *, full: bool) -> list[str]:
+    """Waits for all pods of before `moment`, on a full cluster for those for which there is room; those that still have no node, in words."""
     until = monotonic_s() + DECIDED_S
-    while (not observer.live or observer.waiting(made_before=moment)) and monotonic_s() < until:  # noqa: ASYNC110  as above
+    late = observer.unserved if full else observer.waiting
+    while (not observer.live or late(made_before=moment)) and monotonic_s() < until:  # noqa: ASYNC110  as above
         await asyncio.sleep(0.05)
-    waiting = observer.waiting(made_before=moment)
+    waiting = late(made_before=moment)
     told = [
         f"pod {s.pod.name} waits for {monotonic_s() - s.made_at:.0f} s: {s.verdict or 'no verdict'}" for s in waiting[:TOLD]
     ]

@@ -76,9 +76,19 @@ API: Mapping[str, list[dict[str, Any]]] = {
         {"verb": "watch", "probability": 0.3, "watch_gone": "stream"},
     ],
     "away": [{"reset": True}],
+    "pods-refused": [{"verb": verb, "resource": "pods", "status": 503} for verb in ("list", "watch")],
+    "pods-silent": [{"verb": "watch", "resource": "pods", "watch_silent": True}],
+    "all-silent": [{"verb": "watch", "watch_silent": True}],
+    "one-stale": [{"verb": verb, "probability": 0.5, "stale": True} for verb in ("list", "watch")],
 }
+#: Faults after which nobody sees the pods for a while, and that show only where they last longer than a view may be old; some last for minutes.
+BLIND = ("pods-refused", "pods-silent", "all-silent", "one-stale")
+BLIND_S, LONG_BLIND_S, LONG_SHARE = 20.0, 300.0, 0.1
+#: Until a view is proven again, plans are accepted and bindings go on.
+SIGHT_LIMIT_S = 20.0
+JOINING, MEDDLED = 2, 10
 #: Those that open watches have to meet too.
-BREAKS_WATCHES = ("watches-end", "watches-stall", "410", "away")
+BREAKS_WATCHES = ("watches-end", "watches-stall", "410", "away", "pods-refused", "one-stale")
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +262,20 @@ def api(kind: str, hold_s: float, seed: int) -> Fault:
         finally:
             await target.control("PUT", "faults", b"{}")
 
-    return Fault(f"api {kind} {hold_s:.0f} s", HEAL_LIMIT_S, act)
+    return Fault(f"api {kind} {hold_s:.0f} s", SIGHT_LIMIT_S if kind in BLIND else HEAL_LIMIT_S, act)
+
+
+def while_blind(kind: str, hold_s: float, seed: int) -> Fault:
+    """Nodes join, others bind pods, and users make new ones under the names of old ones, while nobody of the platform sees it."""
+
+    async def act(target: Target) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(api(kind, hold_s, seed).act(target))
+            await asyncio.sleep(hold_s / 2)
+            await target.load.join(JOINING)
+            await target.load.meddle(MEDDLED)
+
+    return Fault(f"meddling while api {kind} {hold_s:.0f} s", SIGHT_LIMIT_S, act)
 
 
 def disk_full(name: str, hold_s: float) -> Fault:
@@ -342,7 +365,10 @@ def every_kind(rng: Random, machine: Machine, *, hold_s: tuple[float, float], em
     faults += [pause(name, hold()) for name in (*SERVICES, BROKER)]
     faults += [rival(name, hold()) for name in SERVICES]
     if emulated:
-        faults += [api(kind, hold(), rng.getrandbits(31)) for kind in API]
+        faults += [api(kind, hold(), rng.getrandbits(31)) for kind in API if kind not in BLIND]
+        longest_s = LONG_BLIND_S if rng.random() < LONG_SHARE else 2 * BLIND_S
+        faults += [api(kind, rng.uniform(BLIND_S, 2 * BLIND_S), rng.getrandbits(31)) for kind in BLIND]
+        faults.append(while_blind(rng.choice(BLIND), longest_s, rng.getrandbits(31)))
         faults.append(api("away", 2 * hold_s[1], 0))
     faults.append(forgers(hold()))
     faults += [disk_full(name, hold()) for name in machine.disks]

@@ -1,6 +1,7 @@
-"""A steady stream of pods and gangs that always fit, and users who delete some of them, running or not.
+"""A steady stream of pods and gangs, and users who delete some of them, running or not.
 
-What is asked for stays below LIMIT of all cards: whatever waits for long then waits because of the platform, not of the cluster.
+On a roomy cluster what is asked for stays below ROOMY of all cards: whatever waits for long then waits because of the platform. On a full one users
+ask for more than there is, and what is given up has to be taken soon: only there a card that is given out twice meets somebody who has it.
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from .observer import FORGER, Observer
 
 NAMESPACE = "chaos"
 CARDS = 8
-LIMIT = 0.5
+ROOMY, FULL = 0.5, 1.2
 GANG_SHARE = 0.06  #: of what comes is a gang
 DELETE_SHARE = 0.4  #: after each pod, one in so many is deleted though there is room
 
@@ -46,6 +47,7 @@ class Unit:
     pods: list[str]
     milli: int
     gang: str = ""
+    shape: TracePod | None = None  #: of a single pod
 
 
 @dataclass(slots=True)
@@ -57,6 +59,7 @@ class Load:
     rng: Random
     rate: float  #: pods per second
     nodes: int
+    limit: float = ROOMY
     submitted: int = 0
     deleted: int = 0
     running: asyncio.Event = field(default_factory=asyncio.Event)
@@ -72,9 +75,50 @@ class Load:
             await asyncio.sleep(max(0.0, due - monotonic_s()))
             due += len(unit) / self.rate
             await self._submit(unit)
-            while self._milli > LIMIT * self.nodes * CARDS * 1000 or (number > 100 and self.rng.random() < DELETE_SHARE):
+            while self._milli > self.limit * self.nodes * CARDS * 1000 or (
+                self.limit == ROOMY and number > 100 and self.rng.random() < DELETE_SHARE
+            ):
                 await self._delete()
         raise AssertionError("users never end")
+
+    async def fill(self) -> None:
+        """Whole cards for all of a cluster that is to be full: to get there by the stream takes minutes."""
+        for number in range(self.nodes * CARDS):
+            await self._submit([replace(_SHAPES[2], name=f"full-{number}")])
+
+    async def join(self, nodes: int) -> None:
+        """So many nodes more."""
+        await make_nodes(self.client, nodes, first=self.nodes)
+        self.nodes += nodes
+        await self.observer.read_nodes(self.client)
+
+    async def meddle(self, pods: int) -> None:
+        """Others bind pods of HBox's, and users delete theirs and make new ones of the same names at once."""
+        for _ in range(pods):
+            name, node = f"meddled-{self.rng.getrandbits(40)}", f"node-{self.rng.randrange(self.nodes):04}"
+            await self._submit([TracePod(name, 100, 64)])
+            target = {"apiVersion": "v1", "kind": "Node", "name": node}
+            body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+            await self._insist("POST", f"{PODS.path(namespace=NAMESPACE, name=name)}/binding", body=body)
+            lone = [at for at, unit in enumerate(self._alive) if not unit.gang and unit.shape is not None]
+            if lone:
+                at = self.rng.choice(lone)
+                shape = self._alive[at].shape
+                assert shape is not None
+                await self._delete(at)
+                await self._again(shape)
+
+    async def _again(self, shape: TracePod) -> None:
+        """A pod under the name of one that is just leaving, as soon as that is gone."""
+        body = pod_manifest(shape, namespace=NAMESPACE)
+        for _ in range(100):
+            try:
+                await self.client.json("POST", PODS.path(namespace=NAMESPACE), body=body, expect=(200, 201, 202))
+            except (Conflict, Unavailable):
+                await asyncio.sleep(AGAIN_S)
+            else:
+                self._came([shape], "")
+                return
 
     async def burst(self, pods: int) -> None:
         """So many pods at once."""
@@ -103,9 +147,12 @@ class Load:
             self.observer.gang(f"{NAMESPACE}/{gang}", len(unit))
         for pod in unit:
             await self._insist("POST", PODS.path(namespace=NAMESPACE), body=pod_manifest(pod, namespace=NAMESPACE))
+        self._came(unit, gang)
+
+    def _came(self, unit: list[TracePod], gang: str) -> None:
         self.submitted += len(unit)
         milli = sum(pod.milli for pod in unit)
-        self._alive.append(Unit([pod.name for pod in unit], milli, gang))
+        self._alive.append(Unit([pod.name for pod in unit], milli, gang, unit[0] if not gang else None))
         self._milli += milli
 
     async def end_youngest(self, units: int, *, spare: int) -> None:

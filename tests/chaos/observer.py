@@ -75,6 +75,10 @@ class Observer:
     async def begin(cls, client: KubeClient) -> "Observer":
         return cls({raw["metadata"]["name"]: read_node(raw) for raw in await list_all(client, NODES)})
 
+    async def read_nodes(self, client: KubeClient) -> None:
+        """Nodes came."""
+        self.nodes |= {raw["metadata"]["name"]: read_node(raw) for raw in await list_all(client, NODES)}
+
     async def watch(self, client: KubeClient) -> NoReturn:
         """Lists once, then watches until cancelled. Raises HBoxError where the watch breaks: then nothing was proven."""
         await self._watch(client)
@@ -177,6 +181,18 @@ class Observer:
     def waiting(self, *, made_before: float) -> list[Seen]:
         """Pods made before, without a node, that nobody has deleted."""
         return [s for s in self.pods.values() if s.bound_at is None and not s.leaving and s.made_at <= made_before]
+
+    def unserved(self, *, made_before: float) -> list[Seen]:
+        """Of those that wait, single pods for which some node has all they ask for, with whole idle cards: on a full cluster others may wait."""
+        return [s for s in self.waiting(made_before=made_before) if not s.pod.gang and self._has_room(s.pod)]
+
+    def _has_room(self, pod: AuditPod) -> bool:
+        for name, node in self.nodes.items():
+            used = self._used[name]
+            fits = all(used[what] + amount <= node.allocatable.get(what, 0) for what, amount in pod.requests.items() if amount)
+            if fits and sum(not self._on_card[name, index] for index in node.cards) >= pod.cards:
+                return True
+        return False
 
     def longest_stall(self, begin: float, end: float) -> float:
         """Longest time in which somebody waited and nobody was bound, of the part of it that lies between `begin` and `end`."""

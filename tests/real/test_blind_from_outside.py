@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from hbox_cli.platform.assets import ControlPlane
 from hbox_common.kube import KubeClient
 
 from ..chaos.blindness import CARDS_IN_ALL, go_blind
@@ -31,26 +33,34 @@ SILENT: dict[str, Blind | None] = {
 }
 
 
+@pytest.fixture
+def plane(tmp_path: Path) -> Iterator[ControlPlane]:
+    """One of its own: every pod on it counts."""
+    with control_plane(tmp_path / "plane") as own:
+        yield own
+
+
 @pytest.mark.parametrize("how", SILENT)
-async def test_blind_from_outside_no_card_is_given_out_twice_and_work_goes_on_soon(tmp_path: Path, how: str) -> None:
-    with control_plane(tmp_path / "plane") as plane:
-        async with (
-            fault_proxy(plane.kubeconfig) as proxy,
-            KubeClient.connect(str(plane.kubeconfig), user_agent="observer", timeout_s=30) as client,
-        ):
-            words = ("--kubeconfig", str(proxy.kubeconfig(tmp_path / "blind")), "--as-given")
-            running = await asyncio.to_thread(Up, tmp_path / "state", *words)
-            try:
+async def test_blind_from_outside_no_card_is_given_out_twice_and_work_goes_on_soon(
+    plane: ControlPlane, tmp_path: Path, how: str
+) -> None:
+    async with (
+        fault_proxy(plane.kubeconfig) as proxy,
+        KubeClient.connect(str(plane.kubeconfig), user_agent="observer", timeout_s=30) as client,
+    ):
+        words = ("--kubeconfig", str(proxy.kubeconfig(tmp_path / "blind")), "--as-given")
+        running = await asyncio.to_thread(Up, tmp_path / "state", *words)
+        try:
 
-                async def begin() -> None:
-                    proxy.begin(silent=SILENT[how], refused=platform if SILENT[how] is None else None)
+            async def begin() -> None:
+                proxy.begin(silent=SILENT[how], refused=platform if SILENT[how] is None else None)
 
-                async def end() -> None:
-                    proxy.heal()
+            async def end() -> None:
+                proxy.heal()
 
-                seen = await go_blind(client, begin, end, hold_s=HOLD_S)
-            finally:
-                await asyncio.to_thread(running.kill)
+            seen = await go_blind(client, begin, end, hold_s=HOLD_S)
+        finally:
+            await asyncio.to_thread(running.kill)
     print(how, seen, f"fired {proxy.fired}")
     assert proxy.fired, "the fault met nobody"
     assert seen.most <= CARDS

@@ -1,6 +1,7 @@
 """What is written on a pod may be anybody's: it counts where it proves a claim that this ledger issued, and else never for more than the pod asks for."""
 
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 
@@ -124,6 +125,6 @@ def test_those_that_prove_their_cards_are_taken_in_before_those_that_name_them_a
         world.fact("named", "a", slices=[world.card(0)]),
         world.fact("proven", "a", claim=proof(world, "proven", "a", world.card(0)), slices=[world.card(0)]),
     ]
-    Comparison(world.books.index).take(world.books, world.turn(), in_order(world.books, facts))
+    Comparison(world.books.index).take(world.books, world.turn(), chain(*in_order(world.books, facts)))
     held = {pod: [s.index for s in world.claim(pod).slices] for pod in ("proven", "named", "nameless")}
     assert held == {"proven": [0], "named": [1], "nameless": []}

@@ -1,6 +1,7 @@
 """What evidence does to a claim: the table at the head of lifecycle.py, line by line."""
 
 from dataclasses import replace
+from itertools import chain
 
 import pytest
 
@@ -200,7 +201,7 @@ def test_filling_up_a_gang_does_not_move_its_deadline(world: World) -> None:
 
 def compare(world: World, *facts: PodFact, as_of: Index | None = None) -> int:
     comparison = Comparison(world.books.index if as_of is None else as_of)
-    comparison.take(world.books, world.turn(), in_order(world.books, facts))
+    comparison.take(world.books, world.turn(), chain(*in_order(world.books, facts)))
     comparison.miss(world.books, list(world.books.live))
     return comparison.differed
 

@@ -252,7 +252,11 @@ class Ledger:
         Posted claims without a pod are `suspects` then. The lock is held for SLICE pods at a time, so that nobody waits for the whole.
         """
         comparison = Comparison(as_of)
-        facts = in_order(self.books, facts)
+        parts = []
+        for first in range(0, len(facts), MISSED_SLICE):
+            parts.append(in_order(self.books, facts[first : first + MISSED_SLICE]))
+            await asyncio.sleep(0)
+        facts = [fact for kind in zip(*parts, strict=True) for part in kind for fact in part]
         for first in range(0, len(facts), SLICE):
             async with self._lock:
                 await self._fresh()

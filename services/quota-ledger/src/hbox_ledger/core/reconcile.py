@@ -52,6 +52,10 @@ class Comparison:
                 books.unseen.pop(id, None)
 
 
-def in_order(books: Books, facts: Iterable[PodFact]) -> list[PodFact]:
-    """The list as it is to be taken: those first of whom it is known what they hold."""
-    return sorted(facts, key=lambda fact: doubt(books, fact))
+def in_order(books: Books, facts: Iterable[PodFact]) -> tuple[list[PodFact], ...]:
+    """A part of the list in the order in which it is to be taken, kind by kind: those first of whom it is known what they hold. What is of a kind in any
+    part is to be taken before what is of the next in another."""
+    kinds: tuple[list[PodFact], ...] = ([], [], [])
+    for fact in facts:
+        kinds[doubt(books, fact)].append(fact)
+    return kinds
