@@ -114,6 +114,12 @@ class Server:
             yield written(NODE if plural == "nodes" else RUNS, number, nodes=self._nodes)
 
     async def _any(self, request: web.Request) -> web.StreamResponse:
+        try:
+            return await self._answer(request)
+        except ConnectionResetError:  # who asked was ended
+            return web.Response()
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
         words = request.path.strip("/").split("/")
         if request.method != "GET" or request.path.startswith("/apis/topology") or "metrics" in request.path:
             written = request.method in ("POST", "PATCH", "PUT")

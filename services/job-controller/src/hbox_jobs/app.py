@@ -31,7 +31,7 @@ from hbox_common.runtime import Condition, Health
 from . import metrics
 from .adapters.announcer import RETRY_S, SHARD, Announcer, last_revision, pages
 from .adapters.counts import CountsTeller
-from .adapters.objects import PodReader, group_view
+from .adapters.objects import PodReader, group_view, identity
 from .adapters.paced import BUSY_SHARE, paced
 from .adapters.rivals import Rivals
 from .adapters.traces import JobTraces, trace_of
@@ -86,7 +86,7 @@ class JobController:
         self._reader = PodReader(schedulers)
         self._rivals = Rivals(client, schedulers, volcano_namespace=settings.volcano_namespace)
         self._writer = KubeWriter(client, component="hbox", instance=settings.instance)
-        self._pods = Informer(client, PODS, kube.Pod)
+        self._pods = Informer(client, PODS, kube.Pod, keep=identity)
         self._groups = Informer(client, PODGROUPS, kube.PodGroup)
         self._classes = Informer(client, PRIORITYCLASSES, kube.PriorityClass)
         self._namespaces = Informer(client, NAMESPACES, kube.KubeObject)

@@ -360,3 +360,20 @@ def test_whatever_the_network_does_the_copy_and_the_deltas_end_equal_to_the_serv
     want = {p["metadata"]["uid"]: p["metadata"]["resourceVersion"] for p in server.values()}
     assert {uid: p.metadata.resource_version for uid, p in reflector.store.items()} == want
     assert told == reflector.store
+
+
+def test_a_copy_may_keep_less_than_it_hands_on() -> None:
+    def name_of(pod: Pod) -> Pod:
+        return Pod(metadata=pod.metadata)
+
+    reflector = Reflector(Pod, Random(1), keep=name_of)
+    reflector.start()
+    [emit, _] = reflector.step(page(pod("a", 5, node="n1"), pod("b", 6), rv=10))
+    assert isinstance(emit, Emit)
+    assert [delta.new and delta.new.spec.node_name for delta in emit.deltas] == ["n1", ""]
+    assert reflector.store["uid-a"].spec.node_name == ""
+    assert reflector.step(Lines([line("ADDED", pod("a", 5, node="n1"))])) == []  # known in this version
+    assert changes(reflector.step(Lines([line("MODIFIED", pod("a", 11)), line("DELETED", pod("b", 12))]))) == [
+        ("modified", "uid-a"),
+        ("deleted", "uid-b"),
+    ]

@@ -17,7 +17,7 @@ Rules:
     of them in a row the copy is listed anew: then every list is a proof, where no watch is.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from random import Random
@@ -188,7 +188,9 @@ _RAW_PAGE = msgspec.json.Decoder(_RawPage)
 class Reflector(Generic[T]):
     """The state: the copy, where in history it stands, and what is being waited for."""
 
-    def __init__(self, type_: type[T], rng: Random) -> None:
+    def __init__(self, type_: type[T], rng: Random, *, keep: Callable[[T], T] | None = None) -> None:
+        """`keep`: what is kept of an object, where its consumer keeps the rest in a form of its own; its metadata has to name it as before."""
+        self._keep = keep
         self.store: dict[str, T] = {}  #: by uid
         self.resource_version = ""  #: up to which the copy is complete; "" before the first list
         self.relists = 0  #: lists begun anew, after the first
@@ -384,7 +386,7 @@ class Reflector(Generic[T]):
         if old is not None:
             if old.metadata.resource_version == meta.resource_version:
                 return
-            self.store[meta.uid] = new
+            self.store[meta.uid] = self._kept(new)
             deltas.append(Delta(DeltaKind.MODIFIED, old, new))
             return
         # A namesake that took the place of an object while we were not looking: consumers that think in names need the end of
@@ -392,9 +394,12 @@ class Reflector(Generic[T]):
         namesake = self._names.get((meta.namespace, meta.name))
         if namesake is not None:
             self._remove(namesake, deltas)
-        self.store[meta.uid] = new
+        self.store[meta.uid] = self._kept(new)
         self._names[meta.namespace, meta.name] = meta.uid
         deltas.append(Delta(DeltaKind.ADDED, None, new))
+
+    def _kept(self, new: T) -> T:
+        return new if self._keep is None else self._keep(new)
 
     def _remove(self, uid: str, deltas: list[Delta[T]]) -> None:
         old = self.store.pop(uid, None)
