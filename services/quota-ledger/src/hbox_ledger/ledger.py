@@ -41,7 +41,7 @@ from hbox_common.store import Batch, Letter, Store
 from hbox_common.telemetry import record, recording
 
 from . import metrics
-from .adapters import load, tables, thinning
+from .adapters import load, mending, tables, thinning
 from .adapters.journal import Head, Repeated
 from .core import arbitrate, budget, lifecycle, loans, recovery, usage
 from .core.books import Books
@@ -116,6 +116,11 @@ class Ledger:
             before = load.standing(connection)
             epoch = load.begin_epoch(connection, now=now, above=heard.standing.epoch)
             loaded = load.load(connection)
+            if loaded.unreadable:
+                metrics.SET_ASIDE.set(mending.mend(connection, loaded.unreadable, now=now))
+                loaded = load.load(connection)
+                metrics.SET_ASIDE.inc(mending.mend(connection, loaded.unreadable, now=now))  # those that the audit did not help
+                mending.recount(connection, loaded.books.live)
             loaded.books.history = load.history(connection, decay)
             step = loaded.books.step(now)
             notes = [Record(epoch, now, "quota-ledger", "ledger", "epoch", f"epoch {epoch} begins")]

@@ -48,3 +48,6 @@ def quotas(all: CardQuotas) -> None:
 UNFIT = counter(
     "ledger_facts_unfit", "Facts of pods that the database refused, and that were booked without what it does not hold"
 )
+SET_ASIDE = gauge(
+    "ledger_claims_set_aside", "Claims whose rows could not be read when the ledger started, and that no audit explains"
+)

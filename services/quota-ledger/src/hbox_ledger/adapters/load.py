@@ -1,13 +1,27 @@
 """Reading the ledger from its database: at the start, after a failed commit, and what was answered before."""
 
 import json
+import logging
 import secrets
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Float, case, delete, func, insert, literal, literal_column, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Float,
+    Row,
+    case,
+    delete,
+    func,
+    insert,
+    literal,
+    literal_column,
+    select,
+    update,
+)
 
 from hbox_common.events import PlanAnswer
 from hbox_common.model import (
@@ -26,6 +40,7 @@ from hbox_common.model import (
     Resources,
     parse_slices,
 )
+from hbox_common.model.bounds import said
 
 from ..core.books import Books
 from ..core.budget import month_of
@@ -37,9 +52,12 @@ from ..core.step import CardKey
 from ..core.usage import HOUR_S, Account, Amounts, Held
 from . import tables as t
 from .journal import Head, Journal
+from .mending import SET_ASIDE, amounts
 
 #: Of the key by which claims are proven, made once for a database.
 KEY_BYTES = 32
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +67,7 @@ class Loaded:
     books: Books
     journal: Journal
     gone: dict[QueueName, Queue]
+    unreadable: dict[ClaimId, str] = field(default_factory=dict)  #: live claims whose rows cannot be read, and why
 
 
 def standing(connection: Connection) -> Standing:
@@ -87,24 +106,20 @@ def load(connection: Connection) -> Loaded:
     books = Books(Epoch(state.epoch), Index(state.idx), key=bytes(state.key))
     gone: dict[QueueName, Queue] = {}
     for row in connection.execute(select(t.queues)):
-        rules = json.loads(row.rules)
-        rules |= {names: tuple(rules.get(names, ())) for names in ("pools", "namespaces")}
-        queue = Queue(
-            QueueName(row.name),
-            QueuePhase(row.phase),
-            json.loads(row.capability),
-            row.weight,
-            row.priority,
-            **rules,
-        )
+        try:
+            queue = _queue(row)
+        except (ValueError, TypeError, AttributeError) as e:  # Kubernetes tells of it again, and it is written anew
+            log.error("queue %s cannot be read and is left out until its object is seen: %s", said(str(row.name), 64), e)
+            continue
         books.queues[queue.name] = queue
         if row.gone:
             gone[queue.name] = books.queues.pop(queue.name)
     rows = connection.execute(select(*_HELD).where(t.claims.c.state != ClaimState.VOID)).all()
     gangs = connection.execute(select(t.gangs))
-    read, slots = cache(json.loads), cache(_slots)  # equal pods have equal texts: ten thousand claims, a few hundred of these
+    read, slots = cache(amounts), cache(_slots)  # equal pods have equal texts: ten thousand claims, a few hundred of these
+    unreadable: dict[ClaimId, str] = {}
     books.load(
-        (_holding(row, read, slots) for row in rows),
+        _readable(rows, read, slots, unreadable),
         [Gang(JobId(g.job), g.min_member, g.deadline, bool(g.unwinding), g.finished) for g in gangs],
     )
     for row in connection.execute(select(t.accounts).where(t.accounts.c.borrowed != 0)):
@@ -113,7 +128,28 @@ def load(connection: Connection) -> Loaded:
     u = t.usage.c
     spent = select(u.queue, func.sum(u.own + u.borrowed).label("spent")).where(u.hour >= month).group_by(u.queue)
     books.month, books.spent = month, {QueueName(r.queue): int(r.spent) for r in connection.execute(spent)}
-    return Loaded(books, _journal(connection), gone)
+    return Loaded(books, _journal(connection), gone, unreadable)
+
+
+def _queue(row: Row[Any]) -> Queue:
+    rules = json.loads(row.rules)
+    rules |= {names: tuple(rules.get(names, ())) for names in ("pools", "namespaces")}
+    return Queue(QueueName(row.name), QueuePhase(row.phase), amounts(row.capability), row.weight, row.priority, **rules)
+
+
+def _readable(
+    rows: Sequence[Sequence[Any]],
+    read: Callable[[str], Any],
+    slots: Callable[[str], tuple[int, ...]],
+    unreadable: dict[ClaimId, str],
+) -> Iterator[Holding]:
+    for row in rows:
+        try:
+            holding = _holding(row, read, slots)
+        except (ValueError, TypeError, KeyError) as e:
+            unreadable[ClaimId(row[0])] = f"{type(e).__name__}: {e}"
+        else:
+            yield holding
 
 
 def _journal(connection: Connection) -> Journal:
@@ -270,5 +306,7 @@ def forget(connection: Connection, *, before: float) -> int:
     metered = (
         connection.execute(select(t.ledger.c.metered_until)).scalar_one() + 1
     )  # what ended within the second ended before it
-    count += connection.execute(delete(c).where(c.c.state == ClaimState.VOID, c.c.changed_at < min(before, metered))).rowcount
+    count += connection.execute(
+        delete(c).where(c.c.state == ClaimState.VOID, c.c.changed_at < min(before, metered), ~c.c.reason.startswith(SET_ASIDE))
+    ).rowcount
     return count

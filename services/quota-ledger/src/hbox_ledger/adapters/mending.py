@@ -1,0 +1,86 @@
+"""Rows of claims that cannot be read: a disk, a restored file, somebody's hand. One of them must not keep the books closed.
+
+What a claim holds stands twice in the database: in its row, and in the audit, where it was made. So the row is written anew from there, and the claim goes on.
+Where that cannot be read either the row is set aside: it is kept, as void, with the reason, its slots are freed and its node's cards are counted anew. Its
+queue's account keeps what it held, and `hbox audit --ledger` says so. The pod, if it runs, is in the list with which the books open, and is booked as found.
+"""
+
+import json
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import Connection, and_, false, select, update
+
+from hbox_common.model import ClaimId, ClaimState, NodeName, parse_slices
+from hbox_common.model.bounds import INT64_MAX, said
+
+from ..core.holding import Holding
+from . import tables as t
+
+log = logging.getLogger(__name__)
+
+#: With which the reason of a row begins that was set aside.
+SET_ASIDE = "set aside: "
+
+
+def amounts(text: str) -> Any:
+    """A map of names to integers, as JSON. Raises ValueError."""
+    found = json.loads(text)
+    if not isinstance(found, dict) or not all(type(units) is int and abs(units) <= INT64_MAX for units in found.values()):
+        raise ValueError(f"no amounts: {text[:100]}")
+    return found
+
+
+def mend(connection: Connection, unreadable: Mapping[ClaimId, str], *, now: float) -> int:
+    """Write these rows anew from the audit, or set them aside. Returns how many were set aside."""
+    count = 0
+    for claim, why in unreadable.items():
+        held = _by_the_audit(connection, claim)
+        if held is not None:
+            connection.execute(update(t.claims).where(t.claims.c.id == claim).values(**held))
+            log.error("claim %s could not be read (%s): written anew from the audit", said(claim, 64), why)
+            continue
+        count += 1
+        values = {"state": ClaimState.VOID.value, "reason": f"{SET_ASIDE}{said(why, 200)}", "changed_at": now}
+        connection.execute(update(t.claims).where(t.claims.c.id == claim).values(**values))
+        connection.execute(update(t.card_slots).where(t.card_slots.c.claim == claim).values(live=false()))
+        log.error("claim %s cannot be read (%s): set aside; its pod is booked anew when it is seen", said(claim, 64), why)
+    return count
+
+
+def recount(connection: Connection, live: Mapping[ClaimId, Holding]) -> None:
+    """Make the accounts of cards what the claims that could be read add up to."""
+    held: defaultdict[tuple[NodeName, int], Counter[str]] = defaultdict(Counter)
+    for holding in live.values():
+        for s in holding.claim.slices:
+            held[holding.claim.node, s.index].update(
+                cores=s.cores, memory_mib=s.memory_mib, pods=1, whole=int(s.whole), forced=int(holding.forced)
+            )
+    a = t.card_accounts.c
+    for row in connection.execute(select(t.card_accounts)).all():
+        sums = held[row.node, row.card]
+        wanted = {name: sums[name] for name in ("cores", "memory_mib", "pods", "whole", "forced")}
+        if any(getattr(row, name) != units for name, units in wanted.items()):
+            connection.execute(update(t.card_accounts).where(and_(a.node == row.node, a.card == row.card)).values(**wanted))
+
+
+def _by_the_audit(connection: Connection, claim: ClaimId) -> dict[str, Any] | None:
+    """The columns of what a claim holds, as it was when it was made; None where that cannot be read either, or explains nothing."""
+    query = select(t.audit.c.entry).where(t.audit.c.subject == claim, t.audit.c.entry != "")
+    entry = connection.execute(query).scalar()
+    row = connection.execute(select(t.claims).where(t.claims.c.id == claim)).mappings().one()
+    try:
+        queue, node, requests, slices, *models = json.loads(entry or "")
+        held = {
+            "queue": queue,
+            "node": node,
+            "requests": json.dumps(amounts(json.dumps(requests)), sort_keys=True),
+            "slices": slices,
+            "models": json.dumps(amounts(json.dumps(models[0] if models else {})), sort_keys=True),
+        }
+        parse_slices(slices)
+    except (ValueError, TypeError):
+        return None
+    return held if any(row[name] != text for name, text in held.items()) else None
