@@ -21,6 +21,8 @@ from .waiting import until
 
 NAMESPACE = "nasty"
 INNOCENT_S, AFTER_KILLS_S = 10.0, 25.0
+#: A service that lived for less is started again after a growing pause: that is the supervisor's way with what crashes by itself.
+WELL_S = 11.0
 SERVICES = ("topology-collector", "job-controller", "quota-ledger", "scheduler-core", "binder", "health-monitor")
 _RESOURCES = {"Pod": PODS, "PodGroup": PODGROUPS, "PersistentVolumeClaim": PERSISTENTVOLUMECLAIMS}
 
@@ -101,5 +103,6 @@ async def stand(platform: Up, kinds: Sequence[Kind], *, node: str, kills: bool) 
                 kill_services(platform)
                 await asyncio.sleep(0.5)
                 await innocent.bound_within(AFTER_KILLS_S, f"{kind.name}, after every service was killed")
+                await asyncio.sleep(WELL_S)
             await sweep(client, [*waiting, *bound])
         return innocent.waits

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from hbox_common.events import NodeStateChanged, encode
 from hbox_common.model import Generation, NodeName, NodeState, Taint, TaintEffect
 from hbox_topology.core.facts import NodeFacts
 from hbox_topology.core.inventory import Inventory, Observed
@@ -158,3 +159,36 @@ def test_a_warning_is_reported_once_until_it_changes() -> None:
     assert inventory.warnings() == 1
     assert inventory.observe(facts(), now=NOW).warnings == ()
     assert inventory.warnings() == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "warning"),
+    [
+        ({"labels": {f"l{n}": "v" for n in range(5000)}}, "labels: 5000"),
+        ({"taints": tuple((f"t{n}", "", "NoSchedule") for n in range(5000))}, "taints: 5000"),
+        ({"conditions": {"Ready": "True", **{f"c{n}": "True" for n in range(5000)}}}, "conditions: 5001"),
+        ({"allocatable": {"cpu": "4", **{f"example.com/r{n}": "1" for n in range(5000)}}}, "allocatable: 5001"),
+    ],
+)
+def test_a_node_that_no_message_could_carry_is_told_of_and_takes_nothing_new(changes: Any, warning: str) -> None:
+    reading = read_node(facts(**changes), Generation(0))
+    assert not reading.state.ready
+    assert any(warning in one for one in reading.warnings)
+    assert len(encode(NodeStateChanged(node=reading.state))) < 256 * 1024
+
+
+@pytest.mark.parametrize(
+    "register",
+    [
+        "GPU-a,10,99999999999999999999,100,NVIDIA-T4,0,true:",
+        "GPU-a,10,18446744073709551615,100,NVIDIA-T4,0,true:",
+        f"{'x' * 70_000},10,15360,100,NVIDIA-T4,0,true:",
+        "GPU\0,10,15360,100,NVIDIA-T4,0,true:",
+        "".join(f"GPU-{n},10,15360,100,NVIDIA-T4,0,true:" for n in range(2000)),
+        "x" * 300_000,
+    ],
+)
+def test_a_register_that_no_machine_can_have_promises_no_cards(register: str) -> None:
+    reading = read_node(facts(annotations={"hami.io/node-nvidia-register": register}), Generation(0))
+    assert (reading.state.cards, len(reading.warnings)) == ((), 1)
+    encode(NodeStateChanged(node=reading.state))

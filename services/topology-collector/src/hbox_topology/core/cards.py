@@ -13,9 +13,14 @@ from typing import Any
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import Card
 from hbox_common.model.annotations import GPU_MEMORY_LABEL, GPU_MODEL_LABEL
+from hbox_common.model.bounds import ID_BYTES, VALUE_BYTES, is_plain, said
+from hbox_common.model.devices import MAX_CARDS, MAX_INDEX, MAX_MEMORY_MIB
 
 #: HAMi's default deviceSplitCount: pods that may share a card of known memory (reference hami §2.1).
 DEFAULT_SHARES = 10
+
+#: Of the annotation: a thousand cards' records. Pods that may share one card: HAMi's own users write 10 to 100.
+REGISTER_BYTES, MAX_SHARES = 192 * 1024, 10_000
 
 _RECORD_FIELDS = (7, 9)
 _GIB_IN_NAME = re.compile(r"(?<![A-Za-z0-9])(\d{1,4})\s?Gi?B(?![A-Za-z])", re.IGNORECASE)
@@ -28,7 +33,11 @@ def registered_cards(text: str) -> tuple[Card, ...]:
     Raises InvalidRequest, saying which record is wrong, for what is neither form; an index twice is wrong too.
     """
     text = text.strip()
+    if len(text) > REGISTER_BYTES:
+        raise InvalidRequest(f"{len(text)} characters, at most {REGISTER_BYTES} are read")
     cards = _from_json(text) if text.startswith(("[", "{")) else _from_records(text)
+    if len(cards) > MAX_CARDS:
+        raise InvalidRequest(f"{len(cards)} cards of one node")
     for what, values in (("index", [c.index for c in cards]), ("id", [c.uuid for c in cards])):
         if len(set(values)) != len(values):
             raise InvalidRequest(f"two cards have the same {what}")
@@ -94,7 +103,11 @@ def _from_records(text: str) -> list[Card]:
 def _card(position: int, *, index: int, uuid: str, model: str, memory_mib: int, shares: int, numa: int, healthy: bool) -> Card:
     if not uuid:
         raise InvalidRequest(f"card {position}: it has no id")
-    if index < 0 or memory_mib < 0 or shares < 1:
+    if not (is_plain(uuid, ID_BYTES) and is_plain(model, VALUE_BYTES)):
+        raise InvalidRequest(f"card {position}: its id or type is too long, or has control characters")
+    if not (
+        0 <= index <= MAX_INDEX and 0 <= memory_mib <= MAX_MEMORY_MIB and 1 <= shares <= MAX_SHARES and abs(numa) <= MAX_INDEX
+    ):
         raise InvalidRequest(f"card {position}: index {index}, devmem {memory_mib}, count {shares}: out of range")
     return Card(
         index=index,
@@ -113,7 +126,7 @@ def _whole(position: int, name: str, value: object) -> int:
     try:
         return int(value)
     except ValueError as e:
-        raise InvalidRequest(f"card {position}: {name} is {value!r}, not a whole number") from e
+        raise InvalidRequest(f"card {position}: {name} is {said(str(value), 64)!r}, not a whole number") from e
 
 
 def counted_cards(node: str, count: int, labels: Mapping[str, str]) -> tuple[Card, ...]:
@@ -128,7 +141,7 @@ def counted_cards(node: str, count: int, labels: Mapping[str, str]) -> tuple[Car
 
 
 def _memory_mib(label: str, model: str) -> int:
-    if label.isascii() and label.isdigit() and int(label) > 0:
+    if label.isascii() and label.isdigit() and 0 < int(label) <= MAX_MEMORY_MIB:
         return int(label)
     in_name = _GIB_IN_NAME.search(model)
     return int(in_name[1]) * 1024 if in_name else 0

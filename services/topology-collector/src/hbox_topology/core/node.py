@@ -1,12 +1,15 @@
 """One node object as scheduling sees it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TypeVar
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import Card, Generation, NodeName, NodeState, Resources, Taint, TaintEffect, capacity_units
 from hbox_common.model.annotations import CORDON_REASON, CORDONED_BY, HAMI_REGISTER
-from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT
+from hbox_common.model.bounds import KEY_BYTES, NAME_BYTES, WORDS_BYTES, is_plain, oversized, said
+from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT, MAX_CARDS
 
 from .cards import counted_cards, registered_cards
 from .facts import NodeFacts
@@ -14,8 +17,10 @@ from .facts import NodeFacts
 #: The condition that stands on a node state whose object could not be read whole; its value is True.
 INVENTORY_WARNING = "hbox.io/InventoryProblem"
 
-#: More cards than any machine has: such a count is a broken plugin's.
-MAX_CARDS = 1024
+#: Of a node, so that its state goes into a message of 256 KiB: labels (380 bytes at most, each), taints, conditions, resources.
+MAX_LABELS, MAX_TAINTS, MAX_CONDITIONS, MAX_RESOURCES = 300, 100, 60, 128
+
+T = TypeVar("T")
 
 _CARD_DIMENSIONS = frozenset({GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT})
 
@@ -35,6 +40,7 @@ def read_node(facts: NodeFacts, generation: Generation) -> Reading:
     - Where the plugin says only how many cards are allocatable, fewer than its capacity, nobody knows which are bad: the allocatable count stands.
     """
     warnings: list[str] = []
+    facts, whole = _bounded(facts, warnings)
     allocatable = _amounts(facts.allocatable, warnings)
     cards = _cards(facts, allocatable.get(GPU, 0), warnings)
     if not cards:
@@ -46,17 +52,45 @@ def read_node(facts: NodeFacts, generation: Generation) -> Reading:
         name=NodeName(facts.name),
         uid=facts.uid,
         generation=generation,
-        ready=facts.conditions.get("Ready") == "True",
+        ready=whole and facts.conditions.get("Ready") == "True",
         unschedulable=facts.unschedulable,
         labels=dict(facts.labels),
         taints=_taints(facts, warnings),
         conditions=conditions,
         allocatable=allocatable,
         cards=cards,
-        cordoned_by=facts.annotations.get(CORDONED_BY, ""),
-        cordon_reason=facts.annotations.get(CORDON_REASON, ""),
+        cordoned_by=said(facts.annotations.get(CORDONED_BY, ""), NAME_BYTES),
+        cordon_reason=said(facts.annotations.get(CORDON_REASON, "")),
     )
-    return Reading(state, tuple(warnings))
+    return Reading(state, tuple(said(warning, WORDS_BYTES) for warning in warnings))
+
+
+def _bounded(facts: NodeFacts, warnings: list[str]) -> tuple[NodeFacts, bool]:
+    """The facts that a message carries, and whether these are all. What is left out may be what keeps pods away, so such a node takes nothing new."""
+    before = len(warnings)
+    for what, found, most in (
+        ("labels", len(facts.labels), MAX_LABELS),
+        ("taints", len(facts.taints), MAX_TAINTS),
+        ("conditions", len(facts.conditions), MAX_CONDITIONS),
+        ("allocatable", len(facts.allocatable), MAX_RESOURCES),
+    ):
+        if found > most:
+            warnings.append(oversized(what, found, most))
+    conditions = {
+        kind: status for kind, status in facts.conditions.items() if is_plain(kind, KEY_BYTES) and is_plain(status, NAME_BYTES)
+    }
+    bounded = replace(
+        facts,
+        labels=_first(facts.labels, MAX_LABELS),
+        taints=facts.taints[:MAX_TAINTS],
+        conditions=_first(conditions, MAX_CONDITIONS),
+        allocatable=_first(facts.allocatable, MAX_RESOURCES),
+    )
+    return bounded, len(warnings) == before
+
+
+def _first(entries: Mapping[str, T], most: int) -> Mapping[str, T]:
+    return entries if len(entries) <= most else dict(islice(entries.items(), most))
 
 
 def _amounts(quantities: Mapping[str, str | float], warnings: list[str]) -> Resources:
