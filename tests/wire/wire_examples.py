@@ -14,6 +14,7 @@ from hbox_common.events import (
     BindDecided,
     BindOutcome,
     Budget,
+    BudgetsChanged,
     BudgetUsed,
     CardQuotasChanged,
     ClaimsAsked,
@@ -79,6 +80,7 @@ from hbox_common.model import (
     ClaimState,
     DecisionId,
     Epoch,
+    GangPart,
     Generation,
     GroupPhase,
     GroupState,
@@ -94,6 +96,7 @@ from hbox_common.model import (
     NodeTerm,
     NodeUsage,
     PlanId,
+    PodBudget,
     PodFact,
     PodPhase,
     PodRef,
@@ -140,7 +143,7 @@ _job = Job(
             affinity=(NodeTerm((Match("rack", MatchOperator.IN, ("r1", "r2")),), (Match("metadata.name", MatchOperator.NOT_IN, ("x",)),)),),
             preferred=(PreferredTerm(5, NodeTerm((Match("fast", MatchOperator.EXISTS),))),),
             tolerations=(Toleration("gpu", TolerationOperator.EQUAL, "yes", "NoSchedule"),),
-            volumes=((NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),),), labels={"stage": "0"}, notes={"hbox.io/walltime": "2h"},
+            volumes=((NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),),), labels={"stage": "0"}, notes={"hbox.io/walltime": "2h"}, never_preempts=True,
         ),
     ),
     gang=True, preemptable=False, problem="queue é unknown", traceparent=_PARENT, topology=_wish, notes={"hbox.io/min-run-time": "5m"},
@@ -186,7 +189,8 @@ _neighbour = Neighbour(
         near=(_term,), apart=(_term,), rather_near=(WeightedTerm(3, _term),), rather_apart=(WeightedTerm(4, _term),),
         spread=(Spread(2, "zone", True, Selector(), 3, False, True),),
     ),
-    {"hbox.io/walltime": "2h"}, 9.5,
+    {"hbox.io/walltime": "2h"}, 9.5, ("web",),
+    GangPart("master", {"slice": "a"}, {"master": 1}, (SubGangPolicy("slices", ("slice",), {"app": "x"}, 2, 1),)),
 )  # fmt: skip
 
 EXAMPLES: tuple[Event, ...] = (
@@ -224,6 +228,7 @@ EXAMPLES: tuple[Event, ...] = (
         epoch=_EPOCH, index=_INDEX,
         answers=(PlanAnswer(plan=_PLAN, job=_JOB, committed=False, reason=RefusalReason.CARD_TAKEN, message="taken", refresh=_INDEX),),
     ),
+    BudgetsChanged(budgets=(PodBudget("team", "web", 1, healthy=3, desired=2),)),
     VictimsStayed(epoch=_EPOCH, pods=(_POD,)),
     ClaimsChanged(epoch=_EPOCH, previous=Index(11), index=_INDEX, claims=(_claim,)),
     BindDecided(

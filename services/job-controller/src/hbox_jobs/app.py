@@ -24,14 +24,25 @@ from hbox_common.events import (
     OutcomesObserved,
     PolicyFollowed,
 )
-from hbox_common.kube import NAMESPACES, PODGROUPS, PODS, PRIORITYCLASSES, Delta, DeltaKind, Informer, KubeClient
+from hbox_common.kube import (
+    NAMESPACES,
+    PODDISRUPTIONBUDGETS,
+    PODGROUPS,
+    PODS,
+    PRIORITYCLASSES,
+    Delta,
+    DeltaKind,
+    Informer,
+    KubeClient,
+)
 from hbox_common.model import JobId, PodUid, scheduler_names
 from hbox_common.runtime import Condition, Health
 
 from . import metrics
 from .adapters.announcer import RETRY_S, SHARD, Announcer, last_revision, pages
+from .adapters.budgets import BudgetTeller, budget_view
 from .adapters.counts import CountsTeller
-from .adapters.objects import PodReader, group_view, identity
+from .adapters.objects import NEVER, PodReader, group_view, identity
 from .adapters.paced import BUSY_SHARE, paced
 from .adapters.rivals import Rivals
 from .adapters.traces import JobTraces, trace_of
@@ -90,6 +101,7 @@ class JobController:
         self._groups = Informer(client, PODGROUPS, kube.PodGroup)
         self._classes = Informer(client, PRIORITYCLASSES, kube.PriorityClass)
         self._namespaces = Informer(client, NAMESPACES, kube.KubeObject)
+        self._budgets = Informer(client, PODDISRUPTIONBUDGETS, kube.PodDisruptionBudget)
         self._wake, self._behind = asyncio.Event(), asyncio.Event()
         self._volumes = VolumeWatch(client, self.jobs, self._wake)
         self._informers: dict[str, Informer[Any]] = {
@@ -97,9 +109,11 @@ class JobController:
             "podgroups": self._groups,
             "priorityclasses": self._classes,
             "namespaces": self._namespaces,
+            "poddisruptionbudgets": self._budgets,
             **self._volumes.informers,
         }
         self._counts = CountsTeller(bus)
+        self._budget_teller = BudgetTeller(bus, self.jobs.budgets)
         self._announcer = Announcer(self.jobs, self.feedback, self._traces, bus, wake=self._wake, behind=self._behind)
 
     @property
@@ -115,6 +129,7 @@ class JobController:
                 group.create_task(self._rivals.watch(self._health.condition("alone")))
             group.create_task(self._classes.run(self._on_classes))
             group.create_task(self._namespaces.run(self._on_namespaces))
+            group.create_task(self._budgets.run(self._on_budgets))
             group.create_task(self._groups.run(self._on_groups))
             group.create_task(self._pods.run(self._on_pods))
             self._volumes.start(group)
@@ -128,6 +143,7 @@ class JobController:
             log.info("synced", extra=dict(self.jobs.counts()))
             group.create_task(self._announcer.run())
             group.create_task(self._counts.run())
+            group.create_task(self._budget_teller.run())
             group.create_task(
                 self._bus.follow([JobsWaiting, JobsAdmitted], self._on_said, start=Start.NEW, on_gap=self._streams_lost)
             )
@@ -193,7 +209,8 @@ class JobController:
             thing = delta.new or delta.old
             assert thing is not None
             value = delta.new.value if delta.new is not None and delta.kind is not DeltaKind.DELETED else None
-            self.jobs.priority_class(thing.metadata.name, value, now)
+            never = delta.new is not None and delta.new.preemption_policy == NEVER
+            self.jobs.priority_class(thing.metadata.name, value, now, never=never)
         self._wake.set()
 
     async def _on_namespaces(self, deltas: Sequence[Delta[kube.KubeObject]]) -> None:
@@ -203,6 +220,15 @@ class JobController:
                 known.put(delta.new.metadata.name, delta.new.metadata.labels)
             elif (thing := delta.new or delta.old) is not None:
                 known.gone(thing.metadata.name)
+        self._wake.set()
+
+    async def _on_budgets(self, deltas: Sequence[Delta[kube.PodDisruptionBudget]]) -> None:
+        for delta in deltas:
+            if delta.new is not None and delta.kind is not DeltaKind.DELETED:
+                self.jobs.budget(budget_view(delta.new))
+            elif (thing := delta.new or delta.old) is not None:
+                self.jobs.budget_gone(thing.metadata.namespace, thing.metadata.name)
+        self._budget_teller.moved()
         self._wake.set()
 
     # --- the bus in
@@ -236,6 +262,14 @@ class JobController:
                     self.jobs.evicted(outcome.job, outcome.message, wall)
                 elif outcome.outcome in _OLD_VIEW:
                     self.jobs.repeat(outcome.job, now)
+                if outcome.blocked:
+                    record = self.jobs.blocked(outcome.job, outcome.pod_uid, outcome.reason, outcome.message, now)
+                elif outcome.outcome is not BindOutcome.UNKNOWN:
+                    record = self.jobs.unblocked(outcome.job, outcome.pod_uid, now)
+                else:
+                    record = None
+                if record is not None:
+                    self.feedback.settled(record, now)
                 if outcome.outcome in _NOT_BOUND:
                     self.feedback.not_bound(outcome.pod_uid, now)
         self._wake.set()

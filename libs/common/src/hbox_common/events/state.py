@@ -9,6 +9,7 @@ from hbox_common.model import (
     Index,
     NodeState,
     NodeUsage,
+    PodBudget,
     Queue,
     QueueName,
     ResourceQuota,
@@ -128,6 +129,22 @@ class NamespaceQuotasChanged(Event):
         whole=True,
     )
     quotas: tuple[ResourceQuota, ...]
+
+
+@register
+class BudgetsChanged(Event):
+    """How many disruptions PodDisruptionBudgets allow, in the namespaces of one shard (QUOTA_SHARDS of them): each message is the whole of it."""
+
+    about: ClassVar = About(
+        "hbox.v1.budget.pods.{shard}",
+        Stream.STATE,
+        ("job-controller",),
+        ("scheduler-core",),
+        4 * 2**20,
+        items=("budgets",),
+        whole=True,
+    )
+    budgets: tuple[PodBudget, ...]
 
 
 class GroupCounts(Event):

@@ -428,6 +428,22 @@ class PriorityClass(KubeObject, frozen=True, gc=False):
     preemption_policy: str = ""
 
 
+class DisruptionBudgetSpec(_Slim, frozen=True, gc=False):
+    selector: LabelSelector | None = None
+
+
+class DisruptionBudgetStatus(_Slim, frozen=True, gc=False):
+    disruptions_allowed: int = 0
+    current_healthy: int = 0
+    desired_healthy: int = 0
+    observed_generation: int = 0
+
+
+class PodDisruptionBudget(KubeObject, frozen=True, gc=False):
+    spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
+    status: DisruptionBudgetStatus = DisruptionBudgetStatus()
+
+
 class LeaseSpec(_Slim, frozen=True, gc=False):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None

@@ -81,6 +81,7 @@ class TaskSpec:
     ] = ()  #: of each of its volumes that not every node reaches: one of the terms holds
     labels: dict[str, str] = field(default_factory=dict)  #: those that the job's sub-gangs are formed by
     notes: dict[str, str] = field(default_factory=dict)  #: the pods' own annotations that policies read
+    never_preempts: bool = False  #: preemptionPolicy Never: nobody has to leave for them
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from .ids import PodUid
 from .job import Match, MatchOperator
+from .topology import SubGangPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,16 @@ NO_WISHES = Wishes()
 
 
 @dataclass(frozen=True, slots=True)
+class GangPart:
+    """What a pod is in a gang with minima by task, or sub-groups; and these."""
+
+    role: str = ""
+    labels: dict[str, str] = field(default_factory=dict)  #: those that the sub-groups are formed by
+    min_task_member: dict[str, int] = field(default_factory=dict)
+    sub_gangs: tuple[SubGangPolicy, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Neighbour:
     """What is to be known of a pod besides what it asks for: the labels that somebody asks about, what it wants of others, what policies read on it.
 
@@ -72,6 +83,8 @@ class Neighbour:
     wishes: Wishes = NO_WISHES
     notes: dict[str, str] = field(default_factory=dict)
     started_at: float | None = None  #: seconds since the epoch; told where a policy may read it, with notes
+    budgets: tuple[str, ...] = ()  #: PodDisruptionBudgets of its namespace that select it
+    part: GangPart | None = None
 
     @property
     def social(self) -> bool:

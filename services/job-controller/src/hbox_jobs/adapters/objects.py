@@ -62,6 +62,9 @@ from .wishes import wishes_of
 
 log = logging.getLogger(__name__)
 
+#: The preemptionPolicy of pods and PriorityClasses for which nobody has to leave.
+NEVER = "Never"
+
 #: Keys of ResourceQuotas that stand for no resource of their own.
 _QUOTA_KEYS = ("requests.", "limits.", "count/")
 
@@ -115,6 +118,7 @@ class PodReader:
             wishes=wishes,
             notes=written.notes,
             started_at=_seconds(status.start_time) or None if written.notes else None,
+            never_preempts=spec.preemption_policy == NEVER,
         )
 
     def _slices(self, pod: kube.Pod, old: PodView | None) -> tuple[CardSlice, ...]:

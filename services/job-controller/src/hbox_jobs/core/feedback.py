@@ -247,8 +247,10 @@ class Feedback:
         self._successes.put(f"{write.uid}/{write.reason}", write, now)
 
     def _waits(self, record: Record) -> bool:
-        """Whether there is anything that waits: pods to be placed, or held back by gates, or the PodGroup itself."""
-        return record.job is not None and (bool(record.job.tasks or record.gated) or self._jobs.gate.shut(record))
+        """Whether there is anything that waits: pods to be placed, held back by gates, or kept from leaving, or the PodGroup itself."""
+        return record.job is not None and (
+            bool(record.job.tasks or record.gated or record.stuck) or self._jobs.gate.shut(record)
+        )
 
     def _failure(self, record: Record) -> EventWrite | None:
         if record.job is None or not record.reason or not self._waits(record):

@@ -12,13 +12,13 @@ Rules that stand nowhere else:
 - Until the PodGroup that pods name exists, they form one job with a problem, so that the user is told.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TypeAlias
 
 from hbox_common.events import JobPhase, JobVerdict
-from hbox_common.model import DEFAULT_QUEUE, Job, JobId, PodRef, PodUid, QueueName, Resources, TaskSpec
+from hbox_common.model import DEFAULT_QUEUE, GangPart, Job, JobId, PodRef, PodUid, QueueName, Resources, TaskSpec
 from hbox_common.model.bounds import said
 from hbox_common.model.resources import PODS, add
 
@@ -59,6 +59,8 @@ class Record:
     phase: JobPhase | None = None
     verdict: JobVerdict | None = None
     gated: str = ""  #: why it waits for those who set scheduling gates on its pods
+    stuck: dict[PodUid, str] = field(default_factory=dict)  #: pods that are to leave with it and may not, with the refusal
+    stuck_text: str = ""  #: what its user is told of them
     strangers: int = 0  #: pods of other schedulers that name its PodGroup
     told_from: float = 0.0  #: monotonic; Kubernetes is told why the job waits from then on
     unsayable: str = ""  #: why no message can carry it; it is told again once its pods or its PodGroup change
@@ -75,6 +77,7 @@ class Record:
     def drop(self, uid: PodUid) -> bool:
         """Returns whether it was there."""
         pod = self.pods.pop(uid, None)
+        self.stuck.pop(uid, None)
         if pod is not None:
             self.unwilling -= not pod.preemptable
         return pod is not None
@@ -105,6 +108,8 @@ class Record:
         """Why it waits, in words; empty where nobody said so."""
         if self.job is not None and self.job.problem:
             return self.job.problem
+        if self.stuck:
+            return "; ".join(filter(None, (self.stuck_text, self.verdict.message if self.verdict is not None else "")))
         outside = self.group is not None and not self.group.status.phase.past_gate
         if self.gated and not (self.verdict is not None and outside):
             return self.gated
@@ -129,7 +134,15 @@ class Record:
         return t
 
 
-def job_of(record: Record, tally: Tally, classes: Mapping[str, int], volumes: Volumes, trace: Callable[[JobId], str]) -> Job:
+def job_of(
+    record: Record,
+    tally: Tally,
+    classes: Mapping[str, int],
+    volumes: Volumes,
+    trace: Callable[[JobId], str],
+    *,
+    never: Collection[str] = (),
+) -> Job:
     """The job as it is now, with revision 0. `classes`: values of the PriorityClasses, by name; `trace`: the context of a job's trace."""
     group = record.group
     priority, problem = _priority(record, classes)
@@ -137,7 +150,8 @@ def job_of(record: Record, tally: Tally, classes: Mapping[str, int], volumes: Vo
         problem = f"PodGroup {record.key} not found: create it, or remove the annotation scheduling.k8s.io/group-name"
     if group is not None and group.problem:
         problem = f"PodGroup {record.key}: {group.problem}"
-    tasks, waits_for_volume = _tasks(record, volumes)
+    meek = record.group is not None and record.group.priority_class in never
+    tasks, waits_for_volume = _tasks(record, volumes, meek=meek)
     created = group.created_at if group else min((pod.created_at for pod in record.pods.values()), default=0.0)
     return Job(
         id=record.id,
@@ -202,17 +216,17 @@ def _pod_problem(record: Record) -> str:
     )
 
 
-def _tasks(record: Record, volumes: Volumes) -> tuple[tuple[TaskSpec, ...], str]:
-    """Pods to be placed, equal ones together, in order of creation and name; and why the first that waits for a volume does."""
-    alike: dict[tuple[str, Reach, _Part], list[PodView]] = {}
+def _tasks(record: Record, volumes: Volumes, *, meek: bool) -> tuple[tuple[TaskSpec, ...], str]:
+    """Pods to be placed, equal ones together, in order of creation and name; and why the first that waits for a volume does. `meek`: none of them preempts."""
+    alike: dict[tuple[str, Reach, _Part, bool], list[PodView]] = {}
     problem = ""
     for pod in _in_order(p for p in record.pods.values() if p.placeable):
         reach: Reach = ()
         if pod.volumes:
             reach, why = volumes.needs(pod.namespace, pod.name, pod.uid, pod.volumes)
             problem = problem or (f"pod {pod.name}: {why}" if why else "")
-        alike.setdefault((pod.shape.key, reach, _part(record.group, pod)), []).append(pod)
-    return tuple(_spec(pods, reach, part) for (_, reach, part), pods in alike.items()), problem
+        alike.setdefault((pod.shape.key, reach, _part(record.group, pod), meek or pod.never_preempts), []).append(pod)
+    return tuple(_spec(pods, reach, part, never=never) for (_, reach, part, never), pods in alike.items()), problem
 
 
 def _standing(record: Record) -> tuple[TaskSpec, ...]:
@@ -238,7 +252,15 @@ def _part(group: GroupView | None, pod: PodView) -> _Part:
     return pod.role, tuple((key, pod.labels[key]) for key in sorted(keys) if key in pod.labels), notes
 
 
-def _spec(pods: list[PodView], reach: Reach, part: _Part) -> TaskSpec:
+def gang_part(group: GroupView | None, pod: PodView) -> GangPart | None:
+    """What a pod is in its gang, where the gang goes by that."""
+    if group is None or not group.particular:
+        return None
+    role, labels, _ = _part(group, pod)
+    return GangPart(role, dict(labels), dict(group.min_task_member), group.sub_gangs)
+
+
+def _spec(pods: list[PodView], reach: Reach, part: _Part, *, never: bool = False) -> TaskSpec:
     shape = pods[0].shape
     return TaskSpec(
         name=pods[0].role or pods[0].name,
@@ -252,4 +274,5 @@ def _spec(pods: list[PodView], reach: Reach, part: _Part) -> TaskSpec:
         volumes=reach,
         labels=dict(part[1]),
         notes=dict(part[2]),
+        never_preempts=never,
     )

@@ -19,10 +19,12 @@ from hbox_common.model import Job, JobId, PodFact, PodPhase, PodUid, QueueName, 
 from hbox_common.model.devices import GPU
 
 from .batch import FACT_PHASE, Batch
+from .budgets import Budgets, BudgetView
 from .gate import Gate
-from .job import Record, Tally, gated_of, job_of, preemptable_of, traceparent_of
+from .job import Record, Tally, gang_part, gated_of, job_of, preemptable_of, traceparent_of
 from .neighbours import Neighbours
 from .phases import phase_of
+from .stuck import stuck_text
 from .views import GroupView, PodView
 from .volumes import Volumes
 
@@ -57,10 +59,12 @@ class Jobs:
         self._records: dict[str, Record] = {}
         self._by_id: dict[JobId, str] = {}  #: of settled jobs
         self._classes: dict[str, int] = {}
+        self._never: set[str] = set()  #: PriorityClasses whose pods never preempt
         self._classes_changed = False
         self.volumes = Volumes()
         self.neighbours = Neighbours()
         self.gate = Gate()
+        self.budgets = Budgets()
         self._strangers: dict[str, dict[PodUid, None]] = {}  #: pods of other schedulers by the PodGroup that they name
         self._users: dict[str, dict[PodUid, None]] = {}  #: pods of ours by the claims (namespace/name) that they use
         self._urgent: dict[str, None] = {}
@@ -89,6 +93,10 @@ class Jobs:
         if new.group and not new.ours and (old is None or old.key != new.key):
             self._strangers.setdefault(new.key, {})[new.uid] = None
             self._mark(new.key, now, urgent=False)
+        if new.ours and (old is None or old.labels != new.labels):
+            self.neighbours.guard(new, self.budgets.of(new.namespace, new.labels))
+        if record is not None and (old is None or (old.key, old.role, old.labels) != (new.key, new.role, new.labels)):
+            self.neighbours.play(new, gang_part(record.group, new))
         group = record.group.notes if record is not None and record.group is not None else {}
         if group or new.notes or (old is not None and old.notes):
             self.neighbours.note(new, group, old)
@@ -125,6 +133,9 @@ class Jobs:
         if new.notes or (old is not None and old.notes != new.notes):
             for pod in record.pods.values():
                 self.neighbours.note(pod, new.notes, None)
+        if new.particular or (old is not None and old.particular):
+            for pod in record.pods.values():
+                self.neighbours.play(pod, gang_part(new, pod))
         if old is None or replace(old, status=new.status) != new:
             self._mark(record.key, now, urgent=True)
         elif old.status != new.status:
@@ -137,12 +148,29 @@ class Jobs:
             record.group = None
             self._mark(key, now, urgent=True)
 
-    def priority_class(self, name: str, value: int | None, now: float) -> None:
-        """A PriorityClass has this value; None = it was deleted."""
-        if self._classes.get(name) == value:
+    def budget(self, view: BudgetView) -> None:
+        """A PodDisruptionBudget was listed, added or modified."""
+        if self.budgets.put(view):
+            self._guard(view.budget.namespace)
+
+    def budget_gone(self, namespace: str, name: str) -> None:
+        """A PodDisruptionBudget was deleted."""
+        if self.budgets.gone(namespace, name):
+            self._guard(namespace)
+
+    def _guard(self, namespace: str) -> None:
+        for pod in self._pods.values():
+            if pod.ours and pod.namespace == namespace:
+                self.neighbours.guard(pod, self.budgets.of(namespace, pod.labels))
+
+    def priority_class(self, name: str, value: int | None, now: float, *, never: bool = False) -> None:
+        """A PriorityClass has this value; None = it was deleted. `never`: its preemptionPolicy."""
+        never = never and value is not None
+        if self._classes.get(name) == value and (name in self._never) == never:
             return
+        (self._never.add if never else self._never.discard)(name)
         if value is None:
-            del self._classes[name]
+            self._classes.pop(name, None)
         else:
             self._classes[name] = value
         self._classes_changed = True
@@ -223,6 +251,35 @@ class Jobs:
         if record is not None:
             record.unsayable = reason
             self._mark(record.key, now, urgent=True)
+
+    def blocked(self, job: JobId, pod: PodUid, why: str, refusal: str, now: float) -> Record | None:
+        """A pod was to be evicted, for that reason, and may not, says the API server. Returns its gang where its user is to be told something else."""
+        record = self.known(job)
+        if record is None or not record.gang or pod not in record.pods:
+            return None
+        record.stuck[pod] = refusal
+        return self._stuck(record, why, now)
+
+    def unblocked(self, job: JobId, pod: PodUid, now: float) -> Record | None:
+        """It was evicted, or stays. As `blocked`."""
+        record = self.known(job)
+        if record is None or record.stuck.pop(pod, None) is None:
+            return None
+        return self._stuck(record, "", now)
+
+    def _stuck(self, record: Record, why: str, now: float) -> Record | None:
+        names = {name for pod in record.stuck for name in self.neighbours.budgets_of(pod)}
+        budgets = self.budgets.named(record.namespace, sorted(names))
+        refusal = next(iter(record.stuck.values()), "")
+        text = stuck_text(len(record.stuck), why, refusal, budgets) if record.stuck else ""
+        if record.stuck and not why:
+            return None  # of one less; the next refusal says it
+        if text == record.stuck_text:
+            return None
+        record.stuck_text = text
+        self._tell_later(record, now)
+        self._mark(record.key, now, urgent=False)
+        return record
 
     def repeat_all(self, now: float) -> None:
         """The streams were lost: say everything again."""
@@ -343,7 +400,7 @@ class Jobs:
                 self._end(record, old, withdrawn, tally, wall)
             return None
         record.strangers = len(self._strangers.get(record.key, ()))
-        new = job_of(record, tally, self._classes, self.volumes, self._trace)
+        new = job_of(record, tally, self._classes, self.volumes, self._trace, never=self._never)
         if old is not None and old.id != new.id:
             self._end(record, old, withdrawn, tally, wall)
             record.announced, record.verdict, record.phase, old = False, None, None, None

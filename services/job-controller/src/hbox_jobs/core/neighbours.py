@@ -1,14 +1,14 @@
 """Pods that have to do with each other, or on which policies read something: what the scheduler has to know of them, and no more.
 
-Labels of pods are many and mostly concern nobody. Of a pod is told: its wishes, those of its labels whose keys are named by somebody's wishes, and its notes
-for policies. As long as nobody has any, nothing is told of anybody. A wish that could be met by pods without a label (an empty selector, NotIn, DoesNotExist)
-concerns all pods.
+Labels of pods are many and mostly concern nobody. Of a pod is told: its wishes, those of its labels whose keys are named by somebody's wishes, its notes
+for policies, the disruption budgets that select it, and its part in a gang that has any. As long as nobody has any, nothing is told of anybody. A wish that
+could be met by pods without a label (an empty selector, NotIn, DoesNotExist) concerns all pods.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from hbox_common.model import NO_WISHES, Match, MatchOperator, Neighbour, PodTerm, PodUid, Selector, Wishes
+from hbox_common.model import NO_WISHES, GangPart, Match, MatchOperator, Neighbour, PodTerm, PodUid, Selector, Wishes
 
 from .namespaces import Namespaces
 from .views import PodView
@@ -29,6 +29,8 @@ class Neighbours:
         self._pods: dict[PodUid, PodView] = {}
         self._asked: Counter[str] = Counter()
         self._notes: dict[PodUid, Mapping[str, str]] = {}  #: its own over its PodGroup's, where there are any, or were
+        self._budgets: dict[PodUid, tuple[str, ...]] = {}  #: of pods that any select, or selected
+        self._parts: dict[PodUid, GangPart | None] = {}  #: of pods whose gang goes by them, or did
         self._untold: dict[PodUid, None] = {}
         self.namespaces = Namespaces()  #: in which the pods are that wishes mean
 
@@ -59,8 +61,28 @@ class Neighbours:
             self._pods[pod.uid] = pod
             self._untold[pod.uid] = None
 
+    def guard(self, pod: PodView, budgets: tuple[str, ...]) -> None:
+        """The disruption budgets that select a pod."""
+        if self._budgets.get(pod.uid, ()) != budgets:
+            self._budgets[pod.uid] = budgets
+            self._pods[pod.uid] = pod
+            self._untold[pod.uid] = None
+
+    def play(self, pod: PodView, part: GangPart | None) -> None:
+        """What a pod is in its gang; None where the gang does not go by that."""
+        if self._parts.get(pod.uid) != part:
+            self._parts[pod.uid] = part
+            self._pods[pod.uid] = pod
+            self._untold[pod.uid] = None
+
+    def budgets_of(self, pod: PodUid) -> tuple[str, ...]:
+        """The disruption budgets that select it."""
+        return self._budgets.get(pod, ())
+
     def gone(self, pod: PodView) -> None:
         self._notes.pop(pod.uid, None)
+        self._budgets.pop(pod.uid, None)
+        self._parts.pop(pod.uid, None)
         if self._pods.pop(pod.uid, None) is not None:
             self._untold.pop(pod.uid, None)
             self._forget(pod)
@@ -68,7 +90,7 @@ class Neighbours:
     @property
     def due(self) -> bool:
         """Whether somebody has to be told of."""
-        if self._untold and not self._asked and not self._notes:
+        if self._untold and self._silent:
             self._untold.clear()  # nobody asks about anybody
         return bool(self._untold)
 
@@ -81,21 +103,30 @@ class Neighbours:
 
     def all(self) -> Iterator[Neighbour]:
         """For somebody who knows nothing yet."""
-        if not self._asked and not self._notes:
+        if self._silent:
             return
         for pod in self._pods.values():
             told = self._of(pod)
             if told is not None:
                 yield told
 
+    @property
+    def _silent(self) -> bool:
+        """Whether nobody has to know anything of anybody."""
+        return not (self._asked or self._notes or self._budgets or self._parts)
+
     def _of(self, pod: PodView) -> Neighbour | None:
         everybody = _EVERYBODY in self._asked
         whole = everybody and len(pod.labels) <= MAX_LABELS
         labels = dict(pod.labels) if whole else {key: value for key, value in pod.labels.items() if key in self._asked}
         notes = self._notes.get(pod.uid)
-        if not (labels or everybody or notes is not None or pod.wishes is not NO_WISHES):
+        budgets = self._budgets.get(pod.uid)
+        special = notes is not None or budgets is not None or pod.uid in self._parts
+        if not (labels or everybody or special or pod.wishes is not NO_WISHES):
             return None
-        return Neighbour(pod.uid, pod.namespace, labels, pod.wishes, dict(notes or {}), pod.started_at if notes else None)
+        started_at = pod.started_at if notes else None
+        part = self._parts.get(pod.uid)
+        return Neighbour(pod.uid, pod.namespace, labels, pod.wishes, dict(notes or {}), started_at, budgets or (), part)
 
     def _concern(self, key: str) -> None:
         self._untold.update((uid, None) for uid, pod in self._pods.items() if key == _EVERYBODY or key in pod.labels)

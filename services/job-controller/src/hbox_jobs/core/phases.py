@@ -59,7 +59,7 @@ def group_status(record: Record, tally: Tally, *, now: str, say_why: bool = True
         conditions = _with(conditions, GroupCondition(SCHEDULED, "True", _READY, "", now))
         if any(_says_no(c) for c in conditions):
             conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "False", SCHEDULED, "", now))
-    elif say_why and record.reason and (tally.live > tally.bound or record.gated or not passed):
+    elif say_why and record.reason and (tally.live > tally.bound or record.gated or record.stuck or not passed):
         conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "True", _NOT_ENOUGH, record.reason, now))
         if any(c.type == SCHEDULED and c.status == "True" for c in conditions):
             conditions = _with(conditions, GroupCondition(SCHEDULED, "False", UNSCHEDULABLE, "", now))

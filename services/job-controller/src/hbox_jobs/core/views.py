@@ -62,6 +62,7 @@ class PodView:
     wishes: Wishes = NO_WISHES
     notes: Mapping[str, str] = field(default_factory=dict)  #: annotations that policies read
     started_at: float | None = None  #: seconds since the epoch; read where there are notes
+    never_preempts: bool = False  #: preemptionPolicy Never
 
     @property
     def key(self) -> str:

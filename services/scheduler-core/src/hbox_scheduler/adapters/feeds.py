@@ -14,6 +14,7 @@ from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import (
+    BudgetsChanged,
     CardQuotasChanged,
     ClaimsAsked,
     ClaimsChanged,
@@ -31,7 +32,7 @@ from hbox_common.events import (
     QueueStateChanged,
     VictimsStayed,
 )
-from hbox_common.model import CardQuota, RefusalReason, ResourceQuota
+from hbox_common.model import CardQuota, PodBudget, RefusalReason, ResourceQuota
 
 from .. import metrics
 from ..core import Scheduler
@@ -56,6 +57,7 @@ class Feeds:
         self._ask_jobs, self._ask_claims, self._held = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._card_quotas: dict[str, tuple[CardQuota, ...]] = {}  #: by shard
         self._namespace_quotas: dict[str, tuple[ResourceQuota, ...]] = {}
+        self._budgets: dict[str, tuple[PodBudget, ...]] = {}
         self._early: deque[ClaimsChanged] = deque(maxlen=10_000)
         self._complaints: dict[str, str] = {}
 
@@ -76,6 +78,7 @@ class Feeds:
                         NamespaceQuotasChanged,
                         FabricChanged,
                         NodesMeasured,
+                        BudgetsChanged,
                     ],
                     self._on_state,
                     start=Start.LAST_PER_SUBJECT,
@@ -128,6 +131,9 @@ class Feeds:
                 case NamespaceQuotasChanged(quotas=amounts):
                     self._namespace_quotas[delivery.subject] = amounts
                     self._scheduler.on_namespace_quotas(tuple(one for some in self._namespace_quotas.values() for one in some))
+                case BudgetsChanged(budgets=budgets):
+                    self._budgets[delivery.subject] = budgets
+                    self._scheduler.on_budgets(one for some in self._budgets.values() for one in some)
                 case QueueStateChanged(queue=queue, gone=gone, recent_cards=recent):
                     self._scheduler.on_queue(queue, gone=gone, recent_cards=recent)
         metrics.NODES.set(len(self._scheduler.columns.row_of))

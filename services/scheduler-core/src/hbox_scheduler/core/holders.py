@@ -94,6 +94,8 @@ class Holders:
         """Of one job."""
         first, claim = bookings[0], bookings[0].held
         group = self._groups.get(first.job)
+        known = (self._neighbours.get(booking.pod) for booking in bookings)
+        part = next((neighbour.part for neighbour in known if neighbour is not None and neighbour.part is not None), None)
         phase = self._groups.phase(first.job) if group is not None else GroupPhase.RUNNING
         gang = Gang(
             id=first.job,
@@ -107,19 +109,22 @@ class Holders:
             min_resources=group.min_resources if group is not None else None,
             gated=dict(group.gated) if group is not None else {},
             preemptable=claim is not None and claim.preemptable,
+            min_task_member=part.min_task_member if part is not None else {},
+            sub_gang_policies=part.sub_gangs if part is not None else (),
         )
         gang.members = [self._member(gang, booking) for booking in bookings]
         return gang
 
     def _member(self, gang: Gang, booking: Booking) -> Member:
         claim, neighbour = booking.held, self._neighbours.get(booking.pod)
+        part = neighbour.part if neighbour is not None else None
         task, vector = self._kind(booking)
         return Member(
             uid=booking.pod,
             namespace=claim.namespace if claim is not None else neighbour.namespace if neighbour is not None else "",
             name=claim.pod if claim is not None else booking.pod,
             gang=gang,
-            role="",
+            role=part.role if part is not None else "",
             task=task,
             request=vector,
             created_at=claim.created_at if claim is not None else 0.0,
@@ -130,10 +135,11 @@ class Holders:
             slices=booking.slices,
             models=self._counted(booking) if booking.models else (),
             preemptable=claim is not None and claim.preemptable,
-            labels=neighbour.labels if neighbour is not None else {},
+            labels=_labels(neighbour),
             annotations=neighbour.notes if neighbour is not None else {},
             started_at=_started(claim, neighbour),
             wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
+            budgets=neighbour.budgets if neighbour is not None else (),
         )
 
     def _counted(self, booking: Booking) -> Asked:
@@ -153,6 +159,13 @@ class Holders:
             task = self._tasks.of(TaskSpec(name="", requests=booking.requests, pods=()))
             kind = self._kinds[requests] = task, vector_of(task, self._columns)
         return kind if booking.task is None else (booking.task, kind[1])
+
+
+def _labels(neighbour: Neighbour | None) -> Mapping[str, str]:
+    """Those that somebody asks about, and those that its gang's sub-groups are formed by."""
+    if neighbour is None:
+        return {}
+    return neighbour.labels if neighbour.part is None else {**neighbour.labels, **neighbour.part.labels}
 
 
 def vector_of(task: Task, columns: Columns) -> Ints:

@@ -26,6 +26,7 @@ from hbox_common.model import (
     NodeState,
     NodeUsage,
     PlanId,
+    PodBudget,
     PodUid,
     Queue,
     QueueName,
@@ -51,6 +52,7 @@ from .policy.default import default_conf
 from .proposals import InFlight, Verdicts
 from .queues import Queues
 from .room import Room
+from .session import DisruptionBudget
 from .session.outside import Ask, nobody
 from .shuffling import Shuffling
 from .state import Booking, Bookings, Columns
@@ -338,6 +340,13 @@ class Scheduler:
             self._lineup.answered(entry, plan.id, self.index, now)
         self._settle(now)
         return epoch <= self.epoch
+
+    def on_budgets(self, budgets: Iterable[PodBudget]) -> None:
+        """How many disruptions each PodDisruptionBudget allows, all of them."""
+        found = [DisruptionBudget(one.namespace, one.name, {}, one.allowed) for one in budgets]
+        if found != self._around.budgets:
+            self._around.budgets = found
+            self._room.shake()
 
     def on_stayed(self, *, epoch: Epoch, pods: Sequence[PodUid], now: float) -> None:
         """These were to make room, and may not be evicted now: whoever wants room takes it from others."""

@@ -363,6 +363,8 @@ class Takings:
                     },
                     annotations=spec.notes if spec is not None else {},
                     wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
+                    never_preempts=spec is not None and spec.never_preempts,
+                    budgets=neighbour.budgets if neighbour is not None else (),
                 )
                 gang.members.append(member)
         _together(gang, entry.need)
@@ -461,7 +463,7 @@ def _waiting_part(job: JobId) -> JobId:
 
 def _specs(job: Job) -> dict[PodUid, TaskSpec]:
     """By pod, where it matters which of the job's pods is which."""
-    if not (job.sub_gangs or job.min_task_member or any(spec.notes for spec in job.tasks)):
+    if not (job.sub_gangs or job.min_task_member or any(spec.notes or spec.never_preempts for spec in job.tasks)):
         return {}
     return {pod.uid: spec for spec in (*job.tasks, *job.standing) for pod in spec.pods}
 

@@ -84,6 +84,7 @@ class GangPlugin:
         for member in candidates:
             named[member.gang] = named.get(member.gang, 0) + 1
         left: dict[Gang, int] = {}
+        groups: dict[Gang, _Groups] = {}
         roles: dict[Gang, Counter[str]] = {}
         whole: set[Gang] = set()
         victims: list[Member] = []
@@ -98,19 +99,47 @@ class GangPlugin:
                     victims.append(member)
                     continue
                 left[gang] = gang.ready
+                if gang.sub_gang_policies:
+                    groups[gang] = _Groups(gang)
                 if gang.min_task_member:
                     roles[gang] = Counter(m.role for m in gang.members if _counts(m))
             if left[gang] <= gang.min_member:
                 continue
+            if roles_count(gang) and roles[gang][member.role] <= gang.min_task_member.get(member.role, 0):
+                continue
+            if gang in groups and not groups[gang].spare(member):
+                continue
             if roles_count(gang):
-                if roles[gang][member.role] <= gang.min_task_member.get(member.role, 0):
-                    continue
                 roles[gang][member.role] -= 1
             left[gang] -= 1
             victims.append(member)
         return victims
 
     reclaimable = preemptable
+
+
+class _Groups:
+    """The sub-gangs of a gang, as their members are counted off."""
+
+    def __init__(self, gang: Gang) -> None:
+        self._there = {id(group): _there(group, waiting=False) for group in gang.sub_gangs}
+        self._whole = Counter(
+            group.policy.name
+            for group in gang.sub_gangs
+            if group.policy is not None and self._there[id(group)] >= group.policy.size
+        )
+
+    def spare(self, member: Member) -> bool:
+        """Count the member off, where enough sub-gangs of its policy stay whole without it. Returns whether they do."""
+        group = member.sub_gang
+        if group is None or (policy := group.policy) is None:
+            return True
+        breaks = self._there[id(group)] == policy.size
+        if breaks and self._whole[policy.name] <= policy.min_sub_gangs:
+            return False
+        self._whole[policy.name] -= breaks
+        self._there[id(group)] -= 1
+        return True
 
 
 def roles_count(gang: Gang) -> bool:

@@ -27,7 +27,8 @@ class Pdb:
     def open(self, session: "Session") -> None:
         self._budgets = session.cluster.budgets
         self._staying = session.cluster.may_not_leave
-        self._left = [budget.allowed for budget in self._budgets]
+        self._left = [budget.allowed for budget in self._budgets] + [0]
+        self._named = {(budget.namespace, budget.name): number for number, budget in enumerate(self._budgets)}
         self._gone: set[int] = set()  # ids of members evicted in this session
 
     def may_leave(self, members: Sequence[Member]) -> list[Member]:
@@ -68,6 +69,8 @@ class Pdb:
             self._left[budget] += times
 
     def _of(self, member: Member) -> list[int]:
+        if member.budgets is not None:  # one that was not told of yet allows nothing
+            return [self._named.get((member.namespace, name), len(self._budgets)) for name in member.budgets]
         return [
             number
             for number, budget in enumerate(self._budgets)

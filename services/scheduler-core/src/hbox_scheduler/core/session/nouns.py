@@ -90,6 +90,7 @@ class Member:
     wishes: Wishes = NO_WISHES
     images: tuple[str, ...] = ()
     sub_gang: "SubGang | None" = None
+    budgets: tuple[str, ...] | None = None  #: names of the disruption budgets that select it; None = by their selectors
 
     @property
     def id(self) -> str:
@@ -293,7 +294,8 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class DisruptionBudget:
-    """A PodDisruptionBudget: `allowed` more of the members that it selects may go."""
+    """A PodDisruptionBudget: `allowed` more of the members that it selects may go. Members that say themselves which budgets select them are not asked for
+    their labels."""
 
     namespace: str
     name: str

@@ -11,7 +11,8 @@ every rule with them gone. Who turns out not to be needed stays. What fails is t
 Members are taken one by one where their gang can spare them, else with all that is left of it.
 """
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, TypeAlias
@@ -409,7 +410,9 @@ class Search:
         """Evict, in their order, until the member fits. Returns those who went, by who had to go together; None = it does not fit."""
         bundles: list[list[Member]] = []
         fits = self._fits(member, kind, row) is not None
-        for one in members:
+        in_turn, put_off = deque(members), set[int]()
+        while in_turn:
+            one = in_turn.popleft()
             if fits:
                 break
             if one.status not in EVICTABLE:
@@ -419,6 +422,10 @@ class Search:
                 continue
             bundle = [one]
             if not self._legal(member, bundle):
+                if id(one) not in put_off and self._spares_another(member, one.gang, in_turn):
+                    put_off.add(id(one))
+                    in_turn.append(one)
+                    continue
                 bundle = self._pool.of(one.gang)
                 if len(bundle) < 2 or len(self._legal(member, bundle)) < len(bundle):
                     continue
@@ -426,6 +433,10 @@ class Search:
             bundles.append(bundle)
             fits = self._fits(member, kind, row) is not None
         return bundles if fits and bundles else None
+
+    def _spares_another(self, member: Member, gang: Gang, members: Iterable[Member]) -> bool:
+        """Whether one of these may leave the gang by itself: before a gang is broken, it gives what it has beyond its need."""
+        return any(one.gang is gang and one.status in EVICTABLE and self._legal(member, [one]) for one in members)
 
     def _spare(self, member: Member, kind: Kind, row: int, mark: int, bundles: list[list[Member]]) -> tuple[CardSlice, ...]:
         """Take back who is not needed, those most to be spared first. Returns the member's cards."""
