@@ -4,9 +4,9 @@
                           {"verb": "watch", "resource": "pods", "watch_end_s": 2.0}]}
 
 A rule takes a request by verb (get, list, watch, create, update, patch, delete, deletecollection; "*" all), resource (plural, with
-"/subresource" where there is one; "*" all) and client (how its User-Agent begins, so that an observer can be spared), then fires with
-`probability`, on each `every`-th match, at most `limit` times. All that it names happens; where several rules fire, each adds what the ones
-before have left open.
+"/subresource" where there is one; "*" all), name (of the object; none = any) and client (how its User-Agent begins, so that an observer can
+be spared), then fires with `probability`, on each `every`-th match, at most `limit` times. All that it names happens; where several rules
+fire, each adds what the ones before have left open.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
 
     verb: str = "*"
     resource: str = "*"
+    name: str = ""
     client: str = ""
     probability: float = 1.0
     every: int = 1
@@ -50,8 +51,9 @@ class Rule(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     watch_silent: bool = False
     stale: bool = False
 
-    def takes(self, verb: str, resource: str, client: str) -> bool:
-        return self.verb in ("*", verb) and self.resource in ("*", resource) and client.startswith(self.client)
+    def takes(self, verb: str, resource: str, client: str, name: str = "") -> bool:
+        there = self.verb in ("*", verb) and self.resource in ("*", resource) and self.name in ("", name)
+        return there and client.startswith(self.client)
 
 
 class Plan(msgspec.Struct, forbid_unknown_fields=True):
@@ -93,11 +95,11 @@ class Faults:
     def report(self) -> bytes:
         return msgspec.json.encode({"seed": self.plan.seed, "rules": self.plan.rules, "fired": self.fired})
 
-    def draw(self, verb: str, resource: str, client: str = "") -> Rule | None:
+    def draw(self, verb: str, resource: str, client: str = "", name: str = "") -> Rule | None:
         """What happens to this request: the rules that fire, as one; None for nothing."""
         drawn: Rule | None = None
         for at, rule in enumerate(self.plan.rules):
-            if not rule.takes(verb, resource, client):
+            if not rule.takes(verb, resource, client, name):
                 continue
             self._matched[at] += 1
             if self._matched[at] % rule.every or (rule.limit and self.fired[at] >= rule.limit):

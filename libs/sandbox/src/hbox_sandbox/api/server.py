@@ -98,7 +98,8 @@ class ApiServer:
                 return known
             params = request.query
             call = route(self.cluster, request.method, request.path, params)
-            fault = self.faults.draw(call.verb, call.subject, _agent(request)) if self.faults.plan.rules else None
+            faults, name = self.faults, call.target.name or ""
+            fault = faults.draw(call.verb, call.subject, _agent(request), name) if faults.plan.rules else None
             if fault is not None:
                 await self._before(request, fault)
             if call.verb == "watch":
