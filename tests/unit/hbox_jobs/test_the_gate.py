@@ -14,6 +14,8 @@ from hbox_jobs.adapters.objects import group_view
 from hbox_jobs.core.batch import Batch
 from hbox_jobs.core.feedback import Feedback
 from hbox_jobs.core.jobs import Jobs
+from hbox_jobs.core.requests import Container
+from hbox_jobs.core.spec import PodSpec, shape_of
 from hbox_jobs.core.views import GroupPhase, GroupStatus, GroupView
 
 from .job_world import BROKEN, CARD, group, pod
@@ -250,10 +252,21 @@ def test_what_pods_with_scheduling_gates_ask_for_is_told_as_long_as_they_have_th
     world.jobs.pod(pod("b", group="g", gated=True, shape=CARD), 0.0)
     world.jobs.pod(pod("c", group="g", gated=True, shape=CARD, deleting=True), 0.0)
     (told,) = world.said()
-    assert told.gated == {"nvidia.com/gpu": 2, "pods": 2}
+    assert told.gated == {"nvidia.com/gpu": 2}
     world.jobs.pod(pod("a", group="g", shape=CARD, rv="2"), 0.0)
     (told,) = world.said()
-    assert told.gated == {"nvidia.com/gpu": 1, "pods": 1}
+    assert told.gated == {"nvidia.com/gpu": 1}
+
+
+def test_what_pods_with_gates_ask_for_beyond_the_minimum_is_not_told() -> None:
+    """However many they are, and whatever they name: a sum of a thousand largest amounts would be beyond 64 bits."""
+    world = World()
+    world.jobs.group(gated(), 0.0)
+    for i in range(1100):
+        asked = {"nvidia.com/gpu": str(1 << 53), f"example.com/{i}": "1"}
+        shape = shape_of(str(i), PodSpec((Container("main", asked),)))
+        world.jobs.pod(pod(f"p{i}", group="g", gated=True, shape=shape), 0.0)
+    assert [one.gated for one in world.said()] == [{"nvidia.com/gpu": 2}]
 
 
 def test_a_group_whose_pods_are_anothers_asks_for_nothing() -> None:

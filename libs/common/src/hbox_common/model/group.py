@@ -31,9 +31,8 @@ class GroupState:
     min_resources: Resources  #: base units
     revision: int
     phase: GroupPhase = GroupPhase.PENDING  #: as written on the object; its pods may be placed once it is past Pending
-    gated: Resources = field(
-        default_factory=dict
-    )  #: base units that its pods with scheduling gates ask for: nobody may place them yet
+    #: of `min_resources`, what its pods with scheduling gates ask for: nobody may place them yet
+    gated: Resources = field(default_factory=dict)
     let_in: bool = False  #: the word that lets it in was heard: Inqueue is about to be written
     notes: dict[str, str] = field(default_factory=dict)  #: its annotations that policies read
     gone: bool = False  #: it was deleted, or has no minResources any more

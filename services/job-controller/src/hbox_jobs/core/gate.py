@@ -49,7 +49,7 @@ class Gate:
             min_resources=dict(group.min_resources),
             revision=known.revision if known is not None else 0,
             phase=phase,
-            gated=tally.gated,
+            gated={name: min(units, held) for name, units in group.min_resources.items() if (held := tally.gated.get(name, 0))},
             let_in=job.id in self._let_in,
             notes=dict(group.notes),
         )
