@@ -11,6 +11,7 @@ import asyncio
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
@@ -19,6 +20,7 @@ VERSION = 1_000_000
 CARDS = 8
 BOOKMARK_S = 1.0
 CHUNK = 500
+LOT = 50  #: lines of a watch written at once
 
 
 def node(number: int) -> dict[str, Any]:
@@ -100,7 +102,8 @@ def written(template: str, number: int, *, nodes: int) -> str:
 class Server:
     def __init__(self, *, nodes: int, pods: int) -> None:
         self._nodes, self._pods = nodes, pods
-        self._watches: list[asyncio.Queue[int]] = []
+        self._came = 0  # with the burst
+        self._more = asyncio.Event()
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -108,10 +111,18 @@ class Server:
         app.router.add_route("*", "/{path:.*}", self._any)
         return app
 
+    def _total(self, plural: str) -> int:
+        return {"pods": self._pods + self._came, "nodes": self._nodes}.get(plural, 0)
+
     def _items(self, plural: str, first: int, count: int | None) -> Iterator[str]:
-        total = {"pods": self._pods, "nodes": self._nodes}.get(plural, 0)
+        total = self._total(plural)
         for number in range(first, total if count is None else min(total, first + count)):
-            yield written(NODE if plural == "nodes" else RUNS, number, nodes=self._nodes)
+            if plural == "nodes":
+                yield written(NODE, number, nodes=self._nodes)
+            elif number < self._pods:
+                yield written(RUNS, number, nodes=self._nodes)
+            else:
+                yield written(WAITS, number - self._pods + 1, nodes=self._nodes)
 
     async def _any(self, request: web.Request) -> web.StreamResponse:
         try:
@@ -132,11 +143,11 @@ class Server:
             return await self._watch(request, plural)
         whole = query.get("resourceVersion") == "0" or "limit" not in query
         first, count = int(query.get("continue") or 0), None if whole else int(query["limit"])
-        total = {"pods": self._pods, "nodes": self._nodes}.get(plural, 0)
+        total = self._total(plural)
         more = "" if count is None or first + count >= total else str(first + count)
         answer = web.StreamResponse(headers={"Content-Type": "application/json"})
         await answer.prepare(request)
-        meta = json.dumps({"resourceVersion": str(VERSION), **({"continue": more} if more else {})})
+        meta = json.dumps({"resourceVersion": str(VERSION + self._came), **({"continue": more} if more else {})})
         await answer.write(f'{{"kind":"List","apiVersion":"v1","metadata":{meta},"items":['.encode())
         lot: list[str] = []
         begun = False
@@ -155,29 +166,29 @@ class Server:
     async def _watch(self, request: web.Request, plural: str) -> web.StreamResponse:
         answer = web.StreamResponse(headers={"Content-Type": "application/json"})
         await answer.prepare(request)
-        told: asyncio.Queue[int] = asyncio.Queue()
-        if plural == "pods":
-            self._watches.append(told)
+        done = max(0, int(request.query.get("resourceVersion") or 0) - VERSION)
         if request.query.get("sendInitialEvents") == "true":
+            done = self._came
             for item in self._items(plural, 0, None):
                 await answer.write(_line("ADDED", item))
-            end = {"metadata": {"resourceVersion": str(VERSION), "annotations": {"k8s.io/initial-events-end": "true"}}}
+            end = {"metadata": {"resourceVersion": str(VERSION + done), "annotations": {"k8s.io/initial-events-end": "true"}}}
             await answer.write(_line("BOOKMARK", json.dumps(end)))
-        version = VERSION
         while True:
-            try:
-                count = await asyncio.wait_for(told.get(), BOOKMARK_S)
-            except TimeoutError:
-                await answer.write(_line("BOOKMARK", json.dumps({"metadata": {"resourceVersion": str(version)}})))
-                continue
-            for number in range(1, count + 1):
-                await answer.write(_line("ADDED", written(WAITS, number, nodes=self._nodes)))
-            version = VERSION + count
+            while plural == "pods" and done < self._came:
+                lot = range(done + 1, min(self._came, done + LOT) + 1)
+                await answer.write(b"".join(_line("ADDED", written(WAITS, number, nodes=self._nodes)) for number in lot))
+                done = lot[-1]
+                await asyncio.sleep(0)
+            await answer.write(_line("BOOKMARK", json.dumps({"metadata": {"resourceVersion": str(VERSION + done)}})))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._more.wait(), BOOKMARK_S)
 
     async def _burst(self, request: web.Request) -> web.StreamResponse:
-        for told in self._watches:
-            told.put_nowait(int(request.query["pods"]))
-        return web.json_response({"watches": len(self._watches)})
+        self._came += int(request.query["pods"])
+        self._more.set()
+        await asyncio.sleep(0)
+        self._more.clear()
+        return web.json_response({"pods": self._came})
 
 
 def _line(kind: str, item: str) -> bytes:

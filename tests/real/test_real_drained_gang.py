@@ -28,7 +28,7 @@ def kubectl(platform: Up, *words: str, stdin: str = "") -> str:
 
 
 def create(platform: Up, *items: dict[str, Any]) -> None:
-    kubectl(platform, "create", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    kubectl(platform, "create", "-f", "-", stdin="\n---\n".join(map(json.dumps, items)))
 
 
 def node(name: str) -> dict[str, Any]:

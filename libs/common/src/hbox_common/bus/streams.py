@@ -49,7 +49,7 @@ LIMITS: dict[Stream, Limits] = {
     limits.stream: limits
     for limits in (
         Limits(Stream.STATE, "last value of every node, verdict, queue and fabric", 0, 2 * GIB, last_value=True),
-        Limits(Stream.JOBS, "jobs and pods as they change; the truth is Kubernetes", HOUR_S // 4, 64 * MIB, memory=True),
+        Limits(Stream.JOBS, "jobs and pods as they change; the truth is Kubernetes", HOUR_S // 4, 128 * MIB, memory=True),
         Limits(
             Stream.PLANS, "plans, answers and the feed of claims; the truth is the ledger", HOUR_S // 4, 64 * MIB, memory=True
         ),
