@@ -56,4 +56,4 @@ async def _read(ctx: Context, namespace: str | None) -> list[Item]:
         pages = await claims_of(bus)
         jobs, _, why = await jobs_of(bus)
     claims = [claim for page in pages for claim in page.claims]
-    return quota_items(pages[0].quotas, claims, jobs, why, namespace=namespace)
+    return quota_items([quota for page in pages for quota in page.quotas], claims, jobs, why, namespace=namespace)

@@ -53,7 +53,9 @@ async def _effect(ctx: Context, namespace: str, name: str, limits: dict[str, int
         pages = await claims_of(bus)
         jobs, _, why = await jobs_of(bus)
     claims = [claim for page in pages for claim in page.claims]
-    return quota_effect(pages[0].quotas, claims, jobs, why, namespace=namespace, name=name, given=limits)
+    return quota_effect(
+        [quota for page in pages for quota in page.quotas], claims, jobs, why, namespace=namespace, name=name, given=limits
+    )
 
 
 async def _write(ctx: Context, namespace: str, name: str, limits: dict[str, int | None]) -> bool:

@@ -210,8 +210,8 @@ async def _replay(
                 following.cancel()
 
         async def used() -> Mapping[str, int]:
-            [first, *_] = await bus.ask(ClaimsAsked(asker="replay"), ClaimsPage, timeout_s=ASK_S)
-            return {queue: amounts.get(GPU, 0) for queue, amounts in first.used.items()}
+            pages = await bus.ask(ClaimsAsked(asker="replay"), ClaimsPage, timeout_s=ASK_S)
+            return {queue: amounts.get(GPU, 0) for page in pages for queue, amounts in page.used.items()}
 
         options = Options(namespace=namespace, prefix=f"r{int(time.time()) % 0xFFFFFF:06x}-", rate=rate, wait_s=wait_s)
         cards = trace.capacity_milli // 1000

@@ -83,5 +83,10 @@ async def read(running: Running) -> Reading:
         pages = await claims_of(bus)
         jobs, _, _ = await jobs_of(bus)
     return Reading(
-        tree_of(pages[0].queues, pages[0].used), tuple(claim for page in pages for claim in page.claims), tuple(jobs)
+        tree_of(
+            [queue for page in pages for queue in page.queues],
+            {name: used for page in pages for name, used in page.used.items()},
+        ),
+        tuple(claim for page in pages for claim in page.claims),
+        tuple(jobs),
     )
