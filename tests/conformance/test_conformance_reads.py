@@ -148,6 +148,22 @@ async def test_bookmarks_carry_a_version_and_nothing_else(raw: Raw, pods: str) -
     assert int(bookmark["metadata"]["resourceVersion"]) >= int(made["metadata"]["resourceVersion"])
 
 
+async def test_before_its_end_a_watch_shows_where_the_store_stands(raw: Raw, pods: str) -> None:
+    """By this informers prove their watches: also where nothing of their kind happened, and others moved the store."""
+    _, listed = await raw.get(pods)
+    await raw.made(
+        pods.replace("/pods", "/configmaps"), {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "moves"}}
+    )
+    _, sample = await raw.get(pods, limit="1")
+    version = listed["metadata"]["resourceVersion"]
+    events = await raw.watch(
+        pods, until=of_type("BOOKMARK"), timeout_s=10, allowWatchBookmarks="true", timeoutSeconds="4", resourceVersion=version
+    )
+    stands = int(sample["metadata"]["resourceVersion"])
+    assert stands > int(version)
+    assert int(events[-1]["object"]["metadata"]["resourceVersion"]) >= stands
+
+
 async def test_initial_events_end_with_an_annotated_bookmark(raw: Raw, pods: str) -> None:
     for name in "ab":
         await raw.made(pods, a_pod(name))
