@@ -19,6 +19,7 @@ from typing import Any
 from urllib.request import Request, urlopen
 
 from hbox_cli.platform.supervisor import CLUSTER, WELL_S
+from hbox_common.kube import OLD_S
 
 from .load import Load
 from .machine import Machine
@@ -84,6 +85,7 @@ API: Mapping[str, list[dict[str, Any]]] = {
 #: Faults after which nobody sees the pods for a while, and that show only where they last longer than a view may be old; some last for minutes.
 BLIND = ("pods-refused", "pods-silent", "all-silent", "one-stale")
 BLIND_S, LONG_BLIND_S, LONG_SHARE = 20.0, 300.0, 0.1
+EYES = "job-controller"  #: whose view of pods is old after that long a pause
 #: Until a view is proven again, plans are accepted and bindings go on.
 SIGHT_LIMIT_S = 20.0
 JOINING, MEDDLED = 2, 10
@@ -207,7 +209,10 @@ def pause(name: str, hold_s: float) -> Fault:
         finally:
             _go_on(pid)
 
-    return Fault(f"pause {name} {hold_s:.0f} s", HEAL_LIMIT_S if name in HUBS else KILL_LIMIT_S, act)
+    limit_s = HEAL_LIMIT_S if name in HUBS else KILL_LIMIT_S
+    if name == EYES and hold_s > OLD_S - KILL_LIMIT_S:
+        limit_s = SIGHT_LIMIT_S
+    return Fault(f"pause {name} {hold_s:.0f} s", limit_s, act)
 
 
 def rival(name: str, hold_s: float) -> Fault:

@@ -130,6 +130,24 @@ def test_a_refusal_waits_for_the_view_that_explains_it(scheduler: Scheduler) -> 
     assert planned(scheduler).job == "a"
 
 
+def test_while_the_ledger_holds_plans_nothing_is_planned_and_the_job_is_told_why(scheduler: Scheduler) -> None:
+    scheduler.on_jobs([job("j", cards=1)])
+    plan = planned(scheduler)
+    why = "pods were last seen 31 s ago"
+    unseen = PlanAnswer(plan=plan.id, job=plan.job, committed=False, reason=RefusalReason.PODS_UNSEEN, message=why)
+    scheduler.held = why
+    scheduler.on_answers(epoch=scheduler.epoch, index=Index(10), answers=[unseen], now=0.0)
+    said = []
+    for second in range(1, 10):
+        out = scheduler.cycle(float(second))
+        said += out.verdicts
+        assert not out.plans
+        assert out.wake_at is None or out.wake_at > second, "it would spin"
+    assert any(why in verdict.message for verdict in said)
+    scheduler.held = ""
+    assert planned(scheduler, 10.0).job == plan.job, "at once: it was nothing against the plan"
+
+
 def test_refusals_in_a_row_are_answered_later_and_later(scheduler: Scheduler) -> None:
     scheduler.on_jobs([job("a", cards=1)])
     answer(scheduler, planned(scheduler), committed=False, index=10)
