@@ -1,5 +1,6 @@
 """The ledger on SQLite and PostgreSQL: what is committed survives, what fails leaves nothing, and the database itself forbids the worst."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from hbox_common.store.schema import migrate, newest
 from hbox_ledger.adapters import load
 from hbox_ledger.adapters import tables as t
 from hbox_ledger.core.chain import GENESIS, Record, chained
+from hbox_ledger.ledger import SLICE
 from hbox_ledger.relay import Outgoing
 
 from .conftest import Kit, Running
@@ -338,3 +340,22 @@ async def test_a_commit_that_only_seemed_to_fail_is_found_and_told_once(
         first, second = (e.answers for e in sent if isinstance(e, PlansAnswered))
         assert first == second
         assert running.states() == {"pod": "pending"}
+
+
+async def test_a_comparison_in_which_nothing_differs_lets_others_in_between(kit: Kit, tmp_path: Path) -> None:
+    """Its turns write nothing, and so wait for nothing: without a pause all of its slices would be one."""
+    facts = [kit.fact(f"pod{n}", "n0") for n in range(3 * SLICE)]
+    async with kit.started(f"sqlite:///{tmp_path}/ledger.db") as running:
+        await running.open(*facts)
+        between = 0
+
+        async def others() -> None:
+            nonlocal between
+            while True:
+                between += 1
+                await asyncio.sleep(0)
+
+        ticking = asyncio.create_task(others())
+        await running.ledger.reconcile(facts, as_of=running.ledger.index)
+        ticking.cancel()
+        assert between >= len(facts) // SLICE

@@ -271,6 +271,7 @@ class Ledger:
                 except _REFUSED as e:
                     await self._fresh()
                     await self._turn(partial(self._take, comparison, self._fitting(some, e)))
+            await asyncio.sleep(0)  # a turn that changes nothing waits for nothing: whoever waits for the lock has to be let in
         async with self._lock:
             await self._fresh()
             live = list(self.books.live)
