@@ -34,6 +34,7 @@ from hbox_ledger.ledger import Ledger
 from hbox_ledger.relay import Relay
 
 from ..postgres_server import NoPostgres, postgres_server
+from ..told import terms
 
 NODES, CARDS = 2_500, 8
 LIVE = 10_000
@@ -91,7 +92,9 @@ async def _ledger(url: str) -> AsyncIterator[Ledger]:
         await ledger.reconcile([], as_of=ledger.index)
         relaying = asyncio.create_task(relay.run())
         for first in range(0, LIVE, 500):
-            await ledger.propose([_message(ledger, [_plan(n, 1) for n in range(first, first + 500)])])
+            plans = [_plan(n, 1) for n in range(first, first + 500)]
+            ledger.books.records.only(map(terms, plans))
+            await ledger.propose([_message(ledger, plans)])
         yield ledger
         relaying.cancel()
         await asyncio.wait([relaying])
@@ -124,6 +127,7 @@ async def measure(url: str, *, plans: int, pods: int, turns: int) -> str:
     async with _ledger(url) as ledger:
         starts = iter(range(LIVE, NODES * CARDS, pods))
         messages = [_message(ledger, [_plan(next(starts), pods) for _ in range(plans)]) for _ in range(turns)]
+        ledger.books.records.only(terms(plan) for message in messages for plan in message.plans)
         took, wall, cpu = [], perf_counter(), process_time()
         for message in messages:
             began = perf_counter()

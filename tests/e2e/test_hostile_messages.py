@@ -19,8 +19,26 @@ import pytest
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 
+from hbox_common.bus import Bus
 from hbox_common.clock import new_id
-from hbox_common.events import REGISTRY, Event, Stream
+from hbox_common.events import (
+    REGISTRY,
+    BindDecided,
+    ClaimsAsked,
+    ClaimsChanged,
+    ClaimsPage,
+    Event,
+    EvictDecided,
+    Placement,
+    Plan,
+    PlansAnswered,
+    PlansProposed,
+    PodsObserved,
+    Stream,
+    Victim,
+    encode,
+)
+from hbox_common.model import Claim, Epoch, Generation, Index, JobId, PlanId, PodFact, PodPhase, PodUid
 
 from ..waiting import until
 
@@ -176,3 +194,65 @@ async def test_every_message_sent_once_more_has_no_second_effect(platform: Path,
     assert report["audit"]["faults"] == 0
     assert report["pods"]["bound"] + report["pods"]["waiting"] == report["pods"]["submitted"]
     assert pids(platform) == before
+
+
+async def say(js: JetStreamContext, event: Event, *keys: str, source: str = "/hbox/somebody/1") -> str:
+    """As somebody who speaks for whom they like."""
+    message_id = new_id()
+    await js.publish(event.subject(*keys), encode(event), headers=header(type(event), message_id) | {"ce-source": source})
+    return message_id
+
+
+async def test_lies_about_priority_pods_and_epochs_cost_nobody_anything(platform: Path, jetstream: JetStreamContext) -> None:
+    """Well-formed messages, each of which once evicted a running pod, freed its cards, or made a service deaf for good."""
+    before = pids(platform)
+    await asyncio.to_thread(replay, platform)
+    async with Bus.connect(
+        json.loads((platform / "platform.json").read_text())["nats_url"], name="test", instance="test", ensure=False
+    ) as bus:
+
+        async def claims() -> tuple[Epoch, dict[str, Claim]]:
+            pages = await bus.ask(ClaimsAsked(asker="test"), ClaimsPage)
+            return pages[0].epoch, {claim.id: claim for page in pages for claim in page.claims if claim.state == "posted"}
+
+        epoch, held = await claims()
+        victims = list(held.values())[:3]
+        assert victims
+        for claim in victims:
+            lie = Plan(
+                id=PlanId(new_id()), job=JobId(new_id()), namespace=claim.namespace, name="lie", queue=claim.queue, priority=2**31,
+                min_member=1, bound=0, requests=(claim.requests,),
+                placements=(Placement(PodUid("x"), "x", "1", claim.node, Generation(1), claim.slices),),
+                victims=(Victim(claim=claim.id, pod_uid=claim.pod_uid),),
+            )  # fmt: skip
+            for said in (lie, lie.model_copy(update={"id": PlanId(new_id()), "job": claim.job})):
+                await say(jetstream, PlansProposed(scheduler="liar", epoch=epoch, seen=0, plans=(said,)), "liar")
+            gone = PodFact(
+                claim.pod_uid, claim.namespace, claim.pod, PodPhase.GONE, claim.node, claim.job, claim.queue, 0, {}
+            )  # fmt: skip
+            await say(jetstream, PodsObserved(pods=(gone,)), "0")
+        await say(jetstream, EvictDecided(epoch=Epoch(2**40), evictions=()), "0")
+        await say(jetstream, BindDecided(epoch=Epoch(2**40), binds=(), index=Index(2**53)), "0")
+        await say(jetstream, ClaimsChanged(epoch=Epoch(2**40), previous=Index(0), index=Index(0), claims=()), "0")
+        await say(jetstream, ClaimsChanged(epoch=epoch, previous=Index(0), index=Index(2**50), claims=()), "0")
+
+        async def answered() -> bool:
+            answers = [d.event for d in await bus.last(PlansAnswered, [("liar",)]) if isinstance(d.event, PlansAnswered)]
+            return bool(answers)
+
+        await until(answered, "the ledger answers the lies", timeout_s=30)
+        await asyncio.sleep(1.0)
+        _, after = await claims()
+        assert {claim.id for claim in victims} <= after.keys(), "somebody's claim was freed"
+    assert (await asyncio.to_thread(replay, platform))["audit"]["faults"] == 0
+
+    os.kill(before["quota-ledger"], signal.SIGKILL)  # the next one reads what the streams say
+
+    def restarted() -> bool:
+        return pids(platform)["quota-ledger"] != before["quota-ledger"]
+
+    await until(restarted, "the ledger is started anew", timeout_s=30)
+    await until(lambda: ready(platform), "all services ready", timeout_s=60)
+    assert (await asyncio.to_thread(replay, platform))["audit"]["faults"] == 0
+    now = pids(platform)
+    assert {name for name in before if now[name] != before[name]} == {"quota-ledger"}

@@ -38,6 +38,8 @@ from hbox_ledger.core.holding import Holding
 from hbox_ledger.core.reconcile import Comparison
 from hbox_ledger.core.step import Step
 
+from ..told import terms
+
 NODES, CARDS, MEMORY, SHARES, CPU = (NodeName("a"), NodeName("b")), 2, 100, 3, 4000
 CAPABILITY = {"cpu": 6000, "nvidia.com/gpu": 4}
 
@@ -143,6 +145,7 @@ class LedgerMachine(RuleBasedStateMachine):
             ),
         )  # fmt: skip
         expected = self.fits(job, placed, min_member)
+        self.books.records.only([terms(plan)])
         message = PlansProposed(
             scheduler=SchedulerId("s"), epoch=Epoch(1), seen=Index(0), plans=(plan, plan) if again else (plan,)
         )
@@ -204,6 +207,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.now += seconds
         step = self.books.step(self.now)
         lifecycle.tick(self.books, step)
+        lifecycle.send_again(self.books, step)
         self.done(step, may_free=False)
 
     # --- after every step

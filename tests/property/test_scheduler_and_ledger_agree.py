@@ -28,6 +28,7 @@ from hbox_common.model import (
     Resources,
     SchedulerId,
     charge,
+    terms_of,
     validate_claim,
 )
 from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY
@@ -76,6 +77,7 @@ class Both:
         self.scheduler.on_queue(queue)
 
     def submit(self, *jobs: Job) -> None:
+        self.books.records.hear(map(terms_of, jobs))
         self.scheduler.on_jobs(jobs)
         self.settle()
 

@@ -8,7 +8,7 @@ import types
 from enum import Enum
 from time import monotonic
 from types import NoneType
-from typing import Any, NewType, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NewType, get_args, get_origin, get_type_hints
 
 import msgpack
 import pytest
@@ -66,6 +66,9 @@ def value_of(hint: Any) -> st.SearchStrategy[Any]:
         return plain[hint]
     if isinstance(hint, NewType):
         return value_of(hint.__supertype__)
+    if get_origin(hint) is Annotated:  # numbers that have bounds
+        bounds = {type(one).__name__: one for one in hint.__metadata__[0].metadata}
+        return st.integers(bounds["Ge"].ge, bounds["Le"].le)
     arguments = get_args(hint)
     match get_origin(hint):
         case types.UnionType:
@@ -77,7 +80,7 @@ def value_of(hint: Any) -> st.SearchStrategy[Any]:
             return st.dictionaries(value_of(arguments[0]), value_of(arguments[1]), max_size=2)
     if issubclass(hint, Enum):
         return st.sampled_from(hint)
-    hints = get_type_hints(hint)
+    hints = get_type_hints(hint, include_extras=True)
     fields = hint.model_fields if issubclass(hint, Event) else {field.name for field in dataclasses.fields(hint)}
     return st.builds(hint, **{name: value_of(hints[name]) for name in fields})
 

@@ -21,6 +21,8 @@ from hbox_common.events import (
     ClaimsChanged,
     ClaimsPage,
     DeadLetter,
+    EpochAsked,
+    EpochSaid,
     Event,
     Evict,
     EvictDecided,
@@ -122,6 +124,7 @@ from hbox_common.model import (
     Verdict,
     WeightedTerm,
     Wishes,
+    terms_of,
 )
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -195,7 +198,7 @@ _neighbour = Neighbour(
 
 EXAMPLES: tuple[Event, ...] = (
     NodeStateChanged(node=_node),
-    HealthVerdict(verdict=Verdict(_NODE, Generation(5), False, (0, 3), "XID 79", 2.5)),
+    HealthVerdict(verdict=Verdict(_NODE, Generation(5), False, (0, 3), "XID 79", 2.5), node_gone=True),
     NodesMeasured(usages=(NodeUsage(_NODE, 12.5, 80.0, 1_700_000_000.25),)),
     FabricChanged(fabric="hypernodes", hypernodes=(HyperNode("leaf-0", 1, "leaf", (_NODE,), ("leaf-1",), {"rack": "r1"}),)),
     QueueStateChanged(
@@ -282,7 +285,9 @@ EXAMPLES: tuple[Event, ...] = (
     UsagePage(usage=(Usage(department=_QUEUE, queue=_QUEUE, user="team", model="A100", hour=3600, own=1500, borrowed=500, idle=250),),
         budgets=(Budget(queue=_QUEUE, card_hours=100, spent=2000, month=0),),
     ),
-    JobsAsked(asker="quota-ledger", jobs=False, pods=True, verdicts=True, ended=True, gatekeeper=SchedulerId("s1")),
+    EpochAsked(asker="binder-1"),
+    EpochSaid(epoch=Epoch(7)),
+    JobsAsked(asker="quota-ledger", jobs=False, pods=True, verdicts=True, ended=True, terms=True, gatekeeper=SchedulerId("s1")),
     JobsPage(
         complete=True,
         groups=(_group,),
@@ -295,6 +300,7 @@ EXAMPLES: tuple[Event, ...] = (
         resource_version="12",
         age_s=1.5,
         why="the watch is silent",
+        terms=(terms_of(_job),),
     ),
     PodsAsked(asker="quota-ledger", pods=(PodAsked(uid=_fact.uid, namespace="research", name="train-0"),)),
     PodsRead(pods=(PodRead(uid=_fact.uid, standing=PodStanding.HOLDS, node=_fact.node, message="as it should be"),)),

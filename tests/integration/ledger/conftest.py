@@ -51,6 +51,7 @@ from hbox_ledger.relay import Relay
 from hbox_ledger.settings import LedgerSettings
 from hbox_ledger.views import Views
 
+from ...told import terms
 from .ledger_world import DEADLINE_S
 
 
@@ -74,6 +75,7 @@ class Running:
 
     async def propose(self, *plans: Plan) -> None:
         proposal = PlansProposed(scheduler=SchedulerId("s"), epoch=self.ledger.books.epoch, seen=Index(0), plans=plans)
+        self.ledger.books.records.only(map(terms, plans))
         await self.ledger.propose([proposal])
 
     async def open(self, *facts: PodFact) -> None:

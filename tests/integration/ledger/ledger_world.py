@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TypeVar
 
+import msgpack
+
 from hbox_common.bus import Bus, Delivery, EmbeddedServer, Start
+from hbox_common.clock import new_id
 from hbox_common.events import (
     BindDecided,
     ClaimsAsked,
@@ -16,6 +19,7 @@ from hbox_common.events import (
     EvictDecided,
     JobsAsked,
     JobsPage,
+    JobTermsPending,
     NodeStateChanged,
     Plan,
     PlanAnswer,
@@ -27,11 +31,12 @@ from hbox_common.events import (
     PodStanding,
     QueueStateChanged,
 )
-from hbox_common.model import Card, Epoch, Generation, Index, NodeName, NodeState, PodFact, SchedulerId
+from hbox_common.model import Card, Epoch, Generation, Index, JobId, JobTerms, NodeName, NodeState, PodFact, SchedulerId
 from hbox_common.runtime import Health
 from hbox_ledger.app import run
 from hbox_ledger.settings import LedgerSettings
 
+from ...told import terms
 from ...waiting import until
 
 E = TypeVar("E", bound=Event)
@@ -58,6 +63,7 @@ class Others:
     bus: Bus
     pods: list[PodFact] = field(default_factory=list)
     said: list[Event] = field(default_factory=list)
+    terms: dict[JobId, JobTerms] = field(default_factory=dict)
     asked: int = 0  #: how often for all pods
     age_s: float = 0.0  #: of job-controller's view of pods
     there: set[str] | None = None  #: uids of pods that the API server has; None: those of `pods`
@@ -71,7 +77,13 @@ class Others:
         assert isinstance(asked, JobsAsked)
         self.asked += asked.pods
         pods = tuple(self.pods) if asked.pods else ()
-        yield JobsPage(complete=self.age_s < 20, pods=pods, age_s=self.age_s, why="the watch is silent" if self.age_s else "")
+        yield JobsPage(
+            complete=self.age_s < 20,
+            pods=pods,
+            terms=tuple(self.terms.values()),
+            age_s=self.age_s,
+            why="the watch is silent" if self.age_s else "",
+        )
 
     async def reads(self, asked: Event) -> AsyncIterator[Event]:
         """As the binder."""
@@ -110,7 +122,15 @@ class Others:
                 await asyncio.sleep(0.05)
             return epoch
 
-    async def propose(self, epoch: Epoch, *plans: Plan, wait: bool = True) -> None:
+    async def tell(self, plans: Sequence[Plan]) -> None:
+        """Of the jobs of these plans, as job-controller would have."""
+        self.terms |= {plan.job: terms(plan) for plan in plans}
+        body = msgpack.packb({"jobs": [asdict(self.terms[plan.job]) for plan in plans]})
+        await self.bus.publish_raw(JobTermsPending, body, "0", message_id=new_id())
+
+    async def propose(self, epoch: Epoch, *plans: Plan, wait: bool = True, tell: bool = True) -> None:
+        if tell:
+            await self.tell(plans)
         message = PlansProposed(scheduler=SchedulerId("s"), epoch=epoch, seen=Index(0), plans=plans)
         await self.bus.publish(message, "s")
         if wait:
@@ -119,7 +139,7 @@ class Others:
 
 @asynccontextmanager
 async def others(broker: EmbeddedServer) -> AsyncIterator[Others]:
-    async with Bus.connect(broker.url, name="test", instance="test") as bus:
+    async with Bus.connect(broker.url, name="job-controller", instance="test") as bus:
         world = Others(bus)
         cards = tuple(Card(i, f"n0-{i}", "A100", 40_960, shares=4) for i in range(4))
         room = {"cpu": 64_000, "pods": 100, "nvidia.com/gpu": 16}

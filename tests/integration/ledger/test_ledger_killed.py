@@ -19,6 +19,7 @@ from hbox_common.store import Store
 from hbox_ledger.adapters import tables
 from hbox_ledger.ledger import Ledger
 from hbox_ledger.relay import Relay
+from tests.told import terms
 
 class Away:
     async def publish_raw(self, type_, body, *keys, message_id):
@@ -36,6 +37,7 @@ async def main():
                      placements=(Placement(pod_uid=f"{n}-{i}", pod="p", resource_version="1", node="n0", generation=1),))
                 for i in range(3)
             )
+            ledger.books.records.only(map(terms, plans))
             await ledger.propose([PlansProposed(scheduler="s", epoch=ledger.books.epoch, seen=0, plans=plans)])
             print(n, flush=True)
 

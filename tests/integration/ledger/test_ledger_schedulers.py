@@ -37,6 +37,7 @@ def plans(kit: Kit, scheduler: str, *, of: str = "") -> list[Plan]:
 
 async def sent(kit: Kit, world: Others, messages: Sequence[Message], epoch: Epoch) -> None:
     """Publish them all at once, and wait until the ledger has judged them all: what comes last is answered last."""
+    await world.tell([plan for _, _, some in messages for plan in some])
     async with asyncio.TaskGroup() as tasks:
         for scheduler, made_in, some in messages:
             said = PlansProposed(scheduler=scheduler, epoch=made_in, seen=Index(0), plans=some)

@@ -330,7 +330,7 @@ async def test_integrators_ask_the_bank_for_queues_and_usage_in_json(
         await world.propose(epoch, kit.plan("p", ("pod", "n0", (kit.whole(0), kit.whole(1)))))
         await until(lambda: world.all(BindDecided), timeout_s=DEADLINE_S)
         listed = json.loads((await client.request("$SRV.INFO.hbox-quota-ledger")).data)
-        assert {e["name"] for e in listed["endpoints"]} == {"queues", "dry-run", "usage", "claims"}
+        assert {e["name"] for e in listed["endpoints"]} == {"queues", "dry-run", "usage", "claims", "epoch"}
 
         found = await ask("queues", names=["default"])
         assert (found["epoch"], found["index"], found["frozen"]) == (epoch, 1, False)

@@ -49,6 +49,7 @@ from hbox_common.model import (
 from hbox_ledger.core.books import Books
 from hbox_ledger.ledger import Ledger, Numbered
 
+from ...told import terms
 from .cluster import CARDS, GPU, JOBS, NODES, QUEUES, Cluster, Job, Pod, Streams
 from .model import Model, Promised, promises_of
 from .process import Process, empty, failing, started
@@ -163,6 +164,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def propose(self, plans: Sequence[Plan], epoch: Epoch, process: Process | None = None) -> dict[PlanId, PlanAnswer]:
         process = process or self.process
+        process.ledger.books.records.only(map(terms, plans))
         message = PlansProposed(scheduler=SCHEDULER, epoch=epoch, seen=Index(0), plans=tuple(plans))
         first = len(process.relay.told)
         self.run(process.ledger.propose([message]))

@@ -16,6 +16,7 @@ from hbox_health.core import (
     Monitor,
     NodeSeen,
     Publish,
+    Retire,
     Rules,
     Synced,
     Ticked,
@@ -163,7 +164,7 @@ def test_a_lost_stream_gets_all_that_stands_again() -> None:
 def test_a_node_that_comes_back_as_another_starts_anew() -> None:
     ward = Ward()
     ward.see(ready=False)
-    assert ward.see(gone=True) == []
+    assert said(ward.see(gone=True)) == []
     assert said(ward.see(uid="another")) == [(True, (), "")]
 
 
@@ -264,3 +265,23 @@ def test_a_node_that_joins_is_used_as_soon_as_it_is_ready() -> None:
     assert said(ward.see(ready=True)) == [(True, (), "")]
     assert said(ward.see(ready=False)) == [(False, (), "not ready")]
     assert said(ward.see(ready=True)) == [], "from now on it has to stay ready for a while"
+
+
+def retired(effects: list[Effect]) -> list[str]:
+    return [e.verdict.node for e in effects if isinstance(e, Retire)]
+
+
+def test_the_verdict_of_a_node_that_is_gone_is_said_to_be_the_last_and_again_when_it_is_back() -> None:
+    ward = Ward()
+    ward.see(ready=True)
+    ward.see(conditions={"MemoryPressure": "True"})
+    assert retired(ward.see(gone=True)) == ["n1"]
+    assert not ward.see(gone=True), "once"
+    again = ward.see(uid="another", conditions={"MemoryPressure": "True"})
+    assert said(again) == [(False, (), "MemoryPressure")], "the one in the stream does not stay"
+
+
+def test_a_monitor_that_starts_after_a_node_was_deleted_retires_its_verdict() -> None:
+    ward = Ward(synced=False)
+    ward.step(VerdictHeard(Verdict(NodeName("n1"), Generation(1), healthy=False, reason="sick")))
+    assert retired(ward.step(Synced())) == ["n1"]

@@ -31,6 +31,8 @@ from hbox_ledger.core import arbitrate, lifecycle
 from hbox_ledger.core.books import Books
 from hbox_ledger.core.step import Step
 
+from ...told import terms
+
 WHOLE = CardSlice(0, 100, 40_960)
 
 
@@ -91,12 +93,15 @@ class World:
 
     books: Books = field(default_factory=lambda: Books(Epoch(7), frozen=False))
     now: float = 1000.0
+    told: bool = True  #: of each job just what its plan says
 
     def turn(self) -> Step:
         return self.books.step(self.now)
 
     def propose(self, *plans: Plan, epoch: int = 7, answered: dict[PlanId, PlanAnswer] | None = None) -> list[PlanAnswer]:
         step = self.turn()
+        if self.told:
+            self.books.records.only(terms(plan) for plan in plans)
         message = PlansProposed(scheduler=SchedulerId("s"), epoch=Epoch(epoch), seen=Index(0), plans=plans)
         arbitrate.propose(self.books, step, message, answered or {})
         self.last = step
@@ -142,6 +147,7 @@ class World:
         self.now += seconds
         step = self.turn()
         lifecycle.tick(self.books, step)
+        lifecycle.send_again(self.books, step)
         self.books.validate()
         return step
 

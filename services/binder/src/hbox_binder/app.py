@@ -20,6 +20,7 @@ from hbox_common.events import BindDecided, EvictDecided, NodeDecided, PodsAsked
 from hbox_common.kube import KubeClient
 from hbox_common.runtime import Condition, Health
 
+from .adapters.epochs import Epochs, asking
 from .adapters.nodes import NodeWorker
 from .adapters.reading import AT_ONCE, PodDesk
 from .core import Binder
@@ -37,6 +38,9 @@ BIND_READERS = 24
 EVICTION_READERS = 2
 BATCH = 16
 
+#: A consumer that has to be made anew begins so long ago, not days: the ledger sends what has no outcome again, within two minutes.
+RESENT_S = 600.0
+
 
 async def run(settings: BinderSettings, health: Health) -> None:
     """The service, until cancelled."""
@@ -46,16 +50,20 @@ async def run(settings: BinderSettings, health: Health) -> None:
         ) as client,
         Bus.connect(settings.nats_url, name="binder", instance=settings.instance) as bus,
     ):
-        worker = Worker(Binder(settings.limits()), client, bus, health.condition("kube"), taken_grace_s=settings.taken_grace_s)
+        epochs = Epochs(asking(bus, settings.instance))
+        on_kube = health.condition("kube")
+        worker = Worker(Binder(settings.limits()), client, bus, on_kube, taken_grace_s=settings.taken_grace_s, epochs=epochs)
         nodes = NodeWorker(client, bus)
         async with asyncio.TaskGroup() as group:
             group.create_task(_watch_health(health, client, bus))
             group.create_task(worker.run())
             for _ in range(EVICTION_READERS):
-                group.create_task(bus.consume("binder-evictions", [EvictDecided], worker.handle, batch=BATCH))
+                group.create_task(
+                    bus.consume("binder-evictions", [EvictDecided], worker.handle, batch=BATCH, from_last_s=RESENT_S)
+                )
             for _ in range(BIND_READERS):
-                group.create_task(bus.consume("binder-binds", [BindDecided], worker.handle, batch=1))
-            group.create_task(bus.consume("binder-nodes", [NodeDecided], nodes.handle))
+                group.create_task(bus.consume("binder-binds", [BindDecided], worker.handle, batch=1, from_last_s=RESENT_S))
+            group.create_task(bus.consume("binder-nodes", [NodeDecided], nodes.handle, last_of_each=True))
             group.create_task(bus.serve(PodsAsked, PodDesk(client).answer))
 
 

@@ -15,6 +15,7 @@ from hbox_common.telemetry import within
 
 from . import metrics
 from .adapters.cluster import carry_out
+from .adapters.epochs import Epochs
 from .core import (
     Acknowledge,
     Answer,
@@ -27,6 +28,7 @@ from .core import (
     Event,
     Finding,
     Report,
+    Ruled,
     Start,
     Ticked,
     Verb,
@@ -54,10 +56,12 @@ class _Handling:
 class Worker:
     """One loop runs it all, and the core is only touched between awaits: it needs no lock."""
 
-    def __init__(self, core: Binder, client: KubeClient, bus: Bus, on_kube: Condition, *, taken_grace_s: int) -> None:
+    def __init__(
+        self, core: Binder, client: KubeClient, bus: Bus, on_kube: Condition, *, taken_grace_s: int, epochs: Epochs
+    ) -> None:
         self.core = core
         self._taken_grace_s = taken_grace_s
-        self._client, self._on_kube = client, on_kube
+        self._client, self._on_kube, self._epochs = client, on_kube, epochs
         self._outcomes: LeadEdgeBatcher[Outcome] = LeadEdgeBatcher(
             bus.publish, self._message, SHARD, window_s=OUTCOMES_S, backlog_window_s=OUTCOMES_S
         )
@@ -73,11 +77,17 @@ class Worker:
             self._group.create_task(self._keep_time())
 
     async def handle(self, deliveries: Sequence[Delivery]) -> None:
-        """Take in decisions, and return when the outcome of each is stored by the broker (or it needs none)."""
+        """Take in decisions, and return when the outcome of each is stored by the broker (or it needs none).
+
+        Raises InvalidRequest for one of an epoch that the ledger has not come to, Unavailable while that cannot be told.
+        """
         batches: list[Decided] = []
         for delivery in deliveries:
             event = delivery.event
             assert isinstance(event, BindDecided | EvictDecided)
+            counts = await self._epochs.check(event.epoch)
+            if counts != self.core.epoch:
+                self._step(Ruled(counts))
             batches.append(Decided(event.epoch, event.binds if isinstance(event, BindDecided) else event.evictions))
         ids = {decision.id for batch in batches for decision in batch.decisions}
         handling = _Handling(len(ids), asyncio.get_running_loop().create_future(), Steps())

@@ -16,7 +16,7 @@ from hbox_common.runtime import Health
 
 from . import metrics
 from .adapters.outbox import Outbox
-from .core import Breaker, Decide, Event, Monitor, NodeSeen, Publish, Synced, Ticked, VerdictHeard, VerdictsLost
+from .core import Breaker, Decide, Event, Monitor, NodeSeen, Publish, Retire, Synced, Ticked, VerdictHeard, VerdictsLost
 from .settings import HealthSettings
 
 log = logging.getLogger(__name__)
@@ -66,6 +66,8 @@ class HealthMonitor:
                             "%s is %s: %s", verdict.node, "healthy" if verdict.healthy else "unhealthy", verdict.reason or "all good",
                             extra={"node": verdict.node, "bad_cards": list(verdict.bad_cards)},
                         )  # fmt: skip
+                case Retire(verdict):
+                    self._outbox.verdict(verdict, node_gone=True)
                 case Decide():
                     self._outbox.decided(effect, wall=wall)
                 case Breaker(held_back):

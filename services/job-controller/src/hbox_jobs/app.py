@@ -59,6 +59,9 @@ log = logging.getLogger(__name__)
 HEALTH_S = 1.0
 STARTING_S = 0.05
 CONDITIONS = ("kube", "bus", "synced")
+#: Between two times that jobs without a verdict are said again since verdicts were lost.
+ASK_AGAIN_S = 30.0
+
 #: A phase is said when it is so old: most jobs are bound by then, and that they were pending is no news any more.
 PHASE_REST_S = 0.5
 #: Phases said at once, and the time between two such batches: said one by one, each wakes the broker and us.
@@ -102,6 +105,7 @@ class JobController:
         self._classes = Informer(client, PRIORITYCLASSES, kube.PriorityClass)
         self._namespaces = Informer(client, NAMESPACES, kube.KubeObject)
         self._budgets = Informer(client, PODDISRUPTIONBUDGETS, kube.PodDisruptionBudget)
+        self._asked_again_at = -ASK_AGAIN_S
         self._wake, self._behind = asyncio.Event(), asyncio.Event()
         self._volumes = VolumeWatch(client, self.jobs, self._wake)
         self._informers: dict[str, Informer[Any]] = {
@@ -145,7 +149,13 @@ class JobController:
             group.create_task(self._counts.run())
             group.create_task(self._budget_teller.run())
             group.create_task(
-                self._bus.follow([JobsWaiting, JobsAdmitted], self._on_said, start=Start.NEW, on_gap=self._streams_lost)
+                self._bus.follow(
+                    [JobsWaiting, JobsAdmitted],
+                    self._on_said,
+                    start=Start.NEW,
+                    on_gap=self._streams_lost,
+                    on_missed=self._verdicts_missed,
+                )
             )
             group.create_task(self._bus.follow([PolicyFollowed], self._on_policy, start=Start.LAST_PER_SUBJECT))
             group.create_task(self._bus.follow([OutcomesObserved], self._on_outcomes, start=Start.NEW))
@@ -285,6 +295,15 @@ class JobController:
         log.warning("the stream of jobs was lost or made anew: saying everything again")
         self.jobs.repeat_all(monotonic_s())
         self._wake.set()
+
+    async def _verdicts_missed(self) -> None:
+        """Told of them anew, the scheduler says again why jobs wait, and whom its gate let in. Many jobs are many messages: rarely."""
+        now = monotonic_s()
+        if now >= self._asked_again_at + ASK_AGAIN_S:
+            self._asked_again_at = now
+            log.warning("verdicts were lost: jobs without one are said again")
+            self.jobs.repeat_unexplained(now)
+            self._wake.set()
 
     async def _answer(self, asked: JobsAsked) -> AsyncIterator[Event]:
         if asked.gatekeeper and self.synced:

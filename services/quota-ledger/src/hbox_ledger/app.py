@@ -14,9 +14,12 @@ from hbox_common.errors import Conflict, HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import (
     MOST_PODS_READ,
     ClaimsAsked,
+    EpochAsked,
     HealthVerdict,
     JobsAsked,
     JobsPage,
+    JobsWithdrawn,
+    JobTermsPending,
     NodeStateChanged,
     OutcomesObserved,
     PlansProposed,
@@ -30,6 +33,7 @@ from hbox_common.kube import OLD_S, KubeClient
 from hbox_common.runtime import Condition, Health
 from hbox_common.store import Store
 
+from . import metrics
 from .adapters import load, tables
 from .adapters.heard import hear
 from .adapters.quota_teller import QuotaTeller
@@ -39,6 +43,7 @@ from .api import Api
 from .core.history import Decay
 from .core.recovery import Heard, Standing
 from .desk import Desk
+from .late import Late
 from .ledger import Ledger, Numbered
 from .relay import Relay
 from .rules import Rules
@@ -62,12 +67,17 @@ ANSWER_S, READ_S = 5.0, 60.0
 #: A bound pod is told of within a second. One that was not has come and gone while nobody watched.
 UNSEEN_TICKS = 3
 ASK_AGAIN_S = 0.5
+#: A consumer of outcomes that has to be made anew begins so long ago: what was decided before, and is open still, is sent again within two minutes, and its
+#: outcome said again.
+RESENT_S = 600.0
+#: Between two lists of all jobs that are asked for because a plan names a job that nobody has told of.
+ASK_TERMS_S = 10.0
 PLACEMENTS = 512  #: judged in one turn: about 0.1 s
 
 
 async def run(settings: LedgerSettings, health: Health) -> None:
     """Serve until cancelled. Ends with Conflict when another ledger has taken over the database."""
-    conditions = Conditions(*(health.condition(name) for name in ("database", "bus", "queues", "books", "pods")))
+    conditions = Conditions(*(health.condition(name) for name in ("database", "bus", "queues", "books", "pods", "evictions")))
     async with (
         Store.open(
             settings.database_url,
@@ -83,7 +93,9 @@ async def run(settings: LedgerSettings, health: Health) -> None:
         conditions.database.ok()
         decay = Decay(settings.usage_half_life_h, settings.usage_window_h)
         heard = await _heard(bus, standing, conditions.bus)
-        ledger = await Ledger.begin(store, relay, clock=wall_s, heard=heard, decay=decay)
+        ledger = await Ledger.begin(
+            store, relay, clock=wall_s, heard=heard, decay=decay, evictions_most=settings.evictions_most
+        )
         conditions.books.bad("waiting for nodes, queues and pods")
         statuses = StatusWriter(kube, instance=settings.instance, per_s=settings.queue_statuses_per_s)
         quotas = QuotaTeller(bus)
@@ -103,12 +115,38 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                         on_ready=shell.state_read.set,
                     )
                 )
+                tasks.create_task(
+                    bus.follow(
+                        [JobTermsPending, JobsWithdrawn],
+                        shell.on_jobs,
+                        on_ready=shell.jobs_followed.set,
+                        on_gap=shell.jobs_missed,
+                        writers_only=True,
+                    )
+                )
+                tasks.create_task(shell.late.run())
                 tasks.create_task(bus.consume("quota-ledger-plans", [PlansProposed], shell.on_plans))
                 tasks.create_task(
-                    bus.consume("quota-ledger-outcomes", [OutcomesObserved], shell.on_outcomes, window_s=EVIDENCE_S)
+                    bus.consume(
+                        "quota-ledger-outcomes",
+                        [OutcomesObserved],
+                        shell.on_outcomes,
+                        window_s=EVIDENCE_S,
+                        from_last_s=RESENT_S,
+                    )
                 )
-                tasks.create_task(bus.consume("quota-ledger-pods", [PodsObserved], shell.on_pods, window_s=EVIDENCE_S))
+                tasks.create_task(
+                    bus.consume(
+                        "quota-ledger-pods",
+                        [PodsObserved],
+                        shell.on_pods,
+                        window_s=EVIDENCE_S,
+                        writers_only=True,
+                        on_missed=shell.pods_missed,
+                    )
+                )
                 tasks.create_task(bus.serve(ClaimsAsked, desk.claims))
+                tasks.create_task(bus.serve(EpochAsked, desk.epoch))
                 tasks.create_task(bus.serve(UsageAsked, desk.usage))
                 about = "The bank: queues, claims, usage"
                 tasks.create_task(bus.offer(Api(views).endpoints(), version=version("hbox-ledger"), about=about))
@@ -136,18 +174,23 @@ class Conditions:
     queues: Condition
     books: Condition
     pods: Condition  #: they are seen: plans are not held
+    evictions: Condition  #: always good: says that they pause, where they do
 
 
 class Shell:
     """Carries messages to the ledger, and its clock."""
 
     def __init__(self, settings: LedgerSettings, ledger: Ledger, bus: Bus, rules: Rules, statuses: StatusWriter) -> None:
-        self.state_read = asyncio.Event()
+        self.state_read, self.jobs_followed = asyncio.Event(), asyncio.Event()
+        self.late = Late(lambda plan: ledger.books.records.refusal(plan) is None, self._propose)
         self._settings, self._ledger, self._bus, self._rules, self._statuses = settings, ledger, bus, rules, statuses
         self._compare = asyncio.Event()  #: pods may have ended unheard
         self._doubt = asyncio.Event()  #: claims are there whose pods a list lacks
         self._watchers: set[str] = set()  #: job-controllers that have spoken; one more at each of their starts
         self._pods_read = 0  #: sequence
+        self._ask_terms = True  #: of all jobs, with the next comparison
+        self._asked_terms_at = -ASK_TERMS_S
+        self._unknown = 0
 
     async def on_state(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
@@ -158,9 +201,39 @@ class Shell:
             elif isinstance(delivery.event, PodGroupsCounted):
                 self._statuses.counted(delivery.subject, delivery.event.queues)
 
+    async def on_jobs(self, deliveries: Sequence[Delivery]) -> None:
+        records = self._ledger.books.records
+        for delivery in deliveries:
+            match delivery.event:
+                case JobTermsPending(anew=True):
+                    await self.jobs_missed()  # what it does not name may be gone
+                case JobTermsPending(jobs=jobs):
+                    records.hear(jobs)
+                case JobsWithdrawn(jobs=ids, revisions=revisions):
+                    records.withdraw(ids, revisions)
+        metrics.JOBS.set(len(records))
+        self.late.news()
+
+    async def jobs_missed(self) -> None:
+        """News of jobs or pods was lost: all are asked for."""
+        self._ask_terms = True
+        self._compare.set()
+
+    async def pods_missed(self) -> None:
+        """Facts of pods were lost: all pods are asked for."""
+        self._compare.set()
+
     async def on_plans(self, deliveries: Sequence[Delivery]) -> None:
-        for proposals in _turns([d.event for d in deliveries if isinstance(d.event, PlansProposed)]):
-            await self._ledger.propose(proposals)
+        proposals = [self.late.take_out(d.event) for d in deliveries if isinstance(d.event, PlansProposed)]
+        await self._propose([proposed for proposed in proposals if proposed.plans])
+
+    async def _propose(self, proposals: Sequence[PlansProposed]) -> None:
+        for some in _turns(proposals):
+            await self._ledger.propose(some)
+        unknown = self._ledger.unknown_jobs
+        if unknown != self._unknown and monotonic_s() >= self._asked_terms_at + ASK_TERMS_S:
+            self._unknown = unknown
+            await self.jobs_missed()
 
     async def on_outcomes(self, deliveries: Sequence[Delivery]) -> None:
         await self._ledger.outcomes(
@@ -183,6 +256,7 @@ class Shell:
     async def reconcile(self, condition: Condition) -> NoReturn:
         """Compare with all pods: to open the books, and then again and again."""
         await self.state_read.wait()
+        await self.jobs_followed.wait()
         await self._rules.read.wait()
         follows_s = min(FOLLOWS_S, self._settings.reconcile_s)
         triggered = False
@@ -190,12 +264,23 @@ class Shell:
             self._compare.clear()
             try:
                 as_of, asked_at = self._ledger.index, monotonic_s()
-                pages = await self._bus.ask(
-                    JobsAsked(asker=self._settings.instance, jobs=False, pods=True, ended=True), JobsPage
-                )
-                if not pages or not all(page.complete for page in pages):
-                    said = f": {pages[0].why}" if pages and pages[0].why else ""
-                    raise Unavailable(f"job-controller does not see all pods{said}")
+                terms, self._ask_terms = self._ask_terms, False
+                self._ledger.books.records.ask()
+                try:
+                    pages = await self._bus.ask(
+                        JobsAsked(asker=self._settings.instance, jobs=False, pods=True, ended=True, terms=terms), JobsPage
+                    )
+                    if not pages or not all(page.complete for page in pages):
+                        said = f": {pages[0].why}" if pages and pages[0].why else ""
+                        raise Unavailable(f"job-controller does not see all pods{said}")
+                except Unavailable:
+                    self._ask_terms = self._ask_terms or terms
+                    raise
+                if terms:
+                    self._asked_terms_at = asked_at
+                    self._ledger.books.records.only(one for page in pages for one in page.terms)
+                    metrics.JOBS.set(len(self._ledger.books.records))
+                    self.late.news()
                 pods = [pod for page in pages for pod in page.pods]
                 await self._ledger.reconcile(pods, as_of=as_of)
             except (HBoxError, OverflowError, ValueError) as e:
@@ -271,12 +356,23 @@ class Shell:
             if len(indexes) == UNSEEN_TICKS and self._ledger.unheard_of(indexes[0]):
                 self._compare.set()
             indexes.append(self._ledger.index)
+            self._watch_evictions(conditions.evictions)
             try:
                 await self._ledger.tick()
                 conditions.database.ok()
             except Unavailable as e:
                 conditions.database.bad(str(e))
             await asyncio.sleep(TICK_S)
+
+    def _watch_evictions(self, condition: Condition) -> None:
+        paused = self._ledger.books.storm.paused
+        if bool(paused) != bool(condition.message) or not condition.good:
+            metrics.EVICTIONS_PAUSED.set(bool(paused))
+            if paused:
+                log.error("evictions pause: %s", paused)
+            elif condition.good:
+                log.warning("evictions go on")
+        condition.ok(paused)
 
     async def meter(self) -> NoReturn:
         """Accrue usage: so that a look at it, or a queue that changes, has little to add up."""

@@ -8,7 +8,16 @@ from typing import NoReturn
 from hbox_common.bus import Bus
 from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import CardQuotasChanged, ClaimsAsked, ClaimsPage, Event, QueueStateChanged, UsageAsked, UsagePage
+from hbox_common.events import (
+    CardQuotasChanged,
+    ClaimsAsked,
+    ClaimsPage,
+    EpochSaid,
+    Event,
+    QueueStateChanged,
+    UsageAsked,
+    UsagePage,
+)
 from hbox_common.model import QueueName
 
 from .adapters.quota_teller import by_shard
@@ -48,6 +57,10 @@ class Desk:
                 quotas=found.quotas if first == 0 else (),
                 held=self._ledger.books.held,
             )
+
+    async def epoch(self, _: Event) -> AsyncIterator[Event]:
+        """The epoch that counts, by the database: of two ledgers that listen, both say the same."""
+        yield EpochSaid(epoch=await self._views.epoch())
 
     async def usage(self, asked: Event) -> AsyncIterator[Event]:
         """Pages of the usage accounts."""

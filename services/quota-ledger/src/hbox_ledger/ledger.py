@@ -33,6 +33,7 @@ from hbox_common.model import (
     PodFact,
     Queue,
     QueueName,
+    RefusalReason,
     Verdict,
     models_on,
 )
@@ -52,9 +53,10 @@ from .core.overbooked import overbooked
 from .core.reconcile import Comparison, in_order
 from .core.recovery import Heard
 from .core.step import Step
+from .core.storm import Storm
 from .memory import Recent, Touched
 from .messages import messages_of
-from .relay import Outgoing, Relay
+from .relay import WINDOW, Outgoing, Relay
 
 log = logging.getLogger(__name__)
 
@@ -103,12 +105,16 @@ class Ledger:
         self._overbooked: dict[NodeName, str] = {}  #: with what is said of it
         self._stale = False
         self._committed = self.books.index  #: what the database has said to be on disk
+        self._gone_since: dict[QueueName, float] = {}  #: when this process told of those of `gone`
         self._number = 0
+        self._unknown = 0
         metrics.EPOCH.set(self.books.epoch)
         metrics.FROZEN.set(1)
 
     @classmethod
-    async def begin(cls, store: Store, relay: Relay, *, clock: Clock, heard: Heard = NOTHING, decay: Decay = DECAY) -> "Ledger":
+    async def begin(
+        cls, store: Store, relay: Relay, *, clock: Clock, heard: Heard = NOTHING, decay: Decay = DECAY, evictions_most: int = 0
+    ) -> "Ledger":
         """Begin a new epoch on what the database holds, and on what the streams have heard beyond it; frozen until `reconcile`."""
         now = clock()
 
@@ -122,6 +128,7 @@ class Ledger:
                 metrics.SET_ASIDE.inc(mending.mend(connection, loaded.unreadable, now=now))  # those that the audit did not help
                 mending.recount(connection, loaded.books.live)
             loaded.books.history = load.history(connection, decay)
+            loaded.books.storm = Storm(evictions_most)
             step = loaded.books.step(now)
             notes = [Record(epoch, now, "quota-ledger", "ledger", "epoch", f"epoch {epoch} begins")]
             if heard.standing > before:
@@ -139,7 +146,7 @@ class Ledger:
             with Batch(connection) as batch:
                 head = loaded.journal.write(batch, step, epoch=epoch, index=index, letters=lambda: letters, notes=notes)
             loaded.journal.adopt(head)
-            return loaded, tables.outbox.unsent(connection), len(letters)
+            return loaded, tables.outbox.unsent(connection, most=WINDOW), len(letters)
 
         loaded, letters, number = await store.write(start)
         relay.restore(letters)
@@ -211,9 +218,10 @@ class Ledger:
         """Do what is due by now."""
         async with self._lock:
             await self._fresh()
+            self.books.storm.pass_(self._clock())
             if not self.books.frozen:
                 notes = self._overbookings()
-                await self._turn(lambda step: lifecycle.tick(self.books, step), notes=notes)
+                await self._turn(self._tick, notes=notes)
         metrics.LIVE.set(len(self.books.live))
         metrics.OPEN.set(len(self.books.open))
         metrics.quotas(self.books.card_quotas)
@@ -233,6 +241,16 @@ class Ledger:
             notes.append(Record(self.books.epoch, self._clock(), "quota-ledger", f"node {name}", change, over[:LONGEST_NOTE]))
         metrics.OVERBOOKED.set(len(self._overbooked))
         return notes
+
+    def _tick(self, step: Step) -> None:
+        lifecycle.tick(self.books, step)
+        if self._relay.reaches:  # else it waits in the outbox, where it would stand once more every two minutes
+            lifecycle.send_again(self.books, step)
+
+    @property
+    def unknown_jobs(self) -> int:
+        """How many plans were refused so far since their job is not known."""
+        return self._unknown
 
     @property
     def index(self) -> Index:
@@ -334,6 +352,7 @@ class Ledger:
             self._touch_relatives(queue.name)
             await self._queue(queue, gone=False, change="set", cause=cause)
             self.gone.pop(queue.name, None)
+            self._gone_since.pop(queue.name, None)
             self._touch_relatives(queue.name)
 
     async def drop_queue(self, name: QueueName) -> None:
@@ -345,6 +364,7 @@ class Ledger:
                 return
             await self._queue(queue, gone=True, change="deleted", cause="its object was deleted")
             self.gone[name] = queue
+            self._gone_since[name] = self._clock()
             self._touch_relatives(name)
 
     async def meter(self) -> None:
@@ -363,7 +383,16 @@ class Ledger:
     async def forget(self, *, before: float) -> int:
         """Drop what no repetition can come for any more. Returns how many rows."""
         await self.meter()
-        return await self._store.write(lambda c: load.forget(c, before=before))
+        async with self._lock:
+            await self._fresh()
+            gone = [
+                name for name, at in self._gone_since.items() if at < before and not any(self.books.used.get(name, {}).values())
+            ]
+            count = await self._store.write(lambda c: load.forget(c, before=before, queues=gone))
+            for name in gone:
+                self.gone.pop(name, None)
+                del self._gone_since[name]
+        return count
 
     async def thin(self, *, before: float) -> int:
         """Keep usage from before that time, and from before the window of what queues used of late, by the day. Returns how many rows of hours that were."""
@@ -385,7 +414,10 @@ class Ledger:
     def touch_all(self) -> None:
         """Have the state of every queue, and what quotas say, told again."""
         self.quotas_changed.set()
-        self.touched.add([*self.books.queues, *self.books.used, *self.gone, DEFAULT_QUEUE])
+        gone = self.gone.keys() - self._gone_since.keys()  # of these it was told, and that is kept for a day
+        self._gone_since |= dict.fromkeys(gone, self._clock())
+        used = [name for name, amounts in self.books.used.items() if any(amounts.values())]
+        self.touched.add([*self.books.queues, *used, *gone, DEFAULT_QUEUE])
 
     # --- turns
 
@@ -540,6 +572,7 @@ class Ledger:
         for state, count in Counter(change.claim.state for change in step.changes).items():
             metrics.CHANGES.labels(state.value).inc(count)
         for stored in step.stored:
+            self._unknown += stored.answer.reason is RefusalReason.JOB_UNKNOWN
             metrics.PLANS.labels("committed" if stored.answer.committed else str(stored.answer.reason)).inc()
 
     async def _fresh(self) -> None:
@@ -548,7 +581,7 @@ class Ledger:
             return
         old = self.books
         loaded, letters, history = await self._store.read(
-            lambda c: (load.load(c), tables.outbox.unsent(c), load.history(c, old.history.decay))
+            lambda c: (load.load(c), tables.outbox.unsent(c, most=WINDOW), load.history(c, old.history.decay))
         )
         if loaded.books.epoch != old.epoch:
             self.taken_over.set()
@@ -562,6 +595,7 @@ class Ledger:
         books = loaded.books
         books.look_at |= old.look_at
         books.nodes, books.verdicts, books.gone = old.nodes, old.verdicts, old.gone
+        books.records, books.storm = old.records, old.storm
         books.suspects = {id: None for id in old.suspects if id in books.live}
         books.unseen = {id: posted for id, posted in old.unseen.items() if id in books.live}
         books.frozen, books.held, books.history = old.frozen, old.held, history

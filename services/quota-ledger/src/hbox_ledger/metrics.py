@@ -5,10 +5,14 @@ from hbox_common.telemetry import counter, gauge, histogram
 
 PLANS = counter("ledger_plans", "Plans answered, by result: committed, repeated, or the reason of the refusal", ["result"])
 CHANGES = counter("ledger_claim_changes", "Changes of claims, by the state that they came to", ["state"])
+JOBS = gauge("ledger_known_jobs", "Jobs with something to place that plans are held against")
 LIVE = gauge("ledger_live_claims", "Claims that hold something")
 OPEN = gauge("ledger_open_decisions", "Decisions without a result yet")
 OUTBOX = gauge("ledger_outbox_messages", "Messages committed and not published yet")
 COMMIT = histogram("ledger_commit_seconds", "One turn of the ledger, from reading to being on disk")
+EVICTIONS_PAUSED = gauge(
+    "ledger_evictions_paused", "1 while plans that take from others are refused, since too many were told to leave of late"
+)
 DRIFT = counter("ledger_drift", "Claims that differed from a complete list of pods after the books were open")
 FROZEN = gauge("ledger_frozen", "1 while no plan is accepted, since the books are not compared with Kubernetes yet")
 HELD = gauge("ledger_plans_held", "1 while no plan is accepted, since nobody has seen for some time what runs")

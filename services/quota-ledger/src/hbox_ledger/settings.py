@@ -12,6 +12,12 @@ class LedgerSettings(Base):
     )
     reconcile_s: float = Field(60.0, gt=0, description="seconds between two comparisons of the books with all pods")
     kept_s: float = Field(86_400.0, ge=3600, description="seconds for which answers, void claims and message ids are kept")
+    evictions_most: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="pods told to leave for others within five minutes, at most; 0 = as many as run, but of more than 2,500 a quarter (at least 2,500)",
+    )
     queue_statuses_per_s: float = Field(
         10.0, ge=0, le=1000, description="statuses of Queue objects written a second, at most; 0 = they are left alone"
     )

@@ -69,6 +69,10 @@ class Views:
     def __init__(self, ledger: Ledger, store: Store) -> None:
         self._ledger, self._store = ledger, store
 
+    async def epoch(self) -> Epoch:
+        """The epoch that the database is in, which another ledger may have begun."""
+        return (await self._store.read(load.standing)).epoch
+
     async def snapshot(self) -> Snapshot:
         """All live claims, as committed."""
         async with self._ledger.still() as books:

@@ -10,6 +10,7 @@ ANSWERS = counter("scheduler_answers", "Answers of the ledger to our plans", ["r
 VERDICTS = counter("scheduler_verdicts", "Verdicts on jobs that wait")
 ADMITTED = counter("scheduler_admitted", "PodGroups that the gate let in, as often as it was said")
 SNAPSHOTS = counter("scheduler_snapshots", "States read whole: at the start, after a gap, in a new epoch", ["of"])
+FALSE = counter("scheduler_false_changes", "Changes of claims that go beyond what the ledger says, or do not add up: dropped")
 JOBS = gauge("scheduler_jobs", "Jobs with pods to place", ["state"])
 NODES = gauge("scheduler_nodes", "Nodes known")
 POLICY_REFUSED = gauge(

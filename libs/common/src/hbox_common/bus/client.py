@@ -117,6 +117,10 @@ class Bus:
         window_s: float = 0.0,
         ack_wait_s: float = ACK_WAIT_S,
         max_deliver: int = 5,
+        writers_only: bool = False,
+        from_last_s: float | None = None,
+        last_of_each: bool = False,
+        on_missed: Callable[[], Awaitable[None]] | None = None,
     ) -> NoReturn:
         """Hand over every message of `types` (of one stream) at least once, in batches of what is there, and acknowledge after `handle` returned.
 
@@ -124,11 +128,17 @@ class Bus:
         handle raising Unavailable: the batch is handed over again later, with growing delay. Raising anything else but Bug: each message is handled
         again alone; the one that fails alone comes again with growing delay and goes to HBOX_DLQ at its `max_deliver`-th delivery.
         Messages that cannot be decoded go there at once. ack_wait_s: after so long the messages of a dead process come to another; a living one
-        may take as long as it likes. Runs until cancelled. Raises Bug, ValueError.
+        may take as long as it likes. writers_only: what names another service than the type's writers as its source is set aside. from_last_s: a consumer
+        that is not there is made to begin with what was stored so many seconds ago; last_of_each: with the last message of each subject; else with all that
+        there is. on_missed: awaited when the stream dropped
+        messages before they came here; for a durable that only this process reads. Runs until cancelled.
+        Raises Bug, ValueError.
         """
-        consumer = Consumer(durable, tuple(types), batch, window_s, ack_wait_s, max_deliver)
+        consumer = Consumer(
+            durable, tuple(types), batch, window_s, ack_wait_s, max_deliver, writers_only, from_last_s, last_of_each
+        )
         letters = DeadLetters(self._publisher, consumer=durable, stream=consumer.stream)
-        await Puller(self._connection, consumer, handle, letters, heal=self._heal).run()
+        await Puller(self._connection, consumer, handle, letters, heal=self._heal, on_missed=on_missed).run()
 
     async def follow(
         self,
@@ -138,17 +148,29 @@ class Bus:
         start: Start = Start.NEW,
         on_ready: Callable[[], None] | None = None,
         on_gap: Callable[[], Awaitable[None]] | None = None,
+        on_missed: Callable[[], Awaitable[None]] | None = None,
+        writers_only: bool = False,
     ) -> NoReturn:
         """Hand over the messages of `types` (of one stream) in order, without acknowledgements.
 
         on_ready: called once, when what existed at the start has been handed over (NEW: when the place in the stream is fixed).
-        on_gap: awaited when messages were missed, since the stream was made anew or had dropped them; a follower of last values then replays all.
+        on_gap: awaited when the stream was made anew, or lost its end; a follower of last values then replays all.
+        on_missed: awaited when the stream dropped messages before they came here, within two seconds; `on_gap`, where it is not given.
         handle raising Unavailable: the batch is handed over again. Raising anything else but Bug: each message alone, and the one that fails goes
-        to HBOX_DLQ. Runs until cancelled. Raises Bug, ValueError.
+        to HBOX_DLQ. writers_only: as in `consume`. Runs until cancelled. Raises Bug, ValueError.
         """
         letters = DeadLetters(self._publisher, consumer=self._connection.name, stream=stream_of(types))
         await Follower(
-            self._connection, types, handle, letters, heal=self._heal, start=start, on_ready=on_ready, on_gap=on_gap
+            self._connection,
+            types,
+            handle,
+            letters,
+            heal=self._heal,
+            start=start,
+            on_ready=on_ready,
+            on_gap=on_gap,
+            on_missed=on_missed,
+            writers_only=writers_only,
         ).run()
 
     async def serve(self, request: type[R], answer: Callable[[R], AsyncIterator[Event]]) -> NoReturn:

@@ -68,11 +68,17 @@ class Raw:
         return self.headers.get(MESSAGE_ID, "")
 
 
-def deliver(raw: Raw, types: Sequence[type[Event]], set_aside: Callable[[str], None] | None = None) -> Delivery:
-    """The message decoded; `set_aside` as `decode` has it. Raises InvalidRequest that says why it cannot be, or why it is on the wrong subject."""
-    event = decode(raw.body, raw.headers, set_aside=set_aside)
+def deliver(
+    raw: Raw, types: Sequence[type[Event]], set_aside: Callable[[str], None] | None = None, *, writers_only: bool = False
+) -> Delivery:
+    """The message decoded; `set_aside` as `decode` has it. Raises InvalidRequest that says why it cannot be, or why it is on the wrong subject; with
+    `writers_only` also where it names another service than those that write it."""
+    event = decode(raw.body, raw.headers, types, set_aside=set_aside)
     if not isinstance(event, tuple(types)):
         raise InvalidRequest(f"{event.ce_type()} does not belong on {raw.subject}")
+    source = raw.headers.get("ce-source", "")
+    if writers_only and not source.startswith(tuple(f"/hbox/{writer}/" for writer in event.about.writers)):
+        raise InvalidRequest(f"{event.ce_type()} is for {' and '.join(event.about.writers)} to say, not for {source[:200]!r}")
     return Delivery(
         event=event,
         message_id=raw.message_id,
@@ -81,5 +87,5 @@ def deliver(raw: Raw, types: Sequence[type[Event]], set_aside: Callable[[str], N
         deliveries=raw.deliveries,
         traceparent=raw.headers.get(TRACEPARENT, ""),
         stored_at=raw.stored_ns / 1e9,
-        source=raw.headers.get("ce-source", ""),
+        source=source,
     )

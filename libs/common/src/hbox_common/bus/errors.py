@@ -15,6 +15,10 @@ class Broken(HBoxError):
     """A pull subscription that will bring nothing any more: make a new one."""
 
 
+class Outdated(HBoxError):
+    """A reader of last values was away for longer than those are kept that say that something is gone: what it knows is not to be trusted any more."""
+
+
 #: err_code values that we act upon.
 STREAM_NOT_FOUND = 10059
 STREAM_NAME_IN_USE = 10058

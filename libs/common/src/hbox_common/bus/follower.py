@@ -2,8 +2,9 @@
 
 The reader is an ephemeral consumer in the broker's memory, made anew after every new connection from the message after the last one seen, within
 milliseconds; the library's ordered consumers need 13 to 17 s for that (reference ecosystem §2.5, reliability M5). Before each start the
-stream is looked at: made anew (another creation time), shorter than what was seen, or older messages dropped before we had them, all mean that
-messages were missed. A follower of last values replays them all then; the others are told by `on_gap` before anything newer is handed over.
+stream is looked at: made anew (another creation time) or shorter than what was seen mean that messages were missed. A follower of last values replays
+them all then; the others are told by `on_gap` before anything newer is handed over. That messages were dropped before we had them is looked for before each
+start, and every second while we read (`continuity`): then `on_missed` is told.
 """
 
 import asyncio
@@ -13,17 +14,19 @@ from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import NoReturn
 
+from hbox_common.clock import monotonic_s
 from hbox_common.errors import Bug, HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import Event
 
 from . import metrics
 from .connection import Connection
+from .continuity import Continuity
 from .dead_letters import DeadLetters
 from .delivery import Delivery, Raw, deliver
-from .errors import STREAM_NOT_FOUND, Broken, StreamApiError
+from .errors import STREAM_NOT_FOUND, Broken, Outdated, StreamApiError
 from .pull import Pull
 from .puller import RETRY_S, Handle, unavailable_delay_s
-from .streams import LIMITS, stream_of
+from .streams import CLOSED_S, LIMITS, stream_of
 
 log = logging.getLogger(__name__)
 
@@ -55,25 +58,50 @@ class Follower:
         start: Start,
         on_ready: Callable[[], None] | None,
         on_gap: Callable[[], Awaitable[None]] | None,
+        on_missed: Callable[[], Awaitable[None]] | None = None,
+        writers_only: bool = False,
     ) -> None:
         self._connection, self._types, self._handle, self._letters = connection, tuple(types), handle, letters
         self._stream = stream_of(self._types)
         self._heal, self._start, self._on_ready, self._on_gap = heal, start, on_ready, on_gap
+        self._writers_only = writers_only
+        self._on_missed = on_missed or on_gap
+        self._continuity = Continuity(connection, self._stream, self._missed)
+        self._read_at = monotonic_s()  #: last, by a clock that is never set
         self._created = ""
         self._seen = 0  #: the highest sequence that need not be read any more
         self._history = 0  #: messages that existed at the start and were not handed over yet
 
     async def run(self) -> NoReturn:
-        """Until cancelled. Raises Bug, and what `on_gap` raises but Unavailable."""
+        """Until cancelled. Raises Bug, Outdated (a reader of last values was away for so long that it has to begin anew, as a process), and what `on_gap` and
+        `on_missed` raise but Unavailable."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                if not LIMITS[self._stream].last_value:
+                    tasks.create_task(self._continuity.run())
+                await self._follow()
+        except BaseExceptionGroup as group:
+            raise group.exceptions[0] from None
+        raise AssertionError("following has no end")
+
+    async def _missed(self) -> None:
+        if self._on_missed is not None:
+            await self._on_missed()
+
+    async def _follow(self) -> NoReturn:
         while True:
             await self._connection.connected.wait()
             consumer = f"{self._connection.name}-{secrets.token_hex(6)}"
+            attached = False
             try:
                 try:
                     await self._attach(consumer)
+                    attached = True
                     async with Pull(self._connection, self._stream, consumer, batch=BATCH) as pull:
                         await self._read(pull)
                 finally:
+                    self._continuity.pause()
+                    self._read_at = monotonic_s() if attached else self._read_at
                     await self._detach(consumer)
             except (Broken, Unavailable, StreamApiError) as e:
                 log.info("following %s anew: %s", self._stream.value, e)
@@ -87,6 +115,10 @@ class Follower:
                 await self._heal()
             raise
         await self._place(info["created"], first=int(info["state"]["first_seq"]), last=int(info["state"]["last_seq"]))
+        if LIMITS[self._stream].last_value and self._seen and monotonic_s() - self._read_at > CLOSED_S / 2:
+            raise Outdated(
+                f"{self._stream.value} was not read for {monotonic_s() - self._read_at:.0f} s: what ended since is not told any more"
+            )
         filters = sorted(t.filter() for t in self._types)
         config: dict[str, object] = {
             "name": consumer,
@@ -105,6 +137,7 @@ class Follower:
         made = await self._connection.api(
             f"CONSUMER.CREATE.{self._stream.value}.{consumer}", {"stream_name": self._stream.value, "config": config}
         )
+        self._continuity.begin(consumer, created=self._created, complete=max(self._seen, int(info["state"]["first_seq"]) - 1))
         self._history = int(made["num_pending"])
         if not self._history:
             self._ready()
@@ -115,20 +148,17 @@ class Follower:
             self._seen = last if self._start is Start.NEW else 0
             self._created = created
             return
-        missed = ""
-        if created != self._created:
-            missed = "the stream was made anew"
-        elif last < self._seen:
-            missed = f"the stream ends at {last}, {self._seen} was seen"
-        elif first > self._seen + 1 and not LIMITS[self._stream].last_value:
-            missed = f"the stream begins at {first}, {self._seen} was the last seen"
-        if not missed:
+        if created == self._created and last >= self._seen:
+            # What of it was delivered and lost with the connection nobody can say: a reader that was idle for long is told in vain.
+            if first > self._seen + 1 and not LIMITS[self._stream].last_value:
+                log.warning("following %s: it begins at %d, %d was the last seen", self._stream.value, first, self._seen)
+                await self._missed()
             return
+        missed = "the stream was made anew" if created != self._created else f"the stream ends at {last}, {self._seen} was seen"
         log.warning("following %s: messages were missed: %s", self._stream.value, missed)
         if self._on_gap is not None:
             await self._on_gap()
-        if created != self._created or last < self._seen:
-            self._seen = 0
+        self._seen = 0
         self._created = created
 
     def _ready(self) -> None:
@@ -161,7 +191,7 @@ class Follower:
         for raw in raws:
             parts: list[str] = []
             try:
-                deliveries.append((raw, deliver(raw, self._types, parts.append)))
+                deliveries.append((raw, deliver(raw, self._types, parts.append, writers_only=self._writers_only)))
             except InvalidRequest as e:
                 parts.append(e.message)
             for reason in parts:

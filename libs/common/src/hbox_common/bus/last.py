@@ -5,6 +5,7 @@ A reader of last values would go through all subjects of a stream; of a history 
 
 import asyncio
 import json
+import logging
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -12,11 +13,13 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from hbox_common.clock import monotonic_s
-from hbox_common.errors import Unavailable
+from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import MESSAGE_ID, TRACEPARENT, Event, decode
 
 from .connection import NO_RESPONDERS, Connection
 from .delivery import Delivery
+
+log = logging.getLogger(__name__)
 
 #: The broker answers with no more messages than so many, and refuses what would be more.
 MOST = 1024
@@ -38,16 +41,24 @@ async def last_values(
 async def messages_since(
     connection: Connection, type_: type[Event], subject: str, since: datetime, *, timeout_s: float
 ) -> list[Delivery]:
-    """The messages of one subject that were stored from then on, in the stream's order. Raises as `last_values` does, but for any number of them."""
+    """The messages of one subject that were stored from then on, in the stream's order; those that cannot be decoded are left out. Raises Unavailable."""
     found: list[Delivery] = []
     where: dict[str, Any] = {"start_time": since.isoformat()}
-    while part := await _asked(connection, type_, {"next_by_subj": subject, "batch": MOST, **where}, timeout_s=timeout_s):
-        found += part
-        where = {"seq": part[-1].sequence + 1}
+    while part := await _told(connection, type_, {"next_by_subj": subject, "batch": MOST, **where}, timeout_s=timeout_s):
+        for message in part:
+            try:
+                found.append(_delivery(message))
+            except InvalidRequest as e:
+                log.error("message %s of %s is left out: %s", (message.headers or {})["Nats-Sequence"], subject, e)
+        where = {"seq": int((part[-1].headers or {})["Nats-Sequence"]) + 1}
     return found
 
 
 async def _asked(connection: Connection, type_: type[Event], question: dict[str, Any], *, timeout_s: float) -> list[Delivery]:
+    return [_delivery(message) for message in await _told(connection, type_, question, timeout_s=timeout_s)]
+
+
+async def _told(connection: Connection, type_: type[Event], question: dict[str, Any], *, timeout_s: float) -> list[Msg]:
     stream = type_.about.stream
     assert stream is not None
     came: asyncio.Queue[Msg | None] = asyncio.Queue()
@@ -55,7 +66,7 @@ async def _asked(connection: Connection, type_: type[Event], question: dict[str,
     async def take(message: Msg) -> None:
         came.put_nowait(message)
 
-    found: list[Delivery] = []
+    found: list[Msg] = []
     started = monotonic_s()
     try:
         async with asyncio.timeout(timeout_s):
@@ -69,9 +80,9 @@ async def _asked(connection: Connection, type_: type[Event], question: dict[str,
                     message = await came.get()
                     if message is None:
                         raise Unavailable("the connection to the broker was lost before the answer was whole")
-                    if (delivery := _read(message)) is None:
+                    if _ends(message):
                         return found
-                    found.append(delivery)
+                    found.append(message)
             finally:
                 unwatch()
                 await connection.unsubscribe(subscription)
@@ -79,15 +90,19 @@ async def _asked(connection: Connection, type_: type[Event], question: dict[str,
         raise Unavailable(f"no messages of {stream.value} within {monotonic_s() - started:.1f} s") from e
 
 
-def _read(message: Msg) -> Delivery | None:
-    """None at the end."""
+def _ends(message: Msg) -> bool:
     header = message.headers or {}
-    if "Nats-Sequence" not in header:
-        status = header.get("Status", "")
-        if status in (_NONE, _END):
-            return None
-        said = "nobody answers" if status == NO_RESPONDERS else f"{status} {header.get('Description', '')}"
-        raise Unavailable(f"messages of a stream: {said}")
+    if "Nats-Sequence" in header:
+        return False
+    status = header.get("Status", "")
+    if status in (_NONE, _END):
+        return True
+    said = "nobody answers" if status == NO_RESPONDERS else f"{status} {header.get('Description', '')}"
+    raise Unavailable(f"messages of a stream: {said}")
+
+
+def _delivery(message: Msg) -> Delivery:
+    header = message.headers or {}
     return Delivery(
         event=decode(message.data, header),
         message_id=header.get(MESSAGE_ID, ""),

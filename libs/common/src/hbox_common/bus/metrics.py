@@ -12,4 +12,5 @@ UNREADABLE = counter(
     "bus_answers_unreadable", "Pages of answers of which something could not be read, and was left out", ["type"]
 )
 UNSENDABLE = counter("bus_unsendable", "Items that no message can carry, set aside by who would have sent them", ["type"])
+GAPS = counter("bus_gaps", "Times that a stream had dropped messages before a reader of ours had them", ["stream"])
 RECONNECTS = counter("bus_reconnects", "Connections to the broker made after the first")

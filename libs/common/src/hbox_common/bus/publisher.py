@@ -12,6 +12,7 @@ from hbox_common.telemetry import current_traceparent
 from . import metrics
 from .connection import Connection, answer_of
 from .errors import MESSAGE_TOO_LARGE, STREAM_MISMATCH, StreamApiError
+from .streams import CLOSED_S
 
 log = logging.getLogger(__name__)
 
@@ -39,12 +40,20 @@ class Publisher:
             message_id=message_id or new_id(),
             traceparent=traceparent,
             timeout_s=timeout_s,
+            closes=event.closes,
         )
 
     async def publish_raw(
-        self, type_: type[Event], body: bytes, *keys: str, message_id: str, traceparent: str = "", timeout_s: float = 30.0
+        self,
+        type_: type[Event],
+        body: bytes,
+        *keys: str,
+        message_id: str,
+        traceparent: str = "",
+        timeout_s: float = 30.0,
+        closes: bool = False,
     ) -> None:
-        """Return when JetStream has stored a body that `encode` made.
+        """Return when JetStream has stored a body that `encode` made. `closes`: as `Event.closes` says.
 
         Raises InvalidRequest when it can never be stored, ValueError for keys that do not fit, Unavailable after `timeout_s`: whether it was stored
         is unknown then, and the caller may go on with the same `message_id`.
@@ -56,6 +65,8 @@ class Publisher:
         traceparent = traceparent or current_traceparent()
         header = headers(type_, source=self._source, message_id=message_id, now=wall_s(), traceparent=traceparent)
         header["Nats-Expected-Stream"] = type_.about.stream.value
+        if closes:
+            header["Nats-TTL"] = f"{CLOSED_S}s"
         await self._until_stored(subject, body, header, timeout_s)
         metrics.PUBLISHED.labels(type_.__name__).inc()
         metrics.PUBLISH_S.observe(monotonic_s() - started)

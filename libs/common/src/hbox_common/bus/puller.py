@@ -19,8 +19,9 @@ import asyncio
 import heapq
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import NoReturn
 
 from hbox_common.clock import monotonic_s
@@ -29,9 +30,10 @@ from hbox_common.events import Event, Stream
 
 from . import metrics
 from .connection import Connection
+from .continuity import Continuity
 from .dead_letters import DeadLetters
 from .delivery import Delivery, Raw, deliver
-from .errors import STREAM_NOT_FOUND, Broken, StreamApiError
+from .errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, Broken, StreamApiError
 from .pull import Pull
 from .streams import stream_of
 
@@ -48,6 +50,9 @@ ACK, IN_PROGRESS, TERM = b"+ACK", b"+WPI", b"+TERM"
 
 #: Settled messages that are recognised when they come again.
 REMEMBERED = 8192
+
+#: What of a consumer's configuration says where it began.
+_START = ("deliver_policy", "opt_start_seq", "opt_start_time")
 
 #: Deliveries up to which a message may share a batch.
 IN_COMPANY = 2
@@ -78,24 +83,30 @@ class Consumer:
     window_s: float = 0.0
     ack_wait_s: float = ACK_WAIT_S
     max_deliver: int = 5
+    writers_only: bool = False
+    from_last_s: float | None = None
+    last_of_each: bool = False
 
     @property
     def stream(self) -> Stream:
         return stream_of(self.types)
 
-    def config(self) -> dict[str, object]:
-        """As JetStream's API takes it."""
+    def config(self, start: Mapping[str, object]) -> dict[str, object]:
+        """As JetStream's API takes it. `start`: where it begins, which cannot be changed later."""
         filters = sorted(t.filter() for t in self.types)
-        return {
-            "durable_name": self.durable,
-            "name": self.durable,
-            "deliver_policy": "all",
-            "ack_policy": "explicit",
-            "ack_wait": int(self.ack_wait_s * 1e9),
-            "max_deliver": -1,  # counted here: at the broker's own limit a message is skipped without a word
-            "max_ack_pending": max(1000, 8 * self.batch),
-            "replay_policy": "instant",
-        } | ({"filter_subject": filters[0]} if len(filters) == 1 else {"filter_subjects": filters})
+        return (
+            dict(start)
+            | {
+                "durable_name": self.durable,
+                "name": self.durable,
+                "ack_policy": "explicit",
+                "ack_wait": int(self.ack_wait_s * 1e9),
+                "max_deliver": -1,  # counted here: at the broker's own limit a message is skipped without a word
+                "max_ack_pending": max(1000, 8 * self.batch),
+                "replay_policy": "instant",
+            }
+            | ({"filter_subject": filters[0]} if len(filters) == 1 else {"filter_subjects": filters})
+        )
 
 
 @dataclass(slots=True)
@@ -123,9 +134,11 @@ class Puller:
         letters: DeadLetters,
         *,
         heal: Callable[[], Awaitable[None]],
+        on_missed: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._connection, self._consumer, self._handle, self._letters, self._heal = connection, consumer, handle, letters, heal
         self._name, self._stream = consumer.durable, consumer.stream
+        self._continuity = Continuity(connection, consumer.stream, on_missed) if on_missed is not None else None
         self._created = ""
         self._held: dict[tuple[int, int], Raw] = {}
         self._settled: dict[tuple[int, int], bytes] = {}  #: the last words said, in the order of saying
@@ -138,6 +151,8 @@ class Puller:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._keep())
+                if self._continuity is not None:
+                    tasks.create_task(self._continuity.run())
                 await self._read()
         except BaseExceptionGroup as group:
             raise group.exceptions[0] from None
@@ -170,10 +185,30 @@ class Puller:
             self._held.clear()
             self._settled.clear()
             self._put_off.clear()
-        await self._connection.api(
+        made = await self._connection.api(
             f"CONSUMER.DURABLE.CREATE.{self._stream.value}.{self._name}",
-            {"stream_name": self._stream.value, "config": self._consumer.config()},
+            {"stream_name": self._stream.value, "config": self._consumer.config(await self._start(info["ts"]))},
         )
+        if self._continuity is not None:
+            had = max(int(made["delivered"]["stream_seq"]), int(info["state"]["first_seq"]) - 1)
+            self._continuity.begin(self._name, created=self._created, complete=max(had, self._continuity.complete))
+
+    async def _start(self, now: str) -> Mapping[str, object]:
+        """Where the consumer begins: as it was made, if it is there. `now`: by the broker's clock, which messages are stored by."""
+        try:
+            found = await self._connection.api(f"CONSUMER.INFO.{self._stream.value}.{self._name}")
+        except StreamApiError as e:
+            if e.err_code != CONSUMER_NOT_FOUND:
+                raise
+        else:
+            return {key: found["config"][key] for key in _START if key in found["config"]}
+        if self._consumer.last_of_each:
+            return {"deliver_policy": "last_per_subject"}
+        if self._consumer.from_last_s is None:
+            return {"deliver_policy": "all"}
+        log.info("%s: a new consumer of %s begins %.0f s ago", self._name, self._stream.value, self._consumer.from_last_s)
+        since = datetime.fromisoformat(now) - timedelta(seconds=self._consumer.from_last_s)
+        return {"deliver_policy": "by_start_time", "opt_start_time": since.isoformat()}
 
     async def _work(self, pull: Pull) -> NoReturn:
         batch, window_s = self._consumer.batch, self._consumer.window_s
@@ -218,7 +253,7 @@ class Puller:
                 continue
             parts: list[str] = []
             try:
-                item = _Item(raw, deliver(raw, self._consumer.types, parts.append))
+                item = _Item(raw, deliver(raw, self._consumer.types, parts.append, writers_only=self._consumer.writers_only))
                 for reason in parts:
                     await self._letters.bury(raw, reason)
             except InvalidRequest as e:

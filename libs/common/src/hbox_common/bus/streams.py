@@ -32,6 +32,10 @@ HEADER_BYTES = 64 * 1024
 DUPLICATE_WINDOW_S = 120
 
 
+#: For so long the last value of something that is gone is kept: whoever reads on has heard of it, and whoever begins later need not.
+CLOSED_S = DAY_S
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What one stream keeps. `last_value`: one message a subject, and new ones are refused when it is full; otherwise the oldest go.
@@ -89,6 +93,7 @@ def config_of(stream: Stream) -> dict[str, Any]:
         "duplicate_window": DUPLICATE_WINDOW_S * 10**9,
         "deny_delete": True,  # nobody takes single messages out of a history
         "allow_direct": True,
+        "allow_msg_ttl": limits.last_value,
     }
 
 
@@ -127,6 +132,8 @@ async def _ensure(connection: Connection, stream: Stream) -> None:
     # A newer version may have added subjects already: theirs stay.
     known = sorted(found.get("subjects", ()))
     ours = {"subjects": sorted({*known, *wanted["subjects"]}), "max_msgs_per_subject": wanted["max_msgs_per_subject"]}
+    if wanted["allow_msg_ttl"]:
+        ours["allow_msg_ttl"] = True
     if 0 < found.get("max_msg_size", -1) < wanted["max_msg_size"]:
         ours["max_msg_size"] = wanted["max_msg_size"]
     different = [key for key, value in ours.items() if ({**found, "subjects": known}).get(key) != value]

@@ -16,7 +16,7 @@ from .decisions import (
     Outcome,
     OutcomesObserved,
 )
-from .jobs import JobsAdmitted, JobsPending, JobsWaiting, JobsWithdrawn, PodsObserved
+from .jobs import JobsAdmitted, JobsPending, JobsWaiting, JobsWithdrawn, JobTermsPending, PodsObserved
 from .jobs import Verdict as JobVerdict
 from .plans import ClaimsChanged, Placement, Plan, PlanAnswer, PlansAnswered, PlansProposed, Victim, VictimsStayed
 from .public import BudgetUsed, DeadLetter, HealthChanged, JobPhase, JobPhaseChanged, QueueRefused
@@ -25,6 +25,8 @@ from .rpc import (
     Budget,
     ClaimsAsked,
     ClaimsPage,
+    EpochAsked,
+    EpochSaid,
     JobsAsked,
     JobsPage,
     PodAsked,
@@ -73,6 +75,8 @@ __all__ = [
     "ClaimsChanged",
     "ClaimsPage",
     "DeadLetter",
+    "EpochAsked",
+    "EpochSaid",
     "Event",
     "Evict",
     "EvictDecided",
@@ -83,6 +87,7 @@ __all__ = [
     "HealthVerdict",
     "JobPhase",
     "JobPhaseChanged",
+    "JobTermsPending",
     "JobVerdict",
     "JobsAdmitted",
     "JobsAsked",
@@ -127,4 +132,4 @@ __all__ = [
     "headers",
     "shard_of",
     "token_of",
-]  # fmt: skip
+]

@@ -19,7 +19,19 @@ from pydantic.json_schema import models_json_schema
 
 from hbox_common.bus.streams import LIMITS, Limits, config_of
 
-from . import REGISTRY, ClaimsAsked, ClaimsPage, Event, JobsAsked, JobsPage, Stream, UsageAsked, UsagePage
+from . import (
+    REGISTRY,
+    ClaimsAsked,
+    ClaimsPage,
+    EpochAsked,
+    EpochSaid,
+    Event,
+    JobsAsked,
+    JobsPage,
+    Stream,
+    UsageAsked,
+    UsagePage,
+)
 from .codec import CONTENT_TYPE
 
 VERSION = "1.0.0"
@@ -37,7 +49,12 @@ KEYS = {
 }
 
 #: Which pages answer which question.
-ANSWERS: Mapping[type[Event], type[Event]] = {ClaimsAsked: ClaimsPage, JobsAsked: JobsPage, UsageAsked: UsagePage}
+ANSWERS: Mapping[type[Event], type[Event]] = {
+    ClaimsAsked: ClaimsPage,
+    EpochAsked: EpochSaid,
+    JobsAsked: JobsPage,
+    UsageAsked: UsagePage,
+}
 
 _HEADERS = {
     "type": "object",

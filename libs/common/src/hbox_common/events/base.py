@@ -12,10 +12,12 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
-from typing import ClassVar, TypeVar
+from typing import Annotated, ClassVar, TypeVar
 from zlib import crc32
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+
+from hbox_common.model import Epoch, Index
 
 
 class Stream(StrEnum):
@@ -48,12 +50,22 @@ class About:
     whole: bool = False
 
 
+#: Epochs come from clocks, in seconds, and indexes count changes: what is far beyond either would be the last that anybody counts from.
+SaidEpoch = Annotated[Epoch, Field(ge=0, le=2**40)]
+SaidIndex = Annotated[Index, Field(ge=0, le=2**53)]
+
+
 class Event(BaseModel):
     """Base of all messages. Each concrete class names its `about`; its CloudEvents type is `io.hbox.v1.<domain>.<event>`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, str_max_length=65_536)
 
     about: ClassVar[About]
+
+    @property
+    def closes(self) -> bool:
+        """Whether it is the last value of its subject: what it is about is gone. The broker keeps such a one for a day."""
+        return False
 
     @classmethod
     def ce_type(cls) -> str:

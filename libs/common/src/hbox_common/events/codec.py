@@ -9,7 +9,7 @@ the others are what a reader takes.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -68,13 +68,20 @@ def headers(event: Event | type[Event], *, source: str, message_id: str, now: fl
     return out
 
 
-def decode(body: bytes, header: Mapping[str, str], *, set_aside: Callable[[str], None] | None = None) -> Event:
-    """The message. Raises InvalidRequest that says what is wrong with it, for anything but a well-formed message of a known type.
+def decode(
+    body: bytes,
+    header: Mapping[str, str],
+    types: Sequence[type[Event]] = (),
+    *,
+    set_aside: Callable[[str], None] | None = None,
+) -> Event:
+    """The message, as one of `types` where its type is among them: a reader's own, narrower view of it; else as what is registered.
 
+    Raises InvalidRequest that says what is wrong with it, for anything but a well-formed message of a known type.
     With `set_aside`, items that cannot be read (`About.items`) are left out, and it is told of them once, in words; what is wrong elsewhere still raises.
     """
     name = header.get("ce-type", "")
-    event = REGISTRY.get(name)
+    event = next((t for t in types if t.ce_type() == name), None) or REGISTRY.get(name)
     if event is None:
         raise InvalidRequest(f"unknown message type {said(name, 100)!r}")
     if header.get("content-type") != CONTENT_TYPE:

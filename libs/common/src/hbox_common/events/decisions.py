@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from hbox_common.model import CardSlice, ClaimId, DecisionId, Epoch, Index, JobId, NodeName, PlanId, PodUid, QueueName
+from hbox_common.model import CardSlice, ClaimId, DecisionId, Index, JobId, NodeName, PlanId, PodUid, QueueName
 
-from .base import About, Event, Stream, register
+from .base import About, Event, SaidEpoch, SaidIndex, Stream, register
 
 
 @dataclass(slots=True)
@@ -39,9 +39,9 @@ class BindDecided(Event):
         8 * 2**20,
         items=("binds",),
     )
-    epoch: Epoch
+    epoch: SaidEpoch
     binds: tuple[Bind, ...]
-    index: Index = Index(
+    index: SaidIndex = Index(
         0
     )  #: of the books that decided them: a ledger whose books are older was restored, and has to hear of these
 
@@ -70,7 +70,7 @@ class EvictDecided(Event):
     about: ClassVar = About(
         "hbox.v1.decision.evict.{shard}", Stream.DECISIONS, ("quota-ledger",), ("binder",), 2 * 2**20, items=("evictions",)
     )
-    epoch: Epoch
+    epoch: SaidEpoch
     evictions: tuple[Evict, ...]
 
 
@@ -131,7 +131,7 @@ class OutcomesObserved(Event):
         2 * 2**20,
         items=("outcomes",),
     )
-    epoch: Epoch
+    epoch: SaidEpoch
     outcomes: tuple[Outcome, ...]
 
 

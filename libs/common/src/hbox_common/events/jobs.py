@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from hbox_common.model import GroupState, Job, JobId, Neighbour, PodFact, SchedulerId
+from hbox_common.model import GroupState, Job, JobId, JobTerms, Neighbour, PodFact, SchedulerId
 
 from .base import About, Event, Stream, register
 
@@ -18,7 +18,7 @@ class JobsPending(Event):
         "hbox.v1.job.pending.{shard}",
         Stream.JOBS,
         ("job-controller",),
-        ("scheduler-core",),
+        ("scheduler-core", "quota-ledger"),
         8 * 2**20,
         items=("neighbours", "groups", "jobs"),
     )
@@ -30,11 +30,21 @@ class JobsPending(Event):
     anew: bool = False
 
 
+class JobTermsPending(Event):
+    """`JobsPending` as the ledger reads it: the same message without what it does not need of it, for a fifth of the work."""
+
+    about: ClassVar = JobsPending.about
+    jobs: tuple[JobTerms, ...]
+    anew: bool = False
+
+
 @register
 class JobsWithdrawn(Event):
     """Jobs with nothing left to place: deleted, finished, or all of their pods have nodes. `revisions` pairs up with `jobs`."""
 
-    about: ClassVar = About("hbox.v1.job.withdrawn.{shard}", Stream.JOBS, ("job-controller",), ("scheduler-core",), 2**20)
+    about: ClassVar = About(
+        "hbox.v1.job.withdrawn.{shard}", Stream.JOBS, ("job-controller",), ("scheduler-core", "quota-ledger"), 2**20
+    )
     jobs: tuple[JobId, ...]
     revisions: tuple[int, ...]
 

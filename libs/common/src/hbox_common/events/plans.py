@@ -7,7 +7,6 @@ from hbox_common.model import (
     CardSlice,
     Claim,
     ClaimId,
-    Epoch,
     Generation,
     Index,
     JobId,
@@ -20,7 +19,7 @@ from hbox_common.model import (
     SchedulerId,
 )
 
-from .base import About, Event, Stream, register
+from .base import About, Event, SaidEpoch, SaidIndex, Stream, register
 
 
 @dataclass(slots=True)
@@ -82,8 +81,8 @@ class PlansProposed(Event):
         items=("plans",),
     )
     scheduler: SchedulerId
-    epoch: Epoch
-    seen: Index
+    epoch: SaidEpoch
+    seen: SaidIndex
     plans: tuple[Plan, ...]
 
 
@@ -95,7 +94,7 @@ class PlanAnswer(Event):
     committed: bool
     reason: RefusalReason | None = None
     message: str = ""
-    refresh: Index = Index(0)
+    refresh: SaidIndex = Index(0)
 
 
 @register
@@ -103,8 +102,8 @@ class PlansAnswered(Event):
     about: ClassVar = About(
         "hbox.v1.plan.result.{scheduler}", Stream.PLANS, ("quota-ledger",), ("scheduler-core",), 2 * 2**20, items=("answers",)
     )
-    epoch: Epoch
-    index: Index
+    epoch: SaidEpoch
+    index: SaidIndex
     answers: tuple[PlanAnswer, ...]
 
 
@@ -114,7 +113,7 @@ class VictimsStayed(Event):
     taken back, and the plans for which they were to leave come to nothing."""
 
     about: ClassVar = About("hbox.v1.claim.stayed.{shard}", Stream.PLANS, ("quota-ledger",), ("scheduler-core",), 2**20)
-    epoch: Epoch
+    epoch: SaidEpoch
     pods: tuple[PodUid, ...]
 
 
@@ -123,7 +122,7 @@ class ClaimsChanged(Event):
     """Claims made, posted and voided in the transactions after `previous`, up to `index`. A reader whose view is not at `previous` asks for a snapshot."""
 
     about: ClassVar = About("hbox.v1.claim.changed.{shard}", Stream.PLANS, ("quota-ledger",), ("scheduler-core",), 8 * 2**20)
-    epoch: Epoch
-    previous: Index
-    index: Index
+    epoch: SaidEpoch
+    previous: SaidIndex
+    index: SaidIndex
     claims: tuple[Claim, ...]

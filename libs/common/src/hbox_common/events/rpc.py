@@ -6,10 +6,9 @@ from typing import ClassVar
 from hbox_common.model import (
     CardQuota,
     Claim,
-    Epoch,
     GroupState,
-    Index,
     Job,
+    JobTerms,
     Neighbour,
     NodeName,
     PodFact,
@@ -20,7 +19,7 @@ from hbox_common.model import (
     SchedulerId,
 )
 
-from .base import About, Event, register
+from .base import About, Event, SaidEpoch, SaidIndex, register
 from .jobs import Verdict
 
 
@@ -31,6 +30,20 @@ class ClaimsAsked(Event):
     about: ClassVar = About("hbox.v1.rpc.ledger.claims", None, ("scheduler-core", "cli"), ("quota-ledger",))
     asker: str
     head: bool = False
+
+
+@register
+class EpochAsked(Event):
+    """Which epoch is the ledger in, please: by its database, whoever of several ledgers answers."""
+
+    about: ClassVar = About("hbox.v1.rpc.ledger.epoch", None, ("binder",), ("quota-ledger",))
+    asker: str
+
+
+@register
+class EpochSaid(Event):
+    about: ClassVar = About("hbox.v1.rpc.ledger.epoch-said", None, ("quota-ledger",), ("binder",))
+    epoch: SaidEpoch
 
 
 @register
@@ -46,8 +59,8 @@ class ClaimsPage(Event):
         4 * 2**20,
         items=("queues", "used", "quotas", "claims"),
     )
-    epoch: Epoch
-    index: Index
+    epoch: SaidEpoch
+    index: SaidIndex
     frozen: bool
     claims: tuple[Claim, ...]
     queues: tuple[Queue, ...] = ()
@@ -112,8 +125,9 @@ class UsagePage(Event):
 
 @register
 class JobsAsked(Event):
-    """All jobs with a live pod, and all pods that have a node, please. `pods` and `verdicts` only where asked for; `ended`: also pods that ended lately.
-    `gatekeeper`: the scheduler that asks; from the answer on nobody else's word lets PodGroups in."""
+    """All jobs with a live pod, and all pods that have a node, please. `pods` and `verdicts` only where asked for; `ended`: also pods that ended lately;
+    `terms`: of jobs with something to place, no more than what they are entitled to. `gatekeeper`: the scheduler that asks; from the answer on nobody else's
+    word lets PodGroups in."""
 
     about: ClassVar = About("hbox.v1.rpc.jobs.list", None, ("scheduler-core", "quota-ledger", "cli"), ("job-controller",))
     asker: str
@@ -121,6 +135,7 @@ class JobsAsked(Event):
     pods: bool = False
     verdicts: bool = False
     ended: bool = False
+    terms: bool = False
     gatekeeper: SchedulerId = SchedulerId("")
 
 
@@ -135,7 +150,7 @@ class JobsPage(Event):
         ("job-controller",),
         ("scheduler-core", "quota-ledger", "cli"),
         8 * 2**20,
-        items=("neighbours", "groups", "jobs", "pods", "verdicts"),
+        items=("neighbours", "groups", "jobs", "pods", "verdicts", "terms"),
     )
     complete: bool
     jobs: tuple[Job, ...] = ()
@@ -145,6 +160,7 @@ class JobsPage(Event):
     priority_classes: dict[str, int] | None = None  #: values by name, on one page where jobs were asked for
     namespaces: dict[str, dict[str, str]] | None = None  #: labels that wishes ask about, on that page too
     groups: tuple[GroupState, ...] = ()  #: PodGroups with a minimum of resources, where jobs were asked for
+    terms: tuple[JobTerms, ...] = ()
     resource_version: str = ""
     age_s: float = 0.0
     why: str = ""

@@ -4,9 +4,7 @@ from typing import ClassVar
 
 from hbox_common.model import (
     CardQuota,
-    Epoch,
     HyperNode,
-    Index,
     NodeState,
     NodeUsage,
     PodBudget,
@@ -17,7 +15,7 @@ from hbox_common.model import (
     Verdict,
 )
 
-from .base import About, Event, Stream, register
+from .base import About, Event, SaidEpoch, SaidIndex, Stream, register
 
 #: Parts in which states are said that grow with what tenants make: one message of each would be too large in a large cluster.
 QUOTA_SHARDS, COUNT_SHARDS = 16, 8
@@ -35,15 +33,24 @@ class NodeStateChanged(Event):
     )
     node: NodeState
 
+    @property
+    def closes(self) -> bool:
+        return self.node.gone
+
 
 @register
 class HealthVerdict(Event):
-    """What may be used of a node, from now on."""
+    """What may be used of a node, from now on. `node_gone`: the node was deleted, and this was the last verdict on it."""
 
     about: ClassVar = About(
         "hbox.v1.health.verdict.{node}", Stream.STATE, ("health-monitor",), ("scheduler-core", "quota-ledger", "cli")
     )
     verdict: Verdict
+    node_gone: bool = False
+
+    @property
+    def closes(self) -> bool:
+        return self.node_gone
 
 
 @register
@@ -92,11 +99,15 @@ class QueueStateChanged(Event):
     used: Resources
     total: Resources = {}
     faults: tuple[str, ...] = ()
-    epoch: Epoch
-    index: Index
+    epoch: SaidEpoch
+    index: SaidIndex
     gone: bool = False
     recent_cards: float = 0.0
     half_life_h: float = 0.0
+
+    @property
+    def closes(self) -> bool:
+        return self.gone
 
 
 @register

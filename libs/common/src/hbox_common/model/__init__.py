@@ -24,6 +24,7 @@ from .ids import (
 )
 from .job import (
     Job,
+    JobTerms,
     Match,
     MatchOperator,
     NodeTerm,
@@ -34,6 +35,7 @@ from .job import (
     TaskSpec,
     Toleration,
     TolerationOperator,
+    terms_of,
 )
 from .lending import Held, Lending
 from .node import NodeState, NodeUsage, Taint, TaintEffect, Verdict, usage_of
@@ -79,6 +81,7 @@ __all__ = [
     "Index",
     "Job",
     "JobId",
+    "JobTerms",
     "Lending",
     "Match",
     "MatchOperator",
@@ -144,6 +147,7 @@ __all__ = [
     "request_units",
     "scheduler_names",
     "selects",
+    "terms_of",
     "usage_of",
     "validate_claim",
-]  # fmt: skip
+]

@@ -109,6 +109,9 @@ class RefusalReason(StrEnum):
     VICTIM_GONE = "VictimGone"
     VICTIM_PROTECTED = "VictimProtected"
     MALFORMED = "PlanMalformed"
+    JOB_UNKNOWN = "JobNotKnownYet"
+    JOB_DIFFERS = "JobDiffers"
+    EVICTIONS_PAUSED = "EvictionsPaused"
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,27 @@ class Job:
         return bool(wishes) or any(key in self.notes for key in TOPOLOGY_NOTES)
 
 
+@dataclass(frozen=True, slots=True)
+class JobTerms:
+    """What a job is entitled to, without its pods: what the ledger keeps of it, and holds plans against."""
+
+    id: JobId
+    namespace: str
+    queue: QueueName
+    priority: int
+    min_member: int
+    created_at: float  #: seconds since the epoch
+    revision: int
+    preemptable: bool = True
+
+
+def terms_of(job: Job) -> JobTerms:
+    """What the ledger keeps of a job."""
+    return JobTerms(
+        job.id, job.namespace, job.queue, job.priority, job.min_member, job.created_at, job.revision, job.preemptable
+    )
+
+
 class PodPhase(StrEnum):
     BOUND = "bound"  #: has a node, does not run yet
     RUNNING = "running"

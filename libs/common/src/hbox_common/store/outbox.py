@@ -20,6 +20,7 @@ from sqlalchemy import (
     bindparam,
     delete,
     insert,
+    or_,
     select,
 )
 
@@ -70,10 +71,15 @@ class Outbox:
         ]  # fmt: skip
         batch.run(self._insert, rows)
 
-    def unsent(self, connection: Connection) -> list[Letter]:
-        """What has not been published, or not been known to be, in order."""
+    def unsent(
+        self, connection: Connection, *, after: tuple[int, int] = (0, 0), types: Sequence[str] = (), most: int | None = None
+    ) -> list[Letter]:
+        """What has not been published, or not been known to be, in order: of these types (none: all), behind (epoch, number) `after`, `most` at most."""
         t = self.table
-        rows = connection.execute(select(t).order_by(t.c.epoch, t.c.number))
+        query = select(t).where(or_(t.c.epoch > after[0], and_(t.c.epoch == after[0], t.c.number > after[1])))
+        if types:
+            query = query.where(t.c.type.in_(types))
+        rows = connection.execute(query.order_by(t.c.epoch, t.c.number).limit(most))
         return [Letter(r.epoch, r.number, r.type, tuple(json.loads(r.keys)), r.body, r.traceparent) for r in rows]
 
     def sent(self, connection: Connection, letters: Sequence[Letter]) -> None:

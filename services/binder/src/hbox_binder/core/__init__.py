@@ -1,6 +1,19 @@
 """What the binder decides, with no I/O: which call is made when, and what its answer means."""
 
-from .binder import LONGEST_MESSAGE, Acknowledge, Answered, Binder, Breaker, Decided, Effect, Event, Report, Start, Ticked
+from .binder import (
+    LONGEST_MESSAGE,
+    Acknowledge,
+    Answered,
+    Binder,
+    Breaker,
+    Decided,
+    Effect,
+    Event,
+    Report,
+    Ruled,
+    Start,
+    Ticked,
+)
 from .calls import Answer, Call, Finding, Verb
 from .fence import fence_value, fences_off
 from .pace import Limits, TokenBucket
@@ -19,6 +32,7 @@ __all__ = [
     "Finding",
     "Limits",
     "Report",
+    "Ruled",
     "Start",
     "Ticked",
     "TokenBucket",

@@ -11,8 +11,9 @@ Rules, which `validate` and the property tests hold it to:
 - Of one claim the highest decision counts (its generation; of equals the eviction). A lower one that is not under way is not begun any more:
   it follows the higher one and shares its outcome. One that is under way is answered first.
 - A decision that is here already is joined; one that was settled lately gets its outcome again; both without a call.
-- A decision of an older epoch than the highest seen is dropped, also when it waits here and was not begun: the ledger sends what
-  it still wants in its new epoch. What was begun goes on, since only an outcome can say what became of it.
+- A decision of an older epoch than the one that counts is dropped, also when it waits here and was not begun: the ledger sends what it still wants in
+  its new epoch. Which one counts is for the shell to find out (`Ruled`); a decision of a higher one raises it. What was begun goes on, since only an
+  outcome can say what became of it.
 - Every other decision gets an outcome in the end.
 
 Nothing here has to survive a crash: see `hbox_binder.app`.
@@ -65,7 +66,14 @@ class Ticked:
     """Time has passed; due at `next_wake`, harmless at any other moment."""
 
 
-Event: TypeAlias = Decided | Answered | Ticked
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """The epoch that counts, by the ledger's own word; it may be lower than what a decision said."""
+
+    epoch: Epoch
+
+
+Event: TypeAlias = Decided | Answered | Ruled | Ticked
 
 
 # --- what is to be done
@@ -146,7 +154,7 @@ class Binder:
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.epoch = Epoch(0)  #: the highest seen
+        self.epoch = Epoch(0)  #: the one that counts
         self._tasks: dict[DecisionId, _Task] = {}  #: all that are not over
         self._lanes: dict[PodUid, _Lane] = {}  #: of pods with tasks
         self._lines: dict[Verb, deque[_Task]] = {Verb.FENCE: deque(), Verb.EVICT: deque(), Verb.BIND: deque()}
@@ -170,6 +178,9 @@ class Binder:
                 self._rise(event.epoch, effects)
                 for decision in event.decisions:
                     self._take(event.epoch, decision, now, wall, effects)
+            case Ruled(epoch=epoch):
+                self._rise(epoch, effects)
+                self._fall(epoch)
             case Answered():
                 self._answered(self._tasks[event.decision], event.answer, now, wall, effects)
             case Ticked():
@@ -204,6 +215,12 @@ class Binder:
         self.epoch = epoch
         for task in [task for task in self._tasks.values() if not task.begun]:
             effects += [Acknowledge(decision.id, stale=True) for decision in self._end(task)]
+
+    def _fall(self, epoch: Epoch) -> None:
+        if epoch < self.epoch:
+            self.epoch = epoch
+            for task in self._tasks.values():
+                task.epoch = min(task.epoch, epoch)
 
     def _take(self, epoch: Epoch, decision: Decision, now: float, wall: float, effects: list[Effect]) -> None:
         if epoch < self.epoch:

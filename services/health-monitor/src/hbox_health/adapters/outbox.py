@@ -30,8 +30,8 @@ class Outbox:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def verdict(self, verdict: Verdict) -> None:
-        self._put("verdict", verdict.node, HealthVerdict(verdict=verdict))
+    def verdict(self, verdict: Verdict, *, node_gone: bool = False) -> None:
+        self._put("verdict", verdict.node, HealthVerdict(verdict=verdict, node_gone=node_gone))
 
     def changed(self, verdict: Verdict, *, wall: float) -> None:
         event = HealthChanged(

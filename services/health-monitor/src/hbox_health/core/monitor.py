@@ -34,7 +34,7 @@ The limit on cordons does not soften verdicts: HBox itself places nothing on any
 wrong signal from closing the cluster to everybody.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from hbox_common.events import NodeAction
@@ -91,6 +91,13 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
+class Retire:
+    """The node is gone: this was the last verdict on it."""
+
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
 class Decide:
     node: NodeName
     action: NodeAction
@@ -104,7 +111,7 @@ class Breaker:
     held_back: int
 
 
-Effect: TypeAlias = Publish | Decide | Breaker
+Effect: TypeAlias = Publish | Retire | Decide | Breaker
 
 
 # --- state
@@ -150,6 +157,7 @@ class Monitor:
         self.nodes: dict[NodeName, _Node] = {}
         self.verdicts: dict[NodeName, Verdict] = {}  #: the last of each name, also of nodes that are gone
         self.synced = False
+        self._retired: set[NodeName] = set()  #: those of `verdicts` that are said to be the last, since their nodes are gone
         self._restless: set[NodeName] = set()  #: what time can change something about
         self._size = {False: 0, True: 0}  #: nodes without cards, nodes with
         self._closed = {False: 0, True: 0}
@@ -162,6 +170,7 @@ class Monitor:
             case NodeSeen():
                 self._seen(event.state, now)
                 self._judge(event.state.name, now, wall, effects)
+                self._retire(event.state.name, wall, effects)
             case VerdictHeard(verdict):
                 last = self.verdicts.get(verdict.node)
                 if last is None or verdict.generation > last.generation:
@@ -172,6 +181,8 @@ class Monitor:
                 for name, node in self.nodes.items():
                     self._inherit(name, node, now)
                     self._judge(name, now, wall, effects)
+                for name in list(self.verdicts):
+                    self._retire(name, wall, effects)
             case VerdictsLost():
                 said = [v for v in self.verdicts.values() if not v.healthy or v.bad_cards]
                 effects += [Publish(verdict, changed=False) for verdict in said]
@@ -182,6 +193,21 @@ class Monitor:
             self._held_back_said = self._held_back
             effects.append(Breaker(self._held_back))
         return effects
+
+    def _retire(self, name: NodeName, wall: float, effects: list[Effect]) -> None:
+        """The verdict of a node that is gone goes too; of one that came back it is said again, since the one in the stream does not stay."""
+        verdict = self.verdicts.get(name)
+        if verdict is None or not self.synced or (name in self.nodes) is (name not in self._retired):
+            return
+        if name in self.nodes:
+            self._retired.discard(name)
+            if not any(isinstance(effect, Publish) and effect.verdict is verdict for effect in effects):
+                generation = Generation(max(verdict.generation + 1, int(wall * 1000)))
+                self.verdicts[name] = replace(verdict, generation=generation)
+                effects.append(Publish(self.verdicts[name], changed=False))
+        else:
+            self._retired.add(name)
+            effects.append(Retire(verdict))
 
     # --- faults
 

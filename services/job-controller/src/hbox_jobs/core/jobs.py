@@ -289,6 +289,13 @@ class Jobs:
         self._facts.update((fact.uid, fact) for fact in (*self.facts(), *self.ended(now)))
         self.gate.repeat_all()
 
+    def repeat_unexplained(self, now: float) -> None:
+        """Verdicts were lost: say again what waits and has none, and what is outside of the gate."""
+        for record in self._records.values():
+            if record.job is not None and record.verdict is None and (record.job.tasks or self.gate.shut(record)):
+                record.again = True
+                self._mark(record.key, now, urgent=False)
+
     # --- what is read
 
     def known(self, job: JobId) -> Record | None:

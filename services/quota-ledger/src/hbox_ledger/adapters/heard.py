@@ -1,6 +1,9 @@
 """What the streams remember of the ledgers before this one: where they stood, and which binds may be under way."""
 
+import logging
+
 from hbox_common.bus import Bus
+from hbox_common.errors import InvalidRequest
 from hbox_common.events import BindDecided, EvictDecided, QueueStateChanged
 from hbox_common.model import DEFAULT_QUEUE, Index
 
@@ -8,20 +11,42 @@ from ..core.arbitrate import MAX_DEADLINE_S
 from ..core.recovery import BEGINNING, UNDER_WAY_S, Heard, Standing
 from ..messages import SHARD
 
+log = logging.getLogger(__name__)
+
+
+#: An epoch that is further ahead of the clock, and of the database, is nobody's: to begin above it would leave no epochs.
+AHEAD_S = 366 * 86_400
+
 
 async def hear(bus: Bus, standing: Standing, *, now: float) -> Heard:
-    """`standing` is the database's: where nothing was said beyond it, binds are not asked for. Raises Unavailable, InvalidRequest."""
-    said = [BEGINNING]
+    """`standing` is the database's: where nothing was said beyond it, binds are not asked for. What cannot be read, or names an epoch that no ledger can
+    have come to, is left out. Raises Unavailable."""
+    most = max(standing.epoch, int(now)) + AHEAD_S
+    said, read = [BEGINNING], True
     for type_, key in ((BindDecided, SHARD), (EvictDecided, SHARD), (QueueStateChanged, DEFAULT_QUEUE)):
-        for delivery in await bus.last(type_, [(key,)]):
+        try:
+            deliveries = await bus.last(type_, [(key,)])
+        except InvalidRequest as e:
+            log.error("what was said last cannot be read: all that was decided of late is looked at: %s", e)
+            read = False
+            continue
+        for delivery in deliveries:
             event = delivery.event
             if isinstance(event, EvictDecided):
                 said.append(Standing(event.epoch, Index(0)))
             elif isinstance(event, (BindDecided, QueueStateChanged)):
                 said.append(Standing(event.epoch, event.index))
-    if max(said) <= standing:
+    for false in [one for one in said if one.epoch > most]:
+        log.error(
+            "the streams name epoch %d, which no ledger can have come to: all that was decided of late is looked at",
+            false.epoch,
+        )
+        said.remove(false)
+        read = False
+    if read and max(said) <= standing:
         return Heard(max(said))
     found = await bus.since(BindDecided, (SHARD,), now - MAX_DEADLINE_S - UNDER_WAY_S)
-    decided = [d.event for d in found if isinstance(d.event, BindDecided)]
+    decided = [d.event for d in found if isinstance(d.event, BindDecided) and d.event.epoch <= most]
     decided.sort(key=lambda event: (event.epoch, event.index))  # several are published at once
+    said += [Standing(event.epoch, event.index) for event in decided]
     return Heard(max(said), tuple(bind for event in decided for bind in event.binds))

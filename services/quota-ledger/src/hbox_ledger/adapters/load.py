@@ -296,12 +296,16 @@ def used_in(connection: Connection, first: int, last: int) -> list[tuple[QueueNa
     return [(QueueName(queue), hour, int(used)) for queue, hour, used in connection.execute(query)]
 
 
-def forget(connection: Connection, *, before: float) -> int:
-    """Drop answers, void claims and handled messages from before that time. The audit keeps their history, and claims stay until they are accounted for.
+def forget(connection: Connection, *, before: float, queues: Collection[QueueName] = ()) -> int:
+    """Drop answers, void claims and handled messages from before that time, and these of the queues that are gone. The audit keeps their history, and claims
+    stay until they are accounted for.
     Returns how many rows."""
     a = t.plan_answers
     count = t.inbox.forget(connection, before=before)
     count += connection.execute(delete(a).where(a.c.at < before)).rowcount
+    q = t.queues.c
+    for name in queues:
+        count += connection.execute(delete(t.queues).where(q.name == name, q.gone)).rowcount
     c = t.claims
     metered = (
         connection.execute(select(t.ledger.c.metered_until)).scalar_one() + 1

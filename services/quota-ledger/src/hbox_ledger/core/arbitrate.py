@@ -1,8 +1,9 @@
 """Judging plans: all of a plan becomes claims, or none of it does.
 
-Checks, in this order, and the first that fails is the answer: epoch and freeze (transient: the plan may be asked again), form, pods without a
-claim, queue, budget, quotas of the namespace, pools, gang, then every placement against its node with the same `validate_claim` that the proposer
-used, each beside the ones before it. A committed plan is in the books when `arbitrate` returns; of a refused one nothing is left there.
+Checks, in this order, and the first that fails is the answer: epoch and freeze (transient: the plan may be asked again), the job as the ledger itself
+knows it (`records`), form, pods without a claim, queue, budget, quotas of the namespace, pools, gang, then every placement against its node with the same
+`validate_claim` that the proposer used, each beside the ones before it. A committed plan is in the books when `arbitrate` returns; of a refused one nothing
+is left there.
 
 The gang rule does not trust the plan's `bound`: it counts the job's live claims. A plan of a gang that has not started may come in parts, as
 long as each leaves at least `min_member` live claims. A gang that is being unwound takes nothing until it is empty, unless what is left of it may not be
@@ -75,7 +76,7 @@ def propose(books: Books, step: Step, proposed: PlansProposed, answered: Mapping
         if answer.reason in _TRANSIENT:
             continue
         step.stored.append(StoredAnswer(proposed.scheduler, answer))
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, Refused) and answer.reason is not RefusalReason.JOB_UNKNOWN:
             step.refused.append(
                 QueueRefused(
                     queue=plan.queue, job=plan.job, reason=verdict.refusal.reason, message=verdict.refusal.message, at=step.now
@@ -105,6 +106,8 @@ def _answer(plan: Plan, verdict: Committed | Refused) -> PlanAnswer:
 
 def arbitrate(books: Books, step: Step, plan: Plan) -> Committed | Refused:
     """Enter the plan's claims into the books and its binds into `step`, or say why not."""
+    if (unknown := books.records.refusal(plan)) is not None:
+        return Refused(unknown, books.index)
     if plan.victims and not plan.placements:
         refusal = _malformed(plan) or send_away(books, step, plan)
         return Refused(refusal, books.index) if refusal is not None else Committed(())

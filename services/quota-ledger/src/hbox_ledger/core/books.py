@@ -40,7 +40,9 @@ from .history import Decay, History
 from .holding import Gang, Holding, Intent
 from .leaving import Leaving
 from .needs import Needs
+from .records import Records
 from .step import Bucket, CardDelta, CardKey, Change, Step
+from .storm import Storm
 
 #: Pods that are gone and of which late news may still come. A uid never comes back, so that forgetting one only costs a diff.
 TOMBSTONES = 100_000
@@ -79,6 +81,8 @@ class Books:
     gone: dict[PodUid, None] = field(default_factory=dict)  #: in order of going
     leaving: Leaving = field(default_factory=Leaving)  #: posted, and their pods' eviction was decided
     needs: Needs = field(default_factory=Needs)  #: for whom
+    storm: Storm = field(default_factory=Storm)  #: how many were told to leave of late
+    records: Records = field(default_factory=Records)  #: of jobs that have something to place
     month: int = 0  #: the first second of the month of `spent`
     spent: dict[QueueName, int] = field(default_factory=dict)  #: in it, as accrued, in thousandths of card-seconds
     history: History = field(default_factory=lambda: History(Decay(half_life_h=0.0)))  #: what queues used of late, as accrued

@@ -195,7 +195,7 @@ def _resized(books: Books, holding: Holding, fact: PodFact) -> bool:
 
 
 def tick(books: Books, step: Step) -> None:
-    """Make what time asks for: unwind gangs, revoke binds that are overdue, send again what has no result."""
+    """Make what time asks for: unwind gangs, revoke binds that are overdue."""
     for gang in list(books.gangs.values()):
         if not gang.unwinding and gang.deadline <= step.now:
             gang.unwinding = True
@@ -210,7 +210,12 @@ def tick(books: Books, step: Step) -> None:
     for holding in list(books.open.values()):
         if holding.intent is Intent.BIND and 0 < holding.deadline <= step.now:
             take_back(books, step, holding, "its deadline passed")
-        elif not 0 <= step.now - holding.sent_at < min(RESEND_S * 2 ** max(0, holding.sendings - 1), RESEND_MAX_S):
+
+
+def send_again(books: Books, step: Step) -> None:
+    """Send again what has had no result for so long."""
+    for holding in list(books.open.values()):
+        if not 0 <= step.now - holding.sent_at < min(RESEND_S * 2 ** max(0, holding.sendings - 1), RESEND_MAX_S):
             send(step, holding)  # it is time, or the clock went back and none can say
 
 

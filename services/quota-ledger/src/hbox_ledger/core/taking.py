@@ -48,7 +48,7 @@ def take(books: Books, step: Step, plan: Plan) -> Refusal | None:
     victims = _victims(books, plan)
     if isinstance(victims, Refusal):
         return victims
-    refusal = _rights(books, plan, victims) or _in_vain(books, plan, victims)
+    refusal = _rights(books, plan, victims) or _in_vain(books, plan, victims) or _too_many(books, step, victims)
     if refusal is not None:
         return refusal
     moved = {victim.claim: victim for victim in plan.victims if victim.to}
@@ -73,9 +73,17 @@ def send_away(books: Books, step: Step, plan: Plan) -> Refusal | None:
             return _protected(f"{claim.namespace}/{claim.pod} is of another job than the plan, which places nothing")
         if not claim.preemptable:
             return _protected(f"{claim.namespace}/{claim.pod} may not be preempted")
+    if (refusal := _too_many(books, step, victims)) is not None:
+        return refusal
     for holding in victims:
         take_back(books, step, holding, "shuffled: the policy wants it elsewhere")
     return None
+
+
+def _too_many(books: Books, step: Step, victims: Sequence[Holding]) -> Refusal | None:
+    """Whether evictions pause. The last to be asked: what passes is counted."""
+    fresh = sum(holding.claim.id not in books.leaving for holding in victims)
+    return books.storm.refusal(fresh, live=len(books.live), now=step.now)
 
 
 def _victims(books: Books, plan: Plan) -> list[Holding] | Refusal:

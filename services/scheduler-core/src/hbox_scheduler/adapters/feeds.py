@@ -206,6 +206,10 @@ class Feeds:
         now = monotonic_s()
         for delivery in deliveries:
             match delivery.event:
+                case ClaimsChanged(previous=previous, index=index, claims=claims) if index - previous != len(claims):
+                    metrics.FALSE.inc()
+                    log.error("changes of claims %d to %d are %d: dropped", previous, index, len(claims))
+                    self._ask_claims.set()
                 case ClaimsChanged() as change:
                     if not self._apply(change, now):
                         self._early.append(change)
@@ -236,6 +240,7 @@ class Feeds:
         while True:
             await self._ask_claims.wait()
             self._ask_claims.clear()
+            before = len(self._early)
             try:
                 pages = await self._bus.ask(ClaimsAsked(asker=self._instance), ClaimsPage, timeout_s=ASK_TIMEOUT_S)
             except (Unavailable, InvalidRequest) as e:
@@ -245,7 +250,7 @@ class Feeds:
                 self._ask_claims.set()
                 await asyncio.sleep(ASK_AGAIN_S)
                 continue
-            self._take_claims(pages)
+            self._take_claims(pages, before)
             self._changed()
             if pages[0].frozen:
                 try:
@@ -269,7 +274,8 @@ class Feeds:
                 self._held.clear()
                 self._changed()
 
-    def _take_claims(self, pages: Sequence[ClaimsPage]) -> None:
+    def _take_claims(self, pages: Sequence[ClaimsPage], before: int) -> None:
+        """`before`: so many changes had come when the question was asked: one of them that goes beyond the answer is nobody's, or the ledger's that lost it."""
         now = monotonic_s()
         first = pages[0]
         self._scheduler.on_claims_snapshot(
@@ -283,7 +289,12 @@ class Feeds:
         self._complaints.pop("claims", None)
         self.claims_read = True
         early, self._early = self._early, deque(maxlen=self._early.maxlen)
-        for change in early:
-            if not self._apply(change, now):
-                self._early.append(change)
-                self._ask_claims.set()
+        for number, change in enumerate(early):
+            if self._apply(change, now):
+                continue
+            if number < before:
+                metrics.FALSE.inc()
+                log.error("a change of claims in epoch %d goes beyond what the ledger says: dropped", change.epoch)
+                continue
+            self._early.append(change)
+            self._ask_claims.set()

@@ -1,0 +1,85 @@
+"""Which epoch counts, by the ledger's own word.
+
+A decision names the epoch in which it was made, and one with a higher epoch makes all others stale: so a single message could make the binder deaf. What
+a message says is therefore believed only when the ledger, asked, is in that epoch or a later one; it answers from its database. A rise is rare (one a start
+of the ledger), and a question costs a millisecond.
+
+While no ledger answers, a new epoch that is no more than AHEAD_S ahead of the clock is taken for true, so that what was decided before its ledger died
+is done; but the ledger is asked again at the first decision of another epoch, an older one included.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from hbox_common.bus import Bus
+from hbox_common.clock import monotonic_s, wall_s
+from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.events import EpochAsked, EpochSaid
+from hbox_common.model import Epoch
+
+from .. import metrics
+
+log = logging.getLogger(__name__)
+
+#: Epochs come from the ledger's clock. One that is further ahead is a wrong clock, or a lie: then the ledger has to say so itself.
+AHEAD_S = 86_400.0
+ASK_S = 2.0
+#: Between two questions, however many decisions of foreign epochs come.
+EVERY_S = 0.2
+
+
+class Epochs:
+    """`ask`: the ledger's epoch; raises Unavailable."""
+
+    def __init__(
+        self, ask: Callable[[], Awaitable[Epoch]], *, wall: Callable[[], float] = wall_s, every_s: float = EVERY_S
+    ) -> None:
+        self._ask, self._wall, self._every_s = ask, wall, every_s
+        self.current = Epoch(0)
+        self._sure = False  #: the ledger has said so
+        self._asked_at = -every_s
+        self._lock = asyncio.Lock()
+
+    async def check(self, epoch: Epoch) -> Epoch:
+        """The epoch that counts, when a decision comes that was made in `epoch`: what is older is stale.
+
+        Raises InvalidRequest where the ledger has not come to `epoch` yet: it is nobody's. Unavailable where that cannot be told now.
+        """
+        if epoch == self.current or (epoch < self.current and self._sure):
+            return self.current
+        async with self._lock:
+            if epoch == self.current or (epoch < self.current and self._sure):
+                return self.current
+            return await self._judged(epoch)
+
+    async def _judged(self, epoch: Epoch) -> Epoch:
+        await asyncio.sleep(self._asked_at + self._every_s - monotonic_s())
+        self._asked_at = monotonic_s()
+        try:
+            said = await self._ask()
+        except Unavailable as e:
+            if epoch < self.current:
+                return self.current
+            if epoch > self._wall() + AHEAD_S:
+                raise Unavailable(f"whether the ledger is in epoch {epoch} cannot be asked: {e.message}") from e
+            log.warning("a decision of epoch %d is believed, since no ledger answers: %s", epoch, e)
+            self.current, self._sure = epoch, False
+            return epoch
+        self.current, self._sure = said, True
+        if epoch > said:
+            metrics.FALSE_EPOCHS.inc()
+            raise InvalidRequest(f"a decision says that it was made in epoch {epoch}; the ledger is in {said}")
+        return said
+
+
+def asking(bus: Bus, asker: str) -> Callable[[], Awaitable[Epoch]]:
+    """The question to whoever is the ledger now."""
+
+    async def ask() -> Epoch:
+        pages = await bus.ask(EpochAsked(asker=asker), EpochSaid, timeout_s=ASK_S)
+        if not pages:
+            raise Unavailable("the ledger gave no answer")
+        return pages[-1].epoch
+
+    return ask

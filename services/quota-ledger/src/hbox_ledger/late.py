@@ -1,0 +1,74 @@
+"""Plans that came before the news of their jobs.
+
+A job and the plan for it travel in different streams, and a scheduler is told of the job when the ledger is: a plan may be here first. Such plans wait
+here, for WAIT_S at most, while all others are judged; then they are judged by what is known. They are acknowledged when they are put here: what a crash
+takes is proposed again, as every plan without an answer.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NoReturn
+
+from hbox_common.clock import monotonic_s
+from hbox_common.errors import Unavailable
+from hbox_common.events import Plan, PlansProposed
+
+log = logging.getLogger(__name__)
+
+#: What a scheduler needs to plan is a few milliseconds, what a busy ledger is behind a tenth of a second.
+WAIT_S = 0.25
+#: More plans at once are nobody's that means well: they are judged as they come.
+MOST = 4_096
+AGAIN_S = 0.5
+
+
+class Late:
+    """`sound`: whether a plan agrees with what is known of its job."""
+
+    def __init__(self, sound: Callable[[Plan], bool], propose: Callable[[Sequence[PlansProposed]], Awaitable[None]]) -> None:
+        self._sound, self._propose = sound, propose
+        self._waiting: deque[tuple[float, PlansProposed]] = deque()  #: each with one plan, and until when
+        self._some = asyncio.Event()
+
+    def take_out(self, proposed: PlansProposed) -> PlansProposed:
+        """The message without the plans that wait from now on."""
+        early = [plan for plan in proposed.plans if not self._sound(plan)]
+        if not early or len(self._waiting) + len(early) > MOST:
+            return proposed
+        until = monotonic_s() + WAIT_S
+        self._waiting.extend((until, proposed.model_copy(update={"plans": (plan,)})) for plan in early)
+        self._some.set()
+        waiting = {plan.id for plan in early}
+        return proposed.model_copy(update={"plans": tuple(plan for plan in proposed.plans if plan.id not in waiting)})
+
+    def news(self) -> None:
+        """Of jobs."""
+        if self._waiting:
+            self._some.set()
+
+    async def run(self) -> NoReturn:
+        """Until cancelled."""
+        while True:
+            wait_s = max(0.0, self._waiting[0][0] - monotonic_s()) if self._waiting else None
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._some.wait()
+            except TimeoutError:
+                pass  # the first has waited for long enough
+            self._some.clear()
+            now = monotonic_s()
+            due = [one for until, one in self._waiting if until <= now or self._sound(one.plans[0])]
+            taken = {id(one) for one in due}
+            self._waiting = deque((until, one) for until, one in self._waiting if id(one) not in taken)
+            if due:
+                await self._judge(due)
+
+    async def _judge(self, due: Sequence[PlansProposed]) -> None:
+        while True:
+            try:
+                return await self._propose(due)
+            except Unavailable as e:
+                log.warning("%d plans wait: %s", len(due), e)
+                await asyncio.sleep(AGAIN_S)

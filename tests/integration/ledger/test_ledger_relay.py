@@ -1,0 +1,106 @@
+"""A broker that is away for hours: neither the relay's memory nor the outbox grows with the time, and everything is said afterwards, in order and once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+from sqlalchemy import func, select
+
+from hbox_common.errors import Unavailable
+from hbox_common.events import BindDecided, Event
+from hbox_ledger import relay
+from hbox_ledger.adapters import tables
+
+from ...waiting import until
+from .conftest import Kit, Recorder, Running
+
+
+@dataclass
+class Broker(Recorder):
+    away: bool = True
+
+    async def publish_raw(self, type_: type[Event], body: bytes, *keys: str, message_id: str) -> None:
+        if self.away:
+            raise Unavailable("nobody is there")
+        await super().publish_raw(type_, body, *keys, message_id=message_id)
+
+
+@asynccontextmanager
+async def relaying(running: Running) -> AsyncIterator[Broker]:
+    running.relay._bus = broker = Broker()
+    work = asyncio.create_task(running.relay.run())
+    yield broker
+    work.cancel()
+    await asyncio.wait([work])
+
+
+async def rows(running: Running) -> int:
+    return await running.store.read(lambda c: c.execute(select(func.count()).select_from(tables.outbox.table)).scalar_one())
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("RETRY_S", 0.005), ("FLUSH_S", 0.01), ("WINDOW", 8), ("READ", 4)):
+        monkeypatch.setattr(relay, name, value)
+
+
+async def test_ten_hours_without_a_broker_leave_what_was_decided_and_no_more(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as running, relaying(running) as broker:
+        await running.open()
+        for number in range(20):
+            plan = kit.plan(f"p{number}", (f"pod{number}", "n0", ()))
+            await running.propose(plan.model_copy(update={"deadline_s": 3600.0}))
+        await asyncio.sleep(0.05)
+        before = await rows(running)
+        for _ in range(300):  # of two minutes
+            running.clock[0] += 120.0
+            await running.ledger.tick()
+        revoked = 20 / 20 + 1  # at their deadlines, together
+        assert before <= await rows(running) <= before + revoked
+        held = sum(lane.qsize() for lane in running.relay._lanes.values())
+        assert held <= 3 * 8
+        assert len(running.relay._held) <= 3 * 8 + 3 * relay.AT_ONCE
+        broker.away = False
+
+        async def none_left() -> bool:
+            return await rows(running) == 0
+
+        await until(none_left, "all is published", timeout_s=30)
+
+
+async def test_what_did_not_fit_into_memory_is_said_from_the_outbox_in_order_and_once(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as running, relaying(running) as broker:
+        await running.open()
+        await asyncio.sleep(0.02)
+        for number in range(60):
+            await running.propose(kit.plan(f"p{number}", (f"pod{number}", f"n{number % 2}", ())))
+        broker.away = False
+        for number in range(60, 80):  # while the backlog is read
+            await running.propose(kit.plan(f"p{number}", (f"pod{number}", f"n{number % 2}", ())))
+
+        async def none_left() -> bool:
+            return await rows(running) == 0
+
+        await until(none_left, "all is published", timeout_s=30)
+        ids = [id for id, _ in broker.sent]
+        assert len(ids) == len(set(ids))
+        bound = [bind.pod for _, event in broker.sent if isinstance(event, BindDecided) for bind in event.binds]
+        assert bound == [f"pod{number}" for number in range(80)]
+
+
+async def test_a_ledger_that_starts_on_a_full_outbox_says_all_of_it(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as running:
+        await running.open()
+        for number in range(40):
+            await running.propose(kit.plan(f"p{number}", (f"pod{number}", f"n{number % 2}", ())))
+    async with kit.started(database_url) as running, relaying(running) as broker:
+        broker.away = False
+
+        async def none_left() -> bool:
+            return await rows(running) == 0
+
+        await until(none_left, "all is published", timeout_s=30)
+        bound = [bind.pod for _, event in broker.sent if isinstance(event, BindDecided) for bind in event.binds]
+        assert bound == [f"pod{number}" for number in range(40)]
