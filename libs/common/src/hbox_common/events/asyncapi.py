@@ -28,6 +28,8 @@ from . import (
     Event,
     JobsAsked,
     JobsPage,
+    PodsAsked,
+    PodsRead,
     Stream,
     UsageAsked,
     UsagePage,
@@ -53,6 +55,7 @@ ANSWERS: Mapping[type[Event], type[Event]] = {
     ClaimsAsked: ClaimsPage,
     EpochAsked: EpochSaid,
     JobsAsked: JobsPage,
+    PodsAsked: PodsRead,
     UsageAsked: UsagePage,
 }
 
