@@ -33,7 +33,8 @@ def create(platform: Up, *items: dict[str, Any]) -> None:
 
 def node(name: str) -> dict[str, Any]:
     amounts = {"cpu": "64", "memory": "64Gi", "nvidia.com/gpu": "2", "pods": "110"}
-    status = {"allocatable": amounts, "capacity": amounts}
+    ready = {"type": "Ready", "status": "True"}  # kwok says so by itself, the emulated cluster does not
+    status = {"allocatable": amounts, "capacity": amounts, "conditions": [ready]}
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
 
 
