@@ -347,6 +347,19 @@ def forgers(hold_s: float) -> Fault:
     return Fault(f"forged claims {hold_s:.0f} s", HEAL_LIMIT_S, act)
 
 
+def forbidden(hold_s: float) -> Fault:
+    """A budget forbids evictions for a while, in which whoever tells of it, or is told so, starts anew."""
+
+    async def act(target: Target) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(target.load.guard(hold_s))
+            for name in ("binder", "job-controller"):
+                await asyncio.sleep(hold_s / 3)
+                os.kill(await target.pid(name), signal.SIGKILL)
+
+    return Fault(f"evictions forbidden {hold_s:.0f} s", HEAL_LIMIT_S, act)
+
+
 def both(first: Fault, second: Fault, after_s: float) -> Fault:
     """The second begins while the first is on."""
 
@@ -375,7 +388,7 @@ def every_kind(rng: Random, machine: Machine, *, hold_s: tuple[float, float], em
         faults += [api(kind, rng.uniform(BLIND_S, 2 * BLIND_S), rng.getrandbits(31)) for kind in BLIND]
         faults.append(while_blind(rng.choice(BLIND), longest_s, rng.getrandbits(31)))
         faults.append(api("away", 2 * hold_s[1], 0))
-    faults.append(forgers(hold()))
+    faults += [forgers(hold()), forbidden(hold())]
     faults += [disk_full(name, hold()) for name in machine.disks]
     if machine.clock is not None:
         jump_s = rng.choice((-JUMP_S, JUMP_S))

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Conflict, NotFound, Unavailable
-from hbox_common.kube import NAMESPACES, NODES, PODGROUPS, PODS, KubeClient
+from hbox_common.kube import NAMESPACES, NODES, PODDISRUPTIONBUDGETS, PODGROUPS, PODS, KubeClient
 from hbox_common.model.annotations import CARDS as CARDS_NOTE
 from hbox_common.model.annotations import CLAIM
 from hbox_sandbox.trace import TraceNode, TracePod, node_manifest, pod_group_manifest, pod_manifest
@@ -159,6 +159,19 @@ class Load:
         """Users delete what they submitted last, but for the very last few."""
         for _ in range(min(units, len(self._alive) - spare)):
             await self._delete(len(self._alive) - 1 - spare)
+
+    async def guard(self, hold_s: float) -> None:
+        """A tenant's budget forbids every eviction for a while."""
+        path, name = PODDISRUPTIONBUDGETS.path(namespace=NAMESPACE), f"guard-{self.rng.getrandbits(40)}"
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"maxUnavailable": 0, "selector": {}},
+        }
+        await self._insist("POST", path, body=body)
+        await asyncio.sleep(hold_s)
+        await self._insist("DELETE", f"{path}/{name}")
 
     async def forge(self, pods: int, hold_s: float) -> None:
         """Tenants name the nodes of their pods, and write all cards and others' claims on them; they go after a while."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from itertools import pairwise
 
@@ -12,7 +13,7 @@ from hbox_cli.platform.assets import KUBELETS, ControlPlane
 from hbox_cli.platform.layout import Layout
 from hbox_cli.session import bus_of
 from hbox_common.events import Evict, EvictDecided, EvictKind
-from hbox_common.kube import KubeClient
+from hbox_common.kube import PRIORITYCLASSES, KubeClient
 from hbox_common.model import Claim, DecisionId, Epoch
 
 from ..e2e.platform_world import Up, up
@@ -151,6 +152,34 @@ async def test_pods_of_a_node_that_fails_are_replaced_elsewhere_and_hold_it_unti
     assert sum(made.values()) == 4
     for name in await _names(world, "Node", world.space):
         await world.remove("Node", name)
+
+
+async def test_who_is_under_a_budget_gives_no_room_until_its_controller_counts_one_more(world: World) -> None:
+    """Two cards, one held under a budget; two of higher priority want one each. The real disruption controller counts, the real API server evicts."""
+    pool = {"pool": world.space}
+    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": world.space}, "value": 1000}
+    await world.client.json("POST", PRIORITYCLASSES.path(), body=urgent)
+    kept = {
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "kept"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}},
+    }
+    await world.make(a_node(f"{world.space}-0", cards=2, labels=pool), kept)
+    for name in ("kept", "batch"):
+        await world.make(workload("Deployment", name, template(name, container(cards=1), nodeSelector=pool), replicas=1))
+        await world.running(name, 1)
+
+    async def counted() -> bool:
+        return bool((await world.get("PodDisruptionBudget", "kept"))["status"].get("currentHealthy") == 1)
+
+    await until(counted, "the budget", timeout_s=60)
+    pod = template("urgent", container(cards=1), nodeSelector=pool, priorityClassName=world.space)
+    await world.make(workload("Deployment", "urgent", pod, replicas=2))
+    await world.bound("urgent", 1)
+    await asyncio.sleep(5.0)
+    assert (len(await world.nodes_of("urgent")), len(await world.nodes_of("kept")), await world.nodes_of("batch")) == (1, 1, {})
+    await world.remove("PodDisruptionBudget", "kept")
+    await world.bound("urgent", 2)
 
 
 async def test_an_eviction_that_a_budget_refuses_is_tried_until_it_is_allowed(world: World, plane: ControlPlane) -> None:
