@@ -52,7 +52,7 @@ def test_a_file_without_pools_has_none() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("pools: {", "while parsing a flow node"),
+        ("pools: {", "line 2, column 1: did not find expected node content"),
         ("- lab", "the file: Input should be"),
         ("pool: []", "pool: Extra inputs are not permitted"),
         ("pools: [{nodes: [a]}]", "pools.0.name: Field required"),
