@@ -82,7 +82,11 @@ def _existing(kubeconfig: str) -> str:
         raise InvalidRequest(f"kubeconfig {path}: {e.strerror}", hint="name a kubeconfig that exists and may be read") from e
     if empty:
         raise InvalidRequest(f"kubeconfig {path} is empty", hint="name a kubeconfig that has a cluster in it")
-    check(read_file(path))  # before the library's reader, which calls itself for each level and each alias
+    text = read_file(path)
+    try:
+        check(text)  # before the library's reader, which calls itself for each level and each alias
+    except InvalidRequest as e:
+        raise InvalidRequest(f"kubeconfig {path}: {e.message}", hint=e.hint) from e
     return str(path)
 
 
