@@ -175,3 +175,23 @@ async def test_two_budgets_for_one_pod_are_an_error(raw: Raw, pods: str, namespa
     status, body = await raw.post(f"{pods}/a/eviction", an_eviction("a"))
     assert status == 500
     assert "more than one PodDisruptionBudget" in body["message"]
+
+
+async def test_a_condition_stays_whatever_is_written_on_the_pod_and_fences_bindings(raw: Raw, pods: str) -> None:
+    pod = await raw.made(pods, a_pod("a"))
+    condition = {"type": "hbox.io/claim-gen", "status": "True", "message": "c:1"}
+    status = {"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"conditions": [condition]}}
+    code, fenced = await raw.patch(f"{pods}/a/status", status, "strategic-merge")
+    assert code == 200
+    assert fenced["metadata"]["resourceVersion"] != pod["metadata"]["resourceVersion"]
+    _, again = await raw.patch(f"{pods}/a/status", status, "strategic-merge")
+    assert again["metadata"]["resourceVersion"] == fenced["metadata"]["resourceVersion"], "the same fence is no change"
+    owners = {"metadata": {"annotations": {"x": "y"}}, "status": {"conditions": []}}
+    code, touched = await raw.patch(f"{pods}/a", owners)
+    assert code == 200
+    said = [c["message"] for c in touched["status"]["conditions"] if c["type"] == condition["type"]]
+    assert said == ["c:1"]
+    old = a_binding("a", "n1", resourceVersion=pod["metadata"]["resourceVersion"])
+    assert (await raw.post(f"{pods}/a/binding", old))[0] == 409
+    namesake = {"metadata": {"uid": "00000000-0000-4000-8000-000000000000"}, "status": {"conditions": [condition]}}
+    assert (await raw.patch(f"{pods}/a/status", namesake, "strategic-merge"))[0] in (409, 422)

@@ -140,6 +140,21 @@ async def test_a_revoked_claim_is_never_bound_and_the_next_claim_is(world: Binde
         assert (await world.settled(again)).outcome is BindOutcome.BOUND
 
 
+@pytest.mark.parametrize("owners", [{"hbox.io/claim-gen": None}, {"hbox.io/claim-gen": ""}])
+async def test_who_owns_a_pod_cannot_undo_what_revoked_its_claim(world: BinderWorld, owners: dict[str, str | None]) -> None:
+    pod = await world.pod("a")
+    bind, revoke = a_bind(pod), an_evict(pod, EvictKind.REVOKE)
+    async with world.binder():
+        await world.decide(revoke)
+        assert (await world.settled(revoke)).outcome is BindOutcome.REVOKED
+    patch = {"metadata": {"annotations": owners}, "status": {"conditions": []}}
+    await world.client.json("PATCH", PODS.path("default", "a"), body=patch, content_type=MERGE_PATCH)
+    async with world.binder():  # which remembers nothing
+        await world.decide(bind)
+        assert (await world.settled(bind)).outcome is BindOutcome.REVOKED
+    assert (await world.seen("a")).spec.node_name == ""
+
+
 async def test_a_revocation_that_comes_too_late_says_that_the_pod_is_bound(world: BinderWorld) -> None:
     pod = await world.pod("a")
     bind, revoke = a_bind(pod), an_evict(pod, EvictKind.REVOKE)

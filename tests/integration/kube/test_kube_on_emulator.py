@@ -114,7 +114,7 @@ async def test_a_namesake_is_neither_bound_nor_fenced_nor_evicted(kube: KubeClie
     new = await create(kube, "p")
     uid = old.metadata.uid
     assert (await bind_pod(kube, old, retry=True)).outcome is BindOutcome.GONE
-    fenced = await fence(kube, namespace="ml", name="p", uid=uid, annotations={"hbox.io/claim-gen": "1"})
+    fenced = await fence(kube, namespace="ml", name="p", uid=uid, condition="hbox.io/claim-gen", value="1")
     assert fenced.outcome is FenceOutcome.GONE
     assert (await evict(kube, namespace="ml", name="p", uid=uid)).outcome is EvictOutcome.GONE
     assert await read_pod(kube, namespace="ml", name="p") == new
@@ -122,13 +122,13 @@ async def test_a_namesake_is_neither_bound_nor_fenced_nor_evicted(kube: KubeClie
 
 async def test_after_a_fence_no_older_binding_succeeds(kube: KubeClient) -> None:
     pod = await create(kube, "p")
-    fenced = await fence(kube, namespace="ml", name="p", uid=pod.metadata.uid, annotations={"hbox.io/claim-gen": "1"})
+    fenced = await fence(kube, namespace="ml", name="p", uid=pod.metadata.uid, condition="hbox.io/claim-gen", value="1")
     assert fenced.outcome is FenceOutcome.UNBOUND
     late = await bind_pod(kube, pod)
     assert late.outcome is BindOutcome.CONFLICT
     assert late.resource_version == fenced.resource_version
     assert (await bind_pod(kube, pod, retry=True)).outcome is BindOutcome.BOUND
-    too_late = await fence(kube, namespace="ml", name="p", uid=pod.metadata.uid, annotations={"hbox.io/claim-gen": "2"})
+    too_late = await fence(kube, namespace="ml", name="p", uid=pod.metadata.uid, condition="hbox.io/claim-gen", value="2")
     assert (too_late.outcome, too_late.node, too_late.claim) == (FenceOutcome.BOUND, "n1", "c1")
 
 

@@ -26,6 +26,7 @@ from hbox_common.kube import (
 )
 
 POD = PODS.path("ml", "p")
+STATUS = f"{POD}/status"
 BINDING = PODS.path("ml", "p", "binding")
 EVICTION = PODS.path("ml", "p", "eviction")
 NODE = NODES.path(name="n1")
@@ -175,31 +176,32 @@ async def test_when_nothing_answers_it_stays_unknown(api: Any, client: KubeClien
 
 
 async def fence_it(client: KubeClient) -> Any:
-    return await fence(client, namespace="ml", name="p", uid="u1", annotations={"hbox.io/claim-gen": "7"})
+    return await fence(client, namespace="ml", name="p", uid="u1", condition="hbox.io/claim-gen", value="7")
 
 
 async def test_a_fence_says_where_the_pod_stands(api: Any, client: KubeClient) -> None:
-    api.reply("PATCH", POD, 200, pod("8"))
-    api.reply("PATCH", POD, 200, pod("8", node="n3", claim="c9"))
+    api.reply("PATCH", STATUS, 200, pod("8"))
+    api.reply("PATCH", STATUS, 200, pod("8", node="n3", claim="c9"))
     unbound, bound = await fence_it(client), await fence_it(client)
     assert (unbound.outcome, unbound.resource_version) == (FenceOutcome.UNBOUND, "8")
     assert (bound.outcome, bound.node, bound.claim) == (FenceOutcome.BOUND, "n3", "c9")
-    assert api.asked[0].body == {"metadata": {"uid": "u1", "annotations": {"hbox.io/claim-gen": "7"}}}
-    assert api.asked[0].headers["Content-Type"] == "application/merge-patch+json"
+    condition = {"type": "hbox.io/claim-gen", "status": "True", "message": "7"}
+    assert api.asked[0].body == {"metadata": {"uid": "u1"}, "status": {"conditions": [condition]}}
+    assert api.asked[0].headers["Content-Type"] == "application/strategic-merge-patch+json"
 
 
 @pytest.mark.parametrize("status", [409, 422])
 async def test_a_fence_never_takes_a_namesake_for_the_pod(api: Any, client: KubeClient, status: int) -> None:
-    api.refuse("PATCH", POD, status, "Invalid", "metadata.uid: field is immutable")
+    api.refuse("PATCH", STATUS, status, "Invalid", "metadata.uid: field is immutable")
     api.reply("GET", POD, 200, pod("9", uid="u2"))
     assert (await fence_it(client)).outcome is FenceOutcome.GONE
 
 
 async def test_other_fence_outcomes(api: Any, client: KubeClient) -> None:
-    api.refuse("PATCH", POD, 404, "NotFound")
-    api.refuse("PATCH", POD, 403, "Forbidden")
-    api.refuse("PATCH", POD, 504, "Timeout")
-    api.reset("PATCH", POD)
+    api.refuse("PATCH", STATUS, 404, "NotFound")
+    api.refuse("PATCH", STATUS, 403, "Forbidden")
+    api.refuse("PATCH", STATUS, 504, "Timeout")
+    api.reset("PATCH", STATUS)
     assert [(await fence_it(client)).outcome for _ in range(4)] == [
         FenceOutcome.GONE,
         FenceOutcome.REJECTED,

@@ -93,7 +93,7 @@ from .resources import (
 from .status import Busy, Expired, error_of, read_status
 from .statuspatch import StatusPatcher
 from .times import epoch_s, micro_time, rfc3339
-from .transport import APPLY_PATCH, JSON, MERGE_PATCH, KubeClient, Response
+from .transport import APPLY_PATCH, JSON, MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient, Response
 
 __all__ = [
     "APPLY_PATCH",
@@ -117,6 +117,7 @@ __all__ = [
     "QUEUES",
     "RESOURCEQUOTAS",
     "STORAGECLASSES",
+    "STRATEGIC_MERGE_PATCH",
     "Affinity",
     "Backoff",
     "BindOutcome",

@@ -1,7 +1,8 @@
 """Binding a pod, and making sure that a binding under way can no longer happen.
 
 The fence (reference reliability §3): a Binding names the pod's uid and resourceVersion, and the API server itself refuses it once the
-pod has changed. `fence` changes the pod on purpose. Node and annotations are written by the server in one step.
+pod has changed. `fence` changes the pod on purpose, by a condition: who may write pods may write their annotations, not their status.
+Node and annotations are written by the server in one step.
 
 Outcomes are evidence, not guesses. Whatever leaves room for doubt ends in a consistent read; a claim may be freed on CONFLICT, GONE and
 REJECTED, never on UNKNOWN.
@@ -17,7 +18,7 @@ from hbox_common.model.annotations import CLAIM
 from .objects import Pod
 from .resources import PODS
 from .status import read_status, retry_after_s
-from .transport import MERGE_PATCH, KubeClient
+from .transport import STRATEGIC_MERGE_PATCH, KubeClient
 
 
 class BindOutcome(StrEnum):
@@ -182,7 +183,7 @@ class FenceOutcome(StrEnum):
     BOUND = "bound"  #: too late: it is bound, see `node` and `claim`
     GONE = "gone"
     REJECTED = "rejected"
-    UNKNOWN = "unknown"  #: call again with the same annotations
+    UNKNOWN = "unknown"  #: call again with the same value
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,15 +195,19 @@ class FenceResult:
     claim: str = ""  #: the pod's `hbox.io/claim`
 
 
-async def fence(client: KubeClient, *, namespace: str, name: str, uid: str, annotations: Mapping[str, str]) -> FenceResult:
+async def fence(client: KubeClient, *, namespace: str, name: str, uid: str, condition: str, value: str) -> FenceResult:
     """Moves the pod's resourceVersion, so that every Binding made before gets 409, and says where the pod stands.
 
-    `annotations`, usually `hbox.io/claim-gen`, must have a value that the pod never had: writing what is there already moves nothing.
+    `condition`, usually `hbox.io/claim-gen`, is a type of condition; `value`, its message, must be one that the pod never had: writing what
+    is there already moves nothing.
     Raises nothing but Bug.
     """
-    patch = {"metadata": {"uid": uid, "annotations": annotations}}
+    # Without a time: the same fence, set again, has to be the same.
+    patch = {"metadata": {"uid": uid}, "status": {"conditions": [{"type": condition, "status": "True", "message": value}]}}
     try:
-        answer = await client.request("PATCH", PODS.path(namespace, name), body=patch, content_type=MERGE_PATCH)
+        answer = await client.request(
+            "PATCH", PODS.path(namespace, name, "status"), body=patch, content_type=STRATEGIC_MERGE_PATCH
+        )
         if answer.status == 200:
             return _standing(answer.decode(Pod), uid)
         status = read_status(answer.body)

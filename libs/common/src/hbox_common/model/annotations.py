@@ -11,7 +11,7 @@ BUDGET = "hbox.io/budget-card-hours"  #: on a Queue: what it may use in a calend
 RECENT_CARDS = "hbox.io/recent-cards"  #: on a Queue of a saved cluster: how many cards it used on average of late
 
 CLAIM = "hbox.io/claim"
-CLAIM_GENERATION = "hbox.io/claim-gen"  #: moved to make older bindings fail on their resourceVersion
+CLAIM_GENERATION = "hbox.io/claim-gen"  #: also the condition that makes older bindings fail on their resourceVersion
 CARDS = "hbox.io/cards"
 CORDONED_BY = "hbox.io/cordoned-by"
 CORDON_REASON = "hbox.io/cordon-reason"

@@ -68,7 +68,10 @@ async def _bind(client: KubeClient, decision: Bind, resource_version: str) -> An
 
     def may_retry(pod: Pod) -> bool:
         nonlocal fenced
-        fenced = fences_off(pod.metadata.annotations.get(CLAIM_GENERATION, ""), decision.claim, decision.generation)
+        # The annotation is where a binder of an older version set its fence. Its absence proves nothing: the pod's owner can remove it.
+        fences = [condition.message for condition in pod.status.conditions if condition.type == CLAIM_GENERATION]
+        fences.append(pod.metadata.annotations.get(CLAIM_GENERATION, ""))
+        fenced = any(fences_off(value, decision.claim, decision.generation) for value in fences)
         return not fenced
 
     annotations = {CLAIM: decision.claim, CLAIM_GENERATION: fence_value(decision.claim, decision.generation)}
@@ -106,7 +109,8 @@ async def _fence(client: KubeClient, decision: Bind | Evict, *, look_first: bool
         namespace=decision.namespace,
         name=decision.pod,
         uid=decision.pod_uid,
-        annotations={CLAIM_GENERATION: fence_value(decision.claim, decision.generation)},
+        condition=CLAIM_GENERATION,
+        value=fence_value(decision.claim, decision.generation),
     )
     if result.outcome is FenceOutcome.BOUND:
         return _standing(decision, result.node, result.claim)

@@ -1,4 +1,7 @@
-"""The fence: what is written on a pod, as `hbox.io/claim-gen`, to make bindings of a claim impossible for good.
+"""The fence: what is written on a pod, as its condition `hbox.io/claim-gen`, to make bindings of a claim impossible for good.
+
+A condition, since it has to stay: whoever may change pods can remove an annotation from one, but has no right to its status. A decision of a
+claim that was freed, delivered late to a binder that remembers nothing, finds it there.
 
 Writing it moves the pod's resourceVersion, so the API server itself refuses every Binding that was sent before. The value then tells a
 binder that wants to bind on the new resourceVersion whether it still may: a claim's number alone could not, since each claim of a pod counts

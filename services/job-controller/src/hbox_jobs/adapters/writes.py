@@ -10,6 +10,7 @@ from hbox_common.kube import (
     PERSISTENTVOLUMECLAIMS,
     PODGROUPS,
     PODS,
+    STRATEGIC_MERGE_PATCH,
     EventWriter,
     Involved,
     KubeClient,
@@ -19,8 +20,6 @@ from hbox_common.kube import (
 
 from ..core.feedback import ConditionWrite, EventWrite, Kind, SelectionWrite, StatusWrite
 from .volumes import SELECTED_NODE
-
-STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 
 _API_VERSION = {Kind.POD: "v1", Kind.POD_GROUP: "scheduling.volcano.sh/v1beta1"}
 
