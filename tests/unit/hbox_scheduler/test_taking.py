@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_common.model import CardRequest, Queue, QueueName, QueuePhase
+from hbox_common.model import CardRequest, Job, Queue, QueueName, QueuePhase
 from hbox_common.model.devices import GPU
 from hbox_scheduler.core.jobs import JobState
 from hbox_scheduler.core.policy import PolicyName, policy_of
@@ -118,6 +118,26 @@ def test_what_victims_leave_is_kept_for_whom_they_left(late: str) -> None:
     simulation.leave()
     assert [plan.job for plan in simulation.run()] == ["gang"]
     assert (held(simulation, "a"), held(simulation, "b")) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    "revised",
+    [job("a0", pods=3, cards=8, queue="a", priority=5), job("a0", cards=2, queue="a", priority=5)],
+    ids=["a gang of three", "another amount"],
+)
+def test_room_that_was_made_for_a_job_is_not_taken_for_what_the_job_has_become(revised: Job) -> None:
+    """a's pod of 8 cards has others leave for it, and is revised before they are gone."""
+    simulation = world(1, [share("a", 8)])
+    simulation.submit(job(f"low{i}", cards=1, queue="a") for i in range(8))
+    simulation.run()
+    simulation.submit([job("a0", cards=8, queue="a", priority=5, created_at=9.0)])
+    simulation.run()
+    assert len(simulation.evicted) == 8
+    simulation.submit([replace(revised, revision=2, created_at=9.0)])
+    simulation.leave()
+    simulation.now += 1.0
+    plans = [plan for plan in simulation.run() if plan.name == "a0"]
+    assert [request[GPU] for plan in plans for request in plan.requests] == ([2] if revised.min_member == 1 else [])
 
 
 def test_a_queue_that_falls_below_its_share_takes_back_for_work_that_waited_before() -> None:

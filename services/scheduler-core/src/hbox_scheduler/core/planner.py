@@ -255,13 +255,16 @@ class Planner:
         )
 
     def kept(self, taking: Taking) -> Plan | None:
-        """The plan for the same places without victims; None where the job's pods are not what they were."""
+        """The plan for the same places without victims; None where the job is not what it was: its pods, what they ask for, or how many have to start
+        together."""
         entry = taking.entry
         entry.look(self.bookings)
-        pods = {pod.uid: pod for _, pending in entry.pending for pod in pending}
-        if not all(taken.pod.uid in pods for taken in taking.placements):
+        pods = {pod.uid: (task, pod) for task, pending in entry.pending for pod in pending}
+        if entry.problem() or entry.need > len(taking.placements):
             return None
-        fresh = replace(taking, placements=tuple(replace(taken, pod=pods[taken.pod.uid]) for taken in taking.placements))
+        if any(pods.get(taken.pod.uid, (None,))[0] is not taken.task for taken in taking.placements):
+            return None
+        fresh = replace(taking, placements=tuple(replace(taken, pod=pods[taken.pod.uid][1]) for taken in taking.placements))
         plan = self._plan(entry, self._chosen(fresh))
         for taken in taking.placements:
             self.columns.book(taken.row, taken.task.requests, taken.slices)
