@@ -21,8 +21,10 @@ from urllib.request import Request, urlopen
 from hbox_cli.platform.supervisor import CLUSTER, WELL_S
 from hbox_common.kube import OLD_S
 
+from .liars import lie
 from .load import Load
 from .machine import Machine
+from .tenants import put_nasty, resize, shrink
 
 #: Name -> module whose `python -m` it is.
 MODULES = {
@@ -50,6 +52,9 @@ JUMP_S = 600.0
 
 #: Pods with forged claims: as many as would take all cards of a campaign's cluster.
 FORGERS = 200
+
+#: Kinds of nasty objects at once; pods that grow; nodes that shrink, of a campaign's forty.
+NASTY, RESIZED, SHRUNK = 12, 20, 8
 
 #: Of what users submitted last so much ends at once, but for the very last few: those may not be bound yet.
 ENDED, SPARED = 6, 4
@@ -360,6 +365,58 @@ def forbidden(hold_s: float) -> Fault:
     return Fault(f"evictions forbidden {hold_s:.0f} s", HEAL_LIMIT_S, act)
 
 
+def nasty(name: str, hold_s: float) -> Fault:
+    """Tenants make objects that stopped scheduling for all once, and `name` is killed while they are there: nobody else notices, not even meanwhile."""
+
+    async def act(target: Target) -> None:
+        pid = await target.well(name)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(put_nasty(target.load, NASTY, hold_s))
+            await asyncio.sleep(hold_s / 2)
+            os.kill(pid, signal.SIGKILL)
+
+    return Fault(f"nasty objects, kill {name} {hold_s:.0f} s", HEAL_LIMIT_S, act, instant=True)
+
+
+def resized(hold_s: float) -> Fault:
+    """Pods grow where they run, and nodes are over-booked by that; who starts meanwhile has to count them as they are."""
+
+    async def act(target: Target) -> None:
+        pid = await target.well("job-controller")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(resize(target.load, RESIZED, hold_s))
+            await asyncio.sleep(hold_s / 2)
+            os.kill(pid, signal.SIGKILL)
+
+    return Fault(f"pods resized {hold_s:.0f} s", HEAL_LIMIT_S, act)
+
+
+def shrunk(hold_s: float) -> Fault:
+    """Nodes in use shrink, and grow back; nothing new is given there meanwhile, also by who starts then."""
+
+    async def act(target: Target) -> None:
+        pid = await target.well("topology-collector")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(shrink(target.load, SHRUNK, hold_s))
+            await asyncio.sleep(hold_s / 2)
+            os.kill(pid, signal.SIGKILL)
+
+    return Fault(f"nodes shrunk {hold_s:.0f} s", HEAL_LIMIT_S, act)
+
+
+def lies(hold_s: float) -> Fault:
+    """Somebody says garbage and lies on all subjects, for as long; a ledger that starts meanwhile reads them too. Work goes on."""
+
+    async def act(target: Target) -> None:
+        pid = await target.well("quota-ledger")
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(lie(target.running["nats_url"], hold_s))
+            await asyncio.sleep(hold_s / 2)
+            os.kill(pid, signal.SIGKILL)
+
+    return Fault(f"lies {hold_s:.0f} s", HEAL_LIMIT_S, act, instant=True)
+
+
 def both(first: Fault, second: Fault, after_s: float) -> Fault:
     """The second begins while the first is on."""
 
@@ -388,7 +445,9 @@ def every_kind(rng: Random, machine: Machine, *, hold_s: tuple[float, float], em
         faults += [api(kind, rng.uniform(BLIND_S, 2 * BLIND_S), rng.getrandbits(31)) for kind in BLIND]
         faults.append(while_blind(rng.choice(BLIND), longest_s, rng.getrandbits(31)))
         faults.append(api("away", 2 * hold_s[1], 0))
-    faults += [forgers(hold()), forbidden(hold())]
+    faults += [forgers(hold()), forbidden(hold()), nasty(rng.choice(SERVICES), hold()), shrunk(hold()), lies(hold())]
+    if emulated:  # on a real API server only the kubelet's own word counts, and kwok says nothing of it
+        faults.append(resized(hold()))
     faults += [disk_full(name, hold()) for name in machine.disks]
     if machine.clock is not None:
         jump_s = rng.choice((-JUMP_S, JUMP_S))

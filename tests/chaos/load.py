@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from hbox_common.clock import monotonic_s, wall_s
 from hbox_common.errors import Conflict, NotFound, Unavailable
-from hbox_common.kube import NAMESPACES, NODES, PODDISRUPTIONBUDGETS, PODGROUPS, PODS, KubeClient
+from hbox_common.kube import JSON, NAMESPACES, NODES, PODDISRUPTIONBUDGETS, PODGROUPS, PODS, KubeClient
 from hbox_common.model.annotations import CARDS as CARDS_NOTE
 from hbox_common.model.annotations import CLAIM
 from hbox_sandbox.trace import TraceNode, TracePod, node_manifest, pod_group_manifest, pod_manifest
@@ -99,7 +99,7 @@ class Load:
             await self._submit([TracePod(name, 100, 64)])
             target = {"apiVersion": "v1", "kind": "Node", "name": node}
             body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
-            await self._insist("POST", f"{PODS.path(namespace=NAMESPACE, name=name)}/binding", body=body)
+            await self.insist("POST", f"{PODS.path(namespace=NAMESPACE, name=name)}/binding", body=body)
             lone = [at for at, unit in enumerate(self._alive) if not unit.gang and unit.shape is not None]
             if lone:
                 at = self.rng.choice(lone)
@@ -143,10 +143,10 @@ class Load:
         gang = unit[0].gang
         if gang:
             body = pod_group_manifest(gang, namespace=NAMESPACE, members=len(unit))
-            await self._insist("POST", PODGROUPS.path(namespace=NAMESPACE), body=body)
+            await self.insist("POST", PODGROUPS.path(namespace=NAMESPACE), body=body)
             self.observer.gang(f"{NAMESPACE}/{gang}", len(unit))
         for pod in unit:
-            await self._insist("POST", PODS.path(namespace=NAMESPACE), body=pod_manifest(pod, namespace=NAMESPACE))
+            await self.insist("POST", PODS.path(namespace=NAMESPACE), body=pod_manifest(pod, namespace=NAMESPACE))
         self._came(unit, gang)
 
     def _came(self, unit: list[TracePod], gang: str) -> None:
@@ -169,9 +169,9 @@ class Load:
             "metadata": {"name": name, "namespace": NAMESPACE},
             "spec": {"maxUnavailable": 0, "selector": {}},
         }
-        await self._insist("POST", path, body=body)
+        await self.insist("POST", path, body=body)
         await asyncio.sleep(hold_s)
-        await self._insist("DELETE", f"{path}/{name}")
+        await self.insist("DELETE", f"{path}/{name}")
 
     async def forge(self, pods: int, hold_s: float) -> None:
         """Tenants name the nodes of their pods, and write all cards and others' claims on them; they go after a while."""
@@ -189,11 +189,11 @@ class Load:
             body["spec"]["nodeName"] = f"node-{self.rng.randrange(self.nodes):04}"
             if number % 2:
                 body["spec"]["schedulerName"] = "default-scheduler"
-            await self._insist("POST", PODS.path(namespace=NAMESPACE), body=body)
+            await self.insist("POST", PODS.path(namespace=NAMESPACE), body=body)
         await asyncio.sleep(hold_s)
         self.observer.withdrawn([f"{NAMESPACE}/{name}" for name in names])
         for name in names:
-            await self._insist("DELETE", PODS.path(namespace=NAMESPACE, name=name))
+            await self.insist("DELETE", PODS.path(namespace=NAMESPACE, name=name))
 
     async def _delete(self, which: int | None = None) -> None:
         unit = self._alive.pop(self.rng.randrange(len(self._alive)) if which is None else which)
@@ -201,16 +201,16 @@ class Load:
         pods = [f"{NAMESPACE}/{name}" for name in unit.pods]
         self.observer.withdrawn(pods, f"{NAMESPACE}/{unit.gang}" if unit.gang else "")
         for name in unit.pods:
-            await self._insist("DELETE", PODS.path(namespace=NAMESPACE, name=name))
+            await self.insist("DELETE", PODS.path(namespace=NAMESPACE, name=name))
         if unit.gang:
-            await self._insist("DELETE", PODGROUPS.path(namespace=NAMESPACE, name=unit.gang))
+            await self.insist("DELETE", PODGROUPS.path(namespace=NAMESPACE, name=unit.gang))
         self.deleted += len(unit.pods)
 
-    async def _insist(self, method: str, path: str, body: object = None) -> None:
+    async def insist(self, method: str, path: str, body: object = None, *, content_type: str = JSON) -> None:
         """Until it is done, be it by the request before whose answer was lost."""
         while True:
             try:
-                await self.client.json(method, path, body=body, expect=(200, 201, 202))
+                await self.client.json(method, path, body=body, content_type=content_type, expect=(200, 201, 202))
             except NotFound:
                 if method != "DELETE":
                     raise

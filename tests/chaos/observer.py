@@ -16,6 +16,7 @@ from hbox_cli.audit.reading import list_all
 from hbox_common.clock import Clock, monotonic_s
 from hbox_common.errors import HBoxError, Unavailable
 from hbox_common.kube import NODES, PODS, KubeClient
+from hbox_common.model import request_units
 from hbox_common.model.devices import ALL_CORES
 
 #: A gang is bound whole within the platform's own deadline (scheduler-core's gang_deadline_s) and the time to take it back.
@@ -26,6 +27,12 @@ AGAIN_S = 0.2
 
 #: Label of pods on which their tenants write what they like: it is looked at what they do to others.
 FORGER = "chaos/forger"
+
+#: Namespace of tenants whose objects are nasty: their pods hold what they ask for, and are not judged, nor is it a fault that they wait.
+STRANGERS = "strangers"
+
+#: A node that has less than before, or whose pods took more, may be given what was decided before that was known; later it takes nothing that does not fit.
+UNDER_WAY_S = 5.0
 
 #: Longer than any campaign: a watch that ends is one that broke.
 DAY_S = "86400"
@@ -64,6 +71,8 @@ class Observer:
     violations: list[str] = field(default_factory=list)
     changes: int = 0
     live: bool = False  #: its watch is open: what it has not seen is not there
+    _strangers: dict[str, AuditPod] = field(default_factory=dict)  #: those with a node
+    _lessened: dict[str, float] = field(default_factory=dict)  #: by node: when others' deeds left less room on it
     _used: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     _on_card: dict[Card, dict[str, tuple[int, int]]] = field(default_factory=lambda: defaultdict(dict))
     _gangs: dict[str, int] = field(default_factory=dict)  #: least members, by namespace/name
@@ -78,6 +87,12 @@ class Observer:
     async def read_nodes(self, client: KubeClient) -> None:
         """Nodes came."""
         self.nodes |= {raw["metadata"]["name"]: read_node(raw) for raw in await list_all(client, NODES)}
+
+    def node_is(self, raw: dict[str, Any]) -> None:
+        """A node has another size than it had: told after it shrank, or before it grows."""
+        name = raw["metadata"]["name"]
+        self.nodes[name] = read_node(raw)
+        self._lessened[name] = self.clock()
 
     async def watch(self, client: KubeClient) -> NoReturn:
         """Lists once, then watches until cancelled. Raises HBoxError where the watch breaks: then nothing was proven."""
@@ -132,7 +147,9 @@ class Observer:
     def see(self, raw: dict[str, Any]) -> None:
         """A pod that was made or changed."""
         self.changes += 1
-        pod = read_pod(raw)
+        pod = _with_given(read_pod(raw), raw)
+        if raw["metadata"]["namespace"] == STRANGERS:
+            return self._stranger(pod.uid, pod)
         if FORGER in (raw["metadata"].get("labels") or {}):
             pod = replace(pod, slices=(), claim="")
         now = self.clock()
@@ -144,6 +161,10 @@ class Observer:
             self._violated(f"pod {pod.name} ({pod.uid}) was bound to {before.node}, and is now to {pod.node or 'nothing'}")
         seen.pod, seen.verdict = pod, _verdict(raw)
         seen.leaving = "deletionTimestamp" in raw["metadata"]
+        if before.holds and seen.bound_at is not None and pod.requests != before.requests:
+            self._used[pod.node].update(pod.requests)
+            self._used[pod.node].subtract(before.requests)
+            self._lessened[pod.node] = now
         if pod.node and seen.bound_at is None:
             seen.bound_at = now
             self.bindings.append(Binding(seen.made_at, now))
@@ -152,14 +173,24 @@ class Observer:
             self._violated(f"pod {pod.name}: its cards changed from {before.slices} to {pod.slices}")
         if pod.node and not pod.holds and before.holds:
             self._free(pod)
-        self._gang_of(pod)
+        return self._gang_of(pod)
+
+    def _stranger(self, uid: str, pod: AuditPod | None) -> None:
+        """None: it is gone."""
+        if (before := self._strangers.pop(uid, None)) is not None:
+            self._used[before.node].subtract(before.requests)
+        if pod is not None and pod.node and pod.holds:
+            self._strangers[uid] = pod
+            self._used[pod.node].update(pod.requests)
+            if before is None:
+                self._lessened[pod.node] = self.clock()
 
     def gone(self, uid: str) -> None:
         """A pod that is no more."""
         self.changes += 1
         seen = self.pods.pop(uid, None)
         if seen is None:
-            return
+            return self._stranger(uid, None)
         if seen.bound_at is not None and seen.pod.holds:
             self._free(seen.pod)
             # Nobody here has a claim to what others hold; only a gang that cannot be whole is taken back.
@@ -167,7 +198,7 @@ class Observer:
                 self._violated(f"pod {seen.pod.name} ran on {seen.pod.node} and was taken away by nobody's wish")
         self._withdrawn.discard(seen.pod.name)
         self._started[seen.pod.gang].discard(uid)
-        self._gang_of(seen.pod)
+        return self._gang_of(seen.pod)
 
     def look_at_gangs(self) -> None:
         """Judges the gangs that are started in part by the time that has passed."""
@@ -218,8 +249,9 @@ class Observer:
             return self._violated(f"pod {pod.name} was bound to {pod.node}, which is no node")
         used = self._used[pod.node]
         used.update(pod.requests)
+        known = self.clock() - self._lessened.get(pod.node, float("-inf")) > UNDER_WAY_S
         for resource, amount in pod.requests.items():
-            if amount and used[resource] > node.allocatable.get(resource, 0):
+            if known and amount and used[resource] > node.allocatable.get(resource, 0):
                 self._violated(
                     f"node {pod.node}: {used[resource]} of {resource} of {node.allocatable.get(resource, 0)} with pod {pod.name}"
                 )
@@ -267,3 +299,15 @@ def _verdict(raw: dict[str, Any]) -> str:
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
             return str(condition.get("message", ""))
     return ""
+
+
+def _with_given(pod: AuditPod, raw: dict[str, Any]) -> AuditPod:
+    """With what its node has set aside for its one container, where that is more than it asked for: it is resized."""
+    given = [
+        (status.get("resources") or {}).get("requests") or {}
+        for status in (raw.get("status") or {}).get("containerStatuses") or ()
+    ]
+    amounts = {name: request_units(name, quantity) for each in given for name, quantity in each.items()}
+    return replace(
+        pod, requests=pod.requests | {name: max(units, pod.requests.get(name, 0)) for name, units in amounts.items()}
+    )

@@ -3,12 +3,13 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import create_engine, inspect, text
 
 from hbox_common.errors import Bug, InvalidRequest, NotFound
-from hbox_common.model import PodPhase, PodUid
+from hbox_common.model import NodeName, PodPhase, PodUid
 from hbox_ledger.adapters.proof import Proof, prove
 from hbox_ledger.core.chain import GENESIS, Mark, Record, chained
 
@@ -50,6 +51,21 @@ async def test_a_ledger_that_nobody_touched_is_proven(kit: Kit, database_url: st
     assert proof.checks > 50
     assert proof.head is not None
     assert prove(database_url, through=proof.head).faults == []
+
+
+async def test_that_a_node_shrank_and_fits_again_is_no_change_of_a_claim(kit: Kit, database_url: str) -> None:
+    async with kit.started(database_url) as running:
+        await running.open(kit.fact("pod", "n0"))
+        whole = running.ledger.books.nodes[NodeName("n0")]
+        for node in (replace(whole, allocatable={**whole.allocatable, "cpu": 1}), whole):
+            running.ledger.node(node)
+            await running.ledger.tick()
+    engine = create_engine(database_url)
+    with engine.connect() as connection:
+        said = connection.execute(text("SELECT change FROM audit WHERE subject = 'node n0' ORDER BY seq")).scalars().all()
+    engine.dispose()
+    assert said == ["overbooked", "fits"]
+    assert prove(database_url).faults == []
 
 
 @pytest.mark.parametrize(

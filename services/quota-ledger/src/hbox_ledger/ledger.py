@@ -237,7 +237,7 @@ class Ledger:
             if over == before:
                 continue
             log.warning("node %s %s", name, f"is over-booked: it holds {over}" if over else "is not over-booked any more")
-            change = "overbooked" if over else "overbooked->fits"
+            change = "overbooked" if over else "fits"  # an arrow is for changes of claims alone
             notes.append(Record(self.books.epoch, self._clock(), "quota-ledger", f"node {name}", change, over[:LONGEST_NOTE]))
         metrics.OVERBOOKED.set(len(self._overbooked))
         return notes
