@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hbox_common.kube import (
+    EVENTS,
     MERGE_PATCH,
     NAMESPACES,
     NODES,
@@ -19,9 +20,11 @@ from hbox_common.kube import (
     BindResult,
     CordonOutcome,
     Delta,
+    EventWriter,
     EvictOutcome,
     FenceOutcome,
     Informer,
+    Involved,
     KubeClient,
     Lease,
     Pod,
@@ -118,6 +121,27 @@ async def test_a_namesake_is_neither_bound_nor_fenced_nor_evicted(kube: KubeClie
     assert fenced.outcome is FenceOutcome.GONE
     assert (await evict(kube, namespace="ml", name="p", uid=uid)).outcome is EvictOutcome.GONE
     assert await read_pod(kube, namespace="ml", name="p") == new
+
+
+async def test_an_event_that_has_expired_is_made_anew_with_the_note_that_found_it_missing(kube: KubeClient) -> None:
+    writer = EventWriter(kube, component="hbox", instance="one")
+    pod = await create(kube, "p")
+    about = Involved("v1", "Pod", "ml", "p", pod.metadata.uid)
+
+    async def notes() -> list[tuple[str, int]]:
+        listed = await kube.json("GET", EVENTS.path("ml"))
+        return [(event["message"], event["count"]) for event in listed["items"]]
+
+    for note in ("first", "second"):
+        await writer.write(about, reason="Waits", message=note, warning=False)
+    ((_, count),) = await notes()
+    assert count == 2
+    (event,) = (await kube.json("GET", EVENTS.path("ml")))["items"]
+    await kube.json("DELETE", EVENTS.path("ml", event["metadata"]["name"]))
+    await writer.write(about, reason="Waits", message="third", warning=False)
+    assert await notes() == [("third", 1)]
+    await writer.write(about, reason="Waits", message="fourth", warning=False)
+    assert await notes() == [("fourth", 2)]
 
 
 async def test_after_a_fence_no_older_binding_succeeds(kube: KubeClient) -> None:

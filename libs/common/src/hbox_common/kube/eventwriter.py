@@ -1,5 +1,6 @@
 """Kubernetes Events: one object for each thing and reason, counted up with the newest note."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 
@@ -43,24 +44,33 @@ class EventWriter:
         name = f"{about.name[:200]}.{sha256(f'{about.uid}/{reason}'.encode()).hexdigest()[:16]}"
         now = rfc3339(wall_s())
         message = message[:MAX_NOTE]
-        path = EVENTS.path(about.namespace or CLUSTER_NAMESPACE, name)
-        count = self._counts.get(name, 0)
+        count = self._counts.pop(name, 0)
+        if count:
+            with suppress(NotFound):
+                await self._count_up(about, name, now, count, message)
+                self._remember(name, count + 1)
+                return
+        # New to us, or it has expired.
         try:
-            if count == 0:
-                count = await self._create(about, name, now, reason=reason, message=message, warning=warning)
-            if count > 0:
-                await self._client.json(
-                    "PATCH",
-                    path,
-                    body={"message": message, "lastTimestamp": now, "count": count + 1},
-                    content_type=MERGE_PATCH,
-                )
-        except NotFound:  # it has expired, or its namespace is gone: the next time makes a new one
-            self._counts.pop(name, None)
+            count = await self._create(about, name, now, reason=reason, message=message, warning=warning)
+            if count:
+                await self._count_up(about, name, now, count, message)
+        except NotFound:  # its namespace is gone, or it expired this very moment
             return
+        self._remember(name, count + 1)
+
+    def _remember(self, name: str, count: int) -> None:
         if len(self._counts) >= _MAX_REMEMBERED:
             self._counts.clear()
-        self._counts[name] = count + 1
+        self._counts[name] = count
+
+    async def _count_up(self, about: Involved, name: str, now: str, count: int, message: str) -> None:
+        await self._client.json(
+            "PATCH",
+            EVENTS.path(about.namespace or CLUSTER_NAMESPACE, name),
+            body={"message": message, "lastTimestamp": now, "count": count + 1},
+            content_type=MERGE_PATCH,
+        )
 
     async def _create(self, about: Involved, name: str, now: str, *, reason: str, message: str, warning: bool) -> int:
         """Returns 0 when it was created, else the count of the one that is there."""
