@@ -188,6 +188,29 @@ async def test_its_own_write_is_not_taken_for_somebody_elses_where_the_watch_is_
         await until(lambda: metrics.STATUSES.labels("contested")._value.get() == contests + 1, "the contest")
 
 
+async def test_who_closes_a_queue_and_leaves_out_its_zeros_is_no_rival(kube: KubeClient) -> None:
+    """Volcano's tools close a queue by a PUT of the whole status, without every count that is 0."""
+    await make(kube, "research")
+    contests = metrics.STATUSES.labels("contested")._value.get()
+    async with writing(kube) as writer:
+        writer.told(RESEARCH, {"pods": 1}, faults="", stopped="")
+        writer.counted("0", {RESEARCH: GroupCounts(running=1)})
+        queue = await comes_to_say(kube, "research", allocated={"pods": "1"}, running=1, pending=0)
+        await asyncio.sleep(0.3)
+        queue = await found(kube, "research")
+        queue["status"] = {"state": "Closed"} | {
+            name: value for name, value in queue["status"].items() if value and name != "state"
+        }
+        put = await kube.json("PUT", f"{QUEUES.path(name='research')}/status", body=queue)
+        assert "pending" not in put["status"]
+        await comes_to_say(kube, "research", state="Closing", running=1)
+        await asyncio.sleep(0.3)
+        assert metrics.STATUSES.labels("contested")._value.get() == contests
+        writer.counted("0", {RESEARCH: GroupCounts(pending=2)})
+        async with asyncio.timeout(1.0):  # not less often than before
+            await comes_to_say(kube, "research", pending=2, running=0)
+
+
 async def test_who_writes_while_a_write_of_ours_is_under_way_is_noticed(
     kube: KubeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ COUNTS = ("pending", "inqueue", "running", "unknown", "completed")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A status as it stands. A count that is None was never written."""
+    """A status as it stands. A count that is None is not written; it says 0 all the same: a PUT by Volcano's tools leaves out every 0."""
 
     state: str = ""
     allocated: Mapping[str, str | float] = field(default_factory=dict)
@@ -44,14 +44,14 @@ def change(stands: Shown, total: Resources, counts: Mapping[str, int] | None) ->
     allocated |= dict.fromkeys(stands.allocated.keys() - units.keys())
     if allocated:
         patch["allocated"] = allocated
-    if counts is not None:
+    if counts is not None and any((stands.counts.get(name) or 0) != counts.get(name, 0) for name in COUNTS):
         patch |= {name: counts.get(name, 0) for name in COUNTS if stands.counts.get(name) != counts.get(name, 0)}
     return patch
 
 
 def contested(ours: Shown, stands: Shown) -> list[str]:
     """Fields that somebody else gave another value than we had written. That a queue is opened or closed is an order, and no contest."""
-    other = [name for name in COUNTS if stands.counts.get(name) != ours.counts.get(name)]
+    other = [name for name in COUNTS if (stands.counts.get(name) or 0) != (ours.counts.get(name) or 0)]
     same = ours.allocated.keys() == stands.allocated.keys() and all(
         _says(stands.allocated[name], name, capacity_units(name, written)) for name, written in ours.allocated.items()
     )
