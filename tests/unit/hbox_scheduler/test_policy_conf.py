@@ -46,7 +46,9 @@ def test_volcanos_own_default_is_understood() -> None:
 
 
 def test_our_own_default_is_right() -> None:
-    assert plugins_of(parse_conf(DEFAULT_CONF, plugins=NAMES))
+    conf = parse_conf(DEFAULT_CONF, plugins=NAMES)
+    assert plugins_of(conf)
+    assert "pdb" in [plugin.name for plugin in conf.plugins], "simulate counts budgets, as the running service does (ADR 28)"
 
 
 @pytest.mark.parametrize("flag", ["enableJobOrder", "enabledJobOrder"])

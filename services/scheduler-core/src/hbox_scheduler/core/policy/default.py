@@ -10,6 +10,7 @@ tiers:
   - name: priority
   - name: gang
   - name: conformance
+  - name: pdb
 - plugins:
   - name: predicates
   - name: capacity
