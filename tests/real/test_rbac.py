@@ -161,7 +161,7 @@ async def test_each_service_came_as_itself_and_was_never_refused(cluster: Cluste
         "patch queues/status by quota-ledger",
         "create events by job-controller",
         "create pods/binding by binder",
-        "patch pods by binder",
+        "patch pods/status by binder",
         "create pods/eviction by binder",
         "patch nodes by binder",
     } <= {f"{r.verb} {r.resource} by {r.service}" for r in seen}
