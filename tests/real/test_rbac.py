@@ -170,15 +170,18 @@ async def test_each_service_came_as_itself_and_was_never_refused(cluster: Cluste
 @pytest.mark.parametrize("service", sorted(SERVICES))
 async def test_a_service_has_the_rights_of_its_file_and_no_others(admin: KubeClient, platform: Up, service: str) -> None:
     identity = IDENTITIES[service]
+    named = {r["name"] for r in identity.rights if r["name"]}
     # Without a name is more than with one: who may get one lease may not get any.
-    given = {(r["group"], _path(r), r["verb"], r.get("namespace", SPACE), r["name"]) for r in identity.rights}
-    if anywhere := {(r["group"], _path(r), r["verb"]) for r in identity.rights if "namespace" not in r}:
-        given |= {(*right, space, "") for right in anywhere for space in SPACES}
+    given = {
+        (r["group"], _path(r), r["verb"], space, r["name"])
+        for r in identity.rights
+        for space in ((r["namespace"],) if "namespace" in r else SPACES)
+    }
     asked = [
         (group, kind, verb, space, name)
         for (group, kind), verb in itertools.product(KINDS, VERBS)
         for space in SPACES
-        for name in (("", service, "another") if kind == "leases" else ("",))
+        for name in (("", service, "another", *(named - {service})) if kind == "leases" else ("",))
     ] + [(group, kind, verb, SPACE, "") for group, kind, verb in SPECIAL]
     limit = asyncio.Semaphore(16)
 
@@ -190,7 +193,7 @@ async def test_a_service_has_the_rights_of_its_file_and_no_others(admin: KubeCli
         answers = {right: tasks.create_task(allowed(right)) for right in asked}
     # A right to create leases is a right to create one of any name.
     creates = {right for right in given if right[1:3] == ("leases", "create")}
-    given |= {(*right[:4], name) for right in creates for name in (service, "another")}
+    given |= {(*right[:4], name) for right in creates for name in (service, "another", *named)}
     assert {right for right, answer in answers.items() if answer.result()} == given
 
 
