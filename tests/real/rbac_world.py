@@ -33,6 +33,7 @@ class Request:
     verb: str
     resource: str  #: "pods/binding"
     name: str
+    uri: str  #: path and query
     code: int
     message: str  #: of an error
     decision: str  #: of the authorizer
@@ -56,6 +57,7 @@ def requests(log: Path) -> list[Request]:
                 verb=event["verb"],
                 resource=f"{resource}/{about['subresource']}" if about.get("subresource") else resource,
                 name=about.get("name", ""),
+                uri=event["requestURI"],
                 code=event.get("responseStatus", {}).get("code", 0),
                 message=event.get("responseStatus", {}).get("message", ""),
                 decision=event["annotations"].get("authorization.k8s.io/decision", ""),

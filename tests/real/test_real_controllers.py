@@ -429,7 +429,8 @@ async def test_nothing_that_services_asked_of_the_api_was_forbidden_or_in_vain(w
     bindings = sum(r.resource == "pods/binding" and r.code == 201 for r in seen)
     conflicts = [r for r in seen if r.code == 409]
     assert len(conflicts) <= 1 + bindings / 100, conflicts
-    lists = [(r.service, r.resource) for r in seen if r.verb == "list"]
+    # By a list of one item a service asks where the store stands, for each of its watches; a copy is listed once.
+    lists = [(r.service, r.resource) for r in seen if r.verb == "list" and "limit=1&" not in f"{r.uri}&"]
     assert sorted(lists) == sorted(set(lists))
 
 
