@@ -23,8 +23,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 KUBECTL = Path(sys.executable).with_name("kubectl")
 
-#: A binding is fenced by what is known of its pod, which may have changed a moment ago: of 100 bindings so many may meet that.
-CONFLICTS_OF_100 = 1
+#: A binding is fenced by what is known of its pod, which may have changed a moment ago: of 100 bindings so many may meet that. None on a quiet machine; four
+#: of 303 while three test runs shared its two cores.
+CONFLICTS_OF_100 = 3
 
 
 @pytest.fixture(scope="module")
