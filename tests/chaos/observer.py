@@ -150,10 +150,12 @@ class Observer:
         pod = _with_given(read_pod(raw), raw)
         if raw["metadata"]["namespace"] == STRANGERS:
             return self._stranger(pod.uid, pod)
-        if FORGER in (raw["metadata"].get("labels") or {}):
-            pod = replace(pod, slices=(), claim="")
         now = self.clock()
         seen = self.pods.get(pod.uid)
+        if FORGER in (raw["metadata"].get("labels") or {}):
+            pod = replace(pod, slices=(), claim="")
+            if seen is None:
+                self._lessened[pod.node] = now  # its tenant has named the node, full or not
         if seen is None:
             seen = self.pods[pod.uid] = Seen(pod, now)
         before = seen.pod

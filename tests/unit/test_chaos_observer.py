@@ -6,7 +6,7 @@ import pytest
 
 from hbox_sandbox.trace import TraceNode, TracePod, node_manifest, pod_manifest
 
-from ..chaos.observer import STRANGERS, UNDER_WAY_S, Observer
+from ..chaos.observer import FORGER, STRANGERS, UNDER_WAY_S, Observer
 
 NODE = node_manifest(TraceNode("n0", 8000, 65_536, 0, ""), now="2026-01-01T00:00:00Z")
 
@@ -18,11 +18,13 @@ class World:
         self.observer.node_is(NODE)
         self.now = 100.0
 
-    def pod(self, name: str, cpu: str = "", *, namespace: str = "chaos") -> None:
-        """Bound; `cpu`: what its node gave it."""
+    def pod(self, name: str, cpu: str = "", *, namespace: str = "chaos", forged: bool = False) -> None:
+        """Bound; `cpu`: what its node gave it; `forged`: its tenant has named the node."""
         raw: dict[str, Any] = pod_manifest(TracePod(name, 1000, 1024), namespace=namespace)
         raw["metadata"] |= {"uid": name, "namespace": namespace}
         raw["spec"]["nodeName"] = "n0"
+        if forged:
+            raw["metadata"]["labels"] = {FORGER: "yes"}
         given = [{"name": "main", "resources": {"requests": {"cpu": cpu}}}] if cpu else []
         raw["status"] = {"phase": "Running", "containerStatuses": given}
         self.observer.see(raw)
@@ -46,6 +48,18 @@ def test_a_pod_that_grew_leaves_no_room_to_others_until_it_is_small_again() -> N
     for name in ("grows", "under-way", "given", "fits"):
         world.observer.gone(name)
     assert not any(world.observer._used["n0"].values())
+
+
+def test_who_names_a_full_node_is_no_fault_and_who_is_given_a_place_there_later_is() -> None:
+    world = World()
+    for name in range(8):
+        world.pod(f"given-{name}")
+    world.pod("forged", forged=True)
+    assert world.observer.violations == []
+    world.now += UNDER_WAY_S + 1
+    world.pod("given-8")
+    [fault] = world.observer.violations
+    assert "n0: 10000 of cpu of 8000 with pod chaos/given-8" in fault
 
 
 @pytest.mark.parametrize("after_s", [1.0, UNDER_WAY_S + 1])
