@@ -1,5 +1,9 @@
 """Pods that have to do with each other, in the running scheduler: apart, near, and spread, also beside those that were bound before."""
 
+import pytest
+
+from hbox_common.events import Event, JobsPending
+from hbox_common.events.codec import decode, encode, headers
 from hbox_common.model import (
     DEFAULT_QUEUE,
     Match,
@@ -17,6 +21,7 @@ from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.session.session import Session
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
 WEB = Selector((Match("app", MatchOperator.IN, ("web",)),))
@@ -140,3 +145,32 @@ def test_places_that_the_ledger_has_not_answered_count() -> None:
         simulation.now += 1.0
         plans = simulation.scheduler.cycle(simulation.now).plans
         assert len(plans) == (0 if name == "c" else 1)
+
+
+def over_the_bus(event: Event) -> Event:
+    return decode(encode(event), headers(event, source="test", message_id="1", now=0.0))
+
+
+@pytest.mark.parametrize(
+    ("wishes", "sessions"), [(Wishes(), 0), (APART, 1)], ids=["a note that policies read", "an anti-affinity"]
+)
+def test_only_pods_that_want_something_of_others_are_placed_in_sessions(
+    wishes: Wishes, sessions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[Session] = []
+    open_session = Session.__init__
+
+    def counted(self: Session, **given: object) -> None:
+        opened.append(self)
+        open_session(self, **given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Session, "__init__", counted)
+    simulation = world(2)
+    neighbour = Neighbour(PodUid("a-0"), "default", wishes=wishes, notes={"volcano.sh/preemptable": "true"})
+    told = over_the_bus(JobsPending(jobs=(job("a"),), neighbours=(neighbour,)))
+    assert isinstance(told, JobsPending)
+    simulation.scheduler.on_neighbours(told.neighbours)
+    simulation.submit(told.jobs)
+    settle(simulation)
+    assert set(where(simulation)) == {"a-0"}
+    assert len(opened) == sessions

@@ -56,6 +56,10 @@ class Wishes:
     rather_apart: tuple[WeightedTerm, ...] = ()
     spread: tuple[Spread, ...] = ()
 
+    def __bool__(self) -> bool:
+        """Whether it wants anything. Asked by value: what came over the bus is never the object `NO_WISHES`."""
+        return bool(self.near or self.apart or self.rather_near or self.rather_apart or self.spread)
+
 
 NO_WISHES = Wishes()
 
@@ -89,7 +93,7 @@ class Neighbour:
     @property
     def social(self) -> bool:
         """Whether it has to do with others."""
-        return bool(self.labels) or self.wishes is not NO_WISHES
+        return bool(self.labels) or bool(self.wishes)
 
 
 def holds(match: Match, value: str | None) -> bool:

@@ -8,7 +8,7 @@ could be met by pods without a label (an empty selector, NotIn, DoesNotExist) co
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from hbox_common.model import NO_WISHES, GangPart, Match, MatchOperator, Neighbour, PodTerm, PodUid, Selector, Wishes
+from hbox_common.model import GangPart, Match, MatchOperator, Neighbour, PodTerm, PodUid, Selector, Wishes
 
 from .namespaces import Namespaces
 from .views import PodView
@@ -122,7 +122,7 @@ class Neighbours:
         notes = self._notes.get(pod.uid)
         budgets = self._budgets.get(pod.uid)
         special = notes is not None or budgets is not None or pod.uid in self._parts
-        if not (labels or everybody or special or pod.wishes is not NO_WISHES):
+        if not (labels or everybody or special or pod.wishes):
             return None
         started_at = pod.started_at if notes else None
         part = self._parts.get(pod.uid)
@@ -140,7 +140,7 @@ class Neighbours:
 
 
 def _terms(wishes: Wishes) -> list[PodTerm]:
-    if wishes is NO_WISHES:
+    if not wishes:
         return []
     return [
         *wishes.near,
@@ -152,7 +152,7 @@ def _terms(wishes: Wishes) -> list[PodTerm]:
 
 def _keys(wishes: Wishes) -> Iterator[str]:
     """Of labels that the wishes ask about."""
-    if wishes is NO_WISHES:
+    if not wishes:
         return
     selectors: list[Selector | None] = [
         *(term.selector for term in _terms(wishes)),

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hbox_common.model import NO_WISHES
-
 from ..arrays import Bools, Ints
 from ..devices.nvidia import pick, slices_of
 from ..session.nouns import Gang, Member, QueueInfo
@@ -60,10 +58,7 @@ class Seats:
     @staticmethod
     def entangled(members: Sequence[Member]) -> bool:
         """Whether where one of them goes changes where the next may go, beside what is booked."""
-        return any(
-            m.task.ports or (m.wishes is not NO_WISHES and (m.wishes.near or m.wishes.apart or m.wishes.spread))
-            for m in members
-        )
+        return any(m.task.ports or (m.wishes and (m.wishes.near or m.wishes.apart or m.wishes.spread)) for m in members)
 
     def ground(self, member: Member, gang: Gang, when: When) -> Ground:
         """Room for members like this one."""

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from hbox_common.model import NO_WISHES, PodTerm, selects
+from hbox_common.model import PodTerm, selects
 
 from ..arrays import Bools, Ints
 from ..state import Columns
@@ -47,13 +47,13 @@ class Population:
 
     def put(self, member: Member, row: int) -> None:
         self._members[id(member)] = (member, row)
-        if member.wishes is not NO_WISHES:
+        if member.wishes:
             self._wishing[id(member)] = (member, row)
         self._count(member, row, 1)
 
     def put_all(self, members: Sequence[Member]) -> None:
         """Each where it is now."""
-        if self._kinds or any(member.wishes is not NO_WISHES for member in members):
+        if self._kinds or any(member.wishes for member in members):
             for member in members:
                 self.put(member, member.row)
         else:
@@ -67,7 +67,7 @@ class Population:
             self._count(member, found[1], -1)
 
     def take_all(self, members: Sequence[Member]) -> None:
-        if self._kinds or any(member.wishes is not NO_WISHES for member in members):
+        if self._kinds or any(member.wishes for member in members):
             for member in members:
                 self.take(member)
         else:
@@ -115,7 +115,7 @@ class Population:
         for (terms, namespace), counts in self._kinds.items():
             if self.matches(terms, namespace, member):
                 counts[row] += times
-        if member.wishes is NO_WISHES:
+        if not member.wishes:
             return
         for wish in self._holders:
             self._hold(wish, member, row, times)
