@@ -6,6 +6,8 @@ vision    deserved 6, limit 12      12 used
 speech    deserved 5                 4 used
 """
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from pydantic import ValidationError
 
 from hbox_common.model import Claim, ClaimId, JobId, NodeName, PlanId, PodUid, Queue, QueueName, QueueTree, Resources
 from hbox_common.model.devices import GPU
+from hbox_common.model.resources import add
 from hbox_ledger.dryrun import DryRunAnswer, DryRunRequest, judge
 
 
@@ -30,13 +33,16 @@ CLAIMS = tuple(
 )
 
 
+def used_by(claims: Iterable[Claim]) -> dict[QueueName, Resources]:
+    used: dict[QueueName, Resources] = {}
+    for one in claims:
+        add(used.setdefault(one.queue, {}), one.amounts)
+    return used
+
+
 @pytest.fixture
 def tree() -> QueueTree:
-    used: dict[QueueName, Resources] = {}
-    for one in CLAIMS:
-        sums = used.setdefault(one.queue, {})
-        sums[GPU] = sums.get(GPU, 0) + 1
-    tree = QueueTree(used)
+    tree = QueueTree(used_by(CLAIMS))
     for name, parent, amounts in (
         ("vision", "", {"deserved": 6, "capability": 12}),
         ("train", "vision", {"deserved": 3}),
@@ -107,6 +113,30 @@ def test_a_new_queue_and_one_that_moves_are_judged(tree: QueueTree) -> None:
 def test_fewer_pods_are_named_where_fewer_are_asked_for(tree: QueueTree) -> None:
     [gives] = asked(tree, {"name": "speech", "deserved": {GPU: 8}}, pods=1).give_back
     assert (gives.pods, [one.pod for one in gives.leavers]) == (3, ["s2"])
+
+
+def test_a_queue_that_deserves_nothing_in_particular_gives_all_that_it_has(tree: QueueTree) -> None:
+    """As the ledger judges: what has no line in a resource is never within it."""
+    claims = (*CLAIMS, *(claim(f"l{i}", "loose") for i in range(2)))
+    with_loose = QueueTree(used_by(claims))
+    with_loose.update({**tree, QueueName("loose"): Queue(QueueName("loose"))})
+    request = DryRunRequest.model_validate({"queues": [{"name": "speech", "deserved": {GPU: 8}}]})
+    answer = judge(request, with_loose, claims, epoch=7, index=9)
+    assert [(one.queue, one.to, one.units, one.pods) for one in answer.give_back] == [
+        ("loose", "speech", 2, 2), ("vision", "speech", 1, 1),
+    ]  # fmt: skip
+
+
+def test_of_models_only_those_leave_of_which_the_queue_has_too_many() -> None:
+    a100, h100 = f"{GPU}.A100", f"{GPU}.H100"
+    held = [claim(f"{model}-{i}", "giver") for model in ("A100", "H100") for i in range(2)]
+    claims = [replace(one, models={a100 if one.pod.startswith("A100") else h100: 1}) for one in held]
+    tree = QueueTree(used_by(claims))
+    tree[QueueName("giver")] = Queue(QueueName("giver"), deserved={GPU: 3, a100: 1, h100: 2})
+    tree[QueueName("taker")] = Queue(QueueName("taker"), deserved={GPU: 0})
+    request = DryRunRequest.model_validate({"queues": [{"name": "taker", "deserved": {GPU: 1}}]})
+    [gives] = judge(request, tree, claims, epoch=7, index=9).give_back
+    assert (gives.queue, gives.units, [one.pod for one in gives.leavers]) == ("giver", 1, ["A100-0"])
 
 
 def test_the_tree_stays_as_it_is(tree: QueueTree) -> None:

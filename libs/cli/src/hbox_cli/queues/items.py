@@ -18,6 +18,7 @@ from hbox_common.model import (
     named_models,
 )
 from hbox_common.model.devices import GPU
+from hbox_common.model.rights import Named, excess, lacking
 
 Item = dict[str, Any]
 
@@ -35,7 +36,8 @@ def queue_item(
     None = not known."""
     queue = tree[name]
     used = {resource: units for resource, units in tree.used(name).items() if units and not is_host_port(resource)}
-    due = tree.due(name)
+    rights = tree.rights(name)
+    due = rights.entitlement
     waiting = [job for job in jobs if any(task.pods for task in job.tasks) and name in tree.path(job.queue)]
     return {
         "name": name,
@@ -45,14 +47,12 @@ def queue_item(
         "weight": queue.weight,
         "priority": queue.priority,
         "reclaimable": queue.reclaimable,
-        "guarantee": tree.guarantee(name),
+        "guarantee": rights.guarantee,
         "deserved": due,
         "capability": queue.capability,
         "used": used,
-        "borrowed": {
-            resource: used.get(resource, 0) - units for resource, units in due.items() if used.get(resource, 0) > units
-        },
-        "idle": {resource: units - used.get(resource, 0) for resource, units in due.items() if used.get(resource, 0) < units},
+        "borrowed": {resource: units for resource in due if (units := excess(rights, Named(used), resource))},
+        "idle": {resource: units for resource in due if (units := lacking(rights, Named(used), resource))},
         "pools": [PUBLIC, *tree.pools(name)],
         "namespaces": list(queue.namespaces),
         "pendingJobs": len(waiting),

@@ -1,7 +1,7 @@
 """Why a queue has as much as it has: level by level, from the queue up, what each deserves, uses and has borrowed, beside its siblings.
 
 Between two siblings what one has beyond its share is the other's to take back, as far as that one is below its own share and asks: so the ledger judges
-(`hbox_ledger.core.taking`).
+(`hbox_common.model.rights`).
 """
 
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ from typing import Any
 
 from hbox_common.model import Job, QueueName, QueueTree
 from hbox_common.model.devices import GPU
+from hbox_common.model.rights import Named, spare
 
 from .fair import Memory, fair_shares
 from .items import Item, queue_item, waited_for
@@ -50,9 +51,8 @@ def _level(tree: QueueTree, name: QueueName, jobs: Sequence[Job], resource: str,
     siblings = [_figures(tree, one, jobs, resource, now=now) for one in beside if one != name]
     own = _figures(tree, name, jobs, resource, now=now)
     asked = sum(sibling["mayTake"] for sibling in siblings)
-    spare = own["used"] - own["guarantee"] if own["deserved"] is None else own["borrowed"]
-    gives = tree[name].reclaimable
-    return {**own, "mayGive": max(0, min(asked, spare)) if gives else 0, "siblings": siblings}
+    gives = spare(tree.rights(name), Named(tree.used(name)), resource) if tree[name].reclaimable else 0
+    return {**own, "mayGive": min(asked, gives), "siblings": siblings}
 
 
 def _figures(tree: QueueTree, name: QueueName, jobs: Sequence[Job], resource: str, *, now: float) -> dict[str, Any]:

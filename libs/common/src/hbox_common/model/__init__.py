@@ -1,6 +1,6 @@
 """The nouns of HBox: pure values, shared by every service, with no I/O and no library behind them."""
 
-from .cardmodels import cards_by_model, cards_in, is_model, judged, model_of, model_resource, models_on, named_models
+from .cardmodels import cards_by_model, cards_in, is_model, model_of, model_resource, models_on, named_models
 from .cardquota import CARD_LIMITS, CardQuota, CardQuotas, charge, charge_all
 from .claim import CardBooks, Claim, ClaimState, NodeBooks, Refusal, RefusalReason, validate_claim
 from .devices import Card, CardRequest, CardSlice, format_slices, parse_slices
@@ -43,7 +43,7 @@ from .podbudget import PodBudget
 from .pools import POOL, POOLED, POOLS, PUBLIC, Pools, may_use, pool_of
 from .queue import Queue, QueuePhase
 from .queuefaults import faults
-from .queuetree import ROOT_QUEUE, QueueTree, Room
+from .queuetree import ROOT_QUEUE, QueueTree, Room, TreeAmounts
 from .quota import ResourceQuota
 from .resources import Resources, capacity_units, parse_quantity, quantity, request_units
 from .schedulers import scheduler_names
@@ -120,6 +120,7 @@ __all__ = [
     "TolerationOperator",
     "TopologyMode",
     "TopologyWish",
+    "TreeAmounts",
     "Verdict",
     "WeightedTerm",
     "Wishes",
@@ -133,7 +134,6 @@ __all__ = [
     "format_slices",
     "is_host_port",
     "is_model",
-    "judged",
     "may_use",
     "model_of",
     "model_resource",

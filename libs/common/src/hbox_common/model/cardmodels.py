@@ -5,7 +5,7 @@ as the inventory has it (label `nvidia.com/gpu.product`, or the device plugin's 
 model nobody knows count in the sum alone.
 """
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from .devices import GPU, CardSlice
@@ -79,12 +79,3 @@ def named_models(*amounts: Iterable[str]) -> list[str]:
 def cards_in(amounts: Mapping[str, int]) -> int:
     """How many cards an amount comes to: what it says of all, else the sum of its models."""
     return amounts[GPU] if GPU in amounts else sum(units for name, units in amounts.items() if is_model(name))
-
-
-def judged(amounts: Mapping[str, int], named: Container[str]) -> list[str]:
-    """The resources of `amounts` by which a queue is judged that names `named`. Where it names the models of all of these cards, its line for each model stands
-    in place of the one for all cards: who has too many of one model gives of that one and of no other."""
-    names = [name for name, units in amounts.items() if units > 0 and name in named]
-    if GPU in names and sum(amounts[name] for name in names if is_model(name)) >= amounts[GPU]:
-        names.remove(GPU)
-    return names

@@ -2,7 +2,8 @@
 
 Nothing is evicted by the change itself. What is beyond a share goes when somebody below theirs asks; so this is the most that can go, in the order in
 which it would: lowest priority first, then the newest; nobody who may not be preempted, and no queue below its guarantee. A lower capability evicts nobody:
-nothing new starts until use has fallen below it. Pure; the ledger answers with it (`dry-run`).
+nothing new starts until use has fallen below it. Who may take what from whom is judged as for every plan (`rights`). Pure; the ledger answers with it
+(`dry-run`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,8 +13,9 @@ from .claim import Claim
 from .ids import QueueName
 from .queue import Queue
 from .queuefaults import faults
-from .queuetree import QueueTree
-from .resources import CPU, MEMORY, PODS, Resources, add
+from .queuetree import QueueTree, TreeAmounts
+from .resources import CPU, MEMORY, PODS, add
+from .rights import CARDS_BY_NAME, AtParting, Named, Reclaim, excess, lacking, reclaimable, spare
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +76,11 @@ def give_back(before: QueueTree, after: QueueTree, claims: Sequence[Claim]) -> l
     found: list[GiveBack] = []
     for name in sorted(after):
         for resource in sorted(after.due(name), key=lambda r: (r in (CPU, MEMORY, PODS), r)):
-            if (more := _beyond(after, name, resource) - _beyond(before, name, resource)) > 0:
+            if (more := _excess(after, name, resource) - _excess(before, name, resource)) > 0:
                 has, due = after.used(name).get(resource, 0), after.due(name)[resource]
                 chosen = _chosen(after, name, of, resource, more)
                 found.append(GiveBack(name, resource, more, f"it uses {has} and would deserve {due}", chosen))
-            if (asks := _short(after, name, resource) - _short(before, name, resource)) > 0:
+            if (asks := _lacking(after, name, resource) - _lacking(before, name, resource)) > 0:
                 found.extend(_from_siblings(after, name, of, resource, asks))
     return found
 
@@ -89,7 +91,7 @@ def _from_siblings(
     parent = QueueName(tree[name].parent)
     beside = tree.children(parent) if parent in tree else tree.tops()
     for giver in beside:
-        spare = min(asks, _beyond(tree, giver, resource)) if giver != name else 0
+        spare = min(asks, _spare(tree, giver, resource)) if giver != name else 0
         if spare > 0:
             asks -= spare
             because = f"queue {name} could ask for {spare} more of its share"
@@ -98,8 +100,8 @@ def _from_siblings(
 
 def _beyond_share(before: QueueTree, after: QueueTree, name: QueueName) -> Iterable[Beyond]:
     for resource, due in sorted(after.due(name).items()):
-        if (over := _beyond(after, name, resource)) > 0:
-            yield Beyond(name, resource, due + over, due, over - _beyond(before, name, resource))
+        if (over := _excess(after, name, resource)) > 0:
+            yield Beyond(name, resource, due + over, due, over - _excess(before, name, resource))
 
 
 def _beyond_wall(before: QueueTree, after: QueueTree, name: QueueName) -> Iterable[Beyond]:
@@ -117,42 +119,37 @@ def _beyond_wall(before: QueueTree, after: QueueTree, name: QueueName) -> Iterab
             )
 
 
-def _beyond(tree: QueueTree, name: QueueName, resource: str) -> int:
-    """What it uses beyond its share; nothing where it names none."""
-    due = tree.due(name).get(resource)
-    return 0 if due is None else max(0, tree.used(name).get(resource, 0) - due)
+def _excess(tree: QueueTree, name: QueueName, resource: str) -> int:
+    return excess(tree.rights(name), Named(tree.used(name)), resource)
 
 
-def _short(tree: QueueTree, name: QueueName, resource: str) -> int:
-    return max(0, tree.due(name).get(resource, 0) - tree.used(name).get(resource, 0))
+def _spare(tree: QueueTree, name: QueueName, resource: str) -> int:
+    return spare(tree.rights(name), Named(tree.used(name)), resource)
+
+
+def _lacking(tree: QueueTree, name: QueueName, resource: str) -> int:
+    return lacking(tree.rights(name), Named(tree.used(name)), resource)
 
 
 def _chosen(
     tree: QueueTree, giver: QueueName, of: dict[QueueName, list[Claim]], resource: str, units: int
 ) -> tuple[Claim, ...]:
-    left: dict[QueueName, Resources] = {}
+    """Whom the ledger would let go for a claimant beside the giver that asks for `units` of the resource, in that order."""
+    reclaim, rule = Reclaim(TreeAmounts(tree)), AtParting(tree.rights, CARDS_BY_NAME)
     chosen: list[Claim] = []
     there = [claim for name in dict.fromkeys((giver, *tree.below(giver))) for claim in of.get(name, ())]
     for claim in sorted(there, key=lambda c: (c.priority, -c.created_at, c.pod)):
-        path = tree.path(claim.queue)
+        path, loss = tree.path(claim.queue), claim.amounts
         if units <= 0:
             break
-        if giver not in path or not claim.preemptable or not claim.amounts.get(resource):
+        if giver not in path or not loss.get(resource):
             continue
-        queue, branch = tree.of(claim.queue), path[: path.index(giver) + 1]
-        if queue is None or not queue.reclaimable or any(_breaks(tree, left, name, claim) for name in branch):
+        if not reclaimable(tree.of(claim.queue), preemptable=claim.preemptable):
             continue
-        for name in branch:
-            add(left.setdefault(name, dict(tree.used(name))), claim.amounts, -1)
-        units -= claim.amounts[resource]
+        branch = path[: path.index(giver) + 1][::-1]
+        if not rule.gives(branch, {resource}, loss, reclaim.used) or reclaim.guaranteed(branch, loss):
+            continue
+        reclaim.leaves(branch, loss)
+        units -= loss[resource]
         chosen.append(claim)
     return tuple(chosen)
-
-
-def _breaks(tree: QueueTree, left: dict[QueueName, Resources], name: QueueName, claim: Claim) -> bool:
-    has = left.get(name) or tree.used(name)
-    return any(
-        has.get(resource, 0) - claim.amounts.get(resource, 0) < floor
-        for resource, floor in tree.guarantee(name).items()
-        if claim.amounts.get(resource, 0) > 0
-    )

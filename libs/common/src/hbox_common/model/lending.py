@@ -27,6 +27,7 @@ from .node import NodeState, Verdict
 from .pools import PUBLIC, Pools, pool_of
 from .queuetree import QueueTree, Room
 from .resources import Resources, add
+from .rights import reclaimable
 
 
 class Held(NamedTuple):
@@ -77,8 +78,7 @@ class Lending:
 
     def is_firm(self, queue: QueueName, *, preemptable: bool) -> bool:
         """Whether nobody can take back what such a pod holds."""
-        giver = self._queues.get(queue)
-        return not preemptable or giver is None or not giver.reclaimable
+        return not reclaimable(self._queues.get(queue), preemptable=preemptable)
 
     @property
     def guaranteed(self) -> frozenset[str]:

@@ -13,15 +13,17 @@ What a queue does not name it has from nowhere: it is not limited but by the wal
 does not exist, or that stands above itself, takes nothing: a slip in a name would otherwise lift the walls of a department.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
 
-from .cardmodels import named_models
+from .cardmodels import is_model, named_models
 from .claim import Refusal, RefusalReason
 from .ids import DEFAULT_QUEUE, QueueName
 from .pools import POOLED, Pools
 from .queue import Queue, QueuePhase
 from .resources import Resources, add
+from .rights import Limit, Named, Rights, headroom, remaining
 
 #: Volcano's name for what stands above all. An object of that name limits nothing, and takes no work.
 ROOT_QUEUE = QueueName("root")
@@ -54,6 +56,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         self._sums: dict[QueueName, Resources] = {}  #: of queues that others stand or stood below
         self._touched: dict[QueueName, tuple[Resources, ...]] = {}  #: the sums that a booking in the queue changes
         self._guarantees: dict[QueueName, Resources] = {}
+        self._rights: dict[QueueName, Rights[str]] = {}
         self._refusals: dict[QueueName, Refusal | None] = {}
         self._pools: dict[QueueName, Pools] = {}
         self._by_model: bool | None = None
@@ -137,6 +140,16 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         """What it may take back from others: what it deserves, and at least its guarantee. To be guaranteed none of something says nothing."""
         queue = self.of(name)
         return {} if queue is None else _most(queue.line, {n: units for n, units in self.guarantee(name).items() if units > 0})
+
+    def rights(self, name: QueueName) -> Rights[str]:
+        """What is its own, as `rights` judges by it."""
+        found = self._rights.get(name)
+        if found is None:
+            queue = self.of(name)
+            found = Rights(queue.line if queue is not None else {}, self.guarantee(name), self.due(name))
+            if name in self._queues:  # nothing is remembered of names that anybody may write into a pod
+                self._rights[name] = found
+        return found
 
     def pools(self, name: QueueName) -> Pools:
         """The pools that the queue may use: those that it and the queues above it name, each of them all; `pooled` where none names any."""
@@ -222,38 +235,28 @@ class QueueTree(MutableMapping[QueueName, Queue]):
                 return f"queue {which} is for namespace {', '.join(queue.namespaces)}, not for {namespace}"
         return ""
 
-    def room(self, name: QueueName, each: Mapping[str, int], freed: Mapping[QueueName, Resources] = _NOTHING) -> Room:
-        """How many times `each` fits under the capability of the queue and of all above it, where `freed` has left each of these."""
-        times: int | None = None
-        message = ""
+    def limits(self, name: QueueName, freed: Mapping[QueueName, Resources] = _NOTHING) -> Iterator[Limit[QueueName, str]]:
+        """The capabilities of the queue and of all above it, beside what is used where `freed` has left each of these."""
         for above in self.path(name):
             queue = self._queues.get(above)
-            if queue is None or not queue.capability:
-                continue
-            used, less = self.used(above), freed.get(above, {})
-            for resource, limit in queue.capability.items():
-                units = each.get(resource, 0)
-                if units <= 0:
-                    continue
-                has = used.get(resource, 0) - less.get(resource, 0)
-                left = max(limit - has, 0) // units
-                if times is None or left < times:
-                    times = left
-                    which = name if above == name else f"{above}, above queue {name},"
-                    message = f"queue {which} may use {limit} of {resource}, {has} are in use and {units} more are asked for"
-        return Room(times, message)
+            if queue is not None and queue.capability:
+                yield Limit(above, queue.capability, Named(self.used(above), freed.get(above)))
+
+    def room(self, name: QueueName, each: Mapping[str, int], freed: Mapping[QueueName, Resources] = _NOTHING) -> Room:
+        """How many times `each` fits under the capability of the queue and of all above it, where `freed` has left each of these."""
+        least = headroom(self.limits(name, freed), each)
+        if least is None:
+            return Room(None)
+        which = name if least.queue == name else f"{least.queue}, above queue {name},"
+        more = each[least.key]
+        return Room(
+            least.times,
+            f"queue {which} may use {least.limit} of {least.key}, {least.used} are in use and {more} more are asked for",
+        )
 
     def left_of_models(self, name: QueueName) -> Resources:
         """How many cards of each model the walls of the queue and of all above it still allow; of models without a wall nothing is said."""
-        left: Resources = {}
-        for above in self.path(name) if self.by_model else ():
-            queue = self._queues.get(above)
-            if queue is not None:
-                used = self.used(above)
-                for model in named_models(queue.capability):
-                    more = max(queue.capability[model] - used.get(model, 0), 0)
-                    left[model] = min(left.get(model, more), more)
-        return left
+        return remaining(self.limits(name), is_model) if self.by_model else {}
 
     # How the tree is kept.
 
@@ -261,6 +264,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         """What follows from the rules has to be found anew."""
         self.version += 1
         self._guarantees.clear()
+        self._rights.clear()
         self._refusals.clear()
         self._pools.clear()
         self._by_model = None
@@ -310,6 +314,22 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         assert {name: _solid(sums) for name, sums in self._sums.items()} == {
             name: _solid(sums) for name, sums in counted.items()
         }
+
+
+@dataclass(frozen=True, slots=True)
+class TreeAmounts:
+    """What the queues of a tree have and use, as `rights.Reclaim` reads it."""
+
+    tree: QueueTree
+
+    def rights(self, queue: QueueName) -> Rights[str]:
+        return self.tree.rights(queue)
+
+    def used(self, queue: QueueName) -> Named[str]:
+        return Named(self.tree.used(queue))
+
+    def copy_of_used(self, queue: QueueName) -> Counter[str]:
+        return Counter(self.tree.used(queue))
 
 
 def _most(one: Resources, other: Resources) -> Resources:

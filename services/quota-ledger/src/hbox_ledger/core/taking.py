@@ -1,11 +1,11 @@
 """Plans that ask for room which others hold: judging them, and deciding the evictions.
 
-The ledger is the bank: it checks the right to take, not the choice. Between queues: who takes gets no more than it deserves, who gives has more than it
-deserves, and both only in dimensions that are asked for. In a tree that is judged where the two branches part: between projects of one department by
-what the projects deserve, between departments by what the departments deserve. All queues of the giving branch keep their guarantees. Inside a queue:
-lower priority gives. Nobody gives whose job may not be preempted. Who moves, with another place for its successor, gives nothing: it may not be of higher
-priority, and both places are kept. And nothing is evicted in vain: the placements have to fit where the victims are gone, by the same rule as every other
-claim, beside the places that were promised to others (`leaving`).
+The ledger is the bank: it checks the right to take (`hbox_common.model.rights`), not the choice. Between queues: who takes gets no more than it deserves, who
+gives has more than it deserves, and both only in dimensions that are asked for. In a tree that is judged where the two branches part: between projects of one
+department by what the projects deserve, between departments by what the departments deserve. All queues of the giving branch keep their guarantees. Inside a
+queue: lower priority gives. Nobody gives whose job may not be preempted. Who moves, with another place for its successor, gives nothing: it may not be of
+higher priority, and both places are kept. And nothing is evicted in vain: the placements have to fit where the victims are gone, by the same rule as every
+other claim, beside the places that were promised to others (`leaving`).
 
 A plan that places nothing is another matter: with it a job leaves places of its own that the policy wants back (`shuffle`). Then nothing is judged but that
 its pods may be taken away.
@@ -27,15 +27,24 @@ from hbox_common.model import (
     Refusal,
     RefusalReason,
     Resources,
+    TreeAmounts,
     cards_by_model,
-    is_model,
-    judged,
     may_use,
     pool_of,
     validate_claim,
 )
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import PODS, add
+from hbox_common.model.rights import (
+    CARDS_BY_NAME,
+    AtParting,
+    Named,
+    Reclaim,
+    may_move,
+    may_preempt,
+    not_entitled,
+    reclaimable,
+)
 
 from .books import Books
 from .decisions import take_back
@@ -132,86 +141,63 @@ def to_be_freed(books: Books, plan: Plan) -> dict[QueueName, Resources]:
 
 def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | None:
     tree = books.queues
-    asked = asked_of_queue(books, plan)
-    asked.pop(PODS, None)
-    left = _staying(books)
+    asked = {name: units for name, units in asked_of_queue(books, plan).items() if name != PODS and units > 0}
+    reclaim = _reclaim(books)
     takers: dict[QueueName, None] = {}
     moved = {victim.claim for victim in plan.victims if victim.to}
     for holding in victims:
         claim = holding.claim
+        who = f"{claim.namespace}/{claim.pod}"
         if not claim.preemptable:
-            return _protected(f"{claim.namespace}/{claim.pod} may not be preempted")
+            return _protected(f"{who} may not be preempted")
         if claim.id in moved:
-            if claim.priority > plan.priority:
-                return _protected(
-                    f"{claim.namespace}/{claim.pod} has priority {claim.priority}, {plan.name} has {plan.priority}"
-                )
+            if not may_move(plan.priority, claim.priority):
+                return _protected(f"{who} has priority {claim.priority}, {plan.name} has {plan.priority}")
             continue
         if claim.queue == plan.queue:
-            if claim.priority >= plan.priority:
-                return _protected(
-                    f"{claim.namespace}/{claim.pod} has priority {claim.priority}, {plan.name} has {plan.priority}"
-                )
+            if not may_preempt(plan.priority, claim.priority):
+                return _protected(f"{who} has priority {claim.priority}, {plan.name} has {plan.priority}")
             continue
         ours, theirs = tree.parting(plan.queue, claim.queue)
-        giver = tree.get(claim.queue)
-        if giver is None or not giver.reclaimable or not ours or not theirs:
+        if not reclaimable(tree.get(claim.queue), preemptable=claim.preemptable) or not ours or not theirs:
             return _protected(f"queue {claim.queue} gives nothing back")
         takers[ours[0]] = None
-        if claim.id in books.leaving:
-            continue
-        if refusal := _gives(tree, left, claim, asked, theirs):
+        if claim.id not in books.leaving and (refusal := _gives(tree, reclaim, claim, asked, theirs)):
             return refusal
     freed = to_be_freed(books, plan) if takers else {}
     for taker in takers:
-        used = dict(tree.used(taker))
-        add(used, freed.get(taker, {}), -1)
-        due = tree.due(taker)
-        named = judged(asked, due)
-        over = [name for name in named if used.get(name, 0) + asked[name] > due[name]]
-        if over or not named:
+        used = Named(tree.used(taker), freed.get(taker))
+        over = not_entitled(tree.rights(taker).entitlement, used, asked, CARDS_BY_NAME)
+        if over or over is None:
             what = f"would have more than it deserves of {', '.join(over)}" if over else "deserves nothing of what is asked for"
             return _protected(f"queue {_named(taker, plan.queue)} {what}")
     return None
 
 
+def _reclaim(books: Books) -> Reclaim[QueueName, str]:
+    """Nobody judged yet, and those who leave already gone."""
+    reclaim = Reclaim(TreeAmounts(books.queues))
+    for queue, amounts in books.leaving.used.items():
+        reclaim.leaves(books.queues.path(queue), amounts)
+    return reclaim
+
+
 def _gives(
-    tree: QueueTree, left: dict[QueueName, Resources], claim: Claim, asked: Resources, theirs: Sequence[QueueName]
+    tree: QueueTree, reclaim: Reclaim[QueueName, str], claim: Claim, asked: Resources, theirs: Sequence[QueueName]
 ) -> Refusal | None:
-    """Whether the claim's branch, from where it parts from the taker's, keeps what is its own when the claim leaves; then it has left in `left`."""
-    head = theirs[0]
-    has = left.setdefault(head, dict(tree.used(head)))
-    deserved = queue.line if (queue := tree.of(head)) is not None else {}
-    amounts = claim.amounts
-    gives = [name for name, units in amounts.items() if units > 0 and asked.get(name, 0) > 0]
-    named = judged(amounts, deserved)
-    lines = [name for name in named if name in gives or is_model(name)] or named
-    if not gives or (lines and not any(has.get(name, 0) > deserved[name] for name in lines)):
+    """Whether the claim's branch, from where it parts from the taker's, keeps what is its own when the claim leaves; then it has left."""
+    head, amounts = theirs[0], claim.amounts
+    if not AtParting(tree.rights, CARDS_BY_NAME).gives(theirs, asked, amounts, reclaim.used):
         return _protected(f"queue {_named(head, claim.queue)} has no more than it deserves")
-    for name in tree.path(claim.queue):
-        add(left.setdefault(name, dict(tree.used(name))), amounts, -1)
-    for name in theirs:
-        below = [
-            resource
-            for resource, units in tree.guarantee(name).items()
-            if amounts.get(resource, 0) > 0 and left[name].get(resource, 0) < units
-        ]
-        if below:
-            return _protected(f"queue {_named(name, claim.queue)} is guaranteed its {', '.join(below)}")
+    if (short := reclaim.guaranteed(theirs, amounts)) is not None:
+        queue, below = short
+        return _protected(f"queue {_named(queue, claim.queue)} is guaranteed its {', '.join(below)}")
+    reclaim.leaves(tree.path(claim.queue), amounts)
     return None
 
 
 def _named(name: QueueName, below: QueueName) -> str:
     return name if name == below else f"{name}, above queue {below},"
-
-
-def _staying(books: Books) -> dict[QueueName, Resources]:
-    """What queues have without the claims that leave already; only of queues that have such, or stand above one."""
-    left: dict[QueueName, Resources] = {}
-    for queue, amounts in books.leaving.used.items():
-        for name in books.queues.path(queue):
-            add(left.setdefault(name, dict(books.queues.used(name))), amounts, -1)
-    return left
 
 
 def _in_vain(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | None:
