@@ -8,11 +8,11 @@ from pathlib import Path
 
 from hbox_common.model import CardRequest, Job, NodeState
 from hbox_scheduler.app import calm_collector
-from hbox_scheduler.core import Limits
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
-from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.simulate import Simulation, job, node
 
 
@@ -112,9 +112,9 @@ def verdict_ms(nodes: int) -> float:
     return max(times)
 
 
-def release_ms(nodes: int, waiting: int, *, by_conf: bool = False) -> float:
-    """One pod ends while many jobs wait: the cycle that starts those that fit now. `by_conf`: in sessions of HBox's own policy."""
-    simulation = by_sessions(nodes) if by_conf else cluster(nodes)
+def release_ms(nodes: int, waiting: int, *, user_policy: bool = False) -> float:
+    """One pod ends while many jobs wait: the cycle that starts those that fit now. `user_policy`: in sessions of HBox's own policy."""
+    simulation = by_sessions(nodes) if user_policy else cluster(nodes)
     simulation.submit([job(f"full-{i}", cards=8, cpu_milli=64_000) for i in range(nodes)])
     placed = [plan.placements[0].pod_uid for plan in simulation.run()]
     simulation.submit(mixed_jobs(waiting))
@@ -137,7 +137,7 @@ def by_sessions(nodes: int) -> Simulation:
         policy_of(PolicyName.BINPACK),
         limits=Limits(outstanding=1 << 30),
         conf=parse_conf(DEFAULT_CONF, plugins=list(PLUGINS)),
-        by_conf=True,
+        user_policy=True,
     )
     simulation.put_nodes(_nodes(nodes))
     return simulation
@@ -185,7 +185,7 @@ def main() -> None:
     print(f"{'  the same: p50 by the clock, p99 of processor time':66} {p50:>10,.1f} {processor:.1f} ms")
     report("verdict with reasons on a gang that does not fit, 1,250 nodes, max", verdict_ms(1250), "ms", 20, least=False)
     print(f"{'a pod ends, 8,000 jobs of 18 shapes wait, 1,250 nodes, median':66} {release_ms(1250, 8000):>10,.1f} ms")
-    waits = release_ms(1250, 8000, by_conf=True)
+    waits = release_ms(1250, 8000, user_policy=True)
     print(f"{'  the same by a policy, each cycle a session':66} {waits:>10,.1f} ms")
     session, processor = session_ms(8000)
     report("a pod by a policy of the user, 8,000 that run", session, "ms", 10, least=False)

@@ -9,14 +9,16 @@ from hbox_common.model import CardRequest, JobId, PodUid, QueueName, TaskSpec
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.app import calm_collector
+from hbox_scheduler.core.cluster import Columns
+from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo
+from hbox_scheduler.core.cluster.snapshot import Cluster
+from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.framework import GroupPhase, Session
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.plugins.capacity import OVER_QUOTA_WEIGHT
 from hbox_scheduler.core.plugins.fairshare import Claim, divide, remembering
-from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
-from hbox_scheduler.core.session import Cluster, Gang, GroupPhase, Member, QueueInfo, Session
 from hbox_scheduler.core.simulate import node
-from hbox_scheduler.core.state import Columns
-from hbox_scheduler.core.task import Tasks
 
 from .scheduler import report
 

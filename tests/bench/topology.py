@@ -12,12 +12,14 @@ from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, MEMORY, PODS
 from hbox_scheduler.app import calm_collector
 from hbox_scheduler.core.actions.registry import run_action
-from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.cluster import Columns
+from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo
+from hbox_scheduler.core.cluster.snapshot import Cluster
+from hbox_scheduler.core.cluster.task import Task, Tasks
+from hbox_scheduler.core.framework import Placing, Session
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
-from hbox_scheduler.core.session import Cluster, Gang, Member, Placing, QueueInfo, Session
 from hbox_scheduler.core.simulate import node
-from hbox_scheduler.core.state import Columns
-from hbox_scheduler.core.task import Task, Tasks
 
 from .scheduler import report
 

@@ -11,12 +11,14 @@ from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, MEMORY, PODS
 from hbox_scheduler.app import calm_collector
 from hbox_scheduler.core.actions.registry import run_action
-from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.cluster import Columns
+from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo, Status
+from hbox_scheduler.core.cluster.snapshot import Cluster
+from hbox_scheduler.core.cluster.task import Task, Tasks
+from hbox_scheduler.core.framework import GroupPhase, Session
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
-from hbox_scheduler.core.session import Cluster, Gang, GroupPhase, Member, QueueInfo, Session, Status
 from hbox_scheduler.core.simulate import node
-from hbox_scheduler.core.state import Columns
-from hbox_scheduler.core.task import Task, Tasks
 
 from .scheduler import report
 
@@ -36,11 +38,11 @@ class Full:
     """A session on a cluster in which every card is taken by a job of its own."""
 
     session: Session
-    claimant: Gang
+    preemptor: Gang
 
 
 def full(nodes: int, *, cards: int, action: str) -> Full:
-    """`cards` that the claimant needs, in pods of a whole node; the running jobs are of another queue (reclaim) or of lower priority (preempt)."""
+    """`cards` that the preemptor needs, in pods of a whole node; the running jobs are of another queue (reclaim) or of lower priority (preempt)."""
     columns = Columns()
     for i in range(nodes):
         columns.put_node(node(f"node-{i:05}", cards=CARDS, cpu=96, memory_mib=1 << 20))
@@ -57,14 +59,14 @@ def full(nodes: int, *, cards: int, action: str) -> Full:
             columns.book(row, one.requests, member.slices)
             gangs.append(gang)
     pods = cards // CARDS
-    claimant = Gang(JobId("d/claimant"), "d", "claimant", mine, 10, pods, 1e6)
+    preemptor = Gang(JobId("d/preemptor"), "d", "preemptor", mine, 10, pods, 1e6)
     for i in range(pods):
-        _member(columns, claimant, all_cards, i)
+        _member(columns, preemptor, all_cards, i)
     deserved = {GPU: nodes * CARDS, CPU: nodes * 96_000, MEMORY: nodes << 20}
     queues = [QueueInfo(mine, deserved=deserved), QueueInfo(QueueName("theirs"))]
     conf = parse_conf(POLICY, plugins=list(PLUGINS))
     return Full(
-        Session(columns=columns, cluster=Cluster([*gangs, claimant], queues), conf=conf, tiers=plugins_of(conf)), claimant
+        Session(columns=columns, cluster=Cluster([*gangs, preemptor], queues), conf=conf, tiers=plugins_of(conf)), preemptor
     )
 
 
@@ -92,7 +94,7 @@ def evict_ms(nodes: int, *, cards: int, action: str, runs: int = 5) -> float:
         started = time.perf_counter()
         run_action(action, one.session)
         best = min(best, time.perf_counter() - started)
-        assert one.claimant.waiting == cards // CARDS
+        assert one.preemptor.waiting == cards // CARDS
         assert len(one.session.outcome.evictions) == cards
     return 1000 * best
 

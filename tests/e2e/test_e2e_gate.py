@@ -119,7 +119,7 @@ async def test_who_does_not_fit_waits_outside_with_a_reason_until_another_ends(p
 
     await until(said, "c is told why it waits", timeout_s=60)
     assert await why(kube, "c") == (
-        "AtTheGate: overcommit: 2 nvidia.com/gpu asked for, 4 promised to others that wait, of 5 left (1 times what there is)"
+        "NotEnqueued: overcommit: 2 nvidia.com/gpu asked for, 4 promised to others that wait, of 5 left (1 times what there is)"
     )
     await reach(kube, a="Running", b="Inqueue", c="Pending")
     await submit(kube, "bare", cards=3)
@@ -129,7 +129,7 @@ async def test_who_does_not_fit_waits_outside_with_a_reason_until_another_ends(p
         return {item["name"]: item["state"] for item in platform.json("jobs")["items"]}.get("default/bare") == "WAITING"
 
     await until(listed, "a PodGroup without pods is a job that waits", timeout_s=60)
-    assert platform.json("why", "bare")["reason"].startswith("AtTheGate: overcommit: 3 nvidia.com/gpu asked for")
+    assert platform.json("why", "bare")["reason"].startswith("NotEnqueued: overcommit: 3 nvidia.com/gpu asked for")
     await kube.json("DELETE", PODGROUPS.path(SPACE, "bare"))
     await add_pods(kube, "b", 4)
     await reach(kube, a="Running", b="Running", c="Pending")
@@ -151,7 +151,7 @@ async def test_a_quota_of_the_namespace_keeps_out_what_its_pods_would_be_refused
 
     await until(said, "a is told why it waits", timeout_s=60)
     assert await why(kube, "a") == (
-        "AtTheGate: resourcequota: 5 nvidia.com/gpu asked for, and ResourceQuota cards has 0 taken of 4"
+        "NotEnqueued: resourcequota: 5 nvidia.com/gpu asked for, and ResourceQuota cards has 0 taken of 4"
     )
     change = {"spec": {"hard": {"requests.nvidia.com/gpu": "5"}}, "status": {"hard": {"requests.nvidia.com/gpu": "5"}}}
     for part in (None, "status"):

@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from hbox_common.model import CardRequest, JobId, PodUid, QueueName, TaskSpec
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU
-from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.cluster import Columns
+from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo
+from hbox_scheduler.core.cluster.snapshot import Cluster
+from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.framework import GroupPhase
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
-from hbox_scheduler.core.session import Cluster, Gang, GroupPhase, Member, QueueInfo
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.cycles import Plan, simulate
-from hbox_scheduler.core.state import Columns
-from hbox_scheduler.core.task import Tasks
 
 MODELS = {"T4": 15_360, "V100": 32_768, "A100": 81_920}
 POLICY = """

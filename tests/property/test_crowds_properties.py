@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from hbox_common.model import CardRequest, Job, JobId, Neighbour, Queue, QueueName
 from hbox_common.model.annotations import WAITING_TIME
 from hbox_common.model.devices import GPU
-from hbox_scheduler.core.crowds import Crowds
-from hbox_scheduler.core.limits import Limits
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
-from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.protocol.limits import Limits
+from hbox_scheduler.core.queueing.equivalence import EquivalenceClasses
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
 VOLCANO = """
@@ -81,10 +81,10 @@ class World:
     def __init__(self, conf: str) -> None:
         self.simulation = Simulation(
             policy_of(PolicyName.BINPACK),
-            limits=Limits(look_every_s=0.0, look_rarely_s=0.0),
+            limits=Limits(session_every_s=0.0, session_max_s=0.0),
             queues=[Queue(QueueName("a"), weight=1), Queue(QueueName("b"), weight=3, capability={GPU: 6})],
             conf=parse_conf(conf, plugins=list(PLUGINS)),
-            by_conf=True,
+            user_policy=True,
         )
         self.simulation.put_nodes([node("n0", cards=4, cpu=16), node("n1", cards=4, cpu=8, model="T4")])
         self.simulation.now = 1_000.0
@@ -135,7 +135,7 @@ class World:
 
 @contextmanager
 def everybody_looked_at() -> Iterator[None]:
-    with patch.object(Crowds, "join", lambda *_: False):
+    with patch.object(EquivalenceClasses, "add", lambda *_: False):
         yield
 
 

@@ -13,17 +13,19 @@ from hbox_common.model import CardRequest, CardSlice, JobId, PodUid, QueueName, 
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.core.actions.registry import run_action
+from hbox_scheduler.core.cluster import Columns
+from hbox_scheduler.core.cluster.entities import EVICTABLE, HOLDING, Gang, Member, QueueInfo, Status
+from hbox_scheduler.core.cluster.snapshot import Cluster
+from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.framework import GroupPhase, Session
+from hbox_scheduler.core.framework.conf import Conf, parse_conf
+from hbox_scheduler.core.framework.pool import Pool
+from hbox_scheduler.core.framework.victims import Search
 from hbox_scheduler.core.plugins.capacity import OVER_QUOTA_WEIGHT
 from hbox_scheduler.core.plugins.fairshare import Claim, divide, fill
-from hbox_scheduler.core.policy.conf import Conf, parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
-from hbox_scheduler.core.session import EVICTABLE, HOLDING, Cluster, Gang, GroupPhase, Member, QueueInfo, Session, Status
-from hbox_scheduler.core.session.pool import Pool
-from hbox_scheduler.core.session.victims import Search
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.cycles import Plan, Report, simulate
-from hbox_scheduler.core.state import Columns
-from hbox_scheduler.core.task import Tasks
 
 ACTIONS = "enqueue, allocate, backfill, reclaim, preempt"
 CARDS = 4
@@ -189,9 +191,9 @@ def test_nobody_leaves_but_for_a_gang_that_then_has_all_it_needs(policy: str, wo
     report = run(world, policy)
     gangs = {gang.id: gang for gang in world.cluster.gangs}
     for eviction in report.evictions:
-        claimant = gangs[JobId(eviction.claimant)]
-        assert any(member.status is Status.PIPELINED for member in claimant.members)
-        assert claimant.ready + claimant.waiting >= claimant.min_member
+        preemptor = gangs[JobId(eviction.preemptor)]
+        assert any(member.status is Status.PIPELINED for member in preemptor.members)
+        assert preemptor.ready + preemptor.waiting >= preemptor.min_member
 
 
 @every_conf
@@ -201,7 +203,7 @@ def test_whoever_could_have_stayed_has_stayed(policy: str, world: World) -> None
     """Where nothing but nodes stands in the way, and one gang takes: no single one of the evicted fits back beside those who come. (Of several gangs
     one may take what makes an earlier one's victim needless; that one's places are promised by then.)"""
     report = run(world, policy)
-    if policy == "proportion" or len({eviction.claimant for eviction in report.evictions}) > 1:
+    if policy == "proportion" or len({eviction.preemptor for eviction in report.evictions}) > 1:
         return  # proportion's deserved amounts are walls
     future = world.columns.future()
     bundles = Counter(eviction.member.gang.id for eviction in report.evictions)
@@ -220,13 +222,13 @@ def test_a_gang_is_preempted_for_a_more_important_one_of_its_queue_alone(policy:
     report = run(world, policy)
     gangs = {gang.id: gang for gang in world.cluster.gangs}
     for eviction in report.evictions:
-        victim, claimant = eviction.member.gang, gangs[JobId(eviction.claimant)]
+        victim, preemptor = eviction.member.gang, gangs[JobId(eviction.preemptor)]
         assert eviction.member.preemptable
         if eviction.reason == "Preempted":
-            assert victim.queue == claimant.queue
-            assert victim.priority < claimant.priority
+            assert victim.queue == preemptor.queue
+            assert victim.priority < preemptor.priority
         else:
-            assert victim.queue != claimant.queue
+            assert victim.queue != preemptor.queue
             assert next(queue for queue in world.cluster.queues if queue.name == victim.queue).reclaimable
 
 
@@ -282,7 +284,7 @@ def test_a_search_that_is_discarded_leaves_no_trace(world: World, data: st.DataO
             search.serve(member)
     search.discard()
     assert _state(session, world) == state
-    assert pool.standing.all()
+    assert pool.in_place.all()
 
 
 def _state(session: Session, world: World) -> object:

@@ -9,9 +9,12 @@ from hbox_common.model import GroupPhase, QueueName
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU
 from hbox_scheduler.core.actions.registry import run_action
-from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.cluster.entities import QueueInfo
+from hbox_scheduler.core.cluster.running import RunningGangs
+from hbox_scheduler.core.cluster.snapshot import Cluster
+from hbox_scheduler.core.framework import Session
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
-from hbox_scheduler.core.session import Cluster, QueueInfo, Session, Standing
 
 from ..unit.hbox_scheduler.small_world import NOW, SmallWorld
 
@@ -52,7 +55,7 @@ def let_in(policy: str, there: list[Runs], outside: list[tuple[str, dict[str, in
     )
     world = SmallWorld(2, cards=8, queues=queues)
     world.columns.resource("example.com/other")
-    kept = Standing(world.columns)
+    kept = RunningGangs(world.columns)
     row = 0
     for number, runs in enumerate(there):
         gang = world.gang(
@@ -70,7 +73,7 @@ def let_in(policy: str, there: list[Runs], outside: list[tuple[str, dict[str, in
         gang = world.gang(f"w{number}", queue=queue, age_s=float(number))
         gang.phase, gang.min_resources = GroupPhase.PENDING, minimum
     conf = parse_conf(policy, plugins=list(PLUGINS))
-    cluster = Cluster(world.gangs, list(queues), standing=kept)
+    cluster = Cluster(world.gangs, list(queues), running=kept)
     session = Session(columns=world.columns, cluster=cluster, conf=conf, tiers=plugins_of(conf), now=NOW)
     run_action("enqueue", session)
     return [gang.name for gang in world.gangs if gang.name.startswith("w") and gang.phase is GroupPhase.INQUEUE]

@@ -27,17 +27,17 @@ from hbox_common.model import (
     port_amounts,
     validate_claim,
 )
+from hbox_scheduler.core.cluster import Columns, Journal
+from hbox_scheduler.core.cluster.task import Tasks
 from hbox_scheduler.core.devices.nvidia import free_percent, pick
 from hbox_scheduler.core.explain.reasons import reasons_of
 from hbox_scheduler.core.plugins import Shape, expected_fragment
 from hbox_scheduler.core.plugins.fgd import Fgd, Mix
 from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.policy.seating import allocate
+from hbox_scheduler.core.policy.view import View
 from hbox_scheduler.core.scheduler import Scheduler
-from hbox_scheduler.core.seating import allocate
 from hbox_scheduler.core.simulate import Simulation, job, node
-from hbox_scheduler.core.state import Columns, Journal
-from hbox_scheduler.core.task import Tasks
-from hbox_scheduler.core.view import View
 
 ARRAYS = (
     "alive", "ready", "schedulable", "healthy", "allocatable", "used", "card_index", "card_memory", "card_shares", "card_model", "card_ok",
@@ -238,7 +238,7 @@ def test_the_reasons_sum_to_the_nodes_and_name_exactly_those_where_nothing_fits(
 ) -> None:
     scheduler = loaded(cluster, batch).scheduler
     task = scheduler.tasks.of(late.tasks[0])
-    reasons = reasons_of(scheduler.columns, task, scheduler.policy.judges)
+    reasons = reasons_of(scheduler.columns, task, scheduler.policy.rules)
     view = scheduler.views.of(task)
     assert sum(reasons.counts.values()) + reasons.fitting == reasons.nodes == len(cluster)
     assert reasons.fitting == np.count_nonzero(view.capacity)

@@ -21,13 +21,14 @@ from hbox_common.model import (
 )
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, PODS
-from hbox_scheduler.core.groups import Groups
-from hbox_scheduler.core.holders import Holders
-from hbox_scheduler.core.session import Standing, Status
+from hbox_scheduler.core.cluster import Booking, Bookings, Columns
+from hbox_scheduler.core.cluster.bookings import Changed
+from hbox_scheduler.core.cluster.entities import Status
+from hbox_scheduler.core.cluster.running import RunningGangs
+from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.placement.running import RunningJobs
+from hbox_scheduler.core.queueing.groups import Groups
 from hbox_scheduler.core.simulate import node
-from hbox_scheduler.core.state import Booking, Bookings, Columns
-from hbox_scheduler.core.state.bookings import Changed
-from hbox_scheduler.core.task import Tasks
 
 PODS_THERE = [PodUid(f"p{i}") for i in range(4)]
 #: Each with its queue and priority.
@@ -112,10 +113,10 @@ class World:
         self.tasks = Tasks(self.columns)
         self.groups = Groups(self.columns)
         self.bookings = Bookings(self.columns)
-        self.holders = Holders(self.columns, self.bookings, self.tasks, self.neighbours, self.groups)
+        self.running = RunningJobs(self.columns, self.bookings, self.tasks, self.neighbours, self.groups)
         for name in NODES[:2]:
             self.columns.put_node(node(name, cards=8))
-        self.holders.standing()
+        self.running.current()
 
     def do(self, what: str, subject: object) -> None:
         match what, subject:
@@ -137,39 +138,39 @@ class World:
                     self.columns.resource(f"example.com/{number}")
             case "introduce", Neighbour() as neighbour:
                 self.neighbours[neighbour.uid] = neighbour
-                self.holders.met((neighbour.uid,))
+                self.running.mark_changed((neighbour.uid,))
             case "group", GroupState() as group:
-                self.groups.tell(group, 0)
+                self.groups.update(group, 0)
             case "let in", str() as job if JobId(job) in self.groups:
-                self.groups.let_in(JobId(job))
+                self.groups.admit(JobId(job))
             case "gate", bool() as gated:
-                self.groups.gated = gated
+                self.groups.enqueues = gated
             case "session", Ways() as ways:
                 self.session(ways)
             case "look", None:
-                self.holders.standing()
+                self.running.current()
 
     def session(self, ways: "Ways") -> None:
         """What a session may do: some gangs are its own, and members of others leave in it."""
-        standing = self.holders.standing()
-        for gang in self.holders.lend(sorted(ways.lent)):
+        gangs = self.running.current()
+        for gang in self.running.lend(sorted(ways.lent)):
             for member in gang.members:
                 member.status, member.labels, member.preemptable = Status.BOUND, {"joined": "yes"}, False
-        for gang in standing.gangs.values():
+        for gang in gangs.gangs.values():
             for member in gang.members:
                 if member.uid in ways.leaving:
                     before, member.status = member.status, Status.RELEASING
                     gang.moved(member, before)
-                    self.holders.met((member.uid,))
+                    self.running.mark_changed((member.uid,))
 
 
-def seen(standing: Standing) -> object:
+def seen(gangs: RunningGangs) -> object:
     """All that a session reads of it."""
-    gangs = {
+    by_id = {
         gang.id: (
             gang.queue,
             gang.priority,
-            (gang.phase, gang.min_resources, gang.promised),
+            (gang.phase, gang.min_resources, gang.counts_minimum),
             {
                 member.uid: (
                     *(member.status, member.row, member.slices, member.preemptable, dict(member.labels), member.wishes),
@@ -179,13 +180,15 @@ def seen(standing: Standing) -> object:
             },
             (gang.ready, gang.holding, gang.count(Status.RUNNING, Status.ALLOCATED)),
         )
-        for gang in standing.gangs.values()
+        for gang in gangs.gangs.values()
     }
-    alike = sorted((m.gang.queue, m.preemptable, m.gang.promised, m.request.tolist(), count) for m, count in standing.alike())
-    population = standing.population.copy({})
-    everybody = population.of((), "d").tolist() if standing.population.columns.size else []
-    wishes = sorted((h.term.topology_key, h.counts.tolist()) for h in population.holders("apart"))
-    return gangs, alike, everybody, wishes, standing.promised, standing.unmet
+    alike = sorted(
+        (m.gang.queue, m.preemptable, m.gang.counts_minimum, m.request.tolist(), count) for m, count in gangs.alike()
+    )
+    population = gangs.population.copy({})
+    everybody = population.of((), "d").tolist() if gangs.population.columns.size else []
+    wishes = sorted((h.term.topology_key, h.counts.tolist()) for h in population.term_counts("apart"))
+    return by_id, alike, everybody, wishes, gangs.minimums, gangs.unmet
 
 
 @settings(max_examples=400, deadline=None)
@@ -194,9 +197,9 @@ def test_what_is_kept_is_what_a_rebuild_makes(done: list[tuple[str, object]]) ->
     world = World()
     for what, subject in done:
         world.do(what, subject)
-    afresh = Holders(world.columns, Bookings(world.columns), world.tasks, world.neighbours, world.groups)
+    afresh = RunningJobs(world.columns, Bookings(world.columns), world.tasks, world.neighbours, world.groups)
     afresh._bookings._of.update(world.bookings.all())
-    assert seen(world.holders.standing()) == seen(afresh.standing())
+    assert seen(world.running.current()) == seen(afresh.current())
 
 
 def test_a_reader_that_comes_late_begins_anew() -> None:

@@ -25,8 +25,9 @@ from hbox_jobs.core.jobs import Jobs
 from hbox_ledger.adapters import load, tables
 from hbox_ledger.ledger import Ledger, Numbered
 from hbox_ledger.relay import Relay
-from hbox_scheduler.core import Limits, Scheduler
+from hbox_scheduler.core import Scheduler
 from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.simulate import node
 
 GROUP, QUEUE, ROLE = "scheduling.k8s.io/group-name", "scheduling.volcano.sh/queue-name", "volcano.sh/task-spec"

@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hbox_common.model import HyperNode, NodeName, QueueName, SubGangPolicy
-from hbox_scheduler.core.actions.seats import Seats, When
-from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.actions.allocator import Allocator, When
+from hbox_scheduler.core.cluster.entities import QueueInfo
+from hbox_scheduler.core.cluster.snapshot import Cluster
+from hbox_scheduler.core.framework import Session
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
-from hbox_scheduler.core.session import Cluster, QueueInfo, Session
 from hbox_scheduler.core.topology.cover import Parts, fewest, select
-from hbox_scheduler.core.topology.spread import Levels, spread
+from hbox_scheduler.core.topology.spread import SpreadLevels, spread
 from hbox_scheduler.core.topology.tree import tree_of
 
 from ..unit.hbox_scheduler.fabric_world import CONF, SOFT, Fabric, hard, placed
@@ -188,9 +190,9 @@ def test_what_a_quota_cuts_off_is_taken_back_to_the_last_cell(shape: list[list[i
         return asked <= allowed
 
     statement = session.statement()
-    seats = Seats(session, may=may)
-    ground = seats.ground(gang.members[0], gang, When.NOW)
-    counts = spread(session.tree, ground, session.tree.root, pods, Levels.LEAVES)
+    seats = Allocator(session, may=may)
+    ground = seats.capacities(gang.members[0], gang, When.NOW)
+    counts = spread(session.tree, ground, session.tree.root, pods, SpreadLevels.LEAVES)
     if counts is None:
         return
     assert seats.take(statement, gang.members, counts, When.NOW) == (allowed >= pods)

@@ -24,9 +24,9 @@ from hbox_cli.platform.child import die_with
 from hbox_cli.simulate.cluster_file import cluster_of
 from hbox_cli.simulate.documents import Document
 from hbox_common.kube import MERGE_PATCH, NODES, PODS, KubeClient
-from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.framework import Placing, Session
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
-from hbox_scheduler.core.session import Placing, Session
 
 from ..waiting import until
 from .control_plane import control_plane

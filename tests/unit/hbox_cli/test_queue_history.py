@@ -11,7 +11,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardRequest, Job, JobId, PodRef, PodUid, Queue, QueueName, QueueTree, TaskSpec
 from hbox_common.model.devices import GPU
 from hbox_common.yamltext import contents_of
-from hbox_scheduler.core.session import QueueInfo
+from hbox_scheduler.core.cluster.entities import QueueInfo
 
 A, B, C = QueueName("a"), QueueName("b"), QueueName("c")
 

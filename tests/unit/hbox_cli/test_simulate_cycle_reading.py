@@ -11,9 +11,10 @@ from hbox_cli.simulate.running import Wish, outcome_of
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardSlice, QueuePhase, TopologyMode, TopologyWish
 from hbox_common.yamltext import contents_of
-from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.cluster.entities import Gang, Member, Status
+from hbox_scheduler.core.framework import GroupPhase
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
-from hbox_scheduler.core.session import Gang, GroupPhase, Member, Status
 
 NOW = 1_800_000_000.0
 

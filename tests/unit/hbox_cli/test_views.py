@@ -65,7 +65,7 @@ def test_a_pod_group_at_the_gate_is_a_job_before_it_has_pods() -> None:
         return GroupState(JobId(name), "ml", name, DEFAULT, 7, 4, 1.0, {"nvidia.com/gpu": 8}, 1, phase)
 
     groups = [group("outside"), group("with-pods"), group("in", GroupPhase.INQUEUE)]
-    why = {JobId("outside"): "AtTheGate: capacity: no"}
+    why = {JobId("outside"): "NotEnqueued: capacity: no"}
     items = job_items([job("with-pods", waiting=1)], [], why, groups=groups, now=60)
     assert {item["id"]: (item["state"], item["cards"]) for item in items} == {
         "with-pods": ("PENDING", 2),
@@ -73,7 +73,7 @@ def test_a_pod_group_at_the_gate_is_a_job_before_it_has_pods() -> None:
     }
     found = find(items, "outside")
     assert (found["pods"], found["priority"], explain(found)) == (
-        {"bound": 0, "members": 0, "min": 4}, 7, "waits: AtTheGate: capacity: no",
+        {"bound": 0, "members": 0, "min": 4}, 7, "waits: NotEnqueued: capacity: no",
     )  # fmt: skip
 
 

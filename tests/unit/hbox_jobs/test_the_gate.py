@@ -180,7 +180,7 @@ def test_why_it_waits_is_said_of_a_group_without_pods_until_it_is_let_in() -> No
     world.take()
     world.write()
     world.take()
-    verdict = JobVerdict(job=G, message="AtTheGate: overcommit: too much")
+    verdict = JobVerdict(job=G, message="NotEnqueued: overcommit: too much")
     record = world.jobs.verdict(verdict, 0.0)
     assert record is not None
     world.feedback.settled(record, 0.0)
@@ -212,7 +212,7 @@ def test_a_reason_of_the_gate_is_not_said_of_pods_that_wait_behind_it() -> None:
     world.jobs.group(gated(), 0.0)
     world.jobs.pod(pod("a", group="g"), 0.0)
     world.take()
-    world.jobs.verdict(JobVerdict(job=G, message="AtTheGate: overcommit: too much"), 0.0)
+    world.jobs.verdict(JobVerdict(job=G, message="NotEnqueued: overcommit: too much"), 0.0)
     world.jobs.admit(ONE, [G], 0.0)
     world.take()
     assert list(world.jobs.verdicts()) == []

@@ -22,13 +22,14 @@ from hbox_common.model import (
     TopologyWish,
     Wishes,
 )
-from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.cluster import Columns
+from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo, Status
+from hbox_scheduler.core.cluster.snapshot import Cluster
+from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
-from hbox_scheduler.core.session import Cluster, Gang, Member, QueueInfo, Status
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.cycles import Plan, Report, simulate
-from hbox_scheduler.core.state import Columns
-from hbox_scheduler.core.task import Tasks
 
 CONF = """
 actions: "{actions}"

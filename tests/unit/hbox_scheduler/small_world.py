@@ -7,23 +7,16 @@ import numpy as np
 
 from hbox_common.model import CardRequest, CardSlice, JobId, NodeName, NodeUsage, PodUid, QueueName, TaskSpec
 from hbox_common.model.devices import GPU
-from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.cluster import Columns
+from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo, Status
+from hbox_scheduler.core.cluster.snapshot import Cluster, DisruptionBudget
+from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.framework import GroupPhase, ResourceQuota
+from hbox_scheduler.core.framework.conf import parse_conf
+from hbox_scheduler.core.framework.external import Ask, nobody
 from hbox_scheduler.core.policy.registry import PLUGINS
-from hbox_scheduler.core.session import (
-    Cluster,
-    DisruptionBudget,
-    Gang,
-    GroupPhase,
-    Member,
-    QueueInfo,
-    ResourceQuota,
-    Status,
-)
-from hbox_scheduler.core.session.outside import Ask, nobody
 from hbox_scheduler.core.simulate.cycles import Plan, Report, simulate
 from hbox_scheduler.core.simulate.simulation import node
-from hbox_scheduler.core.state import Columns
-from hbox_scheduler.core.task import Tasks
 
 NOW = 1_000_000.0
 

@@ -22,8 +22,8 @@ from hbox_common.model import (
     Wishes,
 )
 from hbox_common.model.resources import CPU, PODS
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
-from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
@@ -50,7 +50,7 @@ def world(policy: str = POLICY, *, nodes: int = 2, pods: int = 110) -> Simulatio
         policy_of(PolicyName.BINPACK),
         queues=[Queue(QueueName("default"))],
         conf=parse_conf(policy, plugins=list(PLUGINS)),
-        by_conf=True,
+        user_policy=True,
     )
     rooms = [node(f"n{i}", cpu=4) for i in range(nodes)]
     made.put_nodes(replace(one, allocatable={**one.allocatable, PODS: pods}) for one in rooms)

@@ -6,12 +6,12 @@ import pytest
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardRequest, CardSlice, JobId, NodeName
+from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.devices.models import Figures, Worth, figures_of, named, scarcity
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
-from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
-from hbox_scheduler.core.state import Columns
 
 from .small_world import SmallWorld, bound
 
@@ -294,7 +294,7 @@ def test_it_would_have_taken_a_card_of_them_for_being_the_first() -> None:
 
 def test_the_scheduler_tells_why_a_pod_waits_for_whom() -> None:
     conf = parse_conf(POLICY % RESERVE, plugins=list(PLUGINS))
-    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=conf, by_conf=True)
+    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=conf, user_policy=True)
     simulation.put_nodes([
         node("n0", cards=4, model=A100[0], card_mib=A100[1]),
         node("n1", cards=1, model=T4[0], card_mib=T4[1]),

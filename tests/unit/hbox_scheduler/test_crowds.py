@@ -18,11 +18,11 @@ from hbox_common.model import (
     Wishes,
 )
 from hbox_common.model.annotations import WALLTIME
+from hbox_scheduler.core.framework.conf import parse_conf
+from hbox_scheduler.core.placement.runner import SessionRunner
 from hbox_scheduler.core.policy import PolicyName, policy_of
-from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
-from hbox_scheduler.core.taking import Takings
 
 POLICY = """
 actions: "allocate, backfill"
@@ -36,7 +36,7 @@ def world(conf: str = POLICY, cards: int = 4, **node_rules: object) -> Simulatio
         policy_of(PolicyName.BINPACK),
         queues=[Queue(QueueName("default"))],
         conf=parse_conf(conf, plugins=list(PLUGINS)),
-        by_conf=True,
+        user_policy=True,
     )
     made.put_nodes([replace(node("n0", cards=cards, labels={"kubernetes.io/hostname": "n0"}), **node_rules)])  # type: ignore[arg-type]
     made.now = 10_000.0
@@ -49,9 +49,9 @@ def placed(simulation: Simulation) -> set[str]:
 
 def test_a_look_at_many_that_are_alike_is_a_look_at_a_few_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[int] = []
-    original = Takings.place
+    original = SessionRunner.place
 
-    def place(self: Takings, entries: list[object], *more: object) -> object:
+    def place(self: SessionRunner, entries: list[object], *more: object) -> object:
         looked.append(len(entries))
         return original(self, entries, *more)  # type: ignore[arg-type]
 
@@ -60,7 +60,7 @@ def test_a_look_at_many_that_are_alike_is_a_look_at_a_few_of_them(monkeypatch: p
     simulation.run()
     simulation.submit(job(f"waits{i:03}", cards=1, created_at=float(100 + i)) for i in range(300))
     simulation.run()
-    monkeypatch.setattr(Takings, "place", place)
+    monkeypatch.setattr(SessionRunner, "place", place)
     simulation.now += 10.0
     simulation.finish([PodUid("runs2-0")])
     simulation.run()

@@ -4,7 +4,7 @@ import pytest
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import QueueName, SubGangPolicy
-from hbox_scheduler.core.session import QueueInfo
+from hbox_scheduler.core.cluster.entities import QueueInfo
 from hbox_scheduler.core.simulate.cycles import Report
 
 from .fabric_world import SOFT, Fabric, hard, placed

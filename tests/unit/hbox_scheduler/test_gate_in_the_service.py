@@ -7,17 +7,18 @@ import pytest
 
 from hbox_common.model import GroupPhase, GroupState, Job, JobId, PodUid, Queue, QueueName, QueuePhase, ResourceQuota
 from hbox_common.model.devices import GPU
-from hbox_scheduler.core.holders import vector_of
-from hbox_scheduler.core.limits import Limits, Proposals
+from hbox_scheduler.core.cluster import Columns
+from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo
+from hbox_scheduler.core.cluster.snapshot import Cluster
+from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.framework.conf import Conf, parse_conf
+from hbox_scheduler.core.placement.running import vector_of
 from hbox_scheduler.core.policy import PolicyName, policy_of
-from hbox_scheduler.core.policy.conf import Conf, parse_conf
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
-from hbox_scheduler.core.session import Cluster, Gang, Member, QueueInfo
+from hbox_scheduler.core.protocol.limits import Limits, Proposals
 from hbox_scheduler.core.simulate.cycles import Plan, simulate
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
-from hbox_scheduler.core.state import Columns
-from hbox_scheduler.core.task import Tasks
 
 POLICY = """
 actions: "enqueue, allocate"
@@ -40,7 +41,7 @@ def conf(text: str) -> Conf:
 
 def world(policy: str = POLICY, *, cards: int = 8, queues: list[Queue] | None = None) -> Simulation:
     made = Simulation(
-        policy_of(PolicyName.BINPACK), queues=queues or [Queue(QueueName("default"))], conf=conf(policy), by_conf=True
+        policy_of(PolicyName.BINPACK), queues=queues or [Queue(QueueName("default"))], conf=conf(policy), user_policy=True
     )
     made.put_nodes([node("n0", cards=cards)])
     made.now = 1000.0
@@ -123,7 +124,7 @@ def test_what_was_let_in_counts_until_it_is_gone() -> None:
     assert cycle(simulation).admitted == ["a"]
     assert cycle(simulation).admitted == []
     assert simulation.verdicts[JobId("b")] == (
-        "AtTheGate: overcommit: 5 nvidia.com/gpu asked for, 5 promised to others that wait, of 8 left (1 times what there is)"
+        "NotEnqueued: overcommit: 5 nvidia.com/gpu asked for, 5 promised to others that wait, of 8 left (1 times what there is)"
     )
     tell(simulation, group("a", 5, age_s=9, revision=2, gone=True))
     assert cycle(simulation).admitted == ["b"]
@@ -164,12 +165,12 @@ def test_whoever_waited_long_enough_is_let_in_when_the_time_has_come() -> None:
 @pytest.mark.parametrize(
     ("queues", "why"),
     [
-        ([], "AtTheGate: QueueNotFound: "),
-        ([Queue(QueueName("q"), phase=QueuePhase.CLOSED)], "AtTheGate: QueueClosed: "),
-        ([Queue(QueueName("q"), namespaces=("elsewhere",))], "AtTheGate: QueueNotForNamespace: "),
+        ([], "NotEnqueued: QueueNotFound: "),
+        ([Queue(QueueName("q"), phase=QueuePhase.CLOSED)], "NotEnqueued: QueueClosed: "),
+        ([Queue(QueueName("q"), namespaces=("elsewhere",))], "NotEnqueued: QueueNotForNamespace: "),
         (
             [Queue(QueueName("q"), capability={GPU: 1})],
-            "AtTheGate: proportion: 2 nvidia.com/gpu asked for, and queue q has promised 0 nvidia.com/gpu of at most 1",
+            "NotEnqueued: proportion: 2 nvidia.com/gpu asked for, and queue q has promised 0 nvidia.com/gpu of at most 1",
         ),
     ],
 )
@@ -200,16 +201,16 @@ def test_pods_of_who_stays_outside_wait_with_the_reason_of_the_gate() -> None:
     simulation.put_groups([group("a", 9)])
     simulation.submit([job("a", cards=1)])
     assert cycle(simulation).plans == []
-    assert simulation.verdicts[JobId("a")].startswith("AtTheGate: overcommit: 9 nvidia.com/gpu")
+    assert simulation.verdicts[JobId("a")].startswith("NotEnqueued: overcommit: 9 nvidia.com/gpu")
     simulation.put_nodes([node("n1", cards=8)])
     simulation.now += 1.0
     assert len(simulation.run()) == 1
 
 
-@pytest.mark.parametrize("by_conf", [True, False])
-def test_without_the_action_or_a_policy_of_the_users_nobody_waits(by_conf: bool) -> None:
-    policy = conf(OPEN) if by_conf else default_conf()
-    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=policy, by_conf=by_conf)
+@pytest.mark.parametrize("user_policy", [True, False])
+def test_without_the_action_or_a_policy_of_the_users_nobody_waits(user_policy: bool) -> None:
+    policy = conf(OPEN) if user_policy else default_conf()
+    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=policy, user_policy=user_policy)
     simulation.put_nodes([node("n0", cards=8)])
     tell(simulation, group("a", 99))
     simulation.submit([job("a", cards=1)])
@@ -241,10 +242,10 @@ def test_it_is_said_until_it_is_heard() -> None:
     assert cycle(simulation).admitted == ["a"]
     assert cycle(simulation).admitted == []
     out = cycle(simulation, later_s=again_s)
-    assert (out.admitted, out.unheard) == (["a"], True)
+    assert (out.admitted, out.repeated) == (["a"], True)
     tell(simulation, group("a", 2, revision=2))  # by whoever did not hear it: it was killed, or listens to another
     out = cycle(simulation)
-    assert (out.admitted, out.unheard) == (["a"], False)
+    assert (out.admitted, out.repeated) == (["a"], False)
     tell(simulation, group("a", 2, revision=3, let_in=True))
     assert cycle(simulation, later_s=again_s).admitted == []
     tell(simulation, group("a", 2, revision=4))  # by a successor, killed before the phase was written
@@ -286,14 +287,14 @@ def test_a_successor_counts_what_was_let_in_before_it() -> None:
 
 def test_many_who_wait_outside_are_looked_at_more_rarely() -> None:
     """Each costs a look something, and whoever is to be placed waits for the look."""
-    limits = Limits(look_at=2)
-    simulation = Simulation(policy_of(PolicyName.BINPACK), limits=limits, conf=conf(POLICY), by_conf=True)
+    limits = Limits(session_jobs=2)
+    simulation = Simulation(policy_of(PolicyName.BINPACK), limits=limits, conf=conf(POLICY), user_policy=True)
     simulation.put_nodes([node("n0", cards=1)])
     tell(simulation, *(group(f"g{i}", 9) for i in range(8)))
     cycle(simulation)
-    simulation.scheduler.gate.stir()
+    simulation.scheduler.admission.invalidate()
     out = cycle(simulation, later_s=0.01)
-    assert out.wake_at == pytest.approx(simulation.now - 0.01 + 4 * limits.look_every_s)
+    assert out.wake_at == pytest.approx(simulation.now - 0.01 + 4 * limits.session_every_s)
 
 
 def test_quotas_of_namespaces_are_kept_as_they_are_told() -> None:
@@ -302,7 +303,7 @@ def test_quotas_of_namespaces_are_kept_as_they_are_told() -> None:
     tell(simulation, group("a", 2))
     assert cycle(simulation).admitted == []
     assert simulation.verdicts[JobId("a")] == (
-        "AtTheGate: resourcequota: 2 nvidia.com/gpu asked for, and ResourceQuota cards has 3 taken of 4"
+        "NotEnqueued: resourcequota: 2 nvidia.com/gpu asked for, and ResourceQuota cards has 3 taken of 4"
     )
     simulation.scheduler.on_namespace_quotas([ResourceQuota("default", "cards", {GPU: 4}, {GPU: 2})])
     assert cycle(simulation).admitted == ["a"]

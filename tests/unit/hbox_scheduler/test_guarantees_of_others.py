@@ -21,8 +21,8 @@ KEPT = Queue(QueueName("kept"), guarantee={GPU: 3})
 @pytest.fixture(params=["columns", "sessions"])
 def world(request: pytest.FixtureRequest) -> Simulation:
     """The planner's way, and a user's policy."""
-    by_conf = request.param == "sessions"
-    made = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf() if by_conf else None, by_conf=by_conf)
+    user_policy = request.param == "sessions"
+    made = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf() if user_policy else None, user_policy=user_policy)
     made.put_nodes(node(f"n{i}", cards=4) for i in range(2))
     for queue in (KEPT, Queue(QueueName("open"))):
         made.scheduler.on_queue(queue)

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from hbox_common.model import CardRequest, NodeState, TaskSpec
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, MEMORY, PODS
+from hbox_scheduler.core.cluster import Columns, Journal
+from hbox_scheduler.core.cluster.task import Tasks
 from hbox_scheduler.core.devices.nvidia import free_percent, pick
 from hbox_scheduler.core.plugins import LeastWaste, Mix, Shape, card_worth, expected_fragment
 from hbox_scheduler.core.policy import PolicyName, policy_of
-from hbox_scheduler.core.seating import allocate
+from hbox_scheduler.core.policy.seating import allocate
+from hbox_scheduler.core.policy.view import Views
 from hbox_scheduler.core.simulate import node
-from hbox_scheduler.core.state import Columns, Journal
-from hbox_scheduler.core.task import Tasks
-from hbox_scheduler.core.view import Views
 
 demands = st.dictionaries(st.integers(3, 99), st.integers(1, 50).map(float), min_size=1, max_size=8)
 

@@ -42,8 +42,8 @@ def nodes() -> Iterable[NodeState]:
 @pytest.fixture(params=["columns", "sessions"])
 def world(request: pytest.FixtureRequest) -> Simulation:
     """The planner's way, and a user's policy."""
-    by_conf = request.param == "sessions"
-    made = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf() if by_conf else None, by_conf=by_conf)
+    user_policy = request.param == "sessions"
+    made = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf() if user_policy else None, user_policy=user_policy)
     made.put_nodes(nodes())
     return made
 
@@ -233,7 +233,7 @@ def test_a_job_that_waits_for_its_quota_costs_cycles_nothing() -> None:
     run(world, replace(job("other", cards=mib(100)), namespace="elsewhere"))
     world.finish([PodUid("other-0")])  # rows rise
     scheduler = world.scheduler
-    assert scheduler._parking.wake(scheduler._lineup.entries, set(), set(), set()) == []
+    assert scheduler._unschedulable.activate(scheduler._queue.entries, set(), set(), set()) == []
 
 
 def test_nobody_is_looked_for_who_could_leave_for_a_quotas_sake() -> None:
@@ -243,7 +243,7 @@ def test_nobody_is_looked_for_who_could_leave_for_a_quotas_sake() -> None:
     run(world, job("low", cards=mib(2000)))
     run(world, job("high", cards=mib(2000), priority=9))
     assert not world.evicted
-    assert not world.scheduler._room._wanting
+    assert not world.scheduler._preemptor._candidates
 
 
 def test_gangs_of_several_tasks_in_one_domain_are_paid_for_whole() -> None:
@@ -285,5 +285,5 @@ def test_as_many_are_woken_as_the_quota_pays_for() -> None:
     run(world, *(job(f"j{i}", cards=mib(2000), created_at=float(i)) for i in range(5)))
     world.finish([PodUid("j0-0")])
     scheduler = world.scheduler
-    woken = scheduler._parking.wake(scheduler._lineup.entries, set(), set(), {SPACE})
+    woken = scheduler._unschedulable.activate(scheduler._queue.entries, set(), set(), {SPACE})
     assert [entry.job.id for entry in woken] == ["j1"]

@@ -17,11 +17,11 @@ from hbox_common.model import (
     Spread,
     Wishes,
 )
+from hbox_scheduler.core.framework.conf import parse_conf
+from hbox_scheduler.core.framework.session import Session
 from hbox_scheduler.core.policy import PolicyName, policy_of
-from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.policy.registry import PLUGINS
-from hbox_scheduler.core.session.session import Session
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
 WEB = Selector((Match("app", MatchOperator.IN, ("web",)),))

@@ -4,10 +4,12 @@ import pytest
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import QueueName, TopologyMode, TopologyWish
+from hbox_scheduler.core.cluster.entities import QueueInfo
+from hbox_scheduler.core.cluster.snapshot import Cluster
+from hbox_scheduler.core.framework import Session
+from hbox_scheduler.core.framework.conf import PluginConf, parse_conf
 from hbox_scheduler.core.plugins.networktopology import NetworkTopology
-from hbox_scheduler.core.policy.conf import PluginConf, parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
-from hbox_scheduler.core.session import Cluster, QueueInfo, Session
 from hbox_scheduler.core.topology.tree import TOP
 
 from .fabric_world import CONF, SOFT, Fabric, hard

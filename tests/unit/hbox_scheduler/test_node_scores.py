@@ -9,13 +9,15 @@ from hbox_common.model import JobId, NodeName, PreferredTerm, QueueName, TaskSpe
 from hbox_common.model.devices import GPU
 from hbox_common.model.job import Match, MatchOperator, NodeTerm
 from hbox_common.model.resources import CPU, MEMORY, MIB
+from hbox_scheduler.core.cluster import Columns
+from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo
+from hbox_scheduler.core.cluster.snapshot import Cluster
+from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.framework import Placing, Session
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.plugins.nodegroup import GROUP_LABEL, LIMITS
-from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
-from hbox_scheduler.core.session import Cluster, Gang, Member, Placing, QueueInfo, Session
 from hbox_scheduler.core.simulate.simulation import node
-from hbox_scheduler.core.state import Columns
-from hbox_scheduler.core.task import Tasks
 
 GIB = 1024 * MIB
 

@@ -8,17 +8,19 @@ import pytest
 from hbox_common.model import CardRequest, Job, JobId, Neighbour, NodeState, PodUid, Queue, QueueName
 from hbox_common.model.annotations import WALLTIME
 from hbox_common.model.devices import GPU
-from hbox_scheduler.core.holders import vector_of
-from hbox_scheduler.core.limits import Limits
+from hbox_scheduler.core.cluster import Columns
+from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo, Status
+from hbox_scheduler.core.cluster.snapshot import Cluster
+from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.framework import GroupPhase, Session
+from hbox_scheduler.core.framework.conf import parse_conf
+from hbox_scheduler.core.framework.turns import ServiceOrder
+from hbox_scheduler.core.placement.running import vector_of
 from hbox_scheduler.core.policy import PolicyName, policy_of
-from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
-from hbox_scheduler.core.session import Cluster, Gang, GroupPhase, Member, QueueInfo, Session, Status
-from hbox_scheduler.core.session.turns import Turns
+from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.simulate.cycles import Plan, simulate
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
-from hbox_scheduler.core.state import Columns
-from hbox_scheduler.core.task import Tasks
 
 SPREAD = """
 actions: "allocate, backfill"
@@ -49,7 +51,9 @@ tiers:
 
 
 def world(conf: str, nodes: list[NodeState], queues: list[Queue]) -> Simulation:
-    made = Simulation(policy_of(PolicyName.BINPACK), queues=queues, conf=parse_conf(conf, plugins=list(PLUGINS)), by_conf=True)
+    made = Simulation(
+        policy_of(PolicyName.BINPACK), queues=queues, conf=parse_conf(conf, plugins=list(PLUGINS)), user_policy=True
+    )
     made.put_nodes(nodes)
     return made
 
@@ -183,10 +187,10 @@ def test_more_jobs_wait_than_one_session_looks_at() -> None:
     """Each is tried once a cycle, and whoever comes next gets what becomes free."""
     simulation = Simulation(
         policy_of(PolicyName.BINPACK),
-        limits=Limits(look_at=4),
+        limits=Limits(session_jobs=4),
         queues=[Queue(QueueName("default"))],
         conf=parse_conf(SPREAD, plugins=list(PLUGINS)),
-        by_conf=True,
+        user_policy=True,
     )
     simulation.put_nodes([node("n0", cards=8)])
     simulation.submit(job(f"first-{i}", cards=1, created_at=float(i)) for i in range(8))
@@ -218,7 +222,7 @@ def test_gangs_come_to_their_turns_in_the_order_that_their_keys_have_then(seed: 
         gangs.append(gang)
     conf = parse_conf(SPREAD, plugins=list(PLUGINS))
     session = Session(columns=columns, cluster=Cluster(gangs, [QueueInfo(QueueName("q"))]), conf=conf, tiers=plugins_of(conf))
-    turns, waiting = Turns(session, gangs), list(gangs)
+    turns, waiting = ServiceOrder(session, gangs), list(gangs)
     queue = session.queues[QueueName("q")]
     statement = session.statement()
     for row in range(24):
@@ -227,7 +231,7 @@ def test_gangs_come_to_their_turns_in_the_order_that_their_keys_have_then(seed: 
             if pending and rng.random() < 0.5 and gang not in waiting:
                 statement.allocate(pending[0], row % 4)
             elif placed:
-                statement.evict(placed[0], claimant=None, reason="")
+                statement.evict(placed[0], preemptor=None, reason="")
         chosen = turns.of(queue)
         assert chosen is min(waiting, key=session.gang_key, default=None)
         if chosen is None:

@@ -6,9 +6,9 @@ import pytest
 
 from hbox_cli.simulate.cluster_file import cluster_of
 from hbox_cli.simulate.documents import Document
-from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.framework import Placing, Session
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
-from hbox_scheduler.core.session import Placing, Session
 
 CONF = parse_conf('actions: "allocate"\ntiers:\n- plugins: [{name: predicates}]\n', plugins=list(PLUGINS))
 ZONES = {"a1": "a", "a2": "a", "b1": "b", "nowhere": ""}

@@ -3,7 +3,7 @@
 import pytest
 
 from hbox_common.errors import InvalidRequest
-from hbox_scheduler.core.policy.conf import parse_conf
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 

@@ -10,7 +10,7 @@ import pytest
 from hbox_common.errors import InvalidRequest
 from hbox_common.runtime import WatchedFile
 from hbox_scheduler.adapters.policyfile import policy_file
-from hbox_scheduler.core.policy.conf import Conf
+from hbox_scheduler.core.framework.conf import Conf
 
 from ...waiting import until
 

@@ -9,8 +9,10 @@ from hbox_common.model import CardSlice, Match, MatchOperator, QueueName
 from hbox_common.model.annotations import COOLDOWN, JDB_MAX_UNAVAILABLE, JDB_MIN_AVAILABLE, REVOCABLE_ZONE, TASK_PRIORITY
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import PODS
+from hbox_scheduler.core.cluster.entities import Gang, QueueInfo
+from hbox_scheduler.core.cluster.snapshot import DisruptionBudget
+from hbox_scheduler.core.framework import PodTerm, Selector, Wishes
 from hbox_scheduler.core.plugins.durations import duration_s
-from hbox_scheduler.core.session import DisruptionBudget, Gang, PodTerm, QueueInfo, Selector, Wishes
 from hbox_scheduler.core.simulate import node
 
 from .small_world import NOW, SmallWorld, bound, evicted

@@ -5,8 +5,8 @@ import pytest
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import QueueName, QueuePhase
 from hbox_common.model.devices import GPU
+from hbox_scheduler.core.cluster.entities import QueueInfo
 from hbox_scheduler.core.plugins.capacity import OVER_QUOTA_WEIGHT
-from hbox_scheduler.core.session import QueueInfo
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.cycles import Report
 

@@ -29,7 +29,7 @@ def nodes() -> Iterable[NodeState]:
 @pytest.fixture(params=["columns", "sessions"])
 def world(request: pytest.FixtureRequest) -> Simulation:
     """The planner's way, and a user's policy."""
-    made = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf(), by_conf=request.param == "sessions")
+    made = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf(), user_policy=request.param == "sessions")
     made.put_nodes(nodes())
     return made
 

@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 from hbox_common.model import DEFAULT_QUEUE, Epoch, Index, Queue, SchedulerId
-from hbox_scheduler.core import Limits, Scheduler
+from hbox_scheduler.core import Scheduler
+from hbox_scheduler.core.cluster.columns import MOST_UNOFFERED
 from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.simulate import job, node
-from hbox_scheduler.core.state.columns import MOST_UNOFFERED
 
 
 def asking(name: str, *resources: str) -> object:

@@ -20,9 +20,10 @@ from hbox_common.model import (
     RefusalReason,
     SchedulerId,
 )
-from hbox_scheduler.core import Limits, Scheduler
-from hbox_scheduler.core.jobs import JobState
+from hbox_scheduler.core import Scheduler
 from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.protocol.limits import Limits
+from hbox_scheduler.core.queueing.jobs import JobState
 from hbox_scheduler.core.simulate import job, node
 
 
@@ -124,7 +125,7 @@ def test_a_queue_that_the_ledger_stopped_is_proposed_no_cards_for_and_its_words_
 def test_a_refusal_waits_for_the_view_that_explains_it(scheduler: Scheduler) -> None:
     scheduler.on_jobs([job("a", cards=1)])
     answer(scheduler, planned(scheduler), committed=False, index=12, refresh=12)
-    assert state(scheduler, "a") is JobState.HELD
+    assert state(scheduler, "a") is JobState.AWAITING_STATE
     assert scheduler.cycle(0.0).plans == []
     changed(scheduler, [], previous=10, index=12)
     assert planned(scheduler).job == "a"
@@ -304,7 +305,7 @@ def test_a_parked_job_is_not_tried_again_until_something_changes(scheduler: Sche
     scheduler.cycle(1.0)
     scheduler.on_jobs([job("big", cards=2, pods=3, revision=2)])
     scheduler.cycle(2.0)
-    assert state(scheduler, "big") is JobState.PARKED
+    assert state(scheduler, "big") is JobState.UNSCHEDULABLE
 
 
 def test_a_new_revision_that_asks_for_less_is_tried(scheduler: Scheduler) -> None:

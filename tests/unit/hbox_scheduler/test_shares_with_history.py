@@ -7,8 +7,8 @@ import pytest
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import QueueName
 from hbox_common.model.devices import GPU
+from hbox_scheduler.core.cluster.entities import QueueInfo
 from hbox_scheduler.core.plugins.capacity import OVER_QUOTA_WEIGHT
-from hbox_scheduler.core.session import QueueInfo
 
 from .small_world import SmallWorld, bound, evicted
 

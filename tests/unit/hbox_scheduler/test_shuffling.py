@@ -7,8 +7,8 @@ import pytest
 from hbox_common.events import PlanAnswer
 from hbox_common.model import Epoch, Index, Job, Neighbour, PodRef, PodUid, Queue, QueueName, RefusalReason
 from hbox_common.model.annotations import JDB_MAX_UNAVAILABLE, JDB_MIN_AVAILABLE, PREEMPTABLE, REVOCABLE_ZONE
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
-from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
@@ -31,7 +31,7 @@ def lent(*jobs: Job, actions: str = "shuffle", cards: int = 8) -> Simulation:
         policy_of(PolicyName.BINPACK),
         queues=[Queue(QueueName("default"))],
         conf=parse_conf(TDM % actions, plugins=list(PLUGINS)),
-        by_conf=True,
+        user_policy=True,
     )
     simulation.put_nodes([node("n0", cards=cards, cpu=64, labels={REVOCABLE_ZONE: "night"})])
     simulation.now = NIGHT

@@ -7,11 +7,11 @@ import pytest
 
 from hbox_common.model import CardRequest, Job, Queue, QueueName, QueuePhase
 from hbox_common.model.devices import GPU
-from hbox_scheduler.core.jobs import JobState
+from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
-from hbox_scheduler.core.policy.conf import parse_conf
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.queueing.jobs import JobState
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
 CONF = parse_conf(DEFAULT_CONF, plugins=list(PLUGINS))

@@ -4,7 +4,8 @@ import pytest
 
 from hbox_common.model import QueueName
 from hbox_common.model.devices import GPU
-from hbox_scheduler.core.session import Gang, GroupPhase, QueueInfo, ResourceQuota, Status
+from hbox_scheduler.core.cluster.entities import Gang, QueueInfo, Status
+from hbox_scheduler.core.framework import GroupPhase, ResourceQuota
 
 from .small_world import SmallWorld
 
@@ -53,7 +54,7 @@ def test_bound_pods_of_a_gang_that_passed_count_once() -> None:
 def test_a_minimum_of_something_that_no_node_has_does_not_pass() -> None:
     world = SmallWorld(1)
     gang = outside(world, "a", 1)
-    gang.min_resources = {"example.com/unheard-of": 1}
+    gang.min_resources = {"example.com/repeated-of": 1}
     assert let_in(world, conf("{name: capacity}")) == []
 
 
@@ -105,7 +106,7 @@ def test_nothing_is_kept_for_members_with_scheduling_gates(plugin: str) -> None:
     outside(world, "a", 5, age_s=9)
     outside(world, "b", 4)
     assert let_in(world, conf(plugin)) == ["half", "b"]
-    assert half.gate_minimum[GPU] == 4
+    assert half.counted_minimum[GPU] == 4
 
 
 def test_what_is_held_beside_members_with_gates_counts() -> None:

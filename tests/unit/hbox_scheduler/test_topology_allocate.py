@@ -1,7 +1,7 @@
 """Which domain of the fabric a gang gets, and which leaves and nodes in it."""
 
 from hbox_common.model import SubGangPolicy
-from hbox_scheduler.core.session import Status
+from hbox_scheduler.core.cluster.entities import Status
 
 from .fabric_world import SOFT, Fabric, apart, hard, placed
 

@@ -9,13 +9,13 @@ from hbox_common.errors import InvalidRequest
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.trace import TraceSimulation
-from hbox_scheduler.core.simulate.trace_jobs import Outcome, TraceJob
-from hbox_scheduler.core.simulate.trace_turns import BACKFILL, FAIR_SHARE, FIFO, LEAST_SERVED, ORDERS, Turns
+from hbox_scheduler.core.simulate.trace_jobs import JobOutcome, TraceJob
+from hbox_scheduler.core.simulate.trace_turns import BACKFILL, FAIR_SHARE, FIFO, LEAST_SERVED, ORDERS, TraceTurns
 
 HOUR = 3600.0
 
 
-def run(*jobs: TraceJob, turns: Turns, nodes: int = 1, leaf: int = 0) -> Outcome:
+def run(*jobs: TraceJob, turns: TraceTurns, nodes: int = 1, leaf: int = 0) -> JobOutcome:
     simulation = TraceSimulation(
         [node(f"n{i}", cards=8) for i in range(nodes)], policy=policy_of(PolicyName.BINPACK), turns=turns, leaf_nodes=leaf
     )
@@ -70,7 +70,7 @@ def test_queues_without_a_past_share_equally() -> None:
 
 
 def test_what_is_long_ago_counts_little() -> None:
-    turns = Turns(usage_weight=1.0, half_life_s=HOUR)
+    turns = TraceTurns(usage_weight=1.0, half_life_s=HOUR)
     jobs = [
         owned("a", "past", 0, 2, 8),
         owned("b", "since", 2 * HOUR, 2, 8),
@@ -96,7 +96,7 @@ def test_equals_do_not_take_turns() -> None:
 
 
 def test_nobody_is_stopped_within_the_minimum_run() -> None:
-    turns = Turns(levels=(60.0,), minimum_run_s=1800.0)
+    turns = TraceTurns(levels=(60.0,), minimum_run_s=1800.0)
     out = run(job("a", 0, 2, 8), job("b", 300, 0.2, 8), turns=turns)
     assert out.first[1] == 1800.0
 
@@ -115,7 +115,7 @@ def test_a_gang_takes_as_many_nodes_as_it_needs() -> None:
 
 
 def test_patience_ends_and_a_stopped_job_stands_first_again() -> None:
-    turns = Turns(levels=(HOUR,), minimum_run_s=60.0, patience_s=3 * HOUR)
+    turns = TraceTurns(levels=(HOUR,), minimum_run_s=60.0, patience_s=3 * HOUR)
     short = [job(f"s{i}", 2 * HOUR + 0.5 * HOUR * i, 0.5, 8) for i in range(40)]
     out = run(job("long", 0, 4, 8), *short, turns=turns)
     assert out.preemptions[0] >= 1

@@ -18,11 +18,12 @@ from .adapters.extenders import Extenders
 from .adapters.feeds import Feeds
 from .adapters.policyfile import policy_file
 from .adapters.sender import Sender
-from .core import Limits, Proposals, Scheduler
+from .core import Scheduler
+from .core.framework.conf import Conf
 from .core.plugins.fairshare import usage_weight
 from .core.policy import policy_of
-from .core.policy.conf import Conf
 from .core.policy.default import default_conf
+from .core.protocol.limits import Limits, Proposals
 from .settings import SchedulerSettings
 
 log = logging.getLogger(__name__)
@@ -57,8 +58,8 @@ class SchedulerService:
         path = settings.scheduler_conf
         self._policy = None if path is None else policy_file(path)
         self._conf = default_conf() if self._policy is None else self._policy.value
-        self._untold = asyncio.Event()
-        self._extenders = Extenders(self._look_again)
+        self._unpublished = asyncio.Event()
+        self._extenders = Extenders(self._invalidate_sessions)
         self.scheduler = Scheduler(
             id=SchedulerId(f"{settings.instance}-{new_id()[:12]}"),
             policy=policy_of(settings.policy),
@@ -69,7 +70,7 @@ class SchedulerService:
                 deadline_s=settings.gang_deadline_s,
             ),
             conf=self._conf,
-            by_conf=self._policy is not None,
+            user_policy=self._policy is not None,
             ask=self._extenders.ask,
         )
         self._wake = asyncio.Event()
@@ -88,14 +89,14 @@ class SchedulerService:
 
     def _follow(self, conf: Conf) -> None:
         self._conf = conf
-        self._untold.set()
+        self._unpublished.set()
         self.scheduler.follow(conf)
         self._wake.set()
 
     async def _tell_policy(self) -> NoReturn:
         """Say by what jobs are placed: at the start, and when that changes."""
         while True:
-            self._untold.clear()
+            self._unpublished.clear()
             plugins = self._conf.plugins
             told = PolicyFollowed(
                 actions=tuple(self._conf.actions),
@@ -109,10 +110,10 @@ class SchedulerService:
                 log.warning("the policy is told later: %s", e)
                 await asyncio.sleep(HEALTH_S)
                 continue
-            await self._untold.wait()
+            await self._unpublished.wait()
 
-    def _look_again(self) -> None:
-        self.scheduler.on_answers_of_others()
+    def _invalidate_sessions(self) -> None:
+        self.scheduler.invalidate_sessions()
         self._wake.set()
 
     async def _plan(self) -> NoReturn:
@@ -134,7 +135,7 @@ class SchedulerService:
             metrics.CYCLE.observe(took_s)
             out.plans = [_traced(plan, began, wall_s()) for plan in out.plans]
             await self._sender.send(out)
-            if out.unheard:
+            if out.repeated:
                 self._feeds.ask_jobs()
             wake_at = monotonic_s() if out.more else out.wake_at
             await asyncio.sleep(max(0.0, started + self._pause_s(out, took_s) - monotonic_s()))

@@ -14,10 +14,11 @@ from hbox_common import kube
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import DEFAULT_QUEUE, JobId, NodeName
 from hbox_common.model.resources import PODS
+from hbox_scheduler.core.cluster import Columns
+from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo
+from hbox_scheduler.core.cluster.snapshot import Cluster
+from hbox_scheduler.core.cluster.task import Task, Tasks
 from hbox_scheduler.core.explain.labels import Label
-from hbox_scheduler.core.session import Cluster, Gang, Member, QueueInfo
-from hbox_scheduler.core.state import Columns
-from hbox_scheduler.core.task import Task, Tasks
 
 from . import kinds
 from .cards import Holder, slices_of

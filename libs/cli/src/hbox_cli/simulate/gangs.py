@@ -6,7 +6,8 @@ from hbox_common import kube
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube.fabric import sub_gangs_of, wish_of
 from hbox_common.model import DEFAULT_QUEUE, JobId, QueueName
-from hbox_scheduler.core.session import Gang, GroupPhase
+from hbox_scheduler.core.cluster.entities import Gang
+from hbox_scheduler.core.framework import GroupPhase
 
 from .amounts import requests
 from .documents import Document

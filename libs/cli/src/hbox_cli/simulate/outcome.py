@@ -21,7 +21,7 @@ def row_of(file: str, saved: SavedCluster, report: Report, *, explain: bool) -> 
     row = _empty(file)
     row["bindings"] = [{"pod": b.member.id, "node": b.node, "devices": list(b.devices)} for b in report.bindings]
     row["evictions"] = [
-        {"pod": e.member.id, "node": e.node, "for": names.get(e.claimant, e.claimant), "reason": e.reason}
+        {"pod": e.member.id, "node": e.node, "for": names.get(e.preemptor, e.preemptor), "reason": e.reason}
         for e in report.evictions
     ]
     row["nominations"] = [{"pod": pod, "node": node} for pod, node in report.nominations.items()]

@@ -14,7 +14,7 @@ from hbox_jobs.adapters.objects import PodReader
 from hbox_jobs.core.job import Record, Tally, job_of
 from hbox_jobs.core.views import PodStatus, PodView
 from hbox_jobs.core.volumes import Volumes
-from hbox_scheduler.core.session import Status
+from hbox_scheduler.core.cluster.entities import Status
 
 from .cards import HAMI_ALLOCATED
 from .documents import Document

@@ -8,7 +8,9 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.model import POOLS, CardQuota, Queue, QueueName, QueuePhase, QueueTree
 from hbox_common.model.annotations import NAMESPACES, RECENT_CARDS, parse_names
 from hbox_ledger.adapters.quotas import card_quota
-from hbox_scheduler.core.session import DisruptionBudget, QueueInfo, ResourceQuota
+from hbox_scheduler.core.cluster.entities import QueueInfo
+from hbox_scheduler.core.cluster.snapshot import DisruptionBudget
+from hbox_scheduler.core.framework import ResourceQuota
 
 from . import kinds
 from .amounts import capacities, quota

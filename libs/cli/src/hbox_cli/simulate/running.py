@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from hbox_common.errors import Bug, HBoxError, InvalidRequest
-from hbox_scheduler.core.policy.conf import Conf, parse_conf
+from hbox_scheduler.core.framework.conf import Conf, parse_conf
+from hbox_scheduler.core.framework.external import Question
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.policy.registry import PLUGINS
-from hbox_scheduler.core.session.outside import Question
 from hbox_scheduler.core.simulate.cycles import Plan, simulate
 
 from .cluster_file import POLICY_KEY, cluster_of

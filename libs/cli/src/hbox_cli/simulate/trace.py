@@ -10,7 +10,7 @@ import numpy.typing as npt
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.trace import TraceSimulation
-from hbox_scheduler.core.simulate.trace_jobs import Outcome, TraceJob
+from hbox_scheduler.core.simulate.trace_jobs import JobOutcome, TraceJob
 from hbox_scheduler.core.simulate.trace_turns import ORDERS
 
 #: Classes of jobs: name -> the fewest and the most cards.
@@ -36,7 +36,7 @@ class Setting:
     restart_s: float
 
 
-def run(setting: Setting, tick: Callable[[int], None] | None = None) -> Outcome:
+def run(setting: Setting, tick: Callable[[int], None] | None = None) -> JobOutcome:
     simulation = TraceSimulation(
         [node(f"node-{i:05}", cards=setting.cards) for i in range(setting.nodes)],
         policy=policy_of(PolicyName(setting.placement)),
@@ -47,7 +47,7 @@ def run(setting: Setting, tick: Callable[[int], None] | None = None) -> Outcome:
     return simulation.run(setting.jobs, tick=tick)
 
 
-def figures(outcome: Outcome) -> dict[str, Any]:
+def figures(outcome: JobOutcome) -> dict[str, Any]:
     """All that is reported of one run. Times in seconds, shares from 0 to 1."""
     totals, span = outcome.totals, max(outcome.totals.span_s, 1e-9)
     waited = np.maximum(outcome.jct - outcome.duration, 0.0)  # sums of seconds, not exact
@@ -111,7 +111,7 @@ def _spread(values: npt.NDArray[np.float64], digits: int = 0) -> dict[str, float
     return {name: round(value, digits) for name, value in marks.items()}
 
 
-def curves(outcomes: Mapping[str, Outcome]) -> Sequence[tuple[str, list[tuple[float, float]], list[float]]]:
+def curves(outcomes: Mapping[str, JobOutcome]) -> Sequence[tuple[str, list[tuple[float, float]], list[float]]]:
     """For pictures: name, (hours, share of cards given away), and total waiting in seconds, ascending."""
     drawn = []
     for name, outcome in outcomes.items():

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from hbox_common import kube
 from hbox_common.model import NodeName, NodeState, NodeUsage, usage_of
+from hbox_scheduler.core.framework.conf import Conf
 from hbox_scheduler.core.plugins.usage import FRESH_S
-from hbox_scheduler.core.policy.conf import Conf
 
 from .amounts import requests
 from .documents import Document

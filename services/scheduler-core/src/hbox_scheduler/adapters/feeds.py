@@ -59,7 +59,7 @@ class Feeds:
         self._namespace_quotas: dict[str, tuple[ResourceQuota, ...]] = {}
         self._budgets: dict[str, tuple[PodBudget, ...]] = {}
         self._early: deque[ClaimsChanged] = deque(maxlen=10_000)
-        self._complaints: dict[str, str] = {}
+        self._warned: dict[str, str] = {}
 
     @property
     def ready(self) -> bool:
@@ -93,7 +93,7 @@ class Feeds:
             group.create_task(
                 self._bus.follow(
                     [ClaimsChanged, PlansAnswered, VictimsStayed],
-                    self._on_books,
+                    self._on_ledger,
                     on_ready=self._ask_claims.set,
                     on_gap=self._claims_lost,
                 )
@@ -102,10 +102,10 @@ class Feeds:
             group.create_task(self._read_claims())
             group.create_task(self._ask_while_held())
 
-    def _complain(self, of: str, error: HBoxError) -> None:
+    def _warn_once(self, of: str, error: HBoxError) -> None:
         """Say once what is missing; the question itself is asked again four times a second."""
-        if self._complaints.get(of) != error.message:
-            self._complaints[of] = error.message
+        if self._warned.get(of) != error.message:
+            self._warned[of] = error.message
             log.warning("%s cannot be read yet: %s", of, error)
 
     # State.
@@ -144,7 +144,7 @@ class Feeds:
     async def _on_jobs(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             match delivery.event:
-                case JobsPending(anew=True) if self._scheduler.gate.on:
+                case JobsPending(anew=True) if self._scheduler.admission.on:
                     self.ask_jobs()  # a PodGroup that was deleted meanwhile would be counted for ever
                 case JobsPending(
                     jobs=jobs, neighbours=neighbours, priority_classes=classes, namespaces=namespaces, groups=groups
@@ -178,7 +178,7 @@ class Feeds:
                     JobsAsked(asker=self._instance, gatekeeper=self._scheduler.id), JobsPage, timeout_s=ASK_TIMEOUT_S
                 )
             except (Unavailable, InvalidRequest) as e:
-                self._complain("jobs", e)
+                self._warn_once("jobs", e)
                 pages = []
             if not pages or not all(page.complete for page in pages):
                 self._ask_jobs.set()
@@ -196,13 +196,13 @@ class Feeds:
                 groups=[group for page in pages for group in page.groups],
             )
             metrics.SNAPSHOTS.labels("jobs").inc()
-            self._complaints.pop("jobs", None)
+            self._warned.pop("jobs", None)
             self.jobs_read = True
             self._changed()
 
-    # Books.
+    # The ledger.
 
-    async def _on_books(self, deliveries: Sequence[Delivery]) -> None:
+    async def _on_ledger(self, deliveries: Sequence[Delivery]) -> None:
         now = monotonic_s()
         for delivery in deliveries:
             match delivery.event:
@@ -244,7 +244,7 @@ class Feeds:
             try:
                 pages = await self._bus.ask(ClaimsAsked(asker=self._instance), ClaimsPage, timeout_s=ASK_TIMEOUT_S)
             except (Unavailable, InvalidRequest) as e:
-                self._complain("claims", e)
+                self._warn_once("claims", e)
                 pages = []
             if not pages:
                 self._ask_claims.set()
@@ -267,7 +267,7 @@ class Feeds:
             try:
                 pages = await self._bus.ask(ClaimsAsked(asker=self._instance, head=True), ClaimsPage, timeout_s=ASK_TIMEOUT_S)
             except Unavailable as e:
-                self._complain("claims", e)
+                self._warn_once("claims", e)
                 continue
             self._scheduler.held = pages[0].held if pages else self._scheduler.held
             if not self._scheduler.held:
@@ -286,7 +286,7 @@ class Feeds:
             now=now,
         )
         metrics.SNAPSHOTS.labels("claims").inc()
-        self._complaints.pop("claims", None)
+        self._warned.pop("claims", None)
         self.claims_read = True
         early, self._early = self._early, deque(maxlen=self._early.maxlen)
         for number, change in enumerate(early):

@@ -6,11 +6,11 @@ from pathlib import Path
 from hbox_common.runtime import WatchedFile
 
 from .. import metrics
-from ..core.policy.conf import Conf, parse_conf
+from ..core.cluster import Columns
+from ..core.cluster.snapshot import Cluster
+from ..core.framework.conf import Conf, parse_conf
 from ..core.policy.registry import PLUGINS
-from ..core.session import Cluster
 from ..core.simulate.cycles import Plan, simulate
-from ..core.state import Columns
 
 log = logging.getLogger(__name__)
 

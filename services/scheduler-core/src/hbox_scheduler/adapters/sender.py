@@ -12,7 +12,8 @@ from hbox_common.model import JobId
 from hbox_common.telemetry import within
 
 from .. import metrics
-from ..core import Proposals, Scheduler
+from ..core import Scheduler
+from ..core.protocol.limits import Proposals
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +86,7 @@ class Sender:
                 await self._bus.publish_parts(JobsWaiting(verdicts=tuple(batch)), SHARD, timeout_s=PUBLISH_TIMEOUT_S)
             except Unavailable as e:
                 log.warning("%d verdicts not sent: %s", len(batch), e)
-                self._scheduler.unsaid(batch, monotonic_s())
+                self._scheduler.unpublished(batch, monotonic_s())
                 continue
             metrics.VERDICTS.inc(len(batch))
 

@@ -1,6 +1,6 @@
 """The pure core of scheduler-core: state in columns, plans out. No I/O, no clock, no randomness."""
 
-from .limits import Limits, Proposals
+from .protocol.limits import Limits, Proposals
 from .scheduler import Scheduler
 
 __all__ = ["Limits", "Proposals", "Scheduler"]

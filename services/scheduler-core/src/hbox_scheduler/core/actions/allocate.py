@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 
 from hbox_common.model import GroupPhase
 
-from ..arrays import Bools
-from ..session.nouns import Gang, Member, SubGang
-from ..session.placing import Likeness, Placing, Room, likeness_of
-from ..session.statement import Statement
-from ..session.turns import Turns
-from ..topology.aims import concerned
+from ..cluster.arrays import Bools
+from ..cluster.entities import Gang, Member, SubGang
+from ..framework.placing import FilterKey, NodePlacement, Placing, filter_key_of
+from ..framework.statement import Statement
+from ..framework.turns import ServiceOrder
+from ..topology.constraints import concerned
 from .domains import Domains
-from .worksheet import Worksheet, worksheet_of
+from .pending import PendingMembers, pending_members_of
 
 if TYPE_CHECKING:
-    from ..session.session import Session
+    from ..framework.session import Session
 
 
 def candidates(session: "Session") -> Iterable[Gang]:
-    """Gangs that allocate looks at, of those with members that wait. Where no enqueue action stands at the gate, those outside come in here."""
+    """Gangs that allocate looks at, of those with members that wait. Where no enqueue action admits PodGroups, those that wait are admitted here."""
     if "enqueue" not in session.conf.actions:
         for gang in session.fresh:
             if gang.phase is GroupPhase.PENDING:
@@ -40,8 +40,8 @@ def candidates(session: "Session") -> Iterable[Gang]:
 
 
 def run(session: "Session") -> None:
-    sheets = {gang: sheet for gang in candidates(session) if (sheet := worksheet_of(session, gang)).left}
-    turns = Turns(session, sheets)
+    waiting = {gang: pending for gang in candidates(session) if (pending := pending_members_of(session, gang)).left}
+    turns = ServiceOrder(session, waiting)
     serving = Serving(session)
     while (queue := turns.next_queue()) is not None:
         if session.overused(queue):
@@ -49,7 +49,7 @@ def run(session: "Session") -> None:
             continue
         gang = turns.of(queue)
         assert gang is not None
-        if serving.turn(sheets[gang]) and sheets[gang].left:
+        if serving.turn(waiting[gang]) and waiting[gang].left:
             turns.put_back(gang)
 
 
@@ -59,20 +59,20 @@ class Serving:
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._placing = Placing(session)
-        self._vain: dict[Likeness, int] = {}  #: kinds of members without a place, and how many departures there had been
+        self._failed: dict[FilterKey, int] = {}  #: kinds of members without a place, and how many departures there had been
 
     @cached_property
     def _domains(self) -> Domains:
         return Domains(self._session)
 
-    def turn(self, sheet: Worksheet) -> bool:
+    def turn(self, pending: PendingMembers) -> bool:
         """One turn of a gang. Returns whether it got anything, so that another turn makes sense."""
-        session, gang = self._session, sheet.gang
+        session, gang = self._session, pending.gang
         if concerned(gang) and session.topological:
-            return self._domains.turn(sheet)
+            return self._domains.turn(pending)
         statement = session.statement()
-        for sub_gang in sorted(sheet.pending, key=session.sub_gang_key):
-            self.fill(statement, sub_gang, sheet.pending[sub_gang])
+        for sub_gang in sorted(pending.by_sub_gang, key=session.sub_gang_key):
+            self.fill(statement, sub_gang, pending.by_sub_gang[sub_gang])
             if session.ready(gang) and session.sub_gang_ready(sub_gang):
                 break
         if not statement.operations:
@@ -96,30 +96,30 @@ class Serving:
             if not session.allocatable(queue, member):
                 continue
             kind = (member.role, id(member.task))
-            room = None if kind in failed else self._find(member, within)
-            if room is None:
+            found = None if kind in failed else self._find(member, within)
+            if found is None:
                 failed.add(kind)
                 if _hopeless(gang, member, members):
                     break
                 continue
-            if room.now:
-                statement.allocate(member, room.row, room.slices)
+            if found.now:
+                statement.allocate(member, found.row, found.slices)
             else:
-                statement.pipeline(member, room.row, room.slices)
+                statement.pipeline(member, found.row, found.slices)
             if session.sub_gang_ready(sub_gang) and session.ready(gang):
                 break
 
-    def _find(self, member: Member, within: Bools | None) -> Room | None:
+    def _find(self, member: Member, within: Bools | None) -> NodePlacement | None:
         """A place for it. None at once where one like it found none, and nobody has left since."""
         if within is not None or not self._session.settled(member):
             return self._placing.find(member, within)
-        kind, departures = (*likeness_of(member), self._session.spaces.need(member)), len(self._session.departures)
-        if self._vain.get(kind) == departures:
+        kind, departures = (*filter_key_of(member), self._session.namespace_quotas.need(member)), len(self._session.departures)
+        if self._failed.get(kind) == departures:
             return None
-        room = self._placing.find(member)
-        if room is None:
-            self._vain[kind] = departures
-        return room
+        found = self._placing.find(member)
+        if found is None:
+            self._failed[kind] = departures
+        return found
 
 
 def _hopeless(gang: Gang, failed: Member, left: list[Member]) -> bool:

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 from hbox_common.model import GroupPhase
 
-from ..session.nouns import Status
-from ..session.placing import Placing
+from ..cluster.entities import Status
+from ..framework.placing import Placing
 
 if TYPE_CHECKING:
-    from ..session.session import Session
+    from ..framework.session import Session
 
 
 def run(session: "Session") -> None:

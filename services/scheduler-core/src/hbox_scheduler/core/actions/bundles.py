@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arrays import Ints
+from ..cluster.arrays import Ints
+from ..cluster.entities import HOLDING, Gang, Member, SubGang
 from ..plugins.gang import roles_count
-from ..session.nouns import HOLDING, Gang, Member, SubGang
 
 if TYPE_CHECKING:
-    from ..session.session import Session
+    from ..framework.session import Session
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,11 +24,13 @@ class Bundle:
     breaks: bool  #: the gang is no longer whole afterwards
 
 
-def bundles_of(session: "Session", candidates: Sequence[Member], *, claimant: Gang, need: Ints, breaking: bool) -> list[Bundle]:
+def bundles_of(
+    session: "Session", candidates: Sequence[Member], *, preemptor: Gang, need: Ints, breaking: bool
+) -> list[Bundle]:
     """Bundles of the candidates, in the order in which they are taken: all surplus before the first gang is broken, then by queues and gangs; between
     gangs that the policy sees alike those first that give the most of the need `[R]` for each member that is lost."""
     by_gang: dict[Gang, list[Member]] = {}
-    for member in session.victims_first(candidates, claimant=claimant):
+    for member in session.victims_first(candidates, preemptor=preemptor):
         by_gang.setdefault(member.gang, []).append(member)
     safe: list[Bundle] = []
     rest: list[Bundle] = []

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..framework.pool import Pool
+from ..framework.preemptors import PreemptionRequests, preemptors, waiting
+from ..framework.turns import ServiceOrder
 from ..plugins.arguments import Given
-from ..session.claims import Claims, claimants, waiting
-from ..session.pool import Pool
-from ..session.turns import Turns
 
 if TYPE_CHECKING:
-    from ..session.session import Session
+    from ..framework.session import Session
 
 _MOVES = "maxMovedPods"
 _DEFAULT = 16
@@ -26,15 +26,15 @@ _ANY = 1 << 30
 def run(session: "Session") -> None:
     """Queues take turns. Raises InvalidRequest for a wrong argument."""
     moves = _moves(session)
-    turns = Turns(session, claimants(session))
+    turns = ServiceOrder(session, preemptors(session))
     if not moves or turns.next_queue() is None:
         return
     pool = Pool(session)
-    claims = Claims(session, pool, reason="Moved", moves=moves)
+    requests = PreemptionRequests(session, pool, reason="Moved", moves=moves)
     while (gang := turns.next()) is not None:
         others = np.array([member.gang is not gang for member in pool.members], dtype=np.bool_)
         eligible = others & (pool.priority <= gang.priority)
-        claims.serve(gang, sorted(waiting(gang), key=session.member_key), eligible=eligible, legal=session.movable)
+        requests.serve(gang, sorted(waiting(gang), key=session.member_key), eligible=eligible, legal=session.movable)
 
 
 def _moves(session: "Session") -> int:

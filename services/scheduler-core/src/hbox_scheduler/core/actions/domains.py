@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..session.nouns import HOLDING, Gang, Member, SubGang
-from ..session.statement import Statement
-from ..topology.aims import Aim, aim_of
+from ..cluster.entities import HOLDING, Gang, Member, SubGang
+from ..framework.statement import Statement
 from ..topology.choose import Survey, choose, ranked
-from ..topology.spread import Levels
+from ..topology.constraints import TopologyConstraint, constraint_of
+from ..topology.spread import SpreadLevels
 from ..topology.units import share_out, used_by_tier
+from .allocator import Allocator, When
 from .mixtures import Mixtures
-from .seats import Seats, When
-from .worksheet import Worksheet, needed, there
+from .pending import PendingMembers, needed, there
 
 if TYPE_CHECKING:
-    from ..session.session import Session
+    from ..framework.session import Session
 
 
 #: Domains of one tier that hold a gang with sub-gangs, and are compared before one is taken.
@@ -33,39 +33,39 @@ _COMPARED = 4
 class Domains:
     """On one session."""
 
-    def __init__(self, session: "Session", seats: Seats | None = None) -> None:
+    def __init__(self, session: "Session", allocator: Allocator | None = None) -> None:
         self._session = session
         self._tree = session.tree
-        self._seats = seats or Seats(session)
-        self._mixtures = Mixtures(session, self._seats)
+        self._allocator = allocator or Allocator(session)
+        self._mixtures = Mixtures(session, self._allocator)
 
-    def turn(self, sheet: Worksheet) -> bool:
+    def turn(self, pending: PendingMembers) -> bool:
         """One turn of a gang. Returns whether it got anything, so that another turn makes sense."""
-        session, gang = self._session, sheet.gang
+        session, gang = self._session, pending.gang
         if gang.waiting and session.pipelined(gang):
             return False  # it has been promised all that it needs
-        for wanted in self._servings(sheet):
+        for wanted in self._servings(pending):
             statement = session.statement()
             if self._as_promised(statement, gang, wanted) or self._attempt(statement, gang, wanted):
-                sheet.drop(done.member for done in statement.operations)
+                pending.drop(done.member for done in statement.operations)
                 if session.ready(gang):
                     self._remember(gang)
                     statement.commit()
                 return True
             statement.discard()
-        self._explain(sheet)
+        self._explain(pending)
         return False
 
-    def _servings(self, sheet: Worksheet) -> Iterator[dict[SubGang, list[Member]]]:
+    def _servings(self, pending: PendingMembers) -> Iterator[dict[SubGang, list[Member]]]:
         """What to try for, one after the other until something works: what makes the gang ready; of a gang that is, the next members of
         one of its sub-gangs."""
-        session, gang = self._session, sheet.gang
+        session, gang = self._session, pending.gang
         if not session.ready(gang):
-            if wanted := needed(session, sheet):
+            if wanted := needed(session, pending):
                 yield wanted
             return
-        for sub_gang in sorted(sheet.pending, key=session.sub_gang_key):
-            if members := sheet.pending[sub_gang]:
+        for sub_gang in sorted(pending.by_sub_gang, key=session.sub_gang_key):
+            if members := pending.by_sub_gang[sub_gang]:
                 short = max(sub_gang.size - there(sub_gang), 1) if sub_gang.policy is not None else 1
                 if short <= len(members):
                     yield {sub_gang: members[:short]}
@@ -85,7 +85,7 @@ class Domains:
     def _as_promised(self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]]) -> bool:
         """The places that were made free for them in an earlier cycle, if all are there and where the gang may be."""
         members = [member for members in wanted.values() for member in members]
-        if not self._seats.take_nominated(statement, members) or not self._enough(gang) or not self._in_bounds(gang):
+        if not self._allocator.take_nominated(statement, members) or not self._enough(gang) or not self._in_bounds(gang):
             statement.rollback()
             return False
         return True
@@ -94,9 +94,14 @@ class Domains:
         subjects: list[tuple[SubGang | None, list[Member]]] = [(None, gang.members)]
         subjects += [(sub_gang, sub_gang.members) for sub_gang in gang.sub_gangs]
         for sub_gang, members in subjects:
-            aim = aim_of(self._tree, gang, sub_gang)
+            constraint = constraint_of(self._tree, gang, sub_gang)
             rows = [member.row for member in members if member.row >= 0]
-            if aim is not None and aim.hard and rows and self._tree.tiers[self._tree.lowest(rows)] > aim.ceiling:
+            if (
+                constraint is not None
+                and constraint.hard
+                and rows
+                and self._tree.tiers[self._tree.lowest(rows)] > constraint.ceiling
+            ):
                 return False
         return True
 
@@ -146,22 +151,26 @@ class Domains:
         if not any(policy.topology is not None for policy in gang.sub_gang_policies):
             yield [groups]
             return
-        aim = aim_of(self._tree, gang) or Aim(False, int(self._tree.tiers[-1]), 0, Levels.LEAVES)
-        kinds = self._seats.kinds(member for members in wanted.values() for member in members)
-        surveys = [(Survey(self._tree, self._seats.ground(members[0], gang, when)), len(members)) for members in kinds]
+        constraint = constraint_of(self._tree, gang) or TopologyConstraint(
+            False, int(self._tree.tiers[-1]), 0, SpreadLevels.LEAVES
+        )
+        kinds = self._allocator.kinds(member for members in wanted.values() for member in members)
+        surveys = [(Survey(self._tree, self._allocator.capacities(members[0], gang, when)), len(members)) for members in kinds]
         for group in groups:
             fitting = [domain for domain in group if all(survey.room[domain] >= need for survey, need in surveys)]
             scores = self._scores(None, gang, fitting)
-            yield [[[domain]] for domain in ranked(*surveys[0], aim, group=fitting, scores=scores)]
+            yield [[[domain]] for domain in ranked(*surveys[0], constraint, group=fitting, scores=scores)]
 
     def _place(
         self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]], groups: list[list[int]], *, when: When
     ) -> bool:
         """All that is wanted, inside one of the domains."""
-        aim = aim_of(self._tree, gang)
+        constraint = constraint_of(self._tree, gang)
         if not any(sub_gang.policy is not None and sub_gang.policy.topology is not None for sub_gang in wanted):
             members = [member for members in wanted.values() for member in members]
-            return self._seat(statement, members, aim, groups=groups, scores=self._scores(None, gang, _flat(groups)), when=when)
+            return self._seat(
+                statement, members, constraint, groups=groups, scores=self._scores(None, gang, _flat(groups)), when=when
+            )
         outer = groups[0][0]
         mark = statement.mark()
         for units in (True, False):
@@ -179,22 +188,22 @@ class Domains:
         """Sub-gangs, the largest first; with `units` equal ones that are to be placed anew together, else as they are served."""
         batches: dict[object, list[tuple[SubGang, list[Member]]]] = {}
         for sub_gang, members in wanted.items():
-            kinds = self._seats.kinds(members)
+            kinds = self._allocator.kinds(members)
             alike = units and len(kinds) == 1 and not any(member.row >= 0 for member in sub_gang.members)
             own = sub_gang.policy is not None and sub_gang.policy.topology is not None
             key = (id(sub_gang.policy), id(members[0].task), len(members)) if alike and own else id(sub_gang)
             batches.setdefault(key, []).append((sub_gang, members))
         found = list(batches.values())
         if units:
-            found.sort(key=lambda batch: -sum(self._seats.size(member) for member in batch[0][1]))
+            found.sort(key=lambda batch: -sum(self._allocator.size(member) for member in batch[0][1]))
         return found
 
     def _seat_sub_gang(self, statement: Statement, sub_gang: SubGang, members: list[Member], outer: int, *, when: When) -> bool:
         gang = sub_gang.gang
         groups = self._within(outer, self._groups(self._session.gradients(sub_gang, gang)))
-        aim = aim_of(self._tree, gang, sub_gang)
+        constraint = constraint_of(self._tree, gang, sub_gang)
         scores = self._scores(sub_gang, gang, _flat(groups))
-        return self._seat(statement, members, aim, groups=groups, scores=scores, when=when)
+        return self._seat(statement, members, constraint, groups=groups, scores=scores, when=when)
 
     def _seat_units(
         self, statement: Statement, gang: Gang, batch: list[tuple[SubGang, list[Member]]], outer: int, *, when: When
@@ -202,15 +211,15 @@ class Domains:
         """Equal sub-gangs, each in one of the widest domains that it may be in: the fewest such domains, then each sub-gang in its own."""
         tree = self._tree
         first, members = batch[0]
-        aim = aim_of(tree, gang)
+        constraint = constraint_of(tree, gang)
         shares = share_out(
             tree,
-            self._seats.ground(members[0], gang, when),
+            self._allocator.capacities(members[0], gang, when),
             outer,
             domains=_flat(self._within(outer, self._groups(self._session.gradients(first, gang)))),
             size=len(members),
             count=len(batch),
-            levels=aim.levels if aim is not None else Levels.LEAVES,
+            levels=constraint.levels if constraint is not None else SpreadLevels.LEAVES,
         )
         first_of = 0
         for domain, count in shares or ():
@@ -218,7 +227,9 @@ class Domains:
             first_of += count
             if len(set(tree.leaves()[tree.nodes(domain)].tolist())) == 1:  # together: all of it is one leaf
                 together = [member for _, own in mine for member in own]
-                good = self._seat(statement, together, aim_of(tree, gang, first), groups=[[domain]], scores={}, when=when)
+                good = self._seat(
+                    statement, together, constraint_of(tree, gang, first), groups=[[domain]], scores={}, when=when
+                )
             else:
                 good = all(self._seat_sub_gang(statement, sub_gang, own, domain, when=when) for sub_gang, own in mine)
             if not good:
@@ -229,29 +240,29 @@ class Domains:
         self,
         statement: Statement,
         members: list[Member],
-        aim: Aim | None,
+        constraint: TopologyConstraint | None,
         *,
         groups: list[list[int]],
         scores: dict[int, float],
         when: When,
     ) -> bool:
         """Members of one gang or sub-gang, all of them, in one of the domains."""
-        tree, seats = self._tree, self._seats
-        aim = aim or Aim(False, int(tree.tiers[-1]), 0, Levels.LEAVES)
-        kinds = seats.kinds(members)
+        tree, allocator = self._tree, self._allocator
+        constraint = constraint or TopologyConstraint(False, int(tree.tiers[-1]), 0, SpreadLevels.LEAVES)
+        kinds = allocator.kinds(members)
         gang = members[0].gang
-        surveys = [Survey(tree, seats.ground(kind[0], gang, when)) for kind in kinds]
-        if len(kinds) == 1 and not seats.entangled(members):
-            counts = choose(surveys[0], len(members), aim, groups=groups, scores=scores)
-            return counts is not None and seats.take(statement, members, counts, when)
+        surveys = [Survey(tree, allocator.capacities(kind[0], gang, when)) for kind in kinds]
+        if len(kinds) == 1 and not allocator.entangled(members):
+            counts = choose(surveys[0], len(members), constraint, groups=groups, scores=scores)
+            return counts is not None and allocator.take(statement, members, counts, when)
         mark = statement.mark()
         for group in groups:
             fitting = [d for d in group if all(one.room[d] >= len(kind) for one, kind in zip(surveys, kinds, strict=True))]
-            for domain in ranked(surveys[0], len(kinds[0]), aim, group=fitting, scores=scores):
-                if seats.entangled(members):
+            for domain in ranked(surveys[0], len(kinds[0]), constraint, group=fitting, scores=scores):
+                if allocator.entangled(members):
                     good = self._one_by_one(statement, members, domain, surveys[0], when)
                 else:
-                    good = self._mixtures.place(statement, kinds, domain, aim, when)
+                    good = self._mixtures.place(statement, kinds, domain, constraint, when)
                 if good:
                     return True
                 statement.rollback(mark)
@@ -263,14 +274,14 @@ class Domains:
         if not any(member.wishes.spread for member in members):
             one_a_node = any(member.wishes.apart for member in members)
             room = np.bincount(
-                leaves, weights=np.where(inside, np.minimum(survey.ground.room, 1 if one_a_node else 1 << 30), 0)
+                leaves, weights=np.where(inside, np.minimum(survey.capacities.room, 1 if one_a_node else 1 << 30), 0)
             )
             order = np.lexsort((-room, ~survey.leaf_taken)).tolist()
             masks = [inside & (leaves == leaf) for leaf in order if room[leaf]]
-            if self._seats.take_one_by_one(statement, members, masks, when):
+            if self._allocator.take_one_by_one(statement, members, masks, when):
                 return True
             statement.rollback(mark)
-        return self._seats.take_one_by_one(statement, members, [inside], when)
+        return self._allocator.take_one_by_one(statement, members, [inside], when)
 
     # Domains by number.
 
@@ -303,34 +314,34 @@ class Domains:
                 lowest = self._tree.lowest(rows)
                 subject.allocated_domain = self._tree.names[lowest] if lowest != self._tree.root else ""
 
-    def _explain(self, sheet: Worksheet) -> None:
+    def _explain(self, pending: PendingMembers) -> None:
         """Say so where it is the fabric that has no room, not the nodes."""
-        session, gang, tree = self._session, sheet.gang, self._tree
-        wanted = needed(session, sheet)
+        session, gang, tree = self._session, pending.gang, self._tree
+        wanted = needed(session, pending)
         if session.ready(gang) or not wanted:
             return
         subjects: list[tuple[SubGang | None, list[Member]]] = [(None, [m for members in wanted.values() for m in members])]
         subjects += [(sub_gang, members) for sub_gang, members in wanted.items() if sub_gang.policy is not None]
         for sub_gang, members in subjects:
-            aim = aim_of(tree, gang, sub_gang)
-            if aim is not None and aim.hard and (why := self._lack(members, aim)):
+            constraint = constraint_of(tree, gang, sub_gang)
+            if constraint is not None and constraint.hard and (why := self._lack(members, constraint)):
                 whose = "" if sub_gang is None else f" of sub-group {sub_gang.name}"
                 session.outcome.verdicts[gang.id] = why.format(who=f"{len(members)} pods{whose}")
                 return
 
-    def _lack(self, members: list[Member], aim: Aim) -> str:
+    def _lack(self, members: list[Member], constraint: TopologyConstraint) -> str:
         """Why no domain takes all of these members though all nodes together would; "" where that is not so, or not known."""
         tree = self._tree
         if tree.root == 0:
             return "TopologyUnknown: {who} have to be in one domain of the fabric, and there are no HyperNodes"
         rooms = [
-            (tree.sums(self._seats.ground(kind[0], kind[0].gang, When.NOW).room), len(kind))
-            for kind in self._seats.kinds(members)
+            (tree.sums(self._allocator.capacities(kind[0], kind[0].gang, When.NOW).room), len(kind))
+            for kind in self._allocator.kinds(members)
         ]
-        allowed = np.flatnonzero(tree.tiers <= aim.ceiling)
+        allowed = np.flatnonzero(tree.tiers <= constraint.ceiling)
         if any(room[tree.root] < count for room, count in rooms) or not len(allowed):
             return ""
-        where = f"TopologyFull: {{who}} have to be in one domain of tier {aim.ceiling} or lower"
+        where = f"TopologyFull: {{who}} have to be in one domain of tier {constraint.ceiling} or lower"
         if len(rooms) > 1:
             return f"{where}; none has room for all of them"
         room, count = rooms[0]

@@ -2,15 +2,15 @@
 
 from hbox_common.model import GroupPhase
 
-from ..session.session import Session
-from ..session.turns import Turns
+from ..framework.session import Session
+from ..framework.turns import ServiceOrder
 
 
 def run(session: Session) -> None:
     """Queues in turn, one gang a turn, each in its order; those that pass are INQUEUE; why the others do not is their verdict."""
-    turns = Turns(session, (gang for gang in session.gangs if gang.phase is GroupPhase.PENDING))
+    turns = ServiceOrder(session, (gang for gang in session.gangs if gang.phase is GroupPhase.PENDING))
     while (gang := turns.next()) is not None:
         if gang.min_resources is None or session.enqueueable(gang):
             session.enqueue(gang)
         else:
-            session.outcome.verdicts[gang.id] = session.kept_out(gang)
+            session.outcome.verdicts[gang.id] = session.reject_reason(gang)

@@ -1,17 +1,17 @@
-"""gangpreempt: gangs take from gangs of lower priority in their own queue, inside one domain of the fabric (`gangclaims`). Beside
+"""gangpreempt: gangs take from gangs of lower priority in their own queue, inside one domain of the fabric (`gangpreemption`). Beside
 preempt those alone that have to be in one domain."""
 
 from typing import TYPE_CHECKING
 
-from ..session.turns import Turns
-from .gangclaims import GangClaims
+from ..framework.turns import ServiceOrder
+from .gangpreemption import GangPreemption
 
 if TYPE_CHECKING:
-    from ..session.session import Session
+    from ..framework.session import Session
 
 
 def run(session: "Session") -> None:
-    claims = GangClaims(session, action="gangpreempt", reclaim=False)
-    turns = Turns(session, claims.claimants())
+    requests = GangPreemption(session, action="gangpreempt", reclaim=False)
+    turns = ServiceOrder(session, requests.preemptors())
     while (gang := turns.next()) is not None:
-        claims.serve(gang)
+        requests.serve(gang)

@@ -1,22 +1,22 @@
-"""gangreclaim: gangs take back from other queues what their own deserves, inside one domain of the fabric (`gangclaims`). Beside
+"""gangreclaim: gangs take back from other queues what their own deserves, inside one domain of the fabric (`gangpreemption`). Beside
 reclaim those alone that have to be in one domain."""
 
 from typing import TYPE_CHECKING
 
-from ..session.turns import Turns
-from .gangclaims import GangClaims
+from ..framework.turns import ServiceOrder
+from .gangpreemption import GangPreemption
 
 if TYPE_CHECKING:
-    from ..session.session import Session
+    from ..framework.session import Session
 
 
 def run(session: "Session") -> None:
-    claims = GangClaims(session, action="gangreclaim", reclaim=True)
-    turns = Turns(session, claims.claimants())
+    requests = GangPreemption(session, action="gangreclaim", reclaim=True)
+    turns = ServiceOrder(session, requests.preemptors())
     while (queue := turns.next_queue()) is not None:
         gang = turns.of(queue)
         assert gang is not None
         if session.overused(queue):
             turns.drop(queue)
             continue
-        claims.serve(gang)
+        requests.serve(gang)

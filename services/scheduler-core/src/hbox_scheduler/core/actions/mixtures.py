@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arrays import Bools, Floats, Ints
-from ..session.nouns import Member
-from ..session.statement import Statement
-from ..topology.aims import Aim
+from ..cluster.arrays import Bools, Floats, Ints
+from ..cluster.entities import Member
+from ..framework.statement import Statement
+from ..topology.constraints import TopologyConstraint
 from ..topology.cover import fewest
 from ..topology.spread import spread
-from .seats import Seats, When
+from .allocator import Allocator, When
 
 if TYPE_CHECKING:
-    from ..session.session import Session
+    from ..framework.session import Session
 
 
-class Taste(Enum):
+class Preference(Enum):
     """Which of the nodes that are equal to a kind are liked."""
 
     POLICY = auto()
@@ -35,16 +35,18 @@ class Taste(Enum):
 class Mixtures:
     """On one session."""
 
-    def __init__(self, session: "Session", seats: Seats) -> None:
+    def __init__(self, session: "Session", allocator: Allocator) -> None:
         self._session = session
         self._tree = session.tree
-        self._seats = seats
+        self._allocator = allocator
 
-    def place(self, statement: Statement, kinds: Sequence[list[Member]], domain: int, aim: Aim, when: When) -> bool:
+    def place(
+        self, statement: Statement, kinds: Sequence[list[Member]], domain: int, constraint: TopologyConstraint, when: When
+    ) -> bool:
         """All members of all kinds inside the domain, or nothing."""
         mark = statement.mark()
         rooms, taken = self._leaves(kinds, domain, when)
-        if not self._anyhow(statement, kinds, domain, aim, when=when):
+        if not self._anyhow(statement, kinds, domain, constraint, when=when):
             return False
         used = self._used(kinds, taken)
         needs = [fewest(room, taken, len(kind)) for room, kind in zip(rooms, kinds, strict=True)]
@@ -57,24 +59,24 @@ class Mixtures:
             statement.rollback(mark)
             within = taken.copy()
             within[order[:count]] = True
-            if self._anyhow(statement, kinds, domain, aim, when=when, within=within[self._tree.leaves()]):
+            if self._anyhow(statement, kinds, domain, constraint, when=when, within=within[self._tree.leaves()]):
                 return True
-        return self._anyhow(statement, kinds, domain, aim, when=when)
+        return self._anyhow(statement, kinds, domain, constraint, when=when)
 
     def _anyhow(
         self,
         statement: Statement,
         kinds: Sequence[list[Member]],
         domain: int,
-        aim: Aim,
+        constraint: TopologyConstraint,
         *,
         when: When,
         within: Bools | None = None,
     ) -> bool:
-        """By one taste in nodes or another: which of the nodes that are equal to one kind it takes, decides whether the next kind fits."""
+        """By one preference in nodes or another: which of the nodes that are equal to one kind it takes, decides whether the next kind fits."""
         mark = statement.mark()
-        for taste in Taste:
-            if self._all(statement, kinds, domain, aim, when=when, within=within, taste=taste):
+        for preference in Preference:
+            if self._all(statement, kinds, domain, constraint, when=when, within=within, preference=preference):
                 return True
             statement.rollback(mark)
         return False
@@ -84,34 +86,34 @@ class Mixtures:
         statement: Statement,
         kinds: Sequence[list[Member]],
         domain: int,
-        aim: Aim,
+        constraint: TopologyConstraint,
         *,
         when: When,
         within: Bools | None,
-        taste: Taste,
+        preference: Preference,
     ) -> bool:
         columns = self._session.columns
         for members in kinds:
-            ground = self._seats.ground(members[0], members[0].gang, when)
-            room = ground.room if within is None else np.where(within, ground.room, 0)
-            liking = ground.liking
-            if taste is not Taste.POLICY:
+            capacities = self._allocator.capacities(members[0], members[0].gang, when)
+            room = capacities.room if within is None else np.where(within, capacities.room, 0)
+            score = capacities.score
+            if preference is not Preference.POLICY:
                 used = columns.used - columns.leaving if when is not When.NOW else columns.used
                 asked = np.flatnonzero(members[0].request > 0)
                 left = (columns.allocatable[asked] - used[asked])[:, : columns.size] / members[0].request[asked, None]
-                liking = left.sum(axis=0) * (1 if taste is Taste.ROOMY else -1)
-            ground = replace(ground, room=room, liking=liking)
-            counts = spread(self._tree, ground, domain, len(members), aim.levels, by_liking=not aim.tight)
-            if counts is None or not self._seats.take(statement, members, counts, when):
+                score = left.sum(axis=0) * (1 if preference is Preference.ROOMY else -1)
+            capacities = replace(capacities, room=room, score=score)
+            counts = spread(self._tree, capacities, domain, len(members), constraint.levels, by_score=not constraint.tight)
+            if counts is None or not self._allocator.take(statement, members, counts, when):
                 return False
         return True
 
     def _leaves(self, kinds: Sequence[list[Member]], domain: int, when: When) -> tuple[list[Ints], Bools]:
         """Of each kind `[L]`, how many fit in each leaf of the domain alone; and `[L]`, leaves in which the gang is."""
         leaves, inside = self._tree.leaves(), self._tree.mask(domain)
-        grounds = [self._seats.ground(kind[0], kind[0].gang, when) for kind in kinds]
-        rooms = [np.bincount(leaves, weights=np.where(inside, one.room, 0)).astype(np.int64) for one in grounds]
-        return rooms, np.bincount(leaves, weights=grounds[0].taken) > 0
+        capacities = [self._allocator.capacities(kind[0], kind[0].gang, when) for kind in kinds]
+        rooms = [np.bincount(leaves, weights=np.where(inside, one.room, 0)).astype(np.int64) for one in capacities]
+        return rooms, np.bincount(leaves, weights=capacities[0].taken) > 0
 
     def _used(self, kinds: Sequence[list[Member]], taken: Bools) -> int:
         """Leaves that the members use beside those taken before."""

@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arrays import Bools
+from ..cluster.arrays import Bools
+from ..cluster.entities import Gang
+from ..framework.conf import FAILURES_REMEMBERED
+from ..framework.pool import Pool
+from ..framework.preemptors import PreemptionRequests, best_effort_waiting, preemptors, waiting
+from ..framework.turns import ServiceOrder
+from ..framework.victims import Search
 from ..plugins.arguments import Given
 from ..plugins.priority import priority_of
-from ..policy.conf import FAILURES_REMEMBERED
-from ..session.claims import Claims, asking_nothing, claimants, waiting
-from ..session.nouns import Gang
-from ..session.pool import Pool
-from ..session.turns import Turns
-from ..session.victims import Search
 
 if TYPE_CHECKING:
     from hbox_common.model import QueueName
 
-    from ..session.session import Session
+    from ..framework.session import Session
 
 REASON = "Preempted"
 
@@ -31,20 +31,20 @@ REASON = "Preempted"
 def run(session: "Session") -> None:
     """Raises InvalidRequest for arguments of the action that are wrong."""
     resolve = _resolves(session)
-    gangs = list(claimants(session, modest=True))
-    turns = Turns(session, gangs)
+    gangs = list(preemptors(session, best_effort=True))
+    turns = ServiceOrder(session, gangs)
     pools: dict[QueueName, Pool] = {}
-    claims: dict[QueueName, Claims] = {}
+    requests: dict[QueueName, PreemptionRequests] = {}
     while (gang := turns.next()) is not None:
         name = gang.queue
         if name not in pools:
             pools[name] = Pool(session, queue=name)
-            claims[name] = Claims(session, pools[name], reason=REASON, resolve=resolve)
+            requests[name] = PreemptionRequests(session, pools[name], reason=REASON, resolve=resolve)
         if session.has("priority", "preemptable"):
             others = pools[name].priority < gang.priority
         else:
             others = np.array([member.gang is not gang for member in pools[name].members], dtype=np.bool_)
-        claims[name].serve(gang, sorted(waiting(gang), key=session.member_key), eligible=others, legal=session.preemptable)
+        requests[name].serve(gang, sorted(waiting(gang), key=session.member_key), eligible=others, legal=session.preemptable)
         _among_modest(session, gang, pools[name], others)
     for gang in gangs:
         _within(session, gang, pools[gang.queue])
@@ -66,7 +66,7 @@ def _resolves(session: "Session") -> bool:
 
 def _among_modest(session: "Session", gang: Gang, pool: Pool, others: Bools) -> None:
     """Members that ask for nothing take the places of others that ask for nothing, where no node has room for one more pod."""
-    members = sorted(asking_nothing(gang), key=session.member_key)
+    members = sorted(best_effort_waiting(gang), key=session.member_key)
     if not members or not session.starving(gang):
         return
     alike = np.array([member.best_effort for member in pool.members], dtype=np.bool_)
@@ -84,9 +84,9 @@ def _within(session: "Session", gang: Gang, pool: Pool) -> None:
     """Members of higher priority take the places of others of their gang, one by one."""
     if all(member.gang is not gang for member in pool.members):
         return
-    claims = Claims(session, pool, reason=REASON)
+    requests = PreemptionRequests(session, pool, reason=REASON)
     for member in sorted(waiting(gang), key=session.member_key):
         own = priority_of(member)
         lower = np.array([one.gang is gang and priority_of(one) < own for one in pool.members], dtype=np.bool_)
-        if not lower.any() or not claims.serve(gang, [member], eligible=lower, legal=session.preemptable):
+        if not lower.any() or not requests.serve(gang, [member], eligible=lower, legal=session.preemptable):
             break

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..session.claims import Claims, claimants, waiting
-from ..session.nouns import Member
-from ..session.pool import Pool
-from ..session.turns import Turns
+from ..cluster.entities import Member
+from ..framework.pool import Pool
+from ..framework.preemptors import PreemptionRequests, preemptors, waiting
+from ..framework.turns import ServiceOrder
 
 if TYPE_CHECKING:
-    from ..session.session import Session
+    from ..framework.session import Session
 
 
 def run(session: "Session") -> None:
-    turns = Turns(session, claimants(session))
+    turns = ServiceOrder(session, preemptors(session))
     if turns.next_queue() is None:
         return
     pool = Pool(session)
-    claims = Claims(session, pool, reason="Reclaimed")
+    requests = PreemptionRequests(session, pool, reason="Reclaimed")
     reclaimable = np.array(
         [name in session.queues and session.queues[name].reclaimable for name in pool.queues], dtype=np.bool_
     )
@@ -39,4 +39,4 @@ def run(session: "Session") -> None:
 
         members = sorted(waiting(gang), key=session.member_key)
         eligible = reclaimable[pool.queue] & (pool.queue != codes.get(queue.name, -1))
-        claims.serve(gang, members, eligible=eligible, legal=session.reclaimable, may=may, rightful=session.rightful)
+        requests.serve(gang, members, eligible=eligible, legal=session.reclaimable, may=may, rightful=session.rightful)

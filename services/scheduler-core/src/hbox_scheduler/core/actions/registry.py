@@ -6,9 +6,9 @@ Volcano's actions may be given arguments that they do not have: files carry what
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from ..framework.conf import FAILURES_REMEMBERED
+from ..framework.session import Session
 from ..plugins.arguments import Given
-from ..policy.conf import FAILURES_REMEMBERED
-from ..session.session import Session
 from . import allocate, backfill, consolidate, enqueue, gangpreempt, gangreclaim, preempt, reclaim, shuffle
 
 Action: TypeAlias = Callable[[Session], None]

@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from ..session.nouns import Status
+from ..cluster.entities import Status
 
 if TYPE_CHECKING:
-    from ..session.session import Session
+    from ..framework.session import Session
 
 
 def run(session: "Session") -> None:
     members = [member for gang in session.gangs for member in gang.of(Status.RUNNING)]
     statement = session.statement()
     for member in session.shuffled(members):
-        statement.evict(member, claimant=None, reason="Shuffled")
+        statement.evict(member, preemptor=None, reason="Shuffled")
     statement.commit()

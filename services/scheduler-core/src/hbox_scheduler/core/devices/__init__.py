@@ -1,5 +1,5 @@
 """Cards: one file a vendor."""
 
-from .nvidia import CardRoom, free_percent, pick, slices_of
+from .nvidia import CardFit, free_percent, pick, slices_of
 
-__all__ = ["CardRoom", "free_percent", "pick", "slices_of"]
+__all__ = ["CardFit", "free_percent", "pick", "slices_of"]

@@ -16,8 +16,8 @@ import numpy as np
 
 from hbox_common.model import CardRequest
 
-from ..arrays import Bools, Floats, Ints, Rows
-from ..state import Columns
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Floats, Ints, Rows
 from .nvidia import memory_needed
 
 

@@ -14,10 +14,10 @@ import numpy as np
 from hbox_common.model import CardRequest, CardSlice
 from hbox_common.model.devices import ALL_CORES
 
-from ..arrays import Bools, Floats, Ints, Rows
+from ..cluster import Batch, Columns
+from ..cluster.arrays import Bools, Floats, Ints, Rows
+from ..cluster.task import Task
 from ..explain.labels import Label
-from ..state import Batch, Columns
-from ..task import Task
 
 #: The whole of a card, in percent.
 ALL = ALL_CORES
@@ -34,7 +34,7 @@ class Bounded(CardRequest):
     """A request of which a quota does not pay for every card, or whose queue may have no more of some models."""
 
     most_mib: int = _ANY_MIB  #: that a slice of one card may count; negative: no card is paid for
-    barred: tuple[str, ...] = ()  #: models, as resources
+    excluded: tuple[str, ...] = ()  #: models, as resources
 
 
 @lru_cache(maxsize=4096)
@@ -63,9 +63,9 @@ def affordable(request: CardRequest, card_memory: Ints) -> Bools | None:
 
 def beyond_walls(columns: Columns, rows: Rows, request: CardRequest) -> Bools | None:
     """Cards of models of which the queue may have no more; None = there are none such."""
-    if not isinstance(request, Bounded) or not request.barred:
+    if not isinstance(request, Bounded) or not request.excluded:
         return None
-    return columns.models_counted(request.barred)[columns.card_model[rows]]
+    return columns.models_counted(request.excluded)[columns.card_model[rows]]
 
 
 def seats(columns: Columns, rows: Rows, request: CardRequest) -> Ints:
@@ -107,7 +107,7 @@ def _none(cards: Bools) -> Bools:
     return np.asarray(~cards.any(axis=1))
 
 
-class CardRoom:
+class CardFit:
     """Room plugin: enough cards with enough left."""
 
     def capacity(self, columns: Columns, rows: Rows, task: Task) -> Ints | None:

@@ -52,7 +52,7 @@ class Label(StrEnum):
     QUEUE_CAPABILITY = "QueueCapabilityExceeded"
     QUEUE_SHARE = "QueueShareSpent"  #: a plugin of the policy gives the queue nothing more now; which stands behind the colon
     QUEUE_GUARANTEES = "QueueGuaranteedToOthers"
-    AT_THE_GATE = "AtTheGate"  #: a plugin of the policy has not let the PodGroup in; which and why stands behind a colon
+    NOT_ENQUEUED = "NotEnqueued"  #: a plugin of the policy has not let the PodGroup in; which and why stands behind a colon
     GANG_INCOMPLETE = "GangIncomplete"  #: fewer pods exist than the gang needs
     NO_BACKFILL = "NoBackfill"  #: the pod asks for nothing, and the policy places no such pods
 

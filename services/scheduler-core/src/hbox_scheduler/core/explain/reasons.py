@@ -6,15 +6,15 @@ only: what to change, or to wait for, to get those nodes.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from hbox_common.model.devices import GPU
 
-from ..arrays import Bools, Ints
-from ..plugins.base import Predicate, Room
-from ..state import Columns
-from ..task import Task
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Ints, Rows
+from ..cluster.task import Task
 from .labels import Label, insufficient
 
 #: What is said of cards is one chain: a node that fails one link fails those after it.
@@ -25,6 +25,14 @@ _CARDS = frozenset({
 })  # fmt: skip
 
 
+class Rule(Protocol):
+    """A predicate, or a plugin that says how much fits."""
+
+    def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
+        """Label and `[n]` mask of the nodes that fail."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Reasons:
     """`counts` by label sums to `nodes` less `fitting`; `sole` counts, of the same nodes, those that fail nothing else."""
@@ -33,7 +41,7 @@ class Reasons:
     counts: dict[str, int]
     fitting: int = 0
     sole: dict[str, int] = field(default_factory=dict)
-    wall: str = ""  #: which quota or limit it is, where that is among them
+    limit: str = ""  #: which quota or limit it is, where that is among them
 
     def headline(self) -> str:
         """As kube-scheduler words it, the most frequent reason first; behind it what alone is in the way where that is not all there is to say."""
@@ -43,8 +51,8 @@ class Reasons:
         line = f"{self.fitting}/{self.nodes} nodes are available" + (f": {listed}" if listed else "")
         if self.sole and len(self.counts) > 1:
             line += "; in the way alone: " + ", ".join(f"{label} on {count}" for label, count in _ordered(self.sole))
-        if self.wall:
-            line += f"; {self.wall}"
+        if self.limit:
+            line += f"; {self.limit}"
         return line
 
 
@@ -80,13 +88,13 @@ def _by_label(found: Ints, labels: Sequence[str]) -> dict[str, int]:
     return counts
 
 
-def reasons_of(columns: Columns, task: Task, judges: Sequence[Predicate | Room]) -> Reasons:
+def reasons_of(columns: Columns, task: Task, rules: Sequence[Rule]) -> Reasons:
     """Why one more pod of the task does not fit, node by node, as the columns are now."""
     every = slice(0, columns.size)
 
     def failures() -> Iterator[tuple[str, Bools]]:
-        for judge in judges:
-            yield from judge.failures(columns, every, task)
+        for rule in rules:
+            yield from rule.failures(columns, every, task)
 
     rows = np.flatnonzero(columns.alive[: columns.size]).astype(np.int64)
     return tally(failures(), rows, columns.size)

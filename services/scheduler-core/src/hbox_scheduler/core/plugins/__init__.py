@@ -1,19 +1,36 @@
 """One rule a file, each behind a narrow vectorised hook (`base`)."""
 
-from .base import CardChoice, Predicate, Room, Score
+from ..framework.nodeports import NodePorts
+from ..framework.resources import ResourceFit
+from ..framework.vectorised import CardChoice, FitPlugin, Predicate, Score
 from .binpack import Binpack
 from .cardmodels import ScarceModels
 from .fgd import Fgd, Fragments, Mix, Shape, expected_fragment
 from .leastwaste import LeastWaste
 from .nodeaffinity import NodeAffinity
-from .nodeports import NodePorts
 from .nodestate import NodeCondition
 from .packing import card_worth
-from .resources import ResourceRoom
 from .taints import Taints
 from .volumes import VolumeReach
 
 __all__ = [
-    "Binpack", "CardChoice", "Fgd", "Fragments", "LeastWaste", "Mix", "NodeAffinity", "NodeCondition", "NodePorts", "Predicate",
-    "ResourceRoom", "Room", "ScarceModels", "Score", "Shape", "Taints", "VolumeReach", "card_worth", "expected_fragment",
+    "Binpack",
+    "CardChoice",
+    "Fgd",
+    "FitPlugin",
+    "Fragments",
+    "LeastWaste",
+    "Mix",
+    "NodeAffinity",
+    "NodeCondition",
+    "NodePorts",
+    "Predicate",
+    "ResourceFit",
+    "ScarceModels",
+    "Score",
+    "Shape",
+    "Taints",
+    "VolumeReach",
+    "card_worth",
+    "expected_fragment",
 ]  # fmt: skip

@@ -10,7 +10,7 @@ from hbox_common.errors import InvalidRequest
 from .durations import duration_s
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
+    from ..framework.conf import PluginConf
 
 
 class Given:

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..arrays import Floats, Rows
+from ..cluster import Columns
+from ..cluster.arrays import Floats, Rows
+from ..cluster.task import Task
 from ..devices.nvidia import ALL, free_percent
-from ..state import Columns
-from ..task import Task
 
 WEIGHTS: Mapping[str, float] = {"cpu": 1.0, "memory": 1.0}
 

@@ -29,16 +29,16 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.model.devices import ALL_CORES
 from hbox_common.model.resources import CPU, MEMORY
 
-from ..session.amounts import Asked, Sums
-from ..session.hooks import Vote
-from ..session.nouns import Gang, Member, QueueInfo, Status
+from ..cluster.amounts import Asked, Sums
+from ..cluster.entities import Gang, Member, QueueInfo, Status
+from ..framework.hooks import Vote
 from .arguments import Arguments
 from .fairshare import USAGE_WEIGHT, Claim, corrected, divide, remembering
-from .queuebooks import UNLIMITED, Account, QueueBooks, kept_out, passes, set_ceilings, share
+from .queueaccounts import UNLIMITED, Account, QueueAccounts, passes, reject_reason, set_ceilings, share
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 #: Weight of a queue beyond what it deserves (KAI-Scheduler's Queue `overQuotaWeight`).
 OVER_QUOTA_WEIGHT = "kai.scheduler/over-quota-weight"
@@ -63,12 +63,12 @@ class Capacity:
     def open(self, session: "Session") -> None:
         self._session = session
         parts = any(OVER_QUOTA_WEIGHT in queue.annotations for queue in session.queues.values())
-        self._books = books = QueueBooks(session, hierarchy=self._hierarchy, parts=parts, models=True)
+        self._queue_accounts = queue_accounts = QueueAccounts(session, hierarchy=self._hierarchy, parts=parts, models=True)
         resources = session.columns.resources
         self._general = frozenset(resources[name] for name in (CPU, MEMORY) if name in resources)
-        self._weights = {account: weight_of(account.queue) for account in books.accounts.values()}
+        self._weights = {account: weight_of(account.queue) for account in queue_accounts.accounts.values()}
         self._limits(session)
-        self._lines = {account: self._counting(account) for account in books.accounts.values()}
+        self._lines = {account: self._counting(account) for account in queue_accounts.accounts.values()}
         self._takes = self._gives = self._fair_shares(
             0.0
         )  #: lines of fair shares: below them queues may take, above them they give
@@ -78,16 +78,16 @@ class Capacity:
 
     def _limits(self, session: "Session") -> None:
         """Ceilings from the root down, guarantees and deserved amounts held to them."""
-        books = self._books
-        for _, children in reversed(list(books.levels())):
+        queue_accounts = self._queue_accounts
+        for _, children in reversed(list(queue_accounts.levels())):
             for account in children:
-                below = [sum(child.guarantee[column] for child in account.children) for column in range(books.size)]
+                below = [sum(child.guarantee[column] for child in account.children) for column in range(queue_accounts.size)]
                 account.guarantee = [max(pair) for pair in zip(account.guarantee, below, strict=True)]
-        for parent, children in books.levels():
-            set_ceilings(books, session, children, books.total if parent is None else parent.ceiling)
+        for parent, children in queue_accounts.levels():
+            set_ceilings(queue_accounts, session, children, queue_accounts.total if parent is None else parent.ceiling)
             for account in children:
                 # The ledger knows the cluster's size no more than Volcano's admission does: its line is what is written.
-                most = [UNLIMITED] * books.size if self._at_parting else account.ceiling
+                most = [UNLIMITED] * queue_accounts.size if self._at_parting else account.ceiling
                 account.deserved = [
                     max(min(deserved, ceiling), guarantee)
                     for deserved, ceiling, guarantee in zip(account.deserved, most, account.guarantee, strict=True)
@@ -99,14 +99,16 @@ class Capacity:
 
     def _remember(self) -> None:
         """What history changes."""
-        books, other = self._books, self._fair_shares(self._k)
+        queue_accounts, other = self._queue_accounts, self._fair_shares(self._k)
         if other:
             plain = self._takes
             self._takes = {a: [min(pair) for pair in zip(plain[a], other[a], strict=True)] for a in plain}
             self._gives = {a: [max(pair) for pair in zip(plain[a], other[a], strict=True)] for a in plain}
-        card = ALL_CORES if books.cards >= 0 else 1
-        self._card = card / max(books.total[books.cards_column] if books.cards_column >= 0 else 0, card)
-        for _, children in books.levels():
+        card = ALL_CORES if queue_accounts.cards >= 0 else 1
+        self._card = card / max(
+            queue_accounts.total[queue_accounts.cards_column] if queue_accounts.cards_column >= 0 else 0, card
+        )
+        for _, children in queue_accounts.levels():
             eager = [a for a in children if any(r > d for r, d in zip(a.requested, a.deserved, strict=True))]
             sums: dict[int, float] = {}
             for account in eager:
@@ -114,7 +116,7 @@ class Capacity:
             for account in eager:
                 if written := self._written(account):
                     part = written / sums[account.queue.priority]
-                    self._turn_weights[account] = corrected(part, books.history(account), self._k)
+                    self._turn_weights[account] = corrected(part, queue_accounts.history(account), self._k)
 
     def _written(self, account: Account) -> float:
         """Its weight beyond what it deserves, without history."""
@@ -123,27 +125,27 @@ class Capacity:
 
     def _fair_shares(self, k: float) -> dict[Account, Sums]:
         """What annotated queues may take, and are not taken from. Empty where none is annotated."""
-        books = self._books
+        queue_accounts = self._queue_accounts
         fair: dict[Account, Sums] = {}
         if all(weight is None for weight in self._weights.values()):
             return fair
-        for parent, children in books.levels():
-            room = books.total if parent is None or parent not in fair else fair[parent]
+        for parent, children in queue_accounts.levels():
+            room = queue_accounts.total if parent is None or parent not in fair else fair[parent]
             for account in children:
                 fair[account] = list(account.deserved)
             weighted = [account for account in children if self._weights[account] is not None]
             if not weighted:
                 continue
             weighted.sort(key=lambda account: (account.queue.created_at, account.queue.name))
-            used = [books.history(account) for account in weighted] if k else []
-            for column in range(books.size):
+            used = [queue_accounts.history(account) for account in weighted] if k else []
+            for column in range(queue_accounts.size):
                 if not any(column in self._lines[account] for account in weighted):
                     for account in weighted:
                         fair[account][column] = UNLIMITED
                     continue
                 others = sum(a.deserved[column] for a in children if self._weights[a] is None)
-                available = min(room[column], books.total[column]) - others
-                unit = ALL_CORES if column == books.cards else 1
+                available = min(room[column], queue_accounts.total[column]) - others
+                unit = ALL_CORES if column == queue_accounts.cards else 1
                 claims = [self._claim(account, column, unit) for account in weighted]
                 if k:
                     claims = remembering(claims, used, k)
@@ -166,7 +168,7 @@ class Capacity:
 
     def queue_key(self, queue: QueueInfo) -> tuple[object, ...]:
         """By priority, then by the used part of what it deserves; in a tree, at the highest level at which two paths differ."""
-        path = self._books.of(queue).path
+        path = self._queue_accounts.of(queue).path
         if self._k:
             return tuple((-a.queue.priority, *self._turn(a), a.queue.created_at, a.queue.name) for a in path)
         return tuple((-a.queue.priority, self._share(a), a.queue.created_at, a.queue.name) for a in path)
@@ -176,7 +178,7 @@ class Capacity:
         Those who count for nothing come last."""
         if (share := self._share(account)) < 1.0:
             return share, 0.0, 0.0
-        total, lines = self._books.total, self._lines[account] or range(self._books.size)
+        total, lines = self._queue_accounts.total, self._lines[account] or range(self._queue_accounts.size)
         beyond = max((account.allocated[c] - account.deserved[c]) / total[c] if total[c] > 0 else 0.0 for c in lines)
         part = max(0.0, beyond) + self._card
         weight, last = self._turn_weights.get(account, (0.0, 0.0))
@@ -190,23 +192,23 @@ class Capacity:
             return inf
         return max(share((account.allocated[c],), (account.deserved[c],)) for c in self._lines[account])
 
-    def victim_queue_key(self, claimant: QueueInfo, queue: QueueInfo) -> int:
+    def victim_queue_key(self, preemptor: QueueInfo, queue: QueueInfo) -> int:
         """The nearest relatives first."""
-        return -_common(self._books.of(claimant), self._books.of(queue))
+        return -_common(self._queue_accounts.of(preemptor), self._queue_accounts.of(queue))
 
     # Gates.
 
     def enqueueable(self, gang: Gang) -> Vote:
-        return Vote.PERMIT if passes(self._books, gang) else Vote.REJECT
+        return Vote.PERMIT if passes(self._queue_accounts, gang) else Vote.REJECT
 
-    def kept_out(self, gang: Gang) -> str:
-        return kept_out(self._books, gang)
+    def reject_reason(self, gang: Gang) -> str:
+        return reject_reason(self._queue_accounts, gang)
 
     def enqueued(self, gang: Gang) -> None:
-        self._books.commit(gang)
+        self._queue_accounts.commit(gang)
 
     def allocatable(self, queue: QueueInfo, member: Member) -> bool:
-        account, asked = self._books.of(queue), self._books.counted(member)
+        account, asked = self._queue_accounts.of(queue), self._queue_accounts.counted(member)
         if not account.open or not account.leaf:
             return False
         return all(one.fits(one.ceiling, asked) for one in account.path) and self._may_stay(account, member, asked)
@@ -228,7 +230,7 @@ class Capacity:
     def preemptive(self, queue: QueueInfo, member: Member) -> bool:
         """Within its ceiling and, in something that is asked for, within what it or one of so many ancestors deserves; annotated queues: within their
         fair share in everything. Of a member whose model is not known: on some model."""
-        variants = self._session.models.variants(member) if self._books.models else ()
+        variants = self._session.models.variants(member) if self._queue_accounts.models else ()
         for variant in variants:
             with self._session.models.tried(member, variant):
                 if self._preemptive(queue, member):
@@ -236,7 +238,7 @@ class Capacity:
         return not variants and self._preemptive(queue, member)
 
     def _preemptive(self, queue: QueueInfo, member: Member) -> bool:
-        account, asked = self._books.of(queue), self._books.counted(member)
+        account, asked = self._queue_accounts.of(queue), self._queue_accounts.counted(member)
         if (
             not account.open
             or not account.leaf
@@ -258,10 +260,10 @@ class Capacity:
     def _judged(self, named: Sequence[tuple[int, int]], asked: Asked) -> Sequence[tuple[int, int]]:
         """Of what a queue names of `asked` that by which it is judged: as `hbox_common.model.judged`, its lines for the models of all of these cards stand in
         place of the one for all cards."""
-        if not self._books.models:
+        if not self._queue_accounts.models:
             return named
-        cards, column = dict(asked).get(self._books.cards_column, 0), self._books.cards_column
-        if cards and sum(units for c, units in named if c in self._books.models) >= cards:
+        cards, column = dict(asked).get(self._queue_accounts.cards_column, 0), self._queue_accounts.cards_column
+        if cards and sum(units for c, units in named if c in self._queue_accounts.models) >= cards:
             return [(c, units) for c, units in named if c != column]
         return named
 
@@ -272,19 +274,19 @@ class Capacity:
         """Columns in which the account stays within what it deserves."""
         return {c for c, units in asked if account.allocated[c] + units <= account.deserved[c]}
 
-    def reclaimable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
-        """Taken in this order, each one named counts. For a claimant whose model is not known: those whom it may take whichever it gets."""
-        variants = self._session.models.variants(claimant) if self._books.models else ()
+    def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
+        """Taken in this order, each one named counts. For a preemptor whose model is not known: those whom it may take whichever it gets."""
+        variants = self._session.models.variants(preemptor) if self._queue_accounts.models else ()
         for variant in variants:
-            with self._session.models.tried(claimant, variant):
-                candidates = self._reclaimable(claimant, candidates)
-        return list(candidates) if variants else self._reclaimable(claimant, candidates)
+            with self._session.models.tried(preemptor, variant):
+                candidates = self._reclaimable(preemptor, candidates)
+        return list(candidates) if variants else self._reclaimable(preemptor, candidates)
 
-    def _reclaimable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
-        account = self._books.accounts.get(claimant.gang.queue)
+    def _reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
+        account = self._queue_accounts.accounts.get(preemptor.gang.queue)
         if account is None:
             return []
-        asked, victims = self._books.counted(claimant), []
+        asked, victims = self._queue_accounts.counted(preemptor), []
         wanted = self._wanted(account, asked)
         paths: dict[Account, tuple[tuple[Account, ...], tuple[Account, ...], list[Account]]] = {}
         touched: list[int] = []  # columns that are wanted and freed: the same for equal members
@@ -292,7 +294,7 @@ class Capacity:
         alike: Asked | None = None
         with self._aside() as leave:
             for member in candidates:
-                other = self._books.accounts.get(member.gang.queue)
+                other = self._queue_accounts.accounts.get(member.gang.queue)
                 if other is None or other is account:
                     continue
                 if other not in paths:
@@ -302,7 +304,7 @@ class Capacity:
                 ours, theirs, guaranteed = paths[other]
                 if self._level:
                     wanted = self._wanted(account, asked)  # of ancestors, which the last one taken may share
-                units = self._books.counted(member)
+                units = self._queue_accounts.counted(member)
                 if units is not alike or self._level:
                     freed = [column for column, _ in units]
                     touched = [column for column in freed if column in wanted]
@@ -314,18 +316,18 @@ class Capacity:
                     victims.append(member)
         return victims
 
-    def rightful(self, claimant: Gang, victims: Sequence[Member]) -> bool:
+    def rightful(self, preemptor: Gang, victims: Sequence[Member]) -> bool:
         """Judged where the branches part: with all that the gang is promised, also on room that is left over of larger gangs that leave, no branch of the
-        claimant has more than it deserves. So the ledger judges."""
-        account = self._books.accounts.get(claimant.queue)
+        preemptor has more than it deserves. So the ledger judges."""
+        account = self._queue_accounts.accounts.get(preemptor.queue)
         if not self._at_parting or account is None:
             return True
-        given = [m for m in claimant.members if m.status in (Status.PIPELINED, Status.ALLOCATED)]
+        given = [m for m in preemptor.members if m.status in (Status.PIPELINED, Status.ALLOCATED)]
         sums: dict[int, int] = {}
-        for column, units in (pair for member in given for pair in self._books.counted(member)):
+        for column, units in (pair for member in given for pair in self._queue_accounts.counted(member)):
             sums[column] = sums.get(column, 0) + units
         asked = tuple(sums.items())
-        others = {self._books.accounts.get(victim.gang.queue) for victim in victims} - {None, account}
+        others = {self._queue_accounts.accounts.get(victim.gang.queue) for victim in victims} - {None, account}
         heads = {account.path[common] for o in others if o is not None and (common := _common(account, o)) < len(account.path)}
         return all(
             head.allocated[c] <= head.deserved[c]
@@ -339,16 +341,16 @@ class Capacity:
             return {column for column, _ in asked}
         return {column for one in _nearest(account.path, self._level) for column in self._entitled(one, asked)}
 
-    def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member] | None:
+    def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member] | None:
         """Of a whole gang the largest member speaks."""
-        if not reclaim or not claimant.members:
+        if not reclaim or not preemptor.members:
             return None
-        largest = max(claimant.members, key=lambda member: sum(units for _, units in self._books.counted(member)))
+        largest = max(preemptor.members, key=lambda member: sum(units for _, units in self._queue_accounts.counted(member)))
         return self.reclaimable(largest, candidates)
 
     @contextmanager
     def _aside(self) -> Iterator[Callable[[Account, Asked], None]]:
-        """Members leave the books for as long as the block lasts."""
+        """Members leave the accounts for as long as the block lasts."""
         before: dict[Account, Sums] = {}
 
         def leave(account: Account, asked: Asked) -> None:
@@ -366,13 +368,13 @@ class Capacity:
                 account.allocated[:] = allocated
 
     def placed(self, member: Member, row: int) -> None:
-        self._books.placed(member, row)
+        self._queue_accounts.placed(member, row)
 
     def displaced(self, member: Member, row: int) -> None:
-        self._books.displaced(member, row)
+        self._queue_accounts.displaced(member, row)
 
     def _ahead(self, ours: Sequence[Account], theirs: Sequence[Account], asked: Asked, loss: "_Loss") -> bool:
-        """Whether they are above a line that we stay within, as the books stand. Paths below the last ancestor of both."""
+        """Whether they are above a line that we stay within, as the accounts stand. Paths below the last ancestor of both."""
         if not ours or not theirs:
             return False
         if self._weights[ours[-1]] is not None:
@@ -393,9 +395,9 @@ class Capacity:
         """Whether it has more than its line in something that is wanted of it and would be freed; where it has no line in that, in something else that
         would be freed with it. What it deserves nothing of is all beyond."""
         lines, allocated = self._lines[account], account.allocated
-        if self._books.models:  # a model that it would lose is looked at, whether that was asked for by name or not
+        if self._queue_accounts.models:  # a model that it would lose is looked at, whether that was asked for by name or not
             named = [c for c, _ in self._judged([(c, n) for c, n in loss.units if c in lines], loss.units)]
-            judged = [c for c in named if c in loss.wanted or c in self._books.models] or named
+            judged = [c for c in named if c in loss.wanted or c in self._queue_accounts.models] or named
         else:
             judged = [c for c in loss.wanted if c in lines] or [c for c in loss.freed if c in lines]
         return not judged or any(allocated[c] > line[c] for c in judged)

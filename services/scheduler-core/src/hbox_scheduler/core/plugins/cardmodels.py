@@ -17,18 +17,18 @@ import numpy as np
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardRequest, GroupPhase
 
-from ..arrays import Bools, Floats, Ints, Rows
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Floats, Ints, Rows
+from ..cluster.entities import Gang, Member, Status
+from ..cluster.task import Task
 from ..devices.models import Demand, Figures, Worth, bound_to, scarcity
 from ..devices.nvidia import seats
 from ..explain.labels import Label
-from ..session.nouns import Gang, Member, Status
-from ..state import Columns
-from ..task import Task
 from .arguments import Arguments
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 #: GB/s below which pods over several cards look for another model first: what NVLink has, and PCIe has not.
 LINK_LEAST_GB_S = 100.0
@@ -105,37 +105,37 @@ class CardModels:
         """Whether what it says against nodes stays true whoever comes or goes."""
         return not self._kept.any() or self._may_have_kept(member.task.cards)
 
-    def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:
+    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
         request = member.task.cards
         if request is None or request.models:
             return
-        rows = slice(0, books.size)
-        model = books.card_model[rows]
+        rows = slice(0, cluster.size)
+        model = cluster.card_model[rows]
         if self._link_required and _several(member):
-            yield Label.CARD_LINK, _only(self._slow[model], usable(books, rows, request))
+            yield Label.CARD_LINK, _only(self._slow[model], usable(cluster, rows, request))
         if self._kept.any() and not self._may_have_kept(request):
             gang = member.gang
             missing = max(gang.min_member - gang.ready - gang.waiting, 1) * request.count
-            idle = _idle(books)
+            idle = _idle(cluster)
             kept = (self._kept > 0) & (idle < self._kept + missing)
-            fails = _only(kept[model], usable(books, rows, request))
+            fails = _only(kept[model], usable(cluster, rows, request))
             if request.count == 1 and not request.whole:  # beside others nothing idle is used up
-                fails &= ~((seats(books, rows, request) > 0) & (books.card_pods[rows] > 0)).any(axis=1)
+                fails &= ~((seats(cluster, rows, request) > 0) & (cluster.card_pods[rows] > 0)).any(axis=1)
             yield Label.CARD_MODEL_KEPT, fails
 
-    def score(self, member: Member, books: Columns) -> Floats | None:
+    def score(self, member: Member, cluster: Columns) -> Floats | None:
         """Minus 100 times the weight, times what a card costs there."""
-        if not self._weight or not steered(books, member.task):
+        if not self._weight or not steered(cluster, member.task):
             return None
         assert member.task.cards is not None
-        rows = slice(0, books.size)
-        model = books.card_model[rows]
+        rows = slice(0, cluster.size)
+        model = cluster.card_model[rows]
         cost = self._scarcity_weight * self._scarcity[model]
         if self._worth_weight:
-            cost = cost + self._worth_weight * self._worth.of(books, rows)
+            cost = cost + self._worth_weight * self._worth.of(cluster, rows)
         if _several(member):
             cost = cost + self._slow[model]
-        return -100.0 * self._weight * _mean(cost, usable(books, rows, member.task.cards))
+        return -100.0 * self._weight * _mean(cost, usable(cluster, rows, member.task.cards))
 
     # What is kept.
 
@@ -147,7 +147,7 @@ class CardModels:
         for gang in session.unplaced:
             if not self._waits(session, gang):
                 continue
-            alike = 1 + sum(session.now - made <= self._reserve_s for made in gang.behind)
+            alike = 1 + sum(session.now - made <= self._reserve_s for made in gang.represented)
             for member in gang.of(Status.PENDING):
                 request = member.task.cards
                 if request is not None and (mine := self._bound_to(columns, request)).any():
@@ -218,11 +218,11 @@ def _present(columns: Columns) -> Bools:
     return np.asarray((columns.card_index[: columns.size] >= 0) & columns.alive[: columns.size, None])
 
 
-def _idle(books: Columns) -> Ints:
+def _idle(cluster: Columns) -> Ints:
     """`[M]`: healthy cards that nobody is on."""
-    free = _present(books) & books.card_ok[: books.size] & (books.card_pods[: books.size] == 0)
-    codes = 1 + max(books.model_codes.values())
-    return np.bincount(books.card_model[: books.size][free], minlength=codes)
+    free = _present(cluster) & cluster.card_ok[: cluster.size] & (cluster.card_pods[: cluster.size] == 0)
+    codes = 1 + max(cluster.model_codes.values())
+    return np.bincount(cluster.card_model[: cluster.size][free], minlength=codes)
 
 
 def _figures(name: str, row: object) -> Figures:

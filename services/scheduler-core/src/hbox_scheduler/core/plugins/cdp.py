@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 
 from hbox_common.model.annotations import COOLDOWN
 
-from ..session.nouns import Gang, Member
+from ..cluster.entities import Gang, Member
 from .arguments import Arguments
 from .durations import duration_s
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 
 class Cdp:
@@ -26,12 +26,12 @@ class Cdp:
     def open(self, session: "Session") -> None:
         self._now = session.now
 
-    def preemptable(self, claimant: Member | Gang, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
+    def preemptable(self, preemptor: Member | Gang, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
         return self.may_leave(candidates)
 
     reclaimable = preemptable
 
-    def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:  # noqa: ARG002
+    def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:  # noqa: ARG002
         return self.may_leave(candidates)
 
     def may_leave(self, members: Sequence[Member]) -> list[Member]:

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..session.nouns import Gang, Member
+from ..cluster.entities import Gang, Member
 from .arguments import Arguments
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 #: Values of system-cluster-critical and system-node-critical begin here (Kubernetes: HighestUserDefinablePriority is 1e9).
 CRITICAL = 2_000_000_000
@@ -26,12 +26,12 @@ class Conformance:
     def open(self, session: "Session") -> None:
         """Nothing to compute."""
 
-    def preemptable(self, claimant: Member | Gang, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
+    def preemptable(self, preemptor: Member | Gang, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
         return self.may_leave(candidates)
 
     reclaimable = preemptable
 
-    def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:  # noqa: ARG002
+    def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:  # noqa: ARG002
         return self.may_leave(candidates)
 
     def may_leave(self, members: Sequence[Member]) -> list[Member]:

@@ -7,15 +7,15 @@ import numpy as np
 
 from hbox_common.errors import InvalidRequest
 
-from ..arrays import Floats, Ints, Rows
+from ..cluster import Columns
+from ..cluster.arrays import Floats, Ints, Rows
+from ..cluster.entities import Member
 from ..devices.nvidia import memory_needed, seats
-from ..session.nouns import Member
-from ..state import Columns
 from .arguments import Arguments
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 _BINPACK, _SPREAD = "binpack", "spread"
 
@@ -46,26 +46,26 @@ class DeviceShare:
     def open(self, session: "Session") -> None:
         """Nothing to compute."""
 
-    def score(self, member: Member, books: Columns) -> Floats | None:
+    def score(self, member: Member, cluster: Columns) -> Floats | None:
         """The mean over the cards that the member would take: under binpack the share of the card's memory that is used then, in percent; under spread 100
         for an idle card."""
         request = member.task.cards
         if request is None or not self._policy or not self._weight:
             return None
-        rows = slice(0, books.size)
-        worth = np.where(seats(books, rows, request) > 0, self._worth(books, rows, member), -1.0)
+        rows = slice(0, cluster.size)
+        worth = np.where(seats(cluster, rows, request) > 0, self._worth(cluster, rows, member), -1.0)
         best = -np.sort(-worth, axis=1)[:, : request.count]
         return self._weight * np.asarray(np.maximum(best, 0.0).sum(axis=1)) / max(request.count, 1)
 
-    def card_keys(self, member: Member, books: Columns, rows: Ints) -> Floats | None:
+    def card_keys(self, member: Member, cluster: Columns, rows: Ints) -> Floats | None:
         """`[n, D]`: the lowest first; None = the engine's own choice."""
-        return None if not self._policy else -self._worth(books, rows, member)
+        return None if not self._policy else -self._worth(cluster, rows, member)
 
-    def _worth(self, books: Columns, rows: Rows, member: Member) -> Floats:
+    def _worth(self, cluster: Columns, rows: Rows, member: Member) -> Floats:
         request = member.task.cards
         assert request is not None
-        memory = books.card_memory[rows]
+        memory = cluster.card_memory[rows]
         if self._policy == _SPREAD:
-            return np.where(books.card_pods[rows] == 0, 100.0, 0.0)
-        used = books.card_memory_used[rows] + memory_needed(request, memory)
+            return np.where(cluster.card_pods[rows] == 0, 100.0, 0.0)
+        used = cluster.card_memory_used[rows] + memory_needed(request, memory)
         return 100.0 * used / np.maximum(memory, 1)

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arrays import Floats, Ints
-from ..session.nouns import HOLDING, Gang, Member, QueueInfo, Status
+from ..cluster.arrays import Floats, Ints
+from ..cluster.entities import HOLDING, Gang, Member, QueueInfo, Status
 from .arguments import Arguments
-from .hierarchicaldrf import Tree
+from .hierarchicaldrf import ShareTree
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 _EQUAL = 1e-6
 _HAVING = HOLDING | {Status.PIPELINED}
@@ -33,7 +33,7 @@ class Drf:
         self._zeros = session.zeros()
         self._known: dict[Gang, Ints] = {}  #: what gangs have, of those that were asked for
         self._shares: dict[Gang, float] = {}
-        self._tree: Tree | None = None
+        self._tree: ShareTree | None = None
         self._stale = True
         if self._hierarchy:
             if session.has("proportion"):
@@ -42,7 +42,7 @@ class Drf:
                 )
             self._gangs = session.gangs
             self._wanted = {gang: self._sum(gang, _ASKING) * self._scale for gang in session.gangs}
-            self._tree = Tree(session.queues.values(), session.gangs)
+            self._tree = ShareTree(session.queues.values(), session.gangs)
 
     def gang_key(self, gang: Gang) -> float:
         share = self._shares.get(gang)
@@ -54,14 +54,14 @@ class Drf:
         """In a tree, at the highest level at which two paths differ: those that can grow first, then the smaller share by weight."""
         return tuple(branch.key for branch in self._current().path(queue.name)) if self._tree is not None else ()
 
-    def preemptable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
-        """Members whose gang has no smaller share after the loss than the claimant's gang after the gain; each one named counts."""
-        own = self._share(self._used(claimant.gang) + claimant.request)
+    def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
+        """Members whose gang has no smaller share after the loss than the preemptor's gang after the gain; each one named counts."""
+        own = self._share(self._used(preemptor.gang) + preemptor.request)
         left: dict[Gang, Ints] = {}
         victims: list[Member] = []
         for member in candidates:
             gang = member.gang
-            if gang is claimant.gang:
+            if gang is preemptor.gang:
                 continue
             after = left.get(gang, self._used(gang)) - member.request
             if own <= self._share(after) + _EQUAL:
@@ -69,12 +69,12 @@ class Drf:
                 victims.append(member)
         return victims
 
-    def reclaimable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member] | None:
-        """In a tree: members of queues that are ahead of the claimant's."""
+    def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member] | None:
+        """In a tree: members of queues that are ahead of the preemptor's."""
         if self._tree is None:
             return None
         tree = self._current()
-        own = [branch.key for branch in tree.path(claimant.gang.queue)]
+        own = [branch.key for branch in tree.path(preemptor.gang.queue)]
         return [member for member in candidates if [branch.key for branch in tree.path(member.gang.queue)] > own]
 
     def placed(self, member: Member, row: int) -> None:  # noqa: ARG002  # the hook's signature
@@ -90,7 +90,7 @@ class Drf:
             self._shares.pop(member.gang, None)
         self._stale = True
 
-    def _current(self) -> Tree:
+    def _current(self) -> ShareTree:
         assert self._tree is not None
         if self._stale:
             self._tree.update({gang: self._used(gang) * self._scale for gang in self._gangs}, self._wanted)

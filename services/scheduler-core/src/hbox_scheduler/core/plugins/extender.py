@@ -22,17 +22,17 @@ from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.model import NodeName, is_host_port
 from hbox_common.model.resources import PODS
 
-from ..arrays import Bools, Floats
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Floats
+from ..cluster.entities import Gang, Member, Status
 from ..explain.labels import Label
-from ..session.nouns import Gang, Member, Status
-from ..session.outside import Question
-from ..state import Columns
+from ..framework.external import Question
 from .arguments import Arguments
 from .durations import duration_s
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 #: Volcano's verbs that are not asked here.
 _UNASKED = (
@@ -101,13 +101,13 @@ class Extender:
         """Why there is no answer about one of its members, or ""."""
         return next((why for member in gang.of(Status.PENDING) if (why := self._opinion(member).problem)), "")
 
-    def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:
+    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
         opinion = self._opinion(member)
         if opinion.problem:
-            yield Label.EXTENDER_SILENT, np.ones(books.size, dtype=np.bool_)
+            yield Label.EXTENDER_SILENT, np.ones(cluster.size, dtype=np.bool_)
         yield from opinion.failed.items()
 
-    def score(self, member: Member, books: Columns) -> Floats | None:  # noqa: ARG002
+    def score(self, member: Member, cluster: Columns) -> Floats | None:  # noqa: ARG002
         """As it was answered; nodes that the answer does not name score 0."""
         return self._opinion(member).scores
 

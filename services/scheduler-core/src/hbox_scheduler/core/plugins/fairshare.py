@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arrays import Floats
+from ..cluster.arrays import Floats
 
 if TYPE_CHECKING:
-    from ..policy.conf import Conf
+    from ..framework.conf import Conf
 
 #: The argument of `capacity` and `proportion` by which history counts: k.
 USAGE_WEIGHT = "usageWeight"

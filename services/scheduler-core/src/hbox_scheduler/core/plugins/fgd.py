@@ -19,10 +19,10 @@ import numpy as np
 
 from hbox_common.model.resources import CPU
 
-from ..arrays import Floats, Ints, Rows
+from ..cluster import Columns
+from ..cluster.arrays import Floats, Ints, Rows
+from ..cluster.task import Task
 from ..devices.nvidia import ALL, free_percent, memory_needed, seats
-from ..state import Columns
-from ..task import Task
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..session.hooks import Vote
-from ..session.nouns import HOLDING, Gang, Member, Status, SubGang
+from ..cluster.entities import HOLDING, Gang, Member, Status, SubGang
+from ..framework.hooks import Vote
 from .arguments import Arguments
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 _VALID = HOLDING | {Status.PENDING, Status.PIPELINED, Status.SUCCEEDED}
 
@@ -77,7 +77,7 @@ class GangPlugin:
         """Whether it has not yet what it needs to run."""
         return gang.served + gang.waiting < gang.min_member or not _roles_hold(gang, waiting=True)
 
-    def preemptable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
+    def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
         """Members of which their gang has more than it needs, each one named counting; or all that a gang has: it goes whole, but is never left in
         pieces. (Volcano's gang does not go at all, so that one at its minimum keeps its place for ever.)"""
         named: dict[Gang, int] = {}

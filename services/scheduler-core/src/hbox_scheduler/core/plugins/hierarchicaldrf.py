@@ -15,8 +15,8 @@ import numpy as np
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import QueueName
 
-from ..arrays import Bools, Floats
-from ..session.nouns import Gang, QueueInfo
+from ..cluster.arrays import Bools, Floats
+from ..cluster.entities import Gang, QueueInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +41,7 @@ class Branch:
         return self.saturated, self.share / self.weight
 
 
-class Tree:
+class ShareTree:
     """All queues that have a path. Raises InvalidRequest where paths and weights do not match."""
 
     def __init__(self, queues: Iterable[QueueInfo], gangs: Iterable[Gang]) -> None:

@@ -18,9 +18,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..arrays import Floats, Ints
+from ..cluster import Columns
+from ..cluster.arrays import Floats, Ints
 from ..devices.nvidia import ALL
-from ..state import Columns
 from .fgd import Fgd, Mix, Shape
 from .packing import card_worth
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 
 from hbox_common.errors import InvalidRequest
 
-from ..session.nouns import Gang, Member
+from ..cluster.entities import Gang, Member
 from .arguments import Arguments
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 _KEYS = ("classes", "from", "preempts", "preemptable")
 
@@ -48,7 +48,7 @@ STANDARD: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-class Levels:
+class LevelsPlugin:
     """Arguments: levels (three named high, medium, low where absent), default (medium, or the first that is there), queues."""
 
     name = "levels"
@@ -73,22 +73,22 @@ class Levels:
         self._classes = session.cluster.priority_classes
         self._of.clear()
 
-    def preemptable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
-        return self._given(claimant.gang, candidates)
+    def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
+        return self._given(preemptor.gang, candidates)
 
-    def reclaimable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
-        """Between queues a share is taken back from those who may be preempted; the claimant's own level plays no part."""
-        return [m for m in candidates if self._free(claimant.gang) and self._free(m.gang) and self.level(m.gang).preemptable]
+    def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
+        """Between queues a share is taken back from those who may be preempted; the preemptor's own level plays no part."""
+        return [m for m in candidates if self._free(preemptor.gang) and self._free(m.gang) and self.level(m.gang).preemptable]
 
-    def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:
+    def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:
         if reclaim:
-            return [m for m in candidates if self._free(claimant) and self._free(m.gang) and self.level(m.gang).preemptable]
-        return self._given(claimant, candidates)
+            return [m for m in candidates if self._free(preemptor) and self._free(m.gang) and self.level(m.gang).preemptable]
+        return self._given(preemptor, candidates)
 
-    def _given(self, claimant: Gang, candidates: Sequence[Member]) -> list[Member]:
-        if not self._free(claimant):
+    def _given(self, preemptor: Gang, candidates: Sequence[Member]) -> list[Member]:
+        if not self._free(preemptor):
             return []
-        takes = self.level(claimant).preempts
+        takes = self.level(preemptor).preempts
         return [
             member
             for member in candidates

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 from hbox_common.model.annotations import CHECKPOINT_EVERY, CHECKPOINTED_AT, MIN_RUN_TIME
 
-from ..session.nouns import Gang, Member
+from ..cluster.entities import Gang, Member
 from .arguments import Arguments
 from .durations import duration_s
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 
 class MinRunTime:
@@ -36,13 +36,13 @@ class MinRunTime:
     def open(self, session: "Session") -> None:
         self._now = session.now
 
-    def preemptable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
+    def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
         return [member for member in candidates if self._ran(member) >= self._least(member, self._preempt_s)]
 
-    def reclaimable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002
+    def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002
         return [member for member in candidates if self._ran(member) >= self._least(member, self._reclaim_s)]
 
-    def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:  # noqa: ARG002
+    def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:  # noqa: ARG002
         least_s = self._reclaim_s if reclaim else self._preempt_s
         return [member for member in candidates if self._ran(member) >= self._least(member, least_s)]
 

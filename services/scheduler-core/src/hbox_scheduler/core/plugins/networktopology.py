@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arrays import Bools, Floats, Ints
-from ..session.nouns import HOLDING, Gang, Member, Status, SubGang
-from ..state import Columns
-from ..topology.aims import aim_of, concerned, problem_of
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Floats, Ints
+from ..cluster.entities import HOLDING, Gang, Member, Status, SubGang
+from ..topology.constraints import concerned, constraint_of, problem_of
 from ..topology.tree import TOP, Tree
 from .arguments import Arguments
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 _BINPACK = "hypernode.binpack."
 _RESOURCES = _BINPACK + "resources"
@@ -60,14 +60,14 @@ class NetworkTopology:
 
     def gradients(self, sub_gang: SubGang | None, gang: Gang, *, evict: bool) -> list[list[str]] | None:
         tree = self._tree
-        aim = aim_of(tree, gang, sub_gang)
-        if aim is None:
+        constraint = constraint_of(tree, gang, sub_gang)
+        if constraint is None:
             return [[TOP]]
-        if aim.hard and tree.root == 0:
+        if constraint.hard and tree.root == 0:
             return []  # nothing is known of the fabric: no domain can be promised
         subject = gang if sub_gang is None else sub_gang
         held = [member.row for member in subject.members if member.status in HOLDING]
-        good: Bools = (tree.tiers <= aim.ceiling) & (tree.tiers >= aim.floor) & (tree.sizes > 0)
+        good: Bools = (tree.tiers <= constraint.ceiling) & (tree.tiers >= constraint.floor) & (tree.sizes > 0)
         if held:
             good &= tree.holding(held)
         elif (need := self._need(subject)) is not None:
@@ -158,7 +158,7 @@ class NetworkTopology:
 
     # Nodes.
 
-    def score(self, member: Member, books: Columns) -> Floats | None:  # noqa: ARG002  # the hook's signature
+    def score(self, member: Member, cluster: Columns) -> Floats | None:  # noqa: ARG002  # the hook's signature
         if self._tree.root == 0:
             return None  # no domains: all nodes are equal
         if not concerned(member.gang):

@@ -6,11 +6,11 @@ import numpy as np
 
 from hbox_common.model import POOL, POOLED, Match, MatchOperator, NodeTerm, may_use
 
-from ..arrays import Bools, Floats, Rows
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Floats, Rows
+from ..cluster.interning import NAME_FIELD
+from ..cluster.task import Task
 from ..explain.labels import Label
-from ..state import Columns
-from ..state.interning import NAME_FIELD
-from ..task import Task
 
 
 def _integer(text: str) -> int | None:

@@ -11,15 +11,15 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.model import QueueName, Resources
 from hbox_common.model.resources import capacity_units
 
-from ..arrays import Bools, Floats, Ints
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Floats, Ints
+from ..cluster.entities import HOLDING, Member, QueueInfo, Status
 from ..explain.labels import Label
-from ..session.nouns import HOLDING, Member, QueueInfo, Status
-from ..state import Columns
 from .arguments import Arguments
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 GROUP_LABEL = "volcano.sh/nodegroup-name"
 
@@ -36,7 +36,7 @@ _SCORE_REQUIRED, _SCORE_PREFERRED, _SCORE_RATHER_NOT = 100.0, 50.0, -1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Rules:
+class _GroupRules:
     """What one queue says, or inherits. Groups by name -> score; groups not named may not be used."""
 
     scores: Mapping[str, float]
@@ -56,7 +56,7 @@ class NodeGroup:
         arguments.done()
         self._hierarchy = conf.hierarchy
         self._session: Session | None = None
-        self._rules: dict[QueueName, _Rules | None] = {}
+        self._rules: dict[QueueName, _GroupRules | None] = {}
         self._used: dict[tuple[QueueName, str], Ints] = {}
 
     def open(self, session: "Session") -> None:
@@ -68,12 +68,12 @@ class NodeGroup:
                 if member.row >= 0 and (member.status in HOLDING or member.status is Status.PIPELINED):
                     self.placed(member, member.row)
 
-    def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:
+    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
         rules = self._rules.get(member.gang.queue)
-        column = books.descriptions.column(GROUP_LABEL)
-        codes = column.codes[: books.size]
+        column = cluster.descriptions.column(GROUP_LABEL)
+        codes = column.codes[: cluster.size]
         if rules is None:
-            outside = codes != 0 if not self._strict else np.ones(books.size, dtype=np.bool_)
+            outside = codes != 0 if not self._strict else np.ones(cluster.size, dtype=np.bool_)
             yield Label.NODE_GROUP, outside
             return
         allowed = np.array([value in rules.scores for value in column.values], dtype=np.bool_)
@@ -82,12 +82,12 @@ class NodeGroup:
             full = np.array([self._full(member, str(value or ""), rules) for value in column.values], dtype=np.bool_)
             yield Label.NODE_GROUP_LIMIT, full[codes]
 
-    def score(self, member: Member, books: Columns) -> Floats | None:
+    def score(self, member: Member, cluster: Columns) -> Floats | None:
         rules = self._rules.get(member.gang.queue)
         if rules is None:
             return None
-        column = books.descriptions.column(GROUP_LABEL)
-        return np.array([rules.scores.get(str(value or ""), 0.0) for value in column.values])[column.codes[: books.size]]
+        column = cluster.descriptions.column(GROUP_LABEL)
+        return np.array([rules.scores.get(str(value or ""), 0.0) for value in column.values])[column.codes[: cluster.size]]
 
     def placed(self, member: Member, row: int) -> None:
         self._count(member, row, 1)
@@ -106,7 +106,7 @@ class NodeGroup:
         used = self._used.setdefault(key, self._session.zeros())
         used += times * member.request
 
-    def _full(self, member: Member, group: str, rules: _Rules) -> bool:
+    def _full(self, member: Member, group: str, rules: _GroupRules) -> bool:
         limits = rules.limits.get(group)
         if limits is None:
             return False
@@ -119,7 +119,7 @@ class NodeGroup:
             if name in resources and member.request[resources[name]] > 0
         )
 
-    def _rules_of(self, queue: QueueInfo) -> _Rules | None:
+    def _rules_of(self, queue: QueueInfo) -> _GroupRules | None:
         """The queue's own, or under a hierarchy those of its nearest ancestor that has any."""
         assert self._session is not None
         found: QueueInfo | None = queue
@@ -139,7 +139,7 @@ class NodeGroup:
             scores.pop(group, None)
         for group in found.node_groups.get(_RATHER_NOT, ()):
             scores[group] = _SCORE_RATHER_NOT
-        return _Rules(scores, limits)
+        return _GroupRules(scores, limits)
 
 
 def _limits_of(queue: QueueInfo) -> dict[str, Resources]:

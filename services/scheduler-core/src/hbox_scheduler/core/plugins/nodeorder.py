@@ -8,9 +8,9 @@ from hbox_common.model import Resources, TaintEffect
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, MEMORY, MIB
 
-from ..arrays import Bools, Floats
-from ..session.nouns import Member
-from ..state import Columns
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Floats
+from ..cluster.entities import Member
 from . import podaffinity, topologyspread
 from .arguments import Arguments
 from .nodeaffinity import term_mask
@@ -18,8 +18,8 @@ from .predicates import judged
 from .taints import untolerated
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 #: Argument -> weight that it has where nothing is written.
 WEIGHTS = {
@@ -54,53 +54,53 @@ class NodeOrder:
     def open(self, session: "Session") -> None:
         self._session = session
 
-    def score(self, member: Member, books: Columns) -> Floats | None:
-        total = np.zeros(books.size, dtype=np.float64)
+    def score(self, member: Member, cluster: Columns) -> Floats | None:
+        total = np.zeros(cluster.size, dtype=np.float64)
         weights = self._weights
         if weights["leastrequested"] or weights["mostrequested"]:
-            fractions, there = _fractions(books, _asked_at_least(member))
+            fractions, there = _fractions(cluster, _asked_at_least(member))
             if weights["leastrequested"]:
                 total += weights["leastrequested"] * 100.0 * np.where(there, 1.0 - fractions, 0.0).mean(axis=0)
             if weights["mostrequested"]:
                 total += weights["mostrequested"] * 100.0 * np.where(there, fractions, 0.0).mean(axis=0)
         if weights["balancedresource"]:
-            total += weights["balancedresource"] * 100.0 * _balance(member, books)
-        if weights["imagelocality"] and (images := self._images(member, books)) is not None:
+            total += weights["balancedresource"] * 100.0 * _balance(member, cluster)
+        if weights["imagelocality"] and (images := self._images(member, cluster)) is not None:
             total += weights["imagelocality"] * images
         return total
 
-    def normalised(self, member: Member, books: Columns, candidates: Bools) -> Floats | None:
+    def normalised(self, member: Member, cluster: Columns, candidates: Bools) -> Floats | None:
         assert self._session is not None
-        total = np.zeros(books.size, dtype=np.float64)
+        total = np.zeros(cluster.size, dtype=np.float64)
         weights, population = self._weights, self._session.population
         if weights["nodeaffinity"]:
-            total += weights["nodeaffinity"] * _node_affinity(member, books, candidates)
+            total += weights["nodeaffinity"] * _node_affinity(member, cluster, candidates)
         if weights["tainttoleration"]:
-            total += weights["tainttoleration"] * _taint_toleration(member, books, candidates)
+            total += weights["tainttoleration"] * _taint_toleration(member, cluster, candidates)
         if weights["podaffinity"] and (near := podaffinity.score(population, member, candidates)) is not None:
             total += weights["podaffinity"] * near
         if weights["podtopologyspread"] and member.wishes.spread:
-            spread = topologyspread.score(population, member, candidates, *judged(member, books))
+            spread = topologyspread.score(population, member, candidates, *judged(member, cluster))
             if spread is not None:
                 total += weights["podtopologyspread"] * spread
         return total
 
-    def _images(self, member: Member, books: Columns) -> Floats | None:
+    def _images(self, member: Member, cluster: Columns) -> Floats | None:
         """Bytes of the pod's images that a node has already, each counted by how widespread it is."""
         assert self._session is not None
         on_nodes = self._session.cluster.images
         wanted = member.images
         if not wanted or not on_nodes:
             return None
-        out = np.zeros(books.size, dtype=np.float64)
+        out = np.zeros(cluster.size, dtype=np.float64)
         for image in wanted:
-            holders = [
+            counted = [
                 (row, images[image])
                 for node, images in on_nodes.items()
-                if image in images and (row := books.row_of.get(node)) is not None
+                if image in images and (row := cluster.row_of.get(node)) is not None
             ]
-            for row, size in holders:
-                out[row] += size * len(holders) / max(len(self._session.rows), 1)
+            for row, size in counted:
+                out[row] += size * len(counted) / max(len(self._session.rows), 1)
         most = _IMAGE_MOST * len(wanted)
         return 100.0 * (np.clip(out, _IMAGE_LEAST, most) - _IMAGE_LEAST) / (most - _IMAGE_LEAST)
 
@@ -109,40 +109,40 @@ def _asked_at_least(member: Member) -> Resources:
     return {name: member.task.requests.get(name, 0) or least for name, least in _NON_ZERO.items()}
 
 
-def _fractions(books: Columns, asked: Resources) -> tuple[Floats, Bools]:
+def _fractions(cluster: Columns, asked: Resources) -> tuple[Floats, Bools]:
     """`[K, N]`: use of each resource that is asked for with the member in place, 1 at most; and `[K, N]`, nodes that have it at all."""
-    columns = [books.resource(name) for name in asked]
-    has = books.allocatable[columns, : books.size]
-    used = books.used[columns, : books.size] + np.array(list(asked.values()), dtype=np.int64)[:, None]
+    columns = [cluster.resource(name) for name in asked]
+    has = cluster.allocatable[columns, : cluster.size]
+    used = cluster.used[columns, : cluster.size] + np.array(list(asked.values()), dtype=np.int64)[:, None]
     return np.minimum(used / np.maximum(has, 1), 1.0), has > 0
 
 
-def _balance(member: Member, books: Columns) -> Floats:
+def _balance(member: Member, cluster: Columns) -> Floats:
     """`[N]`: 1 less the standard deviation of how full the node is in cpu, memory and, for pods that ask for cards, cards (so Volcano has it; kube-scheduler
     by default leaves cards out)."""
     requests = member.task.requests
     asked = {CPU: requests.get(CPU, 0), MEMORY: requests.get(MEMORY, 0)} | ({GPU: requests[GPU]} if requests.get(GPU) else {})
-    fractions, there = _fractions(books, asked)
+    fractions, there = _fractions(cluster, asked)
     count = np.maximum(there.sum(axis=0), 1)
     mean = np.where(there, fractions, 0.0).sum(axis=0) / count
     return np.asarray(1.0 - np.sqrt(np.where(there, (fractions - mean) ** 2, 0.0).sum(axis=0) / count))
 
 
-def _node_affinity(member: Member, books: Columns, candidates: Bools) -> Floats:
-    out = np.zeros(books.size, dtype=np.float64)
+def _node_affinity(member: Member, cluster: Columns, candidates: Bools) -> Floats:
+    out = np.zeros(cluster.size, dtype=np.float64)
     for preferred in member.task.preferred:
-        out += preferred.weight * term_mask(books, slice(0, books.size), preferred.term)
+        out += preferred.weight * term_mask(cluster, slice(0, cluster.size), preferred.term)
     most = out[candidates].max(initial=0.0)
     return out * (100.0 / most) if most > 0 else out
 
 
-def _taint_toleration(member: Member, books: Columns, candidates: Bools) -> Floats:
+def _taint_toleration(member: Member, cluster: Columns, candidates: Bools) -> Floats:
     counts = np.array(
         [
             len(untolerated(taints, member.task.tolerations, (TaintEffect.PREFER_NO_SCHEDULE,)))
-            for taints in books.descriptions.taint_sets
+            for taints in cluster.descriptions.taint_sets
         ],
         dtype=np.float64,
-    )[books.descriptions.taints[: books.size]]
+    )[cluster.descriptions.taints[: cluster.size]]
     most = counts[candidates].max(initial=0.0)
-    return 100.0 * (1.0 - counts / most) if most > 0 else np.full(books.size, 100.0)
+    return 100.0 * (1.0 - counts / most) if most > 0 else np.full(cluster.size, 100.0)

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from ..arrays import Bools, Rows
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Rows
+from ..cluster.task import Task
 from ..explain.labels import Label
-from ..state import Columns
-from ..task import Task
 
 
 class NodeCondition:

@@ -6,14 +6,14 @@ import numpy as np
 
 from hbox_common.model import GroupPhase, quantity
 
-from ..arrays import Bools, Ints
-from ..session.hooks import Vote
-from ..session.nouns import HOLDING, Gang
+from ..cluster.arrays import Bools, Ints
+from ..cluster.entities import HOLDING, Gang
+from ..framework.hooks import Vote
 from .arguments import Arguments
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 _DEFAULT = 1.2
 
@@ -32,20 +32,20 @@ class Overcommit:
     def open(self, session: "Session") -> None:
         self._session = session
         used, self._waiting = session.zeros(), session.zeros()
-        for member, count in session.standing.alike():
+        for member, count in session.running.alike():
             used += count * member.request
-        self._waiting += session.vector(session.standing.unmet)
+        self._waiting += session.vector(session.running.unmet)
         for gang in session.fresh:
             held = sum((member.request for member in gang.of(*HOLDING)), start=session.zeros())
             used += held
             if gang.phase in (GroupPhase.INQUEUE, GroupPhase.RUNNING):
-                self._waiting += np.maximum(session.vector(gang.gate_minimum) - held, 0)
+                self._waiting += np.maximum(session.vector(gang.counted_minimum) - held, 0)
         self._room = np.floor(session.total * self._factor).astype(np.int64) - used
 
     def enqueueable(self, gang: Gang) -> Vote:
         return Vote.REJECT if self._short(gang).any() else Vote.PERMIT
 
-    def kept_out(self, gang: Gang) -> str:
+    def reject_reason(self, gang: Gang) -> str:
         short, minimum = self._short(gang), self._minimum(gang)
         for name, column in self._session.columns.resources.items():
             if short[column]:
@@ -60,7 +60,7 @@ class Overcommit:
         return short
 
     def enqueued(self, gang: Gang) -> None:
-        self._waiting += self._session.vector(gang.gate_minimum)
+        self._waiting += self._session.vector(gang.counted_minimum)
 
     def _minimum(self, gang: Gang) -> Ints:
         return self._session.vector(gang.min_resources or {})

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ..arrays import Floats, Ints
+from ..cluster.arrays import Floats, Ints
 from ..devices.nvidia import ALL
 
 #: Columns generated at most. Beyond it the prices reached so far are used, scaled to be possible ones.

@@ -7,12 +7,12 @@ time until it is refused. kube-scheduler takes such pods last instead, since it 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..session.nouns import Gang, Member, Status
+from ..cluster.entities import Gang, Member, Status
 from .arguments import Arguments
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 
 class Pdb:
@@ -44,12 +44,12 @@ class Pdb:
                 victims.append(member)
         return victims
 
-    def preemptable(self, claimant: Member | Gang, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
+    def preemptable(self, preemptor: Member | Gang, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
         return self.may_leave(candidates)
 
     reclaimable = preemptable
 
-    def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:  # noqa: ARG002
+    def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:  # noqa: ARG002
         return self.may_leave(candidates)
 
     def placed(self, member: Member, row: int) -> None:  # noqa: ARG002

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..arrays import Bools, Floats
+from ..cluster.arrays import Bools, Floats
+from ..cluster.entities import Member
+from ..cluster.population import Population
 from ..explain.labels import Label
-from ..session.nouns import Member
-from ..session.population import Population
 
 #: What a pod's required affinity adds to the score of those that it would like to be near to (kube-scheduler's hardPodAffinityWeight).
 _HARD_WEIGHT = 1
@@ -33,9 +33,9 @@ def failures(population: Population, member: Member) -> Iterator[tuple[str, Bool
     for term in wishes.apart:
         there, has = population.per_domain(population.of((term,), namespace), term.topology_key)
         yield Label.POD_ANTI_AFFINITY, has & (there > 0)
-    for holders in population.holders("apart"):
-        if population.matches((holders.term,), holders.namespace, member):
-            there, has = population.per_domain(holders.counts, holders.term.topology_key)
+    for counted in population.term_counts("apart"):
+        if population.matches((counted.term,), counted.namespace, member):
+            there, has = population.per_domain(counted.counts, counted.term.topology_key)
             yield Label.POD_ANTI_AFFINITY_OF_OTHERS, has & (there > 0)
 
 
@@ -49,10 +49,10 @@ def score(population: Population, member: Member, candidates: Bools) -> Floats |
             total += sign * one.weight * np.where(has, there, 0)
             asked = True
     for sign, wish in ((1, "near"), (1, "rather_near"), (-1, "rather_apart")):
-        for holders in population.holders(wish):
-            if population.matches((holders.term,), holders.namespace, member):
-                there, has = population.per_domain(holders.counts, holders.term.topology_key)
-                total += sign * (holders.weight or _HARD_WEIGHT) * np.where(has, there, 0)
+        for counted in population.term_counts(wish):
+            if population.matches((counted.term,), counted.namespace, member):
+                there, has = population.per_domain(counted.counts, counted.term.topology_key)
+                total += sign * (counted.weight or _HARD_WEIGHT) * np.where(has, there, 0)
                 asked = True
     if not asked or not candidates.any():
         return None

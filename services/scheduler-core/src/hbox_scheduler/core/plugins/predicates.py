@@ -5,21 +5,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arrays import Bools
+from ..cluster import Columns
+from ..cluster.arrays import Bools
+from ..cluster.entities import Member
 from ..explain.labels import Label
-from ..session.nouns import Member
-from ..state import Columns
+from ..framework.vectorised import Predicate
 from . import podaffinity, topologyspread
 from .arguments import Arguments
-from .base import Predicate
 from .nodeaffinity import NodeAffinity
 from .nodestate import NodeCondition
 from .taints import Taints
 from .volumes import VolumeReach
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 #: Volcano's switches for what is part of other plugins, or of the engine, here.
 _ALSO = (
@@ -60,27 +60,27 @@ class Predicates:
         wishes = member.wishes
         if self._spread and wishes.spread:
             return False
-        return not self._pods or not (wishes.near or wishes.apart or any(self._session.population.holders("apart")))
+        return not self._pods or not (wishes.near or wishes.apart or any(self._session.population.term_counts("apart")))
 
-    def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:
+    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
         assert self._session is not None
-        rows = slice(0, books.size)
+        rows = slice(0, cluster.size)
         for rule in self._rules:
-            yield from rule.failures(books, rows, member.task)
+            yield from rule.failures(cluster, rows, member.task)
         population = self._session.population
         if self._pods:
             yield from podaffinity.failures(population, member)
         if self._spread and member.wishes.spread:
-            yield from topologyspread.failures(population, member, *judged(member, books))
+            yield from topologyspread.failures(population, member, *judged(member, cluster))
 
 
-def judged(member: Member, books: Columns) -> tuple[Bools, Bools]:
+def judged(member: Member, cluster: Columns) -> tuple[Bools, Bools]:
     """`[N]` nodes that the member's selector and affinity allow, and `[N]` those whose taints it tolerates."""
-    rows = slice(0, books.size)
-    eligible, untainted = np.ones(books.size, dtype=np.bool_), np.ones(books.size, dtype=np.bool_)
-    for _, fails in NodeAffinity().failures(books, rows, member.task):
+    rows = slice(0, cluster.size)
+    eligible, untainted = np.ones(cluster.size, dtype=np.bool_), np.ones(cluster.size, dtype=np.bool_)
+    for _, fails in NodeAffinity().failures(cluster, rows, member.task):
         eligible &= ~fails
-    for label, fails in Taints().failures(books, rows, member.task):
+    for label, fails in Taints().failures(cluster, rows, member.task):
         if label == Label.UNTOLERATED_TAINT:
             untainted &= ~fails
     return eligible, untainted

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from hbox_common.model.annotations import TASK_PRIORITY
 
-from ..session.nouns import Gang, Member, Status
+from ..cluster.entities import Gang, Member, Status
 from .arguments import Arguments
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 #: Priorities have 32 bits.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
@@ -37,20 +37,20 @@ class PriorityPlugin:
     def starving(self, gang: Gang) -> bool:
         return gang.served + gang.waiting < len(gang.members) - gang.count(Status.GATED)
 
-    def preemptable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
+    def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         """Members of gangs of lower priority; within one gang members of lower priority."""
         return [
             member
             for member in candidates
             if (
-                member.gang.priority < claimant.gang.priority
-                if member.gang is not claimant.gang
-                else priority_of(member) < priority_of(claimant)
+                member.gang.priority < preemptor.gang.priority
+                if member.gang is not preemptor.gang
+                else priority_of(member) < priority_of(preemptor)
             )
         ]
 
-    def evictable(self, claimant: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member] | None:
-        return None if reclaim else [m for m in candidates if m.gang.priority < claimant.priority]
+    def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member] | None:
+        return None if reclaim else [m for m in candidates if m.gang.priority < preemptor.priority]
 
 
 def priority_of(member: Member) -> int:

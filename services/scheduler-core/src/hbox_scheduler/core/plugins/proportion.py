@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..session.hooks import Vote
-from ..session.nouns import Gang, Member, QueueInfo
+from ..cluster.entities import Gang, Member, QueueInfo
+from ..framework.hooks import Vote
 from .arguments import Arguments
 from .fairshare import USAGE_WEIGHT, fill
-from .queuebooks import Account, QueueBooks, kept_out, passes, set_ceilings, share
+from .queueaccounts import Account, QueueAccounts, passes, reject_reason, set_ceilings, share
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 
 class Proportion:
@@ -33,9 +33,9 @@ class Proportion:
 
     def open(self, session: "Session") -> None:
         self._session = session
-        self._books = books = QueueBooks(session, hierarchy=False)
-        accounts = list(books.accounts.values())
-        set_ceilings(books, session, accounts, books.total)
+        self._queue_accounts = queue_accounts = QueueAccounts(session, hierarchy=False)
+        accounts = list(queue_accounts.accounts.values())
+        set_ceilings(queue_accounts, session, accounts, queue_accounts.total)
         self._deserved = self._most = self._takes = self._gives = self._shares(accounts, 0.0)
         if self._k:
             plain, self._deserved = self._deserved, self._shares(accounts, self._k)
@@ -47,11 +47,11 @@ class Proportion:
             self._gives = {a: [max(p) for p in zip(plain[a], self._most[a], strict=True)] for a in accounts}
 
     def _shares(self, accounts: Sequence[Account], k: float) -> dict[Account, list[float]]:
-        books = self._books
+        queue_accounts = self._queue_accounts
         weights = np.array([account.queue.weight if account.open else 0 for account in accounts], dtype=np.float64)
-        history = np.array([books.history(account) for account in accounts]) if k else None
-        shares = np.zeros((books.size, len(accounts)))
-        for column, total in enumerate(books.total):
+        history = np.array([queue_accounts.history(account) for account in accounts]) if k else None
+        shares = np.zeros((queue_accounts.size, len(accounts)))
+        for column, total in enumerate(queue_accounts.total):
             wanted = np.array([min(a.ceiling[column], a.requested[column]) for a in accounts], dtype=np.float64)
             guaranteed = np.array([account.guarantee[column] for account in accounts], dtype=np.float64)
             if history is None or not (active := (wanted > 0) & (weights > 0)).any():
@@ -66,39 +66,41 @@ class Proportion:
 
     def deserved(self, queue: QueueInfo) -> list[float]:
         """`[R]`"""
-        return self._deserved[self._books.of(queue)]
+        return self._deserved[self._queue_accounts.of(queue)]
 
     def queue_key(self, queue: QueueInfo) -> tuple[int, float]:
-        account = self._books.of(queue)
+        account = self._queue_accounts.of(queue)
         return -queue.priority, share(account.allocated, self._deserved[account])
 
     def overused(self, queue: QueueInfo) -> bool:
-        account = self._books.of(queue)
+        account = self._queue_accounts.of(queue)
         return all(d <= a for d, a in zip(self._most[account], account.allocated, strict=True))
 
     def allocatable(self, queue: QueueInfo, member: Member) -> bool:
-        return self._within(self._books.of(queue), self._most, member)
+        return self._within(self._queue_accounts.of(queue), self._most, member)
 
     def preemptive(self, queue: QueueInfo, member: Member) -> bool:
-        return self._within(self._books.of(queue), self._takes, member)
+        return self._within(self._queue_accounts.of(queue), self._takes, member)
 
     def _within(self, account: Account, lines: Mapping[Account, Sequence[float]], member: Member) -> bool:
         line, allocated = lines[account], account.allocated
-        return account.open and all(allocated[column] + units <= line[column] for column, units in self._books.asked(member))
+        return account.open and all(
+            allocated[column] + units <= line[column] for column, units in self._queue_accounts.asked(member)
+        )
 
-    def reclaimable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
+    def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         """Members of queues that have more than they deserve of something that both ask for; each one named counts."""
-        wanted = {column for column, _ in self._books.asked(claimant)}
+        wanted = {column for column, _ in self._queue_accounts.asked(preemptor)}
         taken: dict[Account, list[int]] = {}
         victims: list[Member] = []
         for member in candidates:
-            account = self._books.accounts.get(member.gang.queue)
+            account = self._queue_accounts.accounts.get(member.gang.queue)
             if account is None:
                 continue
             allocated = taken.get(account)
             if allocated is None:
                 allocated = taken[account] = list(account.allocated)
-            deserved, asked = self._gives[account], self._books.asked(member)
+            deserved, asked = self._gives[account], self._queue_accounts.asked(member)
             if any(column in wanted and allocated[column] > deserved[column] for column, _ in asked) and all(
                 allocated[column] - units >= account.guarantee[column] or not account.guarantee[column]
                 for column, units in asked
@@ -109,16 +111,16 @@ class Proportion:
         return victims
 
     def enqueueable(self, gang: Gang) -> Vote:
-        return Vote.PERMIT if passes(self._books, gang) else Vote.REJECT
+        return Vote.PERMIT if passes(self._queue_accounts, gang) else Vote.REJECT
 
-    def kept_out(self, gang: Gang) -> str:
-        return kept_out(self._books, gang)
+    def reject_reason(self, gang: Gang) -> str:
+        return reject_reason(self._queue_accounts, gang)
 
     def enqueued(self, gang: Gang) -> None:
-        self._books.commit(gang)
+        self._queue_accounts.commit(gang)
 
     def placed(self, member: Member, row: int) -> None:
-        self._books.placed(member, row)
+        self._queue_accounts.placed(member, row)
 
     def displaced(self, member: Member, row: int) -> None:
-        self._books.displaced(member, row)
+        self._queue_accounts.displaced(member, row)

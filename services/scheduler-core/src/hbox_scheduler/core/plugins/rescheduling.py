@@ -14,15 +14,15 @@ import numpy as np
 from hbox_common.errors import InvalidRequest
 from hbox_common.model.resources import CPU, MEMORY
 
-from ..arrays import Bools, Floats
-from ..session.nouns import Member
-from ..session.placing import Placing
+from ..cluster.arrays import Bools, Floats
+from ..cluster.entities import Member
+from ..framework.placing import Placing
 from .arguments import Arguments
 from .usage import measured
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 _STRATEGY = "lowNodeUtilization"
 _NAMES = (CPU, MEMORY)

@@ -17,18 +17,18 @@ import numpy as np
 from hbox_common.model import GroupPhase
 from hbox_common.model.annotations import RUN_SECONDS, WALLTIME
 
-from ..arrays import Bools, Floats, Ints
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Floats, Ints
+from ..cluster.entities import Gang, Member, Status
+from ..cluster.task import Task
 from ..explain.labels import Label
-from ..session.nouns import Gang, Member, Status
-from ..session.placing import ROOMS
-from ..state import Columns
-from ..task import Task
+from ..framework.placing import FITS
 from .arguments import Arguments
 from .durations import duration_s
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 _NEVER = float("inf")
 
@@ -78,7 +78,7 @@ class Reservation:
                 self.reserved.append(reserved)
                 taken |= reserved.rows
 
-    def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002  # the hook's signature
+    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002  # the hook's signature
         for reserved in self.reserved:
             if member.gang is not reserved.gang and not self._ends_before(member, reserved.start):
                 yield Label.RESERVED, reserved.rows
@@ -99,14 +99,14 @@ class Reservation:
             if getattr(hook, "__self__", None) is not self:
                 for _, fails in hook(members[0], session.columns):
                     allowed &= ~fails
-        books = session.columns.future()
-        free = _capacity(books, task) * allowed
+        cluster = session.columns.future()
+        free = _capacity(cluster, task) * allowed
         if free.sum() >= need:
             return None
         at = np.where(free > 0, self._now, _NEVER)
         for end, row, leaving in _ends(session, self._now):
-            _release(books, row, leaving)
-            fits = int(_capacity(books, task, np.array([row]))[0]) if allowed[row] else 0
+            _release(cluster, row, leaving)
+            fits = int(_capacity(cluster, task, np.array([row]))[0]) if allowed[row] else 0
             if fits > free[row]:
                 free[row], at[row] = fits, end
             if free.sum() >= need:
@@ -145,28 +145,28 @@ def _ends(session: "Session", now: float) -> list[tuple[float, int, Member]]:
     return sorted(ends, key=lambda item: (item[0], item[1]))
 
 
-def _release(books: Columns, row: int, member: Member) -> None:
+def _release(cluster: Columns, row: int, member: Member) -> None:
     """Take a member off a copy of the columns."""
     for column, units in member.task.amount:
-        books.used[column, row] -= units
-    index = books.card_index[row].tolist()
+        cluster.used[column, row] -= units
+    index = cluster.card_index[row].tolist()
     for s in member.slices:
         if s.index in index:
             position = index.index(s.index)
-            books.card_cores_used[row, position] -= s.cores
-            books.card_memory_used[row, position] -= s.memory_mib
-            books.card_pods[row, position] -= 1
+            cluster.card_cores_used[row, position] -= s.cores
+            cluster.card_memory_used[row, position] -= s.memory_mib
+            cluster.card_pods[row, position] -= 1
 
 
-def _capacity(books: Columns, task: Task, rows: Ints | None = None) -> Ints:
+def _capacity(cluster: Columns, task: Task, rows: Ints | None = None) -> Ints:
     """Pods of the task that fit on each of the rows, or on all of them."""
-    which = slice(0, books.size) if rows is None else rows
+    which = slice(0, cluster.size) if rows is None else rows
     room: Ints | None = None
-    for plugin in ROOMS:
-        fits = plugin.capacity(books, which, task)
+    for plugin in FITS:
+        fits = plugin.capacity(cluster, which, task)
         if fits is not None:
             room = fits if room is None else np.minimum(room, fits)
-    count = books.size if rows is None else len(rows)
+    count = cluster.size if rows is None else len(rows)
     return np.full(count, 1 << 30, dtype=np.int64) if room is None else np.maximum(room, 0)
 
 
@@ -189,7 +189,7 @@ def _idle(columns: Columns) -> Floats:
 
 
 def _empty(columns: Columns) -> Columns:
-    books = columns.future()
+    cluster = columns.future()
     for field in ("used", "card_cores_used", "card_memory_used", "card_pods"):
-        setattr(books, field, np.zeros_like(getattr(books, field)))
-    return books
+        setattr(cluster, field, np.zeros_like(getattr(cluster, field)))
+    return cluster

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from hbox_common.model import GroupPhase, Resources, quantity
 from hbox_common.model.resources import PODS
 
-from ..session.hooks import Vote
-from ..session.nouns import Gang, Status
+from ..cluster.entities import Gang, Status
+from ..framework.hooks import Vote
 from .arguments import Arguments
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 _REQUESTS = "requests."
 
@@ -41,15 +41,15 @@ class ResourceQuotaPlugin:
         for gang in self._session.gangs if self._quotas else ():
             if gang.phase is GroupPhase.INQUEUE and gang.min_resources:
                 asked = sum((member.request for member in gang.of(*_EXISTING)), start=self._session.zeros())
-                for name, units in gang.gate_minimum.items():
+                for name, units in gang.counted_minimum.items():
                     there = gang.count(*_EXISTING) if name == PODS else int(asked[columns[name]])
                     passed[gang.namespace][name] += max(units - there, 0)
         return passed
 
     def enqueueable(self, gang: Gang) -> Vote:
-        return Vote.REJECT if self.kept_out(gang) else Vote.PERMIT
+        return Vote.REJECT if self.reject_reason(gang) else Vote.PERMIT
 
-    def kept_out(self, gang: Gang) -> str:
+    def reject_reason(self, gang: Gang) -> str:
         passed = self._passed[gang.namespace]
         for quota in self._quotas:
             if quota.namespace != gang.namespace:
@@ -65,7 +65,7 @@ class ResourceQuotaPlugin:
         return ""
 
     def enqueued(self, gang: Gang) -> None:
-        for name, units in gang.gate_minimum.items():
+        for name, units in gang.counted_minimum.items():
             self._passed[gang.namespace][name] += units
 
 

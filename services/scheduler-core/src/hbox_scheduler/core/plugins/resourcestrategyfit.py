@@ -11,15 +11,15 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.model import is_host_port
 from hbox_common.model.resources import CPU, GIB, MEMORY, PODS
 
-from ..arrays import Bools, Floats
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Floats
+from ..cluster.entities import Member
 from ..explain.labels import Label
-from ..session.nouns import Member
-from ..state import Columns
 from .arguments import Arguments, Given
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 _PLUGIN = "plugin resource-strategy-fit"
 _MOST, _LEAST = "MostAllocated", "LeastAllocated"
@@ -59,50 +59,50 @@ class ResourceStrategyFit:
     def open(self, session: "Session") -> None:
         """Nothing to compute."""
 
-    def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:
+    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
         """Pods that ask for none of these resources leave what the idle units will need."""
         if any(member.task.requests.get(name, 0) for name in self._kept):
             return
         for name, kept in self._kept.items():
-            column, size = books.resource(name), books.size
-            idle = np.maximum(books.allocatable[column, :size] - books.used[column, :size], 0)
+            column, size = cluster.resource(name), cluster.size
+            idle = np.maximum(cluster.allocatable[column, :size] - cluster.used[column, :size], 0)
             fails = np.zeros(size, dtype=np.bool_)
             for resource, units in ((CPU, 1000 * kept.cpu), (MEMORY, GIB * kept.memory_gib)):
-                at = books.resource(resource)
-                left = books.allocatable[at, :size] - books.used[at, :size] - member.task.requests.get(resource, 0)
+                at = cluster.resource(resource)
+                left = cluster.allocatable[at, :size] - cluster.used[at, :size] - member.task.requests.get(resource, 0)
                 fails |= (idle > 0) & (left < idle * units)
             yield Label.PROPORTION_KEPT, fails
 
-    def score(self, member: Member, books: Columns) -> Floats | None:
-        return self._fit(member, books) + self._spared(member, books)
+    def score(self, member: Member, cluster: Columns) -> Floats | None:
+        return self._fit(member, cluster) + self._spared(member, cluster)
 
-    def _fit(self, member: Member, books: Columns) -> Floats:
-        total = np.zeros(books.size, dtype=np.float64)
+    def _fit(self, member: Member, cluster: Columns) -> Floats:
+        total = np.zeros(cluster.size, dtype=np.float64)
         weights = 0.0
         for name, units in member.task.requests.items():
             strategy = self._of(name)
             if units <= 0 or strategy is None or name == PODS:
                 continue
-            column = books.resource(name)
-            allocatable = books.allocatable[column, : books.size]
-            share = (books.used[column, : books.size] + units) / np.maximum(allocatable, 1)
+            column = cluster.resource(name)
+            allocatable = cluster.allocatable[column, : cluster.size]
+            share = (cluster.used[column, : cluster.size] + units) / np.maximum(allocatable, 1)
             fits = share <= 1.0
             total += strategy.weight * np.where(fits & (allocatable > 0), share if strategy.most else 1.0 - share, 0.0)
             weights += strategy.weight
         return total * (100.0 * self._weight / weights) if weights else total
 
-    def _spared(self, member: Member, books: Columns) -> Floats:
+    def _spared(self, member: Member, cluster: Columns) -> Floats:
         """Nodes without scarce resources; a node that lacks something that the member asks for gains nothing."""
-        total = np.zeros(books.size, dtype=np.float64)
+        total = np.zeros(cluster.size, dtype=np.float64)
         all_weights = sum(self._scarce.values())
         if not all_weights or not self._sra_weight:
             return total
-        useless = np.zeros(books.size, dtype=np.bool_)
+        useless = np.zeros(cluster.size, dtype=np.bool_)
         for name, units in member.task.requests.items():
             if units > 0 and not is_host_port(name):
-                useless |= books.allocatable[books.resource(name), : books.size] == 0
+                useless |= cluster.allocatable[cluster.resource(name), : cluster.size] == 0
         for name, weight in self._scarce.items():
-            total += weight * (books.allocatable[books.resource(name), : books.size] == 0)
+            total += weight * (cluster.allocatable[cluster.resource(name), : cluster.size] == 0)
         return np.where(useless, 0.0, total * (100.0 * self._sra_weight / all_weights))
 
     def _of(self, name: str) -> _Strategy | None:

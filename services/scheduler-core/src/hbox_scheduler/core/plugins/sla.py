@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 from hbox_common.errors import InvalidRequest
 from hbox_common.model.annotations import WAITING_TIME
 
-from ..session.hooks import Vote
-from ..session.nouns import Gang
+from ..cluster.entities import Gang
+from ..framework.hooks import Vote
 from .arguments import Arguments
 from .durations import duration_s
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 _NEVER = float("inf")
 

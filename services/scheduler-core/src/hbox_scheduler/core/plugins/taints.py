@@ -6,10 +6,10 @@ import numpy as np
 
 from hbox_common.model import Taint, TaintEffect, Toleration, TolerationOperator
 
-from ..arrays import Bools, Floats, Rows
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Floats, Rows
+from ..cluster.task import Task
 from ..explain.labels import Label
-from ..state import Columns
-from ..task import Task
 
 _HARD = (TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE)
 

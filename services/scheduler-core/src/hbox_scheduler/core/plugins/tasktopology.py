@@ -13,16 +13,16 @@ import numpy as np
 
 from hbox_common.model.annotations import TASK_AFFINITY, TASK_ANTI_AFFINITY, TASK_ORDER
 
-from ..arrays import Floats, Ints
-from ..devices.nvidia import CardRoom
-from ..session.nouns import Gang, Member, Status
-from ..state import Columns
+from ..cluster import Columns
+from ..cluster.arrays import Floats, Ints
+from ..cluster.entities import Gang, Member, Status
+from ..devices.nvidia import CardFit
+from ..framework.resources import ResourceFit
 from .arguments import Arguments
-from .resources import ResourceRoom
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 _SELF_ANTI, _INTER_AFF, _SELF_AFF, _INTER_ANTI = 4, 3, 2, 1
 
@@ -39,7 +39,7 @@ class _Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rules:
+class _TaskRules:
     """Pairs of roles: how much one is drawn to the other; negative = pushed away."""
 
     pull: Mapping[tuple[str, str], int]
@@ -60,7 +60,7 @@ class TaskTopology:
         arguments.done()
         self._bucket_of: dict[Member, _Bucket] = {}
         self._largest: dict[Gang, int] = {}
-        self._rooms = (ResourceRoom(cards=False), CardRoom())
+        self._rooms = (ResourceFit(cards=False), CardFit())
 
     def open(self, session: "Session") -> None:
         for gang in session.gangs:
@@ -75,11 +75,11 @@ class TaskTopology:
         bucket = self._bucket_of.get(member)
         return (0, 0) if bucket is None else (-len(bucket.members), bucket.index)
 
-    def score(self, member: Member, books: Columns) -> Floats | None:
+    def score(self, member: Member, cluster: Columns) -> Floats | None:
         bucket = self._bucket_of.get(member)
         if bucket is None or not self._weight:
             return None
-        there: Ints = np.zeros(books.size, dtype=np.int64)
+        there: Ints = np.zeros(cluster.size, dtype=np.int64)
         waiting: list[Member] = []
         for other in bucket.members:
             if other.row >= 0:
@@ -88,29 +88,29 @@ class TaskTopology:
                 waiting.append(other)
         rules = _rules_of(member.gang)
         assert rules is not None
-        pushed: Ints = np.zeros(books.size, dtype=np.int64)
+        pushed: Ints = np.zeros(cluster.size, dtype=np.int64)
         for other in member.gang.members:
             if other.row >= 0 and self._bucket_of.get(other) is not bucket and rules.pull.get((member.role, other.role), 0) < 0:
                 pushed[other.row] += 1
-        room = self._room(member, books)
+        room = self._room(member, cluster)
         fits = np.minimum(room, len(waiting))
         return self._weight * 100.0 * (there - pushed + fits) / self._largest[member.gang]
 
-    def _room(self, member: Member, books: Columns) -> Ints:
+    def _room(self, member: Member, cluster: Columns) -> Ints:
         """`[N]`: pods like the member that fit."""
         room: Ints | None = None
         for plugin in self._rooms:
-            capacity = plugin.capacity(books, slice(0, books.size), member.task)
+            capacity = plugin.capacity(cluster, slice(0, cluster.size), member.task)
             if capacity is not None:
                 room = capacity if room is None else np.minimum(room, capacity)
-        return np.zeros(books.size, dtype=np.int64) if room is None else np.maximum(room, 0)
+        return np.zeros(cluster.size, dtype=np.int64) if room is None else np.maximum(room, 0)
 
 
 def _groups(text: str) -> list[list[str]]:
     return [[role.strip() for role in group.split(",") if role.strip()] for group in text.split(";") if group.strip()]
 
 
-def _rules_of(gang: Gang) -> _Rules | None:
+def _rules_of(gang: Gang) -> _TaskRules | None:
     notes = gang.annotations
     if TASK_AFFINITY not in notes and TASK_ANTI_AFFINITY not in notes:
         return None
@@ -126,10 +126,10 @@ def _rules_of(gang: Gang) -> _Rules | None:
                 for other in roles:
                     if one != other:
                         pull[one, other] = pull.get((one, other), 0) + between
-    return _Rules(pull, tuple(role for group in _groups(notes.get(TASK_ORDER, "")) for role in group))
+    return _TaskRules(pull, tuple(role for group in _groups(notes.get(TASK_ORDER, "")) for role in group))
 
 
-def _form(gang: Gang, rules: _Rules) -> list[_Bucket]:
+def _form(gang: Gang, rules: _TaskRules) -> list[_Bucket]:
     """Members in the order of the roles join the bucket that draws them most, or open one."""
     rank = {role: number for number, role in enumerate(rules.order)}
     bound: Counter[str] = Counter(role for pair in rules.pull for role in pair)

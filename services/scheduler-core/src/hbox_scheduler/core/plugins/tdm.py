@@ -16,16 +16,16 @@ import numpy as np
 from hbox_common.errors import InvalidRequest
 from hbox_common.model.annotations import JDB_MAX_UNAVAILABLE, JDB_MIN_AVAILABLE, PREEMPTABLE, REVOCABLE_ZONE
 
-from ..arrays import Bools, Floats
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Floats
+from ..cluster.entities import Gang, Member, Status
 from ..explain.labels import Label
-from ..session.nouns import Gang, Member, Status
-from ..state import Columns
 from .arguments import Arguments
 from .durations import duration_s
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 _PERIOD = "tdm.evict.period"
 _WINDOW = "tdm.revocable-zone."
@@ -58,16 +58,16 @@ class Tdm:
         self._revocable: Bools = np.array([bool(zone) for zone in self._zones], dtype=np.bool_)
         self._lent: Bools = np.array([zone in self._open for zone in self._zones], dtype=np.bool_)
 
-    def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002  # the hook's signature
+    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002  # the hook's signature
         """Who may not be taken away does not come into a zone; nobody comes into one that is closed."""
         yield Label.REVOCABLE_ZONE, self._revocable & ~self._lent if _may_be_lent_to(member) else self._revocable
 
-    def score(self, member: Member, books: Columns) -> Floats | None:  # noqa: ARG002
+    def score(self, member: Member, cluster: Columns) -> Floats | None:  # noqa: ARG002
         return np.where(self._lent, _SCORE, 0.0) if _may_be_lent_to(member) else None
 
-    def preemptable(self, claimant: Member, candidates: Sequence[Member]) -> list[Member]:
+    def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         """Nobody for those who may run in zones; for others members outside of zones, within their gangs' budgets."""
-        if _may_be_lent_to(claimant):
+        if _may_be_lent_to(preemptor):
             return []
         return _within_budgets([member for member in candidates if member.row >= 0 and not self._revocable[member.row]])
 

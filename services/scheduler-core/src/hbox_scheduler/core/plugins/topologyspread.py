@@ -6,10 +6,10 @@ import numpy as np
 
 from hbox_common.model import PodTerm, Spread, selects
 
-from ..arrays import Bools, Floats, Ints
+from ..cluster.arrays import Bools, Floats, Ints
+from ..cluster.entities import Member
+from ..cluster.population import Population
 from ..explain.labels import Label
-from ..session.nouns import Member
-from ..session.population import Population
 
 
 def failures(population: Population, member: Member, eligible: Bools, untainted: Bools) -> Iterator[tuple[str, Bools]]:

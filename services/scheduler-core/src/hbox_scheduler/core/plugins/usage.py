@@ -10,15 +10,15 @@ import numpy as np
 
 from hbox_common.errors import InvalidRequest
 
-from ..arrays import Bools, Floats
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Floats
+from ..cluster.entities import Member
 from ..explain.labels import Label
-from ..session.nouns import Member
-from ..state import Columns
 from .arguments import Arguments
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 #: Seconds after which a measurement says nothing any more (Volcano's MetricsActiveTime).
 FRESH_S = 300.0
@@ -53,11 +53,11 @@ class Usage:
         """What nodes use does not change within a session."""
         return True
 
-    def failures(self, member: Member, books: Columns) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002
+    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002
         for label, percent, limit in zip((Label.CPU_LOAD, Label.MEMORY_LOAD), self._percent, self._limits, strict=True):
             yield label, self._known & (percent > limit)
 
-    def score(self, member: Member, books: Columns) -> Floats | None:  # noqa: ARG002
+    def score(self, member: Member, cluster: Columns) -> Floats | None:  # noqa: ARG002
         """The idle percentage, by the weights of cpu and memory, times `usage.weight`."""
         cpu, memory = self._shares
         if not self._weight or not cpu + memory:

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..arrays import Floats
-from ..session.nouns import Member
-from ..state import Columns
+from ..cluster import Columns
+from ..cluster.arrays import Floats
+from ..cluster.entities import Member
 from .arguments import Arguments
 
 if TYPE_CHECKING:
-    from ..policy.conf import PluginConf
-    from ..session.session import Session
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 
 class WeightedBinpack:
@@ -37,24 +37,24 @@ class WeightedBinpack:
     def open(self, session: "Session") -> None:
         """Nothing to compute."""
 
-    def score(self, member: Member, books: Columns) -> Floats | None:
+    def score(self, member: Member, cluster: Columns) -> Floats | None:
         if not self._weight:
             return None
-        return self._weight * ratio(member, books, self._weights)
+        return self._weight * ratio(member, cluster, self._weights)
 
 
-def ratio(member: Member, books: Columns, weights: dict[str, float]) -> Floats:
+def ratio(member: Member, cluster: Columns, weights: dict[str, float]) -> Floats:
     """`[N]`, 0 to 100: how full each node is in what the member asks for, once the member is there; 0 where it does not fit."""
-    total = np.zeros(books.size, dtype=np.float64)
-    fits = np.ones(books.size, dtype=np.bool_)
+    total = np.zeros(cluster.size, dtype=np.float64)
+    fits = np.ones(cluster.size, dtype=np.bool_)
     weight_sum = 0.0
     for name, units in member.task.requests.items():
         weight = weights.get(name, 0.0)
         if units <= 0 or not weight:
             continue
-        column = books.resource(name)
-        allocatable = books.allocatable[column, : books.size]
-        used = books.used[column, : books.size] + units
+        column = cluster.resource(name)
+        allocatable = cluster.allocatable[column, : cluster.size]
+        used = cluster.used[column, : cluster.size] + units
         fits &= used <= allocatable
         total += weight * used / np.maximum(allocatable, 1)
         weight_sum += weight

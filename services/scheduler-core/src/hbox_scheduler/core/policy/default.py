@@ -1,6 +1,6 @@
 """HBox's own policy for sessions, in the words of volcano-scheduler.conf."""
 
-from .conf import Conf, parse_conf
+from ..framework.conf import Conf, parse_conf
 from .registry import PLUGINS
 
 DEFAULT_CONF = """\

@@ -1,4 +1,4 @@
-"""A policy: ordered predicates, rooms and weighted scores."""
+"""A policy: ordered predicates, fits and weighted scores."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,28 +6,14 @@ from enum import StrEnum
 
 import numpy as np
 
-from ..arrays import Bools, Floats, Ints, Rows
-from ..devices.nvidia import CardRoom
-from ..plugins import (
-    Binpack,
-    CardChoice,
-    Fgd,
-    LeastWaste,
-    Mix,
-    NodeAffinity,
-    NodeCondition,
-    NodePorts,
-    Predicate,
-    ResourceRoom,
-    Room,
-    ScarceModels,
-    Score,
-    Shape,
-    Taints,
-    VolumeReach,
-)
-from ..state import Columns
-from ..task import Task
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Floats, Ints, Rows
+from ..cluster.task import Task
+from ..devices.nvidia import CardFit
+from ..framework.nodeports import NodePorts
+from ..framework.resources import ResourceFit
+from ..framework.vectorised import CardChoice, FitPlugin, Predicate, Score
+from ..plugins import Binpack, Fgd, LeastWaste, Mix, NodeAffinity, NodeCondition, ScarceModels, Shape, Taints, VolumeReach
 
 _UNLIMITED = 1 << 30
 
@@ -43,14 +29,14 @@ class Policy:
     """`fills` and `version` sum up the scores': see `plugins.base.Score`."""
 
     predicates: Sequence[Predicate]
-    rooms: Sequence[Room]
+    fits: Sequence[FitPlugin]
     scores: Sequence[tuple[Score, float]]
     cards: CardChoice | None = None
 
     @property
-    def judges(self) -> Sequence[Predicate | Room]:
+    def rules(self) -> Sequence[Predicate | FitPlugin]:
         """In the order in which reasons are given."""
-        return (*self.predicates, *self.rooms)
+        return (*self.predicates, *self.fits)
 
     @property
     def fills(self) -> bool:
@@ -73,12 +59,12 @@ class Policy:
         return mask
 
     def capacity(self, columns: Columns, rows: Rows, task: Task) -> Ints:
-        """`[n]`: pods that fit by the rooms alone, 0 or more."""
+        """`[n]`: pods that fit by the fits alone, 0 or more."""
         room: Ints | None = None
-        for plugin in self.rooms:
-            fits = plugin.capacity(columns, rows, task)
-            if fits is not None:
-                room = fits if room is None else np.minimum(room, fits, out=room)
+        for plugin in self.fits:
+            own = plugin.capacity(columns, rows, task)
+            if own is not None:
+                room = own if room is None else np.minimum(room, own, out=room)
         if room is None:  # not even to be a pod
             return np.full(columns.alive[rows].shape, _UNLIMITED, dtype=np.int64)
         return np.maximum(room, 0, out=room)
@@ -100,8 +86,8 @@ def policy_of(name: PolicyName, *, mix: Mapping[Shape, float] | None = None) -> 
     """
     affinity, taints = NodeAffinity(), Taints()
     predicates = (NodeCondition(), affinity, taints, VolumeReach())
-    rooms = (NodePorts(), ResourceRoom(cards=False), CardRoom(), ResourceRoom(cards=True))
+    fits = (NodePorts(), ResourceFit(cards=False), CardFit(), ResourceFit(cards=True))
     if name is PolicyName.BINPACK:
-        return Policy(predicates, rooms, ((Binpack(), 1.0), (ScarceModels(), 3.0), (affinity, 1.0), (taints, 10.0)))
+        return Policy(predicates, fits, ((Binpack(), 1.0), (ScarceModels(), 3.0), (affinity, 1.0), (taints, 10.0)))
     chooser = Fgd(Mix(mix)) if name is PolicyName.FGD else LeastWaste(Mix(mix))
-    return Policy(predicates, rooms, ((chooser, 1.0), (affinity, 1.0), (taints, 1.0)), cards=chooser)
+    return Policy(predicates, fits, ((chooser, 1.0), (affinity, 1.0), (taints, 1.0)), cards=chooser)

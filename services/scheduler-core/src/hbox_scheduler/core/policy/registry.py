@@ -5,6 +5,8 @@ from typing import TypeAlias
 
 from hbox_common.errors import InvalidRequest
 
+from ..framework.conf import Conf, PluginConf
+from ..framework.hooks import Plugin
 from ..plugins.capacity import Capacity
 from ..plugins.cardmodels import CardModels
 from ..plugins.cdp import Cdp
@@ -13,7 +15,7 @@ from ..plugins.deviceshare import DeviceShare
 from ..plugins.drf import Drf
 from ..plugins.extender import Extender
 from ..plugins.gang import GangPlugin
-from ..plugins.levels import Levels
+from ..plugins.levels import LevelsPlugin
 from ..plugins.minruntime import MinRunTime
 from ..plugins.networktopology import NetworkTopology
 from ..plugins.nodegroup import NodeGroup
@@ -32,8 +34,6 @@ from ..plugins.tasktopology import TaskTopology
 from ..plugins.tdm import Tdm
 from ..plugins.usage import Usage
 from ..plugins.weightedbinpack import WeightedBinpack
-from ..session.hooks import Plugin
-from .conf import Conf, PluginConf
 
 Factory: TypeAlias = Callable[[PluginConf], Plugin]
 
@@ -55,7 +55,7 @@ PLUGINS: Mapping[str, Factory] = {
     "binpack": WeightedBinpack,
     "deviceshare": DeviceShare,
     "card-models": CardModels,
-    "levels": Levels,
+    "levels": LevelsPlugin,
     "minruntime": MinRunTime,
     "reservation": Reservation,
     "rescheduling": Rescheduling,

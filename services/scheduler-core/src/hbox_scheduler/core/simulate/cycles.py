@@ -10,12 +10,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..actions.registry import run_action
-from ..arrays import Bools
-from ..policy.conf import Conf
+from ..cluster import Columns
+from ..cluster.arrays import Bools
+from ..cluster.entities import Member, Status
+from ..cluster.snapshot import Cluster
+from ..framework import GroupPhase, Placing, Session
+from ..framework.conf import Conf
+from ..framework.external import Ask, nobody
 from ..policy.registry import plugins_of
-from ..session import Cluster, GroupPhase, Member, Placing, Session, Status
-from ..session.outside import Ask, nobody
-from ..state import Columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class Bound:
 class Evicted:
     member: Member
     node: str
-    claimant: str  #: gang id, "" where there is none
+    preemptor: str  #: gang id, "" where there is none
     reason: str
 
 
@@ -144,8 +146,8 @@ def _conclude(session: Session, report: Report) -> None:
         devices = tuple(by_index[s.index] for s in member.slices if s.index in by_index)
         report.bindings.append(Bound(member, session.node(member.row), devices))
     for eviction in session.outcome.evictions:
-        claimant = eviction.claimant.id if eviction.claimant is not None else ""
-        report.evictions.append(Evicted(eviction.member, session.node(eviction.row), claimant, eviction.reason))
+        preemptor = eviction.preemptor.id if eviction.preemptor is not None else ""
+        report.evictions.append(Evicted(eviction.member, session.node(eviction.row), preemptor, eviction.reason))
     report.warnings += [warning for warning in session.outcome.warnings if warning not in report.warnings]
     report.nominations = {}
     report.pending = {}

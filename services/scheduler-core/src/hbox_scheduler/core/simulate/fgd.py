@@ -12,15 +12,15 @@ import numpy as np
 from hbox_common.model import NodeState, TaskSpec
 from hbox_common.model.resources import CPU
 
-from ..arrays import Floats
+from ..cluster import Columns, Journal
+from ..cluster.arrays import Floats
+from ..cluster.task import Task, Tasks
 from ..devices.nvidia import ALL, free_percent
 from ..plugins import Shape, expected_fragment
 from ..plugins.fgd import shape_of
 from ..policy import Policy
-from ..seating import allocate
-from ..state import Columns, Journal
-from ..task import Task, Tasks
-from ..view import Views
+from ..policy.seating import allocate
+from ..policy.view import Views
 
 #: Percent of the cards that have been asked for when a run ends.
 FULL = 130

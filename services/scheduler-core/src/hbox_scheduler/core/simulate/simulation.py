@@ -39,9 +39,9 @@ from hbox_common.model import (
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, MEMORY, MIB, PODS
 
-from ..limits import Limits
+from ..framework.conf import Conf
 from ..policy import Policy
-from ..policy.conf import Conf
+from ..protocol.limits import Limits
 from ..scheduler import Scheduler
 
 
@@ -127,10 +127,12 @@ class Simulation:
         limits: Limits | None = None,
         queues: Sequence[Queue] = (Queue(DEFAULT_QUEUE),),
         conf: Conf | None = None,
-        by_conf: bool = False,
+        user_policy: bool = False,
     ) -> None:
-        """`conf`: by which room is taken from others, and `by_conf` all jobs are placed."""
-        self.scheduler = Scheduler(id=SchedulerId("simulation"), policy=policy, limits=limits, conf=conf, by_conf=by_conf)
+        """`conf`: by which room is taken from others, and `user_policy` all jobs are placed."""
+        self.scheduler = Scheduler(
+            id=SchedulerId("simulation"), policy=policy, limits=limits, conf=conf, user_policy=user_policy
+        )
         self.evicted: list[Claim] = []  #: victims of accepted plans that have not left yet
         self.now = 0.0
         self.verdicts: dict[JobId, str] = {}

@@ -1,7 +1,7 @@
 """A trace in time: jobs arrive, wait, start, are stopped for others, and end, on a cluster whose nodes are all alike.
 
 Where a pod goes is decided by the scheduler's own columns, views and policies, as in the service, and for gangs of several pods on a cluster with
-leaf switches by the engine's choice of leaves and nodes; when a job's turn is, by a `Turns`. Time jumps from event to event: a submission, an
+leaf switches by the engine's choice of leaves and nodes; when a job's turn is, by a `TraceTurns`. Time jumps from event to event: a submission, an
 end, a running job that enters a higher level or may be stopped from now on, a waiting one whose patience ends.
 """
 
@@ -16,17 +16,17 @@ from hbox_common.model import CardRequest, NodeState, TaskSpec
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import PODS
 
-from ..arrays import Bools, Ints
+from ..cluster import Columns, Journal
+from ..cluster.arrays import Bools, Ints
+from ..cluster.task import Task, Tasks
 from ..devices.nvidia import pick
 from ..policy import Policy
-from ..seating import allocate
-from ..state import Columns, Journal
-from ..task import Task, Tasks
+from ..policy.seating import allocate
+from ..policy.view import Views
 from ..topology.cover import Parts, select
-from ..view import Views
-from .trace_jobs import Outcome, Sample, Topology, Totals, TraceJob, checked
+from .trace_jobs import JobOutcome, Sample, Topology, Totals, TraceJob, checked
 from .trace_shares import QueueShares
-from .trace_turns import Turns
+from .trace_turns import TraceTurns
 
 #: What a job loses at each start but its first: reading its checkpoint.
 RESTART_S = 60.0
@@ -63,7 +63,13 @@ class TraceSimulation:
     """One cluster, one order, one placement policy; `run` may be called once."""
 
     def __init__(
-        self, nodes: Sequence[NodeState], *, policy: Policy, turns: Turns, leaf_nodes: int = 0, restart_s: float = RESTART_S
+        self,
+        nodes: Sequence[NodeState],
+        *,
+        policy: Policy,
+        turns: TraceTurns,
+        leaf_nodes: int = 0,
+        restart_s: float = RESTART_S,
     ) -> None:
         """`leaf_nodes`: so many nodes in a row share a leaf switch; 0 = no topology."""
         self._columns = Columns()
@@ -90,7 +96,7 @@ class TraceSimulation:
         k = turns.usage_weight
         self._shares = QueueShares(k, turns.half_life_s, int(self._size.sum())) if k else None
 
-    def run(self, jobs: Sequence[TraceJob], *, tick: Callable[[int], None] | None = None) -> Outcome:
+    def run(self, jobs: Sequence[TraceJob], *, tick: Callable[[int], None] | None = None) -> JobOutcome:
         """Until the last job has ended. `tick` is told how many have, now and then. Raises InvalidRequest for a job that never fits."""
         ordered = checked(list(jobs), capacity=int(self._size.sum()))
         for index, job in enumerate(ordered):
@@ -163,7 +169,7 @@ class TraceSimulation:
         if first is not None and first.job.cards <= idle:
             totals.stranded += passed * idle
 
-    # Turns.
+    # TraceTurns.
 
     def _queue(self, run: _Run) -> None:
         heappush(self._line(run), (run.job.submit_s, run.index, run.version))
@@ -340,9 +346,9 @@ class TraceSimulation:
             by_leaf = np.sort(np.bincount(leaf, weights=cards // run.each))[::-1]
             known.append(int(np.searchsorted(np.cumsum(by_leaf), run.pods)) + 1)
 
-    def _outcome(self, samples: tuple[Sample, ...]) -> Outcome:
+    def _outcome(self, samples: tuple[Sample, ...]) -> JobOutcome:
         runs = self._runs
-        return Outcome(
+        return JobOutcome(
             cards=np.array([run.job.cards for run in runs], dtype=np.int64),
             nodes=len(self._size),
             submit=np.array([run.job.submit_s for run in runs]),
@@ -368,7 +374,7 @@ def _harm(run: _Run, cards: int, lacking: int) -> tuple[bool, bool, int, int]:
 def _fewest(room: Ints, whole: Bools, pods: int) -> tuple[Ints, Ints]:
     """As few parts as hold so many pods, as the engine chooses them for gangs, and pods in each."""
     nothing = np.zeros(len(room), dtype=np.bool_)
-    chosen = select(Parts(room=room, whole=whole, taken=nothing, weight=room, liking=np.zeros(len(room))), pods)
+    chosen = select(Parts(room=room, whole=whole, taken=nothing, weight=room, score=np.zeros(len(room))), pods)
     if chosen is None:
         raise Bug(f"{pods} pods have no place where all fit")
     return chosen

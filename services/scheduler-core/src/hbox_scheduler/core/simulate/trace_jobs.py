@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from hbox_common.errors import InvalidRequest
 
-from ..arrays import Floats, Ints
+from ..cluster.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Topology:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class JobOutcome:
     """One run. Arrays `[jobs]`, in the order of submission; times in seconds.
 
     `waited`: all the time without cards; `longest`: the longest such stretch.

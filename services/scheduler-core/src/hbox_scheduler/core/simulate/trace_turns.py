@@ -18,7 +18,7 @@ _HOUR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class TraceTurns:
     """An order. Times in seconds.
 
     `levels`: ascending bounds of time held between one level and the next; none = nobody is ever stopped.
@@ -42,10 +42,10 @@ class Turns:
         return self.levels[level] - held_s if level < len(self.levels) else None
 
 
-FIFO = Turns(backfill=False)
-BACKFILL = Turns()
-FAIR_SHARE = Turns(usage_weight=1.0)
-LEAST_SERVED = Turns(levels=tuple(4**i * _HOUR_S for i in range(5)))
+FIFO = TraceTurns(backfill=False)
+BACKFILL = TraceTurns()
+FAIR_SHARE = TraceTurns(usage_weight=1.0)
+LEAST_SERVED = TraceTurns(levels=tuple(4**i * _HOUR_S for i in range(5)))
 
 #: By the name that users give. `backfill` is what the service does today among jobs of one priority.
-ORDERS: Mapping[str, Turns] = {"fifo": FIFO, "backfill": BACKFILL, "fair-share": FAIR_SHARE, "least-served": LEAST_SERVED}
+ORDERS: Mapping[str, TraceTurns] = {"fifo": FIFO, "backfill": BACKFILL, "fair-share": FAIR_SHARE, "least-served": LEAST_SERVED}

@@ -5,10 +5,10 @@ from functools import cached_property
 
 import numpy as np
 
-from ..arrays import Bools, Ints
-from .aims import Aim
+from ..cluster.arrays import Bools, Ints
+from .constraints import TopologyConstraint
 from .cover import fewest
-from .spread import Ground, Levels, spread
+from .spread import NodeCapacities, SpreadLevels, spread
 from .tree import Tree
 
 #: Domains above the leaves of which the inside is looked at before one is taken, best fit first.
@@ -16,36 +16,36 @@ _LOOKED_AT = 8
 
 
 class Survey:
-    """A ground summed up by domain `[D]` and by leaf `[L]`."""
+    """A capacities summed up by domain `[D]` and by leaf `[L]`."""
 
-    def __init__(self, tree: Tree, ground: Ground) -> None:
+    def __init__(self, tree: Tree, capacities: NodeCapacities) -> None:
         self.tree = tree
-        self.ground = ground
-        self.room = tree.sums(ground.room)
+        self.capacities = capacities
+        self.room = tree.sums(capacities.room)
 
     @cached_property
     def whole(self) -> Bools:
         """`[D]`: nothing is in use there."""
-        return np.asarray(self.room == self.tree.sums(self.ground.empty))
+        return np.asarray(self.room == self.tree.sums(self.capacities.empty))
 
     @cached_property
     def leaf_room(self) -> Ints:
         """`[L]`"""
-        return self._by_leaf(self.ground.room)
+        return self._by_leaf(self.capacities.room)
 
     @cached_property
     def leaf_whole(self) -> Bools:
         """`[L]`"""
-        return np.asarray(self.leaf_room == self._by_leaf(self.ground.empty))
+        return np.asarray(self.leaf_room == self._by_leaf(self.capacities.empty))
 
     @cached_property
     def leaf_taken(self) -> Bools:
         """`[L]`: the gang itself is there."""
-        return self._by_leaf(self.ground.taken) > 0
+        return self._by_leaf(self.capacities.taken) > 0
 
     def nodes_needed(self, need: int) -> Ints:
         """`[L]`: the fewest nodes of each leaf that hold so many, where the leaf does."""
-        leaves, room = self.tree.leaves(), self.ground.room
+        leaves, room = self.tree.leaves(), self.capacities.room
         order = np.lexsort((-room, leaves))
         before = np.cumsum(room[order]) - room[order]
         before -= (np.cumsum(self.leaf_room) - self.leaf_room)[leaves[order]]
@@ -59,35 +59,41 @@ class Survey:
         return np.bincount(leaves, amounts.astype(np.float64)).astype(np.int64)
 
 
-def choose(survey: Survey, need: int, aim: Aim, *, groups: Sequence[Sequence[int]], scores: Mapping[int, float]) -> Ints | None:
+def choose(
+    survey: Survey, need: int, constraint: TopologyConstraint, *, groups: Sequence[Sequence[int]], scores: Mapping[int, float]
+) -> Ints | None:
     """`[N]` pods for each node of the best domain, `need` in all; None = no domain has room.
 
     groups: domains that are allowed, lowest tier first. Hard: the first group with room decides, and in it the domain that needs the fewest
     leaves. Soft: the fewest leaves of all come first, then the lowest tier. Then the fewest nodes, few whole leaves broken, the policy's `scores` of the
-    domains, best fit, best fit of the domain above. With `aim.tight` best fit comes before the whole leaves.
+    domains, best fit, best fit of the domain above. With `constraint.tight` best fit comes before the whole leaves.
     """
     tree = survey.tree
     best: tuple[tuple[float, ...], Ints] | None = None
-    soft = not aim.hard and aim.levels is Levels.LEAVES
+    soft = not constraint.hard and constraint.levels is SpreadLevels.LEAVES
     for group in _with_fewest(survey, groups, need) if soft else groups:
-        for domain in ranked(survey, need, aim, group=group, scores=scores)[:_LOOKED_AT]:
-            for large in (False, True) if aim.levels is Levels.STEPS else (False,):
-                counts = spread(tree, survey.ground, domain, need, aim.levels, by_liking=not aim.tight, large=large)
+        for domain in ranked(survey, need, constraint, group=group, scores=scores)[:_LOOKED_AT]:
+            for large in (False, True) if constraint.levels is SpreadLevels.STEPS else (False,):
+                counts = spread(
+                    tree, survey.capacities, domain, need, constraint.levels, by_score=not constraint.tight, large=large
+                )
                 assert counts is not None, "the domain has room"
-                key = (*_cost(survey, counts, aim, score=scores.get(domain, 0.0), domain=domain), domain)
+                key = (*_cost(survey, counts, constraint, score=scores.get(domain, 0.0), domain=domain), domain)
                 if best is None or key < best[0]:
                     best = key, counts
-            if tree.is_leaf(domain) and not aim.tight:
+            if tree.is_leaf(domain) and not constraint.tight:
                 break  # they are ranked: no other of this group is better
         if best is not None:
             return best[1]
     return None
 
 
-def ranked(survey: Survey, need: int, aim: Aim, *, group: Sequence[int], scores: Mapping[int, float]) -> list[int]:
+def ranked(
+    survey: Survey, need: int, constraint: TopologyConstraint, *, group: Sequence[int], scores: Mapping[int, float]
+) -> list[int]:
     """Domains of a group with room for `need` pods, as `choose` prefers them when their insides are equal."""
     tree, room, whole = survey.tree, survey.room, survey.whole
-    several = int(survey.ground.room.max(initial=0)) > 1  # else every pod has a node of its own
+    several = int(survey.capacities.room.max(initial=0)) > 1  # else every pod has a node of its own
     in_leaf = survey.nodes_needed(need) if several else None
 
     def key(domain: int) -> tuple[float, ...]:
@@ -96,7 +102,7 @@ def ranked(survey: Survey, need: int, aim: Aim, *, group: Sequence[int], scores:
         above = int(tree.parents[domain])
         fit = (float(room[domain]), float(room[above]) if above >= 0 else 0.0)
         score = -scores.get(domain, 0.0)
-        return (nodes, *fit, broken, score, domain) if aim.tight else (nodes, broken, score, *fit, domain)
+        return (nodes, *fit, broken, score, domain) if constraint.tight else (nodes, broken, score, *fit, domain)
 
     return sorted((domain for domain in group if room[domain] >= need), key=key)
 
@@ -114,18 +120,18 @@ def _with_fewest(survey: Survey, groups: Sequence[Sequence[int]], need: int) -> 
 
 
 def _leaves(survey: Survey, domain: int, need: int) -> int | None:
-    tree, ground = survey.tree, survey.ground
+    tree, capacities = survey.tree, survey.capacities
     if domain == tree.root:
         return fewest(survey.leaf_room, survey.leaf_taken, need)
     rows = tree.nodes(domain)
     if tree.is_leaf(domain):
-        return 0 if ground.taken[rows].any() else 1
+        return 0 if capacities.taken[rows].any() else 1
     leaves = tree.leaves()[rows]
-    room = np.bincount(leaves, weights=ground.room[rows]).astype(np.int64)
-    return fewest(room, np.bincount(leaves, weights=ground.taken[rows]) > 0, need)
+    room = np.bincount(leaves, weights=capacities.room[rows]).astype(np.int64)
+    return fewest(room, np.bincount(leaves, weights=capacities.taken[rows]) > 0, need)
 
 
-def _cost(survey: Survey, counts: Ints, aim: Aim, *, score: float, domain: int) -> tuple[float, ...]:
+def _cost(survey: Survey, counts: Ints, constraint: TopologyConstraint, *, score: float, domain: int) -> tuple[float, ...]:
     """What using these nodes costs, the most important first."""
     tree, room = survey.tree, survey.room
     used = np.bincount(tree.leaves(), weights=counts) > 0
@@ -135,8 +141,8 @@ def _cost(survey: Survey, counts: Ints, aim: Aim, *, score: float, domain: int) 
     fit = float(survey.leaf_room[used].sum())
     above = int(tree.parents[domain])
     around = float(room[above]) if above >= 0 else 0.0
-    if aim.tight:
+    if constraint.tight:
         steps = np.bincount(tree.tiers - tree.tiers[0], weights=tree.sums(counts) > 0)[::-1]
-        on_nodes = float(survey.ground.room[counts > 0].sum())
+        on_nodes = float(survey.capacities.room[counts > 0].sum())
         return (*steps.tolist(), nodes, float(room[domain]), fit, on_nodes, around, broken, -score)
     return (fresh, nodes, broken, -score, fit, around)

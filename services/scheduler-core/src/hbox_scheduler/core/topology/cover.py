@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..arrays import Bools, Floats, Ints
+from ..cluster.arrays import Bools, Floats, Ints
 
 #: Cells of the table beyond which the choice among smallest covers is not made exactly.
 _EXACT_CELLS = 200_000
@@ -25,7 +25,7 @@ class Parts:
     whole: Bools  #: `[C]`: nothing is in use there
     taken: Bools  #: `[C]`: in use by the same gang: to use more of it costs nothing
     weight: Ints  #: `[C]`: room in pods
-    liking: Floats  #: `[C]`: decides between equals
+    score: Floats  #: `[C]`: decides between equals
 
 
 def select(parts: Parts, need: int, *, large: bool = False) -> tuple[Ints, Ints] | None:
@@ -59,7 +59,7 @@ def fewest(room: Ints, taken: Bools, need: int) -> int | None:
 
 def _by_size(parts: Parts, which: Ints) -> Ints:
     """Largest first; equal ones: broken before whole, least weight, best liked, then as they stand."""
-    keys = (which, -parts.liking[which], parts.weight[which], parts.whole[which], -parts.room[which])
+    keys = (which, -parts.score[which], parts.weight[which], parts.whole[which], -parts.room[which])
     return which[np.lexsort(keys)]
 
 
@@ -72,7 +72,7 @@ def _best_cover(parts: Parts, order: Ints, count: int, *, slack: int, large: boo
     if not large and len(order) * count * top <= _EXACT_CELLS:
         return _exact_cover(parts, order, count, top, top - slack)
     last = order[count - 1 :][rooms[count - 1 :] >= rooms[count - 1] - slack]
-    keys = (-parts.liking[last], parts.weight[last], np.where(parts.whole[last], parts.room[last], 0))
+    keys = (-parts.score[last], parts.weight[last], np.where(parts.whole[last], parts.room[last], 0))
     return np.append(order[: count - 1], last[np.lexsort(keys)[0]])
 
 

@@ -5,12 +5,12 @@ from enum import Enum, auto
 
 import numpy as np
 
-from ..arrays import Bools, Floats, Ints
+from ..cluster.arrays import Bools, Floats, Ints
 from .cover import Parts, select
 from .tree import Tree
 
 
-class Levels(Enum):
+class SpreadLevels(Enum):
     """Of what the fewest are used, before nodes."""
 
     LEAVES = auto()  #: the lowest domains, whatever lies between: what costs bandwidth
@@ -19,38 +19,45 @@ class Levels(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class NodeCapacities:
     """What there is to place equal pods on, by node row."""
 
     room: Ints  #: `[N]`: pods that fit
     empty: Ints  #: `[N]`: pods that would fit if nothing else were there
     taken: Bools  #: `[N]`: nodes that the same gang uses
     weight: Ints  #: `[N]`: room in pods, where `room` counts units of several pods
-    liking: Floats  #: `[N]`: the policy's scores
+    score: Floats  #: `[N]`: the policy's scores
 
 
 def spread(
-    tree: Tree, ground: Ground, domain: int, need: int, levels: Levels, *, by_liking: bool = False, large: bool = False
+    tree: Tree,
+    capacities: NodeCapacities,
+    domain: int,
+    need: int,
+    levels: SpreadLevels,
+    *,
+    by_score: bool = False,
+    large: bool = False,
 ) -> Ints | None:
     """`[N]`: pods for each node of the domain, `need` in all. None = they do not fit.
 
     large: of the parts of each level the largest (`cover.select`).
-    by_liking: a single pod goes to the node that the policy likes best, instead of the one with the least room.
+    by_score: a single pod goes to the node that the policy likes best, instead of the one with the least room.
     """
     rows = tree.nodes(domain)
-    if int(ground.room[rows].sum()) < need:
+    if int(capacities.room[rows].sum()) < need:
         return None
     match levels:
-        case Levels.LEAVES:
-            rows = _narrowed(ground, tree.leaves()[rows], rows, need)
-        case Levels.STEPS:
-            rows = _step_down(tree, ground, domain, need, large=large)
-        case Levels.NODES:
+        case SpreadLevels.LEAVES:
+            rows = _narrowed(capacities, tree.leaves()[rows], rows, need)
+        case SpreadLevels.STEPS:
+            rows = _step_down(tree, capacities, domain, need, large=large)
+        case SpreadLevels.NODES:
             pass
-    return _over_nodes(ground, rows, need, by_liking=by_liking)
+    return _over_nodes(capacities, rows, need, by_score=by_score)
 
 
-def _step_down(tree: Tree, ground: Ground, domain: int, need: int, *, large: bool) -> Ints:
+def _step_down(tree: Tree, capacities: NodeCapacities, domain: int, need: int, *, large: bool) -> Ints:
     """Of the parts of the domain the fewest, of all the parts of those the fewest, and so on down to the leaves."""
     rows = tree.nodes(domain)
     inside = np.full(len(rows), domain, dtype=np.int64)
@@ -62,12 +69,12 @@ def _step_down(tree: Tree, ground: Ground, domain: int, need: int, *, large: boo
             parts[here] = tree.groups(one)[rows[here]]
         if (parts >= domains).all():
             break
-        kept = np.isin(rows, _narrowed(ground, parts, rows, need, large=large))
+        kept = np.isin(rows, _narrowed(capacities, parts, rows, need, large=large))
         rows, inside = rows[kept], parts[kept]
     return rows
 
 
-def _narrowed(ground: Ground, groups: Ints, rows: Ints, need: int, *, large: bool = False) -> Ints:
+def _narrowed(capacities: NodeCapacities, groups: Ints, rows: Ints, need: int, *, large: bool = False) -> Ints:
     """The rows of those groups that take part. There must be room."""
     if not len(rows) or (groups == groups[0]).all():
         return rows
@@ -76,29 +83,31 @@ def _narrowed(ground: Ground, groups: Ints, rows: Ints, need: int, *, large: boo
     def sums(amounts: Ints | Bools) -> Ints:
         return np.bincount(inverse, amounts[rows].astype(np.float64)).astype(np.int64)
 
-    room = sums(ground.room)
+    room = sums(capacities.room)
     parts = Parts(
         room=room,
-        whole=room == sums(ground.empty),
-        taken=sums(ground.taken) > 0,
-        weight=sums(ground.weight),
-        liking=np.zeros(len(room), dtype=np.float64),
+        whole=room == sums(capacities.empty),
+        taken=sums(capacities.taken) > 0,
+        weight=sums(capacities.weight),
+        score=np.zeros(len(room), dtype=np.float64),
     )
     chosen = select(parts, need, large=large)
     assert chosen is not None, "more pods than room"
     return rows[np.isin(inverse, chosen[0])]
 
 
-def _over_nodes(ground: Ground, rows: Ints, need: int, *, by_liking: bool) -> Ints:
+def _over_nodes(capacities: NodeCapacities, rows: Ints, need: int, *, by_score: bool) -> Ints:
     """`[N]`: pods for each of the rows, on as few nodes as possible."""
-    counts = np.zeros(len(ground.room), dtype=np.int64)
-    room = ground.room[rows]
+    counts = np.zeros(len(capacities.room), dtype=np.int64)
+    room = capacities.room[rows]
     if need == int(room.sum()):
         counts[rows] = room
-    elif need == 1 and by_liking:
-        counts[rows[np.where(room > 0, ground.liking[rows], -np.inf).argmax()]] = 1
+    elif need == 1 and by_score:
+        counts[rows[np.where(room > 0, capacities.score[rows], -np.inf).argmax()]] = 1
     else:
-        parts = Parts(room, room == ground.empty[rows], ground.taken[rows], ground.weight[rows], ground.liking[rows])
+        parts = Parts(
+            room, room == capacities.empty[rows], capacities.taken[rows], capacities.weight[rows], capacities.score[rows]
+        )
         chosen = select(parts, need)
         assert chosen is not None, "more pods than room"
         counts[rows[chosen[0]]] = chosen[1]

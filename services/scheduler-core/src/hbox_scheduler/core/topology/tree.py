@@ -14,7 +14,7 @@ import numpy as np
 
 from hbox_common.model import HyperNode, NodeName
 
-from ..arrays import Bools, Ints
+from ..cluster.arrays import Bools, Ints
 
 #: Name of the virtual root, as Volcano's.
 TOP = "<cluster-top-hypernode>"

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..arrays import Bools, Ints
+from ..cluster.arrays import Bools, Ints
 from .cover import fewest
-from .spread import Ground, Levels, spread
+from .spread import NodeCapacities, SpreadLevels, spread
 from .tree import Tree
 
 
 def share_out(
-    tree: Tree, ground: Ground, outer: int, *, domains: Sequence[int], size: int, count: int, levels: Levels
+    tree: Tree, capacities: NodeCapacities, outer: int, *, domains: Sequence[int], size: int, count: int, levels: SpreadLevels
 ) -> list[tuple[int, int]] | None:
     """Domains and units for each, `count` units of `size` pods in all, on as few domains of each tier and as few nodes as can be found. None = they do
     not fit. `domains`: where units may be, all inside `outer`; those that have nodes in common are not told apart."""
     room, empty, weight, taken = (np.zeros(tree.rows, dtype=np.int64) for _ in range(4))
-    rooms, empties, in_use = tree.sums(ground.room), tree.sums(ground.empty), tree.sums(ground.taken)
+    rooms, empties, in_use = tree.sums(capacities.room), tree.sums(capacities.empty), tree.sums(capacities.taken)
     at: dict[int, int] = {}
     for domain in maximal(tree, domains):
         row = next((row for row in tree.nodes(domain).tolist() if row not in at), None)
@@ -27,7 +27,7 @@ def share_out(
             at[row] = domain
             room[row], empty[row], weight[row] = rooms[domain] // size, empties[domain] // size, rooms[domain]
             taken[row] = in_use[domain]
-    units = Ground(room, empty, taken > 0, weight, np.zeros(tree.rows, dtype=np.float64))
+    units = NodeCapacities(room, empty, taken > 0, weight, np.zeros(tree.rows, dtype=np.float64))
     spreads = [spread(tree, units, outer, count, levels, large=large) for large in (False, True)]
     found = [counts for counts in spreads if counts is not None]
     if not found:
@@ -36,7 +36,7 @@ def share_out(
     def nodes(counts: Ints) -> int:
         """How many nodes it takes where each domain is packed by itself."""
         parts = [(tree.nodes(at[row]), size * int(counts[row])) for row in np.flatnonzero(counts).tolist()]
-        return sum(fewest(ground.room[rows], ground.taken[rows], pods) or 0 for rows, pods in parts)
+        return sum(fewest(capacities.room[rows], capacities.taken[rows], pods) or 0 for rows, pods in parts)
 
     best = min(found, key=lambda counts: (used_by_tier(tree, counts > 0), nodes(counts)))
     return [(at[row], int(best[row])) for row in np.flatnonzero(best).tolist()]

@@ -1,0 +1,247 @@
+"""A whole gang takes from others, inside one domain: what gangpreempt and gangreclaim share (reference volcano §3).
+
+For each domain that the gang may be in: what could be taken there is bundled (`bundles`), bundles are added in their order until sums say that the
+gang may fit, and then the gang is placed in earnest with them gone; if it does not fit, more are added. Then every bundle that turns out not to be
+needed stays. Of the domains the one is chosen where the fewest gangs are broken, then the fewest members leave, then the lowest tier. Nothing is
+evicted unless the whole gang is promised its places.
+
+Volcano tries the widest domains first and takes the first that works; the lowest harm is looked for here, among at most `maxDomains`, those
+first where least has to be freed. With `allowWholeBundle: false` only surplus is taken.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hbox_common.model import GroupPhase
+
+from ..cluster.arrays import Ints
+from ..cluster.entities import EVICTABLE, Gang, Member, SubGang
+from ..framework.preemptors import bound_to_domain
+from ..framework.statement import Statement
+from ..plugins.arguments import Given
+from .allocator import Allocator, When
+from .bundles import Bundle, bundles_of
+from .domains import Domains
+from .pending import needed, pending_members_of
+
+if TYPE_CHECKING:
+    from ..framework.session import Session
+
+#: Bundles that are tried to be spared one by one.
+_SPARED_SINGLY = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A domain, and who has to leave it."""
+
+    domain: int
+    bundles: list[Bundle]
+    harm: tuple[int, int, int]
+
+
+class GangPreemption:
+    """One action on one session. `reclaim`: from other queues, else from lower priorities of the same queue."""
+
+    def __init__(self, session: "Session", *, action: str, reclaim: bool) -> None:
+        """Raises InvalidRequest for arguments of the action that are wrong."""
+        arguments = Given(f"action {action}", session.arguments(action))
+        self._most = arguments.integer("maxDomains", 8, least=1)
+        self._breaking = arguments.switch("allowWholeBundle", True)
+        arguments.done()
+        self._session = session
+        self._reclaim = reclaim
+        self._left_over = action.removeprefix("gang") in session.conf.actions
+        self._reason = "Reclaimed" if reclaim else "Preempted"
+        self._domains = Domains(session, Allocator(session, may=session.preemptive if reclaim else None, later=True))
+
+    def preemptors(self) -> list[Gang]:
+        """Beside preempt or reclaim those that these leave aside; without them all."""
+        session = self._session
+        return [
+            gang
+            for gang in session.unplaced
+            if gang.phase is not GroupPhase.PENDING
+            and gang.queue in session.queues
+            and (not self._left_over or bound_to_domain(gang))
+            and session.starving(gang)
+            and not session.invalid(gang)
+        ]
+
+    def serve(self, gang: Gang) -> bool:
+        """Make room for all that the gang needs to run. Also nothing where it needs nobody's room: that is allocate's business."""
+        session, tree = self._session, self._session.tree
+        wanted = needed(session, pending_members_of(session, gang))
+        members = [member for members in wanted.values() for member in members]
+        if not members or any(member.never_preempts for member in members):
+            return False
+        candidates = self._candidates(gang)
+        legal = session.evictable(gang, candidates, reclaim=self._reclaim) if candidates else []
+        if not legal:
+            return False
+        offers: list[Offer] = []
+        for domain in self._promising(gang, legal, _asked(wanted)):
+            statement = session.statement()
+            offer = self._offer(statement, gang, wanted, domain, legal)
+            statement.discard()
+            if offer is not None and not offer.bundles:
+                return False
+            if offer is not None:
+                offers.append(offer)
+        if not offers:
+            return False
+        best = min(offers, key=lambda offer: offer.harm)
+        statement = session.statement()
+        works = self._works(statement, gang, wanted, best.domain, best.bundles)
+        if not works or (self._reclaim and not session.rightful(gang, statement)):
+            statement.discard()
+            return False
+        gang.nominated_domain = tree.names[best.domain] if best.domain != tree.root else ""
+        statement.commit()
+        return True
+
+    def _candidates(self, gang: Gang) -> list[Member]:
+        """Members that may be taken as far as the action itself is concerned, those taken first before others."""
+        session = self._session
+        found: list[Member] = []
+        for other in session.gangs:
+            if other is gang or not other.preemptable:
+                continue
+            queue = session.queues.get(other.queue)
+            if self._reclaim:
+                fair = queue is not None and queue.reclaimable and other.queue != gang.queue
+            else:
+                fair = other.queue == gang.queue and other.priority < gang.priority
+            if fair:
+                found += [
+                    member for member in other.members if member.status in EVICTABLE and member.row >= 0 and member.preemptable
+                ]
+        return session.victims_first(found, preemptor=gang)
+
+    def _promising(self, gang: Gang, legal: Sequence[Member], need: Ints) -> list[int]:
+        """Domains in which the sums could be enough, those first where the least is lacking."""
+        session, tree = self._session, self._session.tree
+        columns = session.columns
+        gradients = session.gradients(None, gang, evict=True) if session.topological else [[tree.names[tree.root]]]
+        domains = np.array([tree.index[name] for group in gradients for name in group], dtype=np.int64)
+        lacking = np.zeros(len(domains), dtype=np.float64)
+        good = np.ones(len(domains), dtype=np.bool_)
+        freed = np.zeros((len(need), tree.rows), dtype=np.int64)
+        for member in legal:
+            freed[: len(member.request), member.row] += member.request
+        for column in np.flatnonzero(need > 0).tolist():
+            free = (columns.allocatable[column] - columns.used[column] + columns.leaving[column])[: tree.rows]
+            idle = tree.sums(np.maximum(free, 0))[domains]
+            good &= idle + tree.sums(freed[column])[domains] >= need[column]
+            lacking = np.maximum(lacking, (need[column] - idle) / need[column])
+        order = np.lexsort((domains, tree.tiers[domains], lacking))
+        chosen: list[int] = domains[order[good[order]]].tolist()
+        return chosen[: self._most]
+
+    def _offer(
+        self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]], domain: int, legal: Sequence[Member]
+    ) -> Offer | None:
+        """The least that has to leave this domain. No bundles = nobody has to. None = it is not possible. The statement is left as it was."""
+        tree = self._session.tree
+        inside = tree.mask(domain)
+        own = [member for member in legal if inside[member.row]]
+        need = _asked(wanted)
+        bundles = bundles_of(self._session, own, preemptor=gang, need=need, breaking=self._breaking)
+        bundles = self._allowed(gang, bundles)
+
+        def rows(some: Sequence[Bundle]) -> set[int] | None:
+            """Where the gang would be; None = it does not work."""
+            good = self._works(statement, gang, wanted, domain, some)
+            found = {member.row for members in wanted.values() for member in members} if good else None
+            statement.rollback()
+            return found
+
+        if rows([]) is not None:
+            return Offer(domain, [], (0, 0, 0))
+        count = self._first(bundles, need, domain)
+        while (used := rows(bundles[:count])) is None:
+            if count >= len(bundles):
+                return None
+            count = min(2 * count, len(bundles))
+        slack = self._free(domain)[: len(need)] + _freed(bundles[:count], need) - need
+        chosen = _spared(bundles[:count], used, lambda some: rows(some) is not None, need=need, slack=slack)
+        broken = sum(bundle.breaks for bundle in chosen)
+        leave = sum(len(bundle.members) for bundle in chosen)
+        return Offer(domain, chosen, (broken, leave, int(tree.tiers[domain])))
+
+    def _allowed(self, gang: Gang, bundles: Sequence[Bundle]) -> list[Bundle]:
+        """Those all of whose members may go when they go in this order."""
+        session = self._session
+        ordered = [member for bundle in bundles for member in bundle.members]
+        fair = set(map(id, session.evictable(gang, ordered, reclaim=self._reclaim))) if ordered else set()
+        return [bundle for bundle in bundles if all(id(member) in fair for member in bundle.members)]
+
+    def _first(self, bundles: Sequence[Bundle], need: Ints, domain: int) -> int:
+        """The first bundles with which sums say that it may fit; at least one."""
+        short = need - self._free(domain)[: len(need)]
+        for count, bundle in enumerate(bundles, start=1):
+            for member in bundle.members:
+                short[: len(member.request)] -= member.request
+            if (short <= 0).all():
+                return count
+        return max(len(bundles), 1)
+
+    def _free(self, domain: int) -> Ints:
+        """`[R]`: the sum of what is or will be free in a domain."""
+        columns, rows = self._session.columns, self._session.tree.nodes(domain)
+        free = columns.allocatable[:, rows] - columns.used[:, rows] + columns.leaving[:, rows]
+        return np.asarray(np.maximum(free, 0).sum(axis=1))
+
+    def _works(
+        self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]], domain: int, bundles: Sequence[Bundle]
+    ) -> bool:
+        """Evict and place, in the statement."""
+        leaving = [member for bundle in bundles for member in bundle.members]
+        if leaving:
+            statement.evict_all(leaving, preemptor=gang, reason=self._reason)
+        return self._domains.place_in(statement, gang, wanted, domain, When.NOMINATE)
+
+
+def _spared(
+    bundles: Sequence[Bundle],
+    used: set[int],
+    works: Callable[[Sequence[Bundle]], bool],
+    *,
+    need: Ints,
+    slack: Ints,
+) -> list[Bundle]:
+    """Without those who turn out not to be needed: first all at once who leave nodes that the gang does not use (it is on `used`), then those most to be
+    spared, as far as sums allow. `slack` `[R]`: what would be free beyond the need."""
+    needed = [bundle for bundle in bundles if any(member.row in used for member in bundle.members)]
+    if len(needed) < len(bundles):
+        if works(needed):
+            slack = slack - _freed(bundles, need) + _freed(needed, need)
+        else:
+            needed = list(bundles)
+    tried = 0
+    for bundle in reversed(list(needed)):
+        less = slack - _freed([bundle], need)
+        if tried == _SPARED_SINGLY or (less[need > 0] < 0).any():
+            continue
+        tried += 1
+        rest = [one for one in needed if one is not bundle]
+        if works(rest):
+            needed, slack = rest, less
+    return needed
+
+
+def _freed(bundles: Sequence[Bundle], need: Ints) -> Ints:
+    """`[R]`, as long as `need`."""
+    total = np.zeros(len(need), dtype=np.int64)
+    for bundle in bundles:
+        for member in bundle.members:
+            total += member.request[: len(need)]
+    return total
+
+
+def _asked(wanted: dict[SubGang, list[Member]]) -> Ints:
+    """`[R]`: what all of these members ask for."""
+    return np.asarray(np.sum([member.request for members in wanted.values() for member in members], axis=0))

@@ -1,0 +1,272 @@
+"""What is given away, pod by pod: the ledger's live claims, and our own placements that it has not answered yet.
+
+A pod has one booking at most. The columns are the sum of the bookings; where a node's cards change or it comes back, its row is summed anew.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hbox_common.model import (
+    CardQuota,
+    CardQuotas,
+    CardSlice,
+    Claim,
+    ClaimId,
+    Held,
+    JobId,
+    Lending,
+    NodeName,
+    PlanId,
+    PodUid,
+    QueueName,
+    QueueTree,
+    Resources,
+    cards_by_model,
+)
+from hbox_common.model.resources import add
+
+from .columns import Columns
+
+if TYPE_CHECKING:
+    from .task import Task
+
+
+@dataclass(slots=True)
+class Booking:
+    """One pod on one node. `claim` is empty while the ledger's word is outstanding."""
+
+    pod: PodUid
+    job: JobId
+    queue: QueueName
+    node: NodeName
+    requests: Resources
+    slices: tuple[CardSlice, ...]
+    plan: PlanId
+    priority: int = 0
+    namespace: str = ""
+    task: "Task | None" = None  #: all that the pod asks for, where this process placed it; claims do not tell
+    gang: bool = False  #: whether its job has a PodGroup, as far as that is known
+    preemptable: bool = True
+    claim: ClaimId = ClaimId("")
+    held: Claim | None = None  #: the ledger's claim, once there is one
+    models: Resources = field(default_factory=dict)  #: cards by model, while queues name models
+
+    @property
+    def amounts(self) -> Resources:
+        """What counts against its queue."""
+        return self.requests | self.models if self.models else self.requests
+
+    @classmethod
+    def of(cls, claim: Claim, before: "Booking | None") -> "Booking":
+        """The ledger's word on a pod, in the place of our own."""
+        return cls(
+            pod=claim.pod_uid,
+            job=claim.job,
+            queue=claim.queue,
+            node=claim.node,
+            requests=claim.requests,
+            slices=claim.slices,
+            plan=claim.plan,
+            claim=claim.id,
+            priority=claim.priority,
+            namespace=claim.namespace,
+            held=claim,
+            task=before.task if before is not None else None,
+            gang=before is not None and before.gang,
+            preemptable=claim.preemptable,
+        )
+
+
+class Changed:
+    """Pods whose bookings changed since a reader that keeps a view of its own last asked. Nothing is noted before its first question."""
+
+    MOST = 65_536  #: beyond it the reader begins anew
+
+    def __init__(self) -> None:
+        self._pods: dict[PodUid, None] | None = None  # in order: what is made of them must not depend on hashes
+
+    def note(self, pods: Iterable[PodUid]) -> None:
+        if self._pods is not None:
+            self._pods.update(dict.fromkeys(pods))
+            if len(self._pods) > self.MOST:
+                self._pods = None
+
+    def begin(self) -> None:
+        """All have changed."""
+        self._pods = None
+
+    def take(self) -> list[PodUid] | None:
+        """None: all may have changed."""
+        pods, self._pods = self._pods, {}
+        return None if pods is None else list(pods)
+
+
+class Bookings:
+    """All bookings, with the columns and the queues' sums kept in step."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._of: dict[PodUid, Booking] = {}
+        self._on: dict[NodeName, dict[PodUid, Booking]] = {}
+        self.queue_used: dict[QueueName, Resources] = {}  #: of each queue's own pods
+        self.queues = QueueTree(self.queue_used)
+        self.card_quotas = CardQuotas()  #: of namespaces, with what is held there
+        self.namespaces_freed: set[str] = set()  #: where cards were given back; the reader empties it
+        self._priorities: dict[QueueName, Counter[int]] = {}
+        self.queues_freed: set[QueueName] = set()  #: queues of which something was given back; the reader empties it
+        self.lending = Lending(self.queues, lambda: map(_held, self._of.values()), columns.described_nodes)
+        self._by_model = False
+        self.changed = Changed()
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def get(self, pod: PodUid) -> Booking | None:
+        return self._of.get(pod)
+
+    def __contains__(self, pod: PodUid) -> bool:
+        return pod in self._of
+
+    def all(self) -> Mapping[PodUid, Booking]:
+        return self._of
+
+    def record(self, bookings: Sequence[Booking]) -> None:
+        """Take down bookings of free pods with equal requests, of one job, whose amounts are on the columns already (by a batch)."""
+        of, before = self._of, len(self._of)
+        for booking in bookings:
+            of[booking.pod] = booking
+            self._on.setdefault(booking.node, {})[booking.pod] = booking
+        assert len(of) == before + len(bookings), "a pod was placed that has a place"
+        self.changed.note(booking.pod for booking in bookings)
+        first = bookings[0]
+        if self._by_model and first.slices:
+            alike: dict[int, tuple[Booking, int]] = {}
+            for booking in bookings:
+                models = booking.models = self._models(booking)
+                alike[id(models)] = booking, alike.get(id(models), (booking, 0))[1] + 1
+            for booking, count in alike.values():
+                self._use(booking, count)
+        else:
+            self._use(first, len(bookings))
+        if len(bookings) == 1:
+            self.card_quotas.book(first.namespace, first.slices)
+        elif first.slices:
+            self.card_quotas.book_all(first.namespace, (booking.slices for booking in bookings))
+        self._priorities.setdefault(first.queue, Counter())[first.priority] += len(bookings)
+        if self.lending.counting and self.lending.is_firm(first.queue, preemptable=first.preemptable):
+            for booking in bookings:
+                self.lending.book(_held(booking))
+
+    def ruled(self) -> None:
+        """Rules of queues changed: what is booked is counted by model from now on, or no more."""
+        if self._by_model is self.queues.by_model:
+            return
+        self._by_model = not self._by_model
+        for booking in self._of.values():
+            before = booking.amounts
+            booking.models = self._models(booking)
+            for amounts, times in ((before, -1), (booking.amounts, 1)):
+                add(self.queue_used.setdefault(booking.queue, {}), amounts, times)
+                self.queues.book(booking.queue, amounts, times)
+        self.changed.begin()
+
+    def _models(self, booking: Booking) -> Resources:
+        """By the ledger's word where there is one, else by the inventory."""
+        if not self._by_model or not booking.slices:
+            return {}
+        if booking.held is not None:
+            return booking.held.models
+        row = self._columns.row_of.get(booking.node)
+        return cards_by_model(self._columns.states[row], booking.slices) if row is not None else {}
+
+    def limit(self, quotas: Iterable[CardQuota]) -> set[str]:
+        """Take these for all quotas of cards that there are. Returns the namespaces whose quotas are others than before."""
+        return self.card_quotas.adopt(quotas, ((booking.namespace, booking.slices) for booking in self._of.values()))
+
+    def lowest_priority(self, queue: QueueName) -> int | None:
+        """Of the bookings in a queue; None where there are none."""
+        return min((priority for priority, count in self._priorities.get(queue, {}).items() if count > 0), default=None)
+
+    def put(self, booking: Booking) -> None:
+        """Book a pod, in place of what it had. Equal amounts on the same node leave the columns untouched."""
+        old = self._of.get(booking.pod)
+        self.changed.note((booking.pod,))
+        booking.models = self._models(booking)
+        if old is not None and old.node == booking.node and old.slices == booking.slices and old.requests == booking.requests:
+            before, now = (old.queue, old.priority, old.preemptable), (booking.queue, booking.priority, booking.preemptable)
+            if before != now or old.models != booking.models:
+                self._leave(old)
+                self._enter(booking)
+            else:
+                self._of[booking.pod] = self._on[booking.node][booking.pod] = booking
+            return
+        if old is not None:
+            self.remove(booking.pod)
+        self._enter(booking)
+        row = self._columns.row_of.get(booking.node)
+        if row is not None:
+            self._columns.book(row, booking.requests, booking.slices)
+
+    def remove(self, pod: PodUid) -> Booking | None:
+        """Take a pod's booking back. Returns it, or None where there was none."""
+        booking = self._of.get(pod)
+        if booking is None:
+            return None
+        self.changed.note((pod,))
+        self._leave(booking)
+        row = self._columns.row_of.get(booking.node)
+        if row is not None:
+            self._columns.book(row, booking.requests, booking.slices, -1)
+        return booking
+
+    def take_back(self, plan: PlanId, pods: Iterable[PodUid]) -> None:
+        """Remove what a plan booked for these pods, where the ledger has not put a claim in its place."""
+        for pod in pods:
+            booking = self._of.get(pod)
+            if booking is not None and booking.plan == plan and not booking.claim:
+                self.remove(pod)
+
+    def rebuild(self, node: NodeName) -> None:
+        """Sum up a node's row anew."""
+        row = self._columns.row_of[node]
+        self.moved(node)
+        self._columns.clear_usage(row)
+        for booking in self._on.get(node, {}).values():
+            self._columns.book(row, booking.requests, booking.slices)
+
+    def moved(self, node: NodeName) -> None:
+        """The node has another row now, or none."""
+        self.changed.note(self._on.get(node, ()))
+
+    def _enter(self, booking: Booking) -> None:
+        self._of[booking.pod] = booking
+        self._on.setdefault(booking.node, {})[booking.pod] = booking
+        self._use(booking, 1)
+        self.card_quotas.book(booking.namespace, booking.slices)
+        self._priorities.setdefault(booking.queue, Counter())[booking.priority] += 1
+        self.lending.book(_held(booking))
+
+    def _leave(self, booking: Booking) -> None:
+        del self._of[booking.pod]
+        on = self._on[booking.node]
+        del on[booking.pod]
+        if not on:
+            del self._on[booking.node]
+        self._use(booking, -1)
+        self._priorities[booking.queue][booking.priority] -= 1
+        self.lending.book(_held(booking), -1)
+        self.queues_freed.add(booking.queue)
+        if booking.slices and booking.namespace in self.card_quotas:
+            self.card_quotas.book(booking.namespace, booking.slices, -1)
+            self.namespaces_freed.add(booking.namespace)
+
+    def _use(self, booking: Booking, times: int) -> None:
+        amounts = booking.amounts
+        add(self.queue_used.setdefault(booking.queue, {}), amounts, times)
+        self.queues.book(booking.queue, amounts, times)
+
+
+def _held(booking: Booking) -> Held:
+    return Held(booking.queue, booking.node, booking.amounts, booking.preemptable)

@@ -1,0 +1,360 @@
+"""The cluster in columns.
+
+Nodes are rows; a node that goes leaves its row to the next newcomer. Amounts are int64 in base units. `allocatable[R, N]` and `used[R, N]` hold
+resources; cards are `[N, D]`, ordered by their index on the node, with `card_index` -1 where a node has fewer than D. Integers are added and
+taken away, so that undoing restores every cell exactly.
+
+`leaving` and `card_*_leaving` hold what will go once those who leave have left, less what is promised to others: `future()` shows the columns
+as they will be then.
+
+Three logs tell readers what to look at again: `changes` (any cell of a row), `described` (what does not depend on bookings: labels, health,
+sizes) and `risen` (rows that may take more than before: what wakes waiting jobs).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Self, TypeAlias
+
+import numpy as np
+
+from hbox_common.model import Card, CardSlice, NodeName, NodeState, Verdict, is_host_port, model_resource
+
+from .arrays import Bools, Ints
+from .changelog import ChangeLog
+from .hostports import HostPorts, Ports
+from .interning import Descriptions, grown
+
+#: Resource columns and the units of each: a request, resolved once.
+Amount: TypeAlias = tuple[tuple[int, int], ...]
+
+_ROWS, _RESOURCES, _CARDS = 64, 8, 8
+
+#: Resources with a column though no node has them: those that queues and users' typing errors name. Each costs 24 bytes a node, and anybody may name any; all
+#: beyond share one column, of which every node has 0.
+MOST_UNOFFERED = 256
+_NOWHERE = "\0nowhere"  # no resource can be called so
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Equal pods booked together: `counts[n]` pods on each of `rows[n]` (distinct), and the card cells that they take, one entry per slice."""
+
+    rows: Ints
+    counts: Ints
+    amount: Amount
+    card_rows: Ints
+    card_positions: Ints
+    cores: int
+    memory_mib: Ints
+    ports: Ports = ()
+
+
+class Columns:
+    """State of all nodes. Only the rows below `size` are in use, and of these only the `alive`."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.row_of: dict[NodeName, int] = {}
+        self.names: list[NodeName] = []
+        self.states: list[NodeState | None] = []
+        self.verdicts: dict[NodeName, Verdict] = {}
+        self._free_rows: list[int] = []
+        self._resource: dict[str, int] = {}
+        self._unoffered = 0  #: of them, those that no node had when they were first named
+        self.renamed = False  #: a node has a resource that may be booked and asked for under the column of those that nobody has: to be resolved anew
+        self._model: dict[str, int] = {"": 0}
+
+        self.alive: Bools = np.zeros(_ROWS, dtype=np.bool_)
+        self.ready: Bools = np.zeros(_ROWS, dtype=np.bool_)
+        self.schedulable: Bools = np.zeros(_ROWS, dtype=np.bool_)
+        self.healthy: Bools = np.zeros(_ROWS, dtype=np.bool_)
+        self.allocatable: Ints = np.zeros((_RESOURCES, _ROWS), dtype=np.int64)
+        self.used: Ints = np.zeros((_RESOURCES, _ROWS), dtype=np.int64)
+        self.leaving: Ints = np.zeros((_RESOURCES, _ROWS), dtype=np.int64)
+        self.card_index: Ints = np.full((_ROWS, _CARDS), -1, dtype=np.int64)
+        self.card_memory: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.card_shares: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.card_model: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.card_ok: Bools = np.zeros((_ROWS, _CARDS), dtype=np.bool_)
+        self.card_cores_used: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.card_memory_used: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.card_pods: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.card_cores_leaving: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.card_memory_leaving: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.card_pods_leaving: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.descriptions = Descriptions(_ROWS)
+        self.ports, self.ports_leaving = HostPorts(), HostPorts()
+
+        self.changes = ChangeLog()
+        self.described = ChangeLog()
+        self.risen = ChangeLog()
+
+    # Interning.
+
+    def resource(self, name: str) -> int:
+        """The row of `allocatable` and `used` that holds this resource. Many that no node has may share one."""
+        found = self._resource.get(name)
+        if found is None:
+            self._unoffered += 1
+            found = self._column(name if self._unoffered <= MOST_UNOFFERED else _NOWHERE)
+        return found
+
+    def _column(self, name: str) -> int:
+        found = self._resource.setdefault(name, len(self._resource))
+        if found == len(self.allocatable):
+            self.allocatable = grown(self.allocatable, 0, 2 * found)
+            self.used = grown(self.used, 0, 2 * found)
+            self.leaving = grown(self.leaving, 0, 2 * found)
+        return found
+
+    @property
+    def resources(self) -> Mapping[str, int]:
+        """The row of each resource met so far."""
+        return self._resource
+
+    def amount(self, requests: Mapping[str, int]) -> Amount:
+        """The request's positive amounts, by resource column, in the request's order; host ports have no columns."""
+        return tuple((self.resource(name), units) for name, units in requests.items() if units > 0 and not is_host_port(name))
+
+    def model(self, name: str) -> int:
+        return self._model.setdefault(name, len(self._model))
+
+    @property
+    def model_codes(self) -> Mapping[str, int]:
+        """Card models by code; 0 is no model."""
+        return self._model
+
+    def models_allowed(self, names: Sequence[str]) -> Bools:
+        """By model code, whether it is one of `names`."""
+        allowed = np.zeros(len(self._model), dtype=np.bool_)
+        for name in names:
+            code = self._model.get(name)
+            if code:
+                allowed[code] = True
+        return allowed
+
+    def models_counted(self, resources: Sequence[str]) -> Bools:
+        """By model code, whether its cards count as one of these resources (`model_resource`)."""
+        return np.array([model_resource(name) in resources for name in self._model], dtype=np.bool_)
+
+    # Nodes.
+
+    def put_node(self, node: NodeState) -> int:
+        """Describe a node anew and return its row. True to the cluster only after the caller has re-booked the row if its cards moved."""
+        row = self.row_of.get(node.name)
+        if row is None:
+            row = self._new_row(node.name)
+        self.states[row] = node
+        self.alive[row] = True
+        self.ready[row] = node.ready
+        self.schedulable[row] = not node.unschedulable
+        self.allocatable[:, row] = 0
+        for name, units in node.allocatable.items():
+            if name not in self._resource and _NOWHERE in self._resource:
+                self.renamed = True
+            column = self._column(name)
+            self.allocatable[column, row] = units
+        cards = sorted(node.cards, key=lambda card: card.index)
+        if len(cards) > self.card_index.shape[1]:
+            self._grow_cards(len(cards))
+        self.card_index[row] = -1
+        self.card_memory[row] = 0
+        self.card_shares[row] = 0
+        self.card_model[row] = 0
+        for position, card in enumerate(cards):
+            self.card_index[row, position] = card.index
+            self.card_memory[row, position] = card.memory_mib
+            self.card_shares[row, position] = card.shares
+            self.card_model[row, position] = self.model(card.model)
+        self.descriptions.put(row, node)
+        self._judge(row, cards)
+        return row
+
+    def described_nodes(self) -> Iterator[tuple[NodeState, Verdict | None]]:
+        """Every node, as it was told of last."""
+        return ((state, self.verdicts.get(state.name)) for state in self.states if state is not None)
+
+    def put_verdict(self, verdict: Verdict) -> None:
+        """Health of a node; kept also for nodes that are not known yet."""
+        self.verdicts[verdict.node] = verdict
+        row = self.row_of.get(verdict.node)
+        if row is not None:
+            state = self.states[row]
+            assert state is not None
+            self._judge(row, sorted(state.cards, key=lambda card: card.index))
+
+    def drop_node(self, name: NodeName) -> None:
+        row = self.row_of.pop(name, None)
+        if row is None:
+            return
+        self.alive[row] = False
+        self.states[row] = None
+        self.clear_usage(row)
+        self._free_rows.append(row)
+        self.changes.add(row)
+        self.described.add(row)
+
+    def clear_usage(self, row: int) -> None:
+        """Nothing booked on this row."""
+        self.used[:, row] = 0
+        self.leaving[:, row] = 0
+        self.ports.clear(row)
+        self.ports_leaving.clear(row)
+        for field in _CARD_BOOKS:
+            getattr(self, field)[row] = 0
+
+    def _judge(self, row: int, cards: Sequence[Card]) -> None:
+        verdict = self.verdicts.get(self.names[row])
+        self.healthy[row] = verdict is None or verdict.healthy
+        bad = () if verdict is None else verdict.bad_cards
+        self.card_ok[row] = False
+        for position, card in enumerate(cards):
+            self.card_ok[row, position] = card.healthy and card.index not in bad
+        self.changes.add(row)
+        self.described.add(row)
+        self.risen.add(row)
+
+    # Bookings.
+
+    def apply(self, batch: Batch, times: int = 1) -> None:
+        """Book a batch (`times=1`) or take it back (`times=-1`). Taking back is not logged as a rise: nobody saw the rows lower."""
+        for column, units in batch.amount:
+            self.used[column, batch.rows] += times * units * batch.counts
+        for name, units in batch.ports:
+            self.ports.book(batch.rows.repeat(batch.counts).tolist(), name, times * units)
+        if batch.card_rows.size:
+            cells = batch.card_rows * self.card_index.shape[1] + batch.card_positions
+            np.add.at(self.card_cores_used.reshape(-1), cells, times * batch.cores)
+            np.add.at(self.card_memory_used.reshape(-1), cells, times * batch.memory_mib)
+            np.add.at(self.card_pods.reshape(-1), cells, times)
+        self.changes.extend(batch.rows.tolist())
+
+    def book(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice], times: int = 1) -> None:
+        """Book one pod on one row, or take it back. Slices of cards that the node does not have count nowhere."""
+        for name, units in requests.items():
+            if name not in self._resource and is_host_port(name):
+                self.ports.book((row,), name, times * units)
+            elif units:
+                column = self.resource(name)  # first: it may put larger arrays in place
+                self.used[column, row] += times * units
+        for position, s in self._positions(row, slices):
+            self.card_cores_used[row, position] += times * s.cores
+            self.card_memory_used[row, position] += times * s.memory_mib
+            self.card_pods[row, position] += times
+        self.changes.add(row)
+        if times < 0:
+            self.risen.add(row)
+
+    def depart(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice], times: int = 1) -> None:
+        """What is booked for one pod will go (`times=1`), or what will be free is promised to one (`times=-1`)."""
+        for name, units in requests.items():
+            if is_host_port(name):
+                self.ports_leaving.book((row,), name, times * units)
+            elif units:
+                column = self.resource(name)
+                self.leaving[column, row] += times * units
+        for position, s in self._positions(row, slices):
+            self.card_cores_leaving[row, position] += times * s.cores
+            self.card_memory_leaving[row, position] += times * s.memory_mib
+            self.card_pods_leaving[row, position] += times
+
+    def depart_alike(self, row: int, amount: Amount, ports: Ports, count: int, slices: Sequence[CardSlice]) -> None:
+        """As `depart` for `count` pods that ask for the same; `slices` of all of them."""
+        leaving = self.leaving
+        for column, units in amount:
+            leaving[column, row] += count * units
+        for name, units in ports:
+            self.ports_leaving.book((row,), name, count * units)
+        for position, s in self._positions(row, slices):
+            self.card_cores_leaving[row, position] += s.cores
+            self.card_memory_leaving[row, position] += s.memory_mib
+            self.card_pods_leaving[row, position] += 1
+
+    def future(self) -> Self:
+        """The columns as they will be once all that leaves has left and all that is promised has come. To be read only, and at once: bookings
+        made later do not show in it."""
+        view = copy(self)
+        view.used = self.used - self.leaving
+        view.ports = self.ports.without(self.ports_leaving)
+        view.card_cores_used = self.card_cores_used - self.card_cores_leaving
+        view.card_memory_used = self.card_memory_used - self.card_memory_leaving
+        view.card_pods = self.card_pods - self.card_pods_leaving
+        return view
+
+    @property
+    def moving(self) -> bool:
+        """Whether anything leaves or is promised. Of one resource both may be equal, while the cards are different ones."""
+        return bool(self.leaving.any() or self.card_pods_leaving.any() or self.card_memory_leaving.any() or self.ports_leaving)
+
+    def not_nominated(self) -> Self:
+        """The columns as they are, and what is promised to others beside: room here is free now and will stay so. To be read only, and at once."""
+        if not self.moving:
+            return self
+        view = self.future()
+        np.maximum(view.used, self.used, out=view.used)
+        view.ports = self.ports.beside(view.ports)
+        np.maximum(view.card_cores_used, self.card_cores_used, out=view.card_cores_used)
+        np.maximum(view.card_memory_used, self.card_memory_used, out=view.card_memory_used)
+        np.maximum(view.card_pods, self.card_pods, out=view.card_pods)
+        return view
+
+    def cards_of(self, row: int) -> Self:
+        """The cards of one row, as row 0, as they will be. Nothing else of this view means anything."""
+        view = copy(self)
+        for field in ("card_index", "card_memory", "card_shares", "card_model", "card_ok"):
+            setattr(view, field, getattr(self, field)[row : row + 1])
+        for field in ("card_cores", "card_memory", "card_pods"):
+            used, leaving = getattr(self, f"{field}_used" if field != "card_pods" else field), getattr(self, f"{field}_leaving")
+            setattr(view, f"{field}_used" if field != "card_pods" else field, used[row : row + 1] - leaving[row : row + 1])
+        return view
+
+    def vacant(self) -> Self:
+        """The columns with nothing booked. To be read only."""
+        view = copy(self)
+        view.used = np.zeros_like(self.used)
+        view.ports = HostPorts()
+        for field in ("card_cores_used", "card_memory_used", "card_pods"):
+            setattr(view, field, np.zeros_like(getattr(self, field)))
+        return view
+
+    def _positions(self, row: int, slices: Sequence[CardSlice]) -> list[tuple[int, CardSlice]]:
+        if not slices:
+            return []
+        index = self.card_index[row].tolist()
+        return [(index.index(s.index), s) for s in slices if s.index in index]
+
+    # Growth.
+
+    def _new_row(self, name: NodeName) -> int:
+        if self._free_rows:
+            row = self._free_rows.pop()
+            self.names[row] = name
+        else:
+            row = self.size
+            if row == len(self.alive):
+                self._grow_rows(2 * row)
+            self.size += 1
+            self.names.append(name)
+            self.states.append(None)
+        self.row_of[name] = row
+        return row
+
+    def _grow_rows(self, rows: int) -> None:
+        for field in ("alive", "ready", "schedulable", "healthy"):
+            setattr(self, field, grown(getattr(self, field), 0, rows))
+        for field in ("allocatable", "used", "leaving"):
+            setattr(self, field, grown(getattr(self, field), 1, rows))
+        for field in _CARD_FIELDS:
+            setattr(self, field, grown(getattr(self, field), 0, rows, -1 if field == "card_index" else 0))
+        self.descriptions.grow(rows)
+
+    def _grow_cards(self, cards: int) -> None:
+        for field in _CARD_FIELDS:
+            setattr(self, field, grown(getattr(self, field), 1, cards, -1 if field == "card_index" else 0))
+
+
+_CARD_BOOKS = (
+    "card_cores_used", "card_memory_used", "card_pods", "card_cores_leaving", "card_memory_leaving", "card_pods_leaving",
+)  # fmt: skip
+_CARD_FIELDS = ("card_index", "card_memory", "card_shares", "card_model", "card_ok", *_CARD_BOOKS)

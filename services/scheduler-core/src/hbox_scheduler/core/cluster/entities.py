@@ -1,0 +1,282 @@
+"""What a session works on: members (one pod each), gangs, sub-gangs and queues, as they stand at its beginning.
+
+A `Member` points to its interned `Task`, which holds all that equal pods share; node rows are those of the columns. Amounts are `int64[R]` in base
+units, R = the resource columns known when the session opened.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from hbox_common.model import (
+    NO_WISHES,
+    CardSlice,
+    GroupPhase,
+    JobId,
+    NodeName,
+    PodUid,
+    QueueName,
+    QueuePhase,
+    Resources,
+    SubGangPolicy,
+    TopologyWish,
+    Wishes,
+)
+from hbox_common.model.resources import add
+
+from .amounts import Asked
+from .arrays import Ints
+from .task import Task
+
+
+class Status(Enum):
+    """Where a member stands. Volcano's task statuses, but for those that only its bind workers need."""
+
+    __hash__ = object.__hash__  # Enum's own hashes the name, in Python: statuses are looked up in sets millions of times
+
+    PENDING = auto()
+    GATED = auto()  #: has scheduling gates: not looked at, but it exists
+    ALLOCATED = auto()  #: given a place that is free now, in this session
+    PIPELINED = auto()  #: promised a place that victims have yet to leave, in this session
+    BOUND = auto()  #: has a node and does not run yet
+    RUNNING = auto()
+    RELEASING = auto()  #: leaving, or evicted in this session
+    SUCCEEDED = auto()
+    FAILED = auto()
+
+
+#: Hold their places now.
+HOLDING = frozenset({Status.ALLOCATED, Status.BOUND, Status.RUNNING})
+
+#: May be evicted.
+EVICTABLE = frozenset({Status.BOUND, Status.RUNNING})
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One pod of a gang. Compared by identity."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    gang: "Gang"
+    role: str  #: its task in the job (label or annotation volcano.sh/task-spec); "" where it has none
+    task: Task
+    request: Ints  #: `[R]`, without `pods`
+    created_at: float
+    priority: int = 1  #: of the pod; Volcano's default where it has none
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    status: Status = Status.PENDING
+    row: int = -1  #: the node's row while it has, or is promised, a place
+    slices: tuple[CardSlice, ...] = ()
+    models: Asked = ()  #: cards by model that it counts, by column, where queues name models
+    preemptable: bool = True
+    movable: bool = True  #: all that it asks for is known, so that another place can be found for it
+    never_preempts: bool = False  #: preemptionPolicy: Never
+    with_others: bool = False  #: has to start with members that ask for something: is placed as they are, whatever it asks for
+    nominated: NodeName | None = None
+    started_at: float | None = None
+    wishes: Wishes = NO_WISHES
+    images: tuple[str, ...] = ()
+    sub_gang: "SubGang | None" = None
+    budgets: tuple[str, ...] | None = None  #: names of the disruption budgets that select it; None = by their selectors
+
+    @property
+    def id(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def best_effort(self) -> bool:
+        """Asks for nothing that is counted: `allocate` leaves it to `backfill`."""
+        return self.task.cards is None and not self.with_others and not self.request.any()
+
+
+@dataclass(slots=True, eq=False)
+class SubGang:
+    """Members that a topology domain or a minimum binds together. A gang without policies has exactly one, named ""."""
+
+    name: str
+    gang: "Gang"
+    policy: SubGangPolicy | None
+    members: list[Member] = field(default_factory=list)
+    allocated_domain: str = ""  #: HyperNode in which its running members are
+
+    @property
+    def size(self) -> int:
+        """Members that have to be placed together."""
+        return self.policy.size if self.policy is not None else self.gang.min_member
+
+
+@dataclass(slots=True, eq=False)
+class Gang:
+    """A PodGroup with its pods (or a bare pod, as a gang of one). Compared by identity."""
+
+    id: JobId
+    namespace: str
+    name: str
+    queue: QueueName
+    priority: int
+    min_member: int
+    created_at: float
+    phase: GroupPhase = GroupPhase.INQUEUE
+    min_task_member: Mapping[str, int] = field(default_factory=dict)  #: by role
+    min_resources: Resources | None = None
+    gated: Resources = field(default_factory=dict)  #: what members ask for that exist and have scheduling gates
+    topology: TopologyWish | None = None
+    sub_gang_policies: tuple[SubGangPolicy, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    preemptable: bool = True  #: volcano.sh/preemptable of the PodGroup
+    priority_class: str = ""  #: its name, where one is written
+    allocated_domain: str = ""
+    members: list[Member] = field(default_factory=list)
+    sub_gangs: list[SubGang] = field(default_factory=list)
+    problem: str = ""  #: why it cannot be scheduled as written
+    nominated_domain: str = ""
+    represented: Sequence[float] = ()  #: others for whom it stands: just like it, and not in the session. When each was made
+    whole: bool = False  #: members that ask for nothing and wait do not make it ready for `backfill`: its minimum needs places
+    _counts: dict[Status, int] | None = field(default=None, repr=False)  #: of the members by status, while a session is on
+    _ready: int = 0
+    _holding: int = 0
+
+    @property
+    def counts_minimum(self) -> bool:
+        """Whether it counts at the gate with its minimum, whatever it holds: it may have lost members, and may hold more that can be taken back."""
+        return self.min_resources is not None and self.phase in _MINIMUM_COUNTS
+
+    @property
+    def counted_minimum(self) -> Resources:
+        """What counts of its minimum once it is past the gate: nothing is kept for members that nobody may place, beyond what the gang holds."""
+        if not self.gated or not self.min_resources:
+            return self.min_resources or {}
+        held: Resources = {}
+        for member in self.of(*HOLDING):
+            add(held, member.task.requests)
+        return {
+            name: max(units - self.gated.get(name, 0), min(units, held.get(name, 0)))
+            for name, units in self.min_resources.items()
+        }
+
+    def of(self, *statuses: Status) -> Iterator[Member]:
+        return (member for member in self.members if member.status in statuses)
+
+    def count(self, *statuses: Status) -> int:
+        if self._counts is None:
+            return sum(member.status in statuses for member in self.members)
+        if len(statuses) == 1:
+            return self._counts.get(statuses[0], 0)
+        return sum(self._counts.get(status, 0) for status in statuses)
+
+    @property
+    def ready(self) -> int:
+        """Members that count for the minimum: with a place, finished, or best effort and waiting."""
+        return self._ready if self._counts is not None else sum(map(_counts, self.members))
+
+    @property
+    def served(self) -> int:
+        """Members with a place, or finished: as `ready`, without those who ask for nothing and wait."""
+        return self.holding + self.count(Status.SUCCEEDED)
+
+    @property
+    def waiting(self) -> int:
+        """Members that are promised a place."""
+        return self.count(Status.PIPELINED)
+
+    @property
+    def holding(self) -> int:
+        """Members that have a place."""
+        return self.count(*HOLDING) if self._counts is None else self._holding
+
+    def tally(self) -> None:
+        """Count the members. From now on their statuses are changed by statements alone, which tell (`moved`), or this is called again."""
+        counts: dict[Status, int] = {}
+        if len(self.members) == 1:  # most jobs of most clusters
+            member = self.members[0]
+            self._counts = {member.status: 1}
+            self._ready, self._holding = int(_counts(member)), int(member.status in HOLDING)
+            return
+        for member in self.members:
+            counts[member.status] = counts.get(member.status, 0) + 1
+        self._counts = counts
+        self._ready = sum(map(_counts, self.members))
+        self._holding = sum(counts.get(status, 0) for status in HOLDING)
+
+    def moved(self, member: Member, before: Status) -> None:
+        """A member's status was `before`, and is another now. As `moved_alike` for one, in a third of its time: an eviction is told here."""
+        counts, now = self._counts, member.status
+        if counts is None:
+            return
+        counts[before] -= 1
+        counts[now] = counts.get(now, 0) + 1
+        self._holding += (now in HOLDING) - (before in HOLDING)
+        self._ready += _counts(member) - (before in _READY or (before is Status.PENDING and member.best_effort))
+
+    def moved_alike(self, members: Sequence[Member], before: Status) -> None:
+        """Equal members' statuses were `before`, and are another one now."""
+        if self._counts is None or not members:
+            return
+        first, count = members[0], len(members)
+        counts, now = self._counts, first.status
+        counts[before] -= count
+        counts[now] = counts.get(now, 0) + count
+        self._holding += count * ((now in HOLDING) - (before in HOLDING))
+        self._ready += count * (_counts(first) - (before in _READY or (before is Status.PENDING and first.best_effort)))
+
+
+_MINIMUM_COUNTS = (GroupPhase.PENDING, GroupPhase.INQUEUE, GroupPhase.RUNNING)
+
+_READY = HOLDING | {Status.SUCCEEDED}
+
+
+def _counts(member: Member) -> bool:
+    status = member.status
+    return status in _READY or (status is Status.PENDING and member.best_effort)
+
+
+def form_sub_gangs(gang: Gang) -> None:
+    """Divide a gang's members by its policies: equal values of a policy's labels are one sub-gang. Members that no policy selects form the one named ""."""
+    if not gang.sub_gang_policies:
+        whole = SubGang("", gang, None, list(gang.members))
+        for member in gang.members:
+            member.sub_gang = whole
+        gang.sub_gangs = [whole]
+        return
+    groups: dict[str, SubGang] = {}
+    for member in gang.members:
+        name, policy = "", None
+        for candidate in gang.sub_gang_policies:
+            if all(member.labels.get(key) == value for key, value in candidate.selector.items()) and all(
+                key in member.labels for key in candidate.labels
+            ):
+                name = "/".join((candidate.name, *(member.labels[key] for key in candidate.labels)))
+                policy = candidate
+                break
+        sub_gang = groups.get(name)
+        if sub_gang is None:
+            sub_gang = groups[name] = SubGang(name, gang, policy)
+        sub_gang.members.append(member)
+        member.sub_gang = sub_gang
+    if not groups:
+        groups[""] = SubGang("", gang, None)
+    gang.sub_gangs = sorted(groups.values(), key=lambda group: group.name)
+
+
+@dataclass(slots=True, eq=False)
+class QueueInfo:
+    """A Volcano Queue. Amounts are by resource name; a resource that `capability` does not name is not limited."""
+
+    name: QueueName
+    weight: int = 1
+    priority: int = 0
+    parent: QueueName | None = None
+    capability: Resources = field(default_factory=dict)
+    deserved: Resources = field(default_factory=dict)
+    guarantee: Resources = field(default_factory=dict)
+    reclaimable: bool = True
+    phase: QueuePhase = QueuePhase.OPEN
+    created_at: float = 0.0
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    recent_cards: float = 0.0  #: that it and all below it used on average of late: its history
+    node_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """`requiredAffinity`, `preferredAffinity`, `requiredAntiAffinity`, `preferredAntiAffinity` -> node group names (spec.affinity)."""

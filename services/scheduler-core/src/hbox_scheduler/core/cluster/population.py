@@ -1,0 +1,143 @@
+"""Who is where: how many placed members of each kind every node has, for the rules that pods have about each other.
+
+A kind is asked for by a term (selector and namespaces); from the first question on its counts are kept in step with every placement. Kinds that nobody
+asks about cost nothing.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from hbox_common.model import PodTerm, selects
+
+from .arrays import Bools, Ints
+from .columns import Columns
+from .entities import Member
+
+#: A term, and the namespace of the pod that has it: without namespaces of its own the term means that one.
+TermKey: TypeAlias = tuple[tuple[PodTerm, ...], str]
+
+
+@dataclass(slots=True)
+class TermCounts:
+    """Placed members that have one term among their wishes, by node."""
+
+    term: PodTerm
+    namespace: str
+    counts: Ints
+    weight: int = 0
+
+
+@dataclass(slots=True)
+class Population:
+    """Placed members of a session, by node row."""
+
+    columns: Columns
+    namespace_labels: Mapping[str, Mapping[str, str]]
+    _members: dict[int, tuple[Member, int]] = field(default_factory=dict)  #: id(member) -> member, row
+    _constrained: dict[int, tuple[Member, int]] = field(default_factory=dict)  #: those of them that want something of others
+    _matching: dict[TermKey, Ints] = field(default_factory=dict)
+    _by_term: dict[str, dict[tuple[PodTerm, str, int], TermCounts]] = field(default_factory=dict)
+
+    def copy(self, namespace_labels: Mapping[str, Mapping[str, str]]) -> "Population":
+        """The same members, of whom nothing was asked yet."""
+        return Population(self.columns, namespace_labels, dict(self._members), dict(self._constrained))
+
+    def put(self, member: Member, row: int) -> None:
+        self._members[id(member)] = (member, row)
+        if member.wishes:
+            self._constrained[id(member)] = (member, row)
+        self._count(member, row, 1)
+
+    def put_all(self, members: Sequence[Member]) -> None:
+        """Each where it is now."""
+        if self._matching or any(member.wishes for member in members):
+            for member in members:
+                self.put(member, member.row)
+        else:
+            places = zip(members, [member.row for member in members], strict=True)
+            self._members.update(zip(map(id, members), places, strict=True))
+
+    def take(self, member: Member) -> None:
+        found = self._members.pop(id(member), None)
+        if found is not None:
+            self._constrained.pop(id(member), None)
+            self._count(member, found[1], -1)
+
+    def take_all(self, members: Sequence[Member]) -> None:
+        if self._matching or any(member.wishes for member in members):
+            for member in members:
+                self.take(member)
+        else:
+            for member in members:
+                self._members.pop(id(member), None)
+
+    def of(self, terms: tuple[PodTerm, ...], namespace: str) -> Ints:
+        """`[N]`: members that match all of the terms, each asked by a pod of `namespace`. Not to be written to."""
+        key = (terms, namespace)
+        found = self._matching.get(key)
+        if found is None:
+            found = self._matching[key] = np.zeros(self.columns.size, dtype=np.int64)
+            for member, row in self._members.values():
+                if self.matches(terms, namespace, member):
+                    found[row] += 1
+        return found
+
+    def matches(self, terms: tuple[PodTerm, ...], namespace: str, member: Member) -> bool:
+        return all(self._meant(term, namespace, member) and selects(term.selector, member.labels) for term in terms)
+
+    def term_counts(self, wish: str) -> Iterator[TermCounts]:
+        """Who has which terms. `wish`: "near", "apart", "rather_near" or "rather_apart"."""
+        found = self._by_term.get(wish)
+        if found is None:
+            found = self._by_term[wish] = {}
+            for member, row in self._constrained.values():
+                self._count_term(wish, member, row, 1)
+        return (one for one in found.values() if one.counts.any())
+
+    def per_domain(self, counts: Ints, topology_key: str) -> tuple[Ints, Bools]:
+        """`[N]` sums of `counts` over each node's domain, and `[N]` nodes that have the key at all."""
+        codes = self.columns.descriptions.column(topology_key).codes[: self.columns.size]
+        alive = self.columns.alive[: self.columns.size]
+        sums = np.bincount(codes, weights=counts * alive).astype(np.int64)
+        return sums[codes], (codes > 0) & alive
+
+    def _meant(self, term: PodTerm, namespace: str, member: Member) -> bool:
+        if member.namespace in term.namespaces:
+            return True
+        if term.namespace_selector is not None:
+            return selects(term.namespace_selector, self.namespace_labels.get(member.namespace, {}))
+        return not term.namespaces and member.namespace == namespace
+
+    def _count(self, member: Member, row: int, times: int) -> None:
+        for (terms, namespace), counts in self._matching.items():
+            if self.matches(terms, namespace, member):
+                counts[row] += times
+        if not member.wishes:
+            return
+        for wish in self._by_term:
+            self._count_term(wish, member, row, times)
+
+    def _count_term(self, wish: str, member: Member, row: int, times: int) -> None:
+        table = self._by_term[wish]
+        for weight, term in _terms(wish, member):
+            key = (term, member.namespace, weight)
+            found = table.get(key)
+            if found is None:
+                found = table[key] = TermCounts(term, member.namespace, np.zeros(self.columns.size, dtype=np.int64), weight)
+            found.counts[row] += times
+
+
+def _terms(wish: str, member: Member) -> list[tuple[int, PodTerm]]:
+    wishes = member.wishes
+    match wish:
+        case "near":
+            return [(0, term) for term in wishes.near]
+        case "apart":
+            return [(0, term) for term in wishes.apart]
+        case "rather_near":
+            return [(one.weight, one.term) for one in wishes.rather_near]
+        case _:
+            return [(one.weight, one.term) for one in wishes.rather_apart]

@@ -1,0 +1,50 @@
+"""What a session is opened on beside the nodes, which are in the columns."""
+
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hbox_common.model import (
+    CardQuota,
+    CardQuotas,
+    CardRequest,
+    HyperNode,
+    NodeName,
+    NodeUsage,
+    PodUid,
+    ResourceQuota,
+)
+
+from .entities import Gang, QueueInfo
+from .running import RunningGangs
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """A PodDisruptionBudget: `allowed` more of the members that it selects may go. Members that say themselves which budgets select them are not asked for
+    their labels."""
+
+    namespace: str
+    name: str
+    selector: Mapping[str, str]
+    allowed: int
+
+
+@dataclass(slots=True)
+class Cluster:
+    """All that a session is opened on beside the nodes, which are in the columns."""
+
+    gangs: list[Gang]
+    queues: list[QueueInfo]
+    hypernodes: list[HyperNode] = field(default_factory=list)
+    budgets: Sequence[DisruptionBudget] = ()
+    may_not_leave: Container[PodUid] = frozenset()  #: pods whose eviction was refused lately, whatever the budgets say
+    quotas: Sequence[ResourceQuota] = ()
+    card_quotas: Sequence[CardQuota] = ()  #: what quotas say of cards
+    card_books: CardQuotas | None = None  #: in place of them: with what is held, by members and others
+    namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    priority_classes: Mapping[str, int] = field(default_factory=dict)
+    images: Mapping[NodeName, Mapping[str, int]] = field(default_factory=dict)  #: bytes of each image that a node has
+    usage: Sequence[NodeUsage] = ()
+    running: RunningGangs | None = None  #: gangs beside `gangs` that were seen by sessions before
+    #: Cards asked for lately, by what is asked of each; None = by the gangs alone.
+    demand: Mapping[CardRequest, float] | None = None

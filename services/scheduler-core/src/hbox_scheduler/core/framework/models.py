@@ -1,0 +1,214 @@
+"""Cards by model in a session: what each member counts of which model, and what the limits of queues leave of each.
+
+Nobody asks for a model's cards by a resource, so what a member counts is known when it has a place, or is tried on cards of one model (`tried`): who looks
+for places that others hold does so model by model, since the right to take is a right to cards of a model. A member that moves keeps its model.
+
+Limits hold whatever plugins a policy has: at the queue and at every queue above it, as the quota-ledger judges. Who leaves counts until it is gone, but for
+those who wait for that (`later`).
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from hbox_common.model import CardSlice, QueueName, Resources, cards_by_model, model_resource, named_models
+
+from ..cluster import Columns
+from ..cluster.amounts import Asked
+from ..cluster.arrays import Bools
+from ..cluster.entities import Gang, Member, Status
+from ..cluster.running import RunningGangs
+from ..cluster.snapshot import Cluster
+from ..cluster.task import Task
+from ..quotas.models import limit_message, within_limits, without_models
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A member on cards of one model: what it counts then, and the models that it does not take."""
+
+    models: Asked
+    excluded: tuple[str, ...]  #: resources; empty among them: cards of no model
+
+
+class Models:
+    """False where no queue names a model: then it has no say, and costs nothing."""
+
+    def __init__(self, columns: Columns, cluster: Cluster, running: RunningGangs, fresh: Sequence[Gang]) -> None:
+        named = [name for queue in cluster.queues for name in named_models(queue.capability, queue.deserved, queue.guarantee)]
+        self._named = bool(named)
+        self._columns = columns
+        #: column -> the model's resource; of all models that there are, or that are named
+        self.names: dict[int, str] = {}
+        if not named:
+            return
+        there = {name for model in columns.model_codes if (name := model_resource(model))}
+        self.names = {columns.resource(name): name for name in sorted(there.union(named))}
+        self._known: dict[tuple[tuple[str, int], ...], Asked] = {}
+        self._variants: dict[int, tuple[Task, tuple[Variant, ...]]] = {}
+        self._trial: tuple[Member, Variant] | None = None
+        self._paths = _paths(cluster)
+        self._limits: dict[QueueName, Resources] = {}
+        self._shares: dict[QueueName, frozenset[int]] = {}
+        for queue in cluster.queues:
+            self._limits[queue.name] = {name: queue.capability[name] for name in named_models(queue.capability)}
+            self._shares[queue.name] = frozenset(map(columns.resource, named_models(queue.deserved, queue.guarantee)))
+        self._used: dict[QueueName, Resources] = {}
+        self._leaving: dict[QueueName, Resources] = {}
+        for member, count in running.alike():
+            self._count(self._used, member, count)
+        for gang in fresh:
+            for member in gang.members:
+                if member.row >= 0 and member.slices:
+                    member.models = member.models or self.of(member.row, member.slices)
+                    self._count(self._used, member, 1)
+                    if member.status is Status.RELEASING:
+                        self._count(self._leaving, member, 1)
+
+    def __bool__(self) -> bool:
+        return self._named
+
+    def cards(self) -> dict[int, int]:
+        """How many cards the cluster has of each model, by column."""
+        columns = self._columns
+        there = (columns.card_index >= 0) & columns.alive[:, None]
+        by_code = np.bincount(columns.card_model[there], minlength=len(columns.model_codes)).tolist()
+        found = dict.fromkeys(self.names, 0)
+        for model, code in columns.model_codes.items():
+            if name := model_resource(model):
+                found[columns.resource(name)] += by_code[code]
+        return found
+
+    def of(self, row: int, slices: Sequence[CardSlice]) -> Asked:
+        """What these slices count by model, by column."""
+        counts = tuple(cards_by_model(self._columns.states[row], slices).items())
+        found = self._known.get(counts)
+        if found is None:
+            found = self._known[counts] = tuple((self._columns.resource(name), cards) for name, cards in counts)
+        return found
+
+    # Models that are tried.
+
+    def variants(self, member: Member) -> Sequence[Variant]:
+        """The models that the member may have, one at a time: first those that its queue, or one above it, deserves or is guaranteed; last cards of no model.
+        None: it asks for no cards, or its model is known."""
+        tried = self._named and self._trial is not None and self._trial[0] is member
+        if not self._named or member.task.cards is None or member.models or tried:
+            return ()
+        known = self._variants.get(id(member.task))
+        if known is None:
+            known = self._variants[id(member.task)] = (member.task, tuple(self._find(member.task)))
+        deserved = frozenset().union(*(self._shares[above] for above in self._paths.get(member.gang.queue, ())))
+        return sorted(known[1], key=lambda variant: not any(column in deserved for column, _ in variant.models))
+
+    def _find(self, task: Task) -> Iterator[Variant]:
+        request, columns = task.cards, self._columns
+        assert request is not None
+        wanted = {model_resource(name) for name in request.models}
+        for column, name in self.names.items():
+            if not wanted or name in wanted:
+                yield Variant(((column, request.count),), self._others({name}))
+        if not wanted and bool(((columns.card_index >= 0) & (columns.card_model == 0) & columns.alive[:, None]).any()):
+            yield Variant((), tuple(self.names.values()))
+
+    def _others(self, own: set[str]) -> tuple[str, ...]:
+        """All other models, and cards of none."""
+        return ("", *(name for name in self.names.values() if name not in own))
+
+    @contextmanager
+    def tried(self, member: Member, variant: Variant) -> Iterator[None]:
+        """The member counts, and is placed, as if it could have these cards alone. A place that it gets meanwhile it keeps."""
+        before, self._trial = self._trial, (member, variant)
+        member.models = variant.models
+        try:
+            yield
+        finally:
+            self._trial = before
+            if member.status is Status.PENDING:
+                member.models = ()
+
+    def has(self, variant: Variant, cards: int) -> Bools:
+        """`[N]`: nodes with so many cards of the variant's model, whoever is on them."""
+        columns, rows = self._columns, slice(0, self._columns.size)
+        other = columns.models_counted(variant.excluded)[columns.card_model[rows]]
+        return np.asarray(((columns.card_index[rows] >= 0) & ~other).sum(axis=1) >= cards)
+
+    # Limits.
+
+    def left(self, queue: QueueName, *, later: bool) -> Resources:
+        """Cards more that the queue may have of each limited model. `later`: once all that leaves has left."""
+        left: Resources = {}
+        for above in self._paths.get(queue, ()):
+            used, leaving = self._used.get(above, {}), self._leaving.get(above, {}) if later else {}
+            for name, limit in self._limits[above].items():
+                more = max(limit - used.get(name, 0) + leaving.get(name, 0), 0)
+                left[name] = min(left.get(name, more), more)
+        return left
+
+    def task(self, member: Member, task: Task, *, later: bool) -> Task:
+        """The member's task (`task`, as others have bounded it), kept from models of which its queue may have no more, or that it is not to take now."""
+        if task.cards is None:
+            return task
+        if self._trial is not None and self._trial[0] is member:
+            kept, _ = within_limits(task, self.left(member.gang.queue, later=later))
+            return without_models(kept, self._trial[1].excluded)
+        if member.models:
+            return without_models(task, self._others({self.names[column] for column, _ in member.models}))
+        return within_limits(task, self.left(member.gang.queue, later=later))[0]
+
+    def admits(self, queue: QueueName, places: Iterable[tuple[int, Sequence[CardSlice]]], *, later: bool) -> bool:
+        """Whether the queue may have all of these cards. places: rows and slices."""
+        left = self.left(queue, later=later)
+        for row, slices in places if left else ():
+            for name, cards in cards_by_model(self._columns.states[row], slices).items():
+                if name in left:
+                    left[name] -= cards
+        return all(more >= 0 for more in left.values())
+
+    def limit_message(self, member: Member, nodes: int) -> str:
+        """Which limits keep it from so many nodes, in words."""
+        queue = member.gang.queue
+
+        def nearest(model: str) -> tuple[int, QueueName, int] | None:
+            limits = [
+                (self._limits[above][model] - self._used.get(above, {}).get(model, 0), place, above)
+                for place, above in enumerate(self._paths.get(queue, ()))
+                if model in self._limits[above]
+            ]
+            if not limits:
+                return None
+            left, _, above = min(limits)
+            return left, above, self._limits[above][model]
+
+        return limit_message(member.task, queue, self.left(queue, later=False), nearest, nodes)
+
+    # Changes.
+
+    def book(self, member: Member, times: int = 1) -> None:
+        """It has, or is promised, what it counts; `times=-1`: no more."""
+        self._count(self._used, member, times)
+
+    def evicted(self, member: Member, times: int = 1) -> None:
+        """It leaves; `times=-1`: after all not."""
+        self._count(self._leaving, member, times)
+
+    def _count(self, sums: dict[QueueName, Resources], member: Member, times: int) -> None:
+        for above in self._paths.get(member.gang.queue, ()) if member.models else ():
+            own = sums.setdefault(above, {})
+            for column, cards in member.models:
+                name = self.names[column]
+                own[name] = own.get(name, 0) + times * cards
+
+
+def _paths(cluster: Cluster) -> dict[QueueName, tuple[QueueName, ...]]:
+    """Each queue and those above it, itself first."""
+    parents = {queue.name: queue.parent for queue in cluster.queues}
+    paths: dict[QueueName, tuple[QueueName, ...]] = {}
+    for name in parents:
+        path = [name]
+        while (parent := parents.get(path[-1])) is not None and parent in parents and parent not in path:
+            path.append(parent)
+        paths[name] = tuple(path)
+    return paths

@@ -1,0 +1,80 @@
+"""The namespaces of a session whose quotas limit cards: what is held there, with all that the session has given or promised.
+
+Those who leave count until they are gone: nobody is evicted for a quota's sake.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from hbox_common.model import CardQuotas, CardSlice, Resources, charge_all
+from hbox_common.model.devices import GPU, GPU_MEMORY
+from hbox_common.model.resources import add
+
+from ..cluster import Columns
+from ..cluster.entities import Gang, Member, Status
+from ..cluster.snapshot import Cluster
+from ..cluster.task import Task
+from ..explain.labels import Label
+from ..quotas.namespaces import NamespaceQuota
+
+
+class NamespaceQuotas:
+    """False where no quota limits cards anywhere: then it has no say, and costs nothing."""
+
+    def __init__(self, columns: Columns, cluster: Cluster) -> None:
+        self._quotas = cluster.card_books.copy() if cluster.card_books is not None else CardQuotas()
+        self._quota = NamespaceQuota(columns, self._quotas)
+        self._uniform: dict[Gang, bool] = {}
+        if cluster.card_quotas:
+            held = [(member.namespace, member.slices) for gang in cluster.gangs for member in gang.members if member.row >= 0]
+            self._quotas.adopt(cluster.card_quotas, held)
+        self._limited = any(True for _ in self._quotas)
+
+    def __bool__(self) -> bool:
+        return self._limited
+
+    def task(self, member: Member) -> Task:
+        """Its task, kept from cards that its namespace's quotas do not pay for now."""
+        need = self.need(member)
+        return (
+            self._quota.within_quota(member.task, self._quota.remaining(member.namespace), together=need)[0]
+            if need
+            else member.task
+        )
+
+    def limit_message(self, member: Member) -> str:
+        """Which quota does not."""
+        return self._quota.limit_message(member.namespace, member.task, together=self.need(member) or 1)
+
+    def exceeded(self, gang: Gang) -> str:
+        """Which quota does not pay for what the gang still needs, whichever cards it takes; empty where they all do."""
+        need = max(gang.min_member - gang.ready - gang.waiting, 1)
+        waiting = [member.task for member in gang.of(Status.PENDING) if gang.namespace in self._quotas]
+        least = sorted((self._quota.least(task) for task in waiting), key=lambda each: each[GPU_MEMORY])
+        asked: Resources = {}
+        for each in least[:need]:
+            add(asked, each)
+        room = self._quotas.room(gang.namespace, asked)
+        return f"{Label.CARD_QUOTA}: {room.message}" if room.times == 0 else ""
+
+    def pays(self, namespace: str, slices: Iterable[Sequence[CardSlice]]) -> bool:
+        """Whether the quotas pay for all of these."""
+        if namespace not in self._quotas:
+            return True
+        asked = charge_all(slices)
+        return not asked[GPU] or self._quotas.room(namespace, asked).times != 0
+
+    def book(self, members: Iterable[Member], times: int = 1) -> None:
+        """They have, or are promised, their slices now; `times=-1`: no more."""
+        if self._limited:
+            for member in members:
+                self._quotas.book(member.namespace, member.slices, times)
+
+    def need(self, member: Member) -> int:
+        """Members like it that its gang still needs; 1 where they are not all alike, 0 where no quota limits them."""
+        if member.task.cards is None or member.namespace not in self._quotas:
+            return 0
+        gang = member.gang
+        uniform = self._uniform.get(gang)
+        if uniform is None:
+            uniform = self._uniform[gang] = all(one.task is member.task for one in gang.of(Status.PENDING))
+        return max(gang.min_member - gang.ready - gang.waiting, 1) if uniform else 1

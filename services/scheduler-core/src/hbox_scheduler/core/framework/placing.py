@@ -1,0 +1,197 @@
+"""Where one member can go, and which of those places is best.
+
+A node takes a member where no plugin's filter fails it, its resources cover the request, and enough of its cards are free. Resources and cards are
+the engine's own business and always hold; filters and scores are the policy's. `cluster` is either the columns as they are, or `columns.future()`.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from hbox_common.model import CardSlice, QueueName
+
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Floats, Ints
+from ..cluster.entities import Member
+from ..cluster.task import Task
+from ..devices.nvidia import ALL, Bounded, CardFit, pick, slices_of
+from ..explain.labels import Label
+from ..explain.reasons import Reasons, tally
+from .nodeports import NodePorts
+from .resources import ResourceFit
+
+if TYPE_CHECKING:
+    from .session import Session
+
+#: What a node takes of members that ask for nothing.
+_NO_LIMIT = 1 << 30
+
+#: What the engine itself never over-books, in the order in which reasons are given.
+FITS = (NodePorts(), ResourceFit(cards=False), CardFit(), ResourceFit(cards=True))
+
+
+@dataclass(frozen=True, slots=True)
+class NodePlacement:
+    """A place for a member: the row, and whether it is free now (else it has to wait for those who leave)."""
+
+    row: int
+    now: bool
+    slices: tuple[CardSlice, ...]
+
+
+#: Members about which filters that say that they are settled say the same, and that have room in the same places.
+FilterKey: TypeAlias = tuple[object, ...]
+
+
+def filter_key_of(member: Member) -> FilterKey:
+    """To be kept no longer than the member."""
+    labels = (member.labels, member.annotations, member.gang.annotations)
+    return (id(member.task), member.gang.queue, member.namespace, *(tuple(sorted(some.items())) for some in labels))
+
+
+class Placing:
+    """Answers about places, on the session's columns as they are when asked."""
+
+    def __init__(self, session: "Session", *, later: bool = False) -> None:
+        """`later`: the queue's limits are looked at as if all that leaves had left."""
+        self._session = session
+        self._columns = session.columns
+        self._later = later
+
+    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
+        """Label and mask `[N]`, all rules in the order in which reasons are given: filters, resources, cards, the count of cards."""
+        for _, hook in self._session.filters():
+            yield from hook(member, cluster)
+        yield from self.fit_failures(member, cluster)
+
+    def fit_failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
+        """As `failures`, but what is booked alone."""
+        rows, task = slice(0, cluster.size), self.task(member)
+        for fit in FITS:
+            yield from fit.failures(cluster, rows, task)
+
+    def allowed(self, member: Member, cluster: Columns) -> Bools:
+        """`[N]`: alive nodes that no plugin's filter fails, whatever is booked there."""
+        mask = cluster.alive[: cluster.size].copy()
+        for _, hook in self._session.filters():
+            for _, fails in hook(member, cluster):
+                mask &= ~fails
+        return mask
+
+    def fits(self, member: Member, cluster: Columns) -> Bools:
+        """`[N]`: nodes with room, by resources and cards alone."""
+        return self.capacity(member, cluster) > 0
+
+    def capacity(self, member: Member, cluster: Columns) -> Ints:
+        """`[N]`: how many such members have room, by resources and cards alone."""
+        rows, task = slice(0, cluster.size), self.task(member)
+        least = np.full(cluster.size, _NO_LIMIT, dtype=np.int64)
+        for fit in FITS:
+            capacity = fit.capacity(cluster, rows, task)
+            if capacity is not None:
+                np.minimum(least, capacity, out=least)
+        return np.maximum(least, 0, out=least)
+
+    def scores(self, member: Member, cluster: Columns, candidates: Bools) -> Floats:
+        """`[N]`: the sum over the plugins; meaningful at the candidates `[N]`."""
+        total = np.zeros(cluster.size, dtype=np.float64)
+        for _, _, score in self.scores_by_plugin(member, cluster, candidates):
+            total += score
+        return total
+
+    def scores_by_plugin(self, member: Member, cluster: Columns, candidates: Bools) -> Iterator[tuple[str, str, Floats]]:
+        """Plugin, hook, `[N]`."""
+        for name, plugin, hook in self._session.scorers():
+            score = hook(member, cluster, candidates) if name == "normalised" else hook(member, cluster)
+            if score is not None:
+                yield plugin.name, name, score
+
+    def best(self, member: Member, candidates: Bools, cluster: Columns | None = None) -> int:
+        """The best row of the candidates `[N]`, of which there must be one; equal ones by row."""
+        scores = self.scores(member, cluster or self._columns, candidates)
+        scores[~candidates] = -np.inf
+        chosen = self._session.best_node(member, scores)
+        return chosen if chosen is not None and candidates[chosen] else int(scores.argmax())
+
+    def find(self, member: Member, within: Bools | None = None, *, future: bool = True) -> NodePlacement | None:
+        """The best place for a member: one that is free now, else (`future`) one that will be. None = there is none.
+
+        within: `[N]`, rows to be looked at; None = all.
+        """
+        columns = self._columns
+        allowed = self.allowed(member, columns)
+        if within is not None:
+            allowed &= within
+        if not allowed.any():
+            return None
+        free = columns.not_nominated()
+        now = allowed & self.fits(member, free)
+        if member.nominated is not None and (row := self._session.row(member.nominated)) is not None and now[row]:
+            return NodePlacement(row, True, self.slices(member, row, free))
+        if now.any():
+            row = self.best(member, now)
+            return NodePlacement(row, True, self.slices(member, row, free))
+        if not future:
+            return None
+        cluster = columns.future()
+        later = allowed & self.fits(member, cluster)
+        if not later.any():
+            return None
+        row = self.best(member, later, cluster)
+        return NodePlacement(row, False, self.slices(member, row, cluster))
+
+    def reasons(self, member: Member) -> Reasons:
+        """Why one more member like this one finds no place that is free now."""
+        columns = self._columns
+        reasons = tally(self.failures(member, columns), self._session.rows, columns.size)
+        limits = []
+        if kept := reasons.counts.get(Label.QUEUE_MODEL, 0):
+            limits.append(self._session.models.limit_message(member, kept))
+        if Label.CARD_QUOTA in reasons.counts:
+            limits.append(self._session.namespace_quotas.limit_message(member))
+        return replace(reasons, limit="; ".join(limits)) if limits else reasons
+
+    def task(self, member: Member) -> Task:
+        """What it asks for, on cards that its namespace's quotas pay for and of models that its queue may have more of."""
+        namespace_quotas, models = self._session.namespace_quotas, self._session.models
+        task = namespace_quotas.task(member) if namespace_quotas else member.task
+        return models.task(member, task, later=self._later) if models else task
+
+    def admits(self, queue: QueueName, places: Iterable[tuple[int, Sequence[CardSlice]]]) -> bool:
+        """Whether the queue's limits of card models allow all of these slices on these rows."""
+        models = self._session.models
+        return not models or models.admits(queue, places, later=self._later)
+
+    def slices(self, member: Member, row: int, cluster: Columns) -> tuple[CardSlice, ...]:
+        """The cards that the member takes on this row, which must have room for it."""
+        if member.task.cards is None:
+            return ()
+        rows = np.array([row], dtype=np.int64)
+        batch = pick(
+            cluster, rows, np.array([1], dtype=np.int64), self.task(member), self._session.card_keys(member, cluster, rows)
+        )
+        return slices_of(cluster, batch, member.task.cards.count)[0]
+
+    def future_cards(self, member: Member, row: int) -> tuple[CardSlice, ...] | None:
+        """The cards that the member takes on this row once all that leaves has left; None = they are not there."""
+        task, columns = self.task(member), self._columns
+        request = task.cards
+        if request is None:
+            return ()
+        if request.whole and not request.models and not isinstance(request, Bounded):
+            free = columns.card_ok[row] & (columns.card_pods[row] == columns.card_pods_leaving[row])
+            chosen = np.flatnonzero(free)[: request.count]
+            if len(chosen) < request.count:
+                return None
+            return _whole(tuple(columns.card_index[row, chosen].tolist()), tuple(columns.card_memory[row, chosen].tolist()))
+        view = columns.cards_of(row)
+        capacity = CardFit().capacity(view, slice(0, 1), task)
+        return self.slices(member, 0, view) if capacity is not None and capacity[0] > 0 else None
+
+
+@lru_cache(maxsize=4096)
+def _whole(indexes: tuple[int, ...], memory_mib: tuple[int, ...]) -> tuple[CardSlice, ...]:
+    return tuple(CardSlice(index, ALL, mib) for index, mib in zip(indexes, memory_mib, strict=True))

@@ -1,0 +1,101 @@
+"""Members that may be evicted in one action, in arrays: who, where, of which queue, and how much their leaving frees.
+
+Built once an action. Within a queue the lowest priority goes first; of equal ones whom their gangs can spare, before gangs are broken; then the reverse of
+the order of service at the action's beginning. The order of queues is asked for anew as shares change.
+"""
+
+from collections import defaultdict
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hbox_common.model import QueueName
+
+from ..cluster.arrays import Bools, Ints
+from ..cluster.entities import EVICTABLE, Gang, Member, Status
+from ..cluster.task import Task
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+class Pool:
+    """V members; arrays are by member, in the order of `members`: within each queue who is taken first comes first."""
+
+    def __init__(self, session: "Session", *, queue: QueueName | None = None) -> None:
+        """All that hold a place and may be evicted; `queue`: of that queue only."""
+        by_queue: dict[QueueName, list[Gang]] = defaultdict(list)
+        for gang in session.gangs:
+            if gang.preemptable and (queue is None or gang.queue == queue):
+                by_queue[gang.queue].append(gang)
+        members: list[Member] = []
+        harm: list[int] = []  # how many are lost with it: beyond its surplus a gang goes whole
+        breaks: list[bool] = []  # whether its gang can spare it no more
+        counts: list[int] = []
+        running, bound = Status.RUNNING, Status.BOUND
+        for name in sorted(by_queue):
+            before = len(members)
+            for gang in reversed(session.in_order(by_queue[name])):
+                if len(gang.members) == 1:  # most jobs of most clusters
+                    m = gang.members[0]
+                    if (m.status is running or m.status is bound) and m.preemptable and m.row >= 0:
+                        members.append(m)
+                        harm.append(1)
+                        breaks.append(gang.min_member > 0)
+                    continue
+                mine = [m for m in gang.members if (m.status is running or m.status is bound) and m.preemptable and m.row >= 0]
+                members += mine
+                if len(mine) > 1:
+                    members[-len(mine) :] = sorted(mine, key=session.member_key, reverse=True)
+                surplus = max(0, min(len(mine), gang.ready - gang.min_member))
+                harm += [1] * surplus + [max(1, gang.holding - surplus)] * (len(mine) - surplus)
+                breaks += [False] * surplus + [True] * (len(mine) - surplus)
+            counts.append(len(members) - before)
+        queues = np.repeat(np.arange(len(counts)), counts)
+        priority = np.array([member.gang.priority for member in members], dtype=np.int64)
+        order = np.lexsort(
+            (
+                np.arange(len(members)),
+                np.array(breaks, dtype=np.bool_),
+                priority if session.has("priority") else 0 * priority,
+                queues,
+            )
+        )
+        self.members = [members[i] for i in order.tolist()]
+        self.size = len(members)
+        self.in_place: Bools = np.ones(self.size, dtype=np.bool_)  #: not evicted since
+        self.position = {id(member): i for i, member in enumerate(self.members)}
+        self.rows: Ints = np.array([member.row for member in self.members], dtype=np.int64)
+        self.harm: Ints = np.array(harm, dtype=np.int64)[
+            order
+        ]  #: how many are lost with it: beyond its surplus a gang goes whole
+        self.priority: Ints = priority[order]
+        self.queues = sorted(by_queue)
+        self.queue: Ints = queues
+        self.amounts = self._amounts(session)
+
+    def _amounts(self, session: "Session") -> Ints:
+        """`[V, R]`"""
+        tasks: dict[int, Task] = {}
+        code_of: dict[int, int] = {}
+        codes: list[int] = []
+        for member in self.members:
+            key = id(member.task)
+            code = code_of.get(key)
+            if code is None:
+                code = code_of[key] = len(tasks)
+                tasks[key] = member.task
+            codes.append(code)
+        table = np.zeros((len(tasks) + 1, len(session.columns.allocatable)), dtype=np.int64)
+        for code, task in enumerate(tasks.values()):
+            for column, units in task.amount:
+                table[code, column] = units
+        return table[np.array(codes, dtype=np.int64)]
+
+    def positions(self, gang: Gang) -> list[int]:
+        """Of the gang's members."""
+        return [self.position[id(member)] for member in gang.members if id(member) in self.position]
+
+    def of(self, gang: Gang) -> list[Member]:
+        """The gang's members in the pool that are still where they were."""
+        return [member for member in gang.members if id(member) in self.position and member.status in EVICTABLE]

@@ -1,0 +1,167 @@
+"""Gangs that may take from others, one after the other: what preempt and reclaim have in common beyond the search itself."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hbox_common.model import GroupPhase, TopologyMode
+
+from ..cluster.arrays import Bools
+from ..cluster.entities import Gang, Member, Status
+from .pool import Pool
+from .statement import Statement
+from .victims import Legal, Search
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+def preemptors(session: "Session", *, best_effort: bool = False) -> Iterator[Gang]:
+    """Gangs past the gate that starve and are valid; `best_effort`: also those of which only members wait that ask for nothing. Those bound to a topology
+    domain
+    are left to gangpreempt and gangreclaim, which look at whole domains."""
+    for gang in session.unplaced:
+        if gang.phase is GroupPhase.PENDING or gang.queue not in session.queues:
+            continue
+        if bound_to_domain(gang) or not (any(waiting(gang)) or (best_effort and any(best_effort_waiting(gang)))):
+            continue
+        if session.starving(gang) and not session.invalid(gang):
+            yield gang
+
+
+def bound_to_domain(gang: Gang) -> bool:
+    wishes = [gang.topology, *(policy.topology for policy in gang.sub_gang_policies)]
+    return any(wish is not None and wish.mode is TopologyMode.HARD for wish in wishes)
+
+
+def waiting(gang: Gang) -> Iterator[Member]:
+    """Members that wait for a place and may take one from others."""
+    return (m for m in gang.members if m.status is Status.PENDING and not m.never_preempts and not m.best_effort)
+
+
+def best_effort_waiting(gang: Gang) -> Iterator[Member]:
+    """Members that ask for nothing but to be a pod, and wait for a place that they may take from such as them."""
+    return (m for m in gang.members if m.status is Status.PENDING and not m.never_preempts and m.best_effort)
+
+
+#: How many gangs one request tries to do without in the end.
+_SPARED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionRequest:
+    """Who asks for places, and by which rules it may take from whom."""
+
+    gang: Gang
+    members: Sequence[Member]
+    legal: Legal
+    may: Callable[[Member], bool] | None
+    rightful: Callable[[Gang, Statement], bool] | None  #: whether it may, all in all
+
+
+class PreemptionRequests:
+    """One action's requests on one pool. A gang that is equal to one that got nothing is not searched for again: no request of the action can have made
+    it easier."""
+
+    def __init__(self, session: "Session", pool: Pool, *, reason: str, moves: int | None = None, resolve: bool = True) -> None:
+        """moves, resolve: as in `Search`."""
+        self._session = session
+        self._pool = pool
+        self._reason = reason
+        self._moves = moves
+        self._resolve = resolve
+        self._failed: set[object] = set()
+
+    def serve(
+        self,
+        gang: Gang,
+        members: Sequence[Member],
+        *,
+        eligible: Bools,
+        legal: Legal,
+        may: Callable[[Member], bool] | None = None,
+        rightful: Callable[[Gang, Statement], bool] | None = None,
+    ) -> bool:
+        """Places for a gang's members, in this order, as long as it starves; all that it needs to run, or nothing at all. Where nobody has to leave but
+        those who do so for others already, the places are promised too, or the next gang would count on the same room. Returns whether anybody has to.
+
+        eligible: `[V]`, whom of the pool it may take from; may: whether a member may take from others at all, as things stand; rightful: whether the gang may
+        take all that a statement takes.
+        """
+        if may is not None:
+            alike = {(id(member.task), member.preemptable): member for member in members}
+            refused = {kind for kind, member in alike.items() if not may(member)}
+            members = [member for member in members if (id(member.task), member.preemptable) not in refused]
+        key = self._key(gang, members)
+        if not members or key in self._failed or not (eligible & self._pool.in_place).any():
+            return False
+        request = PreemptionRequest(gang, members, legal, may, rightful)
+        search, enough = self._search(request, eligible)
+        if not enough:
+            search.discard()
+            self._failed.add(key)
+            return False
+        if not search.evicts:
+            search.statement.commit()
+            return False
+        if self._moves is None and len(members) > 1:  # of one member the search has tried that itself
+            search = self._spare(request, search, eligible)
+        search.statement.commit()
+        return True
+
+    def _search(self, request: "PreemptionRequest", eligible: Bools) -> tuple[Search, bool]:
+        """A search on a statement of its own, and whether the gang has what it needs."""
+        session, gang = self._session, request.gang
+        statement = session.statement()
+        search = Search(
+            session,
+            statement,
+            gang,
+            self._pool,
+            eligible=eligible,
+            legal=request.legal,
+            reason=self._reason,
+            moves=self._moves,
+            resolve=self._resolve,
+        )
+        left, all_served = len(request.members), True
+        for member in request.members:
+            if not session.starving(gang):
+                break
+            left -= 1
+            served = (request.may is None or request.may(member)) and search.serve(member)
+            all_served = all_served and served
+            if not served and gang.ready + gang.waiting + left < gang.min_member:
+                break
+        if not search.evicts:
+            return search, all_served
+        rightful = request.rightful is None or request.rightful(gang, statement)
+        return search, rightful and (session.ready(gang) or session.pipelined(gang))
+
+    def _spare(self, request: "PreemptionRequest", search: Search, eligible: Bools) -> Search:
+        """One of those who left for an earlier member may not be needed any more, since a later one had a larger one leave: try without. Those most to
+        be spared first."""
+        tried: set[Gang] = set()
+        for _ in range(_SPARED):
+            spared = next((gang for gang in search.needless() if gang not in tried), None)
+            if spared is None:
+                break
+            tried.add(spared)
+            search.discard()
+            without = eligible.copy()
+            without[self._pool.positions(spared)] = False
+            again, enough = self._search(request, without)
+            if enough and again.evicts:
+                search, eligible = again, without
+                continue
+            again.discard()
+            search, _ = self._search(request, eligible)
+        return search
+
+    def _key(self, gang: Gang, members: Iterable[Member]) -> object:
+        kinds = Counter(
+            (id(m.task), m.wishes, m.preemptable, tuple(sorted(m.labels.items())) if m.wishes.apart else ()) for m in members
+        )
+        need = gang.min_member - gang.ready - gang.waiting
+        return gang.queue, gang.namespace, gang.priority, need, frozenset(kinds.items())

@@ -1,0 +1,497 @@
+"""One scheduling session: the cluster as it stands, a policy's plugins, and the rules by which their answers become one.
+
+Combination (reference volcano §2): orders - the first plugin whose keys differ decides, then creation, then id. Gates and filters - all must
+agree; overused - one is enough. Votes - inside a tier a reject decides, then a permit; a tier that abstains passes on. Starving - the first tier that has the
+hook. Victims - of the plugins that choose (priority, drf, proportion, capacity, ...) the first tier with an answer decides, all of its plugins having
+to agree, even on nobody; those that guard (`guards = True`: gang, conformance, pdb, cdp, tdm) always have to agree, whatever their tier. In Volcano a
+tier in which all have agreed on nobody passes the question on, and guards count in one tier only: victims that one plugin protects are given away by
+another (its #5896).
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import CardSlice, GroupPhase, NodeName, QueueName, Resources
+from hbox_common.model.resources import PODS, add
+
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Floats, Ints
+from ..cluster.entities import Gang, Member, QueueInfo, Status, SubGang, form_sub_gangs
+from ..cluster.running import RunningGangs
+from ..cluster.snapshot import Cluster
+from ..topology.tree import Tree, tree_of
+from .asking import Asking
+from .external import Ask, nobody
+from .hooks import Key, Plugin, Vote
+from .models import Models
+from .namespacequotas import NamespaceQuotas
+from .statement import Operation, OperationKind, Statement
+
+if TYPE_CHECKING:
+    from .conf import Conf
+
+#: The order of `Session.gangs`.
+_by_age = attrgetter("created_at", "id")
+
+_FINISHED = (Status.SUCCEEDED, Status.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    member: Member
+    row: int
+    preemptor: Gang | None
+    reason: str
+    slices: tuple[CardSlice, ...] = ()  #: the cards that it leaves
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a session decided: committed operations only."""
+
+    bindings: list[Member] = field(default_factory=list)
+    evictions: list[Eviction] = field(default_factory=list)
+    nominations: list[Member] = field(default_factory=list)
+    verdicts: dict[str, str] = field(default_factory=dict)  #: gang id -> why it waits, where it is not about nodes
+    warnings: list[str] = field(default_factory=list)  #: what was passed over
+
+    def warn(self, what: str) -> None:
+        """Once for the same thing."""
+        if what not in self.warnings:
+            self.warnings.append(what)
+
+    def take(self, operations: Iterable[Operation]) -> None:
+        for done in operations:
+            match done.kind:
+                case OperationKind.ALLOCATE:
+                    self.bindings.append(done.member)
+                case OperationKind.PIPELINE:
+                    self.nominations.append(done.member)
+                case OperationKind.EVICT:
+                    self.evictions.append(Eviction(done.member, done.row, done.preemptor, done.reason, done.slices))
+
+
+class Session:
+    """Opened on a cluster for a number of actions. Single-threaded; what it changes are the columns, the members, and its outcome."""
+
+    def __init__(
+        self,
+        *,
+        columns: Columns,
+        cluster: Cluster,
+        conf: "Conf",
+        tiers: Sequence[Sequence[Plugin]],
+        now: float = 0.0,
+        ask: Ask = nobody,
+    ) -> None:
+        """`tiers`: the plugins of `conf`, in its order (`policy.registry.plugins_of`); `ask`: how they ask others.
+
+        Raises InvalidRequest where they contradict each other.
+        """
+        self.columns = columns
+        self.cluster = cluster
+        self.conf = conf
+        self.now = now
+        self.ask = ask
+        self.outcome = Outcome()
+        self.queues: dict[QueueName, QueueInfo] = {queue.name: queue for queue in cluster.queues}
+        _intern(columns, cluster)
+        self.running = cluster.running or RunningGangs(columns)  #: gangs that were here before, and have nothing to place
+        self.fresh: list[Gang] = sorted(cluster.gangs, key=_by_age)  #: all others
+        self.models = Models(columns, cluster, self.running, self.fresh)
+        self.gangs: list[Gang] = sorted([*self.running.gangs.values(), *self.fresh], key=_by_age)
+        self.rows: Ints = np.flatnonzero(columns.alive[: columns.size]).astype(np.int64)
+        self.total: Ints = columns.allocatable[:, self.rows].sum(axis=1) if len(self.rows) else self.zeros()
+        self.counted: Bools = np.ones(len(self.total), dtype=np.bool_)  #: dimensions that quotas look at: all but `pods`
+        if PODS in columns.resources:
+            self.counted[columns.resources[PODS]] = False
+        self.asking = Asking()
+        self._tiers = tiers
+        self._hooks: dict[str, list[list[tuple[Plugin, Callable[..., Any]]]]] = {}
+        self._choosing: dict[str, list[list[Callable[..., Any]]]] = {}
+        self._guarding: dict[str, list[Callable[..., Any]]] = {}
+        for tier, confs in zip(tiers, conf.tiers, strict=True):
+            for plugin, plugin_conf in zip(tier, confs, strict=True):
+                if plugin.name != plugin_conf.name:
+                    raise InvalidRequest(f"plugin {plugin.name} stands where the policy has {plugin_conf.name}")
+        self._placed = [hook for tier in self._of("placed") for _, hook in tier]
+        self._displaced = [hook for tier in self._of("displaced") for _, hook in tier]
+        self.namespace_quotas = NamespaceQuotas(columns, cluster)
+        self.population = self.running.population.copy(cluster.namespace_labels)
+        self.departures: list[Sequence[Member]] = []  #: members that left their places, one entry each time
+        self.unplaced: list[Gang] = []  #: gangs with members that waited when the session began
+        for gang in self.fresh:
+            form_sub_gangs(gang)
+            gang.tally()
+            if gang.count(Status.PENDING):
+                self.unplaced.append(gang)
+            for member in gang.of(Status.GATED) if gang.count(Status.GATED) else ():
+                add(gang.gated, member.task.requests)
+        self.population.put_all([member for gang in self.fresh for member in gang.members if member.row >= 0])
+        plugins = [plugin for tier in tiers for plugin in tier]
+        for plugin in sorted(plugins, key=lambda plugin: getattr(plugin, "asks_others", False)):
+            plugin.open(self)
+
+    # What plugins and actions ask about the cluster.
+
+    def zeros(self) -> Ints:
+        """`[R]`"""
+        return np.zeros(len(self.columns.allocatable), dtype=np.int64)
+
+    def vector(self, amounts: Mapping[str, int]) -> Ints:
+        """`[R]` base units. Resources that no node and no pod named before the session opened are left out: nobody can have any."""
+        out = self.zeros()
+        resources = self.columns.resources
+        for name, units in amounts.items():
+            if name in resources:
+                out[resources[name]] = units
+        return out
+
+    def amounts(self, vector: Ints) -> Resources:
+        """The reverse of `vector`, without what is 0."""
+        return {name: int(vector[column]) for name, column in self.columns.resources.items() if vector[column]}
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The HyperNodes over the nodes."""
+        return tree_of(self.cluster.hypernodes, self.columns.row_of, self.columns.size)
+
+    def node(self, row: int) -> NodeName:
+        return self.columns.names[row]
+
+    def row(self, node: NodeName) -> int | None:
+        return self.columns.row_of.get(node)
+
+    def statement(self) -> Statement:
+        return Statement(self)
+
+    def has(self, plugin: str, hook: str = "") -> bool:
+        """Whether the policy has the plugin, and has not switched off this hook of it."""
+        if hook:
+            return any(one.name == plugin for tier in self._of(hook) for one, _ in tier)
+        return any(one.name == plugin for tier in self._tiers for one in tier)
+
+    def arguments(self, action: str) -> Mapping[str, Any]:
+        """The action's part of `configurations`."""
+        return self.conf.arguments.get(action, {})
+
+    # Events.
+
+    def placed(self, member: Member, row: int) -> None:
+        self.population.put(member, row)
+        for hook in self._placed:
+            hook(member, row)
+
+    def placed_all(self, members: Sequence[Member]) -> None:
+        """As `placed`, where each of them is now."""
+        if self._placed:
+            for member in members:
+                self.placed(member, member.row)
+        else:
+            self.population.put_all(members)
+
+    def displaced(self, member: Member, row: int) -> None:
+        self.population.take(member)
+        self.departures.append((member,))
+        for hook in self._displaced:
+            hook(member, row)
+
+    def displaced_all(self, members: Sequence[Member]) -> None:
+        """As `displaced`, where each of them is."""
+        self.population.take_all(members)
+        self.departures.append(members)
+        for hook in self._displaced:
+            for member in members:
+                hook(member, member.row)
+
+    # Orders.
+
+    def queue_key(self, queue: QueueInfo) -> Key:
+        return (*self._keys("queue_key", queue), queue.created_at, queue.name)
+
+    def gang_key(self, gang: Gang) -> Key:
+        return (*self._keys("gang_key", gang), gang.created_at, gang.id)
+
+    def in_order(self, gangs: Sequence[Gang]) -> list[Gang]:
+        """Gangs, given in the order of `session.gangs`, in the order of service. For many: every plugin's keys in one array each."""
+        hooks = [hook for tier in self._of("gang_key") for _, hook in tier]
+        columns = [[hook(gang) for gang in gangs] for hook in hooks]
+        if any(not issubclass(kind, bool | int | float) for column in columns for kind in set(map(type, column))):
+            return sorted(gangs, key=self.gang_key)
+        arrays = [np.arange(len(gangs)), *(np.asarray(column) for column in reversed(columns))]
+        return [gangs[i] for i in np.lexsort(arrays).tolist()]
+
+    def sub_gang_key(self, sub_gang: SubGang) -> Key:
+        return (*self._keys("sub_gang_key", sub_gang), sub_gang.name)
+
+    def member_key(self, member: Member) -> Key:
+        return (*self._keys("member_key", member), -member.priority, member.created_at, member.uid)
+
+    def members_in_order(self, members: Iterable[Member]) -> list[Member]:
+        """As sorted by `member_key`, for many: by the last part of it first. Most parts are equal for all members of a gang, and cost no sorting."""
+        ordered = sorted(members, key=attrgetter("uid"))
+        hooks = [hook for tier in self._of("member_key") for _, hook in tier]
+        for part in (attrgetter("created_at"), lambda member: -member.priority, *reversed(hooks)):
+            keys = list(map(part, ordered))
+            if keys and keys.count(keys[0]) < len(keys):
+                ordered = [ordered[i] for i in sorted(range(len(keys)), key=keys.__getitem__)]
+        return ordered
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether some plugin may say no in `allocatable`."""
+        return any(self._of("allocatable"))
+
+    def victim_queue_key(self, preemptor: QueueInfo, queue: QueueInfo) -> Key:
+        """Whose members are taken first: lowest. Without a plugin's word the queue that would be served last."""
+        return tuple(hook(preemptor, queue) for tier in self._of("victim_queue_key") for _, hook in tier)
+
+    def victims_first(self, members: Iterable[Member], *, preemptor: Gang) -> list[Member]:
+        """In the order in which they are taken: nearest queues first, then the reverse of the orders of service."""
+        home = self.queues.get(preemptor.queue)
+
+        by_queue: dict[QueueName, list[Member]] = defaultdict(list)
+        for member in members:
+            by_queue[member.gang.queue].append(member)
+        names = [name for name in by_queue if name in self.queues]
+        names.sort(key=lambda name: self.queue_key(self.queues[name]), reverse=True)
+        if home is not None:
+            names.sort(key=lambda name: self.victim_queue_key(home, self.queues[name]))
+        names += [name for name in by_queue if name not in self.queues]
+        out: list[Member] = []
+        for name in names:
+            by_gang: dict[Gang, list[Member]] = defaultdict(list)
+            for member in by_queue[name]:
+                by_gang[member.gang].append(member)
+            for gang in sorted(by_gang, key=self.gang_key, reverse=True):
+                out.extend(sorted(by_gang[gang], key=self.member_key, reverse=True))
+        return out
+
+    def _keys(self, name: str, subject: object) -> list[Key]:
+        return [hook(subject) for tier in self._of(name) for _, hook in tier]
+
+    # Gates.
+
+    def invalid(self, gang: Gang) -> str:
+        """Why the gang cannot be scheduled as it stands, or ""."""
+        if gang.problem:
+            return gang.problem
+        return next((why for tier in self._of("valid") for _, hook in tier if (why := hook(gang))), "")
+
+    def enqueueable(self, gang: Gang) -> bool:
+        return self._vote("enqueueable", gang, default=True)
+
+    def reject_reason(self, gang: Gang) -> str:
+        """Who keeps out a gang that is not `enqueueable`, and why: the first that rejects it."""
+        for tier in self._of("enqueueable"):
+            for plugin, hook in tier:
+                if hook(gang) is Vote.REJECT:
+                    reason = getattr(plugin, "reject_reason", None)
+                    return f"{plugin.name}: {reason(gang)}" if reason is not None else plugin.name
+        return ""
+
+    def enqueue(self, gang: Gang) -> None:
+        gang.phase = GroupPhase.INQUEUE
+        for tier in self._of("enqueued"):
+            for _, hook in tier:
+                hook(gang)
+
+    def overused(self, queue: QueueInfo) -> bool:
+        return any(hook(queue) for tier in self._of("overused") for _, hook in tier)
+
+    def allocatable(self, queue: QueueInfo, member: Member) -> bool:
+        return all(hook(queue, member) for tier in self._of("allocatable") for _, hook in tier)
+
+    def held_back_by(self, member: Member) -> str:
+        """The plugin by whose word the member's queue gets nothing more for it now; empty where none says so."""
+        queue = self.queues[member.gang.queue]
+        over = [plugin.name for tier in self._of("overused") for plugin, hook in tier if hook(queue) and not member.best_effort]
+        over += [plugin.name for tier in self._of("allocatable") for plugin, hook in tier if not hook(queue, member)]
+        return over[0] if over else ""
+
+    def rightful(self, gang: Gang, statement: Statement) -> bool:
+        """Whether the gang may take from all whom the statement has leave what it promises."""
+        hooks = [hook for tier in self._of("rightful") for _, hook in tier]
+        return not hooks or all(hook(gang, statement.evicted()) for hook in hooks)
+
+    def preemptive(self, queue: QueueInfo, member: Member) -> bool:
+        return all(hook(queue, member) for tier in self._of("preemptive") for _, hook in tier)
+
+    # States of gangs.
+
+    def ready(self, gang: Gang) -> bool:
+        return all(hook(gang) for tier in self._of("ready") for _, hook in tier)
+
+    def sub_gang_ready(self, sub_gang: SubGang) -> bool:
+        return all(hook(sub_gang) for tier in self._of("sub_gang_ready") for _, hook in tier)
+
+    def pipelined(self, gang: Gang) -> bool:
+        return self._vote("pipelined", gang, default=True)
+
+    def sub_gang_pipelined(self, sub_gang: SubGang) -> bool:
+        return self._vote("sub_gang_pipelined", sub_gang, default=True)
+
+    def starving(self, gang: Gang) -> bool:
+        for tier in self._of("starving"):
+            if tier:
+                return all(hook(gang) for _, hook in tier)
+        return False
+
+    def _vote(self, name: str, subject: object, *, default: bool) -> bool:
+        for tier in self._of(name):
+            votes = [hook(subject) for _, hook in tier]
+            if any(vote is Vote.REJECT for vote in votes):
+                return False
+            if any(vote is Vote.PERMIT for vote in votes):
+                return True
+        return default
+
+    # Nodes.
+
+    def filters(self) -> list[tuple[Plugin, Callable[..., Any]]]:
+        return [pair for tier in self._of("failures") for pair in tier]
+
+    def settled(self, member: Member) -> bool:
+        """Whether what the filters say about it stays true whoever comes or goes; those that do not say so have to be asked again."""
+        plugins = (plugin for plugin, _ in self.filters())
+        return not member.task.ports and all(hasattr(plugin, "settled") and plugin.settled(member) for plugin in plugins)
+
+    def scorers(self) -> list[tuple[str, Plugin, Callable[..., Any]]]:
+        """Hook name, plugin, hook."""
+        return [(name, *pair) for name in ("score", "normalised") for tier in self._of(name) for pair in tier]
+
+    def best_node(self, member: Member, scores: Floats) -> int | None:
+        for tier in self._of("best_node"):
+            for _, hook in tier:
+                if (row := hook(member, scores)) is not None:
+                    return int(row)
+        return None
+
+    def card_keys(self, member: Member, cluster: Columns, rows: Ints) -> Floats | None:
+        """`[n, D]`, the lowest first; None = nobody has an opinion."""
+        for tier in self._of("card_keys"):
+            for _, hook in tier:
+                keys: Floats | None = hook(member, cluster, rows)
+                if keys is not None:
+                    return keys
+        return None
+
+    # Victims.
+
+    def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
+        return self._victims("preemptable", candidates, preemptor)
+
+    def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
+        return self._victims("reclaimable", candidates, preemptor)
+
+    def movable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
+        """Of candidates those that no guard protects from leaving, if they get other places: their gangs are not broken then."""
+        left = [member for member in candidates if member.movable]
+        for tier in self._of("preemptable"):
+            for plugin, hook in tier:
+                if (
+                    left
+                    and getattr(plugin, "guards", False)
+                    and plugin.name != "gang"
+                    and (answer := hook(preemptor, left)) is not None
+                ):
+                    left = answer
+        return left
+
+    def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:
+        return self._victims("evictable", candidates, preemptor, reclaim=reclaim)
+
+    def _victims(self, name: str, candidates: Sequence[Member], preemptor: object, **more: object) -> list[Member]:
+        left, answered = list(candidates), False
+        for tier in self._choosers(name):
+            chosen = False
+            for hook in tier:
+                answer = hook(preemptor, left, **more)
+                if answer is not None:
+                    left, chosen = answer, True
+            if chosen:
+                answered = True
+                break
+        for hook in self._guards(name):
+            if left and (answer := hook(preemptor, left, **more)) is not None:
+                left, answered = answer, True
+        return left if answered else []
+
+    def _choosers(self, name: str) -> list[list[Callable[..., Any]]]:
+        found = self._choosing.get(name)
+        if found is None:
+            found = [[hook for plugin, hook in tier if not getattr(plugin, "guards", False)] for tier in self._of(name)]
+            self._choosing[name] = found = [tier for tier in found if tier]
+        return found
+
+    def _guards(self, name: str) -> list[Callable[..., Any]]:
+        found = self._guarding.get(name)
+        if found is None:
+            found = [hook for tier in self._of(name) for plugin, hook in tier if getattr(plugin, "guards", False)]
+            self._guarding[name] = found
+        return found
+
+    def shuffled(self, members: Sequence[Member]) -> list[Member]:
+        """Members that some plugin wants elsewhere, and none wants to stay."""
+        for tier in self._of("victims"):
+            union = {id(victim): victim for _, hook in tier for victim in hook(members)}
+            if union:
+                chosen = [member for member in members if id(member) in union]
+                for hooks in self._of("may_leave"):
+                    for _, hook in hooks:
+                        chosen = hook(chosen)
+                return chosen
+        return []
+
+    # Domains.
+
+    @property
+    def topological(self) -> bool:
+        """Whether some plugin says which domains gangs may be in."""
+        return any(self._of("gradients"))
+
+    def gradients(self, sub_gang: SubGang | None, gang: Gang, *, evict: bool = False) -> list[list[str]]:
+        for tier in self._of("gradients"):
+            for _, hook in tier:
+                if (found := hook(sub_gang, gang, evict=evict)) is not None:
+                    return list(found)
+        return []
+
+    def domain_scores(self, sub_gang: SubGang | None, gang: Gang, domains: Sequence[str]) -> dict[str, float]:
+        total = dict.fromkeys(domains, 0.0)
+        for tier in self._of("domain_scores"):
+            for _, hook in tier:
+                for name, score in (hook(sub_gang, gang, domains) or {}).items():
+                    total[name] += score
+        return total
+
+    def _of(self, hook: str) -> list[list[tuple[Plugin, Callable[..., Any]]]]:
+        """The plugins that have the hook and did not have it switched off, tier by tier."""
+        found = self._hooks.get(hook)
+        if found is None:
+            found = self._hooks[hook] = [
+                [
+                    (plugin, getattr(plugin, hook))
+                    for plugin, conf in zip(tier, confs, strict=True)
+                    if hook not in conf.off and hasattr(plugin, hook)
+                ]
+                for tier, confs in zip(self._tiers, self.conf.tiers, strict=True)
+            ]
+        return found
+
+
+def _intern(columns: Columns, cluster: Cluster) -> None:
+    """Give a column to every resource that a queue or a minimum names: what no node has is an amount of 0, not one that does not count."""
+    for queue in cluster.queues:
+        for name in (*queue.capability, *queue.deserved, *queue.guarantee):
+            columns.resource(name)
+    for gang in cluster.gangs:
+        for name in gang.min_resources or {}:
+            columns.resource(name)

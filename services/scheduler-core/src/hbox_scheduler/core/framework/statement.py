@@ -1,0 +1,214 @@
+"""The journal of one decision: whole outcomes are committed, everything else leaves no trace.
+
+Each operation changes the columns, the member and the plugins' sums at once; `discard` takes the operations back, newest first, and every cell is what
+it was before. What Volcano's statement gets wrong when it replays a dry run (#5362, #5684) cannot happen here: a dry run is a statement that
+is rolled back, and the chosen outcome is made anew by the same operations.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import TYPE_CHECKING, TypeAlias
+
+from hbox_common.model import CardSlice
+
+from ..cluster import Batch
+from ..cluster.amounts import Asked
+from ..cluster.entities import Gang, Member, Status
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+class OperationKind(Enum):
+    EVICT = auto()
+    PIPELINE = auto()
+    ALLOCATE = auto()
+
+
+#: Whether one more member may have a place.
+May: TypeAlias = Callable[[Member], bool]
+
+
+@dataclass(slots=True)  # not frozen: those take three times as long to make, and large gangs make thousands
+class Operation:
+    """What was done to a member, and what it was before. Not changed after it was made."""
+
+    kind: OperationKind
+    member: Member
+    status: Status
+    row: int
+    slices: tuple[CardSlice, ...]
+    preemptor: Gang | None = None  #: of an eviction: for whom
+    reason: str = ""
+    models: Asked = ()
+
+
+class Statement:
+    """Operations on one session. Not to be used after `commit` or `discard`."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self.operations: list[Operation] = []
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    def allocate(self, member: Member, row: int, slices: Sequence[CardSlice] = ()) -> None:
+        """Give a pending member a place that is free now."""
+        self._note(OperationKind.ALLOCATE, member)
+        member.row, member.slices = row, tuple(slices)
+        self._turn(member, Status.ALLOCATED)
+        self._session.columns.book(row, member.task.requests, member.slices)
+        self._session.namespace_quotas.book((member,))
+        self._count_models(member)
+        self._session.placed(member, row)
+
+    def allocate_all(
+        self, members: Sequence[Member], batch: Batch, slices: Sequence[Sequence[CardSlice]], may: May | None
+    ) -> bool:
+        """As `allocate`, for equal pending members of one gang, one after the other along the batch, which is booked at once.
+
+        may: asked before each member, on the state after those before it; None = nobody has a say. Returns False where it said no: what was allocated
+        until then stays in the statement.
+        """
+        session, task = self._session, members[0].task
+        session.columns.apply(batch)
+        rows: list[int] = batch.rows.repeat(batch.counts).tolist()
+        allocate, allocated = OperationKind.ALLOCATE, Status.ALLOCATED
+        if may is None:
+            self.operations += [Operation(allocate, member, member.status, member.row, member.slices) for member in members]
+            for member, row, own in zip(members, rows, slices, strict=True):
+                member.status, member.row, member.slices = allocated, row, tuple(own)
+            members[0].gang.moved_alike(members, Status.PENDING)
+            session.namespace_quotas.book(members)
+            for member in members if session.models else ():
+                self._count_models(member)
+            session.placed_all(members)
+            return True
+        for done, (member, row, own) in enumerate(zip(members, rows, slices, strict=True)):
+            if not may(member):
+                for spare, cards in zip(rows[done:], slices[done:], strict=True):
+                    session.columns.book(spare, task.requests, cards, -1)
+                return False
+            self.operations.append(Operation(allocate, member, member.status, member.row, member.slices))
+            member.status, member.row, member.slices = allocated, row, tuple(own)
+            member.gang.moved(member, Status.PENDING)
+            session.namespace_quotas.book((member,))
+            self._count_models(member)
+            session.placed(member, row)
+        return True
+
+    def pipeline(self, member: Member, row: int, slices: Sequence[CardSlice] = ()) -> None:
+        """Promise a pending member a place that will be free once all that leaves has left."""
+        self._note(OperationKind.PIPELINE, member)
+        member.row, member.slices = row, tuple(slices)
+        self._turn(member, Status.PIPELINED)
+        self._session.columns.depart(row, member.task.requests, member.slices, -1)
+        self._session.namespace_quotas.book((member,))
+        self._count_models(member)
+        self._session.placed(member, row)
+
+    def evict(self, member: Member, *, preemptor: Gang | None, reason: str) -> None:
+        """Have a member that holds a place leave it."""
+        self._note(OperationKind.EVICT, member, preemptor, reason)
+        self._turn(member, Status.RELEASING)
+        if member.row >= 0:
+            self._session.columns.depart(member.row, member.task.requests, member.slices)
+        if self._session.models:
+            self._session.models.evicted(member)
+        self._session.displaced(member, member.row)
+
+    def evict_all(self, members: Sequence[Member], *, preemptor: Gang | None, reason: str) -> None:
+        """As `evict`, one after the other; those that are alike and on one node at once."""
+        if len(members) == 1:
+            self.evict(members[0], preemptor=preemptor, reason=reason)
+            return
+        alike: dict[tuple[int, int], list[Member]] = {}
+        note, releasing = self.operations.append, Status.RELEASING
+        for member in members:
+            before, row = member.status, member.row
+            note(Operation(OperationKind.EVICT, member, before, row, member.slices, preemptor, reason))
+            member.status = releasing
+            member.gang.moved(member, before)
+            if row >= 0:
+                alike.setdefault((row, id(member.task)), []).append(member)
+        for (row, _), group in alike.items():
+            task = group[0].task
+            slices = [one for member in group for one in member.slices]
+            self._session.columns.depart_alike(row, task.amount, task.ports, len(group), slices)
+        for member in members if self._session.models else ():
+            self._session.models.evicted(member)
+        self._session.displaced_all(members)
+
+    def _note(self, kind: OperationKind, member: Member, preemptor: Gang | None = None, reason: str = "") -> None:
+        models = member.models if kind is OperationKind.EVICT or member.status is not Status.PENDING else ()
+        self.operations.append(Operation(kind, member, member.status, member.row, member.slices, preemptor, reason, models))
+
+    def _count_models(self, member: Member) -> None:
+        """It has its cards now."""
+        models = self._session.models
+        if models:
+            member.models = models.of(member.row, member.slices)
+            models.book(member)
+
+    @staticmethod
+    def _turn(member: Member, status: Status) -> None:
+        before, member.status = member.status, status
+        member.gang.moved(member, before)
+
+    def evicted(self) -> list[Member]:
+        """Whom it has leave."""
+        return [done.member for done in self.operations if done.kind is OperationKind.EVICT]
+
+    def mark(self) -> int:
+        """A point to which `rollback` can return."""
+        return len(self.operations)
+
+    def rollback(self, mark: int = 0) -> None:
+        """Take back all operations after the mark, newest first."""
+        columns = self._session.columns
+        while len(self.operations) > mark:
+            done = self.operations.pop()
+            member, row = done.member, done.member.row
+            if done.kind is not OperationKind.EVICT:
+                self._session.namespace_quotas.book((member,), -1)
+            if self._session.models:
+                self._uncount_models(done)
+            match done.kind:
+                case OperationKind.ALLOCATE:
+                    columns.book(member.row, member.task.requests, member.slices, -1)
+                    member.row, member.slices = done.row, done.slices
+                    self._turn(member, done.status)
+                    self._session.displaced(member, row)
+                    member.models = done.models
+                case OperationKind.PIPELINE:
+                    columns.depart(member.row, member.task.requests, member.slices)
+                    member.row, member.slices = done.row, done.slices
+                    self._turn(member, done.status)
+                    self._session.displaced(member, row)
+                    member.models = done.models
+                case OperationKind.EVICT:
+                    if member.row >= 0:
+                        columns.depart(member.row, member.task.requests, member.slices, -1)
+                    self._turn(member, done.status)
+                    self._session.placed(member, row)
+
+    def _uncount_models(self, done: Operation) -> None:
+        if done.kind is OperationKind.EVICT:
+            self._session.models.evicted(done.member, -1)
+        else:
+            self._session.models.book(done.member, -1)
+
+    def discard(self) -> None:
+        self.rollback()
+
+    def commit(self) -> None:
+        """Make the operations part of the session's outcome."""
+        self._session.outcome.take(self.operations)
+        self.operations = []
+
+    def merge(self, other: "Statement") -> None:
+        """Take over the operations of another statement of the same session, behind one's own."""
+        self.operations.extend(other.operations)
+        other.operations = []

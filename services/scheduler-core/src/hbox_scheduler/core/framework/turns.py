@@ -1,0 +1,107 @@
+"""Whose turn it is: the queue that is served first now, and in it the gang that is served first. Queues' keys are asked anew every turn, for each outcome
+changes shares; a gang's depend on the gang alone, and are asked anew when it comes to its turn or loses members.
+
+Gangs that were nominated places come before all others: others have left for them.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from itertools import count
+from typing import TYPE_CHECKING, TypeAlias
+
+from hbox_common.model import QueueName
+
+from ..cluster.entities import Gang, QueueInfo, Status
+
+if TYPE_CHECKING:
+    from .session import Session
+
+#: Key, number of the entry, gang.
+_Entry: TypeAlias = tuple[tuple[object, ...], int, Gang]
+
+
+class ServiceOrder:
+    """Gangs that wait for their turn, by queue. Gangs whose queue does not exist have none."""
+
+    def __init__(self, session: "Session", gangs: Iterable[Gang]) -> None:
+        self._session = session
+        self._heaps: dict[QueueName, list[_Entry]] = {}
+        self._waiting: set[Gang] = set()
+        self._in_queue: Counter[QueueName] = Counter()
+        self._nominated_in: Counter[QueueName] = Counter()  #: gangs that wait and were nominated places
+        self._nominated: set[Gang] = set()
+        self._number = count()
+        self._read = len(session.departures)
+        for gang in gangs:
+            if gang.queue in session.queues:
+                self.put_back(gang)
+
+    def next(self) -> Gang | None:
+        """The gang whose turn it is; it waits no longer."""
+        queue = self.next_queue()
+        return None if queue is None else self.of(queue)
+
+    def next_queue(self) -> QueueInfo | None:
+        """The queue whose turn it is, of those with gangs that wait."""
+        names = [name for name, waiting in self._in_queue.items() if waiting]
+        if not names:
+            return None
+        queues = self._session.queues
+        if len(names) == 1:
+            return queues[names[0]]
+        key = self._session.queue_key
+        return queues[min(names, key=lambda name: (not self._nominated_in[name], key(queues[name])))]
+
+    def of(self, queue: QueueInfo) -> Gang | None:
+        """The queue's gang that is served first; it waits no longer."""
+        self._push_again()
+        heap = self._heaps.get(queue.name, [])
+        while heap:
+            key, _, gang = heappop(heap)
+            if gang not in self._waiting:
+                continue
+            if (now := self._key(gang)) != key:
+                heappush(heap, (now, next(self._number), gang))
+                continue
+            self._waiting.discard(gang)
+            self._in_queue[queue.name] -= 1
+            self._nominated_in[queue.name] -= gang in self._nominated
+            self._nominated.discard(gang)
+            return gang
+        return None
+
+    def put_back(self, gang: Gang) -> None:
+        """The gang waits for another turn."""
+        self._waiting.add(gang)
+        self._in_queue[gang.queue] += 1
+        if _nominated(gang):
+            self._nominated.add(gang)
+            self._nominated_in[gang.queue] += 1
+        self._push(gang)
+
+    def drop(self, queue: QueueInfo) -> None:
+        """The queue has no more turns."""
+        for _, _, gang in self._heaps.pop(queue.name, ()):
+            self._waiting.discard(gang)
+            self._nominated.discard(gang)
+        del self._in_queue[queue.name], self._nominated_in[queue.name]
+
+    def _push(self, gang: Gang) -> None:
+        heappush(self._heaps.setdefault(gang.queue, []), (self._key(gang), next(self._number), gang))
+
+    def _key(self, gang: Gang) -> tuple[object, ...]:
+        return (gang not in self._nominated, *self._session.gang_key(gang))
+
+    def _push_again(self) -> None:
+        """Those that wait and have lost members since the last look may come sooner now."""
+        departures = self._session.departures
+        losers = {member.gang: None for members in departures[self._read :] for member in members}
+        self._read = len(departures)
+        for gang in losers:
+            if gang in self._waiting:
+                self._push(gang)
+
+
+def _nominated(gang: Gang) -> bool:
+    return any(member.nominated is not None and member.status is Status.PENDING for member in gang.members)

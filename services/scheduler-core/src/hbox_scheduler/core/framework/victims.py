@@ -1,0 +1,512 @@
+"""Who has to leave so that the members of a gang get places: the search that preempt and reclaim share.
+
+For each member every node is rated by who would have to leave it: the members that are taken there first, in their order, until what is lacking is freed.
+The node where those least to be spared leave comes first: by queue and priority, then by how many are lost, then by the sum of their priorities, then
+by the order of service. Ratings are made with arrays over all nodes once, and anew only for nodes that changed, so that a gang of equal members costs one
+pass.
+
+A node is then tried in earnest, in the statement: the plugins have to agree to each victim on the state as it then is, and the member has to fit by
+every rule with them gone. Who turns out not to be needed stays. What fails is taken back.
+
+Members are taken one by one where their gang can spare them, else with all that is left of it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from hbox_common.model import CardSlice
+
+from ..cluster import Amount
+from ..cluster.arrays import Bools, Ints
+from ..cluster.entities import EVICTABLE, Gang, Member, QueueInfo
+from ..explain.labels import Label
+from .models import Variant
+from .placing import Placing
+from .pool import Pool
+from .statement import OperationKind, Statement
+
+if TYPE_CHECKING:
+    from .session import Session
+
+#: Of candidates those that may be evicted for the preemptor, all of them together.
+Legal: TypeAlias = Callable[[Member, Sequence[Member]], list[Member]]
+
+#: What a filter says against a node that those who leave may change.
+RESOLVABLE = frozenset(
+    {
+        Label.NODE_PORTS_TAKEN,
+        Label.POD_ANTI_AFFINITY,
+        Label.POD_ANTI_AFFINITY_OF_OTHERS,
+        Label.SPREAD_SKEW,
+        Label.NODE_GROUP_LIMIT,
+        Label.PROPORTION_KEPT,
+    }
+)
+
+#: Nodes that may fail in a row before whole queues are asked for a legal victim at all.
+_PATIENCE = 8
+
+#: Queue and priority of the last to leave, members lost, sum of the priorities of those who leave, order of service, node row.
+Rating: TypeAlias = tuple[int, int, int, int, int]
+
+
+@dataclass(slots=True)
+class MemberClass:
+    """What equal members of the preemptor share during its search."""
+
+    example: Member
+    amount: Amount
+    columns: Ints  #: of the amount
+    request: Ints
+    allowed: Bools  #: `[N]` no filter speaks against the node
+    resolvable: Bools  #: `[N]` filters speak against it, but evictions may change that
+    settled: bool  #: filters need not be asked again
+    free: Bools  #: `[N]` nodes with the room already
+    ratings: list[Rating] | None = None  #: heap of nodes that may do; None = to be made
+    current: dict[int, Rating] = field(default_factory=dict)  #: row -> its rating
+    failed: bool = False
+
+
+class Search:
+    """One gang's search on one statement. What a member gets stays in the statement; what did not work out left no trace."""
+
+    def __init__(
+        self,
+        session: "Session",
+        statement: Statement,
+        gang: Gang,
+        pool: Pool,
+        *,
+        eligible: Bools,
+        legal: Legal,
+        reason: str,
+        moves: int | None = None,
+        resolve: bool = True,
+    ) -> None:
+        """eligible: `[V]`, members of the pool that may be looked at, of those that are still there. moves: whoever leaves has to get another place,
+        and no more than so many may have to; None = they need not. resolve: also have members leave that a filter objects to, not only for room."""
+        self._session = session
+        self.statement = statement
+        self._gang = gang
+        self._queue: QueueInfo = session.queues[gang.queue]
+        self._pool = pool
+        self._eligible = eligible & pool.in_place
+        self._legal = legal
+        self._reason = reason
+        self._moves = moves
+        self._resolve = resolve
+        self._placing = Placing(session, later=True)
+        self._kinds: dict[object, MemberClass] = {}
+        self._several = len(np.unique(pool.queue[self._eligible])) > 1
+        self._order: list[int] = []
+        self._failures = 0
+        self._sort()
+
+    def serve(self, member: Member) -> bool:
+        """Find a place for a pending member, evicting whom it takes. Whether it has one."""
+        models = self._session.models
+        if not (variants := models.variants(member) if models else ()):
+            return self._serve(member, None)
+        for variant in variants:
+            eligible = self._eligible.copy()
+            with models.tried(member, variant):
+                if self._serve(member, variant):
+                    return True
+            self._eligible = eligible  # what is left out there may be had on another model
+        return False
+
+    def _serve(self, member: Member, variant: Variant | None) -> bool:
+        kind = self._kind(member, variant)
+        if kind.failed:
+            return False
+        if kind.free.any() and self._session.allocatable(self._queue, member) and self._take_free(member, kind):
+            return True
+        if not self._eligible.any():
+            kind.failed = True
+            return False
+        if self._several and self._sort():
+            for one in self._kinds.values():
+                one.ratings = None
+        if kind.ratings is None:
+            self._rate_all(kind)
+        while (row := self._next(kind)) is not None:
+            if self._try(member, kind, row):
+                self._failures = 0
+                self._rate_again(self._touched)
+                return True
+            kind.current.pop(row, None)
+            self._failures += 1
+            if self._failures == _PATIENCE:
+                self._ask_queues(member)
+                self._rate_all(kind)
+        kind.failed = True
+        return False
+
+    @property
+    def evicts(self) -> bool:
+        """Whether anybody has to leave."""
+        return any(done.kind is OperationKind.EVICT for done in self.statement.operations)
+
+    def needless(self) -> list[Gang]:
+        """Gangs all of whose members that leave would fit beside those who come, one by one, by resources and cards; those most to be spared first."""
+        columns = self._session.columns
+        fit: dict[Gang, bool] = {}
+        free: dict[int, list[int]] = {}
+        alike: dict[tuple[int, int], bool] = {}  # row and task -> whether such a member fits there
+        for done in self.statement.operations:
+            if done.kind is not OperationKind.EVICT:
+                continue
+            row, task = done.row, done.member.task
+            fits = alike.get((row, id(task)))
+            if fits is None:
+                room = free.get(row)
+                if room is None:
+                    left = columns.allocatable[:, row] - columns.used[:, row] + columns.leaving[:, row]
+                    room = free[row] = left.tolist()
+                fits = all(room[column] >= units for column, units in task.amount)
+                fits = alike[row, id(task)] = fits and self._placing.future_cards(done.member, row) is not None
+            gang = done.member.gang
+            fit[gang] = fits and fit.get(gang, True)
+        gangs = [gang for gang, fits in fit.items() if fits]
+        return sorted(gangs, key=lambda gang: max(self._pool.positions(gang)), reverse=True)
+
+    def discard(self) -> None:
+        """As if the search had not been."""
+        self._undo(0)
+
+    # What is where.
+
+    def _kind(self, member: Member, variant: Variant | None) -> MemberClass:
+        settled = self._session.settled(member)
+        labels = () if settled else tuple(sorted(member.labels.items()))
+        key = (id(member.task), member.namespace, member.preemptable, member.wishes, labels, variant)
+        kind = self._kinds.get(key)
+        if kind is None:
+            kind = self._kinds[key] = self._new_kind(member, settled)
+            if variant is not None and member.task.cards is not None:
+                has = self._session.models.has(variant, member.task.cards.count)
+                kind.allowed &= has
+                kind.resolvable &= has
+            rows = slice(0, self._session.columns.size)
+            kind.free = kind.allowed & (self._lacking(kind, rows) <= 0).all(axis=0)
+            if member.task.cards is not None and kind.free.any():
+                kind.free &= self._placing.fits(member, self._session.columns.future())
+        return kind
+
+    def _new_kind(self, member: Member, settled: bool) -> MemberClass:
+        columns = self._session.columns
+        hard, soft = ~columns.alive[: columns.size], np.zeros(columns.size, dtype=np.bool_)
+        for _, hook in self._session.filters():
+            for label, fails in hook(member, columns):
+                if self._resolve and label in RESOLVABLE:
+                    soft |= fails
+                else:
+                    hard |= fails
+        amount = member.task.amount
+        return MemberClass(
+            example=member,
+            amount=amount,
+            columns=np.array([column for column, _ in amount], dtype=np.int64),
+            request=np.array([units for _, units in amount], dtype=np.int64),
+            allowed=~hard & ~soft,
+            resolvable=~hard & soft,
+            settled=settled,
+            free=np.zeros(columns.size, dtype=np.bool_),
+        )
+
+    def _lacking(self, kind: MemberClass, rows: slice) -> Ints:
+        """`[C, n]`: what is missing of the request once all that leaves has left."""
+        columns, c = self._session.columns, kind.columns
+        return kind.request[:, None] - columns.allocatable[c, rows] + columns.used[c, rows] - columns.leaving[c, rows]
+
+    def _lacking_on(self, kind: MemberClass, row: int) -> dict[int, int]:
+        """The same of one row, by column, where something is missing. Arrays of a few cells would take three times as long."""
+        columns = self._session.columns
+        allocatable, used, leaving = columns.allocatable, columns.used, columns.leaving
+        found: dict[int, int] = {}
+        for column, units in kind.amount:
+            lacking = units - allocatable.item(column, row) + used.item(column, row) - leaving.item(column, row)
+            if lacking > 0:
+                found[column] = lacking
+        return found
+
+    def _take_free(self, member: Member, kind: MemberClass) -> bool:
+        free = kind.free.copy()
+        while free.any():
+            row = self._placing.best(member, free, self._session.columns.future())
+            slices = self._fits(member, kind, row)
+            if slices is not None:
+                self._place(member, row, slices)
+                self._rate_again({row})
+                return True
+            free[row] = False
+        return False
+
+    # Ratings.
+
+    def _sort(self) -> bool:
+        """Bring the pool into the order in which its members are taken now. Whether that changed."""
+        session, pool = self._session, self._pool
+        queues = session.queues
+        known = [code for code, name in enumerate(pool.queues) if name in queues]
+        known.sort(key=lambda code: session.queue_key(queues[pool.queues[code]]), reverse=True)
+        known.sort(key=lambda code: session.victim_queue_key(self._queue, queues[pool.queues[code]]))
+        if self._order == known and known:
+            return False
+        self._order = known
+        position = np.full(len(pool.queues), len(pool.queues), dtype=np.int64)
+        position[known] = np.arange(len(known))
+        _, priority = np.unique(pool.priority, return_inverse=True)
+        ranks = np.lexsort((np.arange(pool.size), position[pool.queue]))
+        self._rank = np.empty(pool.size, dtype=np.int64)
+        self._rank[ranks] = np.arange(pool.size)
+        self._level = position[pool.queue] * (int(priority.max(initial=0)) + 1) + priority
+        self._by_row = np.lexsort((self._rank, pool.rows))
+        size = self._session.columns.size
+        self._starts = np.searchsorted(pool.rows[self._by_row], np.arange(size + 1)).tolist()
+        return True
+
+    def _rate_all(self, kind: MemberClass) -> None:
+        size = self._session.columns.size
+        kind.ratings = self._rate(kind, 0, size)
+        kind.current = {rating[-1]: rating for rating in kind.ratings}
+        heapify(kind.ratings)
+
+    def _rate_again(self, rows: set[int]) -> None:
+        for kind in self._kinds.values():
+            for row in rows:
+                kind.free[row] = (
+                    kind.allowed[row]
+                    and not self._lacking_on(kind, row)
+                    and self._placing.future_cards(kind.example, row) is not None
+                )
+                if kind.ratings is None:
+                    continue
+                kind.current.pop(row, None)
+                for rating in self._rate(kind, row, row + 1):
+                    kind.current[row] = rating
+                    heappush(kind.ratings, rating)
+
+    def _rate(self, kind: MemberClass, first: int, last: int) -> list[Rating]:
+        """Ratings of the rows from `first` to before `last` on which those who may be taken free enough."""
+        pool = self._pool
+        who = self._by_row[self._starts[first] : self._starts[last]]
+        who = who[self._eligible[who]]
+        if not len(who):
+            return []
+        who = who[(kind.allowed | kind.resolvable)[pool.rows[who]]]
+        if not len(who):
+            return []
+        lacking = self._lacking(kind, slice(first, last)).T[pool.rows[who] - first]
+        amounts = pool.amounts[who[:, None], kind.columns[None, :]]
+        helps = ((amounts > 0) & (lacking > 0)).any(axis=1) | (lacking <= 0).all(axis=1)
+        who, lacking, amounts = who[helps], lacking[helps], amounts[helps]
+        if not len(who):
+            return []
+        rows = pool.rows[who]
+        begins = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]])
+        lengths = np.diff(np.r_[begins, len(rows)])
+        before = np.repeat(begins, lengths)
+        freed = np.cumsum(amounts, axis=0)
+        freed -= (freed - amounts)[before]
+        harm = np.cumsum(pool.harm[who])
+        harm -= (harm - pool.harm[who])[before]
+        sums = np.cumsum(pool.priority[who])
+        sums -= (sums - pool.priority[who])[before]
+        enough = np.where((freed >= lacking).all(axis=1), np.arange(len(who)), len(who))
+        at = np.minimum.reduceat(enough, begins)
+        at = at[at < len(who)]
+        last_ones = who[at]
+        return list(
+            zip(
+                self._level[last_ones].tolist(),
+                harm[at].tolist(),
+                sums[at].tolist(),
+                self._rank[last_ones].tolist(),
+                rows[at].tolist(),
+                strict=True,
+            )
+        )
+
+    def _next(self, kind: MemberClass) -> int | None:
+        assert kind.ratings is not None
+        while kind.ratings:
+            rating = heappop(kind.ratings)
+            if kind.current.get(rating[-1]) == rating:
+                return rating[-1]
+        return None
+
+    def _ask_queues(self, member: Member) -> None:
+        """Leave out queues of which nobody may be taken: what is not legal now will not become it while more is taken."""
+        pool = self._pool
+        for code in self._order:
+            mine = np.flatnonzero(self._eligible & (pool.queue == code))
+            if len(mine) and not self._legal(member, [pool.members[i] for i in mine.tolist()]):
+                self._eligible[mine] = False
+
+    # In earnest.
+
+    def _try(self, member: Member, kind: MemberClass, row: int) -> bool:
+        mark = self.statement.mark()
+        self._touched = {row}
+        who = self._by_row[self._starts[row] : self._starts[row + 1]]
+        members = [self._pool.members[i] for i in who[self._eligible[who]].tolist()]
+        lacking = self._lacking_on(kind, row)
+        units = None if kind.resolvable[row] else self._few(member, members, lacking)
+        if units is not None:
+            self._evict_all(units)
+            if (slices := self._fits(member, kind, row)) is not None:
+                self._place(member, row, slices)
+                if self._resettled(mark):
+                    return True
+            self._undo(mark)
+        bundles = self._one_by_one(member, kind, row, members)
+        if bundles is None:
+            self._undo(mark)
+            return False
+        self._place(member, row, self._spare(member, kind, row, mark, bundles))
+        if self._resettled(mark):
+            return True
+        self._undo(mark)
+        return False
+
+    def _few(self, member: Member, members: Sequence[Member], left: dict[int, int]) -> list[Member] | None:
+        """The first members that free what is lacking, none of them in vain, if all of them may go; None = it is not as simple as that."""
+        frees = {
+            id(task): [(column, units) for column, units in task.amount if column in left]
+            for task in {id(one.task): one.task for one in members}.values()
+        }
+        chosen: list[Member] = []
+        short = dict(left)
+        sums = dict.fromkeys(left, 0)
+        for one in members:
+            if not short:
+                break
+            own = frees[id(one.task)]
+            if not any(column in short for column, _ in own):
+                continue
+            chosen.append(one)
+            for column, units in own:
+                sums[column] += units
+                if sums[column] >= left[column]:
+                    short.pop(column, None)
+        if short or not chosen:
+            return None
+        for one in chosen[-2::-1]:
+            own = frees[id(one.task)]
+            if all(sums[column] - units >= left[column] for column, units in own):
+                chosen.remove(one)
+                for column, units in own:
+                    sums[column] -= units
+        return chosen if len(self._legal(member, chosen)) == len(chosen) else None
+
+    def _one_by_one(self, member: Member, kind: MemberClass, row: int, members: Sequence[Member]) -> list[list[Member]] | None:
+        """Evict, in their order, until the member fits. Returns those who went, by who had to go together; None = it does not fit."""
+        bundles: list[list[Member]] = []
+        fits = self._fits(member, kind, row) is not None
+        in_turn, put_off = deque(members), set[int]()
+        while in_turn:
+            one = in_turn.popleft()
+            if fits:
+                break
+            if one.status not in EVICTABLE:
+                continue
+            lacking = self._lacking_on(kind, row)
+            if lacking and not any(column in lacking for column, _ in one.task.amount):
+                continue
+            bundle = [one]
+            if not self._legal(member, bundle):
+                if id(one) not in put_off and self._spares_another(member, one.gang, in_turn):
+                    put_off.add(id(one))
+                    in_turn.append(one)
+                    continue
+                bundle = self._pool.of(one.gang)
+                if len(bundle) < 2 or len(self._legal(member, bundle)) < len(bundle):
+                    continue
+            self._evict_all(bundle)
+            bundles.append(bundle)
+            fits = self._fits(member, kind, row) is not None
+        return bundles if fits and bundles else None
+
+    def _spares_another(self, member: Member, gang: Gang, members: Iterable[Member]) -> bool:
+        """Whether one of these may leave the gang by itself: before a gang is broken, it gives what it has beyond its need."""
+        return any(one.gang is gang and one.status in EVICTABLE and self._legal(member, [one]) for one in members)
+
+    def _spare(
+        self, member: Member, kind: MemberClass, row: int, mark: int, bundles: list[list[Member]]
+    ) -> tuple[CardSlice, ...]:
+        """Take back who is not needed, those most to be spared first. Returns the member's cards."""
+        needed = list(bundles)
+        for bundle in bundles[-2::-1]:
+            rest = [one for one in needed if one is not bundle]
+            victims = [victim for one in rest for victim in one]
+            self._undo(mark)
+            if len(self._legal(member, victims)) < len(victims):  # what is left of a gang may only go with the others
+                continue
+            self._evict_all(victims)
+            if self._fits(member, kind, row) is not None:
+                needed = rest
+        self._undo(mark)
+        self._evict_all([victim for one in needed for victim in one])
+        slices = self._fits(member, kind, row)
+        assert slices is not None
+        return slices
+
+    def _evict_all(self, victims: Sequence[Member]) -> None:
+        position, in_place, eligible = self._pool.position, self._pool.in_place, self._eligible
+        for victim in victims:
+            self._touched.add(victim.row)
+            at = position[id(victim)]
+            eligible[at] = in_place[at] = False
+        self.statement.evict_all(victims, preemptor=self._gang, reason=self._reason)
+
+    def _undo(self, mark: int) -> None:
+        for done in self.statement.operations[mark:]:
+            position = self._pool.position.get(id(done.member))
+            if position is not None:
+                self._eligible[position] = self._pool.in_place[position] = True
+        self.statement.rollback(mark)
+
+    def _fits(self, member: Member, kind: MemberClass, row: int) -> tuple[CardSlice, ...] | None:
+        """The cards that the member takes on the row, with all that leaves gone; None = it does not fit."""
+        session = self._session
+        if self._lacking_on(kind, row) or not session.allocatable(self._queue, member):
+            return None
+        slices = self._placing.future_cards(member, row)
+        if slices is None or kind.settled:
+            return slices
+        cluster = session.columns.future()
+        if any(fails[row] for _, hook in session.filters() for _, fails in hook(member, cluster)):
+            return None
+        return slices
+
+    def _place(self, member: Member, row: int, slices: tuple[CardSlice, ...]) -> None:
+        self.statement.pipeline(member, row, slices)
+
+    def _resettled(self, mark: int) -> bool:
+        """Whether those who left since the mark have other places, where they have to; the largest choose first."""
+        if self._moves is None:
+            return True
+        gone = [done.member for done in self.statement.operations[mark:] if done.kind is OperationKind.EVICT]
+        if sum(done.kind is OperationKind.EVICT for done in self.statement.operations) > self._moves:
+            return False
+        gone.sort(key=lambda member: (-sum(units for _, units in self._session.asking.of(member)), member.uid))
+        return all(self._resettle(member) for member in gone)
+
+    def _resettle(self, member: Member) -> bool:
+        cluster = self._session.columns.future()
+        places = self._placing.allowed(member, cluster) & self._placing.fits(member, cluster)
+        if not places.any():
+            return False
+        row = self._placing.best(member, places, cluster)
+        slices = self._placing.future_cards(member, row)
+        if slices is None:
+            return False
+        self._touched.add(row)
+        self.statement.pipeline(member, row, slices)
+        return True

@@ -1,0 +1,1 @@
+"""Decisions: one attempt on the columns, or one session of the policy."""

@@ -1,0 +1,35 @@
+"""What sessions see of the cluster beside its nodes, its pods and the rules of its queues."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hbox_common.model import CardRequest, HyperNode, NodeUsage, PodUid, QueueName, ResourceQuota
+
+from ..cluster.snapshot import DisruptionBudget
+
+
+@dataclass(slots=True)
+class ClusterFacts:
+    """As it was told last. What is not told by anybody is empty."""
+
+    hypernodes: list[HyperNode] = field(default_factory=list)  #: the fabric
+    priority_classes: Mapping[str, int] = field(default_factory=dict)  #: values by name
+    namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  #: those that pods' constraints ask about
+    quotas: Sequence[ResourceQuota] = ()  #: of namespaces
+    usage: Sequence[NodeUsage] = ()  #: what nodes really use
+    recent_cards: dict[QueueName, float] = field(
+        default_factory=dict
+    )  #: what queues, with all below them, used on average of late
+    demand: Mapping[CardRequest, float] = field(default_factory=dict)  #: cards asked for so far, by what is asked of each
+    budgets: Sequence[DisruptionBudget] = ()
+    may_not_leave: dict[PodUid, float] = field(
+        default_factory=dict
+    )  #: pods whose eviction was refused, and until when that is believed of them (monotonic)
+    now: float = 0.0  #: what time it is, in seconds since the epoch
+
+    def expire_refused(self, now: float) -> bool:
+        """Forget refusals that are old. Returns whether there were such."""
+        over = [pod for pod, until in self.may_not_leave.items() if until <= now]
+        for pod in over:
+            del self.may_not_leave[pod]
+        return bool(over)

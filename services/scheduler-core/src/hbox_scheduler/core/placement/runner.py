@@ -1,0 +1,549 @@
+"""What the service asks a session: who has to leave so that jobs that wait can have what is theirs, and where pods go that have to do with each other.
+
+The policy's actions run on a session over the service's own columns, with the ledger's claims as its members: the same code, and so the same outcomes, as
+`hbox simulate cycle`. The session decides and is then undone; what it decided comes back as job placements, which the scheduler books and proposes.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from hbox_common.model import (
+    NO_WISHES,
+    CardSlice,
+    Job,
+    JobId,
+    Neighbour,
+    PodRef,
+    PodUid,
+    Queue,
+    QueueName,
+    QueuePhase,
+    QueueTree,
+    Resources,
+    TaskSpec,
+    named_models,
+)
+from hbox_common.model.resources import PODS, add
+
+from ..actions.registry import run_action
+from ..cluster import Booking, Bookings, Columns
+from ..cluster.entities import Gang, Member, QueueInfo, Status
+from ..cluster.snapshot import Cluster
+from ..cluster.task import Task, Tasks
+from ..explain.labels import Label
+from ..explain.reasons import Reasons
+from ..framework import FilterKey, GroupPhase, Placing, Session, filter_key_of
+from ..framework.conf import Conf, PluginConf
+from ..framework.external import Ask, nobody
+from ..framework.hooks import FLAGS
+from ..plugins.capacity import RECLAIM_AT_PARTING, Capacity
+from ..plugins.gang import GangPlugin
+from ..plugins.pdb import Pdb
+from ..plugins.rescheduling import Rescheduling
+from ..plugins.reservation import Reservation
+from ..policy.registry import plugins_of
+from ..queueing.groups import Groups
+from ..queueing.jobs import Entry
+from ..quotas.models import concerned
+from ..quotas.namespaces import NamespaceQuota
+from .facts import ClusterFacts
+from .running import RunningJobs, vector_of
+
+#: The action that places pods that ask for nothing.
+BACKFILL = "backfill"
+
+#: Actions of a policy that give free places.
+PLACE = ("allocate", BACKFILL)
+
+#: Those that make room.
+MAKE_ROOM = ("reclaim", "preempt", "gangreclaim", "gangpreempt", "consolidate")
+
+#: The one that lets PodGroups in.
+ENQUEUE = "enqueue"
+
+#: The one that has pods leave whoever may get their places.
+SHUFFLE = "shuffle"
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlacement:
+    """One pod's place among what its job is given."""
+
+    task: Task
+    pod: PodRef
+    row: int
+    slices: tuple[CardSlice, ...]
+    models: Resources = field(default_factory=dict)  #: cards by model
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """Another place for the successor of a pod that leaves."""
+
+    leaves: Booking
+    task: Task
+    row: int
+    slices: tuple[CardSlice, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlacement:
+    """What one job gets, whose bookings have to go for it, and which of those are promised other places."""
+
+    entry: Entry
+    placements: tuple[PodPlacement, ...]
+    victims: tuple[Booking, ...]
+    moves: tuple[Move, ...] = ()
+
+    def amounts(self) -> Resources:
+        """What all its places take together."""
+        amounts: Resources = {}
+        for placed in self.placements:
+            add(amounts, placed.task.requests)
+            add(amounts, placed.models)
+        return amounts
+
+
+@dataclass(frozen=True, slots=True)
+class Unplaced:
+    """Why a job gets nothing; `reasons` where it is about nodes."""
+
+    entry: Entry
+    message: str
+    reasons: Reasons | None
+
+
+class SessionRunner:
+    """Looks for placements, over all claims. `neighbours`: what is known of pods that have to do with others."""
+
+    def __init__(
+        self,
+        *,
+        columns: Columns,
+        bookings: Bookings,
+        tasks: Tasks,
+        neighbours: Mapping[PodUid, Neighbour],
+        facts: ClusterFacts,
+        conf: Conf,
+        quota: NamespaceQuota,
+        groups: Groups,
+        user_policy: bool = False,
+        ask: Ask = nobody,
+    ) -> None:
+        """`user_policy`: gangs are seen whole, those with places too."""
+        self._facts = facts
+        self._neighbours = neighbours
+        self._groups = groups
+        self._running = RunningJobs(columns, bookings, tasks, neighbours, groups)
+        self._columns = columns
+        self._bookings = bookings
+        self._tasks = tasks
+        self._ask = ask
+        self._quota = quota
+        self._user_policy = user_policy
+        self.follow(conf)
+
+    def follow(self, conf: Conf) -> None:
+        """The policy from the next look on."""
+        conf = _as_the_ledger_judges(conf)
+        self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
+        self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in MAKE_ROOM))
+        self._enqueue = replace(conf, actions=(ENQUEUE,))
+        self.enqueues = self._user_policy and ENQUEUE in conf.actions  #: whether PodGroups wait to be let in
+        self._moves = "consolidate" in conf.actions
+        self._shuffling = replace(conf, actions=(SHUFFLE,))
+        self._between = replace(
+            self._shuffling, tiers=tuple(tuple(one for one in tier if one.name != Rescheduling.name) for tier in conf.tiers)
+        )
+        slow = [one for tier in plugins_of(conf) for one in tier if isinstance(one, Rescheduling)]
+        self.interval_s = slow[0].interval_s if slow else 0.0  #: after which `shuffle` may be asked with `slow` again
+        keeping = [one.members for tier in plugins_of(conf) for one in tier if isinstance(one, Reservation)]
+        self.reserves_from = min(
+            keeping, default=None
+        )  #: gangs that start with so many pods may have nodes set aside; None: nobody
+        self.shuffles = SHUFFLE in conf.actions  #: whether the policy has pods leave of its own accord
+
+    def has_plugin(self, plugin: str) -> bool:
+        """Whether the policy has the plugin."""
+        return any(one.name == plugin for one in self._placing.plugins)
+
+    @property
+    def idle(self) -> bool:
+        """Whether the policy makes no room at all."""
+        return not self._conf.actions
+
+    def may_preempt(self, entry: Entry, queues: QueueTree) -> bool:
+        """Whether it is worth a look: the job's queue, or one above it, has less than it deserves of what is asked for, or work of lower priority; or the
+        policy moves pods together."""
+        task = entry.pending[0][0] if entry.pending else None
+        if task is None:
+            return False
+        if (
+            task.namespace
+            and not self._quota.within_quota(task, self._quota.remaining(task.namespace), together=max(entry.need, 1))[1]
+        ):
+            return False  # nobody has to leave for a quota's sake
+        if self._moves:
+            return True
+        for one in queues.path(entry.job.queue):
+            used, deserved = queues.used(one), queues.due(one)
+            asked = [name for name, units in task.requests.items() if units > 0 and name in deserved]
+            if asked and all(used.get(name, 0) + task.requests[name] <= deserved[name] for name in asked):
+                return True
+            if task.cards is not None and any(
+                used.get(model, 0) + task.cards.count <= deserved[model]
+                for model in concerned(task.cards, named_models(deserved))
+            ):
+                return True
+        lowest = self._bookings.lowest_priority(entry.job.queue)
+        return lowest is not None and lowest < entry.job.priority
+
+    def preempt(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]) -> list[JobPlacement]:
+        """What the policy would take for these jobs, in its order. `leaving`: pods that go already. Columns and bookings are as before afterwards."""
+        with self._session(self._conf, entries, queues, leaving) as (session, preemptors):
+            for action in self._conf.actions:
+                run_action(action, session)
+            return self._job_placements(session, preemptors)
+
+    def place(
+        self,
+        entries: Sequence[Entry],
+        queues: QueueTree,
+        leaving: Iterable[PodUid],
+        represented: Mapping[JobId, Sequence[float]],
+    ) -> list[JobPlacement | Unplaced]:
+        """Places that are free, for jobs whose pods have to do with others: for each job what it gets, or why it gets nothing. `represented`: for whom it
+        stands
+        (`Gang.represented`)."""
+        with self._session(self._placing, entries, queues, leaving, represented=represented) as (session, preemptors):
+            for action in self._placing.actions:
+                run_action(action, session)
+            bound = {id(member) for member in session.outcome.bindings}
+            known: dict[FilterKey, Reasons] = {}
+            return [_placed(session, gang, entry, bound, known) for gang, entry in preemptors.items()]
+
+    def shuffle(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid], *, slow: bool) -> list[Booking]:
+        """Whom the policy wants elsewhere, of those who run. `entries`: jobs with pods that wait; they count as away from theirs. `slow`: also by plugins
+        that judge by what is measured, which lags behind what was done."""
+        conf = self._shuffling if slow else self._between
+        with self._session(conf, entries, queues, leaving, whole=True) as (session, _):
+            run_action(SHUFFLE, session)
+            found = (self._bookings.get(eviction.member.uid) for eviction in session.outcome.evictions)
+            return [booking for booking in found if booking is not None]
+
+    def enqueue(
+        self, outside: Sequence[JobId], entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]
+    ) -> dict[JobId, str]:
+        """Of PodGroups that wait at the gate, with pods or without: why they stay outside, or nothing for those that are let in. `entries`: jobs with pods
+        that wait, theirs and others'."""
+        with self._session(self._enqueue, entries, queues, leaving, with_groups=True) as (session, preemptors):
+            run_action(ENQUEUE, session)
+            jobs = {gang: entry.job.id for gang, entry in preemptors.items()}
+            mine = {jobs.get(gang, gang.id): gang for gang in session.fresh}
+            verdicts = session.outcome.verdicts
+            return {
+                job: verdicts.get(mine[job].id, "") if job in mine and mine[job].phase is GroupPhase.PENDING else ""
+                for job in outside
+            }
+
+    def mark_changed(self, pods: Iterable[PodUid]) -> None:
+        """Something became known of these pods beside their places."""
+        self._running.mark_changed(pods)
+
+    @contextmanager
+    def _session(
+        self,
+        conf: Conf,
+        entries: Sequence[Entry],
+        queues: QueueTree,
+        leaving: Iterable[PodUid],
+        *,
+        whole: bool = False,
+        with_groups: bool = False,
+        represented: Mapping[JobId, Sequence[float]] = MappingProxyType({}),
+    ) -> Iterator[tuple[Session, dict[Gang, Entry]]]:
+        """A session with these jobs as preemptors. What it does to the columns is taken back in the end. `whole`: members of theirs that have places are as
+        those of others; else they stay where they are. `with_groups`: with the PodGroups that have no pods here, at the gate or past it."""
+        running = self._running.current()
+        joining = [entry.job.id for entry in entries if whole or self._user_policy or entry.job.together]
+        before = {gang.id: gang for gang in self._running.lend(joining)}
+        goes = set(leaving)
+        others = self._running.lend_with(goes)
+        gone = [
+            member for gang in (*before.values(), *others) for member in gang.members if member.uid in goes and _runs(member)
+        ]
+        preemptors: dict[Gang, Entry] = {}
+        for entry in entries:
+            gang = self._preemptor(entry)
+            gang.represented = represented.get(entry.job.id, ())
+            if (own := before.get(entry.job.id)) is not None:
+                _join(gang, own, entry, settled=not whole)
+                if gang.phase is GroupPhase.PENDING:
+                    gang.phase = GroupPhase.INQUEUE  # who runs is past the gate
+            preemptors[gang] = entry
+        gangs = [*others, *preemptors]
+        if with_groups:
+            there = {*running.gangs, *(gang.id for gang in others), *(entry.job.id for entry in entries)}
+            gangs += self._groups.without_pods(there)
+        named = {gang.queue for gang in gangs} | {member.gang.queue for member, _ in running.alike()}
+        facts = self._facts
+        known = [
+            _queue_info(queue, queues, facts.recent_cards.get(queue.name, 0.0))
+            for queue in (*queues.values(), *map(Queue, sorted(named - queues.keys())))
+        ]
+        with self._gone(gone):
+            session = Session(
+                columns=self._columns,
+                cluster=Cluster(
+                    gangs,
+                    known,
+                    facts.hypernodes,
+                    quotas=facts.quotas,
+                    namespace_labels=facts.namespace_labels,
+                    card_books=self._bookings.card_quotas,
+                    priority_classes=facts.priority_classes,
+                    usage=facts.usage,
+                    running=running,
+                    demand=facts.demand,
+                    budgets=facts.budgets,
+                    may_not_leave=facts.may_not_leave,
+                ),
+                conf=conf,
+                tiers=plugins_of(conf),
+                now=facts.now,
+                ask=self._ask,
+            )
+            try:
+                yield session, preemptors
+            finally:
+                self._undo(session, preemptors)
+
+    @contextmanager
+    def _gone(self, members: Sequence[Member]) -> Iterator[None]:
+        """Their places count as left."""
+        for member in members:
+            member.status = Status.RELEASING
+            self._columns.depart(member.row, member.task.requests, member.slices)
+        try:
+            yield
+        finally:
+            for member in members:
+                self._columns.depart(member.row, member.task.requests, member.slices, -1)
+
+    def _preemptor(self, entry: Entry) -> Gang:
+        job = entry.job
+        group = self._groups.get(job.id)
+        gang = Gang(
+            id=_pending_id(job.id),
+            namespace=job.namespace,
+            name=job.name,
+            queue=job.queue,
+            priority=job.priority,
+            min_member=max(entry.need, 1),
+            created_at=job.created_at,
+            phase=self._groups.phase(job.id),
+            min_resources=group.min_resources if group is not None else None,
+            gated=dict(group.gated) if group is not None else {},
+            min_task_member=job.min_task_member,
+            topology=job.topology,
+            sub_gang_policies=job.sub_gangs,
+            annotations=job.notes,
+            whole=True,
+        )
+        specs = _specs(job)
+        for task, pods in entry.pending:
+            vector = vector_of(task, self._columns)
+            for pod in pods:
+                neighbour = self._neighbours.get(pod.uid)
+                spec = specs.get(pod.uid)
+                member = Member(
+                    uid=pod.uid,
+                    namespace=job.namespace,
+                    name=pod.name,
+                    gang=gang,
+                    role=spec.name if spec is not None else "",
+                    task=task,
+                    request=vector,
+                    created_at=job.created_at,
+                    priority=job.priority,
+                    labels={
+                        **(neighbour.labels if neighbour is not None else {}),
+                        **(spec.labels if spec is not None else {}),
+                    },
+                    annotations=spec.notes if spec is not None else {},
+                    wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
+                    never_preempts=spec is not None and spec.never_preempts,
+                    budgets=neighbour.budgets if neighbour is not None else (),
+                )
+                gang.members.append(member)
+        _keep_with_others(gang, entry.need)
+        return gang
+
+    def _job_placements(self, session: Session, preemptors: Mapping[Gang, Entry]) -> list[JobPlacement]:
+        victims: dict[Gang, list[Booking]] = {}
+        moves: dict[Gang, list[Move]] = {}
+        for eviction in session.outcome.evictions:
+            member, booking = eviction.member, self._bookings.get(eviction.member.uid)
+            if eviction.preemptor is not None and booking is not None:
+                victims.setdefault(eviction.preemptor, []).append(booking)
+                if member.status is Status.PIPELINED:
+                    moves.setdefault(eviction.preemptor, []).append(Move(booking, member.task, member.row, member.slices))
+        found: list[JobPlacement] = []
+        for gang, gone in victims.items():
+            entry = preemptors[gang]
+            pods = {pod.uid: pod for _, pending in entry.pending for pod in pending}
+            placements = tuple(
+                _pod_placement(session, member, pods[member.uid])
+                for member in gang.members
+                if member.status in (Status.PIPELINED, Status.ALLOCATED)
+            )
+            if placements:
+                found.append(JobPlacement(entry, placements, tuple(gone), tuple(moves.get(gang, ()))))
+        return found
+
+    def _undo(self, session: Session, preemptors: Iterable[Gang]) -> None:
+        """Take what the session did off the columns again."""
+        for eviction in session.outcome.evictions:
+            member = eviction.member
+            if member.status is Status.PIPELINED:  # to another place
+                self._columns.depart(member.row, member.task.requests, member.slices)
+            self._columns.depart(eviction.row, member.task.requests, eviction.slices, -1)
+            self._running.mark_changed((eviction.member.uid,))
+        for gang in preemptors:
+            for member in gang.members:
+                if member.status is Status.PIPELINED:
+                    self._columns.depart(member.row, member.task.requests, member.slices)
+                elif member.status is Status.ALLOCATED:
+                    self._columns.book(member.row, member.task.requests, member.slices, -1)
+
+
+_NO_BACKFILL = (
+    f"{Label.NO_BACKFILL}: the pod asks for nothing, and such pods are placed by the action {BACKFILL}, which the policy does not have; "
+    "add it there, or have the pod ask for something"
+)
+
+
+def _runs(member: Member) -> bool:
+    """Whether the ledger says that it has its place: what is only hoped for does not leave."""
+    return member.status is Status.RUNNING
+
+
+def _placed(
+    session: Session, gang: Gang, entry: Entry, bound: set[int], known: dict[FilterKey, Reasons]
+) -> JobPlacement | Unplaced:
+    """`bound`: by id(member); `known`: reasons, the same for members that are alike."""
+    pods = {pod.uid: pod for _, pending in entry.pending for pod in pending}
+    placements = tuple(_pod_placement(session, member, pods[member.uid]) for member in gang.members if id(member) in bound)
+    if placements:
+        return JobPlacement(entry, placements, ())
+    if why := session.outcome.verdicts.get(gang.id, ""):
+        return Unplaced(entry, session.namespace_quotas.exceeded(gang) or why, None)
+    first = next(gang.of(Status.PENDING), gang.members[0])
+    if first.best_effort and BACKFILL not in session.conf.actions:
+        return Unplaced(entry, _NO_BACKFILL, None)
+    kind = (*filter_key_of(first), session.namespace_quotas.need(first)) if session.settled(first) else None
+    reasons = None if kind is None else known.get(kind)
+    if reasons is None:
+        reasons = Placing(session).reasons(first)
+        if kind is not None:
+            known[kind] = reasons
+    if reasons.fitting and (why := _beside_nodes(session, gang, first)):
+        return Unplaced(entry, why, None)
+    return Unplaced(entry, reasons.headline(), reasons)
+
+
+def _beside_nodes(session: Session, gang: Gang, member: Member) -> str:
+    """Why a member waits for which there are nodes, or nothing."""
+    if plugin := session.held_back_by(member):
+        return f"{Label.QUEUE_SHARE}: queue {gang.queue} has all that the policy's plugin {plugin} gives it now"
+    placing = Placing(session)
+    room = int(placing.capacity(member, session.columns)[placing.allowed(member, session.columns)].sum())
+    needed = gang.min_member - gang.served
+    return f"{room} of {needed} pods fit that have to start together" if 0 < room < needed else ""
+
+
+def _pod_placement(session: Session, member: Member, pod: PodRef) -> PodPlacement:
+    models = {session.models.names[column]: cards for column, cards in member.models}
+    return PodPlacement(member.task, pod, member.row, member.slices, models)
+
+
+def _pending_id(job: JobId) -> JobId:
+    """An id beside the job's own: that is the gang of its members with places, where it does not matter which those are."""
+    return JobId(f"{job} ")
+
+
+def _specs(job: Job) -> dict[PodUid, TaskSpec]:
+    """By pod, where it matters which of the job's pods is which."""
+    if not (job.sub_gangs or job.min_task_member or any(spec.notes or spec.never_preempts for spec in job.tasks)):
+        return {}
+    return {pod.uid: spec for spec in (*job.tasks, *job.standing) for pod in spec.pods}
+
+
+def _keep_with_others(gang: Gang, need: int) -> None:
+    """Where those that ask for something are too few to start by themselves, the others go with them: the ledger lets in no part of a gang."""
+    asking = sum(not member.best_effort for member in gang.members)
+    if 0 < asking < need:
+        for member in gang.members:
+            member.with_others = True
+
+
+def _join(gang: Gang, placed: Gang, entry: Entry, *, settled: bool) -> None:
+    """Members that have places join those that wait: the places of all depend on each other. `settled`: nobody may have them leave."""
+    specs = _specs(entry.job)
+    for member in placed.members:
+        spec = specs.get(member.uid)
+        if spec is not None:
+            member.role, member.labels = spec.name, {**member.labels, **spec.labels}
+        member.gang = gang
+        if settled:
+            member.preemptable = False
+            if member.status is not Status.RELEASING:
+                member.status = Status.BOUND
+    held = sum(member.status is not Status.RELEASING for member in placed.members)
+    unseen = max(entry.job.bound + entry.held - held, 0)  # the cluster has them, the ledger does not yet
+    gang.min_member = max(entry.job.min_member - unseen, 1)
+    gang.members = [*placed.members, *gang.members]
+
+
+def _queue_info(queue: Queue, queues: QueueTree, recent_cards: float) -> QueueInfo:
+    return QueueInfo(
+        name=queue.name,
+        weight=queue.weight,
+        priority=queue.priority,
+        parent=QueueName(queue.parent) if queue.parent else None,
+        capability=queue.capability,
+        deserved={name: units for name, units in queue.deserved.items() if name != PODS},
+        guarantee=queue.guarantee,
+        reclaimable=queue.reclaimable,
+        phase=QueuePhase.CLOSED if queues.refusal(queue.name) else QueuePhase.OPEN,
+        created_at=queue.created_at,
+        recent_cards=recent_cards,
+    )
+
+
+#: The hooks by which a gang starts whole or not at all.
+_WHOLE = frozenset({"ready", "pipelined", "sub_gang_ready", "sub_gang_pipelined"})
+
+
+def _as_the_ledger_judges(conf: Conf) -> Conf:
+    """Whatever the policy says of trees, gangs and budgets, the ledger judges limits at every ancestor and rights where branches part, and lets in no part of a
+    gang, and the API server evicts nobody whose disruption budget is used up: to propose anything else is in vain."""
+    tiers = tuple(tuple(_as_judged(plugin) for plugin in tier) for tier in conf.tiers)
+    if not any(plugin.name == GangPlugin.name for plugin in conf.plugins):
+        others = frozenset(hook for hooks in FLAGS.values() for hook in hooks) - _WHOLE
+        tiers = ((PluginConf(GangPlugin.name, off=others),), *tiers)
+    if not any(plugin.name == Pdb.name for plugin in conf.plugins):
+        tiers = (*tiers, (PluginConf(Pdb.name),))
+    return replace(conf, tiers=tiers)
+
+
+def _as_judged(plugin: PluginConf) -> PluginConf:
+    if plugin.name == GangPlugin.name:
+        return replace(plugin, off=plugin.off - _WHOLE)
+    if plugin.name == Pdb.name:
+        return replace(plugin, off=frozenset())
+    if plugin.name == Capacity.name:
+        return replace(plugin, hierarchy=True, arguments={**plugin.arguments, RECLAIM_AT_PARTING: True})
+    return plugin

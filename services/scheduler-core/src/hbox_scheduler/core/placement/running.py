@@ -1,0 +1,187 @@
+"""The ledger's claims as a session's members: who has which place, kept from look to look and brought up to date by what changed."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from hbox_common.model import NO_WISHES, Claim, ClaimState, JobId, Neighbour, PodUid, TaskSpec
+from hbox_common.model.resources import PODS
+
+from ..cluster import Booking, Bookings, Columns
+from ..cluster.amounts import Asked
+from ..cluster.arrays import Ints
+from ..cluster.entities import Gang, Member, Status
+from ..cluster.running import RunningGangs
+from ..cluster.task import Task, Tasks
+from ..framework import GroupPhase
+from ..queueing.groups import Groups
+
+#: Different requests of which the vectors are kept.
+_SHAPES = 4096
+
+
+class RunningJobs:
+    """Members for all bookings on known nodes; those of pods that no queue counts are on the columns alone."""
+
+    def __init__(
+        self, columns: Columns, bookings: Bookings, tasks: Tasks, neighbours: Mapping[PodUid, Neighbour], groups: Groups
+    ) -> None:
+        self._columns = columns
+        self._bookings = bookings
+        self._tasks = tasks
+        self._neighbours = neighbours
+        self._groups = groups
+        self._begin()
+
+    def current(self) -> RunningGangs:
+        """All of them as they are now, in gangs by their jobs' ids."""
+        changed = self._bookings.changed.take()
+        if changed is None or self._size != len(self._columns.allocatable):
+            self._begin()
+            changed = list(self._bookings.all())
+        changed_jobs = dict.fromkeys(job for job in self._groups.take_changes() if job in self._pods_of)
+        for pod in (*changed, *self._marked):
+            before, booking = self._job_of.get(pod), self._bookings.get(pod)
+            if before is not None:
+                changed_jobs[before] = None
+                if booking is None or booking.job != before:
+                    del self._job_of[pod], self._pods_of[before][pod]
+            if booking is not None and booking.queue:
+                changed_jobs[booking.job] = None
+                self._job_of[pod] = booking.job
+                self._pods_of.setdefault(booking.job, {})[pod] = None
+        self._marked.clear()
+        for job in changed_jobs:
+            self._renew(job)
+        return self._gangs
+
+    def lend(self, jobs: Iterable[JobId]) -> list[Gang]:
+        """The gangs of these jobs, for one session that may do with them what it likes."""
+        lent = []
+        for job in jobs:
+            if (gang := self._gangs.take(job)) is not None:
+                lent.append(gang)
+                self.mark_changed(self._pods_of[job])
+        return lent
+
+    def lend_with(self, pods: Iterable[PodUid]) -> list[Gang]:
+        """As `lend`, the gangs of which these pods are."""
+        return self.lend(dict.fromkeys(job for pod in pods if (job := self._job_of.get(pod)) is not None))
+
+    def mark_changed(self, pods: Iterable[PodUid]) -> None:
+        """Something became known of these pods, or a session did something to them."""
+        self._marked.update(dict.fromkeys(pods))
+
+    def _begin(self) -> None:
+        self._gangs = RunningGangs(self._columns)
+        self._job_of: dict[PodUid, JobId] = {}
+        self._pods_of: dict[JobId, dict[PodUid, None]] = {}
+        self._marked: dict[PodUid, None] = {}
+        self._shapes: dict[tuple[tuple[str, int], ...], tuple[Task, Ints]] = {}
+        self._models: dict[tuple[tuple[str, int], ...], Asked] = {}
+        self._size = len(self._columns.allocatable)
+
+    def _renew(self, job: JobId) -> None:
+        self._gangs.take(job)
+        pods = self._pods_of.get(job)
+        if not pods:
+            self._pods_of.pop(job, None)
+            return
+        row_of = self._columns.row_of
+        placed = [booking for pod in pods if (booking := self._bookings.get(pod)) is not None and booking.node in row_of]
+        if placed:
+            self._gangs.put(self._gang(placed))
+
+    def _gang(self, bookings: Sequence[Booking]) -> Gang:
+        """Of one job."""
+        first, claim = bookings[0], bookings[0].held
+        group = self._groups.get(first.job)
+        known = (self._neighbours.get(booking.pod) for booking in bookings)
+        part = next((neighbour.part for neighbour in known if neighbour is not None and neighbour.part is not None), None)
+        phase = self._groups.phase(first.job) if group is not None else GroupPhase.RUNNING
+        gang = Gang(
+            id=first.job,
+            namespace=claim.namespace if claim is not None else "",
+            name=first.job,
+            queue=first.queue,
+            priority=first.priority,
+            min_member=claim.min_member if claim is not None else 1,
+            created_at=claim.created_at if claim is not None else 0.0,
+            phase=GroupPhase.RUNNING if phase is GroupPhase.PENDING else phase,
+            min_resources=group.min_resources if group is not None else None,
+            gated=dict(group.gated) if group is not None else {},
+            preemptable=claim is not None and claim.preemptable,
+            min_task_member=part.min_task_member if part is not None else {},
+            sub_gang_policies=part.sub_gangs if part is not None else (),
+        )
+        gang.members = [self._member(gang, booking) for booking in bookings]
+        return gang
+
+    def _member(self, gang: Gang, booking: Booking) -> Member:
+        claim, neighbour = booking.held, self._neighbours.get(booking.pod)
+        part = neighbour.part if neighbour is not None else None
+        task, vector = self._shape(booking)
+        return Member(
+            uid=booking.pod,
+            namespace=claim.namespace if claim is not None else neighbour.namespace if neighbour is not None else "",
+            name=claim.pod if claim is not None else booking.pod,
+            gang=gang,
+            role=part.role if part is not None else "",
+            task=task,
+            request=vector,
+            created_at=claim.created_at if claim is not None else 0.0,
+            priority=booking.priority,
+            status=Status.ALLOCATED if claim is None else Status.RUNNING,
+            movable=booking.task is not None,
+            row=self._columns.row_of[booking.node],
+            slices=booking.slices,
+            models=self._models_of(booking) if booking.models else (),
+            preemptable=claim is not None and claim.preemptable,
+            labels=_labels(neighbour),
+            annotations=neighbour.notes if neighbour is not None else {},
+            started_at=_started(claim, neighbour),
+            wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
+            budgets=neighbour.budgets if neighbour is not None else (),
+        )
+
+    def _models_of(self, booking: Booking) -> Asked:
+        """Cards by model, by column: equal ones are one object."""
+        models = tuple(booking.models.items())
+        found = self._models.get(models)
+        if found is None:
+            found = self._models[models] = tuple((self._columns.resource(name), cards) for name, cards in models)
+        return found
+
+    def _shape(self, booking: Booking) -> tuple[Task, Ints]:
+        requests = tuple(booking.requests.items())
+        shape = self._shapes.get(requests)
+        if shape is None:
+            if len(self._shapes) >= _SHAPES:
+                self._shapes.clear()
+            task = self._tasks.of(TaskSpec(name="", requests=booking.requests, pods=()))
+            shape = self._shapes[requests] = task, vector_of(task, self._columns)
+        return shape if booking.task is None else (booking.task, shape[1])
+
+
+def _labels(neighbour: Neighbour | None) -> Mapping[str, str]:
+    """Those that somebody asks about, and those that its gang's sub-groups are formed by."""
+    if neighbour is None:
+        return {}
+    return neighbour.labels if neighbour.part is None else {**neighbour.labels, **neighbour.part.labels}
+
+
+def vector_of(task: Task, columns: Columns) -> Ints:
+    """`[R]` what it asks for, in base units, without `pods`: every pod is one, and who asks for no more asks for nothing (`Member.request`)."""
+    vector = np.zeros(len(columns.allocatable), dtype=np.int64)
+    counted = columns.resources.get(PODS)
+    for column, units in task.amount:
+        if column != counted:
+            vector[column] = units
+    return vector
+
+
+def _started(claim: Claim | None, neighbour: Neighbour | None) -> float | None:
+    """When the pod began to run; where nobody has told that, when it got its place."""
+    if neighbour is not None and neighbour.started_at is not None:
+        return neighbour.started_at
+    return claim.claimed_at if claim is not None and claim.state is ClaimState.POSTED else None

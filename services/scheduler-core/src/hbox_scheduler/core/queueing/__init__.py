@@ -1,0 +1,1 @@
+"""Jobs between cycles: whose turn it is, and what the others wait for."""

@@ -1,0 +1,111 @@
+"""What the scheduler remembers of a job between cycles."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from hbox_common.model import Index, Job, JobId, PlanId, PodRef, Pools, QueueName, Resources
+from hbox_common.model.resources import add
+
+from ..cluster import Bookings
+from ..cluster.task import Task, Tasks
+from ..explain.labels import Label
+
+
+class JobState(StrEnum):
+    """What a job waits for."""
+
+    ACTIVE = "active"  #: its turn in the next cycle
+    UNSCHEDULABLE = "unschedulable"  #: room on nodes or in its queue (`parking`), or a new revision
+    PROPOSED = "proposed"  #: the ledger's answers
+    AWAITING_STATE = "awaiting-state"  #: a view of the ledger at least as new as the refusal names
+    DELAYED = "delayed"  #: its back-off
+    NOMINATED = "nominated"  #: others that leave for it
+    SETTLED = "settled"  #: nothing: all of its pods have places
+
+
+#: Higher priority first, then older, then by id: what to try first.
+Order: TypeAlias = tuple[int, float, JobId]
+
+#: Jobs that wait for the same: the queue, for each task what its pods ask for, how many of them it takes to start, and whether they may be preempted.
+EquivalenceKey: TypeAlias = tuple[QueueName, tuple[Task, ...], int, bool]
+
+
+@dataclass(slots=True)
+class Entry:
+    """A job. `pending` holds the pods without a booking, by task, as of the last `update_pending`; `need` of them have to start together."""
+
+    job: Job
+    order: Order
+    tasks: tuple[Task, ...]
+    touched: int  #: the core's count of job messages when it was last heard of
+    state: JobState = JobState.ACTIVE
+    plans: set[PlanId] = field(default_factory=set)
+    counter: int = 0  #: of plans made
+    refusals: int = 0  #: in a row, for the back-off
+    refresh: Index = Index(0)
+    key: EquivalenceKey | None = None  #: while unschedulable: its class
+    activated_from: EquivalenceKey | None = None  #: the key under which it was activated_from
+    pending: list[tuple[Task, list[PodRef]]] = field(default_factory=list)
+    held: int = 0  #: pods of its tasks that have a booking
+    need: int = 0
+    blocked_reason: str = ""  #: why it may not have places: its queue is not for it, or its PodGroup is not enqueued
+
+    def update_pending(self, bookings: Bookings) -> None:
+        """Bring `pending`, `held` and `need` up to date."""
+        tasks = self.job.tasks
+        if len(tasks) == 1 and len(tasks[0].pods) == 1:  # most jobs by far
+            spec = tasks[0]
+            free = spec.pods[0].uid not in bookings
+            self.pending = [(self.tasks[0], list(spec.pods))] if free else []
+            self.held = 0 if free else 1
+        else:
+            self.pending, self.held = [], 0
+            for task, spec in zip(self.tasks, tasks, strict=True):
+                pods = [pod for pod in spec.pods if pod.uid not in bookings]
+                self.held += len(spec.pods) - len(pods)
+                if pods:
+                    self.pending.append((task, pods))
+        self.need = max(self.job.min_member - self.job.bound - self.held, 0)
+
+    def least(self) -> Resources:
+        """What of its pods the first that have to start together ask for, or the first one: the least that it can begin with, where all ask for the same."""
+        amounts: Resources = {}
+        left = max(self.need, 1)
+        for task, pods in self.pending:
+            add(amounts, task.requests, min(left, len(pods)))
+            left -= min(left, len(pods))
+        return amounts
+
+    def equivalence_key(self) -> EquivalenceKey:
+        """What it waits for, as of the last `update_pending`."""
+        return (self.job.queue, tuple(task for task, _ in self.pending), self.need, self.job.preemptable)
+
+    @property
+    def lone(self) -> Task | None:
+        """The task, where one pod is all that is to be placed and it may start by itself."""
+        if len(self.pending) == 1 and len(self.pending[0][1]) == 1 and self.need <= 1 and not self.blocked_reason:
+            return self.pending[0][0]
+        return None
+
+    def problem(self) -> str:
+        """Why no change of the cluster can help, or nothing."""
+        if self.job.problem or self.blocked_reason:
+            return self.job.problem or self.blocked_reason
+        there = sum(len(pods) for _, pods in self.pending)
+        if self.need > there:
+            return (
+                f"{Label.GANG_INCOMPLETE}: the gang needs {self.job.min_member} pods and {self.job.bound + self.held + there} exist; "
+                "create the missing ones or lower minMember"
+            )
+        return ""
+
+
+def entry_of(job: Job, tasks: Tasks, touched: int, pools: Pools | None = None, namespace: str = "") -> Entry:
+    """`pools`: that its queue may use; `namespace`: where quotas limit cards."""
+    return Entry(
+        job=job,
+        order=(-job.priority, job.created_at, job.id),
+        tasks=tuple(tasks.of(spec, pools, namespace) for spec in job.tasks),
+        touched=touched,
+    )

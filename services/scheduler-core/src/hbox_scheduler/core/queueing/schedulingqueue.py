@@ -1,0 +1,241 @@
+"""All jobs that are known, and whose turn it is.
+
+Every job is in one state (`jobs.JobState`). Every change that could matter moves it back to ACTIVE, and only eager jobs cost a cycle anything.
+"""
+
+from collections.abc import Set
+from heapq import heappop, heappush
+
+from hbox_common.model import Index, Job, JobId, PlanId, Pools, QueueName
+
+from ..cluster import Bookings
+from ..cluster.task import Tasks
+from ..protocol.limits import Limits
+from ..quotas.queues import Queues, Route
+from .groups import Groups
+from .jobs import Entry, JobState, Order, entry_of
+from .unschedulable import UnschedulableJobs
+
+#: Withdrawn jobs of which late news is ignored.
+_WITHDRAWN_KEPT = 50_000
+
+
+class SchedulingQueue:
+    """`entries` by id; `touched` counts the messages about jobs."""
+
+    def __init__(
+        self,
+        tasks: Tasks,
+        bookings: Bookings,
+        unschedulable: UnschedulableJobs,
+        queues: Queues,
+        *,
+        groups: Groups,
+        limits: Limits,
+    ) -> None:
+        self.entries: dict[JobId, Entry] = {}
+        self.touched = 0
+        self._tasks = tasks
+        self._bookings = bookings
+        self._unschedulable = unschedulable
+        self._queues = queues
+        self._groups = groups
+        self._routes: dict[QueueName, Route] = {}  #: by which the first job of each queue was taken in
+        self._limits = limits
+        self._withdrawn: dict[JobId, int] = {}  #: with the revision
+        self._active: list[Order] = []
+        self._awaiting: set[JobId] = set()
+        self._delayed: list[tuple[float, JobId]] = []
+
+    # Coming and going.
+
+    def add(self, job: Job) -> Entry:
+        entry = self.entries[job.id] = entry_of(job, self._tasks, self.touched, self._pools(job), self._space(job))
+        entry.blocked_reason = self._blocked_reason(job)
+        self.activate(entry)
+        return entry
+
+    def update(self, entry: Entry, job: Job) -> None:
+        """A new revision. What waits and asks for the same as before goes on waiting."""
+        before = entry.key
+        fresh = entry_of(job, self._tasks, self.touched, self._pools(job), self._space(job))
+        moved = fresh.order != entry.order
+        alike = _constraints(job) == _constraints(entry.job)
+        entry.job, entry.order, entry.tasks, entry.touched = job, fresh.order, fresh.tasks, self.touched
+        entry.blocked_reason = self._blocked_reason(job)
+        if entry.state in (JobState.PROPOSED, JobState.NOMINATED, JobState.AWAITING_STATE, JobState.DELAYED):
+            return  # looked at retry anyway when that is over
+        if entry.state is JobState.UNSCHEDULABLE and before is not None and not moved and alike:
+            entry.update_pending(self._bookings)
+            if not entry.problem() and before == entry.equivalence_key():
+                return
+        self.activate(entry)
+
+    def remove(self, entry: Entry) -> None:
+        self._unschedulable.retry_class(entry)
+        del self.entries[entry.job.id]
+        self._awaiting.discard(entry.job.id)
+
+    def unnamed(self, named: Set[JobId], since: int) -> list[Entry]:
+        """Those that are not among `named`, and were not heard of after the mark `since`."""
+        return [entry for entry in self.entries.values() if entry.touched <= since and entry.job.id not in named]
+
+    def by_state(self) -> dict[JobState, int]:
+        """How many there are in each."""
+        counts = dict.fromkeys(JobState, 0)
+        for entry in self.entries.values():
+            counts[entry.state] += 1
+        return counts
+
+    def note_withdrawn(self, job: JobId, revision: int) -> None:
+        """It has nothing left to place, as of this revision."""
+        self._withdrawn[job] = revision
+        while len(self._withdrawn) > _WITHDRAWN_KEPT:
+            del self._withdrawn[next(iter(self._withdrawn))]
+
+    def is_withdrawn(self, job: Job) -> bool:
+        """Whether this is old news of a job that has nothing left to place."""
+        return self._withdrawn.get(job.id, -1) >= job.revision
+
+    # Turns.
+
+    def activate(self, entry: Entry) -> None:
+        entry.state, entry.key = JobState.ACTIVE, None
+        heappush(self._active, entry.order)
+
+    def _pools(self, job: Job) -> Pools:
+        if job.queue not in self._routes:
+            self._routes[job.queue] = self._queues.route(job.queue)
+        return self._queues.all().pools(job.queue)
+
+    def reroute(self, changed: set[QueueName]) -> None:
+        """The rules of these queues changed: jobs of theirs, and of those below them, may use other pools now, or be let in, or not any more."""
+        moved = {
+            name: route
+            for name, before in self._routes.items()
+            if self._queues.among(name, changed) and (route := self._queues.route(name)) != before
+        }
+        self._routes |= moved
+        for entry in self.entries.values() if moved else ():
+            if entry.job.queue in moved:
+                pools = self._pools(entry.job)
+                entry.tasks = tuple(self._tasks.of(spec, pools, self._space(entry.job)) for spec in entry.job.tasks)
+                unblocked = bool(entry.blocked_reason) and entry.state is JobState.UNSCHEDULABLE
+                entry.blocked_reason = self._blocked_reason(entry.job)
+                if unblocked:
+                    self.activate(entry)
+
+    def recheck_blocked(self, entry: Entry) -> bool:
+        """Its PodGroup was admitted, or waits again. Returns whether it may have places now and might not before."""
+        before, entry.blocked_reason = entry.blocked_reason, self._blocked_reason(entry.job)
+        opened = bool(before) and not entry.blocked_reason
+        if opened and entry.state is JobState.UNSCHEDULABLE:
+            self.activate(entry)
+        return opened
+
+    def _blocked_reason(self, job: Job) -> str:
+        return self._queues.blocked_reason(job) or self._groups.blocked_reason(job.id)
+
+    def _space(self, job: Job) -> str:
+        return job.namespace if job.namespace in self._bookings.card_quotas else ""
+
+    def resolve_again(self) -> None:
+        """Columns of resources are others than before. What waits may fit now."""
+        self._tasks.anew()
+        for entry in self.entries.values():
+            pools = self._pools(entry.job)
+            entry.tasks = tuple(self._tasks.of(spec, pools, self._space(entry.job)) for spec in entry.job.tasks)
+            if entry.state is JobState.UNSCHEDULABLE:
+                self.activate(entry)
+
+    def requota(self, namespaces: set[str]) -> None:
+        """The quotas of these namespaces changed: what waits there may be paid for now, or for another reason than before."""
+        for entry in self.entries.values() if namespaces else ():
+            if entry.job.namespace in namespaces:
+                pools = self._pools(entry.job)
+                entry.tasks = tuple(self._tasks.of(spec, pools, self._space(entry.job)) for spec in entry.job.tasks)
+                if entry.state is JobState.UNSCHEDULABLE:
+                    self.activate(entry)
+
+    def activate_unschedulable(self, freed: set[QueueName], changed: set[QueueName], paid: set[str]) -> None:
+        """Those that may be able to start, since rows rose, or the queues `freed` or the quotas of the namespaces `paid` allow more; all of those whose queues'
+        rules changed."""
+        for entry in self._unschedulable.activate(self.entries, freed, changed, paid):
+            heappush(self._active, entry.order)
+
+    def next(self) -> Entry | None:
+        """The eager job whose turn it is, looked at afresh; who takes it settles its state or gives it back."""
+        while self._active:
+            order = heappop(self._active)
+            while self._active and self._active[0] == order:
+                heappop(self._active)  # it was woken more than once
+            entry = self.entries.get(order[2])
+            if entry is not None and entry.state is JobState.ACTIVE and entry.order == order:
+                entry.update_pending(self._bookings)
+                return entry
+        return None
+
+    def give_back(self, entry: Entry) -> None:
+        """It is not its turn after all."""
+        heappush(self._active, entry.order)
+
+    def run(self, first: Entry, most: int) -> list[Entry]:
+        """The job, and those after it that ask for the same: each one pod of the same task in the same queue."""
+        run = [first]
+        task = first.lone
+        if task is None or first.job.problem:
+            return run
+        while len(run) < most and (entry := self.next()) is not None:
+            one, other = entry.job, first.job
+            if entry.lone is not task or (one.queue, one.preemptable) != (other.queue, other.preemptable) or one.problem:
+                self.give_back(entry)
+                break
+            run.append(entry)
+        return run
+
+    # Waiting for answers, for a newer view, for time.
+
+    def plan_answered(self, entry: Entry, plan: PlanId, index: Index, now: float) -> None:
+        entry.plans.discard(plan)
+        if not entry.plans and entry.state is JobState.PROPOSED:
+            self.retry(entry, index, now)
+
+    def retry(self, entry: Entry, index: Index, now: float) -> None:
+        """Look at a job retry: on the view that explains its last refusal, and the later the more often in a row it met one."""
+        if entry.refusals > 1:
+            delay = min(self._limits.backoff_s * 2.0 ** min(entry.refusals - 2, 16), self._limits.backoff_max_s)
+            entry.state = JobState.DELAYED
+            heappush(self._delayed, (now + delay, entry.job.id))
+        else:
+            self._await_or_activate(entry, index)
+
+    def due(self, index: Index, now: float) -> None:
+        """Those whose back-off is over."""
+        while self._delayed and self._delayed[0][0] <= now:
+            _, job = heappop(self._delayed)
+            entry = self.entries.get(job)
+            if entry is not None and entry.state is JobState.DELAYED:
+                self._await_or_activate(entry, index)
+
+    def reached(self, index: Index) -> None:
+        """Those that waited for a view as new."""
+        for job in [job for job in self._awaiting if self.entries[job].refresh <= index]:
+            self._awaiting.discard(job)
+            if self.entries[job].state is JobState.AWAITING_STATE:
+                self.activate(self.entries[job])
+
+    def next_at(self) -> list[float]:
+        """When `due` has something next."""
+        return [at for at, _ in self._delayed[:1]]
+
+    def _await_or_activate(self, entry: Entry, index: Index) -> None:
+        if entry.refresh > index:
+            entry.state = JobState.AWAITING_STATE
+            self._awaiting.add(entry.job.id)
+        else:
+            self.activate(entry)
+
+
+def _constraints(job: Job) -> tuple[object, ...]:
+    """What it wants of the places of its pods together."""
+    return (job.topology, job.notes, job.sub_gangs, job.min_task_member)

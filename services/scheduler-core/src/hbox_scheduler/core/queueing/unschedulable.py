@@ -1,0 +1,176 @@
+"""Jobs that cannot start now, kept so that they cost nothing until something that they wait for changes.
+
+Jobs of the same key (queue, requests, pods that have to start together) form a class. A class is looked at only when rows rose or its queue
+freed something; then as many of its jobs are woken, first come first, as the room found could hold. Whether one of them really starts is decided by the
+next attempt.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import islice
+
+from hbox_common.model import JobId, QueueName
+
+from ..cluster import Columns
+from ..cluster.arrays import Ints, Rows
+from ..cluster.task import Task
+from ..devices.nvidia import free_percent
+from ..policy.view import Views
+from ..quotas.models import max_pods, within_limits
+from ..quotas.namespaces import NamespaceQuota
+from ..quotas.queues import Queues
+from .jobs import Entry, EquivalenceKey, JobState, Order
+
+#: Jobs of a class that are shown to who may make room for them.
+SHOWN = 512
+
+
+class QueueingHint:
+    """The most that any of the risen rows has left, dimension by dimension: a cheap test that most classes fail."""
+
+    def __init__(self, columns: Columns, risen: Ints | None) -> None:
+        rows: Rows = slice(0, columns.size) if risen is None else risen
+        self._free = (columns.allocatable[:, rows] - columns.used[:, rows]).max(axis=1, initial=0).tolist()
+        self._idle_cards = int(((columns.card_pods[rows] == 0) & columns.card_ok[rows]).sum(axis=1).max(initial=0))
+        self._percent = int(free_percent(columns, rows).max(initial=0))
+
+    def may_hold(self, task: Task) -> bool:
+        """False only where none of the risen rows can take one pod of the task."""
+        if any(column >= len(self._free) or units > self._free[column] for column, units in task.amount):
+            return False
+        if task.cards is None:
+            return True
+        return self._idle_cards >= task.cards.count if task.cards.whole else self._percent >= task.cards.cores
+
+
+@dataclass(slots=True)
+class UnschedulableClass:
+    """`waiting` is a heap; entries that have left are skipped when they come up. `sizes`: pods of the first job, by task."""
+
+    waiting: list[Order] = field(default_factory=list)
+    sizes: tuple[int, ...] = ()
+    retry: bool = False
+
+
+class UnschedulableJobs:
+    """All classes."""
+
+    def __init__(self, columns: Columns, views: Views, queues: Queues, quota: NamespaceQuota) -> None:
+        self._columns = columns
+        self._views = views
+        self._queues = queues
+        self._quota = quota
+        self._classes: dict[EquivalenceKey, UnschedulableClass] = {}
+        self._risen = columns.risen.end
+        self._retries = False
+
+    @property
+    def classes(self) -> int:
+        return len(self._classes)
+
+    def add(self, entry: Entry) -> None:
+        """Let a job that failed in this cycle wait for others of its kind to be possible."""
+        key = entry.equivalence_key()
+        group = self._classes.get(key)
+        if group is None:
+            group = self._classes[key] = UnschedulableClass()
+        group.sizes = tuple(len(pods) for _, pods in entry.pending)
+        if entry.activated_from is not None and entry.activated_from != key:
+            self.retry_class(entry)
+        entry.state, entry.key, entry.activated_from = JobState.UNSCHEDULABLE, key, None
+        heappush(group.waiting, entry.order)
+
+    def retry_class(self, entry: Entry) -> None:
+        """A woken job did not use the room for which it was woken: somebody else of its kind may."""
+        if entry.activated_from is not None and (group := self._classes.get(entry.activated_from)) is not None:
+            group.retry = self._retries = True
+        entry.activated_from = None
+
+    def activate(
+        self, entries: dict[JobId, Entry], freed: set[QueueName], changed: set[QueueName], paid: set[str]
+    ) -> list[Entry]:
+        """Jobs that may be able to start since rows rose, or since the queues `freed`, and all below them, or the quotas of the namespaces `paid` allow more;
+        they are unschedulable no more.
+
+        Of the queues `changed` and all below them every job leaves: where it cannot start, why it waits may be something else now.
+        """
+        if not self._classes:
+            self._risen = self._columns.risen.end
+            return []
+        hint = (
+            QueueingHint(self._columns, self._columns.risen.since(self._risen))
+            if self._risen != self._columns.risen.end
+            else None
+        )
+        self._risen = self._columns.risen.end
+        if hint is None and not freed and not paid and not self._retries:
+            return []
+        self._retries = False
+        woken: list[Entry] = []
+        for key, group in list(self._classes.items()):
+            if self._queues.among(key[0], changed):
+                woken.extend(self._first(key, group, entries, len(group.waiting)))
+                del self._classes[key]
+            elif (
+                group.retry
+                or self._queues.among(key[0], freed)
+                or any(task.namespace in paid for task in key[1])
+                or (hint is not None and any(hint.may_hold(task) for task in key[1]))
+            ):
+                group.retry = False
+                woken.extend(self._activate_some(key, group, entries))
+                if not group.waiting:
+                    del self._classes[key]
+        return woken
+
+    def _activate_some(self, key: EquivalenceKey, group: UnschedulableClass, entries: dict[JobId, Entry]) -> list[Entry]:
+        queue, tasks, need, preemptable = key
+        need = max(need, 1)
+        while group.waiting and not self._here(group.waiting[0], key, entries):
+            heappop(group.waiting)
+        if not group.waiting:
+            return []
+        room = 0
+        for task, size in zip(tasks, group.sizes, strict=True):
+            allowance = self._queues.allowance(queue, task.requests, preemptable=preemptable)
+            if allowance.pods == 0:
+                continue
+            kept, paid = task, None
+            if task.namespace:
+                together = need if len(tasks) == 1 else 1
+                kept, paid = self._quota.within_quota(task, self._quota.remaining(task.namespace), together=together)
+            models = self._queues.left_of_models(queue, preemptable=preemptable)
+            kept, _ = within_limits(kept, models)
+            paid = min((n for n in (paid, max_pods(task, models)) if n is not None), default=None)
+            fits = self._views.of(kept).total()
+            fits = fits if len(tasks) == 1 else min(fits, size)
+            fits = fits if paid is None else min(fits, paid)
+            room += fits if allowance.pods is None else min(fits, allowance.pods)
+        count = room // need
+        if len(tasks) > 1:  # they share the room in ways that only an attempt can tell: one job at a time
+            count = min(count, 1)
+        elif tasks[0].cards is not None and tasks[0].cards.count > 1 and room:  # their room is a lower bound
+            count = max(count, 1)
+        return self._first(key, group, entries, count)
+
+    def _first(self, key: EquivalenceKey, group: UnschedulableClass, entries: dict[JobId, Entry], count: int) -> list[Entry]:
+        woken: list[Entry] = []
+        while group.waiting and len(woken) < count:
+            order = heappop(group.waiting)
+            if self._here(order, key, entries):
+                entry = entries[order[2]]
+                entry.state, entry.key, entry.activated_from = JobState.ACTIVE, None, key
+                woken.append(entry)
+        return woken
+
+    def still_waiting(self, entries: dict[JobId, Entry], freed: set[QueueName]) -> Iterator[Iterator[Entry]]:
+        """By class, the first one first, some of the jobs that wait on though their queue, or one above it, is among `freed`."""
+        for key, group in self._classes.items():
+            if self._queues.among(key[0], freed):
+                yield (entries[order[2]] for order in islice(group.waiting, SHOWN) if self._here(order, key, entries))
+
+    @staticmethod
+    def _here(order: Order, key: EquivalenceKey, entries: dict[JobId, Entry]) -> bool:
+        entry = entries.get(order[2])
+        return entry is not None and entry.state is JobState.UNSCHEDULABLE and entry.key == key and entry.order == order

@@ -1,0 +1,113 @@
+"""Cards of models of which a queue may have no more, or not so many.
+
+A pod that names no model may have any: it is kept from those of which less is left than it asks for, and goes to another. As many such pods are placed at a
+time as there is room for whichever of the other models they take. Where a node has cards of several models each card counts by its own; a model of which less
+is left than a whole pod asks for is not used for it at all, though on such a node a mixture might do.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import TypeAlias
+
+from hbox_common.model import (
+    CardRequest,
+    CardSlice,
+    NodeState,
+    QueueName,
+    QueueTree,
+    Resources,
+    cards_by_model,
+    model_of,
+    model_resource,
+)
+
+from ..cluster.task import Task
+from ..devices.nvidia import bounded_request
+
+#: The queue whose limit leaves the least of a model: how many cards, which queue, its limit; None = no queue has one.
+Nearest: TypeAlias = Callable[[str], tuple[int, QueueName, int] | None]
+
+
+def within_limits(task: Task, left: Mapping[str, int]) -> tuple[Task, int | None]:
+    """The task kept from models of which too little is left, and how many such pods there is room for in any case (None = no limit). left: cards by model, of
+    models that are limited."""
+    if task.cards is None or not left:
+        return task, None
+    excluded, pods = [], None
+    for model in concerned(task.cards, left):
+        room = left[model] // task.cards.count
+        if room <= 0:
+            excluded.append(model)
+        else:
+            pods = room if pods is None else min(pods, room)
+    return (without_models(task, tuple(excluded)) if excluded else task), pods
+
+
+def max_pods(task: Task, left: Mapping[str, int]) -> int | None:
+    """How many such pods there is room for at most; None = no limit."""
+    request = task.cards
+    if request is None or not request.models or any(model_resource(name) not in left for name in request.models):
+        return None
+    return sum(left[model] // request.count for model in concerned(request, left))
+
+
+def spend(left: Resources, states: Sequence[NodeState | None], seats: Iterable[tuple[int, tuple[CardSlice, ...]]]) -> None:
+    """Take the cards of these seats out of what is left."""
+    for row, slices in seats:
+        for model, cards in cards_by_model(states[row], slices).items():
+            if model in left:
+                left[model] -= cards
+
+
+def limit_message(task: Task, queue: QueueName, left: Mapping[str, int], nearest: Nearest, nodes: int) -> str:
+    """Which limits keep such pods from so many nodes, in words."""
+    if task.cards is None:
+        return ""
+    parts = []
+    for model in concerned(task.cards, left):
+        if left[model] < task.cards.count:
+            found, name = nearest(model), model_of(model)
+            if found is None or found[0] >= task.cards.count:
+                parts.append(f"cards of {name} are guaranteed to others, who could not have them back from queue {queue}")
+                continue
+            _, above, limit = found
+            which = f"queue {queue}" if above == queue else f"queue {above}, above queue {queue},"
+            cards = f"{limit} card{'s' * (limit != 1)}"
+            if left[model] <= 0:
+                parts.append(f"{which} is at its limit of {cards} of {name}")
+            else:
+                parts.append(f"{which} has {left[model]} left of its {cards} of {name}, and a pod asks for {task.cards.count}")
+    return f"{'; '.join(parts)}: {nodes} node{'s' * (nodes != 1)}" if parts else ""
+
+
+@lru_cache(maxsize=4096)
+def without_models(task: Task, excluded: tuple[str, ...]) -> Task:
+    """The task, on cards of other models than these."""
+    assert task.cards is not None
+    request = bounded_request(task.cards)
+    return replace(task, cards=replace(request, excluded=tuple(dict.fromkeys((*request.excluded, *excluded)))))
+
+
+def concerned(request: CardRequest, models: Collection[str]) -> Collection[str]:
+    """Of these models those that the request may have."""
+    if not request.models:
+        return models
+    return dict.fromkeys(model for name in request.models if (model := model_resource(name)) in models)
+
+
+def nearest_in(queues: QueueTree, queue: QueueName) -> Nearest:
+    """Of the limits of the queue and of all above it the one that leaves the least of a model."""
+
+    def nearest(model: str) -> tuple[int, QueueName, int] | None:
+        limits = [
+            (one.capability[model] - queues.used(above).get(model, 0), place, above, one.capability[model])
+            for place, above in enumerate(queues.path(queue))
+            if (one := queues.get(above)) is not None and model in one.capability
+        ]
+        if not limits:
+            return None
+        left, _, above, limit = min(limits)
+        return left, above, limit
+
+    return nearest

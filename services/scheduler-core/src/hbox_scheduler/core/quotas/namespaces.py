@@ -1,0 +1,123 @@
+"""What the quotas of a namespace still pay for of cards, and which cards exceed them.
+
+A request in MiB counts the same on every card; a percentage, or a whole card, counts what it comes to on the card that is chosen. So a pod may be
+kept from large cards and not from small ones: its task is then bounded to what each of its cards may count. Pods that have to start together share
+what is left evenly: while each takes no more than its part, those after it have no less, and where any choice of cards can be paid, there is always
+one that is not above the mean.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from hbox_common.model import CardQuotas, CardRequest, CardSlice, Resources, charge_all
+from hbox_common.model.devices import ALL_CORES, GPU, GPU_CORES, GPU_MEMORY
+
+from ..cluster import Columns
+from ..cluster.task import Task
+from ..devices.nvidia import Bounded, bounded_request
+
+#: Nobody pays for any card.
+NOTHING = -1
+
+
+class NamespaceQuota:
+    """Over the quotas, and the cards of all nodes as they are described now."""
+
+    def __init__(self, columns: Columns, quotas: CardQuotas) -> None:
+        self.quotas = quotas
+        self._columns = columns
+        self._described = -1
+        self._sizes: dict[tuple[str, ...], tuple[int, ...]] = {}
+
+    def remaining(self, namespace: str) -> Resources:
+        """What is left now of what is limited: to be handed in below, and to `charge` from, while an attempt is made."""
+        return self.quotas.left(namespace)
+
+    def within_quota(self, task: Task, left: Mapping[str, int], *, together: int = 1) -> tuple[Task, int]:
+        """The task kept from cards that exceed what is left, and for how many such pods the left pays, whichever of these cards they take: `together` at
+        least, or
+        none at all."""
+        request = task.cards
+        if request is None:
+            return task, together
+        each = _fixed(request)
+        pods = min((max(left[name], 0) // units for name, units in each.items() if units and name in left), default=_MANY)
+        if GPU_MEMORY in left and GPU_MEMORY not in each:
+            needs = self._needs(request)
+            share = left[GPU_MEMORY] // (request.count * together)
+            largest = bisect_right(needs, share) - 1
+            if largest < 0:
+                return bounded(task, NOTHING), 0
+            need = needs[largest]
+            if need:
+                pods = min(pods, left[GPU_MEMORY] // (request.count * need))
+            task = bounded(task, need)
+        return (task, pods) if pods >= together else (bounded(task, NOTHING), 0)
+
+    def limit_message(self, namespace: str, task: Task, left: Mapping[str, int] | None = None, *, together: int = 1) -> str:
+        """Which quota keeps such pods from a card: from any, or else from the next larger one than it pays for."""
+        request = task.cards
+        if request is None:
+            return ""
+        now = self.remaining(namespace)
+        left = now if left is None else left
+        each = _fixed(request)
+        if GPU_MEMORY not in each:
+            kept, _ = self.within_quota(task, left, together=together)
+            most = kept.cards.most_mib if isinstance(kept.cards, Bounded) else NOTHING
+            needs = self._needs(request)
+            each |= {GPU_MEMORY: request.count * next((need for need in needs if need > most), max(needs, default=0))}
+        asked = {name: units * together for name, units in each.items()}
+        return self.quotas.room(namespace, asked, {name: units - left[name] for name, units in now.items()}).message
+
+    def least(self, task: Task) -> Resources:
+        """What one such pod counts on the smallest cards that there are."""
+        request = task.cards
+        if request is None:
+            return {GPU_MEMORY: 0}
+        return {GPU_MEMORY: request.count * min(self._needs(request), default=0), **_fixed(request)}
+
+    def _needs(self, request: CardRequest) -> tuple[int, ...]:
+        """What the request comes to on each size of card that there is, in MiB, ascending; cards of unknown size are left out: nobody knows what they count."""
+        columns = self._columns
+        if self._described != columns.described.end:
+            self._described = columns.described.end
+            self._sizes.clear()
+        sizes = self._sizes.get(request.models)
+        if sizes is None:
+            there = (columns.card_index >= 0) & columns.alive[:, None]
+            if request.models:
+                there &= columns.models_allowed(request.models)[columns.card_model]
+            sizes = self._sizes[request.models] = tuple(
+                np.unique(columns.card_memory[there & (columns.card_memory > 0)]).tolist()
+            )
+        return tuple(sorted({request.memory_on(size) for size in sizes}))
+
+
+def charge(left: Resources, pods: Iterable[Sequence[CardSlice]]) -> None:
+    """Take what the slices of these pods count out of the left."""
+    counted = charge_all(pods)
+    for name in left:
+        left[name] -= counted[name]
+
+
+@lru_cache(maxsize=4096)
+def bounded(task: Task, most_mib: int) -> Task:
+    """The task, on cards of which each slice counts so much at most."""
+    assert task.cards is not None
+    return replace(task, cards=replace(bounded_request(task.cards), most_mib=most_mib))
+
+
+_MANY = 1 << 30
+
+
+def _fixed(request: CardRequest) -> Resources:
+    """What one pod counts whatever its cards; without memory where that depends on them."""
+    each = {GPU: request.count, GPU_CORES: request.count * (ALL_CORES if request.whole else request.cores)}
+    if request.memory_mib and not request.whole:
+        each[GPU_MEMORY] = request.count * request.memory_mib
+    return each

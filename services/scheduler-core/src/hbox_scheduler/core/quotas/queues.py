@@ -1,0 +1,133 @@
+"""What a queue still allows, by its rules and by what is booked in it: a check before planning, so that the ledger rarely has to refuse."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from hbox_common.model import Job, Pools, Queue, QueueName, QueueTree, Resources, is_model
+from hbox_common.model.devices import GPU
+
+from ..cluster import Bookings
+from ..explain.labels import Label
+
+#: Pools that a queue may use, and the lists of namespaces each of which has to name a job's.
+Route: TypeAlias = tuple[Pools, tuple[tuple[str, ...], ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """How many pods may still start (None = no limit), and why no more."""
+
+    pods: int | None
+    message: str = ""
+
+
+class Queues:
+    """The rules as the ledger announced them. Use is counted from the bookings: they are the ledger's claims and our own plans."""
+
+    def __init__(self, bookings: Bookings) -> None:
+        self._tree = bookings.queues
+        self._lending = bookings.lending
+        self._limited_by_guarantees: set[QueueName] = (
+            set()
+        )  #: queues whose firm work waits because of what others are guaranteed
+        self._bookings = bookings
+
+    def put(self, queue: Queue) -> bool:
+        """Take new rules. Returns whether they differ from the old."""
+        changed = self._tree.get(queue.name) != queue
+        self._lending.eased |= changed
+        self._tree[queue.name] = queue
+        self._bookings.ruled()
+        return changed
+
+    def drop(self, name: QueueName) -> tuple[QueueName, ...]:
+        """Forget the rules of a queue. Returns which queues may allow more now: one that has no other below it takes work again."""
+        above = self._tree.path(name)
+        self._tree.pop(name, None)
+        self._lending.eased = True
+        self._bookings.ruled()
+        return above
+
+    def all(self) -> QueueTree:
+        """Every queue that was announced."""
+        return self._tree
+
+    def allowance(self, name: QueueName, each: Resources, *, preemptable: bool = True) -> Allowance:
+        """How many times `each` fits under the capability of the queue and of all above it, and beside what is guaranteed to others."""
+        if refusal := self._tree.refusal(name):
+            return Allowance(0, f"{Label(refusal.reason)}: {refusal.message}")
+        if each.get(GPU, 0) > 0:
+            for above in self._tree.path(name):
+                if (queue := self._tree.get(above)) is not None and queue.stopped:
+                    return Allowance(0, f"{Label.QUEUE_BUDGET}: {queue.stopped}")
+        room = self._tree.room(name, each)
+        kept = self.kept_for_others(name, each, preemptable=preemptable)
+        if kept.pods is not None and (room.times is None or kept.pods < room.times):
+            return kept
+        return Allowance(room.times, f"{Label.QUEUE_CAPABILITY}: {room.message}" if room.message else "")
+
+    def kept_for_others(self, name: QueueName, each: Resources, *, preemptable: bool) -> Allowance:
+        """How many times `each` leaves enough that can be taken back for what others are guaranteed."""
+        if not self._lending.is_firm(name, preemptable=preemptable):
+            return Allowance(None)
+        room = self._lending.room(name, each)
+        if room.times is not None:
+            self._limited_by_guarantees.add(name)
+        return Allowance(room.times, f"{Label.QUEUE_GUARANTEES}: {room.message}" if room.message else "")
+
+    def eased(self) -> set[QueueName]:
+        """Queues whose firm work may find more room beside what others are guaranteed than when it was last looked at."""
+        if not self._lending.eased:
+            return set()
+        self._lending.eased = False
+        eased, self._limited_by_guarantees = self._limited_by_guarantees, set()
+        return eased
+
+    def left_of_models(self, name: QueueName, *, preemptable: bool) -> Resources:
+        """How many cards more of each model work of the queue may have: under the capability of the queue and of all above it and, where nobody could take them
+        back, beside what others are guaranteed. Nothing is reason of other models. To be spent from while an attempt is made."""
+        if not self._tree.by_model:
+            return {}
+        left = self._tree.left_of_models(name)
+        firm = self._lending.is_firm(name, preemptable=preemptable)
+        for model in filter(is_model, self._lending.guaranteed) if firm else ():
+            kept = self.kept_for_others(name, {model: 1}, preemptable=preemptable).pods
+            if kept is not None:
+                left[model] = min(left.get(model, kept), kept)
+        return left
+
+    def blocked_reason(self, job: Job) -> str:
+        """Why the job may not use its queue at all."""
+        reason = self._tree.bars(job.queue, job.namespace)
+        return f"{Label.QUEUE_NAMESPACE}: {reason}; name another queue in the job" if reason else ""
+
+    def closed(self, name: QueueName, namespace: str) -> str:
+        """Why the queue takes nobody of this namespace now."""
+        if refusal := self._tree.refusal(name):
+            return f"{Label(refusal.reason)}: {refusal.message}"
+        reason = self._tree.bars(name, namespace)
+        return f"{Label.QUEUE_NAMESPACE}: {reason}" if reason else ""
+
+    def route(self, name: QueueName) -> Route:
+        """Where work of the queue may go, and of whom."""
+        namespaces = [queue.namespaces for above in self._tree.path(name) if (queue := self._tree.get(above)) is not None]
+        return self._tree.pools(name), tuple(named for named in namespaces if named)
+
+    def freed(self, names: Iterable[QueueName]) -> set[QueueName]:
+        """These queues, and those above them with a limit or a share: what lies below any of them may have room again, or a right to it."""
+        found: set[QueueName] = set()
+        for name in names:
+            found.add(name)
+            found.update(
+                above for above in self._tree.path(name) if (queue := self._tree.get(above)) is not None and _limited(queue)
+            )
+        return found
+
+    def among(self, name: QueueName, freed: set[QueueName]) -> bool:
+        """Whether the queue or one above it is among `freed`."""
+        return bool(freed) and not freed.isdisjoint(self._tree.path(name))
+
+
+def _limited(queue: Queue) -> bool:
+    return bool(queue.capability or queue.deserved or queue.guarantee)

@@ -1,0 +1,1 @@
+"""The steps of a cycle beside plain placement: admission, sessions, nominations, moves."""

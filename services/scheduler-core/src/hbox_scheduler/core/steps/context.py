@@ -1,0 +1,26 @@
+"""What all steps of a cycle work with: the cluster's bookings, whose turn it is, and what is under way."""
+
+from dataclasses import dataclass
+
+from ..cluster import Bookings
+from ..placement.planner import Planner
+from ..placement.runner import SessionRunner
+from ..protocol.inflight import InFlight
+from ..protocol.limits import Limits
+from ..queueing.schedulingqueue import SchedulingQueue
+from ..queueing.unschedulable import UnschedulableJobs
+from ..quotas.queues import Queues
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerContext:
+    """Of one scheduler."""
+
+    runner: SessionRunner
+    planner: Planner
+    bookings: Bookings
+    queues: Queues
+    queue: SchedulingQueue
+    unschedulable: UnschedulableJobs
+    flights: InFlight
+    limits: Limits

@@ -1,0 +1,100 @@
+"""Room that is nominated: plans with victims that the ledger accepted, until the last victim is gone.
+
+The places of a nomination are booked on the columns from the start, over-full as they are, so that nobody else gets what the victims leave. Once all of them
+are gone the places fit, and a plan without victims asks the ledger for them.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+
+from hbox_common.model import JobId, PlanId, PodUid
+
+from ..placement.runner import JobPlacement
+
+
+@dataclass(slots=True)
+class Nomination:
+    """One job's placement. `waits_for`: victims that still have a booking."""
+
+    plan: PlanId
+    placement: JobPlacement
+    waits_for: set[PodUid]
+    until: float  #: it is given up then, and the job looks elsewhere
+    accepted: bool = False
+
+
+@dataclass(slots=True)
+class Nominations:
+    """At most one nomination a job."""
+
+    _of: dict[JobId, Nomination] = field(default_factory=dict)
+    _waiting: dict[PodUid, JobId] = field(default_factory=dict)
+    _evicted: dict[PodUid, float] = field(
+        default_factory=dict
+    )  #: pods for whose places nobody waits, and until when they are believed to leave
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def put(self, nomination: Nomination) -> None:
+        job = nomination.placement.entry.job.id
+        self._of[job] = nomination
+        self._waiting.update(dict.fromkeys(nomination.waits_for, job))
+
+    def get(self, job: JobId) -> Nomination | None:
+        return self._of.get(job)
+
+    def of_plan(self, job: JobId, plan: PlanId) -> Nomination | None:
+        nomination = self._of.get(job)
+        return nomination if nomination is not None and nomination.plan == plan else None
+
+    def drop(self, job: JobId) -> Nomination | None:
+        nomination = self._of.pop(job, None)
+        if nomination is not None:
+            for pod in nomination.waits_for:
+                self._waiting.pop(pod, None)
+        return nomination
+
+    def waiting_for(self, pod: PodUid) -> JobId | None:
+        """The job that waits for this pod to leave."""
+        return self._waiting.get(pod)
+
+    def __contains__(self, pod: object) -> bool:
+        """Whether this pod leaves."""
+        return pod in self._waiting or pod in self._evicted
+
+    def __iter__(self) -> Iterator[PodUid]:
+        """Pods that leave."""
+        return chain(self._waiting, self._evicted)
+
+    def add_evicted(self, pods: Iterable[PodUid], until: float) -> None:
+        """They leave, and nobody waits for that."""
+        self._evicted.update(dict.fromkeys(pods, until))
+
+    def stay(self, pods: Iterable[PodUid]) -> None:
+        """They do not leave after all."""
+        for pod in pods:
+            self._evicted.pop(pod, None)
+
+    def expire_evicted(self, now: float) -> None:
+        """Those sent away who never left count as staying."""
+        self.stay([pod for pod, until in self._evicted.items() if until <= now])
+
+    def pod_left(self, pod: PodUid) -> None:
+        """A pod's booking is gone."""
+        self._evicted.pop(pod, None)
+        job = self._waiting.pop(pod, None)
+        if job is not None:
+            self._of[job].waits_for.discard(pod)
+
+    def due(self) -> Iterator[Nomination]:
+        """Accepted ones whose victims are all gone."""
+        return (nomination for nomination in list(self._of.values()) if nomination.accepted and not nomination.waits_for)
+
+    def overdue(self, now: float) -> Iterator[Nomination]:
+        return (nomination for nomination in list(self._of.values()) if nomination.until <= now)
+
+    def next_at(self) -> list[float]:
+        """When one is `overdue` next."""
+        return [min(nomination.until for nomination in self._of.values())] if self._of else []

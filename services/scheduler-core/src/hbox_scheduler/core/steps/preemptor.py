@@ -1,0 +1,182 @@
+"""Room that others hold, for jobs that wait though it is their turn: looked for in sessions, promised, and taken when it is free.
+
+A look is over all who may have to leave, and has its price: it is had when something changed since the last one, at a pace that slows while nothing is found.
+"""
+
+from collections.abc import Iterable, Iterator
+from operator import attrgetter
+
+from hbox_common.events import Plan
+from hbox_common.model import Index, JobId, PodUid, Resources
+
+from ..placement.runner import JobPlacement
+from ..queueing.backoff import Backoff
+from ..queueing.jobs import Entry, JobState
+from .context import SchedulerContext
+from .moves import Moves
+from .nominations import Nomination, Nominations
+
+
+class Preemptor:
+    """Jobs that others may have to make room for, and what was promised to them."""
+
+    def __init__(self, context: SchedulerContext, *, user_policy: bool) -> None:
+        """`user_policy`: what a look finds may change with time alone, by plugins of the policy."""
+        self.nominations = Nominations()
+        self._moves = Moves(context)
+        self._runner = context.runner
+        self._planner = context.planner
+        self._bookings = context.bookings
+        self._queues = context.queues
+        self._queue = context.queue
+        self._unschedulable = context.unschedulable
+        self._flights = context.flights
+        self._limits = context.limits
+        self._user_policy = user_policy
+        self._candidates: dict[JobId, None] = {}
+        self._backoff = Backoff(context.limits.session_every_s, context.limits.session_max_s)
+        self._tried_at: tuple[Index, int] = (Index(0), 0)
+
+    def add(self, entry: Entry, equals: Iterable[JobId] = ()) -> None:
+        """A job that waits: others may have to make room for it, and for those that are like it."""
+        if self._runner.may_preempt(entry, self._queues.all()):
+            if entry.job.id not in self._candidates:
+                self._candidates.update(dict.fromkeys(equals))
+            self._candidates[entry.job.id] = None
+
+    def add_all(self, classes: Iterable[Iterator[Entry]], *, rules_changed: bool) -> None:
+        """Jobs, each jobs of one kind, that wait on though their queues have less than they had. `rules_changed`: rules changed; a look may find more."""
+        for jobs in classes:
+            first = next(jobs, None)
+            if first is not None and self._runner.may_preempt(first, self._queues.all()):
+                self._candidates[first.job.id] = None
+                self._candidates.update((entry.job.id, None) for entry in jobs)
+        if rules_changed:
+            self.invalidate()
+
+    def invalidate(self) -> None:
+        """What looks find may be another from now on."""
+        self._tried_at = (Index(-1), -1)
+
+    def remove(self, job: JobId) -> None:
+        if (nomination := self.nominations.drop(job)) is not None:
+            self._release(nomination)
+            self._moves.cancel(nomination.plan)
+        self._candidates.pop(job, None)
+
+    def pod_left(self, pod: PodUid) -> None:
+        """A pod's booking is gone: somebody may have waited for that."""
+        self.nominations.pod_left(pod)
+
+    def eviction_failed(self, pods: Iterable[PodUid]) -> None:
+        """They were to leave and may not: those for whom they were look elsewhere at once."""
+        for job in {job: None for pod in pods if (job := self.nominations.waiting_for(pod)) is not None}:
+            self._give_up(self.nominations.get(job))
+        self.nominations.stay(pods)
+        self._backoff.retry_soon()
+        self.invalidate()
+
+    def accepted(self, plan: Plan) -> None:
+        """The ledger lets the victims of this plan go."""
+        if (nomination := self.nominations.of_plan(plan.job, plan.id)) is not None:
+            nomination.accepted = True
+
+    def refused(self, plan: Plan) -> None:
+        """The ledger does not, or has forgotten the plan."""
+        if plan.victims:
+            self.nominations.drop(plan.job)
+            self._moves.cancel(plan.id)
+
+    def next_at(self, index: Index) -> list[float]:
+        """When `run` or `keep` has something next."""
+        return [
+            *([self._backoff.next_at] if self._candidates and self._changed_since(index) else []),
+            *self.nominations.next_at(),
+            *self._moves.next_at(),
+        ]
+
+    def run(self, index: Index, now: float) -> list[Plan]:
+        """Plans with victims, for jobs that wait and may have what others hold."""
+        if self._runner.idle or not self._candidates or not self._changed_since(index):
+            return []
+        if not self._backoff.due(now) or self._flights.placements >= self._limits.outstanding:
+            return []
+        unschedulable = [
+            entry
+            for job in self._candidates
+            if (entry := self._queue.entries.get(job)) is not None and entry.state is JobState.UNSCHEDULABLE
+        ]
+        self._candidates = dict.fromkeys(entry.job.id for entry in unschedulable)
+        unschedulable.sort(key=attrgetter("order"))
+        queues = self._queues.all()
+        entries: list[Entry] = []
+        for entry in unschedulable:
+            entry.update_pending(self._bookings)
+            if (
+                not entry.problem()
+                and self._runner.may_preempt(entry, queues)
+                and self._beside_guarantees(entry, entry.least())
+            ):
+                entries.append(entry)
+                if len(entries) == self._limits.session_jobs:
+                    break
+        placements = self._runner.preempt(entries, queues, self.nominations) if entries else []
+        plans = [
+            self._nominate(placement, now)
+            for placement in placements
+            if self._beside_guarantees(placement.entry, placement.amounts())
+        ]
+        self._tried_at = (index, len(self._candidates))
+        self._backoff.record(now, success=bool(plans))
+        return plans
+
+    def keep(self, now: float) -> list[Plan]:
+        """Plans for the places whose victims are gone, and for successors of those who moved; nominations whose victims never left are given up."""
+        plans = self._moves.keep(now)
+        for nomination in self.nominations.due():
+            entry = nomination.placement.entry
+            self.nominations.drop(entry.job.id)
+            self._release(nomination)
+            plan = self._planner.placement_plan(nomination.placement)
+            if plan is None:
+                self._queue.activate(entry)
+                continue
+            entry.state = JobState.PROPOSED
+            self._flights.open(plan, now)
+            plans.append(plan)
+        for nomination in self.nominations.overdue(now):
+            self._give_up(nomination)
+        return plans
+
+    def _give_up(self, nomination: Nomination | None) -> None:
+        if nomination is None:
+            return
+        entry = nomination.placement.entry
+        self.nominations.drop(entry.job.id)
+        self._release(nomination)
+        self._moves.cancel(nomination.plan)
+        if entry.state is JobState.NOMINATED:
+            self._queue.activate(entry)
+
+    def _beside_guarantees(self, entry: Entry, amounts: Resources) -> bool:
+        """Whether the job may have so much where others are guaranteed something. Sessions do not know."""
+        return self._queues.kept_for_others(entry.job.queue, amounts, preemptable=entry.job.preemptable).pods != 0
+
+    def _changed_since(self, index: Index) -> bool:
+        """Whether anything changed since the last look that could change what it found."""
+        return self._user_policy or self._tried_at != (index, len(self._candidates))
+
+    def _nominate(self, placement: JobPlacement, now: float) -> Plan:
+        entry = placement.entry
+        self._unschedulable.retry_class(entry)
+        del self._candidates[entry.job.id]
+        plan = self._planner.preemption_plan(placement)
+        entry.state, entry.key, entry.activated_from = JobState.NOMINATED, None, None
+        victims = {victim.pod for victim in placement.victims}
+        self.nominations.put(Nomination(plan.id, placement, victims, until=now + self._limits.nomination_s))
+        self._moves.put(plan.id, placement.moves)
+        self._flights.open(plan, now)
+        return plan
+
+    def _release(self, nomination: Nomination) -> None:
+        self._bookings.take_back(nomination.plan, (placed.pod.uid for placed in nomination.placement.placements))

@@ -1,0 +1,128 @@
+"""What a gang or a sub-gang wants of the topology, in terms of the tree that there is.
+
+Four dialects say it: Volcano's networkTopology (hard or soft, a highest tier by number or name), HBox's annotation (`bestEffort` is soft, `singleSwitch`
+is hard at the lowest tier, `none` leaves the topology aside whatever else is said), Kueue's annotations and KAI's, both of which name a level by its
+node label. Where those come with a networkTopology that mirrors the level, its tiers count, and the annotation says how to choose inside.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hbox_common.model import TopologyMode, TopologyWish
+from hbox_common.model.annotations import (
+    KAI_PREFERRED,
+    KAI_REQUIRED,
+    KUEUE_PREFERRED,
+    KUEUE_REQUIRED,
+    KUEUE_UNCONSTRAINED,
+    NETWORK_TOPOLOGY,
+    TOPOLOGY_NOTES,
+)
+
+from ..cluster.entities import Gang, SubGang
+from .spread import SpreadLevels
+from .tree import Tree
+
+
+class Word(StrEnum):
+    """What HBox's annotation may say."""
+
+    NONE = "none"
+    BEST_EFFORT = "bestEffort"
+    SINGLE_SWITCH = "singleSwitch"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyConstraint:
+    hard: bool  #: one domain of at most tier `ceiling`, or nothing
+    ceiling: int
+    floor: int  #: the lowest tier that is tried
+    levels: SpreadLevels
+
+    @property
+    def tight(self) -> bool:
+        """Best fit before everything else, as in Kueue."""
+        return self.levels is not SpreadLevels.LEAVES
+
+
+def concerned(gang: Gang) -> bool:
+    """Whether the topology plays a part in where this gang goes."""
+    word = gang.annotations.get(NETWORK_TOPOLOGY)
+    if word is not None:
+        return word != Word.NONE
+    return (
+        gang.topology is not None
+        or any(policy.topology is not None for policy in gang.sub_gang_policies)
+        or any(key in gang.annotations for key in TOPOLOGY_NOTES)
+    )
+
+
+def problem_of(gang: Gang) -> str:
+    """What is wrong with what a gang says of the topology, or ""."""
+    word = gang.annotations.get(NETWORK_TOPOLOGY)
+    if word is not None and word not in tuple(Word):
+        return f"TopologyInvalid: annotation {NETWORK_TOPOLOGY} is {word!r}; allowed: {', '.join(Word)}"
+    for wish in (gang.topology, *(policy.topology for policy in gang.sub_gang_policies)):
+        if wish is not None and wish.highest_tier is not None and wish.highest_tier_name:
+            return "TopologyInvalid: networkTopology has both highestTierAllowed and highestTierName; leave one of them out"
+    return ""
+
+
+def constraint_of(tree: Tree, gang: Gang, sub_gang: SubGang | None = None) -> TopologyConstraint | None:
+    """None = anywhere. A soft sub-gang may go as far as its gang may (reference volcano §1)."""
+    top = int(tree.tiers[tree.root])
+    if gang.annotations.get(NETWORK_TOPOLOGY) == Word.NONE:
+        return None
+    if sub_gang is not None and sub_gang.policy is not None:
+        wish = sub_gang.policy.topology
+        if wish is None:
+            return None
+        outer = constraint_of(tree, gang)
+        limit = outer.ceiling if outer is not None and outer.hard else top
+        levels = outer.levels if outer is not None and outer.levels is SpreadLevels.STEPS else SpreadLevels.LEAVES
+        if wish.mode is TopologyMode.HARD:
+            return TopologyConstraint(True, _ceiling(tree, wish), _lowest(tree), levels)
+        return TopologyConstraint(False, limit, _lowest(tree), levels)
+    return _gang_constraint(tree, gang.topology, gang.annotations)
+
+
+def _gang_constraint(tree: Tree, wish: TopologyWish | None, annotations: Mapping[str, str]) -> TopologyConstraint | None:
+    top = int(tree.tiers[tree.root])
+    match annotations.get(NETWORK_TOPOLOGY):
+        case Word.BEST_EFFORT:
+            return TopologyConstraint(False, top, _lowest(tree), SpreadLevels.LEAVES)
+        case Word.SINGLE_SWITCH:
+            return TopologyConstraint(True, _lowest(tree), _lowest(tree), SpreadLevels.LEAVES)
+    required, preferred = annotations.get(KUEUE_REQUIRED), annotations.get(KUEUE_PREFERRED)
+    kueue = required is not None or preferred is not None
+    if wish is None:
+        level = required or preferred or annotations.get(KAI_REQUIRED) or annotations.get(KAI_PREFERRED)
+        if level is not None:
+            hard = required is not None or KAI_REQUIRED in annotations
+            wish = TopologyWish(TopologyMode.HARD if hard else TopologyMode.SOFT, None, level)
+        elif KUEUE_UNCONSTRAINED in annotations:
+            return TopologyConstraint(False, top, top, SpreadLevels.NODES)
+        else:
+            return None
+    ceiling = _ceiling(tree, wish)
+    levels = SpreadLevels.STEPS if kueue else SpreadLevels.LEAVES
+    floor = min(ceiling, top) if kueue else _lowest(tree)
+    if wish.mode is TopologyMode.HARD:
+        return TopologyConstraint(True, ceiling, floor, levels)
+    return TopologyConstraint(False, top, floor, levels)
+
+
+def _lowest(tree: Tree) -> int:
+    return int(tree.tiers[0])
+
+
+def _ceiling(tree: Tree, wish: TopologyWish) -> int:
+    """Highest tier allowed. A name that no HyperNode has does not limit, as in Volcano."""
+    top = int(tree.tiers[tree.root])
+    if wish.highest_tier is not None:
+        return wish.highest_tier
+    if wish.highest_tier_name:
+        named = [int(tier) for tier, name in zip(tree.tiers, tree.tier_names, strict=True) if name == wish.highest_tier_name]
+        return max(named, default=top)
+    return top
