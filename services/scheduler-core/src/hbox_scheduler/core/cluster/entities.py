@@ -142,12 +142,12 @@ class Gang:
 
     @property
     def counts_minimum(self) -> bool:
-        """Whether it counts at the gate with its minimum, whatever it holds: it may have lost members, and may hold more that can be taken back."""
+        """Whether `enqueue` counts the gang with its minimum, whatever it holds: it may have lost members, and may hold more that can be taken back."""
         return self.min_resources is not None and self.phase in _MINIMUM_COUNTS
 
     @property
     def counted_minimum(self) -> Resources:
-        """What counts of its minimum once it is past the gate: nothing is kept for members that nobody may place, beyond what the gang holds."""
+        """What `enqueue` counts of the minimum once the gang is admitted: nothing for members with scheduling gates beyond what the gang holds."""
         if not self.gated or not self.min_resources:
             return self.min_resources or {}
         held: Resources = {}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def preemptors(session: "Session", *, best_effort: bool = False) -> Iterator[Gang]:
-    """Gangs past the gate that starve and are valid; `best_effort`: also those of which only members wait that ask for nothing. Those bound to a topology
+    """Admitted gangs that starve and are valid; `best_effort`: also those of which only members wait that ask for nothing. Those bound to a topology
     domain
     are left to gangpreempt and gangreclaim, which look at whole domains."""
     for gang in session.unplaced:

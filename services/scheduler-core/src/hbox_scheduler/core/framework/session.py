@@ -317,7 +317,7 @@ class Session:
         return over[0] if over else ""
 
     def rightful(self, gang: Gang, statement: Statement) -> bool:
-        """Whether the gang may take from all whom the statement has leave what it promises."""
+        """Whether the gang may take from all whom the statement has leave what it is nominated."""
         hooks = [hook for tier in self._of("rightful") for _, hook in tier]
         return not hooks or all(hook(gang, statement.evicted()) for hook in hooks)
 

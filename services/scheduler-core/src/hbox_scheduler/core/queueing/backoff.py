@@ -1,15 +1,15 @@
-"""How often a session is worth its price: at once while it finds something, more and more rarely while it does not."""
+"""Exponential backoff between sessions: a session costs milliseconds, and most of them find what the one before found."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class Backoff:
-    """Seconds between two looks: `least_s`, doubling up to `most_s` with each that found nothing. Time comes in as `now`."""
+    """`least_s` seconds between two attempts, doubled up to `most_s` by each attempt without success. Time comes in as `now`."""
 
     least_s: float
     most_s: float
-    next_at: float = float("-inf")  #: not before
+    next_at: float = float("-inf")  #: the earliest time of the next attempt
     _wait_s: float = 0.0
     _recorded: float = float("-inf")
 
@@ -17,14 +17,14 @@ class Backoff:
         return now >= self.next_at
 
     def record(self, now: float, *, success: bool) -> None:
-        """A look was had."""
+        """An attempt was made at `now`; sets the time of the next one."""
         self._wait_s = self.least_s if success else min(max(2 * self._wait_s, self.least_s), self.most_s)
         self.next_at, self._recorded = now + self._wait_s, now
 
     def retry_soon(self) -> None:
-        """A look would find something else than the last one did."""
+        """The state changed: the next attempt may come `least_s` after the last one, whatever the backoff says."""
         self.next_at = min(self.next_at, self._recorded + self.least_s)
 
     def reset(self) -> None:
-        """What was thought fruitless came to something after all."""
+        """An attempt recorded as a failure has succeeded after all: the delay starts at `least_s` again."""
         self._wait_s = self.least_s

@@ -1,11 +1,11 @@
-"""Jobs that wait without success and are all alike: the first of them stand for the others.
+"""Equivalence classes of jobs that sessions could not place: the first jobs of a class represent the others.
 
 Of jobs that no rule tells apart but by their age, the oldest is served first, and while one of them finds no place none of the younger ones does: within one
-look places only become fewer. So a look at a class needs as many of its jobs as all nodes could hold by sums of resources, and one more: that one fails, and
-its reasons are everybody's. The others stay where they are, and are counted where what waits is summed up (`Gang.represented`).
+session places only become fewer. So a session needs as many jobs of a class as all nodes could hold by sums of resources, and one more: that one fails, and
+its reasons hold for the rest. The others stay unschedulable, and plugins that sum up waiting work count them by `Gang.represented`.
 
-Of a class are jobs of the same queue, namespace and priority that ask for the same, start with as many pods, say the same in notes, and whose pods
-have nothing to do with others'. A job with places of its own is in no class.
+A class has jobs of the same queue, namespace and priority that ask for the same, start with as many pods, have equal annotations, and whose pods
+have no constraints about other pods. A job with bound pods is in no class.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -35,13 +35,14 @@ class EquivalenceClass:
     waiting: list[Order] = field(default_factory=list)
     members: dict[JobId, Job] = field(default_factory=dict)  #: as they were when they joined
     verdict: JobVerdict | None = None  #: of the first of them that was tried last
-    published_at: float = float("-inf")  #: when all others were told a verdict
-    unpublished: bool = False  #: the others have not been told this one
-    failed: Order | None = None  #: who was tried without success in this cycle, the first of them
+    published_at: float = float("-inf")  #: when a verdict of the class was published for all of it
+    unpublished: bool = False  #: `verdict` is not published for the others yet
+    failed: Order | None = None  #: the first job of the class that failed in this cycle
 
 
 class EquivalenceClasses:
-    """All of one scheduler. `reserves_from`: gangs that start with so many pods may have nodes set aside for them, and for nobody like them; None: none may."""
+    """All classes. `reserves_from`: gangs that start with so many pods may have nodes reserved for them alone, and are in no class; None: no plugin
+    reserves."""
 
     def __init__(
         self,
@@ -74,10 +75,10 @@ class EquivalenceClasses:
         for group in self._classes.values():
             group.failed = None
 
-    # Joining and leaving.
+    # Membership.
 
     def add(self, entry: Entry, verdict: JobVerdict) -> bool:
-        """The job was tried without success. False: no other can be like it."""
+        """Take a job that failed, with its verdict. False: it belongs to no class."""
         job, signature = entry.job, self._signature_of(entry)
         if self._of.get(job.id) != signature:
             self.remove(job.id)
@@ -116,10 +117,10 @@ class EquivalenceClasses:
         """Whose pod this is, if the job is in a class."""
         return self._pods.get(pod)
 
-    # Looks.
+    # Representatives.
 
     def representatives(self, leaving: Iterable[PodUid]) -> Iterator[Entry]:
-        """Who is to be looked at in this cycle, once: of each class the first ones. `leaving`: pods that go."""
+        """The first jobs of each class, once a cycle: those that have to be tried. `leaving`: pods that will have left."""
         if self._chosen:
             return
         self._chosen = True
@@ -129,7 +130,7 @@ class EquivalenceClasses:
                 yield from self._first(group, bound)
 
     def verdict_of_equal(self, entry: Entry) -> JobVerdict | None:
-        """Why the job would be tried without success: one that is like it and comes before it was, in this cycle."""
+        """The verdict of an equal job that comes before this one and failed in this cycle; None: the job has to be tried."""
         if not self._classes or (signature := self._signature_of(entry)) is None:
             return None
         group = self._classes.get(signature)
@@ -138,7 +139,7 @@ class EquivalenceClasses:
         return group.verdict.model_copy(update={"job": entry.job.id})
 
     def represented(self, tried: Iterable[Entry]) -> dict[JobId, Sequence[float]]:
-        """For one job of each class among those that are tried, when the others of its class were made that are not."""
+        """For one tried job of each class, the creation times of the jobs of the class that are not tried."""
         shown: dict[SchedulingSignature, list[JobId]] = {}
         for entry in tried:
             if (signature := self._of.get(entry.job.id)) is not None:
@@ -156,10 +157,10 @@ class EquivalenceClasses:
         signature = self._of.get(job)
         return self._classes[signature].members if signature is not None else ()
 
-    # Telling.
+    # Verdicts.
 
     def changed_verdicts(self, now: float) -> Iterator[JobVerdict]:
-        """Verdicts for those who were not tried, where their class's has changed."""
+        """Verdicts for jobs that were represented, where the verdict of their class has changed."""
         for group in self._classes.values():
             if group.unpublished and group.verdict is not None and now >= group.published_at + self._every_s:
                 group.unpublished, group.published_at = False, now
@@ -171,7 +172,7 @@ class EquivalenceClasses:
                 yield from [verdict.model_copy(update={"job": job}) for job in unschedulable]
 
     def next_at(self) -> list[float]:
-        """When there is `changed_verdicts`."""
+        """When `changed_verdicts` has something next."""
         return [group.published_at + self._every_s for group in self._classes.values() if group.unpublished]
 
     def _first(self, group: EquivalenceClass, bound: "CapacityBound") -> list[Entry]:
@@ -184,7 +185,7 @@ class EquivalenceClasses:
                 continue
             if entry.state in _WAITING:
                 found.append(entry)
-            else:  # it has a place, or is promised one, or waits for an answer
+            else:  # it has a place, or is nominated one, or waits for an answer
                 self.remove(entry.job.id)
         for entry in found:
             heappush(group.waiting, entry.order)
@@ -213,7 +214,7 @@ class EquivalenceClasses:
 
 
 class CapacityBound:
-    """No more pods than these have places, by sums of resources, once all that leaves has left."""
+    """Upper bound of the pods of a task that fit, by sums of resources, once all that leaves has left."""
 
     def __init__(self, columns: Columns, bookings: Bookings, leaving: Iterable[PodUid]) -> None:
         self._columns = columns

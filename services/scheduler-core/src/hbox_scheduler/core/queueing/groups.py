@@ -1,7 +1,7 @@
-"""PodGroups with a minimum of resources: as they were told last, and the word that was given here.
+"""PodGroups with `minResources`: their states as job-controller published them last, and the admissions decided here.
 
-A PodGroup is let in when it is admitted, which counts at once in the gate's sums, and its pods may be placed when its phase is told: that is written on the
-PodGroup, so that no restart of anybody can take it back. The word is kept until the phase is told, whatever older changes says.
+An admission counts at once in the sums of `enqueue`. The pods may be placed when job-controller publishes the new phase: it is written on the PodGroup, so
+that no restart of a service takes it back. The admission is kept until then, whatever older messages say.
 """
 
 from collections.abc import Container, Iterator, Set
@@ -12,20 +12,20 @@ from ..cluster import Columns
 from ..cluster.entities import Gang
 from ..explain.labels import Label
 
-#: Deleted PodGroups of which late changes is ignored.
+#: Deleted PodGroups of which late messages are ignored.
 _GONE_KEPT = 50_000
 
 _COUNTED = (GroupPhase.PENDING, GroupPhase.INQUEUE, GroupPhase.RUNNING)
 
 
 class Groups:
-    """`enqueues`: whether anybody waits at all; a policy without the gate lets everybody in."""
+    """`enqueues`: whether the policy has the action `enqueue`; without it no PodGroup waits for admission."""
 
     def __init__(self, columns: Columns) -> None:
         self.enqueues = False
         self._columns = columns
         self._states: dict[JobId, GroupState] = {}
-        self._pending: dict[JobId, None] = {}  #: of them, those told to be so
+        self._pending: dict[JobId, None] = {}  #: those whose published phase is Pending
         self._touched: dict[JobId, int] = {}
         self._gone: dict[JobId, int] = {}  #: with the revision
         self._admitted: dict[JobId, None] = {}
@@ -33,7 +33,10 @@ class Groups:
         self._changes: dict[JobId, None] = {}
 
     def update(self, group: GroupState, touched: int) -> bool:
-        """Returns whether it is changes. A revision that is not higher than the one known is not. `touched`: the count of messages about jobs."""
+        """Take a PodGroup's state. Returns whether it differs; a revision that is not higher than the one known is ignored.
+
+        `touched`: the count of messages about jobs.
+        """
         known = self._states.get(group.id)
         if known is not None and group.revision <= known.revision:
             self._touched[group.id] = touched
@@ -57,26 +60,26 @@ class Groups:
         return True
 
     def keep_only(self, named: Set[JobId], since: int) -> list[JobId]:
-        """There are no others than these, but for those told after `since`. Returns those that are gone."""
+        """Drop all PodGroups that are not `named` and were not updated after the mark `since`. Returns those that were dropped."""
         gone = [job for job, touched in self._touched.items() if touched <= since and job not in named]
         for job in gone:
             self._drop(job, self._states[job].revision)
         return gone
 
     def take_changes(self) -> list[JobId]:
-        """Whose state changed since the last time."""
+        """The PodGroups whose state changed since the last call."""
         changes = list(self._changes)
         self._changes.clear()
         return changes
 
     def admit(self, job: JobId) -> None:
-        """The gate's word."""
+        """The policy's plugins admit the PodGroup."""
         self._admitted[job] = None
         self._why.pop(job, None)
         self._changes[job] = None
 
     def reject(self, job: JobId, why: str) -> None:
-        """The gate's other word."""
+        """A plugin rejects the PodGroup; `why` names the plugin and its sums."""
         self._why[job] = why
 
     def get(self, job: JobId) -> GroupState | None:
@@ -89,7 +92,7 @@ class Groups:
         return list(self._states)
 
     def phase(self, job: JobId) -> GroupPhase:
-        """In which it counts. Without a minimum, and without a gate, everybody is in."""
+        """The phase in which the PodGroup counts: Inqueue without a minimum, without the action `enqueue`, and once it is admitted."""
         state = self._states.get(job)
         if state is None or (
             state.phase is GroupPhase.PENDING and (not self.enqueues or state.let_in or job in self._admitted)
@@ -103,15 +106,15 @@ class Groups:
         if not self.enqueues or state is None or state.phase is not GroupPhase.PENDING:
             return ""
         if self.phase(job) is not GroupPhase.PENDING:
-            return f"{Label.NOT_ENQUEUED}: the PodGroup is let in, and about to be Inqueue"
+            return f"{Label.NOT_ENQUEUED}: the PodGroup is admitted, and about to be Inqueue"
         return f"{Label.NOT_ENQUEUED}: {self._why.get(job, 'the PodGroup has yet to be looked at')}"
 
     def waiting(self) -> Iterator[GroupState]:
-        """Those that wait for the gate's word."""
+        """PodGroups that are neither admitted nor past the phase Pending."""
         return (self._states[job] for job in self._pending if self.phase(job) is GroupPhase.PENDING)
 
     def without_pods(self, with_pods: Container[JobId]) -> Iterator[Gang]:
-        """Gangs for a session, of all others: those that are outside, and those whose minimum counts at the gate whatever they hold."""
+        """Gangs for a session, of all PodGroups but `with_pods`: those that wait for admission, and those whose minimum counts whatever they hold."""
         return (
             Gang(
                 id=job,
@@ -131,7 +134,7 @@ class Groups:
         )
 
     def unacknowledged(self) -> list[JobId]:
-        """Those that were let in here, of which nobody has said that this was heard."""
+        """PodGroups admitted here whose admission job-controller has not acknowledged."""
         return [job for job in self._admitted if not self._states[job].let_in]
 
     def _drop(self, job: JobId, revision: int) -> None:

@@ -1,8 +1,8 @@
-"""Jobs that cannot start now, kept so that they cost nothing until something that they wait for changes.
+"""Jobs that were tried and cannot start now. They cost nothing until something that they wait for changes.
 
-Jobs of the same key (queue, requests, pods that have to start together) form a class. A class is looked at only when rows rose or its queue
-freed something; then as many of its jobs are woken, first come first, as the room found could hold. Whether one of them really starts is decided by the
-next attempt.
+Jobs of the same key (queue, requests, pods that have to start together) form a class. A class is examined only when free amounts of rows rose
+(`QueueingHint`) or its queue released something; then as many of its jobs are activated, in their order, as the free capacity could hold. The next attempt
+decides whether one of them starts.
 """
 
 from collections.abc import Iterator
@@ -22,12 +22,12 @@ from ..quotas.namespaces import NamespaceQuota
 from ..quotas.queues import Queues
 from .jobs import Entry, EquivalenceKey, JobState, Order
 
-#: Jobs of a class that are shown to who may make room for them.
+#: Jobs of a class, in their order, that preemption considers.
 SHOWN = 512
 
 
 class QueueingHint:
-    """The most that any of the risen rows has left, dimension by dimension: a cheap test that most classes fail."""
+    """The largest free amount of each resource over the rows whose free amounts rose: a cheap upper bound, which most classes exceed."""
 
     def __init__(self, columns: Columns, risen: Ints | None) -> None:
         rows: Rows = slice(0, columns.size) if risen is None else risen
@@ -54,7 +54,7 @@ class UnschedulableClass:
 
 
 class UnschedulableJobs:
-    """All classes."""
+    """All unschedulable jobs, by equivalence key."""
 
     def __init__(self, columns: Columns, views: Views, queues: Queues, quota: NamespaceQuota) -> None:
         self._columns = columns
@@ -70,7 +70,7 @@ class UnschedulableJobs:
         return len(self._classes)
 
     def add(self, entry: Entry) -> None:
-        """Let a job that failed in this cycle wait for others of its kind to be possible."""
+        """Keep a job that failed in this cycle in the class of its equivalence key."""
         key = entry.equivalence_key()
         group = self._classes.get(key)
         if group is None:
@@ -82,7 +82,7 @@ class UnschedulableJobs:
         heappush(group.waiting, entry.order)
 
     def retry_class(self, entry: Entry) -> None:
-        """A woken job did not use the room for which it was woken: somebody else of its kind may."""
+        """An activated job did not use the capacity for which it was activated: its class is examined again, for another job of it."""
         if entry.activated_from is not None and (group := self._classes.get(entry.activated_from)) is not None:
             group.retry = self._retries = True
         entry.activated_from = None

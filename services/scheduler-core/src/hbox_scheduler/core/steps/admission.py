@@ -1,7 +1,7 @@
-"""The gate of `enqueue` in the running service: PodGroups with a minimum of resources wait, with pods or without, until the policy's plugins let them in.
+"""Admission of PodGroups by the action `enqueue`: those with `minResources` wait, with pods or without, until the policy's plugins admit them.
 
-The action runs in a session over all that runs, all that was promised, and the jobs that wait: the same code as `hbox simulate cycle`. Whom it lets in is
-said to job-controller, again and again until that is told back.
+The action runs in a session over all that runs, all that was admitted, and the jobs that wait: the same code as `hbox simulate cycle`. Admissions are
+published to job-controller, and again until it acknowledges them.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from .nominations import Nominations
 
 
 class Admission:
-    """`groups`: what is known of PodGroups; `nominations`: who leaves already."""
+    """`groups`: the states of PodGroups; `nominations`: pods that leave already."""
 
     def __init__(self, context: SchedulerContext, *, groups: Groups, verdicts: Verdicts, nominations: Nominations) -> None:
         self._groups = groups
@@ -30,31 +30,31 @@ class Admission:
         self._queues = context.queues
         self._limits = context.limits
         self._backoff = Backoff(context.limits.session_every_s, context.limits.session_max_s)
-        self._publish_at: dict[JobId, float] = {}  #: of whom to say that they are let in, and when
+        self._publish_at: dict[JobId, float] = {}  #: admissions to publish, and when
 
     @property
     def on(self) -> bool:
-        """Whether the policy has the gate."""
+        """Whether the policy has the action `enqueue`."""
         return self._groups.enqueues
 
     def update(self, groups: Iterable[GroupState], touched: int) -> None:
-        """News of PodGroups. `touched`: the count of messages about jobs."""
+        """Take states of PodGroups. `touched`: the count of messages about jobs."""
         for group in groups:
             if self._groups.update(group, touched):
                 self._settle(group.id)
 
     def keep_only(self, named: Iterable[JobId], since: int) -> None:
-        """There are no other PodGroups than these, but for those told after the mark `since`."""
+        """Drop all PodGroups but `named` and those updated after the mark `since`."""
         for job in self._groups.keep_only(set(named), since):
             self._settle(job)
         self._publish_at.update(dict.fromkeys(self._groups.unacknowledged(), float("-inf")))
 
     def invalidate(self) -> None:
-        """Something changed by which somebody may be let in."""
+        """Something changed by which a PodGroup may be admitted now."""
         self._backoff.retry_soon()
 
     def follow(self, *, enqueues: bool) -> None:
-        """Whether the policy has the gate, from now on."""
+        """Whether the policy has the action `enqueue` from now on."""
         if self._groups.enqueues is not enqueues:
             self._groups.enqueues = enqueues
             for job in self._groups.ids():
@@ -62,7 +62,7 @@ class Admission:
         self.invalidate()
 
     def run(self, now: float) -> tuple[list[JobId], bool]:
-        """Whose PodGroups to say that they are let in, and whether some of this was said before and not heard. At the beginning of a cycle."""
+        """At the beginning of a cycle: the admissions to publish, and whether some of them were published before and not acknowledged."""
         if not self._groups.enqueues:
             return [], False
         if self._backoff.due(now) and (waiting := list(self._groups.waiting())):
@@ -84,7 +84,7 @@ class Admission:
         return [*([self._backoff.next_at] if any(self._groups.waiting()) else []), *self._publish_at.values()]
 
     def _judge(self, waiting: list[GroupState], now: float) -> bool:
-        """Returns whether anybody is let in."""
+        """Judge the PodGroups that wait. Returns whether one is admitted."""
         success = False
         judged = {group.id: self._queues.closed(group.queue, group.namespace) for group in waiting}
         asking = [group.id for group in waiting if not judged[group.id]]
@@ -104,7 +104,7 @@ class Admission:
         return success
 
     def _entries(self, outside: set[JobId]) -> list[Entry]:
-        """Jobs with pods that wait: those at the gate, and the first of the others."""
+        """Jobs with pending pods: those that wait for admission, and the first of the others; `Limits.session_jobs` at most."""
         entries = [entry for entry in self._queue.entries.values() if entry.state in (JobState.ACTIVE, JobState.UNSCHEDULABLE)]
         entries.sort(key=lambda entry: (entry.job.id not in outside, entry.order))
         chosen: list[Entry] = []
@@ -117,7 +117,7 @@ class Admission:
         return chosen
 
     def _settle(self, job: JobId) -> None:
-        """What is known of it changed."""
+        """The state of the PodGroup changed."""
         if job in self._groups.unacknowledged():
             self._publish_at[job] = float("-inf")
         else:

@@ -1,7 +1,7 @@
-"""Room that is nominated: plans with victims that the ledger accepted, until the last victim is gone.
+"""Nominations: plans with victims, from proposal until the last victim has left (as `nominatedNodeName` of kube-scheduler).
 
-The places of a nomination are booked on the columns from the start, over-full as they are, so that nobody else gets what the victims leave. Once all of them
-are gone the places fit, and a plan without victims asks the ledger for them.
+The places of a nomination are booked on the columns from the start, on top of the victims, so that no other job gets what the victims leave. When the last of
+them is gone, a plan without victims asks the ledger for the places.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,18 +15,18 @@ from ..placement.runner import JobPlacement
 
 @dataclass(slots=True)
 class Nomination:
-    """One job's placement. `waits_for`: victims that still have a booking."""
+    """The nominated places of one job. `waits_for`: victims that still have a booking."""
 
     plan: PlanId
     placement: JobPlacement
     waits_for: set[PodUid]
-    until: float  #: it is given up then, and the job looks elsewhere
+    until: float  #: the nomination is given up then, and the job is tried elsewhere
     accepted: bool = False
 
 
 @dataclass(slots=True)
 class Nominations:
-    """At most one nomination a job."""
+    """All nominations, at most one a job, and pods that were evicted for no job (`shuffle`)."""
 
     _of: dict[JobId, Nomination] = field(default_factory=dict)
     _waiting: dict[PodUid, JobId] = field(default_factory=dict)
