@@ -6,6 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from hbox_common.model import CardRequest, JobId, PodUid, QueueName, TaskSpec
+from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.app import calm_collector
@@ -15,7 +16,6 @@ from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.cluster.task import Tasks
 from hbox_scheduler.core.framework import GroupPhase, Session
 from hbox_scheduler.core.framework.conf import parse_conf
-from hbox_scheduler.core.plugins.capacity import OVER_QUOTA_WEIGHT
 from hbox_scheduler.core.plugins.fairshare import Claim, divide, remembering
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 from hbox_scheduler.core.simulate import node

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hbox_common.model import CardRequest, CardSlice, JobId, PodUid, QueueName, TaskSpec
+from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.core.actions.registry import run_action
@@ -21,7 +22,6 @@ from hbox_scheduler.core.framework import GroupPhase, Session
 from hbox_scheduler.core.framework.conf import Conf, parse_conf
 from hbox_scheduler.core.framework.pool import Pool
 from hbox_scheduler.core.framework.victims import Search
-from hbox_scheduler.core.plugins.capacity import OVER_QUOTA_WEIGHT
 from hbox_scheduler.core.plugins.fairshare import Claim, divide, fill
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 from hbox_scheduler.core.simulate import node

@@ -169,6 +169,7 @@ _claim = Claim(
 _queue = Queue(
     _QUEUE, QueuePhase.CLOSED, {"nvidia.com/gpu": 8}, weight=3, priority=1, deserved={"nvidia.com/gpu": 4}, guarantee={"nvidia.com/gpu": 2},
     reclaimable=False, parent="root", budget_card_hours=100, stopped="spent", created_at=1.5,
+    annotations={"volcano.sh/hierarchy": "root/research"}, node_groups={"requiredAffinity": ("g1", "g2")},
 )  # fmt: skip
 _node = NodeState(
     name=_NODE, uid="node-uid", generation=Generation(5), ready=True, unschedulable=True, labels={"zone": "a"},

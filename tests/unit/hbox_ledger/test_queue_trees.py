@@ -5,18 +5,25 @@ speech       asr
 """
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import BindOutcome, Plan, Victim
 from hbox_common.kube import Queue as QueueObject
-from hbox_common.kube.objects import Metadata
+from hbox_common.kube import QueueAffinity, QueueSpec
+from hbox_common.kube.objects import Metadata, NodeGroups
 from hbox_common.model import NodeName, PodPhase, PodUid, Queue, QueueName, QueuePhase
 from hbox_common.model.devices import GPU
+from hbox_common.store import Store
+from hbox_ledger.adapters import load, tables
 from hbox_ledger.adapters.queues import queue_of
 from hbox_ledger.core.arbitrate import shown
+from hbox_ledger.ledger import Ledger
+from hbox_ledger.relay import Relay
 
 from .conftest import World
 
@@ -153,6 +160,46 @@ def test_pools_are_read_off_the_queues_annotation(text: str | None, pools: tuple
 def test_a_pool_without_a_name_is_none() -> None:
     with pytest.raises(InvalidRequest, match=r"hbox\.io/pools is 'lab,', in which a name is empty"):
         queue_of(QueueObject(metadata=Metadata(name="q", uid="u", annotations={"hbox.io/pools": "lab,"})))
+
+
+def test_what_plugins_read_of_a_queue_is_passed_on() -> None:
+    spec = msgspec.convert(
+        {"affinity": {"nodeGroupAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": ["g1", "g2"]}}}, QueueSpec
+    )
+    notes = {"volcano.sh/hierarchy": "root/q", "volcano.sh/hierarchy-weights": "1/2", "someone.else/note": "x"}
+    queue = queue_of(QueueObject(metadata=Metadata(name="q", uid="u", annotations=notes), spec=spec))
+    assert queue.annotations == {"volcano.sh/hierarchy": "root/q", "volcano.sh/hierarchy-weights": "1/2"}
+    assert queue.node_groups == {"preferredAffinity": ("g1", "g2")}
+
+
+@pytest.mark.parametrize(
+    ("groups", "notes", "said"),
+    [
+        (("g",) * 257, {}, "node groups of spec.affinity: 257 are written, at most 256 are taken"),
+        (("g" * 64,), {}, "a node group of spec.affinity has 64 bytes, at most 63 are taken"),
+        ((), {"volcano.sh/hierarchy": "root/" + "x" * 2044}, "annotation volcano.sh/hierarchy has 2049 bytes"),
+        ((), {"volcano.sh/nodegroup-resource-limits": "x" * 32769}, "has 32769 bytes, at most 32768 are taken"),
+    ],
+)
+def test_what_plugins_read_of_a_queue_is_bounded(groups: tuple[str, ...], notes: dict[str, str], said: str) -> None:
+    spec = QueueSpec(affinity=QueueAffinity(node_group_affinity=NodeGroups(required=groups)))
+    with pytest.raises(InvalidRequest, match=said):
+        queue_of(QueueObject(metadata=Metadata(name="q", uid="u", annotations=notes), spec=spec))
+
+
+async def test_what_plugins_read_of_a_queue_is_stored(tmp_path: Path) -> None:
+    queue = Queue(
+        QueueName("q"), annotations={"volcano.sh/hierarchy": "root/q"}, node_groups={"requiredAffinity": ("g1", "g2")}
+    )
+    url = f"sqlite:///{tmp_path / 'ledger.db'}"
+    async with Store.open(url, metadata=tables.metadata, versions=tables.VERSIONS) as store:
+        ledger = await Ledger.begin(store, Relay(store, Nowhere()), clock=lambda: 1_790_000_000.0)
+        await ledger.set_queue(queue)
+        assert (await store.read(load.load)).books.queues[queue.name] == queue
+
+
+class Nowhere:
+    async def publish_raw(self, type_: Any, body: bytes, *keys: str, message_id: str) -> None: ...
 
 
 def test_a_queue_and_all_below_it_is_for_the_namespaces_that_it_names(departments: World) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hbox_common.model import JobId, NodeName, PreferredTerm, QueueName, TaskSpec
+from hbox_common.model.annotations import NODE_GROUP_LIMITS
 from hbox_common.model.devices import GPU
 from hbox_common.model.job import Match, MatchOperator, NodeTerm
 from hbox_common.model.resources import CPU, MEMORY, MIB
@@ -15,7 +16,7 @@ from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.cluster.task import Tasks
 from hbox_scheduler.core.framework import Placing, Session
 from hbox_scheduler.core.framework.conf import parse_conf
-from hbox_scheduler.core.plugins.nodegroup import GROUP_LABEL, LIMITS
+from hbox_scheduler.core.plugins.nodegroup import GROUP_LABEL
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 from hbox_scheduler.core.simulate.simulation import node
 
@@ -185,7 +186,7 @@ def test_queues_use_their_node_groups_and_their_limits_in_them() -> None:
     labels = {"a": {GROUP_LABEL: "g1"}, "b": {GROUP_LABEL: "g2"}, "c": {GROUP_LABEL: "g3"}}
     queue = QueueInfo(QueueName("q"), node_groups=groups)
     assert Scored({}, (4, 1, 0), labels=labels, queue=queue).by("{name: nodegroup}") == {"a": 100.0, "b": 150.0, "c": -1.0}
-    limited = QueueInfo(QueueName("q"), node_groups=groups, annotations={LIMITS: '{"g2": {"cpu": "3"}}'})
+    limited = QueueInfo(QueueName("q"), node_groups=groups, annotations={NODE_GROUP_LIMITS: '{"g2": {"cpu": "3"}}'})
     assert set(Scored({}, (4, 1, 0), labels=labels, queue=limited).by("{name: nodegroup}")) == {"a", "c"}
     silent = QueueInfo(QueueName("q"))
     assert not Scored({}, (4, 1, 0), labels={"a": {GROUP_LABEL: "g1"}}, queue=silent).by("{name: nodegroup}")
@@ -193,6 +194,15 @@ def test_queues_use_their_node_groups_and_their_limits_in_them() -> None:
         "{name: nodegroup, arguments: {strict: false}}"
     )
     assert set(loose) == {"b", "c"}
+
+
+def test_preferred_node_groups_in_their_order_score_less_by_equal_steps() -> None:
+    labels = {"a": {GROUP_LABEL: "g1"}, "b": {GROUP_LABEL: "g2"}, "c": {GROUP_LABEL: "g3"}}
+    queue = QueueInfo(QueueName("q"), node_groups={"preferredAffinity": ("g2", "g3", "g1")})
+    scored = Scored({}, (4, 1, 0), labels=labels, queue=queue)
+    assert scored.by("{name: nodegroup}") == {"a": 50.0, "b": 50.0, "c": 50.0}
+    ordered = "{name: nodegroup, arguments: {enablePreferredOrder: true}}"
+    assert scored.by(ordered) == {"a": 16.67, "b": 50.0, "c": 33.33}
 
 
 def _only(score: str) -> str:

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from hbox_common.model import CardRequest, Job, JobId, Neighbour, NodeState, PodUid, Queue, QueueName
-from hbox_common.model.annotations import WALLTIME
+from hbox_common.model.annotations import OVER_QUOTA_WEIGHT, WALLTIME
 from hbox_common.model.devices import GPU
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo, Status
@@ -68,6 +68,17 @@ def test_bare_pods_go_where_the_policy_says_and_not_where_the_setting_does() -> 
     simulation.submit(job(f"p{i}", cards=1, created_at=float(i)) for i in range(4))
     simulation.run()
     assert sorted(places(simulation).values()) == ["n0", "n1", "n2", "n3"]
+
+
+def test_what_nobody_deserves_is_shared_in_turns_by_over_quota_weights() -> None:
+    """8 cards, nobody deserves any, weights 3 and 1; the ledger gives no right beyond what is deserved, so that nobody is evicted."""
+    queues = [Queue(QueueName(name), annotations={OVER_QUOTA_WEIGHT: weight}) for name, weight in (("a", "1"), ("b", "3"))]
+    conf = SPREAD.replace("{name: proportion}", "{name: capacity}").replace('"allocate', '"allocate, reclaim')
+    simulation = world(conf, [node("n0", cards=8)], queues)
+    simulation.submit(job(f"{queue}{i}", cards=1, queue=queue, created_at=float(i)) for i in range(8) for queue in "ab")
+    simulation.run()
+    assert sorted(uid[0] for uid in places(simulation)) == ["a"] * 2 + ["b"] * 6
+    assert not simulation.evicted
 
 
 @pytest.mark.parametrize("conf", [SPREAD, BY_MODEL], ids=["spread", "by model"])

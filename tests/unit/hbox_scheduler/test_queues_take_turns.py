@@ -4,9 +4,9 @@ import pytest
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import QueueName, QueuePhase
+from hbox_common.model.annotations import HIERARCHY, HIERARCHY_WEIGHTS, NODE_GROUP_LIMITS, OVER_QUOTA_WEIGHT
 from hbox_common.model.devices import GPU
 from hbox_scheduler.core.cluster.entities import QueueInfo
-from hbox_scheduler.core.plugins.capacity import OVER_QUOTA_WEIGHT
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.cycles import Report
 
@@ -266,6 +266,23 @@ def test_a_wrong_argument_is_named(arguments: str, said: str) -> None:
         SmallWorld(1).decide(policy(arguments=arguments))
 
 
-def test_a_wrong_weight_is_named() -> None:
-    with pytest.raises(InvalidRequest, match="over-quota-weight: 'much'"):
-        SmallWorld(1, queues=(queue("q", 1, over_quota="much"),)).decide(CAPACITY)
+BAD_QUEUES = [
+    (CAPACITY, {OVER_QUOTA_WEIGHT: "much"}, "over-quota-weight: 'much' is not a number"),
+    (CAPACITY, {OVER_QUOTA_WEIGHT: "nan"}, "over-quota-weight: nan is not a number of at least 0"),
+    (policy("drf", actions="allocate"), {HIERARCHY: "root/a/b", HIERARCHY_WEIGHTS: "1/2"}, "does not fit"),
+    (policy("drf", actions="allocate"), {HIERARCHY: "root/a", HIERARCHY_WEIGHTS: "1/nan"}, "each more than 0"),
+    (policy("nodegroup", actions="allocate", arguments=", arguments: {strict: false}"), {NODE_GROUP_LIMITS: "["}, "is not an object of groups"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("conf", "annotations", "said"), BAD_QUEUES)
+def test_a_queue_that_cannot_be_read_is_refused_alone(conf: str, annotations: dict[str, str], said: str) -> None:
+    bad = QueueInfo(QueueName("bad"), annotations=annotations)
+    world = SmallWorld(1, cards=2, queues=(bad, queue("good", 1)))
+    for name in ("bad", "good"):
+        world.gang(name, queue=name)
+    report = world.decide(conf)
+    assert bound(report) == {"good-0": "n0"}
+    message = report.pending["d/bad-0"].message
+    assert message.startswith("QueueInvalid: queue bad")
+    assert said in message

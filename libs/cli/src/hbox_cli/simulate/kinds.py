@@ -9,28 +9,6 @@ class _Slim(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults
     pass
 
 
-# --- Volcano's Queue, whole
-
-
-class NodeGroups(_Slim, frozen=True, gc=False):
-    required: tuple[str, ...] = msgspec.field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
-    preferred: tuple[str, ...] = msgspec.field(default=(), name="preferredDuringSchedulingIgnoredDuringExecution")
-
-
-class QueueAffinity(_Slim, frozen=True, gc=False):
-    node_group_affinity: NodeGroups = NodeGroups()
-    node_group_anti_affinity: NodeGroups = NodeGroups()
-
-
-class QueueSpec(kube.QueueSpec, frozen=True, gc=False):
-    affinity: QueueAffinity = QueueAffinity()
-
-
-class Queue(kube.KubeObject, frozen=True, gc=False):
-    spec: QueueSpec = QueueSpec()
-    status: kube.QueueStatus = kube.QueueStatus()
-
-
 # --- Kubernetes
 
 

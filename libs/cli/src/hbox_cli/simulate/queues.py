@@ -28,17 +28,10 @@ SYSTEM_CLASSES = {
 
 def queue_of(document: Document) -> QueueInfo:
     """A queue. Raises InvalidRequest."""
-    queue = document.read(kinds.Queue, namespaced=False)
+    queue = document.read(kube.Queue, namespaced=False)
     spec = queue.spec
     if not 0 <= spec.weight <= _MAX_WEIGHT:
         raise document.wrong("spec.weight", f"is {spec.weight}", hint=f"write 1 to {_MAX_WEIGHT}")
-    near, far = spec.affinity.node_group_affinity, spec.affinity.node_group_anti_affinity
-    groups = {
-        "requiredAffinity": near.required,
-        "preferredAffinity": near.preferred,
-        "requiredAntiAffinity": far.required,
-        "preferredAntiAffinity": far.preferred,
-    }
     return QueueInfo(
         name=QueueName(queue.metadata.name),
         weight=spec.weight,
@@ -52,7 +45,7 @@ def queue_of(document: Document) -> QueueInfo:
         created_at=seconds(document, queue.metadata.creation_timestamp),
         annotations=queue.metadata.annotations,
         recent_cards=_recent(document, queue.metadata.annotations.get(RECENT_CARDS)),
-        node_groups={name: names for name, names in groups.items() if names},
+        node_groups=spec.affinity.rules,
     )
 
 
@@ -74,7 +67,7 @@ def rights_of(documents: Sequence[Document]) -> QueueTree:
     """Who may use which queue, and which pools of nodes those in it: nothing else of the queues is in it. Raises InvalidRequest."""
     tree = QueueTree({})
     for document in documents:
-        queue = document.read(kinds.Queue, namespaced=False)
+        queue = document.read(kube.Queue, namespaced=False)
         name = QueueName(queue.metadata.name)
         tree[name] = Queue(
             name,

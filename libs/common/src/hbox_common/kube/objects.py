@@ -9,6 +9,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from hbox_common.model.queue import NODE_GROUP_RULES
+
 Quantities: TypeAlias = dict[str, str | int | float]
 
 
@@ -366,6 +368,23 @@ class Guarantee(_Slim, frozen=True, gc=False):
     resource: Quantities = {}
 
 
+class NodeGroups(_Slim, frozen=True, gc=False):
+    required: tuple[str, ...] = msgspec.field(default=(), name="requiredDuringSchedulingIgnoredDuringExecution")
+    preferred: tuple[str, ...] = msgspec.field(default=(), name="preferredDuringSchedulingIgnoredDuringExecution")
+
+
+class QueueAffinity(_Slim, frozen=True, gc=False):
+    node_group_affinity: NodeGroups = NodeGroups()
+    node_group_anti_affinity: NodeGroups = NodeGroups()
+
+    @property
+    def rules(self) -> dict[str, tuple[str, ...]]:
+        """What is said, by the names of `NODE_GROUP_RULES`."""
+        near, far = self.node_group_affinity, self.node_group_anti_affinity
+        said = zip(NODE_GROUP_RULES, (near.required, near.preferred, far.required, far.preferred), strict=True)
+        return {rule: groups for rule, groups in said if groups}
+
+
 class QueueSpec(_Slim, frozen=True, gc=False):
     weight: int = 1
     capability: Quantities = {}
@@ -374,6 +393,7 @@ class QueueSpec(_Slim, frozen=True, gc=False):
     reclaimable: bool = True
     priority: int = 0
     parent: str = ""
+    affinity: QueueAffinity = QueueAffinity()
 
 
 class QueueStatus(_Slim, frozen=True, gc=False):

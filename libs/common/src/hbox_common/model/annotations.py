@@ -68,6 +68,14 @@ POLICY_NOTES = (
     f"volcano.sh/{WAITING_TIME}",
 )
 
+HIERARCHY = "volcano.sh/hierarchy"  #: on a Queue: its path in the tree of `drf` with enableHierarchy, as `root/eng/dev`
+HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"  #: on a Queue: one weight for each name of that path
+NODE_GROUP_LIMITS = "volcano.sh/nodegroup-resource-limits"  #: on a Queue: JSON by node group, what its members may use there
+OVER_QUOTA_WEIGHT = "kai.scheduler/over-quota-weight"  #: on a Queue: its weight beyond what it deserves
+
+#: What plugins of a policy read on queues.
+QUEUE_POLICY_ANNOTATIONS = (HIERARCHY, HIERARCHY_WEIGHTS, NODE_GROUP_LIMITS, OVER_QUOTA_WEIGHT)
+
 
 def parse_names(annotation: str, text: str) -> tuple[str, ...]:
     """Names with commas between, each once. Raises InvalidRequest."""

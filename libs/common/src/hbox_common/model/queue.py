@@ -16,6 +16,15 @@ class QueuePhase(StrEnum):
     CLOSED = "Closed"
 
 
+#: What `spec.affinity` of a Queue can say of groups of nodes.
+REQUIRED_GROUPS, PREFERRED_GROUPS, FORBIDDEN_GROUPS, AVOIDED_GROUPS = NODE_GROUP_RULES = (
+    "requiredAffinity",
+    "preferredAffinity",
+    "requiredAntiAffinity",
+    "preferredAntiAffinity",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Queue:
     """`capability` is the wall: what is named there may never be exceeded, pending claims included; what is not named is not limited.
@@ -38,6 +47,11 @@ class Queue:
     created_at: float = 0.0  #: seconds since the epoch
     pools: Pools = ()  #: that it may use, with all below it (`pools`); none named = as the queue above it, or `pooled`
     namespaces: tuple[str, ...] = ()  #: whose pods may use it, and all below it; none named = any
+    annotations: dict[str, str] = field(
+        default_factory=dict
+    )  #: those that plugins of a policy read (`QUEUE_POLICY_ANNOTATIONS`)
+    #: Volcano's `spec.affinity`: groups of nodes that it may, must not, or would rather use, by the names of `NODE_GROUP_RULES`; absent = nothing said.
+    node_groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     fault: str = ""  #: why its rules cannot be read; it takes nothing then, and gives nothing
 
     @property

@@ -4,20 +4,22 @@ from collections.abc import Mapping
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube import Queue as QueueObject
-from hbox_common.kube import epoch_s
+from hbox_common.kube import QueueAffinity, epoch_s
 from hbox_common.model import POOLS, Queue, QueueName, QueuePhase, Resources, capacity_units, is_model, parse_quantity
-from hbox_common.model.annotations import BUDGET, NAMESPACES, parse_names
-from hbox_common.model.bounds import INT32_MAX, KEY_BYTES, is_name, is_plain, not_a_name, not_plain, oversized, said
+from hbox_common.model.annotations import BUDGET, NAMESPACES, NODE_GROUP_LIMITS, QUEUE_POLICY_ANNOTATIONS, parse_names
+from hbox_common.model.bounds import INT32_MAX, KEY_BYTES, NOTE_BYTES, is_name, is_plain, not_a_name, not_plain, oversized, said
 
 #: Of one share of a queue, and of its lists of pools and namespaces: a state of a queue has to go into a message of 256 KiB.
 QUEUE_AMOUNTS, QUEUE_NAMES_BYTES = 64, 32 * 1024
+#: Groups of nodes that one queue names in all; each is the value of a label.
+QUEUE_GROUPS, GROUP_BYTES = 256, 63
 
 
 def queue_of(found: QueueObject) -> Queue:
     """The rules of one Queue. A state other than Open (or none yet) takes no new work: Volcano's Closed, Closing, Unknown. Which of these it
     is follows from what it holds.
 
-    Raises InvalidRequest where one of its shares holds something that is not a quantity, or a negative one.
+    Raises InvalidRequest where one of its shares holds something that is not a quantity, or a negative one, and where it says more than a message holds.
     """
     spec = found.spec
     return Queue(
@@ -34,6 +36,8 @@ def queue_of(found: QueueObject) -> Queue:
         namespaces=_names(NAMESPACES, found),
         budget_card_hours=_budget(found.metadata.annotations.get(BUDGET)),
         created_at=_seconds(found.metadata.creation_timestamp),
+        annotations=_annotations(found),
+        node_groups=_node_groups(found.spec.affinity),
     )
 
 
@@ -76,6 +80,26 @@ def _names(annotation: str, found: QueueObject) -> tuple[str, ...]:
     if not is_plain(text, QUEUE_NAMES_BYTES):
         raise InvalidRequest(not_plain(f"annotation {annotation}", text, QUEUE_NAMES_BYTES))
     return parse_names(annotation, text)
+
+
+def _annotations(found: QueueObject) -> dict[str, str]:
+    """Those that plugins read. What they mean is the plugins' business: a policy without them does not care."""
+    kept = {name: found.metadata.annotations[name] for name in QUEUE_POLICY_ANNOTATIONS if name in found.metadata.annotations}
+    for name, text in kept.items():
+        if not is_plain(text, most := QUEUE_NAMES_BYTES if name == NODE_GROUP_LIMITS else NOTE_BYTES):
+            raise InvalidRequest(not_plain(f"annotation {name}", text, most))
+    return kept
+
+
+def _node_groups(affinity: QueueAffinity) -> dict[str, tuple[str, ...]]:
+    rules = affinity.rules
+    groups = [group for named in rules.values() for group in named]
+    if len(groups) > QUEUE_GROUPS:
+        raise InvalidRequest(oversized("node groups of spec.affinity", len(groups), QUEUE_GROUPS))
+    for group in groups:
+        if not is_plain(group, GROUP_BYTES):
+            raise InvalidRequest(not_plain("a node group of spec.affinity", group, GROUP_BYTES))
+    return rules
 
 
 def _int32(what: str, number: int) -> int:

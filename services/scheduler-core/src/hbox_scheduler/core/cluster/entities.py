@@ -279,4 +279,4 @@ class QueueInfo:
     annotations: Mapping[str, str] = field(default_factory=dict)
     recent_cards: float = 0.0  #: that it and all below it used on average of late: its history
     node_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """`requiredAffinity`, `preferredAffinity`, `requiredAntiAffinity`, `preferredAntiAffinity` -> node group names (spec.affinity)."""
+    """Names of node groups by `NODE_GROUP_RULES` (spec.affinity)."""

@@ -26,6 +26,7 @@ from ..cluster.arrays import Bools, Floats, Ints
 from ..cluster.entities import Gang, Member, QueueInfo, Status, SubGang, form_sub_gangs
 from ..cluster.running import RunningGangs
 from ..cluster.snapshot import Cluster
+from ..explain.labels import Label
 from ..topology.tree import Tree, tree_of
 from .asking import Asking
 from .external import Ask, nobody
@@ -113,6 +114,9 @@ class Session:
         if PODS in columns.resources:
             self.counted[columns.resources[PODS]] = False
         self.asking = Asking()
+        self.refused: dict[
+            QueueName, str
+        ] = {}  #: queues of which a plugin cannot read what it needs: nothing new is placed in them
         self._tiers = tiers
         self._hooks: dict[str, list[list[tuple[Plugin, Callable[..., Any]]]]] = {}
         self._choosing: dict[str, list[list[Callable[..., Any]]]] = {}
@@ -281,9 +285,13 @@ class Session:
 
     def invalid(self, gang: Gang) -> str:
         """Why the gang cannot be scheduled as it stands, or ""."""
-        if gang.problem:
-            return gang.problem
+        if gang.problem or gang.queue in self.refused:
+            return gang.problem or self.refused[gang.queue]
         return next((why for tier in self._of("valid") for _, hook in tier if (why := hook(gang))), "")
+
+    def refuse(self, queue: QueueInfo, fault: InvalidRequest) -> None:
+        """A plugin cannot read what the queue says. It alone gets nothing until it is mended; what it has it keeps as before."""
+        self.refused.setdefault(queue.name, f"{Label.QUEUE_INVALID}: {fault}")
 
     def enqueueable(self, gang: Gang) -> bool:
         return self._vote("enqueueable", gang, default=True)

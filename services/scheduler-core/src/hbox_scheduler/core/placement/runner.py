@@ -519,7 +519,9 @@ def _queue_info(queue: Queue, queues: QueueTree, recent_cards: float) -> QueueIn
         reclaimable=queue.reclaimable,
         phase=QueuePhase.CLOSED if queues.refusal(queue.name) else QueuePhase.OPEN,
         created_at=queue.created_at,
+        annotations=queue.annotations,
         recent_cards=recent_cards,
+        node_groups=queue.node_groups,
     )
 
 

@@ -26,6 +26,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
 from hbox_common.model.devices import ALL_CORES
 from hbox_common.model.resources import CPU, MEMORY
 
@@ -39,9 +40,6 @@ from .queueaccounts import UNLIMITED, Account, QueueAccounts, passes, reject_rea
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
     from ..framework.session import Session
-
-#: Weight of a queue beyond what it deserves (KAI-Scheduler's Queue `overQuotaWeight`).
-OVER_QUOTA_WEIGHT = "kai.scheduler/over-quota-weight"
 
 #: The argument by which the quota-ledger's rule holds (`hbox_ledger.core.taking`): rights are those of the queues at which two branches part.
 RECLAIM_AT_PARTING = "reclaimAtParting"
@@ -62,19 +60,30 @@ class Capacity:
 
     def open(self, session: "Session") -> None:
         self._session = session
-        parts = any(OVER_QUOTA_WEIGHT in queue.annotations for queue in session.queues.values())
+        written = {queue.name: self._read_weight(queue) for queue in session.queues.values()}
+        parts = not self._at_parting and any(weight is not None for weight in written.values())
         self._queue_accounts = queue_accounts = QueueAccounts(session, hierarchy=self._hierarchy, parts=parts, models=True)
         resources = session.columns.resources
         self._general = frozenset(resources[name] for name in (CPU, MEMORY) if name in resources)
-        self._weights = {account: weight_of(account.queue) for account in queue_accounts.accounts.values()}
+        self._over_quota = {account: written.get(account.queue.name) for account in queue_accounts.accounts.values()}
+        #: Those that make rights. The ledger knows none beyond the deserved amount, so where its rule holds they say whose turn it is, and no more.
+        self._weights: dict[Account, float | None] = dict.fromkeys(self._over_quota) if self._at_parting else self._over_quota
         self._limits(session)
         self._lines = {account: self._counting(account) for account in queue_accounts.accounts.values()}
         self._takes = self._gives = self._fair_shares(
             0.0
         )  #: lines of fair shares: below them queues may take, above them they give
         self._turn_weights: dict[Account, tuple[float, float]] = {}
-        if self._k:
+        self._in_turns = bool(self._k) or (self._at_parting and any(w is not None for w in self._over_quota.values()))
+        if self._in_turns:
             self._remember()
+
+    def _read_weight(self, queue: QueueInfo) -> float | None:
+        try:
+            return weight_of(queue)
+        except InvalidRequest as e:
+            self._session.refuse(queue, e)
+            return None
 
     def _limits(self, session: "Session") -> None:
         """Ceilings from the root down, guarantees and deserved amounts held to them."""
@@ -98,8 +107,8 @@ class Capacity:
         return frozenset(c for c in account.named if c not in self._general or account.deserved[c] > 0)
 
     def _remember(self) -> None:
-        """What history changes."""
-        queue_accounts, other = self._queue_accounts, self._fair_shares(self._k)
+        """What history changes, and whose turn it is beyond what they deserve."""
+        queue_accounts, other = self._queue_accounts, self._fair_shares(self._k) if self._k else {}
         if other:
             plain = self._takes
             self._takes = {a: [min(pair) for pair in zip(plain[a], other[a], strict=True)] for a in plain}
@@ -120,7 +129,7 @@ class Capacity:
 
     def _written(self, account: Account) -> float:
         """Its weight beyond what it deserves, without history."""
-        weight = self._weights[account]
+        weight = self._over_quota[account]
         return float(account.queue.weight) if weight is None else weight
 
     def _fair_shares(self, k: float) -> dict[Account, Sums]:
@@ -169,7 +178,7 @@ class Capacity:
     def queue_key(self, queue: QueueInfo) -> tuple[object, ...]:
         """By priority, then by the used part of what it deserves; in a tree, at the highest level at which two paths differ."""
         path = self._queue_accounts.of(queue).path
-        if self._k:
+        if self._in_turns:
             return tuple((-a.queue.priority, *self._turn(a), a.queue.created_at, a.queue.name) for a in path)
         return tuple((-a.queue.priority, self._share(a), a.queue.created_at, a.queue.name) for a in path)
 
@@ -436,6 +445,6 @@ def weight_of(queue: QueueInfo) -> float | None:
         weight = float(text)
     except ValueError as e:
         raise InvalidRequest(f"queue {queue.name}, annotation {OVER_QUOTA_WEIGHT}: {text!r} is not a number") from e
-    if weight < 0:
-        raise InvalidRequest(f"queue {queue.name}, annotation {OVER_QUOTA_WEIGHT}: {text} is less than 0")
+    if not 0 <= weight < inf:
+        raise InvalidRequest(f"queue {queue.name}, annotation {OVER_QUOTA_WEIGHT}: {text} is not a number of at least 0")
     return weight

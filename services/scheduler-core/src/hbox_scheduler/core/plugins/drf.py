@@ -42,7 +42,7 @@ class Drf:
                 )
             self._gangs = session.gangs
             self._wanted = {gang: self._sum(gang, _ASKING) * self._scale for gang in session.gangs}
-            self._tree = ShareTree(session.queues.values(), session.gangs)
+            self._tree = ShareTree(session.queues.values(), session.gangs, session.refuse)
 
     def gang_key(self, gang: Gang) -> float:
         share = self._shares.get(gang)

@@ -6,23 +6,22 @@ much of an idle resource does not make the whole branch look served. Who cannot 
 saturated, and does not hold back its siblings.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import QueueName
+from hbox_common.model.annotations import HIERARCHY, HIERARCHY_WEIGHTS
 
 from ..cluster.arrays import Bools, Floats
 from ..cluster.entities import Gang, QueueInfo
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-PATH = "volcano.sh/hierarchy"
-WEIGHTS = "volcano.sh/hierarchy-weights"
 
 
 @dataclass(slots=True, eq=False)
@@ -42,13 +41,19 @@ class Branch:
 
 
 class ShareTree:
-    """All queues that have a path. Raises InvalidRequest where paths and weights do not match."""
+    """All queues. `refuse` is told of those whose path and weights do not match: they are not in the tree."""
 
-    def __init__(self, queues: Iterable[QueueInfo], gangs: Iterable[Gang]) -> None:
+    def __init__(
+        self, queues: Iterable[QueueInfo], gangs: Iterable[Gang], refuse: Callable[[QueueInfo, InvalidRequest], None]
+    ) -> None:
         self.root = Branch(1.0)
         self._paths: dict[QueueName, tuple[Branch, ...]] = {}
         for queue in queues:
-            names, weights = _path_of(queue)
+            try:
+                names, weights = _path_of(queue)
+            except InvalidRequest as e:
+                refuse(queue, e)
+                continue
             branch, path = self.root, []
             for name, weight in zip(names, weights, strict=True):
                 branch = branch.children.setdefault(name, Branch(weight))
@@ -96,20 +101,20 @@ def _sum(parts: Sequence[Floats]) -> Floats:
 
 
 def _path_of(queue: QueueInfo) -> tuple[list[str], list[float]]:
-    text = queue.annotations.get(PATH, "")
+    text = queue.annotations.get(HIERARCHY, "")
     names = [name for name in text.split("/") if name]
     if not names:
         return [queue.name], [max(1.0, float(queue.weight))]
-    written = [part for part in queue.annotations.get(WEIGHTS, "").split("/") if part]
+    written = [part for part in queue.annotations.get(HIERARCHY_WEIGHTS, "").split("/") if part]
     try:
         weights = [float(part) for part in written] or [1.0] * len(names)
     except ValueError as e:
         raise InvalidRequest(
-            f"queue {queue.name}, annotation {WEIGHTS}: {'/'.join(written)!r} has a part that is no number"
+            f"queue {queue.name}, annotation {HIERARCHY_WEIGHTS}: {'/'.join(written)!r} has a part that is no number"
         ) from e
-    if len(weights) != len(names) or min(weights) <= 0:
+    if len(weights) != len(names) or not all(isfinite(weight) and weight > 0 for weight in weights):
         raise InvalidRequest(
-            f"queue {queue.name}: {WEIGHTS} {'/'.join(written)!r} does not fit {PATH} {text!r}",
+            f"queue {queue.name}: {HIERARCHY_WEIGHTS} {'/'.join(written)!r} does not fit {HIERARCHY} {text!r}",
             hint="as many weights as names, each more than 0",
         )
     if names[0] == "root":

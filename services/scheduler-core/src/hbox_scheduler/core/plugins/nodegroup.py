@@ -9,6 +9,8 @@ import numpy as np
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import QueueName, Resources
+from hbox_common.model.annotations import NODE_GROUP_LIMITS
+from hbox_common.model.queue import AVOIDED_GROUPS, FORBIDDEN_GROUPS, PREFERRED_GROUPS, REQUIRED_GROUPS
 from hbox_common.model.resources import capacity_units
 
 from ..cluster import Columns
@@ -23,15 +25,6 @@ if TYPE_CHECKING:
 
 GROUP_LABEL = "volcano.sh/nodegroup-name"
 
-#: JSON by group: what members of the queue may use of it in all.
-LIMITS = "volcano.sh/nodegroup-resource-limits"
-
-_REQUIRED, _PREFERRED, _NEVER, _RATHER_NOT = (
-    "requiredAffinity",
-    "preferredAffinity",
-    "requiredAntiAffinity",
-    "preferredAntiAffinity",
-)
 _SCORE_REQUIRED, _SCORE_PREFERRED, _SCORE_RATHER_NOT = 100.0, 50.0, -1.0
 
 
@@ -44,15 +37,15 @@ class _GroupRules:
 
 
 class NodeGroup:
-    """Arguments: strict (true) - a queue that says nothing may use no node at all; false: the nodes that are in no group; ordered (false) - of several
-    preferred groups the first scores 50, each further one half."""
+    """Arguments: strict (true) - a queue that says nothing may use no node at all; false: the nodes that are in no group; enablePreferredOrder (false) - of n
+    preferred groups the first scores 50, each further one 50/n less."""
 
     name = "nodegroup"
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)
         self._strict = arguments.switch("strict", True)
-        self._ordered = arguments.switch("enableOrder", False) or arguments.switch("ordered", False)
+        self._ordered = arguments.switch("enablePreferredOrder", False)
         arguments.done()
         self._hierarchy = conf.hierarchy
         self._session: Session | None = None
@@ -62,11 +55,20 @@ class NodeGroup:
     def open(self, session: "Session") -> None:
         self._session = session
         for queue in session.queues.values():
-            self._rules[queue.name] = self._rules_of(queue)
-        for gang in session.gangs:
-            for member in gang.members:
+            try:
+                self._rules[queue.name] = self._rules_of(queue)
+            except InvalidRequest as e:
+                session.refuse(queue, e)
+        limited = {name for name, rules in self._rules.items() if rules is not None and rules.limits}
+        for gang in session.gangs if limited else ():
+            for member in gang.members if gang.queue in limited else ():
                 if member.row >= 0 and (member.status in HOLDING or member.status is Status.PIPELINED):
                     self.placed(member, member.row)
+
+    def settled(self, member: Member) -> bool:
+        """Whether what others have does not concern it."""
+        rules = self._rules.get(member.gang.queue)
+        return rules is None or not rules.limits
 
     def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
         rules = self._rules.get(member.gang.queue)
@@ -130,20 +132,20 @@ class NodeGroup:
         limits = _limits_of(queue)
         if found is None or not found.node_groups:
             return None
-        scores: dict[str, float] = dict.fromkeys(found.node_groups.get(_REQUIRED, ()), _SCORE_REQUIRED)
-        worth = _SCORE_PREFERRED
-        for group in found.node_groups.get(_PREFERRED, ()):
+        scores: dict[str, float] = dict.fromkeys(found.node_groups.get(REQUIRED_GROUPS, ()), _SCORE_REQUIRED)
+        preferred = tuple(dict.fromkeys(found.node_groups.get(PREFERRED_GROUPS, ())))
+        for place, group in enumerate(preferred):
+            worth = _SCORE_PREFERRED * (len(preferred) - place) / len(preferred) if self._ordered else _SCORE_PREFERRED
             scores[group] = scores.get(group, 0.0) + worth
-            worth = worth / 2 if self._ordered else worth
-        for group in found.node_groups.get(_NEVER, ()):
+        for group in found.node_groups.get(FORBIDDEN_GROUPS, ()):
             scores.pop(group, None)
-        for group in found.node_groups.get(_RATHER_NOT, ()):
+        for group in found.node_groups.get(AVOIDED_GROUPS, ()):
             scores[group] = _SCORE_RATHER_NOT
         return _GroupRules(scores, limits)
 
 
 def _limits_of(queue: QueueInfo) -> dict[str, Resources]:
-    text = queue.annotations.get(LIMITS, "")
+    text = queue.annotations.get(NODE_GROUP_LIMITS, "")
     if not text:
         return {}
     try:
@@ -153,6 +155,6 @@ def _limits_of(queue: QueueInfo) -> dict[str, Resources]:
         }
     except (ValueError, AttributeError, TypeError, RecursionError) as e:
         raise InvalidRequest(
-            f"queue {queue.name}, annotation {LIMITS}: {text[:200]!r} is not an object of groups with amounts",
+            f"queue {queue.name}, annotation {NODE_GROUP_LIMITS}: {text[:200]!r} is not an object of groups with amounts",
             hint='write {"group": {"cpu": "8"}}',
         ) from e
