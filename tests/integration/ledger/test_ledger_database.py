@@ -3,6 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from hbox_common.store.schema import migrate, newest
 from hbox_ledger.adapters import load
 from hbox_ledger.adapters import tables as t
 from hbox_ledger.core.chain import GENESIS, Record, chained
-from hbox_ledger.ledger import SLICE
+from hbox_ledger.pace import LEAST, MOST
 from hbox_ledger.relay import Outgoing
 
 from .conftest import Kit, Running
@@ -344,7 +345,7 @@ async def test_a_commit_that_only_seemed_to_fail_is_found_and_told_once(
 
 async def test_a_comparison_in_which_nothing_differs_lets_others_in_between(kit: Kit, tmp_path: Path) -> None:
     """Its turns write nothing, and so wait for nothing: without a pause all of its slices would be one."""
-    facts = [kit.fact(f"pod{n}", "n0") for n in range(3 * SLICE)]
+    facts = [kit.fact(f"pod{n}", "n0") for n in range(3 * MOST)]
     async with kit.started(f"sqlite:///{tmp_path}/ledger.db") as running:
         await running.open(*facts)
         between = 0
@@ -358,4 +359,34 @@ async def test_a_comparison_in_which_nothing_differs_lets_others_in_between(kit:
         ticking = asyncio.create_task(others())
         await running.ledger.reconcile(facts, as_of=running.ledger.index)
         ticking.cancel()
-        assert between >= len(facts) // SLICE
+        assert between >= len(facts) // MOST
+
+
+async def test_a_pod_that_is_told_of_during_a_comparison_is_not_judged_by_what_it_was(kit: Kit, tmp_path: Path) -> None:
+    facts = [kit.fact(f"pod{n}", "n0") for n in range(3 * LEAST)]
+    resized = replace(facts[-1], requests={"cpu": 3000, "pods": 1})
+    async with kit.started(f"sqlite:///{tmp_path}/ledger.db") as running:
+        await running.open(*facts)
+        started = running.ledger.index
+        async with running.ledger.still():  # the comparison waits for the lock, and the news behind it
+            comparing = asyncio.create_task(running.ledger.reconcile(facts, as_of=started))
+            await asyncio.sleep(0.05)
+            telling = asyncio.create_task(running.see("m1", resized))
+            await asyncio.sleep(0)
+        await asyncio.gather(comparing, telling)
+        books = running.ledger.books
+        assert books.live[books.by_pod[resized.uid]].claim.requests["cpu"] == 3000
+        assert not books.suspects
+
+
+async def test_an_opening_takes_turns_and_sends_all_open_decisions_again(kit: Kit, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/ledger.db"
+    async with kit.started(url) as running:
+        await running.open()
+        await running.propose(*(kit.plan(f"p{n}", (f"pod{n}", f"n{n % 2}", ())) for n in range(2 * LEAST)))
+    async with kit.started(url) as running:
+        await published(running)
+        await running.open()
+        binds = [bind.pod for m in await published(running) if isinstance(m.event, BindDecided) for bind in m.event.binds]
+        assert sorted(binds) == sorted(f"pod{n}" for n in range(2 * LEAST))
+        assert not running.ledger.books.frozen

@@ -56,6 +56,7 @@ from .core.step import Step
 from .core.storm import Storm
 from .memory import Recent, Touched
 from .messages import messages_of
+from .pace import Pace
 from .relay import WINDOW, Outgoing, Relay
 
 log = logging.getLogger(__name__)
@@ -67,8 +68,8 @@ NOTHING = Heard()
 #: Characters of what is written down of an over-booked node.
 LONGEST_NOTE = 1000
 
-#: Of a comparison, in one turn: pods, and claims that are held against it. Tens of milliseconds, commits of a first start included.
-SLICE, MISSED_SLICE = 1000, 10_000
+#: Of a comparison, at a time: pods that are put in order, and claims that are held against the list. Milliseconds.
+ORDERED_SLICE, MISSED_SLICE = 1000, 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,7 @@ class Ledger:
         self._gone_since: dict[QueueName, float] = {}  #: when this process told of those of `gone`
         self._number = 0
         self._unknown = 0
+        self._comparison: Comparison | None = None  #: under way
         metrics.EPOCH.set(self.books.epoch)
         metrics.FROZEN.set(1)
 
@@ -272,23 +274,39 @@ class Ledger:
     async def reconcile(self, facts: Sequence[PodFact], *, as_of: Index) -> None:
         """Compare with a complete list of pods with a node, asked for when the books stood at `as_of`; the first opens the books.
 
-        Posted claims without a pod are `suspects` then. The lock is held for SLICE pods at a time, so that nobody waits for the whole.
+        Posted claims without a pod are `suspects` then. The lock is held for a slice at a time (`Pace`), so that nobody waits for the whole.
         """
-        comparison = Comparison(as_of)
+        self._comparison = comparison = Comparison(as_of)
+        try:
+            await self._compare(comparison, facts)
+        finally:
+            self._comparison = None
+        if self.books.frozen:
+            await self._open(len(facts), comparison.differed)
+        elif comparison.differed:
+            metrics.DRIFT.inc(comparison.differed)
+            log.warning("%d claims differed from the cluster", comparison.differed)
+        metrics.SUSPECTS.set(len(self.books.suspects))
+
+    async def _compare(self, comparison: Comparison, facts: Sequence[PodFact]) -> None:
         parts = []
-        for first in range(0, len(facts), MISSED_SLICE):
-            parts.append(in_order(self.books, facts[first : first + MISSED_SLICE]))
+        for first in range(0, len(facts), ORDERED_SLICE):
+            parts.append(in_order(self.books, facts[first : first + ORDERED_SLICE]))
             await asyncio.sleep(0)
         facts = [fact for kind in zip(*parts, strict=True) for part in kind for fact in part]
-        for first in range(0, len(facts), SLICE):
+        pace = Pace()
+        first = 0
+        while first < len(facts):
+            await self._store.settle()
             async with self._lock:
                 await self._fresh()
-                some = facts[first : first + SLICE]
-                try:
-                    await self._turn(partial(self._take, comparison, some))
-                except _REFUSED as e:
-                    await self._fresh()
-                    await self._turn(partial(self._take, comparison, self._fitting(some, e)))
+                with pace.slice(facts, first) as some:
+                    try:
+                        await self._turn(partial(self._take, comparison, some))
+                    except _REFUSED as e:
+                        await self._fresh()
+                        await self._turn(partial(self._take, comparison, self._fitting(some.taken, e)))
+            first += len(some.taken)
             await asyncio.sleep(0)  # a turn that changes nothing waits for nothing: whoever waits for the lock has to be let in
         async with self._lock:
             await self._fresh()
@@ -298,20 +316,15 @@ class Ledger:
                 await self._fresh()
                 comparison.miss(self.books, live[first : first + MISSED_SLICE])
             await asyncio.sleep(0)
-        if self.books.frozen:
-            await self._open(len(facts), comparison.differed)
-        elif comparison.differed:
-            metrics.DRIFT.inc(comparison.differed)
-            log.warning("%d claims differed from the cluster", comparison.differed)
-        metrics.SUSPECTS.set(len(self.books.suspects))
 
-    def _take(self, comparison: Comparison, facts: Sequence[PodFact], step: Step) -> None:
+    def _take(self, comparison: Comparison, facts: Iterable[PodFact], step: Step) -> None:
         comparison.take(self.books, step, facts)
 
     async def _open(self, pods: int, differed: int) -> None:
+        await self._send_open()
+
         def decide(step: Step) -> None:
             step.announce = True
-            lifecycle.send_open(self.books, step)
 
         async with self._lock:
             await self._fresh()
@@ -320,6 +333,19 @@ class Ledger:
         if self.books.by_model:
             self.touch_all()  # which models the cluster has is known from now on
         log.info("open: %d live claims, %d differed from the cluster", len(self.books.live), differed)
+
+    async def _send_open(self) -> None:
+        """Send every open decision again, as at the start of an epoch: the binder drops those of older ones."""
+        pace = Pace()
+        ids, first = list(self.books.open), 0
+        while first < len(ids):
+            await self._store.settle()
+            async with self._lock:
+                await self._fresh()
+                with pace.slice(ids, first) as some:
+                    await self._turn(lambda step, some=some: lifecycle.send_open(self.books, step, some))  # type: ignore[misc]
+            first += len(some.taken)
+            await asyncio.sleep(0)
 
     def suspects(self) -> list[PodAsked]:
         """Pods of posted claims that the last list lacks."""
@@ -444,6 +470,9 @@ class Ledger:
             now = self._clock()
             await self._turn(decide, extra=note)
             self._handled.add(ids)
+            if self._comparison is not None:
+                told = (event for event in new.values() if isinstance(event, PodsObserved))
+                self._comparison.told(fact.uid for event in told for fact in event.pods)
 
         async with self._lock:
             await self._fresh()

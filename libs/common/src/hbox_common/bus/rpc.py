@@ -166,6 +166,7 @@ async def _ask_once(connection: Connection, request: Event, page: type[P], who: 
                 raise Unavailable("the connection to the broker was lost before the answer was whole", hint="ask again")
             if _ended(message, pages, page, who):
                 return pages
+            await asyncio.sleep(0)  # pages that lie there already are got without a wait, and each takes milliseconds to read
     finally:
         unwatch()
         await connection.unsubscribe(subscription)

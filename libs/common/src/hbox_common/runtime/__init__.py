@@ -2,8 +2,8 @@
 
 from .health import Condition, Health, HealthServer
 from .leading import led
-from .run import main
+from .run import collect_seldom, main
 from .settings import Settings, load
 from .watchedfile import WatchedFile
 
-__all__ = ["Condition", "Health", "HealthServer", "Settings", "WatchedFile", "led", "load", "main"]
+__all__ = ["Condition", "Health", "HealthServer", "Settings", "WatchedFile", "collect_seldom", "led", "load", "main"]

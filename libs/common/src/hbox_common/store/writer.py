@@ -94,6 +94,10 @@ class Store:
         """Run `fn`, which only reads, on what is committed."""
         return cast(T, await self._submit(fn, alone=True))
 
+    async def settle(self) -> None:
+        """Wait until nothing is before a call that is made now: what was asked for before, and SQLite's log that is written back after it."""
+        await self._submit(lambda _: None, alone=True)
+
     async def look(self, fn: Callable[[Connection], T]) -> T:
         """Run `fn`, which only reads, on what is committed, on a connection and in a thread of its own: for what takes long, while writes go on."""
         url, versions = self._url.render_as_string(hide_password=False), self._versions

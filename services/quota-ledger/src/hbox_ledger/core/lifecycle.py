@@ -39,10 +39,13 @@ be evicted, as under a disruption budget, it is stuck in part: then it is comple
 the evictions are asked for again. An eviction that is refused for any other reason than unwinding is taken back at once.
 """
 
+from collections.abc import Iterable
+
 from hbox_common.events import BindOutcome, Outcome, PodRead, PodStanding
 from hbox_common.model import (
     CardSlice,
     Claim,
+    ClaimId,
     ClaimState,
     JobId,
     PlanId,
@@ -224,10 +227,11 @@ def _unwinds(books: Books, holding: Holding) -> bool:
     return gang is not None and gang.unwinding
 
 
-def send_open(books: Books, step: Step) -> None:
-    """Send every open decision again, as at the start of an epoch: the binder drops those of older ones."""
-    for holding in list(books.open.values()):
-        send(step, holding)
+def send_open(books: Books, step: Step, claims: Iterable[ClaimId]) -> None:
+    """Send the decisions again that are open on these claims."""
+    for claim in claims:
+        if (holding := books.open.get(claim)) is not None:
+            send(step, holding)
 
 
 def _posted(books: Books, step: Step, holding: Holding, *, actor: str, cause: str) -> None:

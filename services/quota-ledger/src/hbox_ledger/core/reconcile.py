@@ -5,7 +5,7 @@ posted claim whose pod a list lacks, asked for after it was posted, is a suspect
 consistent read of that pod, by uid, at the API server (`lifecycle.read`). No clock has a part in this.
 
 A comparison is taken in slices, with others' turns between them: whatever changes meanwhile is newer than the list, and is known to be by what the
-books remember of it (`Books.gone`, `Holding.posted`).
+books remember of it (`Books.gone`, `Holding.posted`), and by which pods were told of meanwhile (`Comparison.told`): these are not judged by what they were.
 """
 
 from collections.abc import Iterable
@@ -27,6 +27,11 @@ class Comparison:
     as_of: Index
     differed: int = 0
     _seen: set[PodUid] = field(default_factory=set)
+    _newer: set[PodUid] = field(default_factory=set)
+
+    def told(self, pods: Iterable[PodUid]) -> None:
+        """What is newer than the list has been said of these pods, and is in the books."""
+        self._newer.update(pods)
 
     def take(self, books: Books, step: Step, facts: Iterable[PodFact]) -> None:
         """A part of the list, in the order of `in_order`."""
@@ -34,7 +39,8 @@ class Comparison:
         for fact in facts:
             if fact.phase.holds:
                 self._seen.add(fact.uid)
-            observed(books, step, fact, actor="reconciler")
+            if fact.uid not in self._newer:
+                observed(books, step, fact, actor="reconciler")
         self.differed += sum(
             (one.before, one.claim.state) != (ClaimState.PENDING, ClaimState.POSTED) for one in step.changes[before:]
         )
@@ -47,7 +53,7 @@ class Comparison:
                 continue
             if holding.claim.pod_uid in self._seen:
                 books.suspects.pop(id, None)
-            else:
+            elif holding.claim.pod_uid not in self._newer:
                 books.suspects[id] = None
                 books.unseen.pop(id, None)
 
