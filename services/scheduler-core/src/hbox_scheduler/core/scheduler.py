@@ -1,7 +1,7 @@
-"""The scheduler: what it is told changes its view, and `cycle` turns the view into proposals.
+"""The scheduler: messages change its view, and `cycle` turns the view into proposals.
 
-Theory of operation. The ledger owns the truth; this is a view of it plus our own hopes. A placement is booked on the columns the moment it
-is made and stays booked until the ledger has answered: a refusal takes it back, a claim takes its place. Messages may come late,
+Theory of operation. The ledger owns the truth; this is a view of it, with placements that it has not answered yet. A placement is booked on the columns the
+moment it is made and stays booked until the ledger has answered: a refusal takes it back, a claim takes its place. Messages may come late,
 twice or out of order: revisions, plan ids and the ledger's index decide what counts. Whose turn it is, is `queueing`'s; room that others hold, `preemptor`'s;
 jobs
 whose places depend on each other, `placer`'s; the rest is placed by the `planner`.
@@ -63,7 +63,7 @@ from .steps.placer import SessionPlacer
 from .steps.preemptor import Preemptor
 from .steps.shuffling import Shuffling
 
-#: While the ledger holds plans nothing is due sooner: what is due could not be planned.
+#: Least time to the next cycle while the ledger holds plans: nothing could be planned sooner.
 HELD_S = 1.0
 
 
@@ -220,7 +220,7 @@ class Scheduler:
         self.invalidate_sessions()
 
     def invalidate_sessions(self) -> None:
-        """Whom the policy's plugins ask may say something else now: jobs that wait are looked at again."""
+        """Answers that plugins have from outside may differ now: jobs that wait in sessions are tried again."""
         self._placer.invalidate()
         self._preemptor.invalidate()
 
@@ -250,12 +250,12 @@ class Scheduler:
                 self._verdicts.republish(job.id)
 
     def on_groups(self, groups: Iterable[GroupState]) -> None:
-        """PodGroups with a minimum of resources, as they are now. To be told before the jobs that they are."""
+        """PodGroups with a minimum of resources, as they are now. Comes before the jobs that they are."""
         self._queue.touched += 1
         self.admission.update(groups, self._queue.touched)
 
     def on_jobs_snapshot(self, jobs: Sequence[Job], *, since: int, groups: Sequence[GroupState] = ()) -> None:
-        """All jobs there are, and all PodGroups with a minimum: those that were not heard of after the mark `since` and are not among them are gone."""
+        """All jobs there are, and all PodGroups with a minimum: those of which no message came after the mark `since` and are not among them are gone."""
         self.admission.keep_only({group.id for group in groups}, since)
         self.on_groups(groups)
         for entry in self._queue.unnamed({job.id for job in jobs}, since):
@@ -263,7 +263,7 @@ class Scheduler:
         self.on_jobs(jobs)
 
     def on_neighbours(self, neighbours: Iterable[Neighbour]) -> None:
-        """Pods that have to do with others, as they are now. To be told before the jobs that they are of."""
+        """Pods that have to do with others, as they are now. Comes before the jobs that they are of."""
         self._placer.update_neighbours(neighbours)
 
     def on_withdrawn(self, jobs: Sequence[JobId], revisions: Sequence[int]) -> None:
@@ -354,7 +354,7 @@ class Scheduler:
             self._preemptor.invalidate()
 
     def on_stayed(self, *, epoch: Epoch, pods: Sequence[PodUid], now: float) -> None:
-        """These were to make room, and may not be evicted now: whoever wants room takes it from others."""
+        """The eviction of these pods was refused: they are no victims for `Limits.stays_s`, and nominations that wait for them are given up."""
         if epoch < self.epoch:
             return
         self._facts.may_not_leave.update(dict.fromkeys(pods, now + self.limits.stays_s))
@@ -366,7 +366,7 @@ class Scheduler:
         self.on_answers(epoch=self.epoch, index=self.index, answers=[answer], now=now)
 
     def unpublished(self, verdicts: Iterable[JobVerdict], now: float) -> None:
-        """Verdicts of a cycle that could not be sent: they are given out again later."""
+        """Verdicts of a cycle that could not be sent: a later cycle gives them out again."""
         for verdict in verdicts:
             if verdict.job in self._queue.entries or verdict.job in self._groups:
                 self._verdicts.unpublished(verdict, now)
@@ -467,7 +467,7 @@ class Scheduler:
     # Bookings.
 
     def _claimed(self, claims: Iterable[Claim], index: Index, now: float) -> None:
-        """The ledger's word on pods takes the place of our own. Plans are all or nothing: one claim of a plan says that it was accepted."""
+        """The ledger's claims take the place of our own bookings. Plans are all or nothing: one claim of a plan says that it was accepted."""
         for claim in claims:
             self.bookings.put(Booking.of(claim, self.bookings.get(claim.pod_uid)))
             entry = self._queue.entries.get(claim.job)
@@ -507,7 +507,7 @@ class Scheduler:
         self.bookings.take_back(plan.id, (placement.pod_uid for placement in plan.placements))
 
     def _settle(self, now: float) -> None:
-        """What a newer index decides: commits whose claims are known by now, and jobs that waited for this view."""
+        """Follow the index: plans whose claims are known by now are settled, and jobs that waited for this view are activated."""
         for plan in self._flights.reached(self.index):
             for placement in plan.placements:
                 booking = self.bookings.get(placement.pod_uid)
@@ -529,7 +529,7 @@ class Scheduler:
         return (booking := self.bookings.get(pod)) is not None and bool(booking.claim)
 
     def placed_on(self) -> dict[PodUid, NodeName]:
-        """Where every booked pod is, or is hoped to be."""
+        """The node of every booked pod, whether the ledger has answered or not."""
         return {uid: booking.node for uid, booking in self.bookings.all().items()}
 
     def outstanding(self) -> list[PlanId]:

@@ -10,7 +10,7 @@ from ..cluster.snapshot import DisruptionBudget
 
 @dataclass(slots=True)
 class ClusterFacts:
-    """As it was told last. What is not told by anybody is empty."""
+    """As published last; empty where nobody publishes it."""
 
     hypernodes: list[HyperNode] = field(default_factory=list)  #: the fabric
     priority_classes: Mapping[str, int] = field(default_factory=dict)  #: values by name

@@ -28,7 +28,7 @@ from .runner import JobPlacement
 
 @dataclass(slots=True)
 class Attempt:
-    """What came of it, job by job."""
+    """The result of an attempt, job by job."""
 
     plans: list[Plan] = field(default_factory=list)
     proposed: list[Entry] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Planner:
-    """Places on the columns at once and books under the plan's id."""
+    """Plans for jobs without a session: places are booked on the columns at once, under the plan's id."""
 
     id: SchedulerId
     columns: Columns
@@ -223,7 +223,7 @@ class Planner:
         )
 
     def preemption_plan(self, placement: JobPlacement) -> Plan:
-        """The plan that asks for the room of others. Its places are booked, on top of those who are still there."""
+        """The plan with victims. Its places are booked on top of the victims' bookings."""
         plan = self._plan(placement.entry, self._chosen(placement))
         for placed in placement.placements:
             self.columns.book(placed.row, placed.task.requests, placed.slices)
@@ -236,7 +236,7 @@ class Planner:
         return plan.model_copy(update={"victims": victims})
 
     def eviction_plan(self, leave: Sequence[Booking], number: int) -> Plan:
-        """The plan that asks for nothing but that these pods leave, all of one job and with claims; the so-and-so-manieth of this process."""
+        """The plan that asks for nothing but that these pods leave, all of one job and with claims; `number`: of such plans in this process, from 1."""
         first = leave[0]
         held = first.held
         assert held is not None, "what has no claim has nothing to leave"

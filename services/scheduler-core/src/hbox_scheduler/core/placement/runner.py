@@ -1,7 +1,7 @@
-"""What the service asks a session: who has to leave so that jobs that wait can have what is theirs, and where pods go that have to do with each other.
+"""What the service asks of sessions: victims for jobs that may have more, places for pods with constraints about each other, and admission of PodGroups.
 
 The policy's actions run on a session over the service's own columns, with the ledger's claims as its members: the same code, and so the same outcomes, as
-`hbox simulate cycle`. The session decides and is then undone; what it decided comes back as job placements, which the scheduler books and proposes.
+`hbox simulate cycle`. The session decides and is then undone; its outcome comes back as job placements, which the scheduler books and proposes.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -57,13 +57,13 @@ BACKFILL = "backfill"
 #: Actions of a policy that give free places.
 PLACE = ("allocate", BACKFILL)
 
-#: Those that make room.
+#: Actions that evict.
 MAKE_ROOM = ("reclaim", "preempt", "gangreclaim", "gangpreempt", "consolidate")
 
-#: The one that lets PodGroups in.
+#: The action that admits PodGroups.
 ENQUEUE = "enqueue"
 
-#: The one that has pods leave whoever may get their places.
+#: The action that has pods leave for nobody in particular.
 SHUFFLE = "shuffle"
 
 
@@ -146,12 +146,12 @@ class SessionRunner:
         self.follow(conf)
 
     def follow(self, conf: Conf) -> None:
-        """The policy from the next look on."""
+        """The policy from the next session on."""
         conf = _as_the_ledger_judges(conf)
         self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in MAKE_ROOM))
         self._enqueue = replace(conf, actions=(ENQUEUE,))
-        self.enqueues = self._user_policy and ENQUEUE in conf.actions  #: whether PodGroups wait to be let in
+        self.enqueues = self._user_policy and ENQUEUE in conf.actions  #: whether PodGroups wait for admission
         self._moves = "consolidate" in conf.actions
         self._shuffling = replace(conf, actions=(SHUFFLE,))
         self._between = replace(
@@ -171,12 +171,12 @@ class SessionRunner:
 
     @property
     def idle(self) -> bool:
-        """Whether the policy makes no room at all."""
+        """Whether the policy has no action that evicts."""
         return not self._conf.actions
 
     def may_preempt(self, entry: Entry, queues: QueueTree) -> bool:
-        """Whether it is worth a look: the job's queue, or one above it, has less than it deserves of what is asked for, or work of lower priority; or the
-        policy moves pods together."""
+        """Whether a session may find victims for the job: the job's queue, or one above it, has less than it deserves of what is asked for, or work of lower
+        priority; or the policy moves pods together."""
         task = entry.pending[0][0] if entry.pending else None
         if task is None:
             return False
@@ -184,7 +184,7 @@ class SessionRunner:
             task.namespace
             and not self._quota.within_quota(task, self._quota.remaining(task.namespace), together=max(entry.need, 1))[1]
         ):
-            return False  # nobody has to leave for a quota's sake
+            return False  # nobody is evicted because of a quota
         if self._moves:
             return True
         for one in queues.path(entry.job.queue):
@@ -236,7 +236,7 @@ class SessionRunner:
     def enqueue(
         self, outside: Sequence[JobId], entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]
     ) -> dict[JobId, str]:
-        """Of PodGroups that wait at the gate, with pods or without: why they stay outside, or nothing for those that are let in. `entries`: jobs with pods
+        """Of PodGroups that wait for admission, with pods or without: why they are rejected, or "" for those that are admitted. `entries`: jobs with pods
         that wait, theirs and others'."""
         with self._session(self._enqueue, entries, queues, leaving, with_groups=True) as (session, preemptors):
             run_action(ENQUEUE, session)
@@ -249,7 +249,7 @@ class SessionRunner:
             }
 
     def mark_changed(self, pods: Iterable[PodUid]) -> None:
-        """Something became known of these pods beside their places."""
+        """These pods changed otherwise than by their bookings."""
         self._running.mark_changed(pods)
 
     @contextmanager
@@ -265,7 +265,7 @@ class SessionRunner:
         represented: Mapping[JobId, Sequence[float]] = MappingProxyType({}),
     ) -> Iterator[tuple[Session, dict[Gang, Entry]]]:
         """A session with these jobs as preemptors. What it does to the columns is taken back in the end. `whole`: members of theirs that have places are as
-        those of others; else they stay where they are. `with_groups`: with the PodGroups that have no pods here, at the gate or past it."""
+        those of others; else they stay where they are. `with_groups`: with the PodGroups that have no pods here, admitted or not."""
         running = self._running.current()
         joining = [entry.job.id for entry in entries if whole or self._user_policy or entry.job.together]
         before = {gang.id: gang for gang in self._running.lend(joining)}
@@ -281,7 +281,7 @@ class SessionRunner:
             if (own := before.get(entry.job.id)) is not None:
                 _join(gang, own, entry, settled=not whole)
                 if gang.phase is GroupPhase.PENDING:
-                    gang.phase = GroupPhase.INQUEUE  # who runs is past the gate
+                    gang.phase = GroupPhase.INQUEUE  # a gang that runs was admitted
             preemptors[gang] = entry
         gangs = [*others, *preemptors]
         if with_groups:

@@ -1,4 +1,4 @@
-"""The ledger's claims as a session's members: who has which place, kept from look to look and brought up to date by what changed."""
+"""The ledger's claims as members of sessions, kept from session to session and brought up to date by what changed."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -69,7 +69,7 @@ class RunningJobs:
         return self.lend(dict.fromkeys(job for pod in pods if (job := self._job_of.get(pod)) is not None))
 
     def mark_changed(self, pods: Iterable[PodUid]) -> None:
-        """Something became known of these pods, or a session did something to them."""
+        """These pods changed otherwise than by their bookings, or a session changed them."""
         self._marked.update(dict.fromkeys(pods))
 
     def _begin(self) -> None:

@@ -1,4 +1,4 @@
-"""What was sent and waits for an answer, and verdicts that wait for their time."""
+"""Plans that wait for the ledger's answer, and verdicts that wait to be published."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from hbox_common.model import Index, JobId, PlanId
 
 
 class InFlight:
-    """Plans from proposal to the ledger's word. Oldest first, so that what is overdue is at the front."""
+    """Plans from proposal to the ledger's answer, oldest first, so that overdue ones are at the front."""
 
     def __init__(self, resend_after_s: float) -> None:
         self._resend_after_s = resend_after_s
@@ -75,7 +75,7 @@ class InFlight:
 
 
 class Verdicts:
-    """Why jobs wait: sent when it changes, of one job at most every `every_s` seconds."""
+    """Why jobs wait: published when it changes, for one job at most every `every_s` seconds."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
@@ -106,7 +106,7 @@ class Verdicts:
             self._late.setdefault(verdict.job, (now + self._every_s, verdict))
 
     def republish(self, job: JobId) -> None:
-        """Whoever told of the job anew may not have heard why it waits, or may be another process than the one that had."""
+        """The job was published anew: its verdict is due again, since another process may publish it now, which does not have it."""
         sent = self._sent.get(job)
         if sent is not None and sent[1] is not None:
             self._sent[job] = (sent[0], None)

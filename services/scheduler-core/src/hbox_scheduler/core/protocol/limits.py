@@ -17,13 +17,13 @@ class Limits:
     backoff_max_s: float = 5.0
     verdict_every_s: float = 2.0  #: of one job, at most
     deadline_s: float = 60.0  #: for a gang to be bound whole
-    session_every_s: float = 0.2  #: for room that others hold, at most, and for jobs that wait for others
-    session_max_s: float = 2.0  #: while that finds nothing
-    session_jobs: int = 512  #: jobs in one such look
-    shuffle_max_s: float = 15.0  #: between two looks for pods that the policy wants elsewhere, while there are none
+    session_every_s: float = 0.2  #: least time between two sessions of one step
+    session_max_s: float = 2.0  #: most time between two, while they find nothing
+    session_jobs: int = 512  #: most jobs in one session
+    shuffle_max_s: float = 15.0  #: most time between two sessions of `shuffle`, while they find nothing
     successor_s: float = 60.0  #: for a successor of a pod that was sent away to appear
-    stays_s: float = 30.0  #: for so long nobody asks again for a pod whose eviction was refused
-    nomination_s: float = 120.0  #: after so long without its victims gone a job looks elsewhere
+    stays_s: float = 30.0  #: a pod whose eviction was refused is no victim for so long
+    nomination_s: float = 120.0  #: a nomination whose victims have not left by then is given up
 
 
 @dataclass(slots=True)
@@ -33,9 +33,7 @@ class Proposals:
     plans: list[Plan] = field(default_factory=list)
     resend: list[Plan] = field(default_factory=list)
     verdicts: list[JobVerdict] = field(default_factory=list)
-    admitted: list[JobId] = field(default_factory=list)  #: whose PodGroups are let in
-    repeated: bool = (
-        False  #: some of `admitted` were said before: who is to hear it may not listen to us, until we ask for all jobs
-    )
+    admitted: list[JobId] = field(default_factory=list)  #: jobs whose PodGroups are admitted
+    repeated: bool = False  #: some of `admitted` were published before: job-controller may not listen to this scheduler until it asks for all jobs
     wake_at: float | None = None
     more: bool = False

@@ -24,7 +24,7 @@ class JobState(StrEnum):
     SETTLED = "settled"  #: nothing: all of its pods have places
 
 
-#: Higher priority first, then older, then by id: what to try first.
+#: Higher priority first, then older, then by id: the order in which they are tried.
 Order: TypeAlias = tuple[int, float, JobId]
 
 #: Jobs that wait for the same: the queue, for each task what its pods ask for, how many of them it takes to start, and whether they may be preempted.
@@ -52,7 +52,7 @@ class Entry:
     blocked_reason: str = ""  #: why it may not have places: its queue is not for it, or its PodGroup is not enqueued
 
     def update_pending(self, bookings: Bookings) -> None:
-        """Bring `pending`, `held` and `need` up to date."""
+        """Bring `pending`, `held` and `need` up to date with the bookings."""
         tasks = self.job.tasks
         if len(tasks) == 1 and len(tasks[0].pods) == 1:  # most jobs by far
             spec = tasks[0]
@@ -83,13 +83,13 @@ class Entry:
 
     @property
     def lone(self) -> Task | None:
-        """The task, where one pod is all that is to be placed and it may start by itself."""
+        """The task of a job whose only pending pod may start by itself; else None."""
         if len(self.pending) == 1 and len(self.pending[0][1]) == 1 and self.need <= 1 and not self.blocked_reason:
             return self.pending[0][0]
         return None
 
     def problem(self) -> str:
-        """Why no change of the cluster can help, or nothing."""
+        """Why no change of nodes can start the job, or ""."""
         if self.job.problem or self.blocked_reason:
             return self.job.problem or self.blocked_reason
         there = sum(len(pods) for _, pods in self.pending)

@@ -1,4 +1,4 @@
-"""All jobs that are known, and whose turn it is.
+"""All known jobs, and the order in which they are tried.
 
 Every job is in one state (`jobs.JobState`). Every change that could matter moves it back to ACTIVE, and only eager jobs cost a cycle anything.
 """
@@ -16,7 +16,7 @@ from .groups import Groups
 from .jobs import Entry, JobState, Order, entry_of
 from .unschedulable import UnschedulableJobs
 
-#: Withdrawn jobs of which late news is ignored.
+#: Withdrawn jobs of which late messages are ignored.
 _WITHDRAWN_KEPT = 50_000
 
 
@@ -40,14 +40,14 @@ class SchedulingQueue:
         self._unschedulable = unschedulable
         self._queues = queues
         self._groups = groups
-        self._routes: dict[QueueName, Route] = {}  #: by which the first job of each queue was taken in
+        self._routes: dict[QueueName, Route] = {}  #: as they were when the first job of each queue was added
         self._limits = limits
         self._withdrawn: dict[JobId, int] = {}  #: with the revision
         self._active: list[Order] = []
         self._awaiting: set[JobId] = set()
         self._delayed: list[tuple[float, JobId]] = []
 
-    # Coming and going.
+    # Jobs that come, change and go.
 
     def add(self, job: Job) -> Entry:
         entry = self.entries[job.id] = entry_of(job, self._tasks, self.touched, self._pools(job), self._space(job))
@@ -56,7 +56,7 @@ class SchedulingQueue:
         return entry
 
     def update(self, entry: Entry, job: Job) -> None:
-        """A new revision. What waits and asks for the same as before goes on waiting."""
+        """Take a new revision of a job. An unschedulable job that asks for the same as before stays so."""
         before = entry.key
         fresh = entry_of(job, self._tasks, self.touched, self._pools(job), self._space(job))
         moved = fresh.order != entry.order
@@ -64,7 +64,7 @@ class SchedulingQueue:
         entry.job, entry.order, entry.tasks, entry.touched = job, fresh.order, fresh.tasks, self.touched
         entry.blocked_reason = self._blocked_reason(job)
         if entry.state in (JobState.PROPOSED, JobState.NOMINATED, JobState.AWAITING_STATE, JobState.DELAYED):
-            return  # looked at retry anyway when that is over
+            return  # tried again anyway when that is over
         if entry.state is JobState.UNSCHEDULABLE and before is not None and not moved and alike:
             entry.update_pending(self._bookings)
             if not entry.problem() and before == entry.equivalence_key():
@@ -77,24 +77,24 @@ class SchedulingQueue:
         self._awaiting.discard(entry.job.id)
 
     def unnamed(self, named: Set[JobId], since: int) -> list[Entry]:
-        """Those that are not among `named`, and were not heard of after the mark `since`."""
+        """Jobs that are not among `named`, and of which no message came after the mark `since`."""
         return [entry for entry in self.entries.values() if entry.touched <= since and entry.job.id not in named]
 
     def by_state(self) -> dict[JobState, int]:
-        """How many there are in each."""
+        """How many jobs are in each state."""
         counts = dict.fromkeys(JobState, 0)
         for entry in self.entries.values():
             counts[entry.state] += 1
         return counts
 
     def note_withdrawn(self, job: JobId, revision: int) -> None:
-        """It has nothing left to place, as of this revision."""
+        """The job has nothing left to place, as of this revision."""
         self._withdrawn[job] = revision
         while len(self._withdrawn) > _WITHDRAWN_KEPT:
             del self._withdrawn[next(iter(self._withdrawn))]
 
     def is_withdrawn(self, job: Job) -> bool:
-        """Whether this is old news of a job that has nothing left to place."""
+        """Whether this message is older than the withdrawal of the job."""
         return self._withdrawn.get(job.id, -1) >= job.revision
 
     # Turns.
@@ -109,7 +109,7 @@ class SchedulingQueue:
         return self._queues.all().pools(job.queue)
 
     def reroute(self, changed: set[QueueName]) -> None:
-        """The rules of these queues changed: jobs of theirs, and of those below them, may use other pools now, or be let in, or not any more."""
+        """The rules of these queues changed: jobs of theirs, and of those below them, may use other pools now, or may or may not be placed at all."""
         moved = {
             name: route
             for name, before in self._routes.items()
@@ -126,7 +126,7 @@ class SchedulingQueue:
                     self.activate(entry)
 
     def recheck_blocked(self, entry: Entry) -> bool:
-        """Its PodGroup was admitted, or waits again. Returns whether it may have places now and might not before."""
+        """The PodGroup was admitted, or waits again. Returns whether the job may have places now and might not before."""
         before, entry.blocked_reason = entry.blocked_reason, self._blocked_reason(entry.job)
         opened = bool(before) and not entry.blocked_reason
         if opened and entry.state is JobState.UNSCHEDULABLE:
@@ -140,7 +140,7 @@ class SchedulingQueue:
         return job.namespace if job.namespace in self._bookings.card_quotas else ""
 
     def resolve_again(self) -> None:
-        """Columns of resources are others than before. What waits may fit now."""
+        """The columns of resources have changed: all tasks are resolved again, and unschedulable jobs are activated."""
         self._tasks.anew()
         for entry in self.entries.values():
             pools = self._pools(entry.job)
@@ -149,7 +149,7 @@ class SchedulingQueue:
                 self.activate(entry)
 
     def requota(self, namespaces: set[str]) -> None:
-        """The quotas of these namespaces changed: what waits there may be paid for now, or for another reason than before."""
+        """The quotas of these namespaces changed: unschedulable jobs there are activated."""
         for entry in self.entries.values() if namespaces else ():
             if entry.job.namespace in namespaces:
                 pools = self._pools(entry.job)
@@ -158,17 +158,17 @@ class SchedulingQueue:
                     self.activate(entry)
 
     def activate_unschedulable(self, freed: set[QueueName], changed: set[QueueName], paid: set[str]) -> None:
-        """Those that may be able to start, since rows rose, or the queues `freed` or the quotas of the namespaces `paid` allow more; all of those whose queues'
-        rules changed."""
+        """Activate unschedulable jobs that may be able to start, since free amounts of rows rose, or the queues `freed` or the quotas of the namespaces `paid`
+        allow more; all of those whose queues' rules changed."""
         for entry in self._unschedulable.activate(self.entries, freed, changed, paid):
             heappush(self._active, entry.order)
 
     def next(self) -> Entry | None:
-        """The eager job whose turn it is, looked at afresh; who takes it settles its state or gives it back."""
+        """The active job that comes first, with its pending pods brought up to date. The caller sets its state or gives it back."""
         while self._active:
             order = heappop(self._active)
             while self._active and self._active[0] == order:
-                heappop(self._active)  # it was woken more than once
+                heappop(self._active)  # it was activated more than once
             entry = self.entries.get(order[2])
             if entry is not None and entry.state is JobState.ACTIVE and entry.order == order:
                 entry.update_pending(self._bookings)
@@ -176,7 +176,7 @@ class SchedulingQueue:
         return None
 
     def give_back(self, entry: Entry) -> None:
-        """It is not its turn after all."""
+        """The job was not tried: it keeps its place in the order."""
         heappush(self._active, entry.order)
 
     def run(self, first: Entry, most: int) -> list[Entry]:
@@ -201,7 +201,7 @@ class SchedulingQueue:
             self.retry(entry, index, now)
 
     def retry(self, entry: Entry, index: Index, now: float) -> None:
-        """Look at a job retry: on the view that explains its last refusal, and the later the more often in a row it met one."""
+        """Try a job again: on a view at least as new as its last refusal names, from the second refusal in a row after a backoff."""
         if entry.refusals > 1:
             delay = min(self._limits.backoff_s * 2.0 ** min(entry.refusals - 2, 16), self._limits.backoff_max_s)
             entry.state = JobState.DELAYED
@@ -210,7 +210,7 @@ class SchedulingQueue:
             self._await_or_activate(entry, index)
 
     def due(self, index: Index, now: float) -> None:
-        """Those whose back-off is over."""
+        """Activate jobs whose backoff is over."""
         while self._delayed and self._delayed[0][0] <= now:
             _, job = heappop(self._delayed)
             entry = self.entries.get(job)
@@ -218,7 +218,7 @@ class SchedulingQueue:
                 self._await_or_activate(entry, index)
 
     def reached(self, index: Index) -> None:
-        """Those that waited for a view as new."""
+        """Activate jobs that waited for a view as new as `index`."""
         for job in [job for job in self._awaiting if self.entries[job].refresh <= index]:
             self._awaiting.discard(job)
             if self.entries[job].state is JobState.AWAITING_STATE:
@@ -237,5 +237,5 @@ class SchedulingQueue:
 
 
 def _constraints(job: Job) -> tuple[object, ...]:
-    """What it wants of the places of its pods together."""
+    """The constraints about the places of its pods together."""
     return (job.topology, job.notes, job.sub_gangs, job.min_task_member)

@@ -19,7 +19,7 @@ from .context import SchedulerContext
 
 @dataclass(slots=True)
 class ReservedPlace:
-    """A place for a successor."""
+    """A place reserved for the successor of a pod that moves."""
 
     plan: PlanId
     move: Move
@@ -28,7 +28,7 @@ class ReservedPlace:
 
 
 class Moves:
-    """Places that are kept, by the pods that leave for them."""
+    """Reserved places, by the pods that leave for them."""
 
     def __init__(self, context: SchedulerContext) -> None:
         self._bookings = context.bookings
@@ -43,7 +43,7 @@ class Moves:
         return len(self._kept)
 
     def put(self, plan: PlanId, moves: Iterable[Move]) -> None:
-        """Keep these places. The plan asks that their pods leave."""
+        """Reserve these places. The plan asks that their pods leave."""
         for move in moves:
             old = move.leaves
             self._release(old.pod)
@@ -67,7 +67,7 @@ class Moves:
             self._kept[old.pod] = ReservedPlace(plan, move, place)
 
     def cancel(self, plan: PlanId) -> None:
-        """The pods do not leave; those that have left are waited for."""
+        """The plan was refused or given up: places of pods that are still there are released; successors of the others are waited for."""
         for pod in [pod for pod, kept in self._kept.items() if kept.plan == plan and pod in self._bookings]:
             self._release(pod)
 
@@ -103,7 +103,7 @@ class Moves:
         return [min(times)] if times else []
 
     def _like(self, kept: ReservedPlace) -> Iterator[Entry]:
-        """Jobs of one pod that could be its successor."""
+        """Jobs of one pod that could be the successor."""
         old, held = kept.move.leaves, kept.move.leaves.held
         for entry in self._queue.entries.values():
             job = entry.job

@@ -1,5 +1,5 @@
-"""Jobs that are placed in a session, as `hbox simulate cycle` places them: those whose pods have to do with others, or with each other's places, and all
-where the user brought a policy.
+"""Jobs that are placed in a session, as `hbox simulate cycle` places them: those whose pods have constraints about other pods or about each other's places,
+and all where the user brought a policy.
 
 The planner's way, equal pods on the columns at once, cannot see affinities between pods, spreading, the fabric, or plugins. A session can, one pod at a time:
 jobs that come together share one, and those that found no place are looked at again when anybody came or went, at a pace that slows while that is in vain.
@@ -23,7 +23,7 @@ NEIGHBOURS_KEPT = 100_000
 
 
 class SessionPlacer:
-    """`neighbours`: what is known of pods that have to do with others. `user_policy`: all jobs are placed here."""
+    """`neighbours`: pods with constraints about other pods, and pods that such constraints select. `user_policy`: all jobs are placed here."""
 
     def __init__(self, context: SchedulerContext, *, neighbours: dict[PodUid, Neighbour], user_policy: bool) -> None:
         self._runner = context.runner
@@ -44,13 +44,13 @@ class SessionPlacer:
             every_s=context.limits.verdict_every_s,
             reserves_from=lambda: context.runner.reserves_from,
         )
-        self._tried: set[JobId] = set()  #: in this cycle, in vain
+        self._tried: set[JobId] = set()  #: in this cycle, without success
         self._backoff = Backoff(context.limits.session_every_s, context.limits.session_max_s)
         self._tried_at: tuple[Index, int] = (Index(0), 0)
-        self._changes = 0  #: news so far
+        self._changes = 0  #: count of changes so far
 
     def update_neighbours(self, neighbours: Iterable[Neighbour]) -> None:
-        """Pods that have to do with others, as they are now."""
+        """Take the present state of pods with constraints about other pods."""
         for neighbour in neighbours:
             if (job := self._classes.of_pod(neighbour.uid)) is not None:
                 self.revised(job)
@@ -61,11 +61,11 @@ class SessionPlacer:
             self._forget_gone()
 
     def invalidate(self) -> None:
-        """Something else changed that places depend on."""
+        """Something else changed on which places depend: jobs that wait are tried again."""
         self._changes += 1
 
     def concerns(self, entry: Entry) -> bool:
-        """Whether its pods want something of others or of each other, or others may want something of them."""
+        """Whether the job is placed here: its pods have constraints about other pods or each other, or are selected by such constraints."""
         if entry.problem() or not entry.pending:
             return False
         if self._user_policy or entry.job.together:
@@ -81,7 +81,7 @@ class SessionPlacer:
         self._classes.remove(job)
 
     def revised(self, job: JobId) -> None:
-        """The job is not what it was: whether it is like others is seen when it is looked at next."""
+        """The job has a new revision: its class is determined when it is tried next."""
         if self._classes.remove(job):
             self._waiting[job] = None
 
@@ -91,15 +91,15 @@ class SessionPlacer:
         return looks + self._classes.next_at()
 
     def changed_verdicts(self, now: float) -> Iterator[JobVerdict]:
-        """Why jobs wait that others stood for, where that is not what they were told."""
+        """Verdicts of represented jobs, where they differ from those published."""
         return self._classes.changed_verdicts(now)
 
     def represented(self, job: JobId) -> Iterable[JobId]:
-        """All jobs for which this one stands, and itself; none where it stands for none."""
+        """The jobs of its class, itself among them; none where it belongs to no class."""
         return self._classes.equals(job)
 
     def activate_waiting(self, index: Index, now: float) -> None:
-        """At the beginning of a cycle: jobs that found no place are looked at again when anybody came or went; by a user's policy also when time has passed."""
+        """At the beginning of a cycle: jobs that found no place are activated when the state changed; with a user's policy also when time has passed."""
         self._tried.clear()
         self._classes.begin_cycle()
         if not (self._waiting or self._classes) or not self._changed_since(index) or not self._backoff.due(now):
@@ -137,7 +137,7 @@ class SessionPlacer:
         return attempt
 
     def _limited_by_guarantees(self, entry: Entry, amounts: Resources) -> str:
-        """Why so much for the job would leave others without what they are guaranteed. Sessions do not know."""
+        """Why so much for the job would leave others without what they are guaranteed. Sessions do not check that."""
         kept = self._queues.kept_for_others(entry.job.queue, amounts, preemptable=entry.job.preemptable)
         return kept.message if kept.pods == 0 else ""
 
@@ -164,7 +164,7 @@ class SessionPlacer:
         return self._user_policy or self._tried_at != (index, self._changes)
 
     def _company(self) -> list[Entry]:
-        """Those right after it that are placed here too. Who has nothing to place stands in nobody's way."""
+        """The jobs right after it that are placed here too. Jobs with nothing to place are passed over."""
         company: list[Entry] = []
         aside: list[Entry] = []
         while len(company) < self._limits.session_jobs - 1 and (entry := self._queue.next()) is not None:
@@ -179,7 +179,7 @@ class SessionPlacer:
         return company
 
     def _forget_gone(self) -> None:
-        """Those that neither have a place nor wait for one."""
+        """Drop pods that neither have a booking nor wait for a place."""
         entries = self._queue.entries.values()
         waiting = {pod.uid for entry in entries for task in entry.job.tasks for pod in task.pods}
         for uid in [uid for uid in self._neighbours if uid not in waiting and uid not in self._bookings]:

@@ -1,4 +1,5 @@
-"""Room that others hold, for jobs that wait though it is their turn: looked for in sessions, promised, and taken when it is free.
+"""Preemption: places that others hold, for jobs that wait though they may have more. Sessions find victims, the places are nominated, and planned once they
+are free.
 
 A look is over all who may have to leave, and has its price: it is had when something changed since the last one, at a pace that slows while nothing is found.
 """
@@ -18,10 +19,10 @@ from .nominations import Nomination, Nominations
 
 
 class Preemptor:
-    """Jobs that others may have to make room for, and what was promised to them."""
+    """Jobs for which others may have to leave, and their nominations."""
 
     def __init__(self, context: SchedulerContext, *, user_policy: bool) -> None:
-        """`user_policy`: what a look finds may change with time alone, by plugins of the policy."""
+        """`user_policy`: the result of a session may change with time alone, by plugins of the policy."""
         self.nominations = Nominations()
         self._moves = Moves(context)
         self._runner = context.runner
@@ -38,14 +39,14 @@ class Preemptor:
         self._tried_at: tuple[Index, int] = (Index(0), 0)
 
     def add(self, entry: Entry, equals: Iterable[JobId] = ()) -> None:
-        """A job that waits: others may have to make room for it, and for those that are like it."""
+        """A job failed: others may have to leave for it, and for the jobs that it represents."""
         if self._runner.may_preempt(entry, self._queues.all()):
             if entry.job.id not in self._candidates:
                 self._candidates.update(dict.fromkeys(equals))
             self._candidates[entry.job.id] = None
 
     def add_all(self, classes: Iterable[Iterator[Entry]], *, rules_changed: bool) -> None:
-        """Jobs, each jobs of one kind, that wait on though their queues have less than they had. `rules_changed`: rules changed; a look may find more."""
+        """Unschedulable jobs, by class, whose queues hold less than before. `rules_changed`: the rules of queues changed, so that a session may find more."""
         for jobs in classes:
             first = next(jobs, None)
             if first is not None and self._runner.may_preempt(first, self._queues.all()):
@@ -55,7 +56,7 @@ class Preemptor:
             self.invalidate()
 
     def invalidate(self) -> None:
-        """What looks find may be another from now on."""
+        """The state changed: the next session may find victims where the last one found none."""
         self._tried_at = (Index(-1), -1)
 
     def remove(self, job: JobId) -> None:
@@ -65,11 +66,11 @@ class Preemptor:
         self._candidates.pop(job, None)
 
     def pod_left(self, pod: PodUid) -> None:
-        """A pod's booking is gone: somebody may have waited for that."""
+        """A pod's booking is gone: a nomination may have waited for it."""
         self.nominations.pod_left(pod)
 
     def eviction_failed(self, pods: Iterable[PodUid]) -> None:
-        """They were to leave and may not: those for whom they were look elsewhere at once."""
+        """Victims were not evicted: nominations that wait for them are given up at once."""
         for job in {job: None for pod in pods if (job := self.nominations.waiting_for(pod)) is not None}:
             self._give_up(self.nominations.get(job))
         self.nominations.stay(pods)
@@ -77,12 +78,12 @@ class Preemptor:
         self.invalidate()
 
     def accepted(self, plan: Plan) -> None:
-        """The ledger lets the victims of this plan go."""
+        """The ledger accepted this plan: its victims leave."""
         if (nomination := self.nominations.of_plan(plan.job, plan.id)) is not None:
             nomination.accepted = True
 
     def refused(self, plan: Plan) -> None:
-        """The ledger does not, or has forgotten the plan."""
+        """The ledger refused this plan, or does not know it any more."""
         if plan.victims:
             self.nominations.drop(plan.job)
             self._moves.cancel(plan.id)
@@ -159,11 +160,11 @@ class Preemptor:
             self._queue.activate(entry)
 
     def _beside_guarantees(self, entry: Entry, amounts: Resources) -> bool:
-        """Whether the job may have so much where others are guaranteed something. Sessions do not know."""
+        """Whether the job may have so much where others are guaranteed something. Sessions do not check that."""
         return self._queues.kept_for_others(entry.job.queue, amounts, preemptable=entry.job.preemptable).pods != 0
 
     def _changed_since(self, index: Index) -> bool:
-        """Whether anything changed since the last look that could change what it found."""
+        """Whether anything changed since the last session that could change its result."""
         return self._user_policy or self._tried_at != (index, len(self._candidates))
 
     def _nominate(self, placement: JobPlacement, now: float) -> Plan:

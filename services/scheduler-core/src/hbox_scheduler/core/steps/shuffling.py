@@ -20,7 +20,7 @@ from .nominations import Nominations
 
 
 class Shuffling:
-    """`nominations`: who leaves already."""
+    """`nominations`: pods that leave already."""
 
     def __init__(self, context: SchedulerContext, *, nominations: Nominations) -> None:
         self._runner = context.runner
@@ -67,7 +67,7 @@ class Shuffling:
         return plans
 
     def refused(self, plan: Plan, now: float) -> None:
-        """The ledger does not let them go, or has forgotten the plan."""
+        """The ledger refused the plan, or does not know it any more."""
         self._nominations.stay(_victims(plan))
         self._refused.update(dict.fromkeys(_victims(plan), now + self._limits.nomination_s))
 
