@@ -6,7 +6,7 @@ from hbox_common.model import Epoch, GangPart, Neighbour, PodBudget, PodUid, Sub
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
-from .test_taking import CONF, share, world
+from .test_preemptor import CONF, share, world
 
 
 def full() -> Simulation:

@@ -1,4 +1,4 @@
-"""enqueue: the gate before everything else. A gang passes when the policy lets it, so that its pods are not created in vain."""
+"""enqueue: admission before everything else. A gang is admitted when the plugins agree, so that no pods are created that could not start."""
 
 from hbox_common.model import GroupPhase
 

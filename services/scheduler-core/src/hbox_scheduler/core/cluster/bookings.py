@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Booking:
-    """One pod on one node. `claim` is empty while the ledger's word is outstanding."""
+    """One pod on one node. `claim` is empty until the ledger has answered."""
 
     pod: PodUid
     job: JobId
@@ -60,7 +60,7 @@ class Booking:
 
     @classmethod
     def of(cls, claim: Claim, before: "Booking | None") -> "Booking":
-        """The ledger's word on a pod, in the place of our own."""
+        """The booking of a ledger's claim, in place of our own booking `before`."""
         return cls(
             pod=claim.pod_uid,
             job=claim.job,
@@ -173,7 +173,7 @@ class Bookings:
         self.changed.begin()
 
     def _models(self, booking: Booking) -> Resources:
-        """By the ledger's word where there is one, else by the inventory."""
+        """Cards by model: as the ledger's claim says, where there is one, else by the inventory."""
         if not self._by_model or not booking.slices:
             return {}
         if booking.held is not None:

@@ -218,7 +218,7 @@ class Columns:
     # Bookings.
 
     def apply(self, batch: Batch, times: int = 1) -> None:
-        """Book a batch (`times=1`) or take it back (`times=-1`). Taking back is not logged as a rise: nobody saw the rows lower."""
+        """Book a batch (`times=1`) or take it back (`times=-1`). Taking back is not logged as a rise: no reader saw the lower amounts."""
         for column, units in batch.amount:
             self.used[column, batch.rows] += times * units * batch.counts
         for name, units in batch.ports:

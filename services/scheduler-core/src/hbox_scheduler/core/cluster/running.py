@@ -18,7 +18,7 @@ from .columns import Columns
 from .entities import Gang, Member, form_sub_gangs
 from .population import Population
 
-#: Members that count alike in every sum: queue, task (by identity; its members keep it), whether they may be evicted, whether their gang counts at the gate
+#: Members that count alike in every sum: queue, task (by identity; its members keep it), whether they may be evicted, whether `enqueue` counts their gang
 #: with its minimum, and cards by model.
 CountKey: TypeAlias = tuple[QueueName, int, bool, bool, Asked]
 
@@ -35,7 +35,7 @@ class RunningGangs:
         self._alike: dict[CountKey, tuple[Member, int]] = {}
 
     def put(self, gang: Gang) -> None:
-        """All of its members hold places, it is past the gate, and its id is new here. What its minimum names has to have a column."""
+        """All of its members hold places, it is admitted, and its id is new here. What its minimum names has to have a column."""
         assert gang.id not in self.gangs
         form_sub_gangs(gang)
         gang.tally()

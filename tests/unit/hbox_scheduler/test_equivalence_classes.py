@@ -1,4 +1,4 @@
-"""Jobs that are alike and wait: the first stand for the others (`tests/property/test_crowds_properties.py` compares with looking at each)."""
+"""Jobs that are alike and wait: the first stand for the others (`tests/property/test_equivalence_class_properties.py` compares with looking at each)."""
 
 from dataclasses import replace
 
