@@ -63,11 +63,13 @@ def main() -> int:
         if arguments.real:
             report.violations += _audit_by_others(one.state / "kubeconfig")
         platform.stop()
+        if report.violations:  # the ledger's own disk goes with the machine
+            shutil.copytree(folder / "books", folder / "evidence")
     if arguments.faults:
         print(report.table())
     print(report.summary())
     if report.violations:
-        print(f"logs are in {folder}")
+        print(f"logs are in {folder / 'state' / 'logs'}, the ledger's database is in {folder / 'evidence'}")
         return 1
     shutil.rmtree(folder)
     return 0

@@ -262,18 +262,20 @@ class Observer:
         for piece in pod.slices or ():
             card = (pod.node, piece.index)
             self._on_card[card][pod.uid] = (piece.cores, piece.memory_mib)
-            self._judge(card, pod.name)
+            self._judge(card, pod)
         return None
 
-    def _judge(self, card: Card, pod: str) -> None:
+    def _judge(self, card: Card, pod: AuditPod) -> None:
         name, index = card
-        known, users = self.nodes[name].cards.get(index), self._on_card[card].values()
-        cores, memory = sum(c for c, _ in users), sum(m for _, m in users)
+        known, users = self.nodes[name].cards.get(index), self._on_card[card]
+        cores, memory = sum(c for c, _ in users.values()), sum(m for _, m in users.values())
         if known is None:
-            self._violated(f"node {name} has no card {index}, given to pod {pod}")
+            self._violated(f"node {name} has no card {index}, given to pod {pod.name}")
         elif cores > ALL_CORES or (known.memory_mib and memory > known.memory_mib):
+            others = ", ".join(f"{self.pods[uid].pod.name} ({uid})" for uid in users if uid != pod.uid)
             self._violated(
-                f"node {name} card {index} is over-booked by pod {pod}: {cores} %, {memory} of {known.memory_mib} MiB"
+                f"node {name} card {index} is over-booked by pod {pod.name} ({pod.uid}): {cores} %, {memory} of {known.memory_mib} MiB, "
+                f"beside {others}"
             )
 
     def _free(self, pod: AuditPod) -> None:
