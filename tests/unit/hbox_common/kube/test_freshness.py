@@ -19,7 +19,7 @@ def test_resource_versions_are_numbers_and_what_is_none_is_equal_or_not(one: str
 def test_a_watch_proves_its_copy_as_of_the_question_and_not_as_of_its_answer() -> None:
     proof = Proof()
     proof.listed(10.0)
-    proof.sampled("20", at=50.0)
+    proof.sampled("20", at=50.0, watched_from="10")
     assert not proof.reached("19")
     assert proof.proven_at == 10.0
     assert proof.reached("20")
@@ -28,19 +28,28 @@ def test_a_watch_proves_its_copy_as_of_the_question_and_not_as_of_its_answer() -
 
 def test_a_sample_proves_once_and_a_watch_that_is_opened_anew_needs_its_own() -> None:
     proof = Proof()
-    proof.sampled("20", at=50.0)
+    proof.sampled("20", at=50.0, watched_from="10")
     assert proof.reached("25")
     assert not proof.reached("26"), "how old that is nobody knows"
-    proof.sampled("30", at=60.0)
+    proof.sampled("30", at=60.0, watched_from="10")
     proof.forget()
     assert not proof.reached("30")
     assert proof.proven_at == 50.0
 
 
+def test_no_watch_proves_anything_where_the_store_was_set_back() -> None:
+    proof = Proof()
+    proof.sampled("20", at=50.0, watched_from="30")
+    assert not proof.reached("30")
+    assert proof.waiting, "its end makes the copy be listed anew"
+    proof.sampled("31", at=60.0, watched_from="30")
+    assert proof.reached("31")
+
+
 def test_what_is_proven_does_not_become_older() -> None:
     """A list that was begun before the last sample, and took long."""
     proof = Proof()
-    proof.sampled("20", at=50.0)
+    proof.sampled("20", at=50.0, watched_from="10")
     proof.reached("20")
     proof.listed(40.0)
     assert proof.proven_at == 50.0

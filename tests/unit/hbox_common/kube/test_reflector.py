@@ -278,6 +278,28 @@ def test_repeated_events_are_not_handed_on_twice(watching: Reflector[Pod]) -> No
     assert watching.step(Lines([line("ADDED", pod("c", 11)), line("DELETED", pod("z", 12))])) == []
 
 
+def test_a_server_that_lags_does_not_take_the_copy_back(watching: Reflector[Pod]) -> None:
+    """A pod was deleted and made anew under its name. Told all of it once more, the former one would end the present one."""
+    again = [line("MODIFIED", pod("a", 11)), line("DELETED", pod("a", 12)), line("ADDED", pod("a", 13, uid="uid-a2"))]
+    watching.step(Lines(again))
+    assert watching.step(Lines([bookmark(9)])) == []
+    assert watching.step(StreamEnd(3.0, "it lags")) == [Watch("13", doubtful=True)]
+    assert watching.step(Lines(again)) == []
+    assert {p.metadata.uid for p in watching.store.values()} == {"uid-a2", "uid-b"}
+
+
+def test_an_old_line_that_cannot_be_read_does_not_take_it_back_either(watching: Reflector[Pod]) -> None:
+    watching.step(Lines([line("MODIFIED", {**pod("a", 8), "spec": 5})]))
+    assert watching.resource_version == "10"
+
+
+def test_a_store_that_was_set_back_is_listed_as_it_is(watching: Reflector[Pod]) -> None:
+    watching.step(Expired())
+    effects = watching.step(page(pod("a", 3), rv=4))
+    assert changes(effects) == [("modified", "uid-a"), ("deleted", "uid-b")]
+    assert watching.resource_version == "4"
+
+
 # --- against a model of the server
 
 
@@ -285,6 +307,7 @@ ACTIONS = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.integers(0, 5)),
         st.tuples(st.just("delete"), st.integers(0, 5)),
+        st.tuples(st.just("lag"), st.integers(0, 5)),
         st.tuples(st.sampled_from(["read", "end", "expire", "fail", "bookmark"]), st.just(0)),
     ),
     max_size=60,
@@ -311,6 +334,8 @@ def test_whatever_the_network_does_the_copy_and_the_deltas_end_equal_to_the_serv
                         assert (d.old is None) == (d.kind is DeltaKind.ADDED)
                         if d.old is not None:
                             assert told.pop(d.old.metadata.uid) == d.old
+                        if d.kind is DeltaKind.DELETED:
+                            assert subject(d).metadata.uid not in {p["metadata"]["uid"] for p in server.values()}
                         if d.new is not None:
                             told[d.new.metadata.uid] = d.new
             last = effects[-1]
@@ -354,6 +379,9 @@ def test_whatever_the_network_does_the_copy_and_the_deltas_end_equal_to_the_serv
             obey(reflector.step(Expired()))
         elif action == "fail":
             obey(reflector.step(Failed("reset")))
+        elif action == "lag":  # a server that knows all but the last `n` versions answers one watch
+            obey(reflector.step(Lines([bookmark(max(0, version - n))])))
+            obey(reflector.step(StreamEnd(6.0, "it lags")))
         elif action == "bookmark" and offset == len(history):
             obey(reflector.step(Lines([bookmark(version)])))
     read()

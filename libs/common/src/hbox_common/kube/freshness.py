@@ -4,7 +4,8 @@ Theory of operation. An open watch that brings nothing looks the same whether no
 something may come from an API server whose watch cache lags. So each watch is asked to last some seconds only, for the API server sends a bookmark two
 seconds before the end of every watch; and when it is opened, a consistent list of one item tells the resourceVersion at which the
 store stands (`sampled`). Once the watch shows a resourceVersion that is not lower (`reached`), by an event or a bookmark, all that happened before the
-sample was asked for has been delivered: the copy is proven as of then. A consistent list proves the copy as of its begin (`listed`).
+sample was asked for has been delivered: the copy is proven as of then. A consistent list proves the copy as of its begin (`listed`). A store that stands
+before the copy has gone back, as one restored from a backup has: no watch proves anything then, until the copy is listed anew.
 
 ResourceVersions of one server are whole numbers that rise over all kinds (KEP-5504); one that is none is compared for equality.
 """
@@ -35,6 +36,7 @@ class Proof:
     def __init__(self) -> None:
         self.proven_at = float("-inf")
         self._sample: tuple[str, float] | None = None
+        self.went_back = False  #: the store stands before where this watch was opened
 
     @property
     def waiting(self) -> bool:
@@ -49,13 +51,14 @@ class Proof:
         """A consistent list that was begun then is complete."""
         self._prove(at)
 
-    def sampled(self, resource_version: str, at: float) -> None:
-        """The store stood there when it was asked, at `at` or later."""
+    def sampled(self, resource_version: str, at: float, *, watched_from: str) -> None:
+        """The store stood there when it was asked, at `at` or later; the watch was opened at `watched_from`."""
         self._sample = resource_version, at
+        self.went_back = older(resource_version, watched_from)
 
     def reached(self, resource_version: str) -> bool:
         """The watch has delivered everything up to there. True where that proves the copy as of the last sample; each sample proves once."""
-        if self._sample is None or not not_before(resource_version, self._sample[0]):
+        if self._sample is None or self.went_back or not not_before(resource_version, self._sample[0]):
             return False
         self._prove(self._sample[1])
         self._sample = None
@@ -70,3 +73,8 @@ def not_before(one: str, other: str) -> bool:
     if one.isdecimal() and other.isdecimal():
         return int(one) >= int(other)
     return one == other
+
+
+def older(one: str, other: str) -> bool:
+    """Whether `one` is surely older than `other`: of what is no number nobody knows."""
+    return one.isdecimal() and other.isdecimal() and int(one) < int(other)

@@ -38,6 +38,8 @@ WATCH_S = 6.0
 DOUBTFUL_WATCH_S = 3.0
 #: A watch that has not ended so long after its time is dead.
 GRACE_S = 2.0
+_LAGS = "the watch did not come to where the store stands: it, or the API server behind it, lags"
+_WENT_BACK = "the store stands before the copy, as after it was restored from a backup"
 #: For a sample to be answered.
 SAMPLE_S = 5.0
 
@@ -171,7 +173,9 @@ class Informer(Generic[T]):
 
     async def _watch(self, effect: Watch, handle: Handler[T]) -> list[Effect[T]]:
         """Hands on what the watch brings; returns what to do after it."""
-        sampling = asyncio.create_task(self._sample())  # in a TaskGroup, what the handler raises would come out in a group
+        sampling = asyncio.create_task(
+            self._sample(effect.resource_version)
+        )  # in a TaskGroup, what the handler raises would come out in a group
         try:
             return await self._follow(effect, handle)
         finally:
@@ -192,7 +196,7 @@ class Informer(Generic[T]):
                     self._reflector.proven()
         raise Bug("a watch ended without an end")
 
-    async def _sample(self) -> None:
+    async def _sample(self, watched_from: str) -> None:
         """Where the store stands, by a consistent list of one item; the watch that is being opened has to get there."""
         self._proof.forget()
         asked_at = monotonic_s()
@@ -205,7 +209,7 @@ class Informer(Generic[T]):
             self._no_sample = f"whether the watch is alive cannot be proven, a list cannot be read: {e}"
         else:
             self._no_sample = ""
-            self._proof.sampled(at, asked_at)
+            self._proof.sampled(at, asked_at, watched_from=watched_from)
             if self._proof.reached(self._reflector.resource_version):
                 self._reflector.proven()
 
@@ -230,7 +234,7 @@ class Informer(Generic[T]):
             now = monotonic_s()
             had_time = now - opened_at >= asked_s - GRACE_S / 2
             if self._proof.waiting and (had_time or now - self._proof.proven_at > OLD_S / 2):
-                unproven = "the watch did not come to where the store stands: it, or the API server behind it, lags"
+                unproven = _WENT_BACK if self._proof.went_back else _LAGS
         except HBoxError as e:
             if opened_at is None:
                 yield _what_happened(e)

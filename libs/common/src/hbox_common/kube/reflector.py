@@ -13,7 +13,9 @@ Rules:
  4. One object that cannot be read is counted and skipped; its resourceVersion still counts, and it is not taken for deleted.
  5. A line that is not JSON means a broken stream: go back to the last resourceVersion, for events may be lost in it.
  6. Waits grow until a watch makes progress; a successful list alone does not prove that the next watch will work.
- 7. A watch that ended without showing that it was alive (`freshness`) is opened again from the last resourceVersion, for a shorter time; after two
+ 7. History goes one way: a watch may be opened at an API server that lags behind the one before, and whatever it tells from before our resourceVersion is
+    passed over, bookmarks too. Told again, the end of a name's former object would end its present one.
+ 8. A watch that ended without showing that it was alive (`freshness`) is opened again from the last resourceVersion, for a shorter time; after two
     of them in a row the copy is listed anew: then every list is a proof, where no watch is.
 """
 
@@ -26,6 +28,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from .backoff import Backoff
+from .freshness import older
 from .objects import KubeObject, Metadata
 from .status import Status, retry_after_s
 
@@ -328,17 +331,16 @@ class Reflector(Generic[T]):
             except msgspec.DecodeError as e:
                 then = self._on_failed(Failed(f"a watch line that is not JSON: {e}", refused=True))
                 break
-            if isinstance(event, _Added | _Modified):
-                self.resource_version = event.object.metadata.resource_version
-                self._upsert(event.object, deltas)
-            elif isinstance(event, _Deleted):
-                self.resource_version = event.object.metadata.resource_version
-                self._remove(event.object.metadata.uid, deltas)
-            elif isinstance(event, _Bookmark):
-                self.resource_version = event.object.metadata.resource_version
-            else:
+            if isinstance(event, _Error):
                 then = self._on_error_line(event.object)
                 break
+            if older(event.object.metadata.resource_version, self.resource_version):
+                continue
+            self.resource_version = event.object.metadata.resource_version
+            if isinstance(event, _Added | _Modified):
+                self._upsert(event.object, deltas)
+            elif isinstance(event, _Deleted):
+                self._remove(event.object.metadata.uid, deltas)
         if not then and self.resource_version != self._watch_from:
             self._progress()
         return [Emit(deltas), *then] if deltas else then
@@ -414,9 +416,11 @@ class Reflector(Generic[T]):
     def _skip_line(self, line: bytes, error: msgspec.ValidationError) -> None:
         self._skip(error)
         try:
-            self.resource_version = _UNREADABLE.decode(line).object.metadata.resource_version or self.resource_version
+            version = _UNREADABLE.decode(line).object.metadata.resource_version
         except msgspec.DecodeError:
             return
+        if version and not older(version, self.resource_version):
+            self.resource_version = version
 
     def _skip(self, error: msgspec.ValidationError) -> None:
         self.decode_errors += 1
