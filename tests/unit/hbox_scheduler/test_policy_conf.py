@@ -4,6 +4,7 @@ import pytest
 
 from hbox_common.errors import InvalidRequest
 from hbox_scheduler.core.framework.conf import parse_conf
+from hbox_scheduler.core.framework.hooks import GangOrder, Preemptable
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 
@@ -39,8 +40,8 @@ def test_volcanos_own_default_is_understood() -> None:
     conf = parse_conf(VOLCANO, plugins=NAMES)
     assert conf.actions == ("enqueue", "allocate", "backfill")
     assert [plugin.name for plugin in conf.tiers[0]] == ["priority", "gang", "conformance"]
-    assert "preemptable" in conf.tiers[0][1].off
-    assert "gang_key" not in conf.tiers[0][1].off
+    assert Preemptable in conf.tiers[0][1].off
+    assert GangOrder not in conf.tiers[0][1].off
     assert conf.arguments["allocate"] == {"predicateErrorCacheEnable": True}
     assert [plugin.name for tier in plugins_of(conf) for plugin in tier] == [plugin.name for plugin in conf.plugins]
 
@@ -54,7 +55,7 @@ def test_our_own_default_is_right() -> None:
 @pytest.mark.parametrize("flag", ["enableJobOrder", "enabledJobOrder"])
 def test_both_spellings_of_a_flag_mean_the_same(flag: str) -> None:
     conf = parse_conf(f'actions: "allocate"\ntiers:\n- plugins:\n  - name: gang\n    {flag}: false\n', plugins=NAMES)
-    assert conf.plugins[0].off == {"gang_key"}
+    assert conf.plugins[0].off == {GangOrder}
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from .core.framework.conf import Conf
 from .core.plugins.fairshare import usage_weight
 from .core.policy import policy_of
 from .core.policy.default import default_conf
+from .core.policy.registry import check_plugins
 from .core.protocol.limits import Limits, Proposals
 from .settings import SchedulerSettings
 
@@ -54,6 +55,7 @@ class SchedulerService:
 
     def __init__(self, settings: SchedulerSettings, health: Health, bus: Bus) -> None:
         self._health, self._bus = health, bus
+        check_plugins()
         self._window_s = settings.cycle_window_ms / 1000
         path = settings.scheduler_conf
         self._policy = None if path is None else policy_file(path)

@@ -110,7 +110,7 @@ class Allocator:
             return True
         session, first = self._session, members[0]
         task = self._placing.task(first)
-        batch = pick(cluster, rows, counts, task, session.card_keys(first, cluster, rows))
+        batch = pick(cluster, rows, counts, task, session.card_keys(first.task, cluster, rows))
         slices = slices_of(cluster, batch, first.task.cards.count if first.task.cards is not None else 0)
         queue = session.queues[first.gang.queue]
         if session.namespace_quotas and not session.namespace_quotas.pays(first.namespace, slices):

@@ -13,6 +13,7 @@ import numpy as np
 from ..cluster.arrays import Bools
 from ..cluster.entities import Gang
 from ..framework.conf import FAILURES_REMEMBERED
+from ..framework.hooks import Preemptable
 from ..framework.pool import Pool
 from ..framework.preemptors import PreemptionRequests, best_effort_waiting, preemptors, waiting
 from ..framework.turns import ServiceOrder
@@ -40,7 +41,7 @@ def run(session: "Session") -> None:
         if name not in pools:
             pools[name] = Pool(session, queue=name)
             requests[name] = PreemptionRequests(session, pools[name], reason=REASON, resolve=resolve)
-        if session.has("priority", "preemptable"):
+        if session.has("priority", Preemptable):
             others = pools[name].priority < gang.priority
         else:
             others = np.array([member.gang is not gang for member in pools[name].members], dtype=np.bool_)

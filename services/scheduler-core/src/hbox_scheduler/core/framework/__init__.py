@@ -2,7 +2,7 @@
 
 from hbox_common.model import GroupPhase, PodTerm, ResourceQuota, Selector, Spread, Wishes
 
-from .hooks import Hooks, Key, Plugin, Vote
+from .hooks import Key, Plugin, Vote
 from .placing import FilterKey, NodePlacement, Placing, filter_key_of
 from .session import Eviction, Outcome, Session
 from .statement import Operation, Statement
@@ -11,7 +11,6 @@ __all__ = [
     "Eviction",
     "FilterKey",
     "GroupPhase",
-    "Hooks",
     "Key",
     "NodePlacement",
     "Operation",

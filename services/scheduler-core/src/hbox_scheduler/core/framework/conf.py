@@ -25,7 +25,7 @@ import yaml
 from hbox_common.errors import InvalidRequest
 from hbox_common.yamltext import check
 
-from .hooks import FLAGS, HIERARCHY_FLAG, IDLE_FLAGS
+from .hooks import FLAGS, HIERARCHY_FLAG, IDLE_FLAGS, Hook
 
 #: Actions in the order in which the documentation lists them.
 ACTIONS = (
@@ -45,7 +45,7 @@ class PluginConf:
 
     name: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    off: frozenset[str] = frozenset()
+    off: frozenset[Hook] = frozenset()
     hierarchy: bool = False
     line: int = field(default=0, compare=False)  #: where it stands in the file; 0 = in none
 
@@ -134,7 +134,7 @@ def _plugin(value: yaml.Node, known: Sequence[str]) -> PluginConf:
     name = str(_value(keys["name"][1]))
     if name not in known:
         raise _wrong(keys["name"][1], f"unknown plugin {name!r}", known)
-    off: set[str] = set()
+    off: set[Hook] = set()
     hierarchy = False
     arguments: Mapping[str, Any] = {}
     for key, (node, content) in keys.items():

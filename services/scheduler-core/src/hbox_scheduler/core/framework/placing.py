@@ -63,8 +63,7 @@ class Placing:
 
     def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
         """Label and mask `[N]`, all rules in the order in which reasons are given: filters, resources, cards, the count of cards."""
-        for _, hook in self._session.filters():
-            yield from hook(member, cluster)
+        yield from self._session.masks(member, cluster)
         yield from self.fit_failures(member, cluster)
 
     def fit_failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
@@ -76,9 +75,8 @@ class Placing:
     def allowed(self, member: Member, cluster: Columns) -> Bools:
         """`[N]`: alive nodes that no plugin's filter fails, whatever is booked there."""
         mask = cluster.alive[: cluster.size].copy()
-        for _, hook in self._session.filters():
-            for _, fails in hook(member, cluster):
-                mask &= ~fails
+        for _, fails in self._session.masks(member, cluster):
+            mask &= ~fails
         return mask
 
     def fits(self, member: Member, cluster: Columns) -> Bools:
@@ -98,16 +96,9 @@ class Placing:
     def scores(self, member: Member, cluster: Columns, candidates: Bools) -> Floats:
         """`[N]`: the sum over the plugins; meaningful at the candidates `[N]`."""
         total = np.zeros(cluster.size, dtype=np.float64)
-        for _, _, score in self.scores_by_plugin(member, cluster, candidates):
+        for _, score in self._session.scores(member, cluster, candidates):
             total += score
         return total
-
-    def scores_by_plugin(self, member: Member, cluster: Columns, candidates: Bools) -> Iterator[tuple[str, str, Floats]]:
-        """Plugin, hook, `[N]`."""
-        for name, plugin, hook in self._session.scorers():
-            score = hook(member, cluster, candidates) if name == "normalised" else hook(member, cluster)
-            if score is not None:
-                yield plugin.name, name, score
 
     def best(self, member: Member, candidates: Bools, cluster: Columns | None = None) -> int:
         """The best row of the candidates `[N]`, of which there must be one; equal ones by row."""
@@ -171,7 +162,7 @@ class Placing:
             return ()
         rows = np.array([row], dtype=np.int64)
         batch = pick(
-            cluster, rows, np.array([1], dtype=np.int64), self.task(member), self._session.card_keys(member, cluster, rows)
+            cluster, rows, np.array([1], dtype=np.int64), self.task(member), self._session.card_keys(member.task, cluster, rows)
         )
         return slices_of(cluster, batch, member.task.cards.count)[0]
 

@@ -9,11 +9,11 @@ another (its #5896).
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -26,11 +26,49 @@ from ..cluster.arrays import Bools, Floats, Ints
 from ..cluster.entities import Gang, Member, QueueInfo, Status, SubGang, form_sub_gangs
 from ..cluster.running import RunningGangs
 from ..cluster.snapshot import Cluster
+from ..cluster.task import Task
 from ..explain.labels import Label
 from ..topology.tree import Tree, tree_of
 from .asking import Asking
 from .external import Ask, nobody
-from .hooks import Key, Plugin, Vote
+from .hooks import (
+    Allocatable,
+    BestNode,
+    CandidateScore,
+    CardOrder,
+    DomainGradients,
+    DomainScore,
+    Enqueueable,
+    Events,
+    Evictable,
+    GangOrder,
+    Hook,
+    Key,
+    MemberOrder,
+    Overused,
+    Pipelined,
+    Plugin,
+    PodMask,
+    PodScore,
+    Preemptable,
+    Preemptive,
+    QueueOrder,
+    Readiness,
+    Reclaimable,
+    ReclaimRight,
+    ShapeMask,
+    ShapeScore,
+    ShuffleGuard,
+    ShuffleVictims,
+    Starving,
+    SubGangOrder,
+    SubGangPipelined,
+    SubGangReadiness,
+    Validity,
+    VictimQueueOrder,
+    Vote,
+    hooks_of,
+)
 from .models import Models
 from .namespacequotas import NamespaceQuotas
 from .statement import Operation, OperationKind, Statement
@@ -42,6 +80,8 @@ if TYPE_CHECKING:
 _by_age = attrgetter("created_at", "id")
 
 _FINISHED = (Status.SUCCEEDED, Status.FAILED)
+
+H = TypeVar("H", bound=Plugin)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +158,16 @@ class Session:
             QueueName, str
         ] = {}  #: queues of which a plugin cannot read what it needs: nothing new is placed in them
         self._tiers = tiers
-        self._hooks: dict[str, list[list[tuple[Plugin, Callable[..., Any]]]]] = {}
-        self._choosing: dict[str, list[list[Callable[..., Any]]]] = {}
-        self._guarding: dict[str, list[Callable[..., Any]]] = {}
+        self._hooks: dict[Hook, list[list[Any]]] = {}
+        self._flat: dict[Hook, list[Any]] = {}
         for tier, confs in zip(tiers, conf.tiers, strict=True):
             for plugin, plugin_conf in zip(tier, confs, strict=True):
                 if plugin.name != plugin_conf.name:
                     raise InvalidRequest(f"plugin {plugin.name} stands where the policy has {plugin_conf.name}")
-        self._placed = [hook for tier in self._of("placed") for _, hook in tier]
-        self._displaced = [hook for tier in self._of("displaced") for _, hook in tier]
+        self._events = self._all(Events)
+        self._shape_masks, self._pod_masks = self._all(ShapeMask), self._all(PodMask)
+        self._masking = self._with(ShapeMask, PodMask)
+        self._masks_read_bookings = any(plugin.reads_bookings for plugin in self._shape_masks)
         self.namespace_quotas = NamespaceQuotas(columns, cluster)
         self.population = self.running.population.copy(cluster.namespace_labels)
         self.departures: list[Sequence[Member]] = []  #: members that left their places, one entry each time
@@ -140,7 +181,7 @@ class Session:
                 add(gang.gated, member.task.requests)
         self.population.put_all([member for gang in self.fresh for member in gang.members if member.row >= 0])
         plugins = [plugin for tier in tiers for plugin in tier]
-        for plugin in sorted(plugins, key=lambda plugin: getattr(plugin, "asks_others", False)):
+        for plugin in sorted(plugins, key=lambda plugin: plugin.asks_others):
             plugin.open(self)
 
     # What plugins and actions ask about the cluster.
@@ -176,11 +217,9 @@ class Session:
     def statement(self) -> Statement:
         return Statement(self)
 
-    def has(self, plugin: str, hook: str = "") -> bool:
+    def has(self, plugin: str, hook: Hook = Plugin) -> bool:
         """Whether the policy has the plugin, and has not switched off this hook of it."""
-        if hook:
-            return any(one.name == plugin for tier in self._of(hook) for one, _ in tier)
-        return any(one.name == plugin for tier in self._tiers for one in tier)
+        return any(one.name == plugin for one in self._all(hook))
 
     def arguments(self, action: str) -> Mapping[str, Any]:
         """The action's part of `configurations`."""
@@ -190,12 +229,12 @@ class Session:
 
     def placed(self, member: Member, row: int) -> None:
         self.population.put(member, row)
-        for hook in self._placed:
-            hook(member, row)
+        for plugin in self._events:
+            plugin.placed(member, row)
 
     def placed_all(self, members: Sequence[Member]) -> None:
         """As `placed`, where each of them is now."""
-        if self._placed:
+        if self._events:
             for member in members:
                 self.placed(member, member.row)
         else:
@@ -204,45 +243,49 @@ class Session:
     def displaced(self, member: Member, row: int) -> None:
         self.population.take(member)
         self.departures.append((member,))
-        for hook in self._displaced:
-            hook(member, row)
+        for plugin in self._events:
+            plugin.displaced(member, row)
 
     def displaced_all(self, members: Sequence[Member]) -> None:
         """As `displaced`, where each of them is."""
         self.population.take_all(members)
         self.departures.append(members)
-        for hook in self._displaced:
+        for plugin in self._events:
             for member in members:
-                hook(member, member.row)
+                plugin.displaced(member, member.row)
 
     # Orders.
 
     def queue_key(self, queue: QueueInfo) -> Key:
-        return (*self._keys("queue_key", queue), queue.created_at, queue.name)
+        return (*(plugin.queue_key(queue) for plugin in self._all(QueueOrder)), queue.created_at, queue.name)
 
     def gang_key(self, gang: Gang) -> Key:
-        return (*self._keys("gang_key", gang), gang.created_at, gang.id)
+        return (*(plugin.gang_key(gang) for plugin in self._all(GangOrder)), gang.created_at, gang.id)
 
     def in_order(self, gangs: Sequence[Gang]) -> list[Gang]:
         """Gangs, given in the order of `session.gangs`, in the order of service. For many: every plugin's keys in one array each."""
-        hooks = [hook for tier in self._of("gang_key") for _, hook in tier]
-        columns = [[hook(gang) for gang in gangs] for hook in hooks]
+        columns = [[plugin.gang_key(gang) for gang in gangs] for plugin in self._all(GangOrder)]
         if any(not issubclass(kind, bool | int | float) for column in columns for kind in set(map(type, column))):
             return sorted(gangs, key=self.gang_key)
         arrays = [np.arange(len(gangs)), *(np.asarray(column) for column in reversed(columns))]
         return [gangs[i] for i in np.lexsort(arrays).tolist()]
 
     def sub_gang_key(self, sub_gang: SubGang) -> Key:
-        return (*self._keys("sub_gang_key", sub_gang), sub_gang.name)
+        return (*(plugin.sub_gang_key(sub_gang) for plugin in self._all(SubGangOrder)), sub_gang.name)
 
     def member_key(self, member: Member) -> Key:
-        return (*self._keys("member_key", member), -member.priority, member.created_at, member.uid)
+        keys = (plugin.member_key(member) for plugin in self._all(MemberOrder))
+        return (*keys, -member.priority, member.created_at, member.uid)
 
     def members_in_order(self, members: Iterable[Member]) -> list[Member]:
         """As sorted by `member_key`, for many: by the last part of it first. Most parts are equal for all members of a gang, and cost no sorting."""
         ordered = sorted(members, key=attrgetter("uid"))
-        hooks = [hook for tier in self._of("member_key") for _, hook in tier]
-        for part in (attrgetter("created_at"), lambda member: -member.priority, *reversed(hooks)):
+        parts: list[Callable[[Member], Key]] = [
+            *(plugin.member_key for plugin in self._all(MemberOrder)),
+            lambda member: -member.priority,
+            attrgetter("created_at"),
+        ]
+        for part in reversed(parts):
             keys = list(map(part, ordered))
             if keys and keys.count(keys[0]) < len(keys):
                 ordered = [ordered[i] for i in sorted(range(len(keys)), key=keys.__getitem__)]
@@ -251,11 +294,11 @@ class Session:
     @property
     def has_quotas(self) -> bool:
         """Whether some plugin may say no in `allocatable`."""
-        return any(self._of("allocatable"))
+        return bool(self._all(Allocatable))
 
     def victim_queue_key(self, preemptor: QueueInfo, queue: QueueInfo) -> Key:
         """Whose members are taken first: lowest. Without a plugin's word the queue that would be served last."""
-        return tuple(hook(preemptor, queue) for tier in self._of("victim_queue_key") for _, hook in tier)
+        return tuple(plugin.victim_queue_key(preemptor, queue) for plugin in self._all(VictimQueueOrder))
 
     def victims_first(self, members: Iterable[Member], *, preemptor: Gang) -> list[Member]:
         """In the order in which they are taken: nearest queues first, then the reverse of the orders of service."""
@@ -278,183 +321,170 @@ class Session:
                 out.extend(sorted(by_gang[gang], key=self.member_key, reverse=True))
         return out
 
-    def _keys(self, name: str, subject: object) -> list[Key]:
-        return [hook(subject) for tier in self._of(name) for _, hook in tier]
-
     # Gates.
 
     def invalid(self, gang: Gang) -> str:
         """Why the gang cannot be scheduled as it stands, or ""."""
         if gang.problem or gang.queue in self.refused:
             return gang.problem or self.refused[gang.queue]
-        return next((why for tier in self._of("valid") for _, hook in tier if (why := hook(gang))), "")
+        return next((why for plugin in self._all(Validity) if (why := plugin.valid(gang))), "")
 
     def refuse(self, queue: QueueInfo, fault: InvalidRequest) -> None:
         """A plugin cannot read what the queue says. It alone gets nothing until it is mended; what it has it keeps as before."""
         self.refused.setdefault(queue.name, f"{Label.QUEUE_INVALID}: {fault}")
 
     def enqueueable(self, gang: Gang) -> bool:
-        return self._vote("enqueueable", gang, default=True)
+        return _passed([plugin.enqueueable(gang) for plugin in tier] for tier in self._of(Enqueueable))
 
     def reject_reason(self, gang: Gang) -> str:
         """Who keeps out a gang that is not `enqueueable`, and why: the first that rejects it."""
-        for tier in self._of("enqueueable"):
-            for plugin, hook in tier:
-                if hook(gang) is Vote.REJECT:
-                    reason = getattr(plugin, "reject_reason", None)
-                    return f"{plugin.name}: {reason(gang)}" if reason is not None else plugin.name
+        for plugin in self._all(Enqueueable):
+            if plugin.enqueueable(gang) is Vote.REJECT:
+                reason = plugin.reject_reason(gang)
+                return f"{plugin.name}: {reason}" if reason else plugin.name
         return ""
 
     def enqueue(self, gang: Gang) -> None:
         gang.phase = GroupPhase.INQUEUE
-        for tier in self._of("enqueued"):
-            for _, hook in tier:
-                hook(gang)
+        for plugin in self._all(Enqueueable):
+            plugin.enqueued(gang)
 
     def overused(self, queue: QueueInfo) -> bool:
-        return any(hook(queue) for tier in self._of("overused") for _, hook in tier)
+        return any(plugin.overused(queue) for plugin in self._all(Overused))
 
     def allocatable(self, queue: QueueInfo, member: Member) -> bool:
-        return all(hook(queue, member) for tier in self._of("allocatable") for _, hook in tier)
+        return all(plugin.allocatable(queue, member) for plugin in self._all(Allocatable))
 
     def held_back_by(self, member: Member) -> str:
         """The plugin by whose word the member's queue gets nothing more for it now; empty where none says so."""
         queue = self.queues[member.gang.queue]
-        over = [plugin.name for tier in self._of("overused") for plugin, hook in tier if hook(queue) and not member.best_effort]
-        over += [plugin.name for tier in self._of("allocatable") for plugin, hook in tier if not hook(queue, member)]
+        over = [plugin.name for plugin in self._all(Overused) if plugin.overused(queue) and not member.best_effort]
+        over += [plugin.name for plugin in self._all(Allocatable) if not plugin.allocatable(queue, member)]
         return over[0] if over else ""
 
     def rightful(self, gang: Gang, statement: Statement) -> bool:
         """Whether the gang may take from all whom the statement has leave what it is nominated."""
-        hooks = [hook for tier in self._of("rightful") for _, hook in tier]
-        return not hooks or all(hook(gang, statement.evicted()) for hook in hooks)
+        plugins = self._all(ReclaimRight)
+        return not plugins or all(plugin.rightful(gang, statement.evicted()) for plugin in plugins)
 
     def preemptive(self, queue: QueueInfo, member: Member) -> bool:
-        return all(hook(queue, member) for tier in self._of("preemptive") for _, hook in tier)
+        return all(plugin.preemptive(queue, member) for plugin in self._all(Preemptive))
 
     # States of gangs.
 
     def ready(self, gang: Gang) -> bool:
-        return all(hook(gang) for tier in self._of("ready") for _, hook in tier)
+        return all(plugin.ready(gang) for plugin in self._all(Readiness))
 
     def sub_gang_ready(self, sub_gang: SubGang) -> bool:
-        return all(hook(sub_gang) for tier in self._of("sub_gang_ready") for _, hook in tier)
+        return all(plugin.sub_gang_ready(sub_gang) for plugin in self._all(SubGangReadiness))
 
     def pipelined(self, gang: Gang) -> bool:
-        return self._vote("pipelined", gang, default=True)
+        return _passed([plugin.pipelined(gang) for plugin in tier] for tier in self._of(Pipelined))
 
     def sub_gang_pipelined(self, sub_gang: SubGang) -> bool:
-        return self._vote("sub_gang_pipelined", sub_gang, default=True)
+        return _passed([plugin.sub_gang_pipelined(sub_gang) for plugin in tier] for tier in self._of(SubGangPipelined))
 
     def starving(self, gang: Gang) -> bool:
-        for tier in self._of("starving"):
+        for tier in self._of(Starving):
             if tier:
-                return all(hook(gang) for _, hook in tier)
+                return all(plugin.starving(gang) for plugin in tier)
         return False
-
-    def _vote(self, name: str, subject: object, *, default: bool) -> bool:
-        for tier in self._of(name):
-            votes = [hook(subject) for _, hook in tier]
-            if any(vote is Vote.REJECT for vote in votes):
-                return False
-            if any(vote is Vote.PERMIT for vote in votes):
-                return True
-        return default
 
     # Nodes.
 
-    def filters(self) -> list[tuple[Plugin, Callable[..., Any]]]:
-        return [pair for tier in self._of("failures") for pair in tier]
+    def masks(self, member: Member, cluster: Columns, *, but: Plugin | None = None) -> Iterator[tuple[str, Bools]]:
+        """Label and mask `[N]` of nodes that the member may not use, by all plugins `but` one."""
+        rows = slice(0, cluster.size)
+        for plugin in self._masking:
+            if plugin is but:
+                continue
+            if isinstance(plugin, ShapeMask):
+                yield from plugin.shape_failures(cluster, rows, member.task)
+            if isinstance(plugin, PodMask):
+                yield from plugin.failures(member, cluster)
 
     def settled(self, member: Member) -> bool:
-        """Whether what the filters say about it stays true whoever comes or goes; those that do not say so have to be asked again."""
-        plugins = (plugin for plugin, _ in self.filters())
-        return not member.task.ports and all(hasattr(plugin, "settled") and plugin.settled(member) for plugin in plugins)
+        """Whether what the masks say about it stays true whoever comes or goes."""
+        return (
+            not member.task.ports
+            and not self._masks_read_bookings
+            and all(plugin.settled(member) for plugin in self._pod_masks)
+        )
 
-    def scorers(self) -> list[tuple[str, Plugin, Callable[..., Any]]]:
-        """Hook name, plugin, hook."""
-        return [(name, *pair) for name in ("score", "normalised") for tier in self._of(name) for pair in tier]
+    def scores(self, member: Member, cluster: Columns, candidates: Bools) -> Iterator[tuple[Plugin, Floats]]:
+        """Scores `[N]` of the plugins that have an opinion on the member, of one plugin several; meaningful at the candidates `[N]`."""
+        rows = slice(0, cluster.size)
+        for shape_scorer in self._all(ShapeScore):
+            if (score := shape_scorer.shape_score(cluster, rows, member.task)) is not None:
+                yield shape_scorer, score
+        for pod_scorer in self._all(PodScore):
+            if (score := pod_scorer.score(member, cluster)) is not None:
+                yield pod_scorer, score
+        for relative in self._all(CandidateScore):
+            if (score := relative.normalised(member, cluster, candidates)) is not None:
+                yield relative, score
+
+    def scorers(self) -> list[Plugin]:
+        """Plugins that score nodes, in the policy's order."""
+        return self._with(ShapeScore, PodScore, CandidateScore)
 
     def best_node(self, member: Member, scores: Floats) -> int | None:
-        for tier in self._of("best_node"):
-            for _, hook in tier:
-                if (row := hook(member, scores)) is not None:
-                    return int(row)
+        for plugin in self._all(BestNode):
+            if (row := plugin.best_node(member, scores)) is not None:
+                return int(row)
         return None
 
-    def card_keys(self, member: Member, cluster: Columns, rows: Ints) -> Floats | None:
+    def card_keys(self, task: Task, cluster: Columns, rows: Ints) -> Floats | None:
         """`[n, D]`, the lowest first; None = nobody has an opinion."""
-        for tier in self._of("card_keys"):
-            for _, hook in tier:
-                keys: Floats | None = hook(member, cluster, rows)
-                if keys is not None:
-                    return keys
+        for plugin in self._all(CardOrder):
+            if (keys := plugin.card_keys(cluster, rows, task)) is not None:
+                return keys
         return None
 
     # Victims.
 
     def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
-        return self._victims("preemptable", candidates, preemptor)
+        return self._victims(Preemptable, lambda plugin, left: plugin.preemptable(preemptor, left), candidates)
 
     def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
-        return self._victims("reclaimable", candidates, preemptor)
+        return self._victims(Reclaimable, lambda plugin, left: plugin.reclaimable(preemptor, left), candidates)
+
+    def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:
+        return self._victims(Evictable, lambda plugin, left: plugin.evictable(preemptor, left, reclaim=reclaim), candidates)
 
     def movable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         """Of candidates those that no guard protects from leaving, if they get other places: their gangs are not broken then."""
         left = [member for member in candidates if member.movable]
-        for tier in self._of("preemptable"):
-            for plugin, hook in tier:
-                if (
-                    left
-                    and getattr(plugin, "guards", False)
-                    and plugin.name != "gang"
-                    and (answer := hook(preemptor, left)) is not None
-                ):
-                    left = answer
+        for plugin in self._all(Preemptable):
+            if left and plugin.guards and plugin.name != "gang" and (answer := plugin.preemptable(preemptor, left)) is not None:
+                left = answer
         return left
 
-    def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:
-        return self._victims("evictable", candidates, preemptor, reclaim=reclaim)
-
-    def _victims(self, name: str, candidates: Sequence[Member], preemptor: object, **more: object) -> list[Member]:
+    def _victims(
+        self, hook: type[H], ask: Callable[[H, list[Member]], list[Member] | None], candidates: Sequence[Member]
+    ) -> list[Member]:
         left, answered = list(candidates), False
-        for tier in self._choosers(name):
+        for tier in self._of(hook):
             chosen = False
-            for hook in tier:
-                answer = hook(preemptor, left, **more)
-                if answer is not None:
+            for plugin in tier:
+                if not plugin.guards and (answer := ask(plugin, left)) is not None:
                     left, chosen = answer, True
             if chosen:
                 answered = True
                 break
-        for hook in self._guards(name):
-            if left and (answer := hook(preemptor, left, **more)) is not None:
+        for plugin in self._all(hook):
+            if plugin.guards and left and (answer := ask(plugin, left)) is not None:
                 left, answered = answer, True
         return left if answered else []
 
-    def _choosers(self, name: str) -> list[list[Callable[..., Any]]]:
-        found = self._choosing.get(name)
-        if found is None:
-            found = [[hook for plugin, hook in tier if not getattr(plugin, "guards", False)] for tier in self._of(name)]
-            self._choosing[name] = found = [tier for tier in found if tier]
-        return found
-
-    def _guards(self, name: str) -> list[Callable[..., Any]]:
-        found = self._guarding.get(name)
-        if found is None:
-            found = [hook for tier in self._of(name) for plugin, hook in tier if getattr(plugin, "guards", False)]
-            self._guarding[name] = found
-        return found
-
     def shuffled(self, members: Sequence[Member]) -> list[Member]:
         """Members that some plugin wants elsewhere, and none wants to stay."""
-        for tier in self._of("victims"):
-            union = {id(victim): victim for _, hook in tier for victim in hook(members)}
+        for tier in self._of(ShuffleVictims):
+            union = {id(victim): victim for plugin in tier for victim in plugin.victims(members)}
             if union:
                 chosen = [member for member in members if id(member) in union]
-                for hooks in self._of("may_leave"):
-                    for _, hook in hooks:
-                        chosen = hook(chosen)
+                for guard in self._all(ShuffleGuard):
+                    chosen = guard.may_leave(chosen)
                 return chosen
         return []
 
@@ -463,36 +493,56 @@ class Session:
     @property
     def topological(self) -> bool:
         """Whether some plugin says which domains gangs may be in."""
-        return any(self._of("gradients"))
+        return bool(self._all(DomainGradients))
 
     def gradients(self, sub_gang: SubGang | None, gang: Gang, *, evict: bool = False) -> list[list[str]]:
-        for tier in self._of("gradients"):
-            for _, hook in tier:
-                if (found := hook(sub_gang, gang, evict=evict)) is not None:
-                    return list(found)
+        for plugin in self._all(DomainGradients):
+            if (found := plugin.gradients(sub_gang, gang, evict=evict)) is not None:
+                return list(found)
         return []
 
     def domain_scores(self, sub_gang: SubGang | None, gang: Gang, domains: Sequence[str]) -> dict[str, float]:
         total = dict.fromkeys(domains, 0.0)
-        for tier in self._of("domain_scores"):
-            for _, hook in tier:
-                for name, score in (hook(sub_gang, gang, domains) or {}).items():
-                    total[name] += score
+        for plugin in self._all(DomainScore):
+            for name, score in (plugin.domain_scores(sub_gang, gang, domains) or {}).items():
+                total[name] += score
         return total
 
-    def _of(self, hook: str) -> list[list[tuple[Plugin, Callable[..., Any]]]]:
+    def _of(self, hook: type[H]) -> list[list[H]]:
         """The plugins that have the hook and did not have it switched off, tier by tier."""
         found = self._hooks.get(hook)
         if found is None:
             found = self._hooks[hook] = [
                 [
-                    (plugin, getattr(plugin, hook))
+                    plugin
                     for plugin, conf in zip(tier, confs, strict=True)
-                    if hook not in conf.off and hasattr(plugin, hook)
+                    if hook not in conf.off and (hook is Plugin or hook in hooks_of(type(plugin)))
                 ]
                 for tier, confs in zip(self._tiers, self.conf.tiers, strict=True)
             ]
         return found
+
+    def _all(self, hook: type[H]) -> list[H]:
+        """As `_of`, of all tiers."""
+        found = self._flat.get(hook)
+        if found is None:
+            found = self._flat[hook] = [plugin for tier in self._of(hook) for plugin in tier]
+        return found
+
+    def _with(self, *hooks: Hook) -> list[Plugin]:
+        """Plugins that have one of these, in the policy's order."""
+        having = {id(plugin) for hook in hooks for plugin in self._all(hook)}
+        return [plugin for tier in self._tiers for plugin in tier if id(plugin) in having]
+
+
+def _passed(tiers: Iterable[list[Vote]]) -> bool:
+    """What votes come to, tier by tier; True where nobody has an opinion."""
+    for votes in tiers:
+        if Vote.REJECT in votes:
+            return False
+        if Vote.PERMIT in votes:
+            return True
+    return True
 
 
 def _intern(columns: Columns, cluster: Cluster) -> None:

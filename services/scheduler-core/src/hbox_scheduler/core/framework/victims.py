@@ -184,7 +184,8 @@ class Search:
     def _kind(self, member: Member, variant: Variant | None) -> MemberClass:
         settled = self._session.settled(member)
         labels = () if settled else tuple(sorted(member.labels.items()))
-        key = (id(member.task), member.namespace, member.preemptable, member.wishes, labels, variant)
+        notes = tuple(sorted(member.annotations.items()))
+        key = (id(member.task), member.namespace, member.preemptable, member.wishes, labels, notes, variant)
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = self._new_kind(member, settled)
@@ -201,12 +202,11 @@ class Search:
     def _new_kind(self, member: Member, settled: bool) -> MemberClass:
         columns = self._session.columns
         hard, soft = ~columns.alive[: columns.size], np.zeros(columns.size, dtype=np.bool_)
-        for _, hook in self._session.filters():
-            for label, fails in hook(member, columns):
-                if self._resolve and label in RESOLVABLE:
-                    soft |= fails
-                else:
-                    hard |= fails
+        for label, fails in self._session.masks(member, columns):
+            if self._resolve and label in RESOLVABLE:
+                soft |= fails
+            else:
+                hard |= fails
         amount = member.task.amount
         return MemberClass(
             example=member,
@@ -481,7 +481,7 @@ class Search:
         if slices is None or kind.settled:
             return slices
         cluster = session.columns.future()
-        if any(fails[row] for _, hook in session.filters() for _, fails in hook(member, cluster)):
+        if any(fails[row] for _, fails in session.masks(member, cluster)):
             return None
         return slices
 

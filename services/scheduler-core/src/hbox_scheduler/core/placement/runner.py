@@ -37,7 +37,7 @@ from ..explain.reasons import Reasons
 from ..framework import FilterKey, GroupPhase, Placing, Session, filter_key_of
 from ..framework.conf import Conf, PluginConf
 from ..framework.external import Ask, nobody
-from ..framework.hooks import FLAGS
+from ..framework.hooks import FLAGS, Hook, Pipelined, Readiness, SubGangPipelined, SubGangReadiness
 from ..plugins.capacity import RECLAIM_AT_PARTING, Capacity
 from ..plugins.gang import GangPlugin
 from ..plugins.pdb import Pdb
@@ -526,7 +526,7 @@ def _queue_info(queue: Queue, queues: QueueTree, recent_cards: float) -> QueueIn
 
 
 #: The hooks by which a gang starts whole or not at all.
-_WHOLE = frozenset({"ready", "pipelined", "sub_gang_ready", "sub_gang_pipelined"})
+_WHOLE: frozenset[Hook] = frozenset({Readiness, Pipelined, SubGangReadiness, SubGangPipelined})
 
 
 def _as_the_ledger_judges(conf: Conf) -> Conf:

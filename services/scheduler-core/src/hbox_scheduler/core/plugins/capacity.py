@@ -32,7 +32,18 @@ from hbox_common.model.resources import CPU, MEMORY
 
 from ..cluster.amounts import Asked, Sums
 from ..cluster.entities import Gang, Member, QueueInfo, Status
-from ..framework.hooks import Vote
+from ..framework.hooks import (
+    Allocatable,
+    Enqueueable,
+    Events,
+    Evictable,
+    Preemptive,
+    QueueOrder,
+    Reclaimable,
+    ReclaimRight,
+    VictimQueueOrder,
+    Vote,
+)
 from .arguments import Arguments
 from .fairshare import USAGE_WEIGHT, Claim, corrected, divide, remembering
 from .queueaccounts import UNLIMITED, Account, QueueAccounts, passes, reject_reason, set_ceilings, share
@@ -45,7 +56,9 @@ if TYPE_CHECKING:
 RECLAIM_AT_PARTING = "reclaimAtParting"
 
 
-class Capacity:
+class Capacity(
+    QueueOrder, VictimQueueOrder, Enqueueable, Allocatable, Preemptive, Reclaimable, ReclaimRight, Evictable, Events
+):
     """Arguments: ancestorReclaimLevel (0), reclaimAtParting (false), usageWeight (0). The tree counts where enableHierarchy is on."""
 
     name = "capacity"

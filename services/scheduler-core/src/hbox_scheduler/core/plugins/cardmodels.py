@@ -24,6 +24,7 @@ from ..cluster.task import Task
 from ..devices.models import Demand, Figures, Worth, bound_to, scarcity
 from ..devices.nvidia import seats
 from ..explain.labels import Label
+from ..framework.hooks import PodMask, PodScore
 from .arguments import Arguments
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class ScarceModels:
         return -100.0 * _mean(cost[columns.card_model[rows]], usable(columns, rows, task.cards))
 
 
-class CardModels:
+class CardModels(PodMask, PodScore):
     """Arguments: card-models.weight (10); worth.weight, scarcity.weight (1); memory.weight, compute.weight, link.weight (1);
     models {<name>: {compute: TFLOPS, link: GB/s}}; tiers [<name> or [<name>, ...], ...], the cheapest first; link.least (100, GB/s), link.required (false);
     reserve.percent (0), reserve.for (1h)."""

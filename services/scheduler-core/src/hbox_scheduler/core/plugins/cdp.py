@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from hbox_common.model.annotations import COOLDOWN
 
 from ..cluster.entities import Gang, Member
+from ..framework.hooks import Evictable, Preemptable, Reclaimable, ShuffleGuard
 from .arguments import Arguments
 from .durations import duration_s
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from ..framework.session import Session
 
 
-class Cdp:
+class Cdp(Preemptable, Reclaimable, Evictable, ShuffleGuard):
     """No arguments."""
 
     name = "cdp"

@@ -4,17 +4,17 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..cluster.entities import Gang, Member
+from ..framework.hooks import Evictable, Preemptable, Reclaimable, ShuffleGuard
 from .arguments import Arguments
 
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
-    from ..framework.session import Session
 
 #: Values of system-cluster-critical and system-node-critical begin here (Kubernetes: HighestUserDefinablePriority is 1e9).
 CRITICAL = 2_000_000_000
 
 
-class Conformance:
+class Conformance(Preemptable, Reclaimable, Evictable, ShuffleGuard):
     """Protects kube-system and pods of the system priority classes. No arguments."""
 
     name = "conformance"
@@ -22,9 +22,6 @@ class Conformance:
 
     def __init__(self, conf: "PluginConf") -> None:
         Arguments(conf).done()
-
-    def open(self, session: "Session") -> None:
-        """Nothing to compute."""
 
     def preemptable(self, preemptor: Member | Gang, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
         return self.may_leave(candidates)

@@ -9,13 +9,13 @@ from hbox_common.errors import InvalidRequest
 
 from ..cluster import Columns
 from ..cluster.arrays import Floats, Ints, Rows
-from ..cluster.entities import Member
+from ..cluster.task import Task
 from ..devices.nvidia import memory_needed, seats
+from ..framework.hooks import CardOrder, ShapeScore
 from .arguments import Arguments
 
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
-    from ..framework.session import Session
 
 _BINPACK, _SPREAD = "binpack", "spread"
 
@@ -27,10 +27,11 @@ _ALSO = (
 )  # fmt: skip
 
 
-class DeviceShare:
+class DeviceShare(ShapeScore, CardOrder):
     """Arguments: deviceshare.SchedulePolicy (binpack: fullest card first; spread: idle card first; empty: best fit, no score), deviceshare.ScheduleWeight."""
 
     name = "deviceshare"
+    fills = False
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)
@@ -43,29 +44,25 @@ class DeviceShare:
         self._weight = arguments.number("deviceshare.ScheduleWeight", 1, least=0)
         arguments.done(also=_ALSO)
 
-    def open(self, session: "Session") -> None:
-        """Nothing to compute."""
-
-    def score(self, member: Member, cluster: Columns) -> Floats | None:
+    def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
         """The mean over the cards that the member would take: under binpack the share of the card's memory that is used then, in percent; under spread 100
         for an idle card."""
-        request = member.task.cards
+        request = task.cards
         if request is None or not self._policy or not self._weight:
             return None
-        rows = slice(0, cluster.size)
-        worth = np.where(seats(cluster, rows, request) > 0, self._worth(cluster, rows, member), -1.0)
+        worth = np.where(seats(columns, rows, request) > 0, self._worth(columns, rows, task), -1.0)
         best = -np.sort(-worth, axis=1)[:, : request.count]
         return self._weight * np.asarray(np.maximum(best, 0.0).sum(axis=1)) / max(request.count, 1)
 
-    def card_keys(self, member: Member, cluster: Columns, rows: Ints) -> Floats | None:
+    def card_keys(self, columns: Columns, rows: Ints, task: Task) -> Floats | None:
         """`[n, D]`: the lowest first; None = the engine's own choice."""
-        return None if not self._policy else -self._worth(cluster, rows, member)
+        return None if not self._policy else -self._worth(columns, rows, task)
 
-    def _worth(self, cluster: Columns, rows: Rows, member: Member) -> Floats:
-        request = member.task.cards
+    def _worth(self, columns: Columns, rows: Rows, task: Task) -> Floats:
+        request = task.cards
         assert request is not None
-        memory = cluster.card_memory[rows]
+        memory = columns.card_memory[rows]
         if self._policy == _SPREAD:
-            return np.where(cluster.card_pods[rows] == 0, 100.0, 0.0)
-        used = cluster.card_memory_used[rows] + memory_needed(request, memory)
+            return np.where(columns.card_pods[rows] == 0, 100.0, 0.0)
+        used = columns.card_memory_used[rows] + memory_needed(request, memory)
         return 100.0 * used / np.maximum(memory, 1)

@@ -7,6 +7,7 @@ import numpy as np
 
 from ..cluster.arrays import Floats, Ints
 from ..cluster.entities import HOLDING, Gang, Member, QueueInfo, Status
+from ..framework.hooks import Events, GangOrder, Preemptable, QueueOrder, Reclaimable
 from .arguments import Arguments
 from .hierarchicaldrf import ShareTree
 
@@ -19,7 +20,7 @@ _HAVING = HOLDING | {Status.PIPELINED}
 _ASKING = _HAVING | {Status.PENDING}
 
 
-class Drf:
+class Drf(GangOrder, QueueOrder, Preemptable, Reclaimable, Events):
     """A gang's share is the largest part that it has of any resource of the cluster. No arguments."""
 
     name = "drf"

@@ -27,6 +27,7 @@ from ..cluster.arrays import Bools, Floats
 from ..cluster.entities import Gang, Member, Status
 from ..explain.labels import Label
 from ..framework.external import Question
+from ..framework.hooks import PodMask, PodScore, Validity
 from .arguments import Arguments
 from .durations import duration_s
 
@@ -56,7 +57,7 @@ class Opinion:
     problem: str = ""
 
 
-class Extender:
+class Extender(Validity, PodMask, PodScore):
     """Arguments: extender.urlPrefix, .predicateVerb, .prioritizeVerb, .httpTimeout (1s), .ignorable (false)."""
 
     name = "extender"

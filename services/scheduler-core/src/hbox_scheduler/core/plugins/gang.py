@@ -5,17 +5,39 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..cluster.entities import HOLDING, Gang, Member, Status, SubGang
-from ..framework.hooks import Vote
+from ..framework.hooks import (
+    GangOrder,
+    Pipelined,
+    Preemptable,
+    Readiness,
+    Reclaimable,
+    Starving,
+    SubGangOrder,
+    SubGangPipelined,
+    SubGangReadiness,
+    Validity,
+    Vote,
+)
 from .arguments import Arguments
 
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
-    from ..framework.session import Session
 
 _VALID = HOLDING | {Status.PENDING, Status.PIPELINED, Status.SUCCEEDED}
 
 
-class GangPlugin:
+class GangPlugin(
+    Validity,
+    GangOrder,
+    SubGangOrder,
+    Readiness,
+    SubGangReadiness,
+    Pipelined,
+    SubGangPipelined,
+    Starving,
+    Preemptable,
+    Reclaimable,
+):
     """Minimums: minMember of the gang, minTaskMember of each role, subGroupSize and minSubGroups. Role minimums count only where they are no
     more than minMember in all. No arguments."""
 
@@ -24,9 +46,6 @@ class GangPlugin:
 
     def __init__(self, conf: "PluginConf") -> None:
         Arguments(conf).done()
-
-    def open(self, session: "Session") -> None:
-        """Nothing to compute: the gangs themselves are counted when asked."""
 
     def valid(self, gang: Gang) -> str:
         there = gang.count(*_VALID)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from hbox_common.errors import InvalidRequest
 
 from ..cluster.entities import Gang, Member
+from ..framework.hooks import Evictable, Preemptable, Reclaimable
 from .arguments import Arguments
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ STANDARD: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-class LevelsPlugin:
+class LevelsPlugin(Preemptable, Reclaimable, Evictable):
     """Arguments: levels (three named high, medium, low where absent), default (medium, or the first that is there), queues."""
 
     name = "levels"
@@ -78,33 +79,33 @@ class LevelsPlugin:
 
     def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         """Between queues a share is taken back from those who may be preempted; the preemptor's own level plays no part."""
-        return [m for m in candidates if self._free(preemptor.gang) and self._free(m.gang) and self.level(m.gang).preemptable]
+        return [m for m in candidates if self._free(preemptor.gang) and self._free(m.gang) and self._level(m.gang).preemptable]
 
     def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:
         if reclaim:
-            return [m for m in candidates if self._free(preemptor) and self._free(m.gang) and self.level(m.gang).preemptable]
+            return [m for m in candidates if self._free(preemptor) and self._free(m.gang) and self._level(m.gang).preemptable]
         return self._given(preemptor, candidates)
 
     def _given(self, preemptor: Gang, candidates: Sequence[Member]) -> list[Member]:
         if not self._free(preemptor):
             return []
-        takes = self.level(preemptor).preempts
+        takes = self._level(preemptor).preempts
         return [
             member
             for member in candidates
-            if self._free(member.gang) and (level := self.level(member.gang)).preemptable and level.name in takes
+            if self._free(member.gang) and (level := self._level(member.gang)).preemptable and level.name in takes
         ]
 
     def _free(self, gang: Gang) -> bool:
         return not self._queues or gang.queue in self._queues
 
-    def level(self, gang: Gang) -> Level:
+    def _level(self, gang: Gang) -> Level:
         found = self._of.get(gang)
         if found is None:
-            found = self._of[gang] = self._level(gang)
+            found = self._of[gang] = self._found(gang)
         return found
 
-    def _level(self, gang: Gang) -> Level:
+    def _found(self, gang: Gang) -> Level:
         for level in self._levels.values():
             if gang.priority_class and gang.priority_class in level.classes:
                 return level

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hbox_common.model.annotations import CHECKPOINT_EVERY, CHECKPOINTED_AT, MIN_RUN_TIME
 
 from ..cluster.entities import Gang, Member
+from ..framework.hooks import Evictable, MemberOrder, Preemptable, Reclaimable
 from .arguments import Arguments
 from .durations import duration_s
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from ..framework.session import Session
 
 
-class MinRunTime:
+class MinRunTime(Preemptable, Reclaimable, Evictable, MemberOrder):
     """Arguments: preempt (duration, 0s) and reclaim (duration, 0s): for how long a member is protected from each."""
 
     name = "minruntime"

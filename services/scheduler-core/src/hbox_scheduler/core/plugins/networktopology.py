@@ -15,6 +15,7 @@ import numpy as np
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints
 from ..cluster.entities import HOLDING, Gang, Member, Status, SubGang
+from ..framework.hooks import DomainGradients, DomainScore, PodScore, Validity
 from ..topology.constraints import concerned, constraint_of, problem_of
 from ..topology.tree import TOP, Tree
 from .arguments import Arguments
@@ -28,7 +29,7 @@ _RESOURCES = _BINPACK + "resources"
 _FULL = 100.0
 
 
-class NetworkTopology:
+class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore):
     """Arguments: weight 1; hypernode.binpack.cpu 1, .memory 1, .resources (names with commas between) and .resources.<name> 1;
     hypernode.binpack.normal-pod.enable true, .fading 0.8; hypernode.gradient.evict.max-hypernodes: no more domains for evictions than these (0 = all;
     Volcano's default is 8, the last by name, which misses those where it would be possible)."""

@@ -17,6 +17,7 @@ from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints
 from ..cluster.entities import HOLDING, Member, QueueInfo, Status
 from ..explain.labels import Label
+from ..framework.hooks import Events, PodMask, PodScore
 from .arguments import Arguments
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class _GroupRules:
     limits: Mapping[str, Resources]
 
 
-class NodeGroup:
+class NodeGroup(PodMask, PodScore, Events):
     """Arguments: strict (true) - a queue that says nothing may use no node at all; false: the nodes that are in no group; enablePreferredOrder (false) - of n
     preferred groups the first scores 50, each further one 50/n less."""
 

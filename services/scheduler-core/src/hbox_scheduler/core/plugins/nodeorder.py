@@ -9,8 +9,10 @@ from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, MEMORY, MIB
 
 from ..cluster import Columns
-from ..cluster.arrays import Bools, Floats
+from ..cluster.arrays import Bools, Floats, Rows
 from ..cluster.entities import Member
+from ..cluster.task import Task
+from ..framework.hooks import CandidateScore, PodScore, ShapeScore
 from . import podaffinity, topologyspread
 from .arguments import Arguments
 from .nodeaffinity import term_mask
@@ -40,10 +42,11 @@ _NON_ZERO = {CPU: 100, MEMORY: 200 * MIB}
 _IMAGE_LEAST, _IMAGE_MOST = 23 * 2**20, 1000 * 2**20
 
 
-class NodeOrder:
+class NodeOrder(ShapeScore, PodScore, CandidateScore):
     """`<name>.weight` sets a weight; 0 switches a score off."""
 
     name = "nodeorder"
+    fills = False
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)
@@ -54,20 +57,25 @@ class NodeOrder:
     def open(self, session: "Session") -> None:
         self._session = session
 
-    def score(self, member: Member, cluster: Columns) -> Floats | None:
-        total = np.zeros(cluster.size, dtype=np.float64)
+    def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
+        """How full a node is, and how evenly."""
+        total = np.zeros(columns.alive[rows].shape, dtype=np.float64)
         weights = self._weights
         if weights["leastrequested"] or weights["mostrequested"]:
-            fractions, there = _fractions(cluster, _asked_at_least(member))
+            fractions, there = _fractions(columns, rows, _asked_at_least(task))
             if weights["leastrequested"]:
                 total += weights["leastrequested"] * 100.0 * np.where(there, 1.0 - fractions, 0.0).mean(axis=0)
             if weights["mostrequested"]:
                 total += weights["mostrequested"] * 100.0 * np.where(there, fractions, 0.0).mean(axis=0)
         if weights["balancedresource"]:
-            total += weights["balancedresource"] * 100.0 * _balance(member, cluster)
-        if weights["imagelocality"] and (images := self._images(member, cluster)) is not None:
-            total += weights["imagelocality"] * images
+            total += weights["balancedresource"] * 100.0 * _balance(columns, rows, task)
         return total
+
+    def score(self, member: Member, cluster: Columns) -> Floats | None:
+        """The pod's images that a node has."""
+        weight = self._weights["imagelocality"]
+        images = self._images(member, cluster) if weight else None
+        return None if images is None else weight * images
 
     def normalised(self, member: Member, cluster: Columns, candidates: Bools) -> Floats | None:
         assert self._session is not None
@@ -105,24 +113,24 @@ class NodeOrder:
         return 100.0 * (np.clip(out, _IMAGE_LEAST, most) - _IMAGE_LEAST) / (most - _IMAGE_LEAST)
 
 
-def _asked_at_least(member: Member) -> Resources:
-    return {name: member.task.requests.get(name, 0) or least for name, least in _NON_ZERO.items()}
+def _asked_at_least(task: Task) -> Resources:
+    return {name: task.requests.get(name, 0) or least for name, least in _NON_ZERO.items()}
 
 
-def _fractions(cluster: Columns, asked: Resources) -> tuple[Floats, Bools]:
-    """`[K, N]`: use of each resource that is asked for with the member in place, 1 at most; and `[K, N]`, nodes that have it at all."""
-    columns = [cluster.resource(name) for name in asked]
-    has = cluster.allocatable[columns, : cluster.size]
-    used = cluster.used[columns, : cluster.size] + np.array(list(asked.values()), dtype=np.int64)[:, None]
+def _fractions(columns: Columns, rows: Rows, asked: Resources) -> tuple[Floats, Bools]:
+    """`[K, n]`: use of each resource that is asked for with the pod in place, 1 at most; and `[K, n]`, nodes that have it at all."""
+    which = [columns.resource(name) for name in asked]
+    has = columns.allocatable[which][:, rows]
+    used = columns.used[which][:, rows] + np.array(list(asked.values()), dtype=np.int64)[:, None]
     return np.minimum(used / np.maximum(has, 1), 1.0), has > 0
 
 
-def _balance(member: Member, cluster: Columns) -> Floats:
-    """`[N]`: 1 less the standard deviation of how full the node is in cpu, memory and, for pods that ask for cards, cards (so Volcano has it; kube-scheduler
+def _balance(columns: Columns, rows: Rows, task: Task) -> Floats:
+    """`[n]`: 1 less the standard deviation of how full the node is in cpu, memory and, for pods that ask for cards, cards (so Volcano has it; kube-scheduler
     by default leaves cards out)."""
-    requests = member.task.requests
+    requests = task.requests
     asked = {CPU: requests.get(CPU, 0), MEMORY: requests.get(MEMORY, 0)} | ({GPU: requests[GPU]} if requests.get(GPU) else {})
-    fractions, there = _fractions(cluster, asked)
+    fractions, there = _fractions(columns, rows, asked)
     count = np.maximum(there.sum(axis=0), 1)
     mean = np.where(there, fractions, 0.0).sum(axis=0) / count
     return np.asarray(1.0 - np.sqrt(np.where(there, (fractions - mean) ** 2, 0.0).sum(axis=0) / count))

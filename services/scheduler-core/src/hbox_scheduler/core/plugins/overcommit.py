@@ -8,7 +8,7 @@ from hbox_common.model import GroupPhase, quantity
 
 from ..cluster.arrays import Bools, Ints
 from ..cluster.entities import HOLDING, Gang
-from ..framework.hooks import Vote
+from ..framework.hooks import Enqueueable, Vote
 from .arguments import Arguments
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _DEFAULT = 1.2
 
 
-class Overcommit:
+class Overcommit(Enqueueable):
     """Argument: overcommit-factor (1.2, which also stands in for factors below 1)."""
 
     name = "overcommit"

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..cluster.entities import Gang, Member, Status
+from ..framework.hooks import Events, Evictable, Preemptable, Reclaimable, ShuffleGuard
 from .arguments import Arguments
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from ..framework.session import Session
 
 
-class Pdb:
+class Pdb(ShuffleGuard, Preemptable, Reclaimable, Evictable, Events):
     """What the session evicts counts against the budgets. No arguments."""
 
     name = "pdb"

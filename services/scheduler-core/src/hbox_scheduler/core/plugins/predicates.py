@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..cluster import Columns
-from ..cluster.arrays import Bools
+from ..cluster.arrays import Bools, Rows
 from ..cluster.entities import Member
+from ..cluster.task import Task
 from ..explain.labels import Label
+from ..framework.hooks import PodMask, ShapeMask
 from ..framework.vectorised import Predicate
 from . import podaffinity, topologyspread
 from .arguments import Arguments
@@ -27,10 +29,11 @@ _ALSO = (
 )  # fmt: skip
 
 
-class Predicates:
+class Predicates(ShapeMask, PodMask):
     """Each rule can be switched off by its `predicate.<Rule>Enable`."""
 
     name = "predicates"
+    reads_bookings = False
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)
@@ -62,11 +65,14 @@ class Predicates:
             return False
         return not self._pods or not (wishes.near or wishes.apart or any(self._session.population.term_counts("apart")))
 
-    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
-        assert self._session is not None
-        rows = slice(0, cluster.size)
+    def shape_failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
+        """The rules about what a node is."""
         for rule in self._rules:
-            yield from rule.failures(cluster, rows, member.task)
+            yield from rule.failures(columns, rows, task)
+
+    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
+        """The rules about other pods."""
+        assert self._session is not None
         population = self._session.population
         if self._pods:
             yield from podaffinity.failures(population, member)

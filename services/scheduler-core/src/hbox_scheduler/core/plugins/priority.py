@@ -7,26 +7,23 @@ from typing import TYPE_CHECKING
 from hbox_common.model.annotations import TASK_PRIORITY
 
 from ..cluster.entities import Gang, Member, Status
+from ..framework.hooks import Evictable, GangOrder, MemberOrder, Preemptable, Starving
 from .arguments import Arguments
 
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
-    from ..framework.session import Session
 
 #: Priorities have 32 bits.
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,10}")
 
 
-class PriorityPlugin:
+class PriorityPlugin(GangOrder, MemberOrder, Starving, Preemptable, Evictable):
     """Gangs by their priority class, members by the pod's priority. Equal priority is never a victim. No arguments."""
 
     name = "priority"
 
     def __init__(self, conf: "PluginConf") -> None:
         Arguments(conf).done()
-
-    def open(self, session: "Session") -> None:
-        """Nothing to compute."""
 
     def gang_key(self, gang: Gang) -> int:
         return -gang.priority

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..cluster.entities import Gang, Member, QueueInfo
-from ..framework.hooks import Vote
+from ..framework.hooks import Allocatable, Enqueueable, Events, Overused, Preemptive, QueueOrder, Reclaimable, Vote
 from .arguments import Arguments
 from .fairshare import USAGE_WEIGHT, fill
 from .queueaccounts import Account, QueueAccounts, passes, reject_reason, set_ceilings, share
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..framework.session import Session
 
 
-class Proportion:
+class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Enqueueable, Events):
     """Deserved: water filling by weight, at most what the queue asks for and may have, at least its guarantee.
 
     Argument: usageWeight (0). With it history corrects the weights (`fairshare`) of whose turn it is and who may have more; to take from others a queue has
@@ -63,10 +63,6 @@ class Proportion:
                 given += fill(total - given.sum(), left, np.where(active, parts * parts / np.maximum(history, 1e-9), 0.0))
             shares[column] = np.maximum(given, guaranteed)
         return {account: shares[:, i].tolist() for i, account in enumerate(accounts)}
-
-    def deserved(self, queue: QueueInfo) -> list[float]:
-        """`[R]`"""
-        return self._deserved[self._queue_accounts.of(queue)]
 
     def queue_key(self, queue: QueueInfo) -> tuple[int, float]:
         account = self._queue_accounts.of(queue)

@@ -16,6 +16,7 @@ from hbox_common.model.resources import CPU, MEMORY
 
 from ..cluster.arrays import Bools, Floats
 from ..cluster.entities import Member
+from ..framework.hooks import ShuffleVictims
 from ..framework.placing import Placing
 from .arguments import Arguments
 from .usage import measured
@@ -29,7 +30,7 @@ _NAMES = (CPU, MEMORY)
 _FULL = 100.0
 
 
-class Rescheduling:
+class Rescheduling(ShuffleVictims):
     """Arguments: interval (5m, in the running service), strategies: one entry {name: lowNodeUtilization, params: {thresholds: {cpu, memory}, targetThresholds:
     {cpu, memory}}}, each 100 where it is not written; `pods` is read and has no effect, as in Volcano."""
 

@@ -22,6 +22,7 @@ from ..cluster.arrays import Bools, Floats, Ints
 from ..cluster.entities import Gang, Member, Status
 from ..cluster.task import Task
 from ..explain.labels import Label
+from ..framework.hooks import PodMask
 from ..framework.placing import FITS
 from .arguments import Arguments
 from .durations import duration_s
@@ -42,7 +43,7 @@ class Reserved:
     start: float
 
 
-class Reservation:
+class Reservation(PodMask):
     """Arguments: after (duration, 10m), members (2: smaller gangs get no reservation), depth (1: gangs with one at a time), hold (duration, 30m)."""
 
     name = "reservation"
@@ -78,7 +79,11 @@ class Reservation:
                 self.reserved.append(reserved)
                 taken |= reserved.rows
 
-    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002  # the hook's signature
+    def settled(self, member: Member) -> bool:  # noqa: ARG002  # the hook's signature
+        """What is set aside does not change within a session."""
+        return True
+
+    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002
         for reserved in self.reserved:
             if member.gang is not reserved.gang and not self._ends_before(member, reserved.start):
                 yield Label.RESERVED, reserved.rows
@@ -95,10 +100,8 @@ class Reservation:
         if task is None or any(member.task is not task for member in members):
             return None
         allowed = session.columns.alive[: session.columns.size] & ~taken
-        for _, hook in session.filters():
-            if getattr(hook, "__self__", None) is not self:
-                for _, fails in hook(members[0], session.columns):
-                    allowed &= ~fails
+        for _, fails in session.masks(members[0], session.columns, but=self):
+            allowed &= ~fails
         cluster = session.columns.future()
         free = _capacity(cluster, task) * allowed
         if free.sum() >= need:

@@ -8,7 +8,7 @@ from hbox_common.model import GroupPhase, Resources, quantity
 from hbox_common.model.resources import PODS
 
 from ..cluster.entities import Gang, Status
-from ..framework.hooks import Vote
+from ..framework.hooks import Enqueueable, Vote
 from .arguments import Arguments
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ _REQUESTS = "requests."
 _EXISTING = frozenset(Status) - {Status.SUCCEEDED, Status.FAILED, Status.GATED}
 
 
-class ResourceQuotaPlugin:
+class ResourceQuotaPlugin(Enqueueable):
     """Every quota of the namespace has to hold what is used, what gangs that passed the gate have yet to ask for, and the gang's minimum. No arguments."""
 
     name = "resourcequota"

@@ -12,14 +12,14 @@ from hbox_common.model import is_host_port
 from hbox_common.model.resources import CPU, GIB, MEMORY, PODS
 
 from ..cluster import Columns
-from ..cluster.arrays import Bools, Floats
-from ..cluster.entities import Member
+from ..cluster.arrays import Bools, Floats, Rows
+from ..cluster.task import Task
 from ..explain.labels import Label
+from ..framework.hooks import ShapeMask, ShapeScore
 from .arguments import Arguments, Given
 
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
-    from ..framework.session import Session
 
 _PLUGIN = "plugin resource-strategy-fit"
 _MOST, _LEAST = "MostAllocated", "LeastAllocated"
@@ -39,12 +39,13 @@ class _Kept:
     memory_gib: float
 
 
-class ResourceStrategyFit:
+class ResourceStrategyFit(ShapeMask, ShapeScore):
     """Arguments: resourceStrategyFitWeight (10), resources {<name or prefix*>: {type: MostAllocated | LeastAllocated, weight (1)}} (cpu and memory, each
     LeastAllocated, where none is named), sra {enable (false), resources, weight (10), resourceWeight {<name>: (1)}}, proportional {enable (false),
     resources, resourceProportion {<name>.cpu (1), <name>.memory (1)}}: cores and GiB."""
 
     name = "resource-strategy-fit"
+    fills = False
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)
@@ -56,53 +57,54 @@ class ResourceStrategyFit:
         self._kept = _kept(arguments.nested("proportional"))
         arguments.done()
 
-    def open(self, session: "Session") -> None:
-        """Nothing to compute."""
+    @property
+    def reads_bookings(self) -> bool:
+        return bool(self._kept)
 
-    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:
+    def shape_failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
         """Pods that ask for none of these resources leave what the idle units will need."""
-        if any(member.task.requests.get(name, 0) for name in self._kept):
+        if any(task.requests.get(name, 0) for name in self._kept):
             return
         for name, kept in self._kept.items():
-            column, size = cluster.resource(name), cluster.size
-            idle = np.maximum(cluster.allocatable[column, :size] - cluster.used[column, :size], 0)
-            fails = np.zeros(size, dtype=np.bool_)
+            column = columns.resource(name)
+            idle = np.maximum(columns.allocatable[column, rows] - columns.used[column, rows], 0)
+            fails = np.zeros(idle.shape, dtype=np.bool_)
             for resource, units in ((CPU, 1000 * kept.cpu), (MEMORY, GIB * kept.memory_gib)):
-                at = cluster.resource(resource)
-                left = cluster.allocatable[at, :size] - cluster.used[at, :size] - member.task.requests.get(resource, 0)
+                at = columns.resource(resource)
+                left = columns.allocatable[at, rows] - columns.used[at, rows] - task.requests.get(resource, 0)
                 fails |= (idle > 0) & (left < idle * units)
             yield Label.PROPORTION_KEPT, fails
 
-    def score(self, member: Member, cluster: Columns) -> Floats | None:
-        return self._fit(member, cluster) + self._spared(member, cluster)
+    def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
+        return self._fit(columns, rows, task) + self._spared(columns, rows, task)
 
-    def _fit(self, member: Member, cluster: Columns) -> Floats:
-        total = np.zeros(cluster.size, dtype=np.float64)
+    def _fit(self, columns: Columns, rows: Rows, task: Task) -> Floats:
+        total = np.zeros(columns.alive[rows].shape, dtype=np.float64)
         weights = 0.0
-        for name, units in member.task.requests.items():
+        for name, units in task.requests.items():
             strategy = self._of(name)
             if units <= 0 or strategy is None or name == PODS:
                 continue
-            column = cluster.resource(name)
-            allocatable = cluster.allocatable[column, : cluster.size]
-            share = (cluster.used[column, : cluster.size] + units) / np.maximum(allocatable, 1)
+            column = columns.resource(name)
+            allocatable = columns.allocatable[column, rows]
+            share = (columns.used[column, rows] + units) / np.maximum(allocatable, 1)
             fits = share <= 1.0
             total += strategy.weight * np.where(fits & (allocatable > 0), share if strategy.most else 1.0 - share, 0.0)
             weights += strategy.weight
         return total * (100.0 * self._weight / weights) if weights else total
 
-    def _spared(self, member: Member, cluster: Columns) -> Floats:
+    def _spared(self, columns: Columns, rows: Rows, task: Task) -> Floats:
         """Nodes without scarce resources; a node that lacks something that the member asks for gains nothing."""
-        total = np.zeros(cluster.size, dtype=np.float64)
+        total = np.zeros(columns.alive[rows].shape, dtype=np.float64)
         all_weights = sum(self._scarce.values())
         if not all_weights or not self._sra_weight:
             return total
-        useless = np.zeros(cluster.size, dtype=np.bool_)
-        for name, units in member.task.requests.items():
+        useless = np.zeros(total.shape, dtype=np.bool_)
+        for name, units in task.requests.items():
             if units > 0 and not is_host_port(name):
-                useless |= cluster.allocatable[cluster.resource(name), : cluster.size] == 0
+                useless |= columns.allocatable[columns.resource(name), rows] == 0
         for name, weight in self._scarce.items():
-            total += weight * (cluster.allocatable[cluster.resource(name), : cluster.size] == 0)
+            total += weight * (columns.allocatable[columns.resource(name), rows] == 0)
         return np.where(useless, 0.0, total * (100.0 * self._sra_weight / all_weights))
 
     def _of(self, name: str) -> _Strategy | None:

@@ -6,7 +6,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.model.annotations import WAITING_TIME
 
 from ..cluster.entities import Gang
-from ..framework.hooks import Vote
+from ..framework.hooks import Enqueueable, GangOrder, Pipelined, Vote
 from .arguments import Arguments
 from .durations import duration_s
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _NEVER = float("inf")
 
 
-class Sla:
+class Sla(GangOrder, Enqueueable, Pipelined):
     """Argument: sla-waiting-time, a duration such as 30m, for gangs without an annotation of that name."""
 
     name = "sla"

@@ -17,6 +17,7 @@ from ..cluster import Columns
 from ..cluster.arrays import Floats, Ints
 from ..cluster.entities import Gang, Member, Status
 from ..devices.nvidia import CardFit
+from ..framework.hooks import MemberOrder, PodScore
 from ..framework.resources import ResourceFit
 from .arguments import Arguments
 
@@ -49,7 +50,7 @@ class _TaskRules:
         return sum(count * self.pull.get((member.role, role), 0) for role, count in bucket.roles.items())
 
 
-class TaskTopology:
+class TaskTopology(MemberOrder, PodScore):
     """Arguments: task-topology.weight (1). The rules are annotations of the PodGroup: groups of roles with `;` between, roles with `,`."""
 
     name = "task-topology"

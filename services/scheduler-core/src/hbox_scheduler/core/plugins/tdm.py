@@ -20,6 +20,7 @@ from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats
 from ..cluster.entities import Gang, Member, Status
 from ..explain.labels import Label
+from ..framework.hooks import PodMask, PodScore, Preemptable, ShuffleVictims
 from .arguments import Arguments
 from .durations import duration_s
 
@@ -34,7 +35,7 @@ _WITHOUT_BUDGET = 1
 _AMOUNT = re.compile(r"([0-9]{1,9})(%?)")
 
 
-class Tdm:
+class Tdm(PodMask, PodScore, Preemptable, ShuffleVictims):
     """Arguments: tdm.revocable-zone.<zone>, a window such as 22:00-6:00 in UTC (from and to equal: all day), and tdm.evict.period."""
 
     name = "tdm"
@@ -58,7 +59,11 @@ class Tdm:
         self._revocable: Bools = np.array([bool(zone) for zone in self._zones], dtype=np.bool_)
         self._lent: Bools = np.array([zone in self._open for zone in self._zones], dtype=np.bool_)
 
-    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002  # the hook's signature
+    def settled(self, member: Member) -> bool:  # noqa: ARG002  # the hook's signature
+        """Windows neither open nor close within a session."""
+        return True
+
+    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002
         """Who may not be taken away does not come into a zone; nobody comes into one that is closed."""
         yield Label.REVOCABLE_ZONE, self._revocable & ~self._lent if _may_be_lent_to(member) else self._revocable
 

@@ -11,9 +11,10 @@ import numpy as np
 from hbox_common.errors import InvalidRequest
 
 from ..cluster import Columns
-from ..cluster.arrays import Bools, Floats
-from ..cluster.entities import Member
+from ..cluster.arrays import Bools, Floats, Rows
+from ..cluster.task import Task
 from ..explain.labels import Label
+from ..framework.hooks import ShapeMask, ShapeScore
 from .arguments import Arguments
 
 if TYPE_CHECKING:
@@ -26,10 +27,12 @@ FRESH_S = 300.0
 _THRESHOLDS = {"cpu": 80.0, "mem": 80.0}
 
 
-class Usage:
+class Usage(ShapeMask, ShapeScore):
     """Arguments: thresholds (cpu and mem, percent, 80 each), usage.weight (5), cpu.weight (1), memory.weight (1)."""
 
     name = "usage"
+    reads_bookings = False
+    fills = True
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)
@@ -49,21 +52,17 @@ class Usage:
     def open(self, session: "Session") -> None:
         self._percent, self._known = measured(session)
 
-    def settled(self, member: Member) -> bool:  # noqa: ARG002  # the hook's signature
-        """What nodes use does not change within a session."""
-        return True
-
-    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002
+    def shape_failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002  # the hook's signature
         for label, percent, limit in zip((Label.CPU_LOAD, Label.MEMORY_LOAD), self._percent, self._limits, strict=True):
-            yield label, self._known & (percent > limit)
+            yield label, self._known[rows] & (percent[rows] > limit)
 
-    def score(self, member: Member, cluster: Columns) -> Floats | None:  # noqa: ARG002
+    def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:  # noqa: ARG002
         """The idle percentage, by the weights of cpu and memory, times `usage.weight`."""
         cpu, memory = self._shares
         if not self._weight or not cpu + memory:
             return None
-        idle = 100.0 - self._percent
-        return np.where(self._known, self._weight * (cpu * idle[0] + memory * idle[1]) / (cpu + memory), 0.0)
+        idle = 100.0 - self._percent[:, rows]
+        return np.where(self._known[rows], self._weight * (cpu * idle[0] + memory * idle[1]) / (cpu + memory), 0.0)
 
 
 def measured(session: "Session") -> tuple[Floats, Bools]:

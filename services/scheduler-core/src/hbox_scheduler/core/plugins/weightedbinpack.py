@@ -8,19 +8,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..cluster import Columns
-from ..cluster.arrays import Floats
-from ..cluster.entities import Member
+from ..cluster.arrays import Floats, Rows
+from ..cluster.task import Task
+from ..framework.hooks import ShapeScore
 from .arguments import Arguments
 
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
-    from ..framework.session import Session
 
 
-class WeightedBinpack:
+class WeightedBinpack(ShapeScore):
     """Arguments: binpack.weight, binpack.cpu, binpack.memory, binpack.resources (names) and binpack.resources.<name> (their weights)."""
 
     name = "binpack"
+    fills = True
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)
@@ -34,27 +35,24 @@ class WeightedBinpack:
         arguments.starting("binpack.resources.")
         arguments.done()
 
-    def open(self, session: "Session") -> None:
-        """Nothing to compute."""
-
-    def score(self, member: Member, cluster: Columns) -> Floats | None:
+    def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
         if not self._weight:
             return None
-        return self._weight * ratio(member, cluster, self._weights)
+        return self._weight * ratio(columns, rows, task, self._weights)
 
 
-def ratio(member: Member, cluster: Columns, weights: dict[str, float]) -> Floats:
-    """`[N]`, 0 to 100: how full each node is in what the member asks for, once the member is there; 0 where it does not fit."""
-    total = np.zeros(cluster.size, dtype=np.float64)
-    fits = np.ones(cluster.size, dtype=np.bool_)
+def ratio(columns: Columns, rows: Rows, task: Task, weights: dict[str, float]) -> Floats:
+    """`[n]`, 0 to 100: how full each node is in what the pod asks for, once the pod is there; 0 where it does not fit."""
+    total = np.zeros(columns.alive[rows].shape, dtype=np.float64)
+    fits = np.ones(total.shape, dtype=np.bool_)
     weight_sum = 0.0
-    for name, units in member.task.requests.items():
+    for name, units in task.requests.items():
         weight = weights.get(name, 0.0)
         if units <= 0 or not weight:
             continue
-        column = cluster.resource(name)
-        allocatable = cluster.allocatable[column, : cluster.size]
-        used = cluster.used[column, : cluster.size] + units
+        column = columns.resource(name)
+        allocatable = columns.allocatable[column, rows]
+        used = columns.used[column, rows] + units
         fits &= used <= allocatable
         total += weight * used / np.maximum(allocatable, 1)
         weight_sum += weight

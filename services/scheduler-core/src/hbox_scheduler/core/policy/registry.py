@@ -1,12 +1,11 @@
 """Plugins by their names in volcano-scheduler.conf."""
 
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
+from collections.abc import Mapping
 
-from hbox_common.errors import InvalidRequest
+from hbox_common.errors import Bug, InvalidRequest
 
 from ..framework.conf import Conf, PluginConf
-from ..framework.hooks import Plugin
+from ..framework.hooks import Hook, Plugin, check
 from ..plugins.capacity import Capacity
 from ..plugins.cardmodels import CardModels
 from ..plugins.cdp import Cdp
@@ -35,9 +34,7 @@ from ..plugins.tdm import Tdm
 from ..plugins.usage import Usage
 from ..plugins.weightedbinpack import WeightedBinpack
 
-Factory: TypeAlias = Callable[[PluginConf], Plugin]
-
-PLUGINS: Mapping[str, Factory] = {
+PLUGINS: Mapping[str, Hook] = {
     "capacity": Capacity,
     "proportion": Proportion,
     "drf": Drf,
@@ -66,6 +63,14 @@ PLUGINS: Mapping[str, Factory] = {
     "extender": Extender,
     "network-topology-aware": NetworkTopology,
 }
+
+
+def check_plugins(plugins: Mapping[str, Hook] = PLUGINS) -> None:
+    """Raises Bug where a plugin is not what it declares (`framework.hooks.check`), or stands under another's name."""
+    for name, plugin in plugins.items():
+        check(plugin)
+        if plugin.name != name:
+            raise Bug(f"plugin {plugin.name} is registered as {name}")
 
 
 def plugins_of(conf: Conf) -> list[list[Plugin]]:

@@ -105,18 +105,17 @@ def explain(session: Session, report: Report) -> None:
     names: dict[int, str] = {row: session.node(row) for row in session.rows.tolist()}
     for member in (m for gang in session.gangs for m in gang.of(Status.PENDING)):
         labels: dict[str, str | None] = dict.fromkeys(names.values())
-        for _, hook in session.filters():
-            for label, fails in hook(member, columns):
-                for row in np.flatnonzero(fails).tolist():
-                    if row in names and labels[names[row]] is None:
-                        labels[names[row]] = str(label)
+        for label, fails in session.masks(member, columns):
+            for row in np.flatnonzero(fails).tolist():
+                if row in names and labels[names[row]] is None:
+                    labels[names[row]] = str(label)
         report.filters[member.id] = labels
         candidates: Bools = placing.allowed(member, columns)
-        table = {plugin.name: dict.fromkeys(names.values(), 0.0) for _, plugin, _ in session.scorers()}
+        table = {plugin.name: dict.fromkeys(names.values(), 0.0) for plugin in session.scorers()}
         total = dict.fromkeys(names.values(), 0.0)
-        for plugin, _, scores in placing.scores_by_plugin(member, columns, candidates):
+        for plugin, scores in session.scores(member, columns, candidates):
             for row, name in names.items():
-                table[plugin][name] += float(scores[row])
+                table[plugin.name][name] += float(scores[row])
                 total[name] += float(scores[row])
         table["total"] = total
         report.scores[member.id] = table
