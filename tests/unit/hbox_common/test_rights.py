@@ -36,6 +36,7 @@ from hbox_common.model.rights import (
     reclaimable,
     remaining,
     spare,
+    within,
 )
 
 A100, H100 = f"{GPU}.A100", f"{GPU}.H100"
@@ -92,6 +93,11 @@ def test_a_queue_takes_no_more_than_it_is_entitled_to(entitlement: int, used: in
 
 def test_a_queue_without_an_entitlement_to_anything_that_is_asked_for_takes_nothing() -> None:
     assert not_entitled({"cpu": 8}, Named({}), cards(1), CARDS_BY_NAME) is None
+
+
+def test_arrays_have_a_limit_in_every_column() -> None:
+    assert within([4, 8], [3, 8], [(0, 1)])
+    assert not within([4, 8], [3, 8], [(0, 1), (1, 1)])
 
 
 def test_all_that_is_named_has_to_be_within_the_entitlement() -> None:
@@ -177,13 +183,13 @@ Case = tuple[dict[str, int], bool]
 )
 def test_where_paths_part_two_queues_are_compared(used: dict[str, int], allowed: bool) -> None:
     tree = Tree(**used)
-    assert AT_PARTING.allows(["a", "a1"], ["b", "b1"], cards(1), cards(1), tree.used) is allowed
+    assert AT_PARTING.allows(["a", "a1"], ["b", "b1"], cards(1), {GPU}, cards(1), tree.used) is allowed
 
 
 def test_between_projects_of_one_department_the_projects_are_compared() -> None:
-    assert AT_PARTING.allows(["a1"], ["a2"], cards(1), cards(1), Tree(a=9, a1=2, a2=2).used)
-    assert not AT_PARTING.allows(["a1"], ["a2"], cards(1), cards(1), Tree(a=9, a1=3, a2=2).used)
-    assert not AT_PARTING.allows([], ["a2"], cards(1), cards(1), Tree().used), "nobody takes from below itself"
+    assert AT_PARTING.allows(["a1"], ["a2"], cards(1), {GPU}, cards(1), Tree(a=9, a1=2, a2=2).used)
+    assert not AT_PARTING.allows(["a1"], ["a2"], cards(1), {GPU}, cards(1), Tree(a=9, a1=3, a2=2).used)
+    assert not AT_PARTING.allows([], ["a2"], cards(1), {GPU}, cards(1), Tree().used), "nobody takes from below itself"
 
 
 def test_volcano_compares_the_queues_themselves_and_so_many_ancestors() -> None:
@@ -191,8 +197,8 @@ def test_volcano_compares_the_queues_themselves_and_so_many_ancestors() -> None:
     both: Nearest[str, str] = Nearest(RIGHTS.__getitem__, CARDS_BY_NAME, 1)
     ours, theirs = ["a", "a1"], ["b", "b2"]
     department_within = Tree(a=4, a1=0, b=4, b2=2).used
-    assert own.allows(ours, theirs, cards(1), cards(1), department_within)
-    assert not both.allows(ours, theirs, cards(1), cards(1), department_within)
+    assert own.allows(ours, theirs, cards(1), {GPU}, cards(1), department_within)
+    assert not both.allows(ours, theirs, cards(1), {GPU}, cards(1), department_within)
     project_beyond = Tree(a=0, a1=3).used
     assert not own.entitled(ours, cards(1), project_beyond)
     assert both.entitled(ours, cards(1), project_beyond), "one of the compared queues is enough"
@@ -203,7 +209,7 @@ def test_fair_shares_take_beyond_the_deserved_amount_from_those_beyond_their_sha
     rule: FairShares[str, str] = FairShares(RIGHTS.__getitem__, CARDS_BY_NAME, takes.__getitem__, lambda _: cards(6))
 
     def allowed(ours: int, theirs: int) -> bool:
-        return rule.allows(["a", "a1"], ["b"], cards(1), cards(1), Tree(a=ours, a1=ours, b=theirs).used)
+        return rule.allows(["a", "a1"], ["b"], cards(1), {GPU}, cards(1), Tree(a=ours, a1=ours, b=theirs).used)
 
     assert allowed(3, 5), "within what it deserves: from all above theirs"
     assert not allowed(3, 4)

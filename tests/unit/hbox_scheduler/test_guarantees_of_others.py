@@ -68,12 +68,11 @@ def test_it_goes_on_when_less_is_guaranteed_or_a_node_comes(world: Simulation) -
     assert "v-0" in run(world)
 
 
-def test_work_that_gives_way_goes_past_it(world: Simulation, request: pytest.FixtureRequest) -> None:
-    """By a policy with `capacity` what others are guaranteed is a wall for all, as in Volcano."""
+def test_work_that_gives_way_goes_past_it(world: Simulation) -> None:
+    """What is guaranteed to others is lent, in sessions too, where Volcano's `capacity` keeps it idle."""
     run(world, *(firm(f"j{i}", at=float(i)) for i in range(6)))
     placed = set(run(world, *(job(f"s{i}", cards=1, queue="open", created_at=20.0 + i) for i in range(3))))
-    lent = {"s0-0", "s1-0", "s2-0"}
-    assert placed & lent == (set() if "sessions" in request.node.callspec.id else lent)
+    assert placed >= {"s0-0", "s1-0", "s2-0"}
 
 
 def test_a_gang_goes_whole_or_waits(world: Simulation) -> None:

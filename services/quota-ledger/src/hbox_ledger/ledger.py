@@ -26,7 +26,6 @@ from hbox_common.model import (
     DEFAULT_QUEUE,
     ROOT_QUEUE,
     CardQuota,
-    ClaimId,
     Index,
     NodeName,
     NodeState,
@@ -47,7 +46,7 @@ from .adapters import load, mending, tables, thinning
 from .adapters.journal import Head, Repeated
 from .core import arbitrate, budget, lifecycle, loans, recovery, usage
 from .core.books import Books
-from .core.chain import ASIDE, Record
+from .core.chain import Record
 from .core.fitting import fitting
 from .core.history import DECAY, Decay
 from .core.overbooked import overbooked
@@ -125,27 +124,22 @@ class Ledger:
             before = load.standing(connection)
             epoch = load.begin_epoch(connection, now=now, above=heard.standing.epoch)
             loaded = load.load(connection)
-            aside: dict[ClaimId, str] = {}
             if loaded.unreadable:
-                aside |= mending.mend(connection, loaded.unreadable, now=now)
+                metrics.SET_ASIDE.set(mending.mend(connection, loaded.unreadable, now=now))
                 loaded = load.load(connection)
-                aside |= mending.mend(connection, loaded.unreadable, now=now)  # those that the audit did not help
+                metrics.SET_ASIDE.inc(mending.mend(connection, loaded.unreadable, now=now))  # those that the audit did not help
                 mending.recount(connection, loaded.books.live)
-            metrics.SET_ASIDE.set(len(aside))
             loaded.books.history = load.history(connection, decay)
             loaded.books.storm = Storm(evictions_most)
             step = loaded.books.step(now)
             notes = [Record(epoch, now, "quota-ledger", "ledger", "epoch", f"epoch {epoch} begins")]
-            notes += [Record(epoch, now, "quota-ledger", claim, ASIDE, why) for claim, why in aside.items()]
-            if aside or loaded.left_out:
-                mending.balance(connection, loaded.books, step)
             if heard.standing > before:
                 known = load.known(connection, [bind.claim for bind in heard.binds])
                 adopted = recovery.adopt(loaded.books, step, heard.binds, known)
                 said = f"{before.epoch}.{before.index} is older than {heard.standing.epoch}.{heard.standing.index}, {adopted} claims adopted"
                 notes.append(Record(epoch, now, "quota-ledger", "ledger", "restored", said))
                 log.warning("the books were restored or lost their end: %s", said)
-            loans.lend(loaded.books, step, loaded.books.used.keys() | loaded.books.borrowed.keys())
+            loans.lend(loaded.books, step, loaded.books.used)
             index = loaded.books.index
             letters = [
                 Letter(epoch, number, message.event.ce_type(), message.keys, encode(message.event))
@@ -566,10 +560,7 @@ class Ledger:
                 try:
                     head = await self._store.write(write)
                 except Conflict as e:
-                    try:
-                        await self._fresh()  # says so where the database lost its end
-                    finally:
-                        self.taken_over.set()
+                    self.taken_over.set()
                     raise Unavailable(e.message, hint=e.hint) from e
                 except Bug as e:
                     # Not a reason to stop: nothing was committed and the books are read anew. The message that led here has to be found.
@@ -621,14 +612,13 @@ class Ledger:
         loaded, letters, history = await self._store.read(
             lambda c: (load.load(c), tables.outbox.unsent(c, most=WINDOW), load.history(c, old.history.decay))
         )
-        if loaded.books.epoch > old.epoch:
+        if loaded.books.epoch != old.epoch:
             self.taken_over.set()
             raise Unavailable(
                 f"another quota-ledger has taken over from epoch {old.epoch}", hint="only one may run on a database"
             )
-        if (loaded.books.epoch, loaded.books.index) < (old.epoch, self._committed):
-            at = f"{loaded.books.epoch}.{loaded.books.index}"
-            self.over = f"the database is at {at} and had committed {old.epoch}.{self._committed}: it lost its end"
+        if loaded.books.index < self._committed:
+            self.over = f"the database is at {old.epoch}.{loaded.books.index} and had committed {old.epoch}.{self._committed}: it lost its end"
             self.taken_over.set()
             raise Unavailable(self.over, hint="a ledger that starts anew goes on with what the streams have heard")
         books = loaded.books

@@ -2,7 +2,7 @@
 
 Amounts are judged by key: a resource's name in the ledger and in previews, a column in the engine's arrays. Whatever the key, the rules are these.
 
-    guarantee   is never taken from the queue or from any queue above it (as far as the claimant's path does not share that queue)
+    guarantee   is never taken from the queue or from any queue above it (as far as the preemptor's path does not share that queue)
     deserved    is the line above which a queue may be taken from; a queue without a line in what it would lose may always be taken from
     entitlement is what a queue may take back: what it deserves, and at least its guarantee
     capability  is never exceeded (`headroom`)
@@ -35,6 +35,12 @@ class Amounts(Protocol[_In_contra]):
     """Base units by key: a list by column, or by name with 0 for what is missing (`Named`, Counter)."""
 
     def __getitem__(self, key: _In_contra, /) -> int: ...
+
+
+class Line(Protocol[_In_contra]):
+    """An amount by key that others are compared with; parts of units where it is a share."""
+
+    def __getitem__(self, key: _In_contra, /) -> float: ...
 
 
 class Named(Generic[K]):
@@ -110,6 +116,11 @@ def reclaimable(queue: GivesBack | None, *, preemptable: bool) -> bool:
     return preemptable and queue is not None and queue.reclaimable
 
 
+def within(limit: Line[K], used: Amounts[K], asked: Iterable[tuple[K, int]]) -> bool:
+    """Whether `asked` on top of `used` is within a limit that has every key."""
+    return all(used[key] + units <= limit[key] for key, units in asked)
+
+
 def beyond(line: Mapping[K, int], used: Amounts[K], asked: Mapping[K, int]) -> list[K]:
     """The keys in which `asked` on top of `used` is more than the line; what the line does not name is never beyond it."""
     return [key for key, units in asked.items() if key in line and units > 0 and used[key] + units > line[key]]
@@ -122,7 +133,9 @@ def not_entitled(entitlement: Mapping[K, int], used: Amounts[K], asked: Mapping[
     return [key for key in keys if used[key] + asked[key] > entitlement[key]] if keys else None
 
 
-def may_lose(deserved: Mapping[K, int], used: Amounts[K], loss: Mapping[K, int], wanted: Container[K], cards: Cards[K]) -> bool:
+def may_lose(
+    deserved: Mapping[K, float], used: Amounts[K], loss: Mapping[K, int], wanted: Container[K], cards: Cards[K]
+) -> bool:
     """Whether a queue that uses `used` has something to give with `loss`, to one who wants `wanted`: the loss frees some of that, and the queue has more
     than it deserves in some of it. Where it has no line in what is wanted, in something else that it would lose; without any line it may always be taken
     from. Lines of models count whether they are wanted by name or not."""
@@ -182,11 +195,17 @@ class Comparison(Protocol[Q, K]):
         """The keys in which it may."""
         ...
 
-    def allows(
-        self, ours: Sequence[Q], theirs: Sequence[Q], asked: Mapping[K, int], loss: Mapping[K, int], used: Using[Q, K]
+    def allows(  # noqa: PLR0917  # the two paths, what moves, and how things stand
+        self,
+        ours: Sequence[Q],
+        theirs: Sequence[Q],
+        asked: Mapping[K, int],
+        wanted: Container[K],
+        loss: Mapping[K, int],
+        used: Using[Q, K],
     ) -> bool:
-        """Whether the queue at the end of `ours`, for `asked`, may have the one at the end of `theirs` lose `loss`. Both are below the last queue that stands
-        above both; guarantees are not looked at."""
+        """Whether the queue at the end of `ours`, for `asked`, may have the one at the end of `theirs` lose `loss`. Both paths are below the last queue that
+        stands above both; `wanted` as the method says. Guarantees are not looked at."""
         ...
 
 
@@ -204,14 +223,20 @@ class AtParting(Generic[Q, K]):
     def wanted(self, path: Sequence[Q], asked: Mapping[K, int], used: Using[Q, K]) -> Collection[K]:  # noqa: ARG002  # the protocol's signature
         return asked
 
-    def allows(
-        self, ours: Sequence[Q], theirs: Sequence[Q], asked: Mapping[K, int], loss: Mapping[K, int], used: Using[Q, K]
+    def allows(  # noqa: PLR0917
+        self,
+        ours: Sequence[Q],
+        theirs: Sequence[Q],
+        asked: Mapping[K, int],
+        wanted: Container[K],
+        loss: Mapping[K, int],
+        used: Using[Q, K],
     ) -> bool:
-        return bool(ours and theirs) and self._may_have(ours[0], asked, used) and self.gives(theirs, asked, loss, used)
+        return bool(ours and theirs) and self._may_have(ours[0], asked, used) and self.gives(theirs, wanted, loss, used)
 
-    def gives(self, theirs: Sequence[Q], asked: Container[K], loss: Mapping[K, int], used: Using[Q, K]) -> bool:
+    def gives(self, theirs: Sequence[Q], wanted: Container[K], loss: Mapping[K, int], used: Using[Q, K]) -> bool:
         """The giver's half of it."""
-        return may_lose(self.rights(theirs[0]).deserved, used(theirs[0]), loss, asked, self.cards)
+        return may_lose(self.rights(theirs[0]).deserved, used(theirs[0]), loss, wanted, self.cards)
 
     def _may_have(self, queue: Q, asked: Mapping[K, int], used: Using[Q, K]) -> bool:
         return not_entitled(self.rights(queue).entitlement, used(queue), asked, self.cards) == []
@@ -219,8 +244,8 @@ class AtParting(Generic[Q, K]):
 
 @dataclass(frozen=True, slots=True)
 class Nearest(Generic[Q, K]):
-    """The queues themselves and `level` ancestors of each are compared, the claimant's by any resource and any of its queues, the victim's by all of its queues
-    (Volcano's capacity plugin, `ancestorReclaimLevel`; reference volcano §4)."""
+    """The queues themselves and `level` ancestors of each are compared, the preemptor's by any resource and any of its queues, the victim's by all of its
+    queues (Volcano's capacity plugin, `ancestorReclaimLevel`; reference volcano §4)."""
 
     rights: Callable[[Q], Rights[K]]
     cards: Cards[K]
@@ -236,11 +261,17 @@ class Nearest(Generic[Q, K]):
             found.update(key for key, units in asked.items() if has[key] + units <= entitlement.get(key, 0))
         return found
 
-    def allows(
-        self, ours: Sequence[Q], theirs: Sequence[Q], asked: Mapping[K, int], loss: Mapping[K, int], used: Using[Q, K]
+    def allows(  # noqa: PLR0917
+        self,
+        ours: Sequence[Q],
+        theirs: Sequence[Q],
+        asked: Mapping[K, int],  # noqa: ARG002  # the protocol's signature
+        wanted: Container[K],
+        loss: Mapping[K, int],
+        used: Using[Q, K],
     ) -> bool:
         return bool(ours and theirs) and all(
-            may_lose(self.rights(one).deserved, used(one), loss, asked, self.cards) for one in self._nearest(theirs)
+            may_lose(self.rights(one).deserved, used(one), loss, wanted, self.cards) for one in self._nearest(theirs)
         )
 
     def _nearest(self, path: Sequence[Q]) -> Sequence[Q]:
@@ -249,7 +280,7 @@ class Nearest(Generic[Q, K]):
 
 @dataclass(frozen=True, slots=True)
 class FairShares(Generic[Q, K]):
-    """The two queues at which the paths part are compared, and every queue of the claimant's has to stay within its fair share: who asks within what it
+    """The two queues at which the paths part are compared, and every queue of the preemptor's has to stay within its fair share: who asks within what it
     deserves takes from those above their deserved amount, who asks beyond it from those above their fair share alone (KAI-Scheduler, reference peers §2).
 
     takes, gives: by queue, the fair share up to which it may take, and beyond which it may be taken from (they differ where history counts).
@@ -267,19 +298,25 @@ class FairShares(Generic[Q, K]):
     def wanted(self, path: Sequence[Q], asked: Mapping[K, int], used: Using[Q, K]) -> Collection[K]:  # noqa: ARG002  # the protocol's signature
         return asked
 
-    def allows(
-        self, ours: Sequence[Q], theirs: Sequence[Q], asked: Mapping[K, int], loss: Mapping[K, int], used: Using[Q, K]
+    def allows(  # noqa: PLR0917
+        self,
+        ours: Sequence[Q],
+        theirs: Sequence[Q],
+        asked: Mapping[K, int],
+        wanted: Container[K],
+        loss: Mapping[K, int],
+        used: Using[Q, K],
     ) -> bool:
         if not ours or not theirs or any(beyond(self.takes(one), used(one), asked) for one in ours):
             return False
         own, other = ours[0], theirs[0]
         within = not beyond(self.rights(own).deserved, used(own), asked)
         line = self.rights(other).deserved if within else self.gives(other)
-        return may_lose(line, used(other), loss, asked, self.cards)
+        return may_lose(line, used(other), loss, wanted, self.cards)
 
 
 class Reclaim(Generic[Q, K]):
-    """One claimant's victims in other queues, judged one after the other: each one that may leave counts as gone for the next."""
+    """One preemptor's victims in other queues, judged one after the other: each one that may leave counts as gone for the next."""
 
     def __init__(self, queues: Queues[Q, K]) -> None:
         self._queues = queues
@@ -317,17 +354,18 @@ class Ranked(Protocol[_Out_co]):
     """A priority, or an array of them."""
 
     def __lt__(self, other: int, /) -> _Out_co: ...
+    def __le__(self, other: int, /) -> _Out_co: ...
 
 
-def may_preempt(claimant: int, victim: Ranked[_Out_co]) -> _Out_co:
-    """Whether a job of the claimant's priority may have one of the victim's leave in the same queue: only a lower priority gives, never an equal one. For an
+def may_preempt(preemptor: int, victim: Ranked[_Out_co]) -> _Out_co:
+    """Whether a job of the preemptor's priority may have one of the victim's leave in the same queue: only a lower priority gives, never an equal one. For an
     array of priorities an array of answers."""
-    return victim < claimant
+    return victim < preemptor
 
 
-def may_move(claimant: int, victim: int) -> bool:
-    """Whether a job of the claimant's priority may have one of the victim's move to another place, where it goes on: equal priority may be asked to."""
-    return victim <= claimant
+def may_move(preemptor: int, victim: Ranked[_Out_co]) -> _Out_co:
+    """Whether a job of the preemptor's priority may have one of the victim's move to another place, where it goes on: equal priority may be asked to."""
+    return victim <= preemptor
 
 
 # What a queue may still have.

@@ -47,7 +47,7 @@ from .storm import Storm
 #: Pods that are gone and of which late news may still come. A uid never comes back, so that forgetting one only costs a diff.
 TOMBSTONES = 100_000
 
-BUCKETS = {ClaimState.PENDING: Bucket.PENDING, ClaimState.POSTED: Bucket.POSTED}
+_BUCKET = {ClaimState.PENDING: Bucket.PENDING, ClaimState.POSTED: Bucket.POSTED}
 
 
 @dataclass(slots=True)
@@ -148,7 +148,7 @@ class Books:
             if claim.queue and claim.models:
                 self._count(claim.queue, claim.models, times)
                 step.queues.add(claim.queue)
-                held = BUCKETS[claim.state]
+                held = _BUCKET[claim.state]
                 debit, credit = (Bucket.FREE, held) if self.by_model else (held, Bucket.FREE)
                 for model, cards in claim.models.items():
                     step.move(claim.queue, model, debit, credit, cards)
@@ -166,7 +166,7 @@ class Books:
         self.node(claim.node).book(claim.requests, claim.slices)
         self._enter(step, holding, actor, cause)
         self._use(claim, 1)
-        self._move(step, claim, Bucket.FREE, BUCKETS[claim.state])
+        self._move(step, claim, Bucket.FREE, _BUCKET[claim.state])
 
     def enter_plan(self, step: Step, holdings: Sequence[Holding], *, actor: str, cause: str) -> None:
         """Add the new live claims of one plan, which the books of their nodes hold already, as after validation."""
@@ -178,7 +178,7 @@ class Books:
             alike.setdefault((id(holding.claim.requests), id(holding.claim.models)), []).append(holding.claim)
         for claim, *others in alike.values():
             self._use(claim, 1 + len(others))
-            self._move(step, claim, Bucket.FREE, BUCKETS[claim.state], 1 + len(others))
+            self._move(step, claim, Bucket.FREE, _BUCKET[claim.state], 1 + len(others))
 
     def _enter(self, step: Step, holding: Holding, actor: str, cause: str) -> None:
         claim = holding.claim
@@ -216,7 +216,7 @@ class Books:
             step.touched[claim.id] = step.freed[claim.id] = holding
         holding.changed_at = step.now
         self._on_cards(step, holding, -1)
-        self._move(step, claim, BUCKETS[before], Bucket.FREE)
+        self._move(step, claim, _BUCKET[before], Bucket.FREE)
         self._changed(step, holding.claim, before, actor, cause)
 
     def intend(self, step: Step, holding: Holding, intent: Intent) -> None:
@@ -300,13 +300,13 @@ class Books:
 
     def _use(self, claim: Claim, times: int) -> None:
         if claim.queue:
-            self._count(claim.queue, self.counted(claim), times)
+            self._count(claim.queue, self._counted(claim), times)
 
     def _count(self, queue: QueueName, amounts: Resources, times: int) -> None:
         add(self.used.setdefault(queue, {}), amounts, times)
         self.queues.book(queue, amounts, times)
 
-    def counted(self, claim: Claim) -> Resources:
+    def _counted(self, claim: Claim) -> Resources:
         """What counts against its queue: host ports are a matter of their node alone."""
         amounts = claim.amounts if self.by_model else claim.requests
         return (
@@ -337,7 +337,7 @@ class Books:
         if not claim.queue:
             return  # pods that HBox does not schedule use nobody's quota
         step.queues.add(claim.queue)
-        for resource, amount in self.counted(claim).items():
+        for resource, amount in self._counted(claim).items():
             step.move(claim.queue, resource, debit, credit, amount * times)
 
     def _changed(self, step: Step, claim: Claim, before: ClaimState | None, actor: str, cause: str) -> None:

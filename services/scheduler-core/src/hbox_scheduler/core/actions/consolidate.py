@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hbox_common.model.rights import may_move
+
 from ..framework.pool import Pool
 from ..framework.preemptors import PreemptionRequests, preemptors, waiting
 from ..framework.turns import ServiceOrder
@@ -33,7 +35,7 @@ def run(session: "Session") -> None:
     requests = PreemptionRequests(session, pool, reason="Moved", moves=moves)
     while (gang := turns.next()) is not None:
         others = np.array([member.gang is not gang for member in pool.members], dtype=np.bool_)
-        eligible = others & (pool.priority <= gang.priority)
+        eligible = others & may_move(gang.priority, pool.priority)
         requests.serve(gang, sorted(waiting(gang), key=session.member_key), eligible=eligible, legal=session.movable)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hbox_common.model import GroupPhase
+from hbox_common.model.rights import may_preempt, reclaimable
 
 from ..cluster.arrays import Ints
 from ..cluster.entities import EVICTABLE, Gang, Member, SubGang
@@ -112,9 +113,9 @@ class GangPreemption:
                 continue
             queue = session.queues.get(other.queue)
             if self._reclaim:
-                fair = queue is not None and queue.reclaimable and other.queue != gang.queue
+                fair = reclaimable(queue, preemptable=other.preemptable) and other.queue != gang.queue
             else:
-                fair = other.queue == gang.queue and other.priority < gang.priority
+                fair = other.queue == gang.queue and may_preempt(gang.priority, other.priority)
             if fair:
                 found += [
                     member for member in other.members if member.status in EVICTABLE and member.row >= 0 and member.preemptable

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hbox_common.model.rights import may_preempt
+
 from ..cluster.arrays import Bools
 from ..cluster.entities import Gang
 from ..framework.conf import FAILURES_REMEMBERED
@@ -42,7 +44,7 @@ def run(session: "Session") -> None:
             pools[name] = Pool(session, queue=name)
             requests[name] = PreemptionRequests(session, pools[name], reason=REASON, resolve=resolve)
         if session.has("priority", Preemptable):
-            others = pools[name].priority < gang.priority
+            others = may_preempt(gang.priority, pools[name].priority)
         else:
             others = np.array([member.gang is not gang for member in pools[name].members], dtype=np.bool_)
         requests[name].serve(gang, sorted(waiting(gang), key=session.member_key), eligible=others, legal=session.preemptable)
@@ -88,6 +90,6 @@ def _within(session: "Session", gang: Gang, pool: Pool) -> None:
     requests = PreemptionRequests(session, pool, reason=REASON)
     for member in sorted(waiting(gang), key=session.member_key):
         own = priority_of(member)
-        lower = np.array([one.gang is gang and priority_of(one) < own for one in pool.members], dtype=np.bool_)
+        lower = np.array([one.gang is gang and may_preempt(own, priority_of(one)) for one in pool.members], dtype=np.bool_)
         if not lower.any() or not requests.serve(gang, [member], eligible=lower, legal=session.preemptable):
             break

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hbox_common.model.rights import reclaimable
+
 from ..cluster.entities import Member
 from ..framework.pool import Pool
 from ..framework.preemptors import PreemptionRequests, preemptors, waiting
@@ -23,9 +25,7 @@ def run(session: "Session") -> None:
         return
     pool = Pool(session)
     requests = PreemptionRequests(session, pool, reason="Reclaimed")
-    reclaimable = np.array(
-        [name in session.queues and session.queues[name].reclaimable for name in pool.queues], dtype=np.bool_
-    )
+    gives = np.array([reclaimable(session.queues.get(name), preemptable=True) for name in pool.queues], dtype=np.bool_)
     codes = {name: code for code, name in enumerate(pool.queues)}
     while (queue := turns.next_queue()) is not None:
         gang = turns.of(queue)
@@ -38,5 +38,5 @@ def run(session: "Session") -> None:
             return session.preemptive(session.queues[member.gang.queue], member)
 
         members = sorted(waiting(gang), key=session.member_key)
-        eligible = reclaimable[pool.queue] & (pool.queue != codes.get(queue.name, -1))
+        eligible = gives[pool.queue] & (pool.queue != codes.get(queue.name, -1))
         requests.serve(gang, members, eligible=eligible, legal=session.reclaimable, may=may, rightful=session.rightful)

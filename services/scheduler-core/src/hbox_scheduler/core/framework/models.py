@@ -7,13 +7,14 @@ Limits hold whatever plugins a policy has: at the queue and at every queue above
 those who wait for that (`later`).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 
-from hbox_common.model import CardSlice, QueueName, Resources, cards_by_model, model_resource, named_models
+from hbox_common.model import CardSlice, QueueName, Resources, cards_by_model, is_model, model_resource, named_models
+from hbox_common.model.rights import Limit, Named, headroom, remaining
 
 from ..cluster import Columns
 from ..cluster.amounts import Asked
@@ -139,13 +140,12 @@ class Models:
 
     def left(self, queue: QueueName, *, later: bool) -> Resources:
         """Cards more that the queue may have of each limited model. `later`: once all that leaves has left."""
-        left: Resources = {}
+        return remaining(self._limits_of(queue, self._leaving if later else {}), is_model)
+
+    def _limits_of(self, queue: QueueName, freed: Mapping[QueueName, Resources]) -> Iterator[Limit[QueueName, str]]:
         for above in self._paths.get(queue, ()):
-            used, leaving = self._used.get(above, {}), self._leaving.get(above, {}) if later else {}
-            for name, limit in self._limits[above].items():
-                more = max(limit - used.get(name, 0) + leaving.get(name, 0), 0)
-                left[name] = min(left.get(name, more), more)
-        return left
+            if limits := self._limits[above]:
+                yield Limit(above, limits, Named(self._used.get(above, {}), freed.get(above)))
 
     def task(self, member: Member, task: Task, *, later: bool) -> Task:
         """The member's task (`task`, as others have bounded it), kept from models of which its queue may have no more, or that it is not to take now."""
@@ -170,19 +170,8 @@ class Models:
     def limit_message(self, member: Member, nodes: int) -> str:
         """Which limits keep it from so many nodes, in words."""
         queue = member.gang.queue
-
-        def nearest(model: str) -> tuple[int, QueueName, int] | None:
-            limits = [
-                (self._limits[above][model] - self._used.get(above, {}).get(model, 0), place, above)
-                for place, above in enumerate(self._paths.get(queue, ()))
-                if model in self._limits[above]
-            ]
-            if not limits:
-                return None
-            left, _, above = min(limits)
-            return left, above, self._limits[above][model]
-
-        return limit_message(member.task, queue, self.left(queue, later=False), nearest, nodes)
+        left = self.left(queue, later=False)
+        return limit_message(member.task, queue, left, lambda model: headroom(self._limits_of(queue, {}), {model: 1}), nodes)
 
     # Changes.
 

@@ -23,9 +23,11 @@ from hbox_common.model import (
     QueueTree,
     Resources,
     TaskSpec,
+    TreeAmounts,
     named_models,
 )
 from hbox_common.model.resources import PODS, add
+from hbox_common.model.rights import CARDS_BY_NAME, AtParting, may_preempt
 
 from ..actions.registry import run_action
 from ..cluster import Booking, Bookings, Columns
@@ -187,18 +189,10 @@ class SessionRunner:
             return False  # nobody is evicted because of a quota
         if self._moves:
             return True
-        for one in queues.path(entry.job.queue):
-            used, deserved = queues.used(one), queues.due(one)
-            asked = [name for name, units in task.requests.items() if units > 0 and name in deserved]
-            if asked and all(used.get(name, 0) + task.requests[name] <= deserved[name] for name in asked):
-                return True
-            if task.cards is not None and any(
-                used.get(model, 0) + task.cards.count <= deserved[model]
-                for model in concerned(task.cards, named_models(deserved))
-            ):
-                return True
+        if _may_reclaim(task, queues, entry.job.queue):
+            return True
         lowest = self._bookings.lowest_priority(entry.job.queue)
-        return lowest is not None and lowest < entry.job.priority
+        return lowest is not None and may_preempt(entry.job.priority, lowest)
 
     def preempt(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]) -> list[JobPlacement]:
         """What the policy would take for these jobs, in its order. `leaving`: pods that go already. Columns and bookings are as before afterwards."""
@@ -417,6 +411,19 @@ class SessionRunner:
                     self._columns.depart(member.row, member.task.requests, member.slices)
                 elif member.status is Status.ALLOCATED:
                     self._columns.book(member.row, member.task.requests, member.slices, -1)
+
+
+def _may_reclaim(task: Task, queues: QueueTree, name: QueueName) -> bool:
+    """Whether the queue, or one above it, is entitled to one more such pod, of whichever model."""
+    path, tree = queues.path(name)[::-1], TreeAmounts(queues)
+    asked = {resource: units for resource, units in task.requests.items() if units > 0 and resource != PODS}
+    rule = AtParting(tree.rights, CARDS_BY_NAME)
+    if rule.entitled(path, asked, tree.used):
+        return True
+    if task.cards is None or not queues.by_model:
+        return False
+    models = concerned(task.cards, named_models(*(queues.rights(one).entitlement for one in path)))
+    return any(rule.entitled(path, {**asked, model: task.cards.count}, tree.used) for model in models)
 
 
 _NO_BACKFILL = (

@@ -19,16 +19,16 @@ Who is compared: Volcano looks at the two queues themselves and, by `ancestorRec
 highest level at which their paths differ, and with `reclaimAtParting` all are. An ancestor of both is never a reason.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
 from hbox_common.model.devices import ALL_CORES
 from hbox_common.model.resources import CPU, MEMORY
+from hbox_common.model.rights import AtParting, Cards, Comparison, FairShares, Nearest, Reclaim, Rights, beyond, not_entitled
 
 from ..cluster.amounts import Asked, Sums
 from ..cluster.entities import Gang, Member, QueueInfo, Status
@@ -46,7 +46,7 @@ from ..framework.hooks import (
 )
 from .arguments import Arguments
 from .fairshare import USAGE_WEIGHT, Claim, corrected, divide, remembering
-from .queueaccounts import UNLIMITED, Account, QueueAccounts, passes, reject_reason, set_ceilings, share
+from .queueaccounts import UNLIMITED, Account, QueueAccounts, limit_to_capability, passes, reject_reason, set_ceilings, share
 
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
@@ -54,6 +54,8 @@ if TYPE_CHECKING:
 
 #: The argument by which the quota-ledger's rule holds (`hbox_ledger.core.taking`): rights are those of the queues at which two branches part.
 RECLAIM_AT_PARTING = "reclaimAtParting"
+
+Rule: TypeAlias = Comparison[Account, int]
 
 
 class Capacity(
@@ -90,6 +92,25 @@ class Capacity(
         self._in_turns = bool(self._k) or (self._at_parting and any(w is not None for w in self._over_quota.values()))
         if self._in_turns:
             self._remember()
+        self._rules()
+
+    def _rules(self) -> None:
+        """The lines as `hbox_common.model.rights` reads them, and who is compared."""
+        queue_accounts = self._queue_accounts
+        self._rights = rights = _Rights(self._lines)
+        cards = Cards(queue_accounts.cards_column if queue_accounts.cards_column >= 0 else None, queue_accounts.models)
+        self._takes_to, self._gives_from = (
+            {account: {c: line[c] for c in self._lines[account]} for account, line in lines.items()}
+            for lines in (self._takes, self._gives)
+        )
+        self._by_fair_share: Rule = FairShares(rights.rights, cards, self._takes_to.__getitem__, self._gives_from.__getitem__)
+        self._by_deserved: Rule = (
+            AtParting(rights.rights, cards) if self._at_parting else Nearest(rights.rights, cards, self._level)
+        )
+        self._cards_keys = cards
+
+    def _rule(self, account: Account) -> "Rule":
+        return self._by_deserved if self._weights[account] is None else self._by_fair_share
 
     def _read_weight(self, queue: QueueInfo) -> float | None:
         try:
@@ -106,7 +127,13 @@ class Capacity(
                 below = [sum(child.guarantee[column] for child in account.children) for column in range(queue_accounts.size)]
                 account.guarantee = [max(pair) for pair in zip(account.guarantee, below, strict=True)]
         for parent, children in queue_accounts.levels():
-            set_ceilings(queue_accounts, session, children, queue_accounts.total if parent is None else parent.ceiling)
+            if self._at_parting:
+                # What others are guaranteed is lent (`hbox_common.model.lending`) where Volcano keeps it idle.
+                for account in children:
+                    account.ceiling = list(queue_accounts.total if parent is None else parent.ceiling)
+                limit_to_capability(queue_accounts, session, children)
+            else:
+                set_ceilings(queue_accounts, session, children, queue_accounts.total if parent is None else parent.ceiling)
             for account in children:
                 # The ledger knows the cluster's size no more than Volcano's admission does: its line is what is written.
                 most = [UNLIMITED] * queue_accounts.size if self._at_parting else account.ceiling
@@ -240,11 +267,9 @@ class Capacity(
         if member.preemptable:
             return True
         return all(
-            one.protected[column] + units <= one.deserved[column]
+            not beyond(self._rights.rights(one).deserved, one.protected, dict(asked))
             for one in account.path
             if self._weights[one] is not None
-            for column, units in asked
-            if column in self._lines[one]
         )
 
     # Taking back.
@@ -268,33 +293,7 @@ class Capacity(
             or not self._may_stay(account, member, asked)
         ):
             return False
-        if self._weights[account] is not None:
-            return self._within(account, self._takes[account], asked)
-        if self._at_parting:
-            return any(self._is_due(one, asked) for one in account.path)
-        return any(self._entitled(one, asked) for one in _nearest(account.path, self._level))
-
-    def _is_due(self, account: Account, asked: Asked) -> bool:
-        """Whether it stays within what it deserves, or is guaranteed, in all that it names, and names something of it."""
-        named = self._judged([(c, units) for c, units in asked if c in self._lines[account] or account.guarantee[c] > 0], asked)
-        return bool(named) and all(account.allocated[c] + units <= account.deserved[c] for c, units in named)
-
-    def _judged(self, named: Sequence[tuple[int, int]], asked: Asked) -> Sequence[tuple[int, int]]:
-        """Of what a queue names of `asked` that by which it is judged: as `hbox_common.model.judged`, its lines for the models of all of these cards stand in
-        place of the one for all cards."""
-        if not self._queue_accounts.models:
-            return named
-        cards, column = dict(asked).get(self._queue_accounts.cards_column, 0), self._queue_accounts.cards_column
-        if cards and sum(units for c, units in named if c in self._queue_accounts.models) >= cards:
-            return [(c, units) for c, units in named if c != column]
-        return named
-
-    def _within(self, account: Account, line: Sums, asked: Asked) -> bool:
-        return all(account.allocated[c] + units <= line[c] for c, units in asked if c in self._lines[account])
-
-    def _entitled(self, account: Account, asked: Asked) -> set[int]:
-        """Columns in which the account stays within what it deserves."""
-        return {c for c, units in asked if account.allocated[c] + units <= account.deserved[c]}
+        return self._rule(account).entitled(account.path, dict(asked), self._rights.used)
 
     def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         """Taken in this order, each one named counts. For a preemptor whose model is not known: those whom it may take whichever it gets."""
@@ -308,35 +307,34 @@ class Capacity(
         account = self._queue_accounts.accounts.get(preemptor.gang.queue)
         if account is None:
             return []
-        asked, victims = self._queue_accounts.counted(preemptor), []
-        wanted = self._wanted(account, asked)
-        paths: dict[Account, tuple[tuple[Account, ...], tuple[Account, ...], list[Account]]] = {}
-        touched: list[int] = []  # columns that are wanted and freed: the same for equal members
-        freed: list[int] = []
-        alike: Asked | None = None
-        with self._aside() as leave:
-            for member in candidates:
-                other = self._queue_accounts.accounts.get(member.gang.queue)
-                if other is None or other is account:
-                    continue
-                if other not in paths:
-                    common = _common(account, other)
-                    theirs = other.path[common:]
-                    paths[other] = account.path[common:], theirs, [one for one in theirs if any(one.guarantee)]
-                ours, theirs, guaranteed = paths[other]
-                if self._level:
-                    wanted = self._wanted(account, asked)  # of ancestors, which the last one taken may share
-                units = self._queue_accounts.counted(member)
-                if units is not alike or self._level:
-                    freed = [column for column, _ in units]
-                    touched = [column for column in freed if column in wanted]
-                    alike = units
-                if not touched or (guaranteed and not all(one.spares(units) for one in guaranteed)):
-                    continue
-                if self._ahead(ours, theirs, asked, _Loss(touched, freed, units)):
-                    leave(other, units)
-                    victims.append(member)
+        rule, asked, victims = self._rule(account), dict(self._queue_accounts.counted(preemptor)), list[Member]()
+        reclaim: Reclaim[Account, int] = Reclaim(self._rights)
+        wanted = rule.wanted(account.path, asked, reclaim.used)
+        paths: dict[Account, _Paths] = {}
+        alike: Asked | None = None  # the same for equal members
+        loss: dict[int, int] = {}
+        for member in candidates:
+            other = self._queue_accounts.accounts.get(member.gang.queue)
+            if other is None or other is account:
+                continue
+            if (branches := paths.get(other)) is None:
+                branches = paths[other] = self._parting(account, other)
+            units = self._queue_accounts.counted(member)
+            if units is not alike:
+                alike, loss = units, dict(units)
+            if (branches.guaranteed and reclaim.guaranteed(branches.guaranteed, loss)) or not rule.allows(
+                branches.ours, branches.theirs, asked, wanted, loss, reclaim.used
+            ):
+                continue
+            reclaim.leaves(other.path, loss)
+            victims.append(member)
+            wanted = rule.wanted(account.path, asked, reclaim.used)  # an ancestor of both has less now
         return victims
+
+    def _parting(self, account: Account, other: Account) -> "_Paths":
+        common = _common(account, other)
+        theirs = other.path[common:]
+        return _Paths(account.path[common:], theirs, tuple(one for one in theirs if self._rights.rights(one).guarantee))
 
     def rightful(self, preemptor: Gang, victims: Sequence[Member]) -> bool:
         """Judged where the branches part: with all that the gang is promised, also on room that is left over of larger gangs that leave, no branch of the
@@ -344,24 +342,23 @@ class Capacity(
         account = self._queue_accounts.accounts.get(preemptor.queue)
         if not self._at_parting or account is None:
             return True
-        given = [m for m in preemptor.members if m.status in (Status.PIPELINED, Status.ALLOCATED)]
-        sums: dict[int, int] = {}
-        for column, units in (pair for member in given for pair in self._queue_accounts.counted(member)):
-            sums[column] = sums.get(column, 0) + units
-        asked = tuple(sums.items())
+        asked: dict[int, int] = {}
+        for member in preemptor.members:
+            if member.status in (Status.PIPELINED, Status.ALLOCATED):
+                for column, units in self._queue_accounts.counted(member):
+                    asked[column] = asked.get(column, 0) + units
         others = {self._queue_accounts.accounts.get(victim.gang.queue) for victim in victims} - {None, account}
         heads = {account.path[common] for o in others if o is not None and (common := _common(account, o)) < len(account.path)}
         return all(
-            head.allocated[c] <= head.deserved[c]
+            not_entitled(
+                self._rights.rights(head).entitlement,
+                {column: head.allocated[column] - units for column, units in asked.items()},
+                asked,
+                self._cards_keys,
+            )
+            == []
             for head in heads
-            for c, _ in self._judged([(c, n) for c, n in asked if c in self._lines[head] or head.guarantee[c] > 0], asked)
         )
-
-    def _wanted(self, account: Account, asked: Asked) -> set[int]:
-        """The columns in which the account may take from others."""
-        if self._weights[account] is not None or self._at_parting:
-            return {column for column, _ in asked}
-        return {column for one in _nearest(account.path, self._level) for column in self._entitled(one, asked)}
 
     def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member] | None:
         """Of a whole gang the largest member speaks."""
@@ -370,73 +367,43 @@ class Capacity(
         largest = max(preemptor.members, key=lambda member: sum(units for _, units in self._queue_accounts.counted(member)))
         return self.reclaimable(largest, candidates)
 
-    @contextmanager
-    def _aside(self) -> Iterator[Callable[[Account, Asked], None]]:
-        """Members leave the accounts for as long as the block lasts."""
-        before: dict[Account, Sums] = {}
-
-        def leave(account: Account, asked: Asked) -> None:
-            for one in account.path:
-                allocated = one.allocated
-                if one not in before:
-                    before[one] = allocated.copy()
-                for column, units in asked:
-                    allocated[column] -= units
-
-        try:
-            yield leave
-        finally:
-            for account, allocated in before.items():
-                account.allocated[:] = allocated
-
     def placed(self, member: Member, row: int) -> None:
         self._queue_accounts.placed(member, row)
 
     def displaced(self, member: Member, row: int) -> None:
         self._queue_accounts.displaced(member, row)
 
-    def _ahead(self, ours: Sequence[Account], theirs: Sequence[Account], asked: Asked, loss: "_Loss") -> bool:
-        """Whether they are above a line that we stay within, as the accounts stand. Paths below the last ancestor of both."""
-        if not ours or not theirs:
-            return False
-        if self._weights[ours[-1]] is not None:
-            return self._ahead_fairly(ours, theirs, asked, loss)
-        if self._at_parting:
-            return self._is_due(ours[0], asked) and self._over(theirs[0], theirs[0].deserved, loss)
-        return all(self._over(one, one.deserved, loss) for one in _nearest(theirs, self._level))
-
-    def _ahead_fairly(self, ours: Sequence[Account], theirs: Sequence[Account], asked: Asked, loss: "_Loss") -> bool:
-        if not all(self._within(one, self._takes[one], asked) for one in ours):
-            return False
-        own, other = ours[0], theirs[0]
-        if self._within(own, own.deserved, asked):
-            return self._over(other, other.deserved, loss)
-        return self._over(other, self._gives[other], loss)
-
-    def _over(self, account: Account, line: Sums, loss: "_Loss") -> bool:
-        """Whether it has more than its line in something that is wanted of it and would be freed; where it has no line in that, in something else that
-        would be freed with it. What it deserves nothing of is all beyond."""
-        lines, allocated = self._lines[account], account.allocated
-        if self._queue_accounts.models:  # a model that it would lose is looked at, whether that was asked for by name or not
-            named = [c for c, _ in self._judged([(c, n) for c, n in loss.units if c in lines], loss.units)]
-            judged = [c for c in named if c in loss.wanted or c in self._queue_accounts.models] or named
-        else:
-            judged = [c for c in loss.wanted if c in lines] or [c for c in loss.freed if c in lines]
-        return not judged or any(allocated[c] > line[c] for c in judged)
-
 
 @dataclass(frozen=True, slots=True)
-class _Loss:
-    """Columns of one member: those that somebody wants, and all that it has."""
+class _Paths:
+    """Of a preemptor and a victim, below the last queue that stands above both; and those of the victim's that are guaranteed something."""
 
-    wanted: Sequence[int]
-    freed: Sequence[int]
-    units: Asked  #: of all that it has
+    ours: Sequence[Account]
+    theirs: Sequence[Account]
+    guaranteed: Sequence[Account]
 
 
-def _nearest(path: Sequence[Account], level: int) -> Sequence[Account]:
-    """The queue itself, and so many ancestors."""
-    return path[-1 - level :] if level < len(path) else path
+class _Rights:
+    """Accounts as `Reclaim` reads them; their lines do not change while a session lasts."""
+
+    def __init__(self, lines: Mapping[Account, frozenset[int]]) -> None:
+        self._lines = lines
+        self._of: dict[Account, Rights[int]] = {}
+
+    def rights(self, account: Account) -> Rights[int]:
+        found = self._of.get(account)
+        if found is None:
+            lines, deserved = self._lines[account], account.deserved
+            guarantee = {column: units for column, units in enumerate(account.guarantee) if units > 0}
+            entitlement = {column: deserved[column] for column in {*lines, *guarantee}}
+            found = self._of[account] = Rights({c: deserved[c] for c in lines}, guarantee, entitlement)
+        return found
+
+    def used(self, account: Account) -> Sums:
+        return account.allocated
+
+    def copy_of_used(self, account: Account) -> Sums:
+        return account.allocated.copy()
 
 
 def _common(one: Account, other: Account) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hbox_common.model.annotations import TASK_PRIORITY
+from hbox_common.model.rights import may_preempt
 
 from ..cluster.entities import Gang, Member, Status
 from ..framework.hooks import Evictable, GangOrder, MemberOrder, Preemptable, Starving
@@ -40,14 +41,14 @@ class PriorityPlugin(GangOrder, MemberOrder, Starving, Preemptable, Evictable):
             member
             for member in candidates
             if (
-                member.gang.priority < preemptor.gang.priority
+                may_preempt(preemptor.gang.priority, member.gang.priority)
                 if member.gang is not preemptor.gang
-                else priority_of(member) < priority_of(preemptor)
+                else may_preempt(priority_of(preemptor), priority_of(member))
             )
         ]
 
     def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member] | None:
-        return None if reclaim else [m for m in candidates if m.gang.priority < preemptor.priority]
+        return None if reclaim else [m for m in candidates if may_preempt(preemptor.priority, m.gang.priority)]
 
 
 def priority_of(member: Member) -> int:

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hbox_common.model.rights import Cards, below_guarantee, may_lose, within
+
 from ..cluster.entities import Gang, Member, QueueInfo
 from ..framework.hooks import Allocatable, Enqueueable, Events, Overused, Preemptive, QueueOrder, Reclaimable, Vote
 from .arguments import Arguments
@@ -15,6 +17,9 @@ from .queueaccounts import Account, QueueAccounts, passes, reject_reason, set_ce
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
     from ..framework.session import Session
+
+#: Shares by weight know no models.
+_CARDS: Cards[int] = Cards(None, ())
 
 
 class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Enqueueable, Events):
@@ -78,31 +83,29 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Enq
     def preemptive(self, queue: QueueInfo, member: Member) -> bool:
         return self._within(self._queue_accounts.of(queue), self._takes, member)
 
-    def _within(self, account: Account, lines: Mapping[Account, Sequence[float]], member: Member) -> bool:
-        line, allocated = lines[account], account.allocated
-        return account.open and all(
-            allocated[column] + units <= line[column] for column, units in self._queue_accounts.asked(member)
-        )
+    def _within(self, account: Account, lines: Mapping[Account, list[float]], member: Member) -> bool:
+        return account.open and within(lines[account], account.allocated, self._queue_accounts.asked(member))
 
     def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         """Members of queues that have more than they deserve of something that both ask for; each one named counts."""
         wanted = {column for column, _ in self._queue_accounts.asked(preemptor)}
-        taken: dict[Account, list[int]] = {}
+        left: dict[Account, tuple[Mapping[int, float], Mapping[int, int], list[int]]] = {}
         victims: list[Member] = []
         for member in candidates:
             account = self._queue_accounts.accounts.get(member.gang.queue)
             if account is None:
                 continue
-            allocated = taken.get(account)
-            if allocated is None:
-                allocated = taken[account] = list(account.allocated)
-            deserved, asked = self._gives[account], self._queue_accounts.asked(member)
-            if any(column in wanted and allocated[column] > deserved[column] for column, _ in asked) and all(
-                allocated[column] - units >= account.guarantee[column] or not account.guarantee[column]
-                for column, units in asked
-            ):
+            if account not in left:
+                left[account] = (
+                    dict(enumerate(self._gives[account])),
+                    dict(enumerate(account.guarantee)),
+                    list(account.allocated),
+                )
+            lines, guarantee, allocated = left[account]
+            loss = dict(self._queue_accounts.asked(member))
+            if may_lose(lines, allocated, loss, wanted, _CARDS) and not below_guarantee(guarantee, allocated, loss):
                 victims.append(member)
-                for column, units in asked:
+                for column, units in loss.items():
                     allocated[column] -= units
         return victims
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from hbox_common.model import GroupPhase, QueueName, QueuePhase, quantity
 from hbox_common.model.devices import ALL_CORES, GPU
+from hbox_common.model.rights import within
 
 from ..cluster.amounts import Asked, Sums
 from ..cluster.arrays import Ints
@@ -66,15 +67,9 @@ class Account:
     def leaf(self) -> bool:
         return not self.children
 
-    def spares(self, asked: Asked) -> bool:
-        """Whether it keeps its guarantee without `asked`."""
-        guarantee, allocated = self.guarantee, self.allocated
-        return all(not guarantee[column] or allocated[column] - units >= guarantee[column] for column, units in asked)
-
     def fits(self, limit: Sums, asked: Asked) -> bool:
         """Whether what it has and `asked` are within the limit, in the columns asked for."""
-        allocated = self.allocated
-        return all(allocated[column] + units <= limit[column] for column, units in asked)
+        return within(limit, self.allocated, asked)
 
 
 class QueueAccounts:
@@ -283,11 +278,16 @@ class QueueAccounts:
 
 def set_ceilings(queue_accounts: QueueAccounts, session: "Session", accounts: Sequence[Account], room: Sums) -> None:
     """What each of these siblings can have at most: the room `[R]` above them without what others are guaranteed, and its capability where that is
-    less. A resource that a capability does not name is not limited by it."""
+    less."""
     for column, total in enumerate(room):
         guaranteed = sum(account.guarantee[column] for account in accounts)
         for account in accounts:
             account.ceiling[column] = max(0, total - guaranteed + account.guarantee[column])
+    limit_to_capability(queue_accounts, session, accounts)
+
+
+def limit_to_capability(queue_accounts: QueueAccounts, session: "Session", accounts: Sequence[Account]) -> None:
+    """Lower ceilings to capabilities. A resource that a capability does not name is not limited by it."""
     resources = session.columns.resources
     for account in accounts:
         capability = queue_accounts.sums(session.vector(account.queue.capability))

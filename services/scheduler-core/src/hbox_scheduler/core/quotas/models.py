@@ -21,12 +21,13 @@ from hbox_common.model import (
     model_of,
     model_resource,
 )
+from hbox_common.model.rights import Blocking, headroom
 
 from ..cluster.task import Task
 from ..devices.nvidia import bounded_request
 
-#: The queue whose limit leaves the least of a model: how many cards, which queue, its limit; None = no queue has one.
-Nearest: TypeAlias = Callable[[str], tuple[int, QueueName, int] | None]
+#: The limit that leaves the least of a model; None = no queue has one.
+Nearest: TypeAlias = Callable[[str], Blocking[QueueName, str] | None]
 
 
 def within_limits(task: Task, left: Mapping[str, int]) -> tuple[Task, int | None]:
@@ -68,12 +69,11 @@ def limit_message(task: Task, queue: QueueName, left: Mapping[str, int], nearest
     for model in concerned(task.cards, left):
         if left[model] < task.cards.count:
             found, name = nearest(model), model_of(model)
-            if found is None or found[0] >= task.cards.count:
+            if found is None or found.times >= task.cards.count:
                 parts.append(f"cards of {name} are guaranteed to others, who could not have them back from queue {queue}")
                 continue
-            _, above, limit = found
-            which = f"queue {queue}" if above == queue else f"queue {above}, above queue {queue},"
-            cards = f"{limit} card{'s' * (limit != 1)}"
+            which = f"queue {queue}" if found.queue == queue else f"queue {found.queue}, above queue {queue},"
+            cards = f"{found.limit} card{'s' * (found.limit != 1)}"
             if left[model] <= 0:
                 parts.append(f"{which} is at its limit of {cards} of {name}")
             else:
@@ -98,16 +98,4 @@ def concerned(request: CardRequest, models: Collection[str]) -> Collection[str]:
 
 def nearest_in(queues: QueueTree, queue: QueueName) -> Nearest:
     """Of the limits of the queue and of all above it the one that leaves the least of a model."""
-
-    def nearest(model: str) -> tuple[int, QueueName, int] | None:
-        limits = [
-            (one.capability[model] - queues.used(above).get(model, 0), place, above, one.capability[model])
-            for place, above in enumerate(queues.path(queue))
-            if (one := queues.get(above)) is not None and model in one.capability
-        ]
-        if not limits:
-            return None
-        left, _, above, limit = min(limits)
-        return left, above, limit
-
-    return nearest
+    return lambda model: headroom(queues.limits(queue), {model: 1})
