@@ -207,7 +207,7 @@ def compare(world: World, *facts: PodFact, as_of: Index | None = None) -> int:
 
 
 def read(world: World, pod: str, standing: PodStanding, *, node: str = "a") -> None:
-    lifecycle.read(world.books, world.turn(), PodRead(uid=world.claim(pod).pod_uid, standing=standing, node=NodeName(node)))
+    lifecycle.read(world.books, world.turn(), PodRead(uid=PodUid(pod), standing=standing, node=NodeName(node)))
     world.books.validate()
 
 
@@ -249,6 +249,47 @@ def test_a_pod_that_is_there_or_cannot_be_read_keeps_its_claim(
     read(world, "pod", standing, node=node)
     assert world.state("pod") is POSTED
     assert bool(world.books.suspects) is suspect
+
+
+def told_gone_in_error(world: World) -> PodFact:
+    """The pod runs, with its cards; what a list says of it."""
+    world.commits(world.plan("p", ("pod", "a", [world.card(1)])))
+    world.outcome("pod", BindOutcome.BOUND)
+    fact = world.fact("pod", "a", claim=world.claim("pod").id, slices=world.claim("pod").slices)
+    world.see(replace(fact, phase=PodPhase.GONE))
+    assert world.state("pod") is None
+    return fact
+
+
+def test_a_pod_that_was_told_gone_in_error_is_accounted_for_again_with_its_cards(world: World) -> None:
+    """As a copy of the cluster that goes back in time tells it: for ever without a claim, its card would be given away twice."""
+    fact = told_gone_in_error(world)
+    compare(world, fact)
+    assert world.state("pod") is None, "a list alone may be the older news"
+    read(world, "pod", PodStanding.UNKNOWN)
+    assert world.state("pod") is None
+    read(world, "pod", PodStanding.HOLDS, node="a")
+    assert world.state("pod") is POSTED
+    assert world.claim("pod").slices == fact.slices
+    assert not world.books.contradicted
+    assert fact.uid not in world.books.gone
+
+
+@pytest.mark.parametrize("standing", [PodStanding.GONE, PodStanding.ENDED])
+def test_a_list_with_the_older_news_brings_nothing_back(world: World, standing: PodStanding) -> None:
+    fact = told_gone_in_error(world)
+    compare(world, fact)
+    read(world, "pod", standing)
+    assert world.state("pod") is None
+    assert not world.books.contradicted
+    read(world, "pod", PodStanding.HOLDS, node="a")
+    assert world.state("pod") is None, "nobody asked: that is an answer of before"
+
+
+def test_a_list_that_was_asked_for_before_its_pod_ended_contradicts_nothing(world: World) -> None:
+    before = world.books.index
+    compare(world, told_gone_in_error(world), as_of=before)
+    assert not world.books.contradicted
 
 
 def test_a_read_of_a_pod_whose_claim_is_pending_frees_nothing(world: World) -> None:

@@ -296,7 +296,7 @@ class Shell:
                 continue
             condition.ok()
             self._ledger.touch_all()
-            if self._ledger.books.suspects:
+            if self._ledger.suspects():
                 self._doubt.set()
             pause_s = asked_at + follows_s - monotonic_s() if triggered else self._settings.reconcile_s
             triggered = False
@@ -319,8 +319,8 @@ class Shell:
                     pages = await self._bus.ask(asked, PodsRead, timeout_s=READ_S)
                     await self._ledger.read([pod for page in pages for pod in page.pods])
             except (Unavailable, InvalidRequest) as e:
-                log.warning("%d claims are in doubt, and their pods cannot be read: %s", len(suspects), e)
-            if self._ledger.books.suspects:
+                log.warning("%d pods are in doubt, and cannot be read: %s", len(suspects), e)
+            if self._ledger.suspects():
                 await asyncio.sleep(READ_AGAIN_S)
                 self._doubt.set()
 

@@ -26,6 +26,7 @@ from hbox_common.model import (
     DEFAULT_QUEUE,
     ROOT_QUEUE,
     CardQuota,
+    ClaimState,
     Index,
     NodeName,
     NodeState,
@@ -286,7 +287,7 @@ class Ledger:
         elif comparison.differed:
             metrics.DRIFT.inc(comparison.differed)
             log.warning("%d claims differed from the cluster", comparison.differed)
-        metrics.SUSPECTS.set(len(self.books.suspects))
+        metrics.SUSPECTS.set(len(self.suspects()))
 
     async def _compare(self, comparison: Comparison, facts: Sequence[PodFact]) -> None:
         parts = []
@@ -348,25 +349,32 @@ class Ledger:
             await asyncio.sleep(0)
 
     def suspects(self) -> list[PodAsked]:
-        """Pods of posted claims that the last list lacks."""
+        """Pods of posted claims that the last list lacks, and those on nodes that were told to be gone."""
         claims = (self.books.live[id].claim for id in self.books.suspects)
-        return [PodAsked(uid=claim.pod_uid, namespace=claim.namespace, name=claim.pod) for claim in claims]
+        asked = [PodAsked(uid=claim.pod_uid, namespace=claim.namespace, name=claim.pod) for claim in claims]
+        contradicted = self.books.contradicted.values()
+        return asked + [PodAsked(uid=fact.uid, namespace=fact.namespace, name=fact.name) for fact in contradicted]
 
     async def read(self, pods: Sequence[PodRead]) -> None:
         """Take in what consistent reads of pods say."""
 
+        after: Counter[ClaimState] = Counter()
+
         def decide(step: Step) -> None:
+            after.clear()
             for pod in pods:
                 lifecycle.read(self.books, step, pod)
+            after.update(one.claim.state for one in step.changes)
 
         async with self._lock:
             await self._fresh()
-            before = len(self.books.live)
             await self._turn(decide)
-            if freed := before - len(self.books.live):
-                metrics.DRIFT.inc(freed)
-                log.warning("%d claims were freed: their pods had ended unheard", freed)
-        metrics.SUSPECTS.set(len(self.books.suspects))
+        if freed := after[ClaimState.VOID]:
+            log.warning("%d claims were freed: their pods had ended unheard", freed)
+        if found := after[ClaimState.POSTED]:
+            log.error("%d pods are accounted for again: they were told to be gone, and run", found)
+        metrics.DRIFT.inc(freed + found)
+        metrics.SUSPECTS.set(len(self.suspects()))
 
     async def set_queue(self, queue: Queue) -> None:
         """A queue's rules, as they are from now on."""
@@ -623,7 +631,8 @@ class Ledger:
             raise Unavailable(self.over, hint="a ledger that starts anew goes on with what the streams have heard")
         books = loaded.books
         books.look_at |= old.look_at
-        books.nodes, books.verdicts, books.gone = old.nodes, old.verdicts, old.gone
+        books.nodes, books.verdicts = old.nodes, old.verdicts
+        books.gone, books.contradicted = old.gone, old.contradicted
         books.records, books.storm = old.records, old.storm
         books.suspects = {id: None for id in old.suspects if id in books.live}
         books.unseen = {id: posted for id, posted in old.unseen.items() if id in books.live}

@@ -26,6 +26,7 @@ from hbox_common.model import (
     NodeName,
     NodeState,
     PlanId,
+    PodFact,
     PodUid,
     Queue,
     QueueName,
@@ -78,7 +79,10 @@ class Books:
     borrowed: dict[QueueName, Resources] = field(default_factory=dict)  #: of `used`: beyond deserved (`loans`)
     gangs: dict[JobId, Gang] = field(default_factory=dict)
     slots: dict[CardKey, set[int]] = field(default_factory=dict)
-    gone: dict[PodUid, None] = field(default_factory=dict)  #: in order of going
+    gone: dict[PodUid, Index] = field(default_factory=dict)  #: in order of going, and where the books stood then
+    contradicted: dict[PodUid, PodFact] = field(
+        default_factory=dict
+    )  #: of `gone`: a list that was asked for later shows them on a node
     leaving: Leaving = field(default_factory=Leaving)  #: posted, and their pods' eviction was decided
     needs: Needs = field(default_factory=Needs)  #: for whom
     storm: Storm = field(default_factory=Storm)  #: how many were told to leave of late
@@ -245,11 +249,14 @@ class Books:
 
     def bury(self, pod: PodUid) -> None:
         """Remember that this pod holds nothing any more, whatever older news may say."""
-        self.gone[pod] = None
+        self.gone[pod] = self.index
+        self.contradicted.pop(pod, None)
         self.leaving.taken(pod)
         self.needs.settled(pod)
         while len(self.gone) > TOMBSTONES:
-            del self.gone[next(iter(self.gone))]
+            oldest = next(iter(self.gone))
+            del self.gone[oldest]
+            self.contradicted.pop(oldest, None)
 
     def _slot(self, card: CardKey) -> int:
         taken = self.slots.get(card)

@@ -21,8 +21,9 @@
     live      any             pod seen terminal or gone                                    VOID
     POSTED    none            pod seen there, with more or less cpu or memory              VOID, and a claim as found
     POSTED    any             consistent read of its pod, by uid: gone, or terminal         VOID
+    VOID      -               consistent read of its pod, by uid: there, told gone in error  a claim as found
     live      any             outcome UNKNOWN, REJECTED of a revoke or an eviction         same; the decision is sent again
-    VOID      -               anything                                                     VOID (S12)
+    VOID      -               anything else                                                VOID (S12)
     none      -               pod seen bound or running                                    POSTED as found, even over-booked
 
 Adopted is PENDING and forced: see `recovery`.
@@ -292,8 +293,14 @@ def _force(books: Books, step: Step, fact: PodFact, actor: str, *, slices: tuple
 
 
 def read(books: Books, step: Step, found: PodRead) -> None:
-    """Take in what a consistent read of a suspect's pod says. One that is elsewhere than its claim stays a suspect until the watch tells of it, with
-    all that it holds."""
+    """Take in what a consistent read of a suspect's pod says, or of one that is `contradicted`. A suspect that is elsewhere than its claim stays one until the
+    watch tells of it, with all that it holds."""
+    if found.uid in books.contradicted and found.standing is not PodStanding.UNKNOWN:
+        fact = books.contradicted.pop(found.uid)
+        if found.standing is PodStanding.HOLDS and found.node == fact.node:
+            del books.gone[found.uid]
+            observed(books, step, fact, actor="binder")
+        return
     known = books.by_pod.get(found.uid)
     holding = books.live[known] if known is not None else None
     if holding is None or holding.claim.state is not ClaimState.POSTED:

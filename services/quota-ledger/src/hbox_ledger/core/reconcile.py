@@ -4,6 +4,9 @@ Absence from a list frees nothing: the list comes from another service's copy, a
 posted claim whose pod a list lacks, asked for after it was posted, is a suspect, and stays booked. What frees it is its pod's own end, or a
 consistent read of that pod, by uid, at the API server (`lifecycle.read`). No clock has a part in this.
 
+Nor does a list bring back what was told to be gone: it may be the older news. A pod that it shows on a node though it was told to be gone before the list was
+asked for is read likewise, and is accounted for again where the API server says that it is there.
+
 A comparison is taken in slices, with others' turns between them: whatever changes meanwhile is newer than the list, and is known to be by what the
 books remember of it (`Books.gone`, `Holding.posted`), and by which pods were told of meanwhile (`Comparison.told`): these are not judged by what they were.
 """
@@ -39,8 +42,11 @@ class Comparison:
         for fact in facts:
             if fact.phase.holds:
                 self._seen.add(fact.uid)
-            if fact.uid not in self._newer:
-                observed(books, step, fact, actor="reconciler")
+            if fact.uid in self._newer:
+                continue
+            observed(books, step, fact, actor="reconciler")
+            if fact.phase.holds and books.gone.get(fact.uid, self.as_of) < self.as_of:
+                books.contradicted[fact.uid] = fact
         self.differed += sum(
             (one.before, one.claim.state) != (ClaimState.PENDING, ClaimState.POSTED) for one in step.changes[before:]
         )
