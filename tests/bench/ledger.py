@@ -33,8 +33,8 @@ from hbox_ledger.adapters import tables
 from hbox_ledger.ledger import Ledger
 from hbox_ledger.relay import Relay
 
+from ..jobterms import terms
 from ..postgres_server import NoPostgres, postgres_server
-from ..told import terms
 
 NODES, CARDS = 2_500, 8
 LIVE = 10_000
@@ -93,7 +93,7 @@ async def _ledger(url: str) -> AsyncIterator[Ledger]:
         relaying = asyncio.create_task(relay.run())
         for first in range(0, LIVE, 500):
             plans = [_plan(n, 1) for n in range(first, first + 500)]
-            ledger.books.records.only(map(terms, plans))
+            ledger.state.records.only(map(terms, plans))
             await ledger.propose([_message(ledger, plans)])
         yield ledger
         relaying.cancel()
@@ -101,7 +101,7 @@ async def _ledger(url: str) -> AsyncIterator[Ledger]:
 
 
 def _message(ledger: Ledger, plans: list[Plan]) -> PlansProposed:
-    return PlansProposed(scheduler=SchedulerId("bench"), epoch=ledger.books.epoch, seen=Index(0), plans=tuple(plans))
+    return PlansProposed(scheduler=SchedulerId("bench"), epoch=ledger.state.epoch, seen=Index(0), plans=tuple(plans))
 
 
 def _plan(first: int, pods: int) -> Plan:
@@ -127,14 +127,14 @@ async def measure(url: str, *, plans: int, pods: int, turns: int) -> str:
     async with _ledger(url) as ledger:
         starts = iter(range(LIVE, NODES * CARDS, pods))
         messages = [_message(ledger, [_plan(next(starts), pods) for _ in range(plans)]) for _ in range(turns)]
-        ledger.books.records.only(terms(plan) for message in messages for plan in message.plans)
+        ledger.state.records.only(terms(plan) for message in messages for plan in message.plans)
         took, wall, cpu = [], perf_counter(), process_time()
         for message in messages:
             began = perf_counter()
             await ledger.propose([message])
             took.append(1000 * (perf_counter() - began))
         wall, cpu = perf_counter() - wall, process_time() - cpu
-        assert len(ledger.books.live) == LIVE + plans * pods * turns
+        assert len(ledger.state.live) == LIVE + plans * pods * turns
     p50, p99 = statistics.median(took), statistics.quantiles(took, n=100)[98]
     rate, what = (turns / wall, f"commits/s (budget {COMMITS})") if plans == 1 else (plans * pods * turns / wall, "claims/s")
     if plans > 1 and pods > 1:

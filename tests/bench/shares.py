@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from random import Random
 
-from hbox_common.model import CardRequest, JobId, PodUid, QueueName, TaskSpec
+from hbox_common.model import CardRequest, JobId, PodGroupTask, PodUid, QueueName
 from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, PODS
@@ -64,7 +64,7 @@ def opened(plugin: str, *, over_quota: bool = False, tree: bool = False) -> floa
 
 
 def _gang(columns: Columns, tasks: Tasks, number: int, pods: int) -> Gang:
-    task = tasks.of(TaskSpec("w", {CPU: 1000, PODS: 1, GPU: 1}, (), CardRequest(1)))
+    task = tasks.of(PodGroupTask("w", {CPU: 1000, PODS: 1, GPU: 1}, (), CardRequest(1)))
     gang = Gang(JobId(f"d/g{number}"), "d", f"g{number}", QueueName(f"q{number}"), 0, pods, float(number), GroupPhase.INQUEUE)
     request = columns.allocatable[:, 0] * 0
     for column, units in task.amount:

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hbox_common.model import CardRequest, HyperNode, JobId, NodeName, PodUid, QueueName, TaskSpec, TopologyMode, TopologyWish
+from hbox_common.model import (
+    CardRequest,
+    HyperNode,
+    JobId,
+    NodeName,
+    PodGroupTask,
+    PodUid,
+    QueueName,
+    TopologyMode,
+    TopologyWish,
+)
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, MEMORY, PODS
 from hbox_scheduler.app import calm_collector
@@ -55,7 +65,7 @@ class World:
 
     def task(self, cards: int) -> Task:
         requests = {CPU: 8000 * cards, MEMORY: 65_536, GPU: cards, PODS: 1}
-        return self.tasks.of(TaskSpec("w", requests, (), cards=CardRequest(cards)))
+        return self.tasks.of(PodGroupTask("w", requests, (), cards=CardRequest(cards)))
 
     def gang(self, name: str, pods: int, *, cards: int, wish: TopologyWish) -> Gang:
         task = self.task(cards)

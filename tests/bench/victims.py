@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hbox_common.model import CardRequest, CardSlice, JobId, PodUid, QueueName, TaskSpec
+from hbox_common.model import CardRequest, CardSlice, JobId, PodGroupTask, PodUid, QueueName
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, MEMORY, PODS
 from hbox_scheduler.app import calm_collector
@@ -71,7 +71,7 @@ def full(nodes: int, *, cards: int, action: str) -> Full:
 
 
 def _task(tasks: Tasks, cards: int) -> Task:
-    return tasks.of(TaskSpec("w", {CPU: 1000, MEMORY: _MEMORY, GPU: cards, PODS: 1}, (), cards=CardRequest(cards)))
+    return tasks.of(PodGroupTask("w", {CPU: 1000, MEMORY: _MEMORY, GPU: cards, PODS: 1}, (), cards=CardRequest(cards)))
 
 
 def _member(columns: Columns, gang: Gang, task: Task, number: int) -> Member:

@@ -54,7 +54,7 @@ async def test_a_status_follows_what_is_used_and_its_own_writes_are_nobody_elses
         tasks = [group.create_task(informer.run(seen)), group.create_task(writer.run())]
         await informer.synced.wait()
         for pods in range(1, CHANGES + 1):
-            writer.told(QueueName("busy"), {"pods": pods, "cpu": 1000 * pods}, faults="", stopped="")
+            writer.update(QueueName("busy"), {"pods": pods, "cpu": 1000 * pods}, faults="", stopped="")
             await asyncio.sleep(0.02)
         await until(follows, "the last amount")
         for task in tasks:

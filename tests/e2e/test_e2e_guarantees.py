@@ -46,10 +46,10 @@ async def client(platform: Up) -> AsyncIterator[KubeClient]:
         yield client
 
 
-async def submit(client: KubeClient, queue: str, count: int, *, firm: bool = False) -> list[str]:
+async def submit(client: KubeClient, queue: str, count: int, *, non_preemptible: bool = False) -> list[str]:
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: "1"}}}
-    names = [f"{queue}-{'firm' if firm else 'soft'}-{number}" for number in range(count)]
-    notes = {"scheduling.volcano.sh/queue-name": queue} | ({"volcano.sh/preemptable": "false"} if firm else {})
+    names = [f"{queue}-{'non_preemptible' if non_preemptible else 'soft'}-{number}" for number in range(count)]
+    notes = {"scheduling.volcano.sh/queue-name": queue} | ({"volcano.sh/preemptable": "false"} if non_preemptible else {})
     for name in names:
         body = {
             "apiVersion": "v1",
@@ -74,7 +74,7 @@ async def has(platform: Up, queue: str, cards: int) -> None:
 
 
 async def test_who_may_not_be_preempted_leaves_what_others_are_guaranteed(platform: Up, client: KubeClient) -> None:
-    firm = await submit(client, "open", 8, firm=True)
+    non_preemptible = await submit(client, "open", 8, non_preemptible=True)
     await has(platform, "open", 6)
 
     def reasons() -> list[str]:
@@ -88,7 +88,7 @@ async def test_who_may_not_be_preempted_leaves_what_others_are_guaranteed(platfo
     kept = await submit(client, "kept", 2)
     await has(platform, "kept", 2)
     await has(platform, "open", 6)
-    await delete(client, *firm, *kept)
+    await delete(client, *non_preemptible, *kept)
     for name in soft:
         with pytest.raises(NotFound):
             await client.json("GET", PODS.path(SPACE, name))

@@ -60,10 +60,10 @@ async def _hours(database: str) -> None:
         whole = [(f"old-{n}-{i}", n, (CardSlice(i, 100, 40_960),)) for n in ("n0", "n1") for i in range(4)]
         await before.propose(plan("old", *whole).model_copy(update={"queue": "greedy"}))
         before.clock[0] += 9 * 3600
-        for number, holding in enumerate(list(before.ledger.books.live.values())):
+        for number, holding in enumerate(list(before.ledger.state.live.values())):
             claim = holding.claim
             await before.see(f"end-{number}", fact(claim.pod, claim.node, PodPhase.SUCCEEDED, claim=claim.id))
-        assert not before.ledger.books.live
+        assert not before.ledger.state.live
         await before.ledger.meter()
 
 

@@ -40,8 +40,10 @@ tiers:
 """
 
 
-def pod(name: str, group: str = "", *, cards: int = 1, firm: bool = False) -> dict[str, Any]:
-    notes = {"volcano.sh/preemptable": "false" if firm else "true"} | ({"scheduling.k8s.io/group-name": group} if group else {})
+def pod(name: str, group: str = "", *, cards: int = 1, non_preemptible: bool = False) -> dict[str, Any]:
+    notes = {"volcano.sh/preemptable": "false" if non_preemptible else "true"} | (
+        {"scheduling.k8s.io/group-name": group} if group else {}
+    )
     limits = {"nvidia.com/gpu": str(cards)}
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": limits}}
     return {
@@ -143,7 +145,7 @@ async def test_pods_move_together_so_that_a_larger_one_gets_a_node_in_one_piece(
 
             await runs(pod("a", cards=5))
             await runs(pod("filler", cards=3))
-            await runs(pod("b", cards=2, firm=True), pod("g-0", "g"), pod("g-1", "g"), pod("g-2", "g"))
+            await runs(pod("b", cards=2, non_preemptible=True), pod("g-0", "g"), pod("g-1", "g"), pod("g-2", "g"))
             await client.json("DELETE", PODS.path(SPACE, "filler"))
             before = await placed(client)
             assert {name: where for name, where in before.items() if name != "filler"} == {
@@ -203,7 +205,7 @@ async def test_pods_leave_a_node_that_is_really_busy_for_one_that_is_not(tmp_pat
                 running.pids()["topology-collector"], signal.SIGKILL
             )  # whoever starts looks at once whether anybody measures
             await client.json("POST", NODES.path(), body=node("n0"))
-            for one in (pod("a"), pod("firm", firm=True), pod("b")):
+            for one in (pod("a"), pod("firm", non_preemptible=True), pod("b")):
                 await client.json("POST", PODS.path(SPACE), body=one)
 
             async def there() -> bool:

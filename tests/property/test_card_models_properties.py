@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hbox_common.model import CardRequest, JobId, PodUid, QueueName, TaskSpec
+from hbox_common.model import CardRequest, JobId, PodGroupTask, PodUid, QueueName
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU
 from hbox_scheduler.core.cluster import Columns
@@ -56,7 +56,7 @@ def placed(nodes: list[tuple[str, int]], gangs: list[Wish], plugin: str) -> dict
             JobId(f"g{number}"), "d", f"g{number}", QueueName("q"), wish.priority, wish.pods, float(number), GroupPhase.INQUEUE
         )
         asked = CardRequest(wish.cards, models=(wish.model,) if wish.model else ())
-        task = tasks.of(TaskSpec("w", {CPU: 1000, GPU: wish.cards}, (), asked))
+        task = tasks.of(PodGroupTask("w", {CPU: 1000, GPU: wish.cards}, (), asked))
         request = np.zeros(len(columns.allocatable), dtype=np.int64)
         for column, units in task.amount:
             request[column] = units

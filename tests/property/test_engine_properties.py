@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hbox_common.model import CardRequest, CardSlice, JobId, PodUid, QueueName, TaskSpec
+from hbox_common.model import CardRequest, CardSlice, JobId, PodGroupTask, PodUid, QueueName
 from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, PODS
@@ -94,7 +94,7 @@ def worlds(draw: st.DrawFn, *, walls: bool = True) -> World:
         )
         preemptable = draw(st.integers(0, 4)) > 0
         requests = {CPU: 1000, PODS: 1} | ({GPU: cards} if cards else {})
-        task = tasks.of(TaskSpec("w", requests, (), CardRequest(cards) if cards else None))
+        task = tasks.of(PodGroupTask("w", requests, (), CardRequest(cards) if cards else None))
         request = np.zeros(len(columns.allocatable), dtype=np.int64)
         for column, units in task.amount:
             request[column] = units

@@ -71,7 +71,7 @@ def made(kind: int, name: str, at: float) -> Job:
         case 6:
             one = job(name, cpu_milli=6000, queue=queue)
         case _:
-            one = replace(job(name, cards=1, queue=queue), notes={WAITING_TIME: "1m"})
+            one = replace(job(name, cards=1, queue=queue), annotations={WAITING_TIME: "1m"})
     return replace(one, priority=priority, created_at=at)
 
 

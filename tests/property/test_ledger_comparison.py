@@ -20,7 +20,7 @@ from hbox_common.model import (
     QueueName,
 )
 from hbox_ledger.core import lifecycle
-from hbox_ledger.core.books import Books
+from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.reconcile import Comparison, in_order
 
 NODES = NodeName("a"), NodeName("b")
@@ -34,7 +34,7 @@ def fact(pod: int, phase: PodPhase = PodPhase.RUNNING, *, cpu: int = 1000) -> Po
     return PodFact(uid, "ml", uid, phase, NODES[pod // 2 % 2], JobId(uid), QueueName("q"), 0, requests, cards=cards, ours=True)
 
 
-def found(books: Books, facts: Sequence[PodFact]) -> None:
+def found(books: LedgerState, facts: Sequence[PodFact]) -> None:
     for one in facts:
         lifecycle.observed(books, books.step(1.0), one)
 
@@ -47,8 +47,8 @@ class Case:
     listed: list[PodFact]
     news: list[tuple[int, PodFact]]
 
-    def books(self) -> Books:
-        books = Books(Epoch(1))
+    def books(self) -> LedgerState:
+        books = LedgerState(Epoch(1))
         for name in NODES:
             cards = tuple(Card(i, f"{name}{i}", "m", 100, 1) for i in range(PODS))
             room = {"cpu": 100_000, "pods": 100, "nvidia.com/gpu": PODS}
@@ -75,7 +75,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case([fact(pod) for pod in sorted(known)], [fact(p, phases[p], cpu=cpus[p]) for p in sorted(listed)], news)
 
 
-def outline(books: Books) -> tuple[object, ...]:
+def outline(books: LedgerState) -> tuple[object, ...]:
     """What the books say, without what follows from the order of taking: ids, and which of the equal cards."""
     live = {
         holding.claim.pod_uid: (holding.claim.node, holding.claim.requests, holding.claim.state, len(holding.claim.slices))

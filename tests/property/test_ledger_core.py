@@ -33,12 +33,12 @@ from hbox_common.model import (
     SchedulerId,
 )
 from hbox_ledger.core import arbitrate, lifecycle
-from hbox_ledger.core.books import Books
-from hbox_ledger.core.holding import Holding
+from hbox_ledger.core.claimrecord import ClaimRecord
+from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.reconcile import Comparison
 from hbox_ledger.core.step import Step
 
-from ..told import terms
+from ..jobterms import terms
 
 NODES, CARDS, MEMORY, SHARES, CPU = (NodeName("a"), NodeName("b")), 2, 100, 3, 4000
 CAPABILITY = {"cpu": 6000, "nvidia.com/gpu": 4}
@@ -56,12 +56,12 @@ RANK = {None: 0, ClaimState.PENDING: 1, ClaimState.POSTED: 2, ClaimState.VOID: 3
 class LedgerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.books = Books(Epoch(1), frozen=False)
+        self.state = LedgerState(Epoch(1), frozen=False)
         for name in NODES:
             cards = tuple(Card(i, f"{name}{i}", "m", MEMORY, SHARES) for i in range(CARDS))
             room = {"cpu": CPU, "pods": 5, "nvidia.com/gpu": 10}
-            self.books.nodes[name] = NodeState(name, name, Generation(1), ready=True, allocatable=room, cards=cards)
-        self.books.queues[QueueName("q")] = Queue(QueueName("q"), capability=CAPABILITY)
+            self.state.nodes[name] = NodeState(name, name, Generation(1), ready=True, allocatable=room, cards=cards)
+        self.state.queues[QueueName("q")] = Queue(QueueName("q"), capability=CAPABILITY)
         self.now, self.plans = 1000.0, 0
         self.seen: dict[str, ClaimState] = {}
         self.moved: dict[tuple[str, str, str], int] = defaultdict(int)
@@ -83,17 +83,17 @@ class LedgerMachine(RuleBasedStateMachine):
                     self.moved[move.queue, move.resource, bucket] += sign * amount
         assert len({b.id for b in step.binds}) == len(step.binds)
 
-    def live(self) -> list[Holding]:
-        return list(self.books.live.values())
+    def live(self) -> list[ClaimRecord]:
+        return list(self.state.live.values())
 
     # --- the model: could this plan be right?
 
     def fits(self, job: JobId, placed: Sequence[Placed], min_member: int) -> bool:
         claimed = {h.claim.pod_uid for h in self.live()}
         names = [pod for pod, _, _ in placed]
-        if len(set(names)) < len(names) or claimed & set(names) or set(names) & self.books.gone.keys():
+        if len(set(names)) < len(names) or claimed & set(names) or set(names) & self.state.gone.keys():
             return False
-        gang = self.books.gangs.get(job)
+        gang = self.state.gangs.get(job)
         members = sum(h.claim.job == job for h in self.live()) + (gang.finished if gang else 0)
         if (gang and gang.unwinding) or members + len(placed) < min_member:
             return False
@@ -145,12 +145,12 @@ class LedgerMachine(RuleBasedStateMachine):
             ),
         )  # fmt: skip
         expected = self.fits(job, placed, min_member)
-        self.books.records.only([terms(plan)])
+        self.state.records.only([terms(plan)])
         message = PlansProposed(
             scheduler=SchedulerId("s"), epoch=Epoch(1), seen=Index(0), plans=(plan, plan) if again else (plan,)
         )
-        step = self.books.step(self.now)
-        arbitrate.propose(self.books, step, message, {})
+        step = self.state.step(self.now)
+        arbitrate.propose(self.state, step, message, {})
         answer = step.answers[SchedulerId("s")][plan.id]
         assert answer.committed == expected, answer
         assert len(step.changes) == (len(placed) if expected else 0)
@@ -158,63 +158,63 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), outcome=st.sampled_from(list(BindOutcome)), late=st.booleans(), twice=st.booleans())
     def outcome(self, data: st.DataObject, outcome: BindOutcome, late: bool, twice: bool) -> None:
-        if not self.books.live:
+        if not self.state.live:
             return
-        holding = self.books.live[data.draw(st.sampled_from(sorted(self.books.live)))]
+        holding = self.state.live[data.draw(st.sampled_from(sorted(self.state.live)))]
         said = Outcome(
             decision="d", claim=holding.claim.id, generation=1 if late else holding.generation, job=holding.claim.job,
             pod_uid=holding.claim.pod_uid, outcome=outcome, node=holding.claim.node if outcome is BindOutcome.BOUND else "",
         )  # fmt: skip
         for _ in range(1 + twice):
-            step = self.books.step(self.now)
-            lifecycle.outcome(self.books, step, said)
+            step = self.state.step(self.now)
+            lifecycle.outcome(self.state, step, said)
             self.done(step, may_free=outcome is not BindOutcome.UNKNOWN)
 
     def fact(self, pod: PodUid, node: NodeName, phase: PodPhase, *, known: bool) -> PodFact:
-        claim = self.books.by_pod.get(pod, ClaimId("")) if known else ClaimId("")
-        job = self.books.live[claim].claim.job if claim else JobId("found")
-        node = self.books.live[claim].claim.node if claim else node
+        claim = self.state.by_pod.get(pod, ClaimId("")) if known else ClaimId("")
+        job = self.state.live[claim].claim.job if claim else JobId("found")
+        node = self.state.live[claim].claim.node if claim else node
         requests = {"cpu": 1000, "pods": 1}
         return PodFact(pod, "n", pod, phase, node, job, QueueName("q"), 0, requests, cards=1, claim=claim, ours=known)
 
     @rule(pod=pods, node=st.sampled_from(NODES), phase=st.sampled_from(list(PodPhase)), known=st.booleans())
     def see(self, pod: PodUid, node: NodeName, phase: PodPhase, known: bool) -> None:
-        step = self.books.step(self.now)
-        lifecycle.observed(self.books, step, self.fact(pod, node, phase, known=known))
+        step = self.state.step(self.now)
+        lifecycle.observed(self.state, step, self.fact(pod, node, phase, known=known))
         self.done(step, may_free=True)
 
     @rule(running=st.lists(pods, unique=True))
     def list_pods(self, running: Sequence[PodUid]) -> None:
-        step = self.books.step(self.now)
+        step = self.state.step(self.now)
         facts = [self.fact(pod, NODES[0], PodPhase.RUNNING, known=True) for pod in running]
-        comparison = Comparison(self.books.index)
-        comparison.take(self.books, step, facts)
+        comparison = Comparison(self.state.index)
+        comparison.take(self.state, step, facts)
         self.done(step, may_free=True)
-        live = len(self.books.live)
-        comparison.miss(self.books, list(self.books.live))
-        assert len(self.books.live) == live, "a list freed what it lacks"
+        live = len(self.state.live)
+        comparison.miss(self.state, list(self.state.live))
+        assert len(self.state.live) == live, "a list freed what it lacks"
 
     @rule(standing=st.sampled_from(list(PodStanding)))
     def read_suspects(self, standing: PodStanding) -> None:
-        for id in list(self.books.suspects):
-            step = self.books.step(self.now)
-            claim = self.books.live[id].claim
-            lifecycle.read(self.books, step, PodRead(uid=claim.pod_uid, standing=standing, node=claim.node))
+        for id in list(self.state.suspects):
+            step = self.state.step(self.now)
+            claim = self.state.live[id].claim
+            lifecycle.read(self.state, step, PodRead(uid=claim.pod_uid, standing=standing, node=claim.node))
             self.done(step, may_free=standing in (PodStanding.GONE, PodStanding.ENDED))
 
     @rule(seconds=st.sampled_from([0.5, 20.0, 61.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        step = self.books.step(self.now)
-        lifecycle.tick(self.books, step)
-        lifecycle.send_again(self.books, step)
+        step = self.state.step(self.now)
+        lifecycle.tick(self.state, step)
+        lifecycle.send_again(self.state, step)
         self.done(step, may_free=False)
 
     # --- after every step
 
     @invariant()
     def books_agree_with_themselves(self) -> None:
-        self.books.validate()
+        self.state.validate()
 
     @invariant()
     def moves_replay_to_use(self) -> None:
@@ -244,9 +244,9 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def unfinished_gangs_have_a_deadline(self) -> None:
-        for job, gang in self.books.gangs.items():
-            assert self.books.jobs[job].live
-            assert gang.unwinding or self.books.jobs[job].posted + gang.finished < gang.min_member
+        for job, gang in self.state.gangs.items():
+            assert self.state.jobs[job].live
+            assert gang.unwinding or self.state.jobs[job].posted + gang.finished < gang.min_member
             assert gang.deadline > 0
 
 

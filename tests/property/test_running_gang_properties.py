@@ -13,11 +13,11 @@ from hbox_common.model import (
     Neighbour,
     NodeName,
     PlanId,
+    PodConstraints,
     PodTerm,
     PodUid,
     QueueName,
     Selector,
-    Wishes,
 )
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, PODS
@@ -39,7 +39,7 @@ JOBS = {
     JobId("j3"): (QueueName("a"), 1),
 }
 NODES = [NodeName(f"n{i}") for i in range(3)]
-APART = Wishes(apart=(PodTerm("zone", Selector()),))
+APART = PodConstraints(anti_affinity=(PodTerm("zone", Selector()),))
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def seen(gangs: RunningGangs) -> object:
             (gang.phase, gang.min_resources, gang.counts_minimum),
             {
                 member.uid: (
-                    *(member.status, member.row, member.slices, member.preemptable, dict(member.labels), member.wishes),
+                    *(member.status, member.row, member.slices, member.preemptable, dict(member.labels), member.constraints),
                     *(member.request.tolist(), member.sub_gang is gang.sub_gangs[0], member.gang is gang),
                 )
                 for member in gang.members

@@ -33,7 +33,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY
 from hbox_ledger.core import arbitrate, lifecycle
-from hbox_ledger.core.books import Books
+from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.step import Step
 from hbox_scheduler.core import Scheduler
 from hbox_scheduler.core.policy import PolicyName, policy_of
@@ -52,7 +52,7 @@ class Both:
     cluster: list[NodeState] = field(default_factory=lambda: [node(f"n{i}", cards=CARDS, cpu=64) for i in range(NODES)])
     quotas: list[CardQuota] = field(default_factory=list)
     user_policy: bool = False  #: every job goes through a session
-    books: Books = field(default_factory=lambda: Books(Epoch(1), frozen=False))
+    books: LedgerState = field(default_factory=lambda: LedgerState(Epoch(1), frozen=False))
     now: float = 0.0
 
     def __post_init__(self) -> None:
@@ -152,7 +152,7 @@ class Both:
             for cards in combinations(state.cards, request.count):
                 cores = 100 if request.whole else request.cores
                 slices = [CardSlice(card.index, cores, request.memory_on(card.memory_mib)) for card in cards]
-                paid = self.books.card_quotas.room(one.namespace, charge(slices)).times != 0
+                paid = self.books.card_quotas.headroom(one.namespace, charge(slices)).times != 0
                 if paid and validate_claim(state, None, self.books.node(state.name), task.requests, slices) is None:
                     return True
         return False
@@ -180,10 +180,12 @@ def trees(draw: st.DrawFn) -> list[Queue]:
 def lent_for_good(both: Both) -> int:
     """Cards that queues are guaranteed, and that neither are free nor could be taken back for them."""
     tree = both.books.queues
-    firm = [h.claim for h in both.books.live.values() if not h.claim.preemptable or not tree[h.claim.queue].reclaimable]
+    non_preemptible = [
+        h.claim for h in both.books.live.values() if not h.claim.preemptable or not tree[h.claim.queue].reclaimable
+    ]
 
     def held(queue: QueueName) -> int:
-        return sum(claim.requests[GPU] for claim in firm if queue in tree.path(claim.queue))
+        return sum(claim.requests[GPU] for claim in non_preemptible if queue in tree.path(claim.queue))
 
     def owed(queue: QueueName) -> int:
         return max(tree[queue].guarantee.get(GPU, 0) - held(queue), sum(map(owed, tree.children(queue))))
@@ -203,9 +205,9 @@ def test_nothing_that_is_proposed_is_refused(queues: list[Queue], data: st.DataO
     for number in range(data.draw(st.integers(1, 8), label="jobs")):
         queue = data.draw(st.sampled_from([*leaves, queues[0].name]), label="queue")
         pods, each, priority = (data.draw(st.integers(1, most)) for most in (3, 2, 2))
-        firm = data.draw(st.integers(0, 3), label="may be preempted") == 3
+        non_preemptible = data.draw(st.integers(0, 3), label="may be preempted") == 3
         asking = job(f"j{number}", pods=pods, cards=each, queue=queue, priority=priority, created_at=100.0 + number)
-        both.submit(replace(asking, preemptable=not firm))
+        both.submit(replace(asking, preemptable=not non_preemptible))
         assert lent_for_good(both) <= before, "S4: a guarantee is lent to those who give nothing back"
     for one in queues:
         limit = one.capability.get(GPU)

@@ -16,7 +16,7 @@ from hbox_common.model import (
     Job,
     Match,
     MatchOperator,
-    NodeBooks,
+    NodeAllocation,
     NodeName,
     NodeState,
     NodeTerm,
@@ -244,8 +244,8 @@ def test_the_reasons_sum_to_the_nodes_and_name_exactly_those_where_nothing_fits(
     assert reasons.fitting == np.count_nonzero(view.capacity)
 
 
-def books_of(simulation: Simulation, name: NodeName) -> NodeBooks:
-    books = NodeBooks()
+def books_of(simulation: Simulation, name: NodeName) -> NodeAllocation:
+    books = NodeAllocation()
     for claim in simulation.claims.values():
         if claim.node == name:
             books.book(claim.requests, claim.slices)

@@ -18,7 +18,7 @@ from hbox_common import kube
 from hbox_common.bus.parts import parts
 from hbox_common.events import CONTENT_TYPE, Event, JobsPending, PodsObserved, decode, token_of
 from hbox_common.model import DEFAULT_QUEUE, Epoch, Index, PodFact, Queue, SchedulerId
-from hbox_common.model.annotations import POLICY_NOTES
+from hbox_common.model.annotations import POLICY_ANNOTATIONS
 from hbox_common.store import Store
 from hbox_jobs.adapters.objects import PodReader, group_view
 from hbox_jobs.core.jobs import Jobs
@@ -53,7 +53,7 @@ int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
 
 annotations = st.dictionaries(
-    st.sampled_from([*POLICY_NOTES, GROUP, QUEUE, ROLE, "hbox.io/cards", "hbox.io/claim", "nvidia.com/use-gputype"]),
+    st.sampled_from([*POLICY_ANNOTATIONS, GROUP, QUEUE, ROLE, "hbox.io/cards", "hbox.io/claim", "nvidia.com/use-gputype"]),
     st.one_of(
         texts, st.sampled_from(["g", "g", "q", "0:100:1", "0:1:18446744073709551615", "1:1:99999999999999999999", "-1:5:5"])
     ),
@@ -183,9 +183,9 @@ async def booked(facts: list[PodFact]) -> None:
             await ledger.reconcile(facts, as_of=ledger.index)
             await ledger.observed([Numbered("m1", PodsObserved(pods=tuple(facts)))])
             found = await store.read(load.load)
-            assert {id: h.claim for id, h in found.books.live.items()} == {id: h.claim for id, h in ledger.books.live.items()}
+            assert {id: h.claim for id, h in found.state.live.items()} == {id: h.claim for id, h in ledger.state.live.items()}
             holding = {fact.uid for fact in facts if fact.phase.holds}
-            assert {h.claim.pod_uid for h in found.books.live.values()} == holding
+            assert {h.claim.pod_uid for h in found.state.live.values()} == holding
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))

@@ -99,7 +99,9 @@ from hbox_common.model import (
     NodeUsage,
     PlanId,
     PodBudget,
+    PodConstraints,
     PodFact,
+    PodGroupTask,
     PodPhase,
     PodRef,
     PodTerm,
@@ -116,14 +118,12 @@ from hbox_common.model import (
     SubGangPolicy,
     Taint,
     TaintEffect,
-    TaskSpec,
     Toleration,
     TolerationOperator,
     TopologyMode,
     TopologyWish,
     Verdict,
     WeightedTerm,
-    Wishes,
     terms_of,
 )
 
@@ -140,22 +140,23 @@ _wish = TopologyWish(TopologyMode.HARD, 2, "spine")
 _job = Job(
     id=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, members=3, bound=1, created_at=1.5, revision=42,
     tasks=(
-        TaskSpec(
+        PodGroupTask(
             name="worker", requests=_REQUESTS, pods=(PodRef(_POD, "train-0", "991"),),
             cards=CardRequest(2, 30, 20480, 25, ("H100",)), node_selector={"zone": "a"},
             affinity=(NodeTerm((Match("rack", MatchOperator.IN, ("r1", "r2")),), (Match("metadata.name", MatchOperator.NOT_IN, ("x",)),)),),
             preferred=(PreferredTerm(5, NodeTerm((Match("fast", MatchOperator.EXISTS),))),),
             tolerations=(Toleration("gpu", TolerationOperator.EQUAL, "yes", "NoSchedule"),),
-            volumes=((NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),),), labels={"stage": "0"}, notes={"hbox.io/walltime": "2h"}, never_preempts=True,
+            volumes=((NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),),), labels={"stage": "0"},
+            annotations={"hbox.io/walltime": "2h"}, never_preempts=True,
         ),
     ),
-    gang=True, preemptable=False, problem="queue é unknown", traceparent=_PARENT, topology=_wish, notes={"hbox.io/min-run-time": "5m"},
+    gang=True, preemptable=False, problem="queue é unknown", traceparent=_PARENT, topology=_wish, annotations={"hbox.io/min-run-time": "5m"},
     sub_gangs=(SubGangPolicy("stage", ("stage",), {"app": "x"}, 4, 2, _wish),), min_task_member={"worker": 2},
-    standing=(TaskSpec(name="master", requests=_REQUESTS, pods=(PodRef(PodUid("pod-2"), "train-1", "990"),)),),
+    standing=(PodGroupTask(name="master", requests=_REQUESTS, pods=(PodRef(PodUid("pod-2"), "train-1", "990"),)),),
 )  # fmt: skip
 _group = GroupState(
     id=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, created_at=1.5, min_resources={"nvidia.com/gpu": 2}, revision=41,
-    phase=GroupPhase.INQUEUE, let_in=True, notes={"sla-waiting-time": "1h"}, gone=True,
+    phase=GroupPhase.INQUEUE, admitted=True, annotations={"sla-waiting-time": "1h"}, gone=True,
 )  # fmt: skip
 _fact = PodFact(
     uid=_POD, namespace="team", name="train-0", phase=PodPhase.RUNNING, node=_NODE, job=_JOB, queue=_QUEUE, priority=100,
@@ -189,8 +190,8 @@ _term = PodTerm(
 )
 _neighbour = Neighbour(
     _POD, "team", {"app": "x"},
-    Wishes(
-        near=(_term,), apart=(_term,), rather_near=(WeightedTerm(3, _term),), rather_apart=(WeightedTerm(4, _term),),
+    PodConstraints(
+        affinity=(_term,), anti_affinity=(_term,), preferred_affinity=(WeightedTerm(3, _term),), preferred_anti_affinity=(WeightedTerm(4, _term),),
         spread=(Spread(2, "zone", True, Selector(), 3, False, True),),
     ),
     {"hbox.io/walltime": "2h"}, 9.5, ("web",),

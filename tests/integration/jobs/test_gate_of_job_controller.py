@@ -63,7 +63,7 @@ async def test_the_word_is_written_once_and_no_other_scheduler_has_one(kube: Kub
         await kube.podgroup("free", 1)
         await reach(kube, a="Pending", b="Pending", free="Inqueue")
         a, b = (told(heard)[name] for name in "ab")
-        assert (a.min_resources, a.phase, a.let_in) == ({"nvidia.com/gpu": 2}, GroupPhase.PENDING, False)
+        assert (a.min_resources, a.phase, a.admitted) == ({"nvidia.com/gpu": 2}, GroupPhase.PENDING, False)
         await admit(bus, ONE, JobId("nobody"), a.id)
         await reach(kube, a="Inqueue", b="Pending", free="Inqueue")
         await until(lambda: told(heard)["a"].phase is GroupPhase.INQUEUE)

@@ -51,7 +51,7 @@ from hbox_ledger.relay import Relay
 from hbox_ledger.settings import LedgerSettings
 from hbox_ledger.views import Views
 
-from ...told import terms
+from ...jobterms import terms
 from .ledger_world import DEADLINE_S
 
 
@@ -74,15 +74,15 @@ class Running:
     clock: list[float]
 
     async def propose(self, *plans: Plan) -> None:
-        proposal = PlansProposed(scheduler=SchedulerId("s"), epoch=self.ledger.books.epoch, seen=Index(0), plans=plans)
-        self.ledger.books.records.only(map(terms, plans))
+        proposal = PlansProposed(scheduler=SchedulerId("s"), epoch=self.ledger.state.epoch, seen=Index(0), plans=plans)
+        self.ledger.state.records.only(map(terms, plans))
         await self.ledger.propose([proposal])
 
     async def open(self, *facts: PodFact) -> None:
         await self.ledger.reconcile(facts, as_of=self.ledger.index)
 
     async def outcome(self, id: str, pod: str, outcome: BindOutcome) -> None:
-        holding = self.ledger.books.live[self.ledger.books.by_pod[PodUid(pod)]]
+        holding = self.ledger.state.live[self.ledger.state.by_pod[PodUid(pod)]]
         said = Outcome(
             decision="d",
             claim=holding.claim.id,
@@ -97,7 +97,7 @@ class Running:
         await self.ledger.observed([Numbered(id, PodsObserved(pods=facts))])
 
     def states(self) -> dict[str, str]:
-        return {h.claim.pod: h.claim.state.value for h in self.ledger.books.live.values()}
+        return {h.claim.pod: h.claim.state.value for h in self.ledger.state.live.values()}
 
 
 @asynccontextmanager
@@ -112,7 +112,7 @@ async def started(url: str, *, now: float = 1000.0, decay: Decay = DECAY) -> Asy
             ledger.node(NodeState(NodeName(name), name, Generation(1), ready=True, allocatable=room, cards=cards))
         yield Running(store, relay, ledger, Views(ledger, store), clock)
         if not ledger.taken_over.is_set():  # what it decided last did not happen
-            ledger.books.validate()
+            ledger.state.validate()
 
 
 @asynccontextmanager

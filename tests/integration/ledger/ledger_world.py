@@ -36,7 +36,7 @@ from hbox_common.runtime import Health
 from hbox_ledger.app import run
 from hbox_ledger.settings import LedgerSettings
 
-from ...told import terms
+from ...jobterms import terms
 from ...waiting import until
 
 E = TypeVar("E", bound=Event)

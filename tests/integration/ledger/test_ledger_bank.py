@@ -24,7 +24,7 @@ class Integral:
 
     def look(self, running: Running) -> None:
         now = int(running.clock[0])
-        books = running.ledger.books.live
+        books = running.ledger.state.live
         for id, holding in books.items():
             self.live.setdefault(id, (sum(10 * s.cores for s in holding.claim.slices), now))
         for id in self.live.keys() - books.keys():
@@ -50,7 +50,7 @@ class Integral:
 
 
 async def act(kit: Kit, running: Running, random: Random, number: int, integral: Integral) -> None:
-    pods = [holding.claim for holding in running.ledger.books.live.values()]
+    pods = [holding.claim for holding in running.ledger.state.live.values()]
     match random.choice(["plan", "plan", "plan", "bound", "gone", "gone", "found", "rules", "look", "wait"]):
         case "plan":
             taken = random.sample(range(4), random.randint(0, 3))
@@ -78,7 +78,7 @@ async def test_the_books_balance_and_usage_is_the_integral_of_live_claims(kit: K
     random, integral, now = Random(seed), Integral(), 1000.0
     for life in range(4):
         async with kit.started(database_url, now=now) as running:
-            claims = [holding.claim for holding in running.ledger.books.live.values()]
+            claims = [holding.claim for holding in running.ledger.state.live.values()]
             await running.open(*(kit.fact(c.pod_uid, c.node, claim=c.id, slices=c.slices) for c in claims))
             integral.look(running)
             for number in range(30):

@@ -41,19 +41,19 @@ async def test_a_restart_finds_claims_gangs_and_balances_and_begins_a_new_epoch(
             kit.plan("p2", ("a", "n0", ()), ("b", "n1", ()), job="gang", min_member=2),
         )
         await first.outcome("m1", "one", BindOutcome.BOUND)
-        epoch, before = first.ledger.books.epoch, first.states()
-        sums = (first.ledger.books.used, first.ledger.books.by_node[NodeName("n0")], first.ledger.books.gangs)
+        epoch, before = first.ledger.state.epoch, first.states()
+        sums = (first.ledger.state.used, first.ledger.state.by_node[NodeName("n0")], first.ledger.state.gangs)
     async with kit.started(database_url) as second:
-        assert second.ledger.books.epoch > epoch
-        assert second.ledger.books.frozen
+        assert second.ledger.state.epoch > epoch
+        assert second.ledger.state.frozen
         assert second.states() == before == {"one": "posted", "a": "pending", "b": "pending"}
-        assert (second.ledger.books.used, second.ledger.books.by_node[NodeName("n0")], second.ledger.books.gangs) == sums
+        assert (second.ledger.state.used, second.ledger.state.by_node[NodeName("n0")], second.ledger.state.gangs) == sums
         second.clock[0] += 10
         await published(second)
-        await second.open(kit.fact("one", "n0", claim=second.ledger.books.by_pod[PodUid("one")]))
+        await second.open(kit.fact("one", "n0", claim=second.ledger.state.by_pod[PodUid("one")]))
         sent = [m.event for m in await published(second)]
         [binds] = [e for e in sent if isinstance(e, BindDecided)]
-        assert binds.epoch == second.ledger.books.epoch
+        assert binds.epoch == second.ledger.state.epoch
         assert {b.pod for b in binds.binds} == {"a", "b"}
 
 
@@ -64,7 +64,7 @@ async def test_an_answer_is_the_same_after_a_restart(kit: Kit, database_url: str
     for _ in range(2):
         async with kit.started(database_url) as running:
             await running.open(
-                *([] if not answers else [kit.fact("pod", "n0", claim=running.ledger.books.by_pod[PodUid("pod")])])
+                *([] if not answers else [kit.fact("pod", "n0", claim=running.ledger.state.by_pod[PodUid("pod")])])
             )
             await published(running)
             await running.propose(p, q)
@@ -94,11 +94,11 @@ async def test_messages_that_come_twice_have_one_effect(kit: Kit, database_url: 
         await running.open()
         await running.propose(kit.plan("p", ("pod", "n0", ())))
         await running.outcome("m", "pod", BindOutcome.BOUND)
-        index = running.ledger.books.index
+        index = running.ledger.state.index
         await running.outcome("m", "pod", BindOutcome.BOUND)
         await running.see("x", kit.fact("new", "n1"))
         await running.see("x", kit.fact("new", "n1"))
-        assert running.ledger.books.index == index + 1
+        assert running.ledger.state.index == index + 1
         inbox = await running.store.read(lambda c: c.execute(select(t.inbox.table.c.message)).scalars().all())
         assert sorted(inbox) == ["m", "x"]
 
@@ -109,9 +109,9 @@ async def test_what_an_earlier_process_handled_is_recognised_by_the_database(kit
         await first.see("x", kit.fact("old", "n0"))
     async with kit.started(database_url) as second:
         await second.open(kit.fact("old", "n0"))
-        index = second.ledger.books.index
+        index = second.ledger.state.index
         await second.see("x", kit.fact("other", "n1"))  # would have an effect if it were not known
-        assert second.ledger.books.index == index
+        assert second.ledger.state.index == index
         await second.see("y", kit.fact("other", "n1"))
         assert sorted(second.states()) == ["old", "other"]
 
@@ -148,8 +148,8 @@ async def test_a_commit_that_fails_leaves_neither_claim_nor_message_and_the_next
         await running.open()
         await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0),))))
         await published(running)
-        running.ledger.books.slots.clear()  # a bug: two pods on one slot of a card
-        running.ledger.books.by_node[NodeName("n0")].cards.clear()
+        running.ledger.state.slots.clear()  # a bug: two pods on one slot of a card
+        running.ledger.state.by_node[NodeName("n0")].cards.clear()
         with pytest.raises(Conflict, match="constraint"):
             await running.propose(kit.plan("q", ("other", "n0", (kit.whole(0),))))
         assert not await published(running)
@@ -204,7 +204,7 @@ async def test_replaying_the_transfers_gives_the_balances_and_the_books(kit: Kit
         }
         used = {r: b.pending + b.posted for b in balances for r in [b.resource] if b.queue == "default"}
         assert used == {"cpu": 4000, "pods": 4}
-        assert {r: n for r, n in running.ledger.books.used[DEFAULT_QUEUE].items() if n} == used
+        assert {r: n for r, n in running.ledger.state.used[DEFAULT_QUEUE].items() if n} == used
 
 
 async def test_every_change_of_a_claim_has_one_record_in_an_unbroken_chain(kit: Kit, database_url: str) -> None:
@@ -298,14 +298,14 @@ async def test_frozen_plans_are_answered_and_not_remembered(kit: Kit, database_u
 
 async def test_a_gang_of_a_thousand_is_told_of_in_several_messages_without_a_gap(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as running:
-        running.ledger.books.nodes[NodeName("n0")].allocatable.update(cpu=10**9, pods=10**6)
+        running.ledger.state.nodes[NodeName("n0")].allocatable.update(cpu=10**9, pods=10**6)
         await running.open()
         await published(running)
         await running.propose(kit.plan("p", *((f"pod{i}", "n0", ()) for i in range(1100)), job="gang", min_member=1100))
         feed = [m.event for m in await published(running) if isinstance(m.event, ClaimsChanged)]
         assert [len(e.claims) for e in feed] == [512, 512, 76]
         assert [e.previous for e in feed[1:]] == [e.index for e in feed[:-1]]
-        assert feed[-1].index == running.ledger.books.index
+        assert feed[-1].index == running.ledger.state.index
 
 
 def test_the_migration_makes_the_tables_that_the_code_names(tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ async def test_a_pod_that_is_told_of_during_a_comparison_is_not_judged_by_what_i
             telling = asyncio.create_task(running.see("m1", resized))
             await asyncio.sleep(0)
         await asyncio.gather(comparing, telling)
-        books = running.ledger.books
+        books = running.ledger.state
         assert books.live[books.by_pod[resized.uid]].claim.requests["cpu"] == 3000
         assert not books.suspects
 
@@ -389,4 +389,4 @@ async def test_an_opening_takes_turns_and_sends_all_open_decisions_again(kit: Ki
         await running.open()
         binds = [bind.pod for m in await published(running) if isinstance(m.event, BindDecided) for bind in m.event.binds]
         assert sorted(binds) == sorted(f"pod{n}" for n in range(2 * LEAST))
-        assert not running.ledger.books.frozen
+        assert not running.ledger.state.frozen

@@ -33,10 +33,10 @@ async def work(kit: Kit, running: Running) -> None:
     """A turn of every kind, as messages bring them: repeated by whoever does not know whether they were handled."""
     ledger = running.ledger
     await ledger.set_queue(Queue(QueueName("q"), capability={"cpu": 9000}))
-    bound = [kit.fact(p, "n0", claim=ledger.books.by_pod[PodUid(p)]) for p in ("one", "other") if p in running.states()]
+    bound = [kit.fact(p, "n0", claim=ledger.state.by_pod[PodUid(p)]) for p in ("one", "other") if p in running.states()]
     await running.open(*bound)
     victim = Victim(
-        claim=claim_id(ledger.books.key, kit.plan("p1").id, PodUid("one"), NodeName("n0"), (kit.whole(0),)),
+        claim=claim_id(ledger.state.key, kit.plan("p1").id, PodUid("one"), NodeName("n0"), (kit.whole(0),)),
         pod_uid=PodUid("one"),
     )
     await running.propose(
@@ -160,7 +160,7 @@ def test_a_migration_that_is_killed_before_any_statement_is_finished_by_the_next
     async def whole() -> None:
         async with kit.opened(url) as running:
             assert running.states() == {"pod": "posted"}
-            assert running.ledger.books.epoch == 1000
+            assert running.ledger.state.epoch == 1000
             assert await running.store.read(schema) == newest(t.VERSIONS)
             await running.open(kit.fact("pod", "n0", claim="c"))
             await running.propose(kit.plan("p", ("pod", "n0", ())), kit.plan("next", ("next", "n0", (kit.whole(0),))))

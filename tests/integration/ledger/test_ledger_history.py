@@ -57,12 +57,12 @@ async def test_history_is_what_the_accounts_add_up_to_at_any_time_and_after_a_re
     for start in range(3):
         async with kit.started(database_url, now=now, decay=decay) as running:
             await running.open(
-                *(kit.fact(h.pod, h.node, claim=h.id) for h in (x.claim for x in running.ledger.books.live.values()))
+                *(kit.fact(h.pod, h.node, claim=h.id) for h in (x.claim for x in running.ledger.state.live.values()))
             )
             for name, parent in (("a", ""), ("b", ""), ("below", "b")):
                 await running.ledger.set_queue(Queue(QueueName(name), parent=parent))
             for turn in range(12):
-                books = running.ledger.books
+                books = running.ledger.state
                 taken = {(h.claim.node, h.claim.slices[0].index) for h in books.live.values()}
                 free = [place for place in PLACES if place not in taken]
                 if free and rng.random() < 0.6:
@@ -76,7 +76,7 @@ async def test_history_is_what_the_accounts_add_up_to_at_any_time_and_after_a_re
                 running.clock[0] += rng.choice((1, 60, HOUR, 3 * HOUR, 25 * HOUR))
                 if rng.random() < 0.7:
                     await running.ledger.meter()
-                    history = running.ledger.books.history
+                    history = running.ledger.state.history
                     anew = await running.store.read(lambda c: load.history(c, decay))
                     wanted = await by_hand(running, decay)
                     for queue in QUEUES:
@@ -115,7 +115,7 @@ async def test_a_commit_that_failed_leaves_no_trace_in_history(
             with pytest.raises(Conflict):
                 await running.ledger.meter()
         await running.ledger.meter()
-        assert running.ledger.books.history.own == {"default": pytest.approx(600_000.0)}
+        assert running.ledger.state.history.own == {"default": pytest.approx(600_000.0)}
 
 
 def _refuse(*_: object, **__: object) -> None:

@@ -19,7 +19,7 @@ from hbox_common.store import Store
 from hbox_ledger.adapters import tables
 from hbox_ledger.ledger import Ledger
 from hbox_ledger.relay import Relay
-from tests.told import terms
+from tests.jobterms import terms
 
 class Away:
     async def publish_raw(self, type_, body, *keys, message_id):
@@ -57,7 +57,7 @@ async def test_what_was_committed_before_a_kill_is_there_afterwards_and_whole(ki
             rest = await asyncio.to_thread(process.communicate)
         said = max(map(int, [last, *rest[0].split()]))
         async with kit.opened(url) as running:
-            pods = set(running.ledger.books.by_pod)
+            pods = set(running.ledger.state.by_pod)
             assert {f"{n}-{i}" for n in range(said + 1) for i in range(3)} <= pods
             assert len(pods) % 3 == 0
             answers, audited = await running.store.read(

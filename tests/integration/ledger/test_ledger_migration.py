@@ -86,7 +86,7 @@ def dying(engine: Engine, after: int) -> Iterator[list[str]]:
 async def test_an_old_ledger_goes_on_with_its_claims_and_its_chain(kit: Kit, old: str) -> None:
     async with kit.started(old) as running:
         assert set(running.states()) == {f"pod{i}" for i in range(PODS)}
-        assert running.ledger.books.borrowed == {DEFAULT_QUEUE: {"nvidia.com/gpu": PODS}}
+        assert running.ledger.state.borrowed == {DEFAULT_QUEUE: {"nvidia.com/gpu": PODS}}
         running.clock[0] += 100
         [(account, amounts)] = await running.views.used(["queue", "model"], since=0, until=2**40)
         assert (account.model, amounts.borrowed) == ("unknown", PODS * 100 * 1000)

@@ -48,9 +48,9 @@ async def opened(url: str) -> dict[str, Any]:
         ledger = await Ledger.begin(store, Relay(store, Nowhere()), clock=lambda: NOW)
         ledger.node(node("n0", cards=8))
         await ledger.reconcile(FACTS, as_of=ledger.index)
-        assert not ledger.books.frozen
+        assert not ledger.state.frozen
         assert await ledger.forget(before=NOW + 1) >= 0
-        return {str(holding.claim.pod_uid): holding.claim for holding in ledger.books.live.values()}
+        return {str(holding.claim.pod_uid): holding.claim for holding in ledger.state.live.values()}
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ async def history(kit: Kit, url: str) -> Proof:
         await first.propose(*(kit.plan(f"p{i}", (f"pod{i}", "n0", (kit.whole(i),))) for i in range(3)))
         await first.see("x", kit.fact("pod0", "n0", PodPhase.SUCCEEDED), kit.fact("found", "n1", slices=(kit.whole(0),)))
     async with kit.started(url) as second:
-        claim = second.ledger.books.by_pod
+        claim = second.ledger.state.by_pod
         await second.open(*(kit.fact(pod, node, claim=claim[PodUid(pod)]) for pod, node in (("pod1", "n0"), ("found", "n1"))))
         await second.propose(kit.plan("p3", ("pod3", "n0", (kit.whole(3),))))
     return prove(url)
@@ -56,7 +56,7 @@ async def test_a_ledger_that_nobody_touched_is_proven(kit: Kit, database_url: st
 async def test_that_a_node_shrank_and_fits_again_is_no_change_of_a_claim(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as running:
         await running.open(kit.fact("pod", "n0"))
-        whole = running.ledger.books.nodes[NodeName("n0")]
+        whole = running.ledger.state.nodes[NodeName("n0")]
         for node in (replace(whole, allocatable={**whole.allocatable, "cpu": 1}), whole):
             running.ledger.node(node)
             await running.ledger.tick()

@@ -1,4 +1,4 @@
-"""Books that lost their end while everything else went on: a backup is restored, or a failover of PostgreSQL drops the last commits."""
+"""LedgerState that lost their end while everything else went on: a backup is restored, or a failover of PostgreSQL drops the last commits."""
 
 import asyncio
 import sqlite3

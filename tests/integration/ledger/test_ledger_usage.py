@@ -167,7 +167,7 @@ async def test_a_budget_that_was_spent_is_told_with_the_commit_and_known_after_a
         [used] = [m.event for m in waiting if isinstance(m.event, BudgetUsed)]
         assert (used.percent, used.budget_card_hours, used.spent) == (100, 4, 4 * 3_600_000)
     async with kit.started(database_url, now=first.clock[0]) as second:
-        await second.open(kit.fact("pod", "n0", claim=second.ledger.books.by_pod[PodUid("pod")]))
+        await second.open(kit.fact("pod", "n0", claim=second.ledger.state.by_pod[PodUid("pod")]))
         await second.propose(kit.plan("q", ("other", "n1", (kit.whole(0),))))
         assert list(second.states()) == ["pod"]
         [view] = [view for view in await second.views.changed_queues() if view.queue.name == DEFAULT_QUEUE]

@@ -145,7 +145,7 @@ async def test_who_fights_for_a_status_has_it_more_and_more_of_the_time(kube: Ku
     await make(kube, "research")
     ours = 0
     async with writing(kube) as writer:
-        writer.told(RESEARCH, {"pods": 3}, faults="", stopped="")
+        writer.update(RESEARCH, {"pods": 3}, faults="", stopped="")
         await comes_to_say(kube, "research", allocated={"pods": "3"})
         async with asyncio.timeout(30):
             with suppress(TimeoutError):
@@ -178,7 +178,7 @@ async def test_its_own_write_is_not_taken_for_somebody_elses_where_the_watch_is_
     contests = metrics.STATUSES.labels("contested")._value.get()
     async with writing(kube) as writer:
         for pods in range(1, 9):
-            writer.told(RESEARCH, {"pods": pods}, faults="", stopped="")
+            writer.update(RESEARCH, {"pods": pods}, faults="", stopped="")
             async with asyncio.timeout(1.5):
                 await comes_to_say(kube, "research", allocated={"pods": str(pods)})
             await asyncio.sleep(0.3)
@@ -193,7 +193,7 @@ async def test_who_closes_a_queue_and_leaves_out_its_zeros_is_no_rival(kube: Kub
     await make(kube, "research")
     contests = metrics.STATUSES.labels("contested")._value.get()
     async with writing(kube) as writer:
-        writer.told(RESEARCH, {"pods": 1}, faults="", stopped="")
+        writer.update(RESEARCH, {"pods": 1}, faults="", stopped="")
         writer.counted("0", {RESEARCH: GroupCounts(running=1)})
         queue = await comes_to_say(kube, "research", allocated={"pods": "1"}, running=1, pending=0)
         await asyncio.sleep(0.3)
@@ -228,10 +228,10 @@ async def test_who_writes_while_a_write_of_ours_is_under_way_is_noticed(
     monkeypatch.setattr(module, "patch_status", beaten)
     contests = metrics.STATUSES.labels("contested")._value.get()
     async with writing(kube) as writer:
-        writer.told(RESEARCH, {"pods": 1}, faults="", stopped="")
+        writer.update(RESEARCH, {"pods": 1}, faults="", stopped="")
         await comes_to_say(kube, "research", allocated={"pods": "1"})
         await asyncio.sleep(0.3)
-        writer.told(RESEARCH, {"pods": 2}, faults="", stopped="")
+        writer.update(RESEARCH, {"pods": 2}, faults="", stopped="")
         await until(lambda: metrics.STATUSES.labels("contested")._value.get() == contests + 1, "the contest")
 
 
@@ -253,7 +253,7 @@ async def test_a_state_is_only_written_on_the_version_that_it_was_worked_out_fro
 
     monkeypatch.setattr(module, "patch_status", late)
     async with writing(kube) as writer:
-        writer.told(RESEARCH, {}, faults="", stopped="")
+        writer.update(RESEARCH, {}, faults="", stopped="")
         async with asyncio.timeout(DEADLINE_S):
             await held.wait()
         await asyncio.sleep(0.5)
@@ -267,7 +267,7 @@ async def test_many_queues_are_written_at_the_rate_that_was_allowed(kube: KubeCl
     async with writing(kube, per_s=20.0) as writer:
         began = asyncio.get_running_loop().time()
         for name in names:
-            writer.told(name, {"pods": 1}, faults="", stopped="")
+            writer.update(name, {"pods": 1}, faults="", stopped="")
         for name in names:
             await comes_to_say(kube, name, allocated={"pods": "1"})
         assert asyncio.get_running_loop().time() - began >= 29 / 20

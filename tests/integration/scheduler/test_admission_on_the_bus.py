@@ -58,7 +58,7 @@ class Gatekeepers(Peers):
                 self.heard.append((event.scheduler, one))
                 if not self.deaf:
                     known = self.groups[one]
-                    await self.tell(replace(known, phase=GroupPhase.INQUEUE, let_in=True, revision=known.revision + 1))
+                    await self.tell(replace(known, phase=GroupPhase.INQUEUE, admitted=True, revision=known.revision + 1))
 
     @property
     def inside(self) -> set[str]:

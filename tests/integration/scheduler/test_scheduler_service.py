@@ -45,6 +45,7 @@ from hbox_common.model import (
     NodeName,
     NodeState,
     NodeUsage,
+    PodConstraints,
     PodTerm,
     PodUid,
     Queue,
@@ -52,7 +53,6 @@ from hbox_common.model import (
     RefusalReason,
     Selector,
     Verdict,
-    Wishes,
 )
 from hbox_common.model.devices import GPU
 from hbox_common.runtime import Health
@@ -371,7 +371,7 @@ async def test_a_web_service_that_the_policy_names_is_asked_for_pods_that_have_t
     extender = f"  - {{name: extender, arguments: {{extender.urlPrefix: '{url}', extender.predicateVerb: filter}}}}\n"
     path.write_text(DEFAULT_CONF + extender)
     settings = SchedulerSettings(nats_url=nats.url, scheduler_conf=path)
-    apart = Wishes(apart=(PodTerm("kubernetes.io/hostname", Selector()),))
+    apart = PodConstraints(anti_affinity=(PodTerm("kubernetes.io/hostname", Selector()),))
     async with Bus.connect(nats.url, name="scheduler-core", instance="s") as bus:
         service = SchedulerService(settings, Health("scheduler-core"), bus)
         await peers.cluster([node(name, labels={"kubernetes.io/hostname": name}) for name in ("n1", "n2")])

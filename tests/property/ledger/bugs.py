@@ -23,14 +23,14 @@ from hbox_common.model import (
     charge,
     validate_claim,
 )
-from hbox_common.model.queuetree import Room
+from hbox_common.model.queuetree import Headroom
 from hbox_common.store import Batch, Letter, Prepared
 from hbox_common.store.prepared import Sent
 from hbox_ledger.adapters import journal, load, tables
-from hbox_ledger.core import arbitrate, decisions, guarantees, lifecycle, loans, recovery, taking
-from hbox_ledger.core.books import Books
-from hbox_ledger.core.holding import Gang, Holding
-from hbox_ledger.core.needs import Needs
+from hbox_ledger.core import arbitrate, decisions, guarantees, lifecycle, loans, preemption, recovery
+from hbox_ledger.core.beneficiaries import Beneficiaries
+from hbox_ledger.core.claimrecord import ClaimRecord, Gang
+from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.step import Step
 
 Bug = Callable[[pytest.MonkeyPatch], None]
@@ -46,8 +46,8 @@ class Writes:
 def a_gang_starts_with_one_member_too_few(patch: pytest.MonkeyPatch) -> None:  # S6
     gang = arbitrate._gang
 
-    def off_by_one(books: Books, plan: Plan) -> Refusal | None:
-        return gang(books, plan.model_copy(update={"min_member": plan.min_member - 1}))
+    def off_by_one(state: LedgerState, plan: Plan) -> Refusal | None:
+        return gang(state, plan.model_copy(update={"min_member": plan.min_member - 1}))
 
     patch.setattr(arbitrate, "_gang", off_by_one)
 
@@ -55,32 +55,32 @@ def a_gang_starts_with_one_member_too_few(patch: pytest.MonkeyPatch) -> None:  #
 def capability_ignores_pending_claims(patch: pytest.MonkeyPatch) -> None:  # S3
     queue = arbitrate._queue
 
-    def forgetful(books: Books, plan: Plan) -> Refusal | None:
-        pending = [h.claim for h in books.live.values() if h.claim.state is ClaimState.PENDING]
+    def forgetful(state: LedgerState, plan: Plan) -> Refusal | None:
+        pending = [h.claim for h in state.live.values() if h.claim.state is ClaimState.PENDING]
         for claim in pending:
-            books._use(claim, -1)
+            state._use(claim, -1)
         try:
-            return queue(books, plan)
+            return queue(state, plan)
         finally:
             for claim in pending:
-                books._use(claim, 1)
+                state._use(claim, 1)
 
     patch.setattr(arbitrate, "_queue", forgetful)
 
 
 def walls_above_a_queue_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:  # S3
-    room = QueueTree.room
+    room = QueueTree.headroom
 
-    def low(self: QueueTree, name: QueueName, each: Resources, freed: Any = None) -> Room:
+    def low(self: QueueTree, name: QueueName, each: Resources, freed: Any = None) -> Headroom:
         alone = QueueTree({name: dict(self.own(name))})
         alone[name] = replace(self[name], parent="")
         return room(alone, name, each, freed or {})
 
-    patch.setattr(QueueTree, "room", low)
+    patch.setattr(QueueTree, "headroom", low)
 
 
 def cards_are_not_counted_by_model(patch: pytest.MonkeyPatch) -> None:  # S3
-    patch.setattr(taking, "cards_by_model", lambda *_: {})
+    patch.setattr(preemption, "cards_by_model", lambda *_: {})
 
 
 def quotas_of_namespaces_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:  # A6
@@ -92,12 +92,12 @@ def quotas_count_one_card_of_each_plan(patch: pytest.MonkeyPatch) -> None:  # A6
 
 
 def books_that_are_read_anew_know_no_quotas(patch: pytest.MonkeyPatch) -> None:  # A6
-    limit = Books.limit
+    limit = LedgerState.limit
 
-    def at_the_start(self: Books, quotas: Iterable[CardQuota]) -> set[str]:
+    def at_the_start(self: LedgerState, quotas: Iterable[CardQuota]) -> set[str]:
         return limit(self, quotas) if isinstance(quotas, list) else set()
 
-    patch.setattr(Books, "limit", at_the_start)
+    patch.setattr(LedgerState, "limit", at_the_start)
 
 
 def guarantees_are_lent_for_good(patch: pytest.MonkeyPatch) -> None:  # S4
@@ -105,7 +105,7 @@ def guarantees_are_lent_for_good(patch: pytest.MonkeyPatch) -> None:  # S4
 
 
 def queues_that_give_nothing_back_count_as_those_that_do(patch: pytest.MonkeyPatch) -> None:  # S4
-    patch.setattr(Lending, "is_firm", lambda self, queue, *, preemptable: not preemptable)
+    patch.setattr(Lending, "is_non_preemptible", lambda self, queue, *, preemptable: not preemptable)
 
 
 def what_ends_stands_firm_for_ever(patch: pytest.MonkeyPatch) -> None:  # S4
@@ -121,18 +121,18 @@ def what_ends_stands_firm_for_ever(patch: pytest.MonkeyPatch) -> None:  # S4
 
 def cards_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:  # S1
     patch.setattr(
-        arbitrate, "validate_claim", lambda node, verdict, books, asked, _: validate_claim(node, verdict, books, asked, ())
+        arbitrate, "validate_claim", lambda node, verdict, state, asked, _: validate_claim(node, verdict, state, asked, ())
     )
 
 
 def plans_of_one_message_do_not_see_each_other(patch: pytest.MonkeyPatch) -> None:  # S1, S2
     nodes = arbitrate._nodes
 
-    def blind(books: Books, plan: Plan) -> Refusal | None:
-        kept = {name: replace(one, used=dict(one.used), cards=dict(one.cards)) for name, one in books.by_node.items()}
-        refusal = nodes(books, plan)
+    def blind(state: LedgerState, plan: Plan) -> Refusal | None:
+        kept = {name: replace(one, used=dict(one.used), cards=dict(one.cards)) for name, one in state.by_node.items()}
+        refusal = nodes(state, plan)
         if refusal is None:
-            books.by_node = kept
+            state.by_node = kept
         return refusal
 
     patch.setattr(arbitrate, "_nodes", blind)
@@ -141,10 +141,10 @@ def plans_of_one_message_do_not_see_each_other(patch: pytest.MonkeyPatch) -> Non
 def a_bind_of_unknown_outcome_frees_its_claim(patch: pytest.MonkeyPatch) -> None:  # S11, S13
     outcome = lifecycle.outcome
 
-    def hasty(books: Books, step: Step, result: Outcome) -> None:
+    def hasty(state: LedgerState, step: Step, result: Outcome) -> None:
         if result.outcome is BindOutcome.UNKNOWN:
             result = result.model_copy(update={"outcome": BindOutcome.CONFLICT})
-        outcome(books, step, result)
+        outcome(state, step, result)
 
     patch.setattr(lifecycle, "outcome", hasty)
 
@@ -152,20 +152,20 @@ def a_bind_of_unknown_outcome_frees_its_claim(patch: pytest.MonkeyPatch) -> None
 def an_accepted_eviction_frees_its_claim(patch: pytest.MonkeyPatch) -> None:  # S13
     outcome = lifecycle.outcome
 
-    def hasty(books: Books, step: Step, result: Outcome) -> None:
+    def hasty(state: LedgerState, step: Step, result: Outcome) -> None:
         if result.outcome is BindOutcome.EVICTED:
             result = result.model_copy(update={"outcome": BindOutcome.GONE})
-        outcome(books, step, result)
+        outcome(state, step, result)
 
     patch.setattr(lifecycle, "outcome", hasty)
 
 
 def a_deadline_frees_a_claim(patch: pytest.MonkeyPatch) -> None:  # S13
-    def frees(books: Books, step: Step, holding: Holding, reason: str, **_: object) -> None:
+    def frees(state: LedgerState, step: Step, holding: ClaimRecord, reason: str, **_: object) -> None:
         if holding.claim.state is ClaimState.PENDING:
-            lifecycle.end(books, step, holding, actor="ledger", cause=reason)
+            lifecycle.end(state, step, holding, actor="ledger", cause=reason)
         else:
-            decisions.take_back(books, step, holding, reason)
+            decisions.take_back(state, step, holding, reason)
 
     patch.setattr(lifecycle, "take_back", frees)
 
@@ -173,10 +173,10 @@ def a_deadline_frees_a_claim(patch: pytest.MonkeyPatch) -> None:  # S13
 def a_pod_that_cannot_be_read_counts_as_gone(patch: pytest.MonkeyPatch) -> None:  # S13
     read = lifecycle.read
 
-    def hasty(books: Books, step: Step, found: PodRead) -> None:
+    def hasty(state: LedgerState, step: Step, found: PodRead) -> None:
         if found.standing is PodStanding.UNKNOWN:
             found = found.model_copy(update={"standing": PodStanding.GONE})
-        read(books, step, found)
+        read(state, step, found)
 
     patch.setattr(lifecycle, "read", hasty)
 
@@ -187,7 +187,7 @@ def what_is_read_of_a_suspect_is_ignored(patch: pytest.MonkeyPatch) -> None:  # 
 
 def plans_of_other_epochs_are_judged(patch: pytest.MonkeyPatch) -> None:  # S14
     closed = arbitrate._closed
-    patch.setattr(arbitrate, "_closed", lambda books, _: closed(books, books.epoch))
+    patch.setattr(arbitrate, "_closed", lambda state, _: closed(state, state.epoch))
 
 
 def nobody_looks_whether_another_ledger_has_begun(patch: pytest.MonkeyPatch) -> None:  # S14
@@ -223,16 +223,16 @@ def a_refusal_is_judged_anew(patch: pytest.MonkeyPatch) -> None:  # S12
 
 
 def victims_are_evicted_in_vain(patch: pytest.MonkeyPatch) -> None:  # S7
-    patch.setattr(taking, "_in_vain", lambda *_: None)
+    patch.setattr(preemption, "_in_vain", lambda *_: None)
 
 
 def evictions_name_no_beneficiary(patch: pytest.MonkeyPatch) -> None:  # S7
     take_back = decisions.take_back
 
-    def nameless(books: Books, step: Step, holding: Holding, reason: str, **_: Any) -> None:
-        take_back(books, step, holding, reason)
+    def nameless(state: LedgerState, step: Step, holding: ClaimRecord, reason: str, **_: Any) -> None:
+        take_back(state, step, holding, reason)
 
-    patch.setattr(taking, "take_back", nameless)
+    patch.setattr(preemption, "take_back", nameless)
 
 
 def whoever_leaves_leaves_whatever_becomes_of_those_for_whom(patch: pytest.MonkeyPatch) -> None:  # S7
@@ -241,7 +241,7 @@ def whoever_leaves_leaves_whatever_becomes_of_those_for_whom(patch: pytest.Monke
 
 def others_leave_for_pods_that_have_places(patch: pytest.MonkeyPatch) -> None:  # S7
     claimed = arbitrate._claimed
-    patch.setattr(arbitrate, "_claimed", lambda books, plan: None if plan.victims else claimed(books, plan))
+    patch.setattr(arbitrate, "_claimed", lambda state, plan: None if plan.victims else claimed(state, plan))
 
 
 def a_victim_that_may_not_leave_goes_on_leaving(patch: pytest.MonkeyPatch) -> None:  # S9
@@ -249,11 +249,11 @@ def a_victim_that_may_not_leave_goes_on_leaving(patch: pytest.MonkeyPatch) -> No
 
 
 def others_leave_on_for_a_plan_that_came_to_nothing(patch: pytest.MonkeyPatch) -> None:  # S7
-    patch.setattr(Needs, "thwart", lambda *_: None)
+    patch.setattr(Beneficiaries, "thwart", lambda *_: None)
 
 
 def a_gang_that_is_unwound_counts_those_who_leave(patch: pytest.MonkeyPatch) -> None:  # S6
-    patch.setattr(arbitrate, "stuck", lambda books, gang: [books.live[claim] for claim in books.jobs[gang.job].live])
+    patch.setattr(arbitrate, "stuck", lambda state, gang: [state.live[claim] for claim in state.jobs[gang.job].live])
 
 
 def a_gang_that_is_stuck_takes_nothing(patch: pytest.MonkeyPatch) -> None:  # S6
@@ -265,7 +265,7 @@ def a_gang_that_is_completed_is_unwound_on(patch: pytest.MonkeyPatch) -> None:  
 
 
 def a_gang_is_completed_and_its_members_leave(patch: pytest.MonkeyPatch) -> None:  # S6
-    def half(books: Books, step: Step, gang: Gang) -> None:
+    def half(state: LedgerState, step: Step, gang: Gang) -> None:
         gang.unwinding = False
         step.gangs[gang.job] = gang
 
@@ -273,32 +273,32 @@ def a_gang_is_completed_and_its_members_leave(patch: pytest.MonkeyPatch) -> None
 
 
 def a_victim_may_have_the_same_priority(patch: pytest.MonkeyPatch) -> None:  # S8
-    rights = taking._rights
+    rights = preemption._rights
     patch.setattr(
-        taking,
+        preemption,
         "_rights",
-        lambda books, plan, victims: rights(books, plan.model_copy(update={"priority": plan.priority + 1}), victims),
+        lambda state, plan, victims: rights(state, plan.model_copy(update={"priority": plan.priority + 1}), victims),
     )
 
 
 def the_protected_are_taken_too(patch: pytest.MonkeyPatch) -> None:  # S8
-    patch.setattr(taking, "_rights", lambda *_: None)
+    patch.setattr(preemption, "_rights", lambda *_: None)
 
 
 def a_pod_is_evicted_for_each_who_asks(patch: pytest.MonkeyPatch) -> None:  # S9
     take_back = decisions.take_back
 
-    def again(books: Books, step: Step, holding: Holding, reason: str, **kept: Any) -> None:
-        books.leaving.discard(holding.claim.id)
-        take_back(books, step, holding, reason, **kept)
+    def again(state: LedgerState, step: Step, holding: ClaimRecord, reason: str, **kept: Any) -> None:
+        state.evicting.discard(holding.claim.id)
+        take_back(state, step, holding, reason, **kept)
 
-    patch.setattr(taking, "take_back", again)
+    patch.setattr(preemption, "take_back", again)
 
 
 def an_eviction_that_is_sent_again_is_another(patch: pytest.MonkeyPatch) -> None:  # S9
     send = decisions.send
 
-    def anew(step: Step, holding: Holding) -> None:
+    def anew(step: Step, holding: ClaimRecord) -> None:
         if holding.claim.state is ClaimState.POSTED and holding.sendings:
             holding.generation += 1
         send(step, holding)
@@ -309,9 +309,9 @@ def an_eviction_that_is_sent_again_is_another(patch: pytest.MonkeyPatch) -> None
 def pods_of_ours_that_are_found_stay_unaccounted(patch: pytest.MonkeyPatch) -> None:  # S11
     force = lifecycle._force
 
-    def blind(books: Books, step: Step, fact: PodFact, actor: str, *, slices: tuple[CardSlice, ...]) -> None:
+    def blind(state: LedgerState, step: Step, fact: PodFact, actor: str, *, slices: tuple[CardSlice, ...]) -> None:
         if not fact.ours:
-            force(books, step, fact, actor, slices=slices)
+            force(state, step, fact, actor, slices=slices)
 
     patch.setattr(lifecycle, "_force", blind)
 
@@ -319,8 +319,8 @@ def pods_of_ours_that_are_found_stay_unaccounted(patch: pytest.MonkeyPatch) -> N
 def pods_of_others_use_the_quota_they_name(patch: pytest.MonkeyPatch) -> None:  # S17
     force = lifecycle._force
 
-    def credulous(books: Books, step: Step, fact: PodFact, actor: str, *, slices: tuple[CardSlice, ...]) -> None:
-        force(books, step, replace(fact, ours=True, queue=QueueName("red")) if not fact.ours else fact, actor, slices=slices)
+    def credulous(state: LedgerState, step: Step, fact: PodFact, actor: str, *, slices: tuple[CardSlice, ...]) -> None:
+        force(state, step, replace(fact, ours=True, queue=QueueName("red")) if not fact.ours else fact, actor, slices=slices)
 
     patch.setattr(lifecycle, "_force", credulous)
 
@@ -335,21 +335,21 @@ def a_restored_ledger_counts_its_epochs_from_the_backup(patch: pytest.MonkeyPatc
 
 
 def posting_moves_no_units(patch: pytest.MonkeyPatch) -> None:  # S5
-    move = Books._move
+    move = LedgerState._move
 
-    def lazy(self: Books, step: Step, claim: Claim, debit: Any, credit: Any, times: int = 1) -> None:
+    def lazy(self: LedgerState, step: Step, claim: Claim, debit: Any, credit: Any, times: int = 1) -> None:
         if debit != "pending" or credit != "posted":
             move(self, step, claim, debit, credit, times)
 
-    patch.setattr(Books, "_move", lazy)
+    patch.setattr(LedgerState, "_move", lazy)
 
 
 def what_was_lent_is_not_given_back(patch: pytest.MonkeyPatch) -> None:  # S5
     lend = loans.lend
 
-    def generous(books: Books, step: Step, names: Iterable[QueueName]) -> None:
+    def generous(state: LedgerState, step: Step, names: Iterable[QueueName]) -> None:
         if not step.freed:
-            lend(books, step, names)
+            lend(state, step, names)
 
     patch.setattr(loans, "lend", generous)
 
@@ -364,14 +364,14 @@ def binds_travel_without_the_outbox(patch: pytest.MonkeyPatch) -> None:  # S18
 
 
 def an_eviction_has_no_record(patch: pytest.MonkeyPatch) -> None:  # S20
-    changed = Books._changed
+    changed = LedgerState._changed
 
-    def silent(self: Books, step: Step, claim: Claim, before: ClaimState | None, actor: str, cause: str) -> None:
+    def silent(self: LedgerState, step: Step, claim: Claim, before: ClaimState | None, actor: str, cause: str) -> None:
         changed(self, step, claim, before, actor, cause)
         if claim.state is ClaimState.VOID:
             step.changes.pop()
 
-    patch.setattr(Books, "_changed", silent)
+    patch.setattr(LedgerState, "_changed", silent)
 
 
 BUGS: list[Bug] = [

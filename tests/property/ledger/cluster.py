@@ -44,7 +44,7 @@ from hbox_common.model import (
     Resources,
 )
 from hbox_common.model.devices import GPU_MEMORY
-from hbox_ledger.core.recovery import BEGINNING, Heard, Standing
+from hbox_ledger.core.recovery import BEGINNING, Position, StreamHistory
 from hbox_ledger.ledger import Numbered
 
 CARDS, MEMORY_MIB, SHARES = 2, 100, 3
@@ -265,8 +265,8 @@ class Streams:
     def decisions(self) -> list[Event]:
         return [event for event in self.said.values() if isinstance(event, (BindDecided, EvictDecided))]
 
-    def heard(self) -> Heard:
+    def heard(self) -> StreamHistory:
         decided = sorted((e for e in self.said.values() if isinstance(e, BindDecided)), key=lambda e: (e.epoch, e.index))
-        standings = [Standing(e.epoch, e.index) for e in decided]
-        standings += [Standing(e.epoch, Index(0)) for e in self.said.values() if isinstance(e, EvictDecided)]
-        return Heard(max(standings, default=BEGINNING), tuple(bind for event in decided for bind in event.binds))
+        standings = [Position(e.epoch, e.index) for e in decided]
+        standings += [Position(e.epoch, Index(0)) for e in self.said.values() if isinstance(e, EvictDecided)]
+        return StreamHistory(max(standings, default=BEGINNING), tuple(bind for event in decided for bind in event.binds))

@@ -6,10 +6,10 @@ from .cluster import CARDS, GPU, NODES, QUEUES
 from .rows import ClaimRow
 
 #: Queue, node and cards of one pod that nobody can take back.
-Firm = tuple[str, str, int]
+NonPreemptible = tuple[str, str, int]
 
 
-def firm(claims: Iterable[ClaimRow]) -> list[Firm]:
+def non_preemptible(claims: Iterable[ClaimRow]) -> list[NonPreemptible]:
     return [(c.queue, c.node, c.requests.get(GPU, 0)) for c in claims if stands_firm(c.queue, c.preemptable)]
 
 
@@ -17,7 +17,7 @@ def stands_firm(queue: str, preemptable: bool) -> bool:
     return not preemptable or all(name != queue or not rules.reclaimable for name, rules in QUEUES.items())
 
 
-def owed(held: Iterable[Firm]) -> int:
+def owed(held: Iterable[NonPreemptible]) -> int:
     """Cards that queues are guaranteed beyond what they hold firm themselves."""
     here = list(held)
 
@@ -33,13 +33,13 @@ def owed(held: Iterable[Firm]) -> int:
     return sum(still(queue.name) for queue in QUEUES.values() if not queue.parent)
 
 
-def room(held: Iterable[Firm]) -> int:
+def room(held: Iterable[NonPreemptible]) -> int:
     """Cards that are free, or that could be taken back."""
     here = list(held)
     return sum(max(CARDS - sum(cards for _, on, cards in here if on == node), 0) for node in NODES)
 
 
-def short(held: Iterable[Firm]) -> int:
+def short(held: Iterable[NonPreemptible]) -> int:
     """Cards that are lent and could not be taken back."""
     here = list(held)
     return max(owed(here) - room(here), 0)

@@ -46,10 +46,10 @@ from hbox_common.model import (
     PodPhase,
     SchedulerId,
 )
-from hbox_ledger.core.books import Books
+from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.ledger import Ledger, Numbered
 
-from ...told import terms
+from ...jobterms import terms
 from .cluster import CARDS, GPU, JOBS, NODES, QUEUES, Cluster, Job, Pod, Streams
 from .model import Model, Promised, promises_of
 from .process import Process, empty, failing, started
@@ -93,10 +93,10 @@ class LedgerMachine(RuleBasedStateMachine):
         self.plans: list[Plan] = []
         self.answered: dict[PlanId, PlanAnswer] = {}
         self.promised: list[Promised] = []
-        self.promisers: Books | None = None  #: the books that hold these promises
+        self.promisers: LedgerState | None = None  #: the books that hold these promises
         self.needed: dict[str, list[Plan]] = {}  #: by claim, the plans for which those books have it leave
         self.blocked: dict[str, int] = {}  #: claims of gangs that are unwound, and the decision to evict that was refused
-        self.blockers: Books | None = None  #: the books that were told so
+        self.blockers: LedgerState | None = None  #: the books that were told so
         self.zombie: Process | None = None
         self.reader = Reader(self.path)
         self.process = self.run(started(self.path, self.streams, self.wall))
@@ -139,8 +139,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.reader.seen(self.rows)
         self.proof.after(self.rows, self.cluster, self.streams)
         if not self.ledger._stale:
-            self.ledger.books.validate()
-            live = {id: h.claim.state for id, h in self.ledger.books.live.items()}
+            self.ledger.state.validate()
+            live = {id: h.claim.state for id, h in self.ledger.state.live.items()}
             assert live == {c.id: c.state for c in self.rows.live()}, "the books differ from the database"
 
     # --- schedulers
@@ -164,7 +164,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def propose(self, plans: Sequence[Plan], epoch: Epoch, process: Process | None = None) -> dict[PlanId, PlanAnswer]:
         process = process or self.process
-        process.ledger.books.records.only(map(terms, plans))
+        process.ledger.state.records.only(map(terms, plans))
         message = PlansProposed(scheduler=SCHEDULER, epoch=epoch, seen=Index(0), plans=tuple(plans))
         first = len(process.relay.told)
         self.run(process.ledger.propose([message]))
@@ -195,14 +195,14 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def _propose(self, plans: Sequence[Plan]) -> None:
         self.run(self.ledger._fresh())
-        before, gone, frozen = self.rows, set(self.ledger.books.gone), self.ledger.books.frozen
-        told = self.propose(plans, self.ledger.books.epoch)
+        before, gone, frozen = self.rows, set(self.ledger.state.gone), self.ledger.state.frozen
+        told = self.propose(plans, self.ledger.state.epoch)
         self.settle()
         if frozen:
             assert {answer.reason for answer in told.values()} == {"LedgerReconciling"}
             return
-        if self.ledger.books is not self.promisers:  # promises are not kept over a restart, nor when the books are read anew
-            self.promisers, self.promised, self.needed = self.ledger.books, [], {}
+        if self.ledger.state is not self.promisers:  # promises are not kept over a restart, nor when the books are read anew
+            self.promisers, self.promised, self.needed = self.ledger.state, [], {}
         for plan in {plan.id: plan for plan in plans}.values():
             model = Model(before, QUEUES, gone, self.promised, self.may_not_leave(before))
             right = model.accepts(plan)
@@ -249,8 +249,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def _again(self, plan: Plan, epochs: int) -> None:
         self.run(self.ledger._fresh())
-        before, frozen = self.reader.read(), self.ledger.books.frozen
-        answer = self.propose([plan], Epoch(self.ledger.books.epoch + epochs))[plan.id]
+        before, frozen = self.reader.read(), self.ledger.state.frozen
+        answer = self.propose([plan], Epoch(self.ledger.state.epoch + epochs))[plan.id]
         self.settle()
         if frozen and answer.reason == "LedgerReconciling":
             pass  # not an answer: it may be asked again
@@ -272,10 +272,10 @@ class LedgerMachine(RuleBasedStateMachine):
         assert self.zombie is not None
         plan = self.plan("z", job, self.waiting(job, 1), [where])
         self.plans.remove(plan)
-        self.zombie.ledger.books.frozen = False
+        self.zombie.ledger.state.frozen = False
         before = self.reader.read()
         try:
-            self.propose([plan], self.zombie.ledger.books.epoch, self.zombie)
+            self.propose([plan], self.zombie.ledger.state.epoch, self.zombie)
         except Unavailable:
             assert self.zombie.ledger.taken_over.is_set()
         self.settle()
@@ -354,7 +354,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def may_not_leave(self, rows: Rows) -> list[str]:
         """Claims of gangs that are unwound, as far as the ledger knows by now: that is not kept over a restart, nor when the books are read anew."""
-        if self.ledger.books is not self.blockers:
+        if self.ledger.state is not self.blockers:
             self.blocked = {}
         now = {id: (rows.claims[id].intent, rows.claims[id].generation) for id in self.blocked}
         return [id for id, generation in self.blocked.items() if now[id] == ("evict", generation)]
@@ -381,8 +381,8 @@ class LedgerMachine(RuleBasedStateMachine):
                 continue
             gang = before.gangs.get(claim.job)
             if gang is not None and gang.unwinding:
-                if self.ledger.books is not self.blockers:
-                    self.blockers, self.blocked = self.ledger.books, {}
+                if self.ledger.state is not self.blockers:
+                    self.blockers, self.blocked = self.ledger.state, {}
                 self.blocked[claim.id] = claim.generation
                 continue
             assert self.rows.claims[claim.id].intent == "revoke", f"S9: {claim.pod} goes on leaving, which it may not"
@@ -465,8 +465,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.clock += seconds
         self.run(self.ledger.tick())
         self.settle()
-        if self.ledger.books is self.promisers and not self.ledger.books.frozen:
-            self.proof.s7_nobody_leaves_in_vain(self.rows, self.needed, self.ledger.books.gone)
+        if self.ledger.state is self.promisers and not self.ledger.state.frozen:
+            self.proof.s7_nobody_leaves_in_vain(self.rows, self.needed, self.ledger.state.gone)
 
     @rule(zombie=st.booleans(), opens=st.sampled_from([True, True, True, False]))
     def the_ledger_is_killed(self, zombie: bool, opens: bool) -> None:
@@ -510,7 +510,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.process = self.run(started(self.path, self.streams, self.wall))
         kept = self.reader.read().answers
         self.answered = {id: answer for id, answer in self.answered.items() if id in kept}
-        assert self.ledger.books.epoch > self.cluster.epoch, "S14: an epoch was given out twice"
+        assert self.ledger.state.epoch > self.cluster.epoch, "S14: an epoch was given out twice"
         self.settle()
         self.compare()
 
@@ -520,9 +520,9 @@ class LedgerMachine(RuleBasedStateMachine):
         plan = self.plan("f", job, self.waiting(job, 3), where)
         with failing(self.process.store, after=after):
             try:
-                self.propose([plan], self.ledger.books.epoch)
+                self.propose([plan], self.ledger.state.epoch)
             except Unavailable:
                 pass
             else:
-                assert self.ledger.books.frozen, "the ledger answered what is not on disk"
+                assert self.ledger.state.frozen, "the ledger answered what is not on disk"
         self.settle()

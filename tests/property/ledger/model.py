@@ -136,16 +136,16 @@ class Model:
         asked = sum(plan.requests[p.requests].get(GPU, 0) for p in plan.placements if p.node in NODES)
         if not lent.stands_firm(plan.queue, plan.preemptable) or not asked:
             return True
-        firm = lent.firm(self.rows.live())
+        non_preemptible = lent.non_preemptible(self.rows.live())
         of = {job.id: job for job in JOBS}
-        firm += [
+        non_preemptible += [
             (p.queue, p.node, p.requests.get(GPU, 0))
             for p in self._places(plan)
             if lent.stands_firm(p.queue, of[p.job].preemptable)  # type: ignore[index]
         ]
         everything = sum(plan.requests[p.requests].get(GPU, 0) for p in plan.placements)
-        relief = lent.owed(firm) - lent.owed([*firm, (plan.queue, "", everything)])
-        return asked - relief <= max(lent.room(firm) - lent.owed(firm), 0)
+        relief = lent.owed(non_preemptible) - lent.owed([*non_preemptible, (plan.queue, "", everything)])
+        return asked - relief <= max(lent.room(non_preemptible) - lent.owed(non_preemptible), 0)
 
     def _whole(self, plan: Plan) -> bool:
         """S6: a gang starts with its minimum, and one that is being unwound takes nothing, unless all that stays of it may not be evicted."""

@@ -69,7 +69,7 @@ async def started(path: Path, bus: Streams, clock: Callable[[], float]) -> Proce
     opened = Store.open(f"sqlite:///{path}", metadata=tables.metadata, versions=tables.VERSIONS, exclusive=False)
     store = await stack.enter_async_context(opened)
     relay = Noting(store, bus)
-    ledger = await Ledger.begin(store, relay, clock=clock, heard=bus.heard())
+    ledger = await Ledger.begin(store, relay, clock=clock, history=bus.heard())
     for node in NODES.values():
         ledger.node(node)
     ledger.limit([QUOTA])

@@ -87,9 +87,11 @@ class Proof:
         """Pods that were found may break it: they are not refused. No plan does, and none makes it worse."""
         before, live = list(self.claims.values()), rows.live()
         by_plan = [c for c in live if c.id not in self.claims and not c.forced]
-        were, are = lent.short(lent.firm(c for c in before if c.live)), lent.short(lent.firm(live))
+        were, are = lent.short(lent.non_preemptible(c for c in before if c.live)), lent.short(lent.non_preemptible(live))
         found = any(c.forced for c in (*before, *live))
-        assert are <= were or (found and not lent.firm(by_plan)), f"S4: {are} cards are lent to those who give nothing back"
+        assert are <= were or (found and not lent.non_preemptible(by_plan)), (
+            f"S4: {are} cards are lent to those who give nothing back"
+        )
 
     def s5_every_debit_has_its_credit(self, rows: Rows) -> None:
         self._replay(rows)

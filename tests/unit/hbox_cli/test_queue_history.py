@@ -8,7 +8,7 @@ from hbox_cli.simulate.cluster_file import cluster_of
 from hbox_cli.simulate.documents import objects_of
 from hbox_cli.simulate.queues import remembered
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import CardRequest, Job, JobId, PodRef, PodUid, Queue, QueueName, QueueTree, TaskSpec
+from hbox_common.model import CardRequest, Job, JobId, PodGroupTask, PodRef, PodUid, Queue, QueueName, QueueTree
 from hbox_common.model.devices import GPU
 from hbox_common.yamltext import contents_of
 from hbox_scheduler.core.cluster.entities import QueueInfo
@@ -17,7 +17,7 @@ A, B, C = QueueName("a"), QueueName("b"), QueueName("c")
 
 
 def waiting(queue: QueueName, pods: int) -> Job:
-    task = TaskSpec(
+    task = PodGroupTask(
         "w", {GPU: 1}, tuple(PodRef(PodUid(f"{queue}{n}"), f"{queue}{n}", "1") for n in range(pods)), CardRequest(1)
     )
     return Job(

@@ -23,13 +23,13 @@ from hbox_common.model import (
     JobId,
     NodeName,
     PlanId,
+    PodGroupTask,
     PodRef,
     PodUid,
     Queue,
     QueueName,
     QueueTree,
     Resources,
-    TaskSpec,
 )
 from hbox_common.model.devices import GPU
 from hbox_ledger.dryrun import DryRunAnswer, DryRunRequest, judge
@@ -51,7 +51,7 @@ def claim(name: str, of: str, *, priority: int = 0, at: float = 0.0, preemptable
 
 def waiting(of: str, pods: int) -> Job:
     refs = tuple(PodRef(PodUid(f"w{i}"), f"w{i}", "1") for i in range(pods))
-    return Job(JobId("w"), "ml", "w", QueueName(of), 0, 1, pods, 0, 40.0, 1, (TaskSpec("main", {GPU: 1, "pods": 1}, refs),))
+    return Job(JobId("w"), "ml", "w", QueueName(of), 0, 1, pods, 0, 40.0, 1, (PodGroupTask("main", {GPU: 1, "pods": 1}, refs),))
 
 
 CLAIMS = tuple(

@@ -22,12 +22,12 @@ from hbox_common.model import (
     JobId,
     NodeName,
     PlanId,
+    PodGroupTask,
     PodRef,
     PodUid,
     Queue,
     QueueName,
     QueueTree,
-    TaskSpec,
 )
 from hbox_common.model.devices import GPU
 from hbox_ledger.dryrun import ChangedQueue, DryRunAnswer, DryRunRequest, judge
@@ -52,7 +52,7 @@ CLAIMS = (
 
 def waiting(pods: int, *models: str) -> Job:
     refs = tuple(PodRef(PodUid(f"w{i}"), f"w{i}", "1") for i in range(pods))
-    task = TaskSpec("main", {GPU: 1, "pods": 1}, refs, cards=CardRequest(1, models=models))
+    task = PodGroupTask("main", {GPU: 1, "pods": 1}, refs, cards=CardRequest(1, models=models))
     return Job(JobId(f"w{len(models)}"), "ml", "w", QueueName("train"), 0, 1, pods, 0, 40.0, 1, (task,))
 
 

@@ -20,11 +20,11 @@ from hbox_common.model import (
     NodeState,
     PlanId,
     PodFact,
+    PodGroupTask,
     PodPhase,
     PodRef,
     PodUid,
     QueueName,
-    TaskSpec,
     Verdict,
 )
 
@@ -33,7 +33,7 @@ DEFAULT = QueueName("default")
 
 def job(name: str, *, waiting: int = 0, bound: int = 0, least: int = 1, problem: str = "", at: float = 0.0) -> Job:
     pods = tuple(PodRef(PodUid(f"{name}-{i}"), f"{name}-{i}", "1") for i in range(waiting))
-    tasks = (TaskSpec("main", {"pods": 1}, pods, CardRequest(2)),) if pods else ()
+    tasks = (PodGroupTask("main", {"pods": 1}, pods, CardRequest(2)),) if pods else ()
     return Job(JobId(name), "ml", name, DEFAULT, 0, least, waiting + bound, bound, at, 1, tasks, problem=problem)
 
 

@@ -44,28 +44,28 @@ def test_pods_that_are_placed_alike_count_each() -> None:
 
 def test_two_cards_of_2000_mib_fill_4000() -> None:
     quotas = limited(memory(4000))
-    assert quotas.room("team", charge(TWO_CARDS)).times == 1
+    assert quotas.headroom("team", charge(TWO_CARDS)).times == 1
     quotas.book("team", TWO_CARDS)
-    room = quotas.room("team", charge(TWO_CARDS))
-    assert room.times == 0
-    assert room.message == (
+    headroom = quotas.headroom("team", charge(TWO_CARDS))
+    assert headroom.times == 0
+    assert headroom.message == (
         "ResourceQuota cards of namespace team allows 4000 of limits.nvidia.com/gpumem, 4000 are in use and 4000 more are asked for"
     )
     quotas.book("team", TWO_CARDS, -1)
-    assert quotas.room("team", charge(TWO_CARDS)).times == 1
+    assert quotas.headroom("team", charge(TWO_CARDS)).times == 1
 
 
 def test_all_quotas_of_a_namespace_hold_and_those_of_others_do_not() -> None:
     quotas = limited(memory(9000), memory(4000, "tighter"), CardQuota("other", "cards", {GPU_MEMORY: 0}))
-    room = quotas.room("team", charge(TWO_CARDS), {GPU_MEMORY: 2000})
-    assert (room.times, "ResourceQuota tighter" in room.message) == (0, True)
-    assert quotas.room("nobody's", charge(TWO_CARDS)).times is None
+    headroom = quotas.headroom("team", charge(TWO_CARDS), {GPU_MEMORY: 2000})
+    assert (headroom.times, "ResourceQuota tighter" in headroom.message) == (0, True)
+    assert quotas.headroom("nobody's", charge(TWO_CARDS)).times is None
 
 
 def test_0_lets_nobody_have_any_and_what_is_not_asked_for_is_not_limited() -> None:
     quotas = limited(CardQuota("team", "cards", {GPU_CORES: 0}))
-    assert quotas.room("team", charge([CardSlice(0, 30, 2000)])).times == 0
-    assert quotas.room("team", charge(TWO_CARDS)).times is None
+    assert quotas.headroom("team", charge([CardSlice(0, 30, 2000)])).times == 0
+    assert quotas.headroom("team", charge(TWO_CARDS)).times is None
 
 
 def test_a_quota_below_what_is_in_use_takes_nothing_and_gives_nothing() -> None:
@@ -73,7 +73,7 @@ def test_a_quota_below_what_is_in_use_takes_nothing_and_gives_nothing() -> None:
     quotas.book("team", TWO_CARDS)
     assert quotas.adopt([memory(1000)], [("team", TWO_CARDS)]) == {"team"}
     assert quotas.left("team") == {GPU_MEMORY: -3000}
-    assert quotas.room("team", charge([CardSlice(0, 0, 1)])).times == 0
+    assert quotas.headroom("team", charge([CardSlice(0, 0, 1)])).times == 0
 
 
 def test_what_is_held_is_counted_when_a_namespace_gets_its_first_quota() -> None:
@@ -114,6 +114,9 @@ def test_a_quota_that_cannot_be_kept_as_written_lets_nobody_have_cards(
     quota = read(hard, **more)
     assert quota is not None
     assert quota.fault.startswith(said)
-    room = limited(quota).room("team", charge([CardSlice(0, 0, 0)]))
-    assert (room.times, room.message) == (0, f"ResourceQuota cards of namespace team lets nobody have cards: {quota.fault}")
+    headroom = limited(quota).headroom("team", charge([CardSlice(0, 0, 0)]))
+    assert (headroom.times, headroom.message) == (
+        0,
+        f"ResourceQuota cards of namespace team lets nobody have cards: {quota.fault}",
+    )
     assert limited(quota).left("team") == dict.fromkeys((GPU, GPU_CORES, GPU_MEMORY), 0)

@@ -48,8 +48,8 @@ class World:
     def rule(self, queue: Queue) -> None:
         self.tree[queue.name] = queue
 
-    def holds(self, queue: str, cards: int, on: str = "a", *, firm: bool = True) -> Held:
-        held = Held(QueueName(queue), NodeName(on), {GPU: cards}, preemptable=not firm)
+    def holds(self, queue: str, cards: int, on: str = "a", *, non_preemptible: bool = True) -> Held:
+        held = Held(QueueName(queue), NodeName(on), {GPU: cards}, preemptable=not non_preemptible)
         self.held.append(held)
         self.lending.book(held)
         add(self.used.setdefault(held.queue, {}), held.requests)
@@ -68,8 +68,8 @@ class World:
         self.lending.node(state, verdict)
         self.lending.validate()
 
-    def room(self, queue: str, cards: int = 1) -> int | None:
-        return self.lending.room(QueueName(queue), {GPU: cards}).times
+    def headroom(self, queue: str, cards: int = 1) -> int | None:
+        return self.lending.headroom(QueueName(queue), {GPU: cards}).times
 
 
 def node(name: str, cards: int = 4, **labels: str) -> NodeState:
@@ -84,111 +84,111 @@ def world() -> World:
 
 
 def test_firm_work_leaves_what_others_are_guaranteed(world: World) -> None:
-    assert world.room("open") == 3  # 8 cards, 5 are guaranteed
-    assert world.room("open", cards=2) == 1
+    assert world.headroom("open") == 3  # 8 cards, 5 are guaranteed
+    assert world.headroom("open", cards=2) == 1
     world.holds("open", 3)
-    assert world.room("open") == 0
+    assert world.headroom("open") == 0
 
 
 def test_work_that_gives_way_takes_nothing_from_it(world: World) -> None:
-    world.holds("open", 8, firm=False)
-    assert world.room("open") == 3
+    world.holds("open", 8, non_preemptible=False)
+    assert world.headroom("open") == 3
 
 
 def test_a_queue_that_gives_nothing_back_stands_firm_whatever_its_jobs_say(world: World) -> None:
-    assert world.lending.is_firm(STERN, preemptable=True)
-    assert not world.lending.is_firm(OPEN, preemptable=True)
-    world.holds("stern", 2, firm=False)
-    assert world.room("open") == 1
+    assert world.lending.is_non_preemptible(STERN, preemptable=True)
+    assert not world.lending.is_non_preemptible(OPEN, preemptable=True)
+    world.holds("stern", 2, non_preemptible=False)
+    assert world.headroom("open") == 1
 
 
 def test_what_is_guaranteed_to_a_queue_it_may_always_have(world: World) -> None:
-    assert world.room("kept") == 6  # three of its own, and the three that nobody is guaranteed
+    assert world.headroom("kept") == 6  # three of its own, and the three that nobody is guaranteed
     world.holds("open", 3)
-    assert world.room("kept") == 3
+    assert world.headroom("kept") == 3
     world.holds("kept", 2, on="b")
-    assert (world.room("kept"), world.room("open")) == (1, 0)
+    assert (world.headroom("kept"), world.headroom("open")) == (1, 0)
 
 
 def test_a_guarantee_below_another_counts_once(world: World) -> None:
     world.holds("bench", 1)
-    assert world.room("open") == 3
+    assert world.headroom("open") == 3
     world.holds("bench", 1)
-    assert world.room("open") == 3  # now lab's own two are held
+    assert world.headroom("open") == 3  # now lab's own two are held
     world.holds("bench", 1)
-    assert world.room("open") == 2
+    assert world.headroom("open") == 2
 
 
 def test_what_ends_gives_room_again(world: World) -> None:
     held = world.holds("open", 3)
-    assert world.room("open") == 0
+    assert world.headroom("open") == 0
     world.lending.eased = False
     world.ends(held)
     assert world.lending.eased
-    assert world.room("open") == 3
+    assert world.headroom("open") == 3
 
 
 def test_pods_of_others_stand_firm(world: World) -> None:
-    world.holds("", 2, firm=False)
-    assert world.room("open") == 1
+    world.holds("", 2, non_preemptible=False)
+    assert world.headroom("open") == 1
 
 
 def test_cards_that_are_broken_and_nodes_that_take_nothing_do_not_count(world: World) -> None:
     bad = Verdict(NodeName("a"), Generation(1), healthy=True, bad_cards=(0, 1))
-    assert world.room("open") == 3
+    assert world.headroom("open") == 3
     world.is_told(world.nodes["a"], bad)
-    assert world.room("open") == 1
+    assert world.headroom("open") == 1
     world.is_told(replace(world.nodes["b"], unschedulable=True))
-    assert (world.room("open"), world.room("kept")) == (0, 3)
+    assert (world.headroom("open"), world.headroom("kept")) == (0, 3)
     world.is_told(node("c", cards=8))
-    assert world.room("open") == 5
+    assert world.headroom("open") == 5
     world.is_told(replace(world.nodes["c"], gone=True))
-    assert world.room("open") == 0
+    assert world.headroom("open") == 0
 
 
 def test_what_is_over_booked_lends_nothing_from_elsewhere(world: World) -> None:
     world.holds("", 6, on="a")
-    assert world.room("open") == 0  # four on b are left for five
-    assert world.room("kept") == 3
+    assert world.headroom("open") == 0  # four on b are left for five
+    assert world.headroom("kept") == 3
 
 
 def test_a_guarantee_counts_where_its_queue_may_be(world: World) -> None:
     world.rule(Queue(KEPT, guarantee={GPU: 3}, pools=("own",)))
     world.is_told(node("c", cards=4, pool="own"))
     world.rule(Queue(QueueName("other"), pools=("own",)))
-    assert (world.room("open"), world.room("other")) == (6, 1)
+    assert (world.headroom("open"), world.headroom("other")) == (6, 1)
     world.holds("other", 1, on="c")
-    assert (world.room("open"), world.room("other")) == (6, 0)
+    assert (world.headroom("open"), world.headroom("other")) == (6, 0)
     by_pool = {"pooled": {GPU: 1}}
-    assert world.lending.room(QueueName("other"), {GPU: 1}, by_pool=by_pool).times != 0
+    assert world.lending.headroom(QueueName("other"), {GPU: 1}, by_pool=by_pool).times != 0
 
 
 def test_rules_that_change_are_counted_by_at_once(world: World) -> None:
     world.holds("open", 3)
     world.rule(Queue(KEPT, guarantee={GPU: 1}))
-    assert world.room("open") == 2
+    assert world.headroom("open") == 2
     world.rule(Queue(KEPT, guarantee={GPU: 8}))
-    assert world.room("open") == 0
+    assert world.headroom("open") == 0
     del world.tree[KEPT]
     del world.tree[LAB]
     del world.tree[BENCH]
-    assert world.room("open") is None
+    assert world.headroom("open") is None
 
 
 def test_only_what_is_guaranteed_is_compared(world: World) -> None:
-    assert world.lending.room(OPEN, {"cpu": 10**9}).times is None
-    assert world.lending.room(OPEN, {"cpu": 10**9, GPU: 1}).times == 3
+    assert world.lending.headroom(OPEN, {"cpu": 10**9}).times is None
+    assert world.lending.headroom(OPEN, {"cpu": 10**9, GPU: 1}).times == 3
 
 
 def test_who_stands_in_a_circle_is_owed_nothing(world: World) -> None:
     world.rule(Queue(KEPT, guarantee={GPU: 3}, parent="lab"))
     world.rule(Queue(LAB, guarantee={GPU: 2}, parent="kept"))
-    assert world.room("open") is None or world.room("open") == 8
+    assert world.headroom("open") is None or world.headroom("open") == 8
 
 
 def test_the_message_says_how_much_is_guaranteed_and_left(world: World) -> None:
     world.holds("open", 3)
-    assert world.lending.room(OPEN, {GPU: 2}).message == (
+    assert world.lending.headroom(OPEN, {GPU: 2}).message == (
         "5 of nvidia.com/gpu are guaranteed to queues that do not hold them, 5 are free or could be taken back for them; "
         "2 more, from which queue open gives nothing back, would leave too few"
     )
@@ -196,5 +196,5 @@ def test_the_message_says_how_much_is_guaranteed_and_left(world: World) -> None:
 
 def test_promises_count_while_somebody_is_judged_beside_them(world: World) -> None:
     with world.lending.beside([Held(OPEN, NodeName("a"), {GPU: 2}, preemptable=False)]):
-        assert world.room("open") == 1
-    assert world.room("open") == 3
+        assert world.headroom("open") == 1
+    assert world.headroom("open") == 3

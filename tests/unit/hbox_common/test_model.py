@@ -12,7 +12,7 @@ from hbox_common.model import (
     CardRequest,
     CardSlice,
     Generation,
-    NodeBooks,
+    NodeAllocation,
     NodeName,
     NodeState,
     RefusalReason,
@@ -102,7 +102,7 @@ def node(**changes: object) -> NodeState:
 
 
 def refused(
-    books: NodeBooks,
+    books: NodeAllocation,
     requests: dict[str, int],
     *slices: CardSlice,
     state: NodeState | None = None,
@@ -117,7 +117,7 @@ HALF = CardSlice(0, 50, 8000)
 
 
 def test_a_claim_fits_beside_what_is_booked_and_not_beyond() -> None:
-    books = NodeBooks()
+    books = NodeAllocation()
     assert refused(books, {"cpu": 8000}, HALF) == ""
     books.book({"cpu": 8000}, [HALF])
     assert refused(books, {"cpu": 1}) == RefusalReason.NODE_RESOURCES
@@ -131,13 +131,13 @@ def test_a_claim_fits_beside_what_is_booked_and_not_beyond() -> None:
 
 
 def test_a_whole_card_excludes_everyone_even_a_pod_that_asks_for_no_compute() -> None:
-    books = NodeBooks()
+    books = NodeAllocation()
     books.book({}, [WHOLE])
     assert refused(books, {}, CardSlice(0, 0, 0)) == RefusalReason.CARD_TAKEN
 
 
 def test_a_card_takes_no_more_pods_than_its_shares() -> None:
-    books = NodeBooks()
+    books = NodeAllocation()
     for _ in range(2):
         assert refused(books, {}, CardSlice(1, 10, 10)) == ""
         books.book({}, [CardSlice(1, 10, 10)])
@@ -145,7 +145,7 @@ def test_a_card_takes_no_more_pods_than_its_shares() -> None:
 
 
 def test_what_is_unknown_sick_or_cordoned_takes_nothing() -> None:
-    books = NodeBooks()
+    books = NodeAllocation()
     assert refused(books, {}, CardSlice(2, 10, 10)) == RefusalReason.CARD_UNHEALTHY
     assert refused(books, {}, CardSlice(9, 10, 10)) == RefusalReason.CARD_UNKNOWN
     assert refused(books, {}, HALF, HALF) == RefusalReason.CARD_UNKNOWN

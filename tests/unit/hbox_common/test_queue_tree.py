@@ -32,8 +32,8 @@ class Uses:
     def used(self, name: str) -> int:
         return self.tree.used(QueueName(name)).get(GPU, 0)
 
-    def room(self, name: str, cards: int = 1) -> tuple[int | None, str]:
-        found = self.tree.room(QueueName(name), {GPU: cards})
+    def headroom(self, name: str, cards: int = 1) -> tuple[int | None, str]:
+        found = self.tree.headroom(QueueName(name), {GPU: cards})
         return found.times, found.message
 
     def said(self, name: str) -> str:
@@ -77,22 +77,22 @@ def test_what_a_dropped_queue_still_holds_counts_above_it() -> None:
 
 def test_the_lowest_wall_on_the_path_is_named() -> None:
     uses = Uses(DEPARTMENTS, vision=8, train=6)
-    assert uses.room("train", 2)[0] == 3
+    assert uses.headroom("train", 2)[0] == 3
     uses.use("serve", 5)
-    assert uses.room("train", 2) == (
+    assert uses.headroom("train", 2) == (
         1,
         "queue vision, above queue train, may use 8 of nvidia.com/gpu, 5 are in use and 2 more are asked for",
     )
     uses.use("train", 3)
-    assert uses.room("train")[0] == 0
-    assert uses.room("asr") == (None, "")
+    assert uses.headroom("train")[0] == 0
+    assert uses.headroom("asr") == (None, "")
 
 
 def test_what_leaves_makes_room_where_it_counted() -> None:
     uses = Uses(DEPARTMENTS, vision=4)
     uses.use("serve", 4)
     freed: dict[QueueName, Resources] = {QueueName("serve"): {GPU: 1}, QueueName("vision"): {GPU: 1}}
-    assert uses.tree.room(QueueName("train"), {GPU: 1}, freed).times == 1
+    assert uses.tree.headroom(QueueName("train"), {GPU: 1}, freed).times == 1
 
 
 def test_a_path_parts_below_the_last_common_ancestor() -> None:
@@ -134,7 +134,7 @@ def test_the_root_is_implied_and_so_is_the_default_queue() -> None:
     uses.tree[QueueName("root")] = Queue(QueueName("root"), capability={GPU: 0})
     uses.tree[QueueName("top")] = Queue(QueueName("top"), parent="root")
     assert uses.said("top") == uses.said("default") == uses.said("train") == ""
-    assert uses.room("top") == (None, "")
+    assert uses.headroom("top") == (None, "")
     assert uses.tree.tops() == ("speech", "top", "vision")
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hbox_common.model import Match, MatchOperator, PodTerm, PodUid, Selector, Wishes
+from hbox_common.model import Match, MatchOperator, PodConstraints, PodTerm, PodUid, Selector
 from hbox_jobs.core.neighbours import Neighbours
 from hbox_jobs.core.spec import Shape
 from hbox_jobs.core.views import PodView
@@ -13,7 +13,7 @@ def pod(name: str, *keys: str) -> PodView:
     matches = tuple(Match(key, MatchOperator.EXISTS, ()) for key in keys)
     term = PodTerm("zone", Selector(()), namespace_selector=Selector(matches) if keys else None)
     view = PodView(uid=PodUid(name), namespace="a", name=name, resource_version="1", created_at=0.0, shape=Shape("k", {}))
-    return replace(view, wishes=Wishes(apart=(term,)))
+    return replace(view, constraints=PodConstraints(anti_affinity=(term,)))
 
 
 def world() -> Neighbours:
@@ -65,7 +65,7 @@ def test_with_the_last_who_asks_it_is_over() -> None:
     neighbours = world()
     asking = pod("p", "team")
     neighbours.put(asking, None)
-    neighbours.put(replace(asking, wishes=pod("p", "cost").wishes), asking)
+    neighbours.put(replace(asking, constraints=pod("p", "cost").constraints), asking)
     assert neighbours.namespaces.take() == {"a": {"cost": "1"}}
-    neighbours.gone(replace(asking, wishes=pod("p", "cost").wishes))
+    neighbours.gone(replace(asking, constraints=pod("p", "cost").constraints))
     assert neighbours.namespaces.all() == {}

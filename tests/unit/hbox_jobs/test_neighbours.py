@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hbox_common.model import Match, MatchOperator, NodeName, PodTerm, PodUid, Selector, Wishes
+from hbox_common.model import Match, MatchOperator, NodeName, PodConstraints, PodTerm, PodUid, Selector
 from hbox_common.model.annotations import MIN_RUN_TIME, WALLTIME
 from hbox_jobs.core.jobs import Jobs
 from hbox_jobs.core.neighbours import Neighbours
@@ -12,15 +12,15 @@ from hbox_jobs.core.views import PodView
 from . import job_world
 
 
-def pod(name: str, wishes: Wishes | None = None, **labels: str) -> PodView:
+def pod(name: str, constraints: PodConstraints | None = None, **labels: str) -> PodView:
     view = PodView(
         uid=PodUid(name), namespace="ml", name=name, resource_version="1", created_at=0.0, shape=Shape("k", {}), labels=labels
     )
-    return view if wishes is None else replace(view, wishes=wishes)
+    return view if constraints is None else replace(view, constraints=constraints)
 
 
-def apart(key: str, operator: MatchOperator = MatchOperator.IN) -> Wishes:
-    return Wishes(apart=(PodTerm("zone", Selector((Match(key, operator, ("x",)),))),))
+def apart(key: str, operator: MatchOperator = MatchOperator.IN) -> PodConstraints:
+    return PodConstraints(anti_affinity=(PodTerm("zone", Selector((Match(key, operator, ("x",)),))),))
 
 
 def told(neighbours: Neighbours) -> dict[str, dict[str, str]]:
@@ -76,11 +76,11 @@ def test_changed_labels_are_told_again_and_unchanged_pods_are_not() -> None:
 
 def test_pods_with_notes_are_told_of_with_those_of_their_group_and_when_they_start() -> None:
     jobs = Jobs()
-    plain, noted = job_world.pod("plain", group="g"), job_world.pod("noted", group="g", notes={WALLTIME: "2h"})
+    plain, noted = job_world.pod("plain", group="g"), job_world.pod("noted", group="g", annotations={WALLTIME: "2h"})
     for one in (plain, noted):
         jobs.pod(one, 0.0)
     assert notes(jobs) == {"noted": ({WALLTIME: "2h"}, None)}
-    jobs.group(job_world.group("g", notes={WALLTIME: "1h", MIN_RUN_TIME: "5m"}), 0.0)
+    jobs.group(job_world.group("g", annotations={WALLTIME: "1h", MIN_RUN_TIME: "5m"}), 0.0)
     assert notes(jobs) == {
         "plain": ({WALLTIME: "1h", MIN_RUN_TIME: "5m"}, None),
         "noted": ({WALLTIME: "2h", MIN_RUN_TIME: "5m"}, None),
@@ -94,4 +94,4 @@ def test_pods_with_notes_are_told_of_with_those_of_their_group_and_when_they_sta
 
 def notes(jobs: Jobs) -> dict[str, tuple[dict[str, str], float | None]]:
     taken = jobs.take(9.0, 9.0).neighbours
-    return {str(one.uid).removeprefix("uid-"): (one.notes, one.started_at) for one in taken}
+    return {str(one.uid).removeprefix("uid-"): (one.annotations, one.started_at) for one in taken}

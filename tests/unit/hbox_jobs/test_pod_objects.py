@@ -187,7 +187,7 @@ def test_an_annotation_beyond_its_bounds_is_not_carried_and_said(annotation: str
     cards = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}
     view = read(meta={"annotations": {annotation: value}}, spec=cards)
     assert annotation in view.shape.problem
-    assert (view.role, view.notes) == ("", {})
+    assert (view.role, view.annotations) == ("", {})
     assert view.shape.requests["nvidia.com/gpu"] == 1
 
 

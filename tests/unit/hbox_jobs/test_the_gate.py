@@ -61,7 +61,7 @@ class World:
 
 def test_a_group_without_pods_is_told_when_it_comes_when_its_phase_changes_and_when_it_goes() -> None:
     world = World()
-    world.jobs.group(gated(queue="q", notes={"sla-waiting-time": "1h"}), 0.0)
+    world.jobs.group(gated(queue="q", annotations={"sla-waiting-time": "1h"}), 0.0)
     (told,) = world.said()
     assert told == GroupState(
         id=G,
@@ -73,16 +73,16 @@ def test_a_group_without_pods_is_told_when_it_comes_when_its_phase_changes_and_w
         created_at=90.0,
         min_resources={"nvidia.com/gpu": 2},
         revision=told.revision,
-        notes={"sla-waiting-time": "1h"},
+        annotations={"sla-waiting-time": "1h"},
     )
     assert world.said() == []
-    world.jobs.group(gated(queue="q", notes={"sla-waiting-time": "1h"}, status=GroupStatus(GroupPhase.INQUEUE)), 0.0)
+    world.jobs.group(gated(queue="q", annotations={"sla-waiting-time": "1h"}, status=GroupStatus(GroupPhase.INQUEUE)), 0.0)
     (later,) = world.said()
     assert (later.phase, later.revision > told.revision) == (Phase.INQUEUE, True)
     world.jobs.group_gone("ml/g", "uid-g", 0.0)
     (gone,) = world.said()
     assert (gone.gone, gone.revision > later.revision) == (True, True)
-    assert list(world.jobs.gate.all()) == []
+    assert list(world.jobs.admission.all()) == []
 
 
 def test_a_group_is_told_with_or_before_the_job_that_it_is() -> None:
@@ -109,11 +109,11 @@ def test_it_stays_pending_until_the_word_comes_and_is_inqueue_from_then_on() -> 
     world.take()
     world.jobs.admit(ONE, [G, JobId("nobody")], 0.0)
     (told,) = world.said()
-    assert (told.phase, told.let_in) == (Phase.PENDING, True)
+    assert (told.phase, told.admitted) == (Phase.PENDING, True)
     written = world.write()
     assert written is not None and written.phase is GroupPhase.INQUEUE  # noqa: PT018
     (told,) = world.said()
-    assert (told.phase, told.let_in) == (Phase.INQUEUE, True)
+    assert (told.phase, told.admitted) == (Phase.INQUEUE, True)
     world.jobs.admit(ONE, [G], 0.0)
     assert world.said() == []
 
@@ -137,12 +137,12 @@ def test_only_the_scheduler_that_asked_last_is_listened_to() -> None:
     world = World()
     world.jobs.group(gated(), 0.0)
     world.take()
-    world.jobs.gate.keeper = OTHER
+    world.jobs.admission.admitting_scheduler = OTHER
     world.jobs.admit(ONE, [G], 0.0)
     assert world.said() == []
     world.jobs.admit(OTHER, [G], 0.0)
-    assert [one.let_in for one in world.jobs.gate.all()] == [True], "as soon as it is heard, for whoever asks next"
-    assert [one.let_in for one in world.said()] == [True]
+    assert [one.admitted for one in world.jobs.admission.all()] == [True], "as soon as it is heard, for whoever asks next"
+    assert [one.admitted for one in world.said()] == [True]
 
 
 def test_who_runs_already_is_past_the_gate() -> None:
@@ -227,7 +227,7 @@ def test_what_was_said_of_a_group_that_is_made_anew_counts_for_the_old_one() -> 
     world.take()
     world.jobs.group_gone("ml/g", "uid-g", 0.0)
     world.jobs.group(gated(uid="uid-new"), 0.0)
-    told = {one.id: (one.gone, one.let_in) for one in world.said()}
+    told = {one.id: (one.gone, one.admitted) for one in world.said()}
     assert told == {G: (True, True), JobId("uid-new"): (False, False)}
     world.jobs.admit(ONE, [G], 0.0)
     assert world.said() == []

@@ -28,10 +28,10 @@ from hbox_common.model import (
     SchedulerId,
 )
 from hbox_ledger.core import arbitrate, lifecycle
-from hbox_ledger.core.books import Books
+from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.step import Step
 
-from ...told import terms
+from ...jobterms import terms
 
 WHOLE = CardSlice(0, 100, 40_960)
 
@@ -91,21 +91,21 @@ class World:
     plan = staticmethod(plan)
     fact = staticmethod(fact)
 
-    books: Books = field(default_factory=lambda: Books(Epoch(7), frozen=False))
+    state: LedgerState = field(default_factory=lambda: LedgerState(Epoch(7), frozen=False))
     now: float = 1000.0
     told: bool = True  #: of each job just what its plan says
 
     def turn(self) -> Step:
-        return self.books.step(self.now)
+        return self.state.step(self.now)
 
     def propose(self, *plans: Plan, epoch: int = 7, answered: dict[PlanId, PlanAnswer] | None = None) -> list[PlanAnswer]:
         step = self.turn()
         if self.told:
-            self.books.records.only(terms(plan) for plan in plans)
+            self.state.records.only(terms(plan) for plan in plans)
         message = PlansProposed(scheduler=SchedulerId("s"), epoch=Epoch(epoch), seen=Index(0), plans=plans)
-        arbitrate.propose(self.books, step, message, answered or {})
+        arbitrate.propose(self.state, step, message, answered or {})
         self.last = step
-        self.books.validate()
+        self.state.validate()
         return list(step.answers.get(SchedulerId("s"), {}).values())
 
     def commits(self, *plans: Plan) -> None:
@@ -121,14 +121,14 @@ class World:
     def outcome(
         self, pod: str, outcome: BindOutcome, *, generation: int | None = None, at: str = "", blocked: str = ""
     ) -> Step:
-        holding = self.books.live[self.books.by_pod[PodUid(pod)]]
+        holding = self.state.live[self.state.by_pod[PodUid(pod)]]
         step = self.turn()
         said = Outcome(
             decision="d", claim=holding.claim.id, generation=generation or holding.generation, job=holding.claim.job,
             pod_uid=PodUid(pod), outcome=outcome, node=NodeName(at), blocked=bool(blocked), message=blocked,
         )  # fmt: skip
-        lifecycle.outcome(self.books, step, said)
-        self.books.validate()
+        lifecycle.outcome(self.state, step, said)
+        self.state.validate()
         return step
 
     def blocked(self, pod: str, *, generation: int | None = None) -> Step:
@@ -139,28 +139,28 @@ class World:
     def see(self, *facts: PodFact) -> Step:
         step = self.turn()
         for f in facts:
-            lifecycle.observed(self.books, step, f)
-        self.books.validate()
+            lifecycle.observed(self.state, step, f)
+        self.state.validate()
         return step
 
     def wait(self, seconds: float) -> Step:
         self.now += seconds
         step = self.turn()
-        lifecycle.tick(self.books, step)
-        lifecycle.send_again(self.books, step)
-        self.books.validate()
+        lifecycle.tick(self.state, step)
+        lifecycle.send_again(self.state, step)
+        self.state.validate()
         return step
 
     def claim(self, pod: str) -> Claim:
-        return self.books.live[self.books.by_pod[PodUid(pod)]].claim
+        return self.state.live[self.state.by_pod[PodUid(pod)]].claim
 
-    def state(self, pod: str) -> ClaimState | None:
-        return self.claim(pod).state if PodUid(pod) in self.books.by_pod else None
+    def claim_state(self, pod: str) -> ClaimState | None:
+        return self.claim(pod).state if PodUid(pod) in self.state.by_pod else None
 
 
 @pytest.fixture
 def world() -> World:
     made = World()
     for name in ("a", "b"):
-        made.books.nodes[NodeName(name)] = node(name)
+        made.state.nodes[NodeName(name)] = node(name)
     return made

@@ -28,7 +28,7 @@ from .conftest import World
 
 def test_a_plan_that_fits_becomes_a_pending_claim_and_a_bind(world: World) -> None:
     world.commits(world.plan("p", ("pod", "a", [world.card(0)])))
-    assert world.state("pod") is ClaimState.PENDING
+    assert world.claim_state("pod") is ClaimState.PENDING
     [bind] = world.last.binds
     assert (bind.pod_uid, bind.node, bind.generation, bind.slices) == ("pod", "a", 1, (world.card(0),))
     assert bind.deadline == world.now + 60
@@ -40,7 +40,7 @@ def test_a_plan_that_fits_becomes_a_pending_claim_and_a_bind(world: World) -> No
 
 def test_ids_follow_from_the_plan_and_the_pod(world: World) -> None:
     other = type(world)()
-    other.books.nodes.update(world.books.nodes)
+    other.state.nodes.update(world.state.nodes)
     for w in (world, other):
         w.commits(w.plan("p", ("pod", "a", [])))
     assert world.claim("pod").id == other.claim("pod").id
@@ -73,30 +73,30 @@ def test_a_host_port_is_given_away_once_a_node_and_counts_in_no_queue(world: Wor
     world.commits(on("a", "one"))
     assert world.refuses(on("a", "two")) == "NodeResourcesInsufficient"
     world.commits(on("b", "two"))
-    assert world.books.used[QueueName("default")] == {"cpu": 2000, "pods": 2}
+    assert world.state.used[QueueName("default")] == {"cpu": 2000, "pods": 2}
     world.see(world.fact("one", "a", PodPhase.GONE))
     world.commits(on("a", "three"))
     # What runs is accounted for, also where it clashes.
     world.see(replace(world.fact("mirror", "a", ours=False), requests={"cpu": 1, **port}))
-    assert world.books.node(NodeName("a")).used["hostport/TCP/8080"] == 2 * port["hostport/TCP/8080"]
+    assert world.state.node(NodeName("a")).used["hostport/TCP/8080"] == 2 * port["hostport/TCP/8080"]
 
 
 def test_the_placements_of_one_plan_are_judged_beside_each_other(world: World) -> None:
     both = world.plan("p", ("one", "a", [world.card(0)]), ("two", "a", [world.card(0)]), job="gang", min_member=2)
     assert world.refuses(both) == "CardTaken"
-    assert not world.books.node(NodeName("a")).cards[0].pods
+    assert not world.state.node(NodeName("a")).cards[0].pods
 
 
 def test_plans_of_one_batch_see_those_before_them(world: World) -> None:
     answers = world.propose(world.plan("p1", ("one", "a", [world.card(0)])), world.plan("p2", ("two", "a", [world.card(0)])))
     assert [a.committed for a in answers] == [True, False]
-    assert answers[1].refresh == 1 == world.books.index
+    assert answers[1].refresh == 1 == world.state.index
 
 
 def test_a_gang_is_refused_whole_when_one_member_does_not_fit(world: World) -> None:
     gang = world.plan("p", ("one", "a", []), ("two", "nowhere", []), job="gang", min_member=2)
     assert world.refuses(gang) == "NodeUnknown"
-    assert world.state("one") is None
+    assert world.claim_state("one") is None
 
 
 def test_fewer_members_than_a_gang_needs_are_refused(world: World) -> None:
@@ -129,7 +129,7 @@ def test_the_same_plan_again_gets_the_same_answer_to_the_byte(world: World) -> N
     assert [encode(PlansAnswered(epoch=Epoch(7), index=Index(1), answers=(a,))) for a in (answer, again)] == [
         encode(PlansAnswered(epoch=Epoch(7), index=Index(1), answers=(answer,)))
     ] * 2
-    assert len(world.books.live) == 1
+    assert len(world.state.live) == 1
 
 
 def test_the_same_plan_twice_in_one_batch_has_one_effect(world: World) -> None:
@@ -142,7 +142,7 @@ def test_the_same_plan_twice_in_one_batch_has_one_effect(world: World) -> None:
     ("epoch", "frozen", "reason"), [(6, False, "StaleEpoch"), (8, False, "StaleEpoch"), (7, True, "LedgerReconciling")]
 )
 def test_other_epochs_and_a_frozen_ledger_refuse_without_storing(world: World, epoch: int, frozen: bool, reason: str) -> None:
-    world.books.frozen = frozen
+    world.state.frozen = frozen
     [answer] = world.propose(world.plan("p", ("pod", "a", [])), epoch=epoch)
     assert answer.reason == reason
     assert not world.last.durable
@@ -154,12 +154,12 @@ def test_the_default_queue_exists_without_an_object_and_others_do_not(world: Wor
 
 
 def test_a_closed_queue_takes_nothing(world: World) -> None:
-    world.books.queues[QueueName("q")] = Queue(QueueName("q"), QueuePhase.CLOSED)
+    world.state.queues[QueueName("q")] = Queue(QueueName("q"), QueuePhase.CLOSED)
     assert world.refuses(world.plan("p", ("pod", "a", []), queue="q")) == "QueueClosed"
 
 
 def test_capability_counts_pending_claims_and_frees_with_them(world: World) -> None:
-    world.books.queues[QueueName("q")] = Queue(QueueName("q"), capability={"nvidia.com/gpu": 2, "cpu": 100_000})
+    world.state.queues[QueueName("q")] = Queue(QueueName("q"), capability={"nvidia.com/gpu": 2, "cpu": 100_000})
     world.commits(world.plan("p1", ("one", "a", [world.card(0)]), queue="q"))
     world.commits(world.plan("p2", ("two", "a", [world.card(1)]), queue="q"))
     assert world.refuses(world.plan("p3", ("three", "b", [world.card(0)]), queue="q")) == "QueueCapabilityExceeded"
@@ -168,9 +168,9 @@ def test_capability_counts_pending_claims_and_frees_with_them(world: World) -> N
 
 
 def test_unhealthy_and_cordoned_nodes_get_no_new_claim(world: World) -> None:
-    world.books.verdicts[NodeName("a")] = Verdict(NodeName("a"), Generation(1), healthy=True, bad_cards=(0,))
+    world.state.verdicts[NodeName("a")] = Verdict(NodeName("a"), Generation(1), healthy=True, bad_cards=(0,))
     b = NodeName("b")
-    world.books.nodes[b] = replace(world.books.nodes[b], unschedulable=True)
+    world.state.nodes[b] = replace(world.state.nodes[b], unschedulable=True)
     assert world.refuses(world.plan("p1", ("pod", "a", [world.card(0)]))) == "CardUnhealthy"
     assert world.refuses(world.plan("p2", ("pod", "b", []))) == "NodeNotReady"
     world.commits(world.plan("p3", ("pod", "a", [world.card(1)])))

@@ -3,10 +3,10 @@ completed. Two nodes with two cards each."""
 
 from hbox_common.events import BindOutcome, EvictKind, Plan
 from hbox_common.model import ClaimState, JobId, PodPhase
-from hbox_ledger.core.holding import Intent
+from hbox_ledger.core.claimrecord import Decision
 
 from .conftest import World
-from .test_leaving_in_vain import asks, full, gone, intent
+from .test_leaving_in_vain import asks, decision, full, gone
 
 TRAIN = JobId("train")
 
@@ -20,7 +20,7 @@ def test_a_victim_that_may_not_be_evicted_stays_and_its_plans_scheduler_is_told(
     assert step.stayed == ["p0"]
     assert not world.blocked("p0", generation=2).stayed, "late news"
     world.outcome("p0", BindOutcome.BOUND, at="a")
-    assert (intent(world, "p0"), world.claim("p0").id in world.books.leaving) == (Intent.NONE, False)
+    assert (decision(world, "p0"), world.claim("p0").id in world.state.evicting) == (Decision.NONE, False)
 
 
 def test_another_takes_its_place_at_once(world: World) -> None:
@@ -50,7 +50,7 @@ def test_an_eviction_of_before_a_restart_that_is_blocked_is_taken_back(world: Wo
     """For whom it was is not kept."""
     full(world)
     world.commits(asks(world, "want", "new", 0))
-    world.books.needs = type(world.books.needs)()
+    world.state.beneficiaries = type(world.state.beneficiaries)()
     assert [e.kind for e in world.blocked("p0").evictions] == [EvictKind.REVOKE]
 
 
@@ -82,11 +82,11 @@ def test_a_gang_that_cannot_be_unwound_is_completed_when_the_rest_of_it_gets_pla
         ("w0", EvictKind.REVOKE, "its gang is completed"),
         ("w1", EvictKind.REVOKE, "its gang is completed"),
     }
-    assert not world.books.gangs[TRAIN].unwinding
+    assert not world.state.gangs[TRAIN].unwinding
     for pod in ("w0", "w1"):
         world.outcome(pod, BindOutcome.BOUND, at="a")
     world.outcome("w3", BindOutcome.BOUND, at="b")
-    assert TRAIN not in world.books.gangs
+    assert TRAIN not in world.state.gangs
     assert not world.wait(300).evictions
 
 
@@ -106,7 +106,7 @@ def test_it_is_not_completed_by_fewer_than_it_needs(world: World) -> None:
     stuck(world)
     world.outcome("w1", BindOutcome.EVICTED)
     assert world.refuses(rest(world, "too few", "w3")) == "GangIncomplete"
-    assert intent(world, "w0") is Intent.EVICT
+    assert decision(world, "w0") is Decision.EVICT
     world.commits(rest(world, "enough", "w3", "w4"))
 
 
@@ -118,7 +118,7 @@ def test_it_is_completed_while_one_of_it_leaves(world: World) -> None:
     for pod, where in (("w0", "a"), ("w3", "b"), ("w4", "b")):
         world.outcome(pod, BindOutcome.BOUND, at=where)
     world.see(world.fact("w1", "", PodPhase.GONE))
-    assert (TRAIN in world.books.gangs, intent(world, "w0")) == (False, Intent.NONE)
+    assert (TRAIN in world.state.gangs, decision(world, "w0")) == (False, Decision.NONE)
 
 
 def test_a_gang_of_which_one_may_still_be_evicted_is_not_completed(world: World) -> None:
@@ -142,8 +142,8 @@ def test_a_gang_whose_last_binding_came_late_has_started_where_it_may_not_be_unw
     for pod in ("w0", "w1", "w2"):
         step = world.blocked(pod)
     assert {e.kind for e in step.evictions} == {EvictKind.REVOKE}
-    assert TRAIN not in world.books.gangs
-    assert world.state("w2") is ClaimState.POSTED
+    assert TRAIN not in world.state.gangs
+    assert world.claim_state("w2") is ClaimState.POSTED
 
 
 def test_what_was_let_go_after_all_while_the_gang_was_completed_makes_it_incomplete_again(world: World) -> None:

@@ -22,13 +22,13 @@ DECEMBER = int(datetime(2026, 12, 1, tzinfo=UTC).timestamp())
 
 
 def budgeted(world: World, card_hours: int | None = 100) -> None:
-    world.books.queues[DEFAULT_QUEUE] = Queue(DEFAULT_QUEUE, budget_card_hours=card_hours)
+    world.state.queues[DEFAULT_QUEUE] = Queue(DEFAULT_QUEUE, budget_card_hours=card_hours)
 
 
 def use(world: World, card_hours: float, *, hour: int = NOVEMBER, borrowed: float = 0, idle: float = 0) -> Step:
     step = world.turn()
     amounts = Amounts(int(card_hours * HOUR), int(borrowed * HOUR), int(idle * HOUR))
-    budget.spend(world.books, step, Accrued(hour, hour + 1, {Account(DEFAULT_QUEUE, "ml", "A100", hour): amounts}))
+    budget.spend(world.state, step, Accrued(hour, hour + 1, {Account(DEFAULT_QUEUE, "ml", "A100", hour): amounts}))
     return step
 
 
@@ -79,7 +79,7 @@ def test_a_smaller_budget_is_told_of_and_a_larger_one_opens_again(world: World) 
     budgeted(world, 1000)
     use(world, 90)
     step = world.turn()
-    budget.change(world.books, step, Queue(DEFAULT_QUEUE, budget_card_hours=100))
+    budget.change(world.state, step, Queue(DEFAULT_QUEUE, budget_card_hours=100))
     assert told(step) == [80]
     budgeted(world, 90)
     assert world.refuses(world.plan("p", ("pod", "a", [world.card(0)]))) == "QueueBudgetSpent"
@@ -93,8 +93,8 @@ def test_a_budget_of_nothing_gives_nothing(world: World) -> None:
 
 
 def test_the_budget_of_a_department_is_for_all_of_its_projects(world: World) -> None:
-    world.books.queues[QueueName("vision")] = Queue(QueueName("vision"), budget_card_hours=100)
-    world.books.queues[DEFAULT_QUEUE] = Queue(DEFAULT_QUEUE, parent="vision")
+    world.state.queues[QueueName("vision")] = Queue(QueueName("vision"), budget_card_hours=100)
+    world.state.queues[DEFAULT_QUEUE] = Queue(DEFAULT_QUEUE, parent="vision")
     assert [told(use(world, hours)) for hours in (79, 1, 20)] == [[], [80], [100]]
     [answer] = world.propose(world.plan("p", ("pod", "a", [world.card(0)])))
     assert answer.message.startswith("queue vision has used 100.0 of its 100 card-hours of 2026-11")

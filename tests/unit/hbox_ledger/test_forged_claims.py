@@ -17,13 +17,13 @@ POSTED = ClaimState.POSTED
 
 @pytest.fixture
 def world(world: World) -> World:
-    world.books.key = b"k" * 32
+    world.state.key = b"k" * 32
     return world
 
 
 def proof(world: World, pod: str, where: str, *slices: CardSlice, plan: str = "lost") -> ClaimId:
     """Of a claim that this ledger issued, and of which its books know nothing any more."""
-    return claim_id(world.books.key, PlanId(plan), PodUid(pod), NodeName(where), slices)
+    return claim_id(world.state.key, PlanId(plan), PodUid(pod), NodeName(where), slices)
 
 
 @pytest.mark.parametrize("claim", ["", "f" * 32, "\N{GREEK SMALL LETTER ALPHA}" * 32])
@@ -76,7 +76,7 @@ def test_a_pod_on_its_claims_node_has_its_claim_whatever_its_tenant_writes(world
     world.commits(world.plan("p", ("pod", "a", [world.card(0)])))
     mine = world.claim("pod").id
     world.see(world.fact("pod", "a", PodPhase.BOUND, claim=written, slices=[world.card(1)]))
-    assert (world.claim("pod").id, world.state("pod"), world.claim("pod").slices) == (mine, POSTED, (world.card(0),))
+    assert (world.claim("pod").id, world.claim_state("pod"), world.claim("pod").slices) == (mine, POSTED, (world.card(0),))
     world.see(world.fact("pod", "a", PodPhase.RUNNING, claim=written))
     assert (world.claim("pod").id, world.claim("pod").slices) == (mine, (world.card(0),))
 
@@ -84,10 +84,10 @@ def test_a_pod_on_its_claims_node_has_its_claim_whatever_its_tenant_writes(world
 def test_a_binder_that_finds_the_pod_on_its_node_without_its_claim_frees_nothing(world: World) -> None:
     world.commits(world.plan("p", ("pod", "a", [world.card(0)])))
     world.outcome("pod", BindOutcome.CONFLICT, at="a")
-    assert world.state("pod") is POSTED
+    assert world.claim_state("pod") is POSTED
     world.commits(world.plan("q", ("other", "a", [world.card(1)])))
     world.outcome("other", BindOutcome.CONFLICT, at="b")
-    assert world.state("other") is None
+    assert world.claim_state("other") is None
 
 
 def test_books_that_lost_a_claim_believe_the_pod_that_proves_it(world: World) -> None:
@@ -109,9 +109,9 @@ def test_a_pod_that_proves_other_cards_than_its_claim_says_holds_those(world: Wo
 @pytest.mark.parametrize("other", ["pod", "node", "cards", "key"])
 def test_a_proof_is_of_this_pod_this_node_these_cards_and_this_ledger(world: World, other: str) -> None:
     claim = proof(world, "pod", "a", world.card(1))
-    assert issued(world.books.key, claim, PodUid("pod"), NodeName("a"), [world.card(1)])
+    assert issued(world.state.key, claim, PodUid("pod"), NodeName("a"), [world.card(1)])
     assert not issued(
-        b"" if other == "key" else world.books.key,
+        b"" if other == "key" else world.state.key,
         claim,
         PodUid("other" if other == "pod" else "pod"),
         NodeName("b" if other == "node" else "a"),
@@ -125,6 +125,6 @@ def test_those_that_prove_their_cards_are_taken_in_before_those_that_name_them_a
         world.fact("named", "a", slices=[world.card(0)]),
         world.fact("proven", "a", claim=proof(world, "proven", "a", world.card(0)), slices=[world.card(0)]),
     ]
-    Comparison(world.books.index).take(world.books, world.turn(), chain(*in_order(world.books, facts)))
+    Comparison(world.state.index).take(world.state, world.turn(), chain(*in_order(world.state, facts)))
     held = {pod: [s.index for s in world.claim(pod).slices] for pod in ("proven", "named", "nameless")}
     assert held == {"proven": [0], "named": [1], "nameless": []}

@@ -29,28 +29,28 @@ def tree(world: World) -> World:
         Queue(QueueName("other"), deserved={GPU: 2}),
         Queue(QueueName("stern"), reclaimable=False),
     ):
-        world.books.queues[queue.name] = queue
+        world.state.queues[queue.name] = queue
     return world
 
 
-def wants(world: World, pod: str, queue: str, place: int, *, firm: bool = False) -> Plan:
+def wants(world: World, pod: str, queue: str, place: int, *, non_preemptible: bool = False) -> Plan:
     where, card = PLACES[place]
     made = world.plan(f"plan-{pod}", (pod, where, [world.card(card)]), queue=queue)
-    return made.model_copy(update={"preemptable": not firm})
+    return made.model_copy(update={"preemptable": not non_preemptible})
 
 
 def refused(world: World, plan: Plan) -> str:
     [answer] = world.propose(plan)
     assert (answer.committed, answer.reason) == (False, "QueueGuaranteedToOthers")
-    world.books.validate()
+    world.state.validate()
     return answer.message
 
 
 def test_the_third_card_that_could_not_be_taken_back_is_refused_and_said_why(tree: World) -> None:
-    tree.commits(wants(tree, "p0", "open", 0, firm=True), wants(tree, "p1", "open", 1, firm=True))
-    assert refused(tree, wants(tree, "p2", "open", 2, firm=True)) == SAID.format("open", "open")
+    tree.commits(wants(tree, "p0", "open", 0, non_preemptible=True), wants(tree, "p1", "open", 1, non_preemptible=True))
+    assert refused(tree, wants(tree, "p2", "open", 2, non_preemptible=True)) == SAID.format("open", "open")
     tree.commits(wants(tree, "p3", "open", 2))  # who may be preempted gives it back
-    tree.commits(wants(tree, "p4", "kept", 3, firm=True))  # and whose it is has it
+    tree.commits(wants(tree, "p4", "kept", 3, non_preemptible=True))  # and whose it is has it
 
 
 def test_so_is_that_of_a_queue_that_gives_nothing_back(tree: World) -> None:
@@ -59,27 +59,29 @@ def test_so_is_that_of_a_queue_that_gives_nothing_back(tree: World) -> None:
 
 
 def test_each_plan_of_a_message_is_judged_beside_those_before_it(tree: World) -> None:
-    three = [wants(tree, f"p{i}", "open", i, firm=True) for i in range(3)]
+    three = [wants(tree, f"p{i}", "open", i, non_preemptible=True) for i in range(3)]
     assert [answer.committed for answer in tree.propose(*three)] == [True, True, False]
 
 
 def test_what_ended_is_room_again(tree: World) -> None:
-    tree.commits(wants(tree, "p0", "open", 0, firm=True), wants(tree, "p1", "open", 1, firm=True))
+    tree.commits(wants(tree, "p0", "open", 0, non_preemptible=True), wants(tree, "p1", "open", 1, non_preemptible=True))
     tree.see(tree.fact("p0", "a", PodPhase.SUCCEEDED))
-    tree.commits(wants(tree, "p2", "open", 2, firm=True))
+    tree.commits(wants(tree, "p2", "open", 2, non_preemptible=True))
 
 
 def test_a_node_that_breaks_takes_its_cards_out_of_what_could_be_taken_back(tree: World) -> None:
-    tree.commits(wants(tree, "p0", "open", 0, firm=True))
-    b = tree.books.nodes[NodeName("b")]
-    tree.books.know(b.name, replace(b, ready=False))
-    assert refused(tree, wants(tree, "p1", "open", 1, firm=True)).startswith("queue open: 2 of nvidia.com/gpu are guaranteed")
-    tree.books.know(b.name, b)
-    tree.commits(wants(tree, "p2", "open", 1, firm=True))
+    tree.commits(wants(tree, "p0", "open", 0, non_preemptible=True))
+    b = tree.state.nodes[NodeName("b")]
+    tree.state.know(b.name, replace(b, ready=False))
+    assert refused(tree, wants(tree, "p1", "open", 1, non_preemptible=True)).startswith(
+        "queue open: 2 of nvidia.com/gpu are guaranteed"
+    )
+    tree.state.know(b.name, b)
+    tree.commits(wants(tree, "p2", "open", 1, non_preemptible=True))
 
 
 def takes(world: World, pod: str, place: int, victim: str) -> Plan:
-    made = wants(world, pod, "other", place, firm=True)
+    made = wants(world, pod, "other", place, non_preemptible=True)
     return made.model_copy(update={"victims": (Victim(claim=world.claim(victim).id, pod_uid=PodUid(victim)),)})
 
 
@@ -89,8 +91,8 @@ def test_nobody_is_evicted_for_one_who_could_not_be_let_in_then(tree: World) -> 
     for number, (where, _) in enumerate(PLACES):
         tree.commits(wants(tree, f"p{number}", "open", number))
         tree.outcome(f"p{number}", BindOutcome.BOUND, at=where)
-    tree.books.queues[QueueName("open")] = Queue(QueueName("open"), deserved={})
-    tree.books.queues[QueueName("other")] = Queue(QueueName("other"), deserved={GPU: 4})
+    tree.state.queues[QueueName("open")] = Queue(QueueName("open"), deserved={})
+    tree.state.queues[QueueName("other")] = Queue(QueueName("other"), deserved={GPU: 4})
     tree.commits(takes(tree, "f0", 0, "p0"))
     tree.commits(takes(tree, "f1", 1, "p1"))
     assert refused(tree, takes(tree, "f2", 2, "p2")).startswith("queue other: 2 of nvidia.com/gpu are guaranteed")

@@ -5,14 +5,14 @@ from typing import Any
 from hbox_common.events import BindOutcome, EvictKind, Plan, Victim
 from hbox_common.model import ClaimState, PodPhase, PodUid, Queue, QueueName
 from hbox_common.model.devices import GPU
-from hbox_ledger.core.holding import Intent
+from hbox_ledger.core.claimrecord import Decision
 
 from .conftest import World
 
 
 def full(world: World, **plan: Any) -> None:
     for name in ("a", "b"):
-        world.books.queues[QueueName(name)] = Queue(QueueName(name), deserved={GPU: 2})
+        world.state.queues[QueueName(name)] = Queue(QueueName(name), deserved={GPU: 2})
     for number, (where, card) in enumerate([("a", 0), ("a", 1), ("b", 0), ("b", 1)]):
         made = world.plan(f"b{number}", (f"p{number}", where, [world.card(card)]), queue="b")
         world.commits(made.model_copy(update=plan))
@@ -26,8 +26,8 @@ def asks(world: World, id: str, pod: str, *victims: int) -> Plan:
     return made.model_copy(update={"victims": named, "priority": 9})
 
 
-def intent(world: World, pod: str) -> Intent:
-    return world.books.live[world.claim(pod).id].intent
+def decision(world: World, pod: str) -> Decision:
+    return world.state.live[world.claim(pod).id].decision
 
 
 def gone(world: World, pod: str) -> None:
@@ -40,10 +40,10 @@ def test_who_was_to_leave_for_a_pod_that_is_deleted_stays(world: World) -> None:
     gone(world, "new")
     [kept] = world.wait(1).evictions
     assert (kept.pod, kept.kind, kept.generation, kept.reason) == ("p0", EvictKind.REVOKE, 3, "nobody needs its place any more")
-    assert world.claim("p0").id in world.books.leaving, "it may have been evicted meanwhile"
+    assert world.claim("p0").id in world.state.evicting, "it may have been evicted meanwhile"
     world.outcome("p0", BindOutcome.BOUND, at="a")
-    assert intent(world, "p0") is Intent.NONE
-    assert world.claim("p0").id not in world.books.leaving
+    assert decision(world, "p0") is Decision.NONE
+    assert world.claim("p0").id not in world.state.evicting
     assert not world.wait(300).evictions
 
 
@@ -64,20 +64,20 @@ def test_an_eviction_that_was_accepted_goes_on(world: World) -> None:
     world.outcome("p0", BindOutcome.EVICTED)
     gone(world, "new")
     assert not world.wait(1).evictions
-    assert world.claim("p0").id in world.books.leaving
+    assert world.claim("p0").id in world.state.evicting
 
 
 def test_one_that_was_accepted_while_it_was_taken_back_is_believed_in_any_order(world: World) -> None:
     for order in ((BindOutcome.EVICTED, BindOutcome.BOUND), (BindOutcome.BOUND, BindOutcome.EVICTED)):
-        world = type(world)(books=type(world.books)(world.books.epoch, nodes=world.books.nodes, frozen=False))
+        world = type(world)(state=type(world.state)(world.state.epoch, nodes=world.state.nodes, frozen=False))
         full(world)
         world.commits(asks(world, "want", "new", 0))
         gone(world, "new")
         world.wait(1)
         for outcome in order:
             world.outcome("p0", outcome, generation=2 if outcome is BindOutcome.EVICTED else 3, at="a")
-        assert world.claim("p0").id in world.books.leaving
-        assert intent(world, "p0") is Intent.NONE
+        assert world.claim("p0").id in world.state.evicting
+        assert decision(world, "p0") is Decision.NONE
         assert not world.wait(300).evictions, "it would be evicted twice"
 
 
@@ -87,7 +87,7 @@ def test_one_that_is_gone_when_it_is_taken_back_is_freed(world: World) -> None:
     gone(world, "new")
     world.wait(1)
     world.outcome("p0", BindOutcome.GONE)
-    assert world.state("p0") is None
+    assert world.claim_state("p0") is None
 
 
 def test_who_leaves_for_two_leaves_while_one_of_them_waits(world: World) -> None:
@@ -119,7 +119,7 @@ def test_a_pod_that_found_another_place_needs_nobody_to_leave(world: World) -> N
 
 def test_members_of_a_gang_that_is_unwound_leave_all_the_same(world: World) -> None:
     for name in ("a", "b"):
-        world.books.queues[QueueName(name)] = Queue(QueueName(name), deserved={GPU: 1})
+        world.state.queues[QueueName(name)] = Queue(QueueName(name), deserved={GPU: 1})
     pods = [("g0", "a", [world.card(0)]), ("g1", "b", [world.card(0)])]
     world.commits(world.plan("gang", *pods, queue="b", min_member=2))
     world.outcome("g0", BindOutcome.BOUND, at="a")
@@ -130,5 +130,5 @@ def test_members_of_a_gang_that_is_unwound_leave_all_the_same(world: World) -> N
     world.wait(1)
     world.wait(600)  # its deadline
     world.outcome("g0", BindOutcome.BOUND, at="a")
-    assert world.state("g0") is ClaimState.POSTED
-    assert intent(world, "g0") is Intent.EVICT
+    assert world.claim_state("g0") is ClaimState.POSTED
+    assert decision(world, "g0") is Decision.EVICT

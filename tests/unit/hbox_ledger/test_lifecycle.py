@@ -8,7 +8,7 @@ import pytest
 from hbox_common.events import BindOutcome, EvictKind, PodRead, PodStanding
 from hbox_common.model import ClaimState, Index, NodeName, PlanId, PodFact, PodPhase, PodUid, RefusalReason
 from hbox_ledger.core import lifecycle
-from hbox_ledger.core.holding import Intent
+from hbox_ledger.core.claimrecord import Decision
 from hbox_ledger.core.identity import claim_id
 from hbox_ledger.core.overbooked import overbooked
 from hbox_ledger.core.reconcile import Comparison, in_order
@@ -44,8 +44,8 @@ def test_the_outcome_of_a_bind_posts_or_voids_the_claim_or_leaves_it(
 ) -> None:
     world.commits(world.plan("p", ("pod", "a", [world.card(0)])))
     world.outcome("pod", outcome, at=at)
-    assert world.state("pod") is state
-    assert (world.books.node(NodeName("a")).cards[0].pods == 0) == (state is None)
+    assert world.claim_state("pod") is state
+    assert (world.state.node(NodeName("a")).cards[0].pods == 0) == (state is None)
 
 
 @pytest.mark.parametrize("outcome", list(BindOutcome))
@@ -53,26 +53,26 @@ def test_late_news_of_its_bind_does_not_free_a_posted_claim(world: World, outcom
     world.commits(world.plan("p", ("pod", "a", [])))
     world.see(world.fact("pod", "a", claim=world.claim("pod").id))
     world.outcome("pod", outcome, generation=1)
-    assert world.state("pod") is POSTED
+    assert world.claim_state("pod") is POSTED
 
 
 def test_an_overdue_bind_is_revoked_and_only_the_revocation_frees(world: World) -> None:
     world.commits(world.plan("p", ("pod", "a", [])))
     [revoke] = world.wait(61).evictions
     assert (revoke.kind, revoke.generation) == (EvictKind.REVOKE, 2)
-    assert world.state("pod") is PENDING
+    assert world.claim_state("pod") is PENDING
     world.outcome("pod", BindOutcome.REJECTED)
-    assert world.state("pod") is PENDING
+    assert world.claim_state("pod") is PENDING
     world.outcome("pod", BindOutcome.REVOKED)
-    assert world.state("pod") is None
+    assert world.claim_state("pod") is None
 
 
 def test_a_bind_that_won_against_its_revocation_stays(world: World) -> None:
     world.commits(world.plan("p", ("pod", "a", [])))
     world.wait(61)
     world.outcome("pod", BindOutcome.BOUND, at="a")
-    assert world.state("pod") is POSTED
-    assert not world.books.open
+    assert world.claim_state("pod") is POSTED
+    assert not world.state.open
 
 
 def test_an_open_decision_is_sent_again_as_it_was_at_growing_distances(world: World) -> None:
@@ -94,15 +94,15 @@ def test_a_pod_that_ended_frees_its_claim_and_older_news_bring_nothing_back(
     if posted:
         world.outcome("pod", BindOutcome.BOUND)
     world.see(world.fact("pod", "a", phase, claim=claim))
-    assert world.state("pod") is None
+    assert world.claim_state("pod") is None
     world.see(world.fact("pod", "a", PodPhase.RUNNING, claim=claim))
-    assert world.state("pod") is None
+    assert world.claim_state("pod") is None
 
 
 def test_a_pod_seen_with_its_claim_posts_it(world: World) -> None:
     world.commits(world.plan("p", ("pod", "a", [])))
     world.see(world.fact("pod", "a", PodPhase.BOUND, claim=world.claim("pod").id))
-    assert world.state("pod") is POSTED
+    assert world.claim_state("pod") is POSTED
 
 
 def test_a_pod_bound_by_another_loses_its_claim_and_is_accounted_for_as_found(world: World) -> None:
@@ -111,15 +111,15 @@ def test_a_pod_bound_by_another_loses_its_claim_and_is_accounted_for_as_found(wo
     world.see(world.fact("pod", "b", PodPhase.BOUND))
     assert world.claim("pod").id != mine
     assert world.claim("pod").node == "b"
-    assert world.state("pod") is POSTED
+    assert world.claim_state("pod") is POSTED
 
 
 def test_a_pod_found_bound_is_accounted_for_even_over_the_node(world: World) -> None:
     world.commits(world.plan("p", ("one", "a", [world.card(0)]), cpu=8000))
-    lost = claim_id(world.books.key, PlanId("lost"), PodUid("two"), NodeName("a"), [world.card(0)])
+    lost = claim_id(world.state.key, PlanId("lost"), PodUid("two"), NodeName("a"), [world.card(0)])
     world.see(world.fact("two", "a", slices=[world.card(0)], claim=lost))
     assert world.claim("two").slices == (world.card(0),)
-    assert world.books.node(NodeName("a")).cards[0].pods == 2
+    assert world.state.node(NodeName("a")).cards[0].pods == 2
     assert world.refuses(world.plan("q", ("three", "a", [world.card(0, 10, 10)]), cpu=1)) == "NodeResourcesInsufficient"
 
 
@@ -128,7 +128,7 @@ def test_a_foreign_pod_takes_the_lowest_free_cards_and_nobodys_quota(world: Worl
     world.see(world.fact("foreign", "a", cards=2, ours=False))
     assert [s.index for s in world.claim("foreign").slices] == [1]
     assert world.claim("foreign").queue == ""
-    assert world.books.used == {"default": {"cpu": 1000, "pods": 1, "nvidia.com/gpu": 1}}
+    assert world.state.used == {"default": {"cpu": 1000, "pods": 1, "nvidia.com/gpu": 1}}
 
 
 def test_impossible_annotations_are_not_believed(world: World) -> None:
@@ -143,7 +143,7 @@ def test_a_gang_that_started_whole_is_left_alone_at_its_deadline(world: World) -
     gang(world, "one", "two", "three")
     world.outcome("one", BindOutcome.BOUND)
     world.outcome("two", BindOutcome.BOUND)
-    assert not world.books.gangs
+    assert not world.state.gangs
     late = world.wait(61)
     assert [(e.pod, e.kind) for e in late.evictions] == [("three", EvictKind.REVOKE)]
 
@@ -156,9 +156,9 @@ def test_a_gang_that_did_not_start_whole_is_unwound_and_freed_by_evidence_alone(
     assert world.refuses(world.plan("h", ("x", "b", []), ("y", "b", []), job="gang", min_member=2)) == "GangIncomplete"
     world.outcome("two", BindOutcome.REVOKED)
     world.outcome("one", BindOutcome.EVICTED)
-    assert world.state("one") is POSTED
+    assert world.claim_state("one") is POSTED
     world.see(world.fact("one", "a", PodPhase.GONE))
-    assert not world.books.gangs
+    assert not world.state.gangs
     world.commits(world.plan("i", ("x", "b", []), ("y", "b", []), job="gang", min_member=2))
 
 
@@ -176,14 +176,14 @@ def test_a_refused_eviction_is_tried_again_and_a_pod_gone_by_it_frees(world: Wor
     world.outcome("one", BindOutcome.REJECTED)
     assert [e.pod for e in world.wait(15).evictions if e.kind is EvictKind.EVICT] == ["one"]
     world.outcome("one", BindOutcome.GONE)
-    assert world.state("one") is None
+    assert world.claim_state("one") is None
 
 
 def test_members_that_succeed_before_the_last_is_bound_count_as_started(world: World) -> None:
     gang(world, "one", "two")
     world.see(world.fact("one", "a", PodPhase.SUCCEEDED, claim=world.claim("one").id))
     world.outcome("two", BindOutcome.BOUND)
-    assert not world.books.gangs
+    assert not world.state.gangs
     assert not world.wait(61).evictions
 
 
@@ -200,15 +200,15 @@ def test_filling_up_a_gang_does_not_move_its_deadline(world: World) -> None:
 
 
 def compare(world: World, *facts: PodFact, as_of: Index | None = None) -> int:
-    comparison = Comparison(world.books.index if as_of is None else as_of)
-    comparison.take(world.books, world.turn(), chain(*in_order(world.books, facts)))
-    comparison.miss(world.books, list(world.books.live))
+    comparison = Comparison(world.state.index if as_of is None else as_of)
+    comparison.take(world.state, world.turn(), chain(*in_order(world.state, facts)))
+    comparison.miss(world.state, list(world.state.live))
     return comparison.differed
 
 
 def read(world: World, pod: str, standing: PodStanding, *, node: str = "a") -> None:
-    lifecycle.read(world.books, world.turn(), PodRead(uid=PodUid(pod), standing=standing, node=NodeName(node)))
-    world.books.validate()
+    lifecycle.read(world.state, world.turn(), PodRead(uid=PodUid(pod), standing=standing, node=NodeName(node)))
+    world.state.validate()
 
 
 def posted(world: World, pod: str = "pod") -> None:
@@ -222,8 +222,8 @@ def test_lists_that_lack_a_pod_free_nothing_however_many_they_are(world: World) 
     for _ in range(5):
         world.now += 60
         assert compare(world) == 0
-        assert world.state("pod") is POSTED
-    assert list(world.books.suspects) == [world.claim("pod").id]
+        assert world.claim_state("pod") is POSTED
+    assert list(world.state.suspects) == [world.claim("pod").id]
 
 
 @pytest.mark.parametrize("standing", [PodStanding.GONE, PodStanding.ENDED])
@@ -232,9 +232,9 @@ def test_what_the_api_server_says_of_its_pod_frees_a_claim(world: World, standin
     compare(world)
     uid = world.claim("pod").pod_uid
     read(world, "pod", standing)
-    assert world.state("pod") is None
-    assert not world.books.suspects
-    assert uid in world.books.gone, "older news may still come, and count no more"
+    assert world.claim_state("pod") is None
+    assert not world.state.suspects
+    assert uid in world.state.gone, "older news may still come, and count no more"
 
 
 @pytest.mark.parametrize(
@@ -247,8 +247,8 @@ def test_a_pod_that_is_there_or_cannot_be_read_keeps_its_claim(
     posted(world)
     compare(world)
     read(world, "pod", standing, node=node)
-    assert world.state("pod") is POSTED
-    assert bool(world.books.suspects) is suspect
+    assert world.claim_state("pod") is POSTED
+    assert bool(world.state.suspects) is suspect
 
 
 def told_gone_in_error(world: World) -> PodFact:
@@ -257,7 +257,7 @@ def told_gone_in_error(world: World) -> PodFact:
     world.outcome("pod", BindOutcome.BOUND)
     fact = world.fact("pod", "a", claim=world.claim("pod").id, slices=world.claim("pod").slices)
     world.see(replace(fact, phase=PodPhase.GONE))
-    assert world.state("pod") is None
+    assert world.claim_state("pod") is None
     return fact
 
 
@@ -265,14 +265,14 @@ def test_a_pod_that_was_told_gone_in_error_is_accounted_for_again_with_its_cards
     """As a copy of the cluster that goes back in time tells it: for ever without a claim, its card would be given away twice."""
     fact = told_gone_in_error(world)
     compare(world, fact)
-    assert world.state("pod") is None, "a list alone may be the older news"
+    assert world.claim_state("pod") is None, "a list alone may be the older news"
     read(world, "pod", PodStanding.UNKNOWN)
-    assert world.state("pod") is None
+    assert world.claim_state("pod") is None
     read(world, "pod", PodStanding.HOLDS, node="a")
-    assert world.state("pod") is POSTED
+    assert world.claim_state("pod") is POSTED
     assert world.claim("pod").slices == fact.slices
-    assert not world.books.contradicted
-    assert fact.uid not in world.books.gone
+    assert not world.state.contradicted
+    assert fact.uid not in world.state.gone
 
 
 @pytest.mark.parametrize("standing", [PodStanding.GONE, PodStanding.ENDED])
@@ -280,30 +280,30 @@ def test_a_list_with_the_older_news_brings_nothing_back(world: World, standing: 
     fact = told_gone_in_error(world)
     compare(world, fact)
     read(world, "pod", standing)
-    assert world.state("pod") is None
-    assert not world.books.contradicted
+    assert world.claim_state("pod") is None
+    assert not world.state.contradicted
     read(world, "pod", PodStanding.HOLDS, node="a")
-    assert world.state("pod") is None, "nobody asked: that is an answer of before"
+    assert world.claim_state("pod") is None, "nobody asked: that is an answer of before"
 
 
 def test_a_list_that_was_asked_for_before_its_pod_ended_contradicts_nothing(world: World) -> None:
-    before = world.books.index
+    before = world.state.index
     compare(world, told_gone_in_error(world), as_of=before)
-    assert not world.books.contradicted
+    assert not world.state.contradicted
 
 
 def test_a_read_of_a_pod_whose_claim_is_pending_frees_nothing(world: World) -> None:
     """Its binding may be under way: only the binder's outcome says what becomes of it."""
     world.commits(world.plan("p", ("pod", "a", [])))
     read(world, "pod", PodStanding.GONE)
-    assert world.state("pod") is PENDING
+    assert world.claim_state("pod") is PENDING
 
 
 def test_a_suspect_that_the_next_list_has_is_none_any_more(world: World) -> None:
     posted(world)
     compare(world)
     compare(world, world.fact("pod", "a", claim=world.claim("pod").id))
-    assert not world.books.suspects
+    assert not world.state.suspects
 
 
 def test_a_pod_that_was_bound_while_the_clock_was_ahead_is_missed_like_any_other(world: World) -> None:
@@ -311,15 +311,15 @@ def test_a_pod_that_was_bound_while_the_clock_was_ahead_is_missed_like_any_other
     posted(world)
     world.now -= 600
     compare(world)
-    assert world.books.suspects
+    assert world.state.suspects
 
 
 def test_while_plans_are_held_they_are_refused_and_may_be_asked_again(world: World) -> None:
-    world.books.held = "pods were last seen 31 s ago"
+    world.state.held = "pods were last seen 31 s ago"
     plan = world.plan("p", ("pod", "a", []))
     [answer] = world.propose(plan)
     assert (answer.reason, answer.message) == (RefusalReason.PODS_UNSEEN, "pods were last seen 31 s ago")
-    world.books.held = ""
+    world.state.held = ""
     assert [answer.committed for answer in world.propose(plan)] == [True]
 
 
@@ -335,23 +335,23 @@ def test_a_pod_is_unseen_until_somebody_tells_of_it(world: World) -> None:
     for name, card in (("seen", 0), ("listed", 1)):
         world.commits(world.plan(name, (name, "a", [world.card(card)])))
         world.outcome(name, BindOutcome.BOUND)
-    assert list(world.books.unseen) == [world.claim("seen").id, world.claim("listed").id]
+    assert list(world.state.unseen) == [world.claim("seen").id, world.claim("listed").id]
     world.see(world.fact("seen", "a", claim=world.claim("seen").id))
-    assert list(world.books.unseen) == [world.claim("listed").id]
+    assert list(world.state.unseen) == [world.claim("listed").id]
     world.now += 1
     listed = world.fact("listed", "a", claim=world.claim("listed").id)
     compare(world, listed, world.fact("seen", "a", claim=world.claim("seen").id))
-    assert not world.books.unseen
+    assert not world.state.unseen
 
 
 def test_a_pod_posted_after_the_list_was_asked_for_is_not_missed(world: World) -> None:
-    before = world.books.index
+    before = world.state.index
     world.commits(world.plan("p", ("pod", "a", [])))
     world.outcome("pod", BindOutcome.BOUND)
     for _ in range(3):
         compare(world, as_of=before)
-    assert world.state("pod") is POSTED
-    assert not world.books.suspects
+    assert world.claim_state("pod") is POSTED
+    assert not world.state.suspects
 
 
 def test_a_pending_claim_is_not_freed_by_a_list_that_lacks_its_pod(world: World) -> None:
@@ -359,15 +359,15 @@ def test_a_pending_claim_is_not_freed_by_a_list_that_lacks_its_pod(world: World)
     for _ in range(3):
         world.now += 10
         compare(world)
-    assert world.state("pod") is PENDING
-    assert world.books.live[world.claim("pod").id].intent is Intent.BIND
+    assert world.claim_state("pod") is PENDING
+    assert world.state.live[world.claim("pod").id].decision is Decision.BIND
 
 
 def test_a_list_that_is_ahead_of_the_news_does_not_differ_and_one_with_a_stranger_does(world: World) -> None:
     world.commits(world.plan("p", ("pod", "a", [world.card(0)])))
     bound = world.fact("pod", "a", claim=world.claim("pod").id)
     assert compare(world, bound) == 0
-    assert world.state("pod") is ClaimState.POSTED
+    assert world.claim_state("pod") is ClaimState.POSTED
     assert compare(world, bound, world.fact("stranger", "a")) == 1
 
 
@@ -380,33 +380,33 @@ def test_a_pod_that_was_resized_holds_what_it_takes_now_even_where_that_is_more_
     grown = replace(world.fact("pod", "a", claim=claim.id), requests={**claim.requests, "cpu": 9000})
     world.see(grown)
     assert world.claim("pod").requests["cpu"] == 9000
-    assert world.books.by_node[NodeName("a")].used["cpu"] == 9000
-    assert "9000 of 8000 cpu" in overbooked(world.books, NodeName("a"))
+    assert world.state.by_node[NodeName("a")].used["cpu"] == 9000
+    assert "9000 of 8000 cpu" in overbooked(world.state, NodeName("a"))
     assert world.refuses(world.plan("q", ("other", "a", []))) == RefusalReason.NODE_RESOURCES
-    changes = world.books.index
+    changes = world.state.index
     world.see(grown)
-    assert world.books.index == changes, "the same again changes nothing"
+    assert world.state.index == changes, "the same again changes nothing"
     world.see(replace(grown, requests=claim.requests))
-    assert overbooked(world.books, NodeName("a")) == ""
-    world.books.validate()
+    assert overbooked(world.state, NodeName("a")) == ""
+    world.state.validate()
 
 
 def test_a_pod_that_leaves_is_not_accounted_for_anew_when_it_was_resized(world: World) -> None:
     posted(world)
     claim = world.claim("pod")
-    holding = world.books.live[claim.id]
+    holding = world.state.live[claim.id]
     holding.reason = "for another"
-    world.books.leaving.add(holding)
+    world.state.evicting.add(holding)
     world.see(replace(world.fact("pod", "a", claim=claim.id), requests={**claim.requests, "cpu": 9000}))
     assert world.claim("pod").id == claim.id
 
 
 def test_a_node_that_shrinks_is_over_booked_and_keeps_what_it_holds(world: World) -> None:
     posted(world)
-    known = world.books.nodes[NodeName("a")]
-    world.books.look_at.clear()
-    world.books.know(known.name, replace(known, allocatable={**known.allocatable, "cpu": 1}))
-    assert world.books.look_at == {"a"}
-    assert "of 1 cpu" in overbooked(world.books, NodeName("a"))
-    assert world.state("pod") is POSTED
+    known = world.state.nodes[NodeName("a")]
+    world.state.look_at.clear()
+    world.state.know(known.name, replace(known, allocatable={**known.allocatable, "cpu": 1}))
+    assert world.state.look_at == {"a"}
+    assert "of 1 cpu" in overbooked(world.state, NodeName("a"))
+    assert world.claim_state("pod") is POSTED
     assert world.refuses(world.plan("q", ("other", "a", []))) == RefusalReason.NODE_RESOURCES

@@ -10,7 +10,7 @@ from .conftest import World
 
 def lent(world: World, step: Step) -> dict[str, int]:
     """Cards and other resources that go to the default queue on loan in this step; negative: that come back."""
-    loans.lend(world.books, step, [DEFAULT_QUEUE])
+    loans.lend(world.state, step, [DEFAULT_QUEUE])
     found: dict[str, int] = {}
     for move, amount in step.moves.items():
         if Bucket.POOL in (move.debit, move.credit):
@@ -19,7 +19,7 @@ def lent(world: World, step: Step) -> dict[str, int]:
 
 
 def deserving(world: World, **deserved: int) -> None:
-    world.books.queues[DEFAULT_QUEUE] = Queue(
+    world.state.queues[DEFAULT_QUEUE] = Queue(
         DEFAULT_QUEUE, deserved={GPU if n == "cards" else n: units for n, units in deserved.items()}
     )
 
@@ -52,7 +52,7 @@ def test_rules_that_change_move_loans(world: World) -> None:
     assert lent(world, world.last) == {"cpu": 500}
     deserving(world, cards=0)
     assert lent(world, world.turn()) == {"cpu": -500, GPU: 1}
-    del world.books.queues[DEFAULT_QUEUE]
+    del world.state.queues[DEFAULT_QUEUE]
     assert lent(world, world.turn()) == {}
 
 

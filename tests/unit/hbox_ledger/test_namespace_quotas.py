@@ -3,7 +3,7 @@
 from hbox_common.events import BindOutcome, Plan, Victim
 from hbox_common.model import CardQuota, CardRequest, PodPhase, PodUid
 from hbox_common.model.devices import GPU_CORES, GPU_MEMORY
-from hbox_ledger.core.books import Books
+from hbox_ledger.core.ledgerstate import LedgerState
 
 from .conftest import World
 
@@ -11,7 +11,7 @@ REFUSED = "ResourceQuotaNotFit"
 
 
 def limit(world: World, memory_mib: int, *more: CardQuota) -> None:
-    world.books.limit([CardQuota("ml", "cards", {GPU_MEMORY: memory_mib}), *more])
+    world.state.limit([CardQuota("ml", "cards", {GPU_MEMORY: memory_mib}), *more])
 
 
 def two(world: World, pod: str, where: str = "a", *, memory: int = 2000, cores: int = 10) -> Plan:
@@ -43,12 +43,12 @@ def test_a_gang_counts_whole(world: World) -> None:
         (f"h{i}", "b", [world.card(i, 10, 2000)]) for i in range(2)
     ]
     assert world.refuses(world.plan("gang", *members, min_member=4)) == REFUSED
-    assert not world.books.live
+    assert not world.state.live
     world.commits(world.plan("three", *members[:3], min_member=3))
 
 
 def test_whole_cards_count_all_of_their_memory_and_compute(world: World) -> None:
-    world.books.limit([CardQuota("ml", "cards", {GPU_MEMORY: 100_000, GPU_CORES: 100})])
+    world.state.limit([CardQuota("ml", "cards", {GPU_MEMORY: 100_000, GPU_CORES: 100})])
     world.commits(world.plan("p", ("p", "a", [world.card(0)])))
     assert world.refuses(world.plan("q", ("q", "a", [world.card(1, 1, 1)]))) == REFUSED
     assert "allows 100 of limits.nvidia.com/gpucores, 100 are in use and 1 more are asked for" in world.last.refused[0].message
@@ -71,14 +71,14 @@ def test_a_quota_lowered_below_use_evicts_nobody_and_gives_nothing_until_it_is_r
     assert not step.evictions
     limit(world, 4001)
     world.commits(world.plan("q2", ("q", "b", [world.card(0, 10, 1)])))
-    world.books.limit([])
+    world.state.limit([])
     world.commits(two(world, "r", "b", memory=20_000))
 
 
 def test_pods_that_were_found_bound_count_and_may_be_more_than_allowed(world: World) -> None:
     limit(world, 3000)
     world.see(world.fact("found", "a", cards=2, asks=CardRequest(2, cores=10, memory_mib=2000)))
-    assert world.books.card_quotas.left("ml") == {GPU_MEMORY: -1000}
+    assert world.state.card_quotas.left("ml") == {GPU_MEMORY: -1000}
     assert world.refuses(world.plan("q", ("q", "b", [world.card(0, 10, 1)]))) == REFUSED
 
 
@@ -98,9 +98,9 @@ def test_books_that_are_read_anew_count_what_they_hold(world: World) -> None:
     """After a commit that failed, or in the next ledger: claims come from the database, quotas from Kubernetes."""
     limit(world, 4000)
     world.commits(two(world, "p"))
-    again = Books(world.books.epoch, frozen=False)
-    again.load(world.books.live.values(), ())
-    again.limit(world.books.card_quotas)
+    again = LedgerState(world.state.epoch, frozen=False)
+    again.load(world.state.live.values(), ())
+    again.limit(world.state.card_quotas)
     assert again.card_quotas.left("ml") == {GPU_MEMORY: 0}
     again.validate()
 

@@ -21,7 +21,7 @@ from hbox_common.model.devices import GPU
 from hbox_common.store import Store
 from hbox_ledger.adapters import load, tables
 from hbox_ledger.adapters.queues import queue_of
-from hbox_ledger.core.arbitrate import shown
+from hbox_ledger.core.arbitrate import published_queue
 from hbox_ledger.ledger import Ledger
 from hbox_ledger.relay import Relay
 
@@ -32,7 +32,7 @@ PLACES = [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
 
 def queue(world: World, name: str, parent: str = "", *, phase: QueuePhase = QueuePhase.OPEN, **cards: int) -> None:
     amounts: Any = {amount: {GPU: units} for amount, units in cards.items()}
-    world.books.queues[QueueName(name)] = Queue(QueueName(name), phase, parent=parent, **amounts)
+    world.state.queues[QueueName(name)] = Queue(QueueName(name), phase, parent=parent, **amounts)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def test_below_a_closed_department_nothing_starts_and_all_goes_on(departments: W
     assert said(departments, wants(departments, "new", "train", 1)) == (
         "queue vision, above queue train, is closed and takes no new work"
     )
-    assert len(departments.books.live) == 1
+    assert len(departments.state.live) == 1
 
 
 def test_between_projects_of_a_department_their_own_shares_count(departments: World) -> None:
@@ -134,7 +134,7 @@ def test_a_queue_is_closing_while_anything_is_left_below_it(departments: World) 
     queue(departments, "vision", phase=QueuePhase.CLOSED)
 
     def phase() -> QueuePhase:
-        return shown(departments.books, departments.books.queues[QueueName("vision")]).phase
+        return published_queue(departments.state, departments.state.queues[QueueName("vision")]).phase
 
     assert phase() is QueuePhase.CLOSING
     departments.see(departments.fact("p0", "a", PodPhase.GONE))
@@ -142,9 +142,9 @@ def test_a_queue_is_closing_while_anything_is_left_below_it(departments: World) 
 
 
 def test_nodes_of_a_pool_are_for_the_queues_that_name_it(departments: World) -> None:
-    books = departments.books
-    books.nodes[NodeName("a")] = replace(books.nodes[NodeName("a")], labels={"hbox.io/pool": "lab"})
-    books.queues[QueueName("speech")] = Queue(QueueName("speech"), pools=("lab",))
+    state = departments.state
+    state.nodes[NodeName("a")] = replace(state.nodes[NodeName("a")], labels={"hbox.io/pool": "lab"})
+    state.queues[QueueName("speech")] = Queue(QueueName("speech"), pools=("lab",))
     assert departments.refuses(wants(departments, "p", "train", 0)) == "NodePoolMismatch"
     assert said(departments, wants(departments, "q", "train", 0)) == "a is of pool lab; queue train may use public, pooled"
     assert said(departments, wants(departments, "r", "asr", 2)) == "b is of pool pooled; queue asr may use public, lab"
@@ -195,7 +195,7 @@ async def test_what_plugins_read_of_a_queue_is_stored(tmp_path: Path) -> None:
     async with Store.open(url, metadata=tables.metadata, versions=tables.VERSIONS) as store:
         ledger = await Ledger.begin(store, Relay(store, Nowhere()), clock=lambda: 1_790_000_000.0)
         await ledger.set_queue(queue)
-        assert (await store.read(load.load)).books.queues[queue.name] == queue
+        assert (await store.read(load.load)).state.queues[queue.name] == queue
 
 
 class Nowhere:
@@ -204,7 +204,7 @@ class Nowhere:
 
 def test_a_queue_and_all_below_it_is_for_the_namespaces_that_it_names(departments: World) -> None:
     """Plans of the world are of namespace ml."""
-    queues = departments.books.queues
+    queues = departments.state.queues
     queues[QueueName("vision")] = replace(queues[QueueName("vision")], namespaces=("a", "b"))
     assert said(departments, wants(departments, "p", "train")) == (
         "queue vision, above queue train, is for namespace a, b, not for ml"

@@ -15,7 +15,7 @@ from hbox_common.kube.objects import Metadata, QueueSpec
 from hbox_common.model import Card, Generation, NodeName, NodeState, PodPhase, PodUid, Queue, QueueName, Resources
 from hbox_common.model.devices import GPU
 from hbox_ledger.adapters.queues import queue_of
-from hbox_ledger.core.books import Books
+from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.loans import on_loan
 from hbox_ledger.core.step import Bucket
 
@@ -34,15 +34,15 @@ def node(name: str, *models: str) -> NodeState:
 def world() -> World:
     made = World()
     for name, models in (("a", ("A100", "A100")), ("b", ("H100", "H100")), ("c", ("A100", "H100"))):
-        made.books.nodes[NodeName(name)] = node(name, *models)
+        made.state.nodes[NodeName(name)] = node(name, *models)
     return made
 
 
 def rule(world: World, name: str, parent: str = "", **amounts: Resources) -> None:
     rules: Any = amounts
     queue = Queue(QueueName(name), parent=parent, **rules)
-    world.books.rule(world.turn(), queue.name, queue)
-    world.books.validate()
+    world.state.rule(world.turn(), queue.name, queue)
+    world.state.validate()
 
 
 def wants(world: World, pod: str, queue: str, where: str, *cards: int, victims: tuple[str, ...] = ()) -> Plan:
@@ -64,8 +64,8 @@ def said(world: World, plan: Plan) -> str:
     return answer.message
 
 
-def used(books: Books, queue: str) -> Resources:
-    return {name: units for name, units in books.queues.used(QueueName(queue)).items() if units and name.startswith(GPU)}
+def used(state: LedgerState, queue: str) -> Resources:
+    return {name: units for name, units in state.queues.used(QueueName(queue)).items() if units and name.startswith(GPU)}
 
 
 def test_capability_of_a_model_is_a_wall_for_cards_of_that_model_alone(world: World) -> None:
@@ -76,7 +76,7 @@ def test_capability_of_a_model_is_a_wall_for_cards_of_that_model_alone(world: Wo
         == f"queue train may use 1 of {H100}, 1 are in use and 1 more are asked for"
     )
     world.commits(wants(world, "other", "train", "a", 1))
-    assert used(world.books, "train") == {GPU: 4, A100: 3, H100: 1}
+    assert used(world.state, "train") == {GPU: 4, A100: 3, H100: 1}
 
 
 def test_the_wall_of_a_queue_above_holds_and_is_named(world: World) -> None:
@@ -95,45 +95,45 @@ def test_a_gang_counts_whole_and_every_card_by_its_own_model(world: World) -> No
     assert f"may use 2 of {H100}, 0 are in use and 3 more are asked for" in said(world, gang)
     rule(world, "train", capability={H100: 3})
     world.commits(gang.model_copy(update={"id": "again"}))
-    assert used(world.books, "train") == {GPU: 4, A100: 1, H100: 3}
+    assert used(world.state, "train") == {GPU: 4, A100: 1, H100: 3}
 
 
 def test_the_model_is_the_inventorys_and_stays_the_claims_when_the_inventory_changes(world: World) -> None:
     rule(world, "train", capability={H100: 2})
     runs(world, "train", ("a", 0))
-    world.books.nodes[NodeName("a")] = node("a", "H100", "H100")
-    world.books.validate()
-    assert used(world.books, "train") == {GPU: 1, A100: 1}
+    world.state.nodes[NodeName("a")] = node("a", "H100", "H100")
+    world.state.validate()
+    assert used(world.state, "train") == {GPU: 1, A100: 1}
     runs(world, "train", ("a", 1))
-    assert used(world.books, "train") == {GPU: 2, A100: 1, H100: 1}
+    assert used(world.state, "train") == {GPU: 2, A100: 1, H100: 1}
     world.see(world.fact("a0", "a", PodPhase.GONE), world.fact("a1", "a", PodPhase.GONE))
-    assert used(world.books, "train") == {}
+    assert used(world.state, "train") == {}
 
 
 def test_cards_of_no_model_count_in_the_sum_alone(world: World) -> None:
-    world.books.nodes[NodeName("d")] = node("d", "", "")
+    world.state.nodes[NodeName("d")] = node("d", "", "")
     rule(world, "train", capability={H100: 0, A100: 0})
     runs(world, "train", ("d", 0))
-    assert used(world.books, "train") == {GPU: 1}
+    assert used(world.state, "train") == {GPU: 1}
 
 
 def test_nothing_is_counted_by_model_until_a_queue_names_one_and_then_what_is_held_already_is(world: World) -> None:
     rule(world, "train")
     runs(world, "train", ("a", 0), ("b", 0))
-    assert used(world.books, "train") == {GPU: 2}
+    assert used(world.state, "train") == {GPU: 2}
     assert not [move for move in world.last.moves if move.resource in (A100, H100)]
     step = world.turn()
-    world.books.rule(step, QueueName("other"), Queue(QueueName("other"), guarantee={H100: 1}))
-    world.books.validate()
-    assert used(world.books, "train") == {GPU: 2, A100: 1, H100: 1}
+    world.state.rule(step, QueueName("other"), Queue(QueueName("other"), guarantee={H100: 1}))
+    world.state.validate()
+    assert used(world.state, "train") == {GPU: 2, A100: 1, H100: 1}
     assert {(m.resource, m.debit, m.credit): n for m, n in step.moves.items()} == {
         (A100, Bucket.FREE, Bucket.POSTED): 1,
         (H100, Bucket.FREE, Bucket.POSTED): 1,
     }
     step = world.turn()
-    world.books.rule(step, QueueName("other"), None)
-    world.books.validate()
-    assert used(world.books, "train") == {GPU: 2}
+    world.state.rule(step, QueueName("other"), None)
+    world.state.validate()
+    assert used(world.state, "train") == {GPU: 2}
     assert {(m.resource, m.debit, m.credit): n for m, n in step.moves.items()} == {
         (A100, Bucket.POSTED, Bucket.FREE): 1,
         (H100, Bucket.POSTED, Bucket.FREE): 1,
@@ -143,7 +143,7 @@ def test_nothing_is_counted_by_model_until_a_queue_names_one_and_then_what_is_he
 def test_a_pod_that_is_found_bound_counts_for_the_model_of_its_cards(world: World) -> None:
     rule(world, "default", capability={H100: 1})
     world.see(world.fact("found", "b", slices=[world.card(0)], cards=1))
-    assert used(world.books, "default") == {H100: 1}
+    assert used(world.state, "default") == {H100: 1}
     assert f"1 of {H100}, 1 are in use" in said(world, wants(world, "more", "default", "c", 1))
 
 

@@ -10,7 +10,7 @@ from hbox_common.model import JobId, JobTerms, PodUid, QueueName
 from hbox_ledger.core import records
 from hbox_ledger.core.records import Records
 
-from ...told import terms
+from ...jobterms import terms
 from .conftest import World
 
 
@@ -18,7 +18,7 @@ from .conftest import World
 def honest(world: World) -> Plan:
     """A plan for a job as job-controller told of it."""
     made = world.plan("p", ("pod", "a", [world.card(0)]))
-    world.books.records.hear([terms(made)])
+    world.state.records.hear([terms(made)])
     world.told = False
     return made
 
@@ -38,7 +38,7 @@ def test_a_plan_that_says_otherwise_of_its_job_is_refused_and_says_what(world: W
     [answer] = world.propose(honest.model_copy(update={"id": "lie", what: LIES[what]}))
     assert (answer.committed, answer.reason) == (False, "JobDiffers")
     assert f"the plan says {what} {LIES[what]}, the job has" in answer.message
-    assert not world.books.live
+    assert not world.state.live
     world.commits(honest)
 
 
@@ -48,7 +48,7 @@ def test_a_priority_of_its_own_evicts_nobody(world: World) -> None:
     world.outcome("old", BindOutcome.BOUND, at="a")
     wants = world.plan("wants", ("new", "a", [world.card(0)]))
     victim = Victim(claim=world.claim("old").id, pod_uid=PodUid("old"))
-    world.books.records.hear([terms(wants)])
+    world.state.records.hear([terms(wants)])
     world.told = False
     [answer] = world.propose(wants.model_copy(update={"victims": (victim,), "priority": 2**31}))
     assert answer.reason == "JobDiffers"

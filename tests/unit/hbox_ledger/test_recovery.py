@@ -1,11 +1,11 @@
-"""Books that are older than the streams: what was bound in their name comes back into them, and is taken back."""
+"""LedgerState that are older than the streams: what was bound in their name comes back into them, and is taken back."""
 
 from dataclasses import replace
 
 from hbox_common.events import Bind, BindOutcome, EvictKind
 from hbox_common.model import ClaimId, ClaimState, PlanId, PodPhase, PodUid
 from hbox_common.model.devices import GPU
-from hbox_ledger.core.books import Books
+from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.recovery import UNDER_WAY_S, adopt
 from hbox_ledger.core.step import Step
 
@@ -14,19 +14,19 @@ from .conftest import World
 
 def lost(world: World, id: str, pod: str, card: int) -> Bind:
     """A bind that was committed in a history which the books then forget."""
-    kept, nodes = world.books, world.books.nodes
-    world.books = Books(kept.epoch, frozen=False)
-    world.books.nodes = nodes
+    kept, nodes = world.state, world.state.nodes
+    world.state = LedgerState(kept.epoch, frozen=False)
+    world.state.nodes = nodes
     world.commits(world.plan(id, (pod, "a", [world.card(card)])))
     [bind] = world.last.binds
-    world.books = kept
+    world.state = kept
     return bind
 
 
 def adopted(world: World, *binds: Bind, known: frozenset[str] = frozenset()) -> Step:
     step = world.turn()
-    adopt(world.books, step, binds, known)  # type: ignore[arg-type]
-    world.books.validate()
+    adopt(world.state, step, binds, known)  # type: ignore[arg-type]
+    world.state.validate()
     return step
 
 
@@ -49,14 +49,14 @@ def test_a_pod_that_is_found_bound_is_taken_in_with_all_that_it_asks_for(world: 
     bind = lost(world, "p", "pod", 0)
     adopted(world, bind)
     world.outcome("pod", BindOutcome.BOUND, at="a")
-    assert world.state("pod") is ClaimState.PENDING
+    assert world.claim_state("pod") is ClaimState.PENDING
     assert world.claim("pod").requests == {"pods": 1, GPU: 1}
     world.see(world.fact("pod", "a", claim=bind.claim, slices=[world.card(0)]))
-    assert world.state("pod") is ClaimState.POSTED
+    assert world.claim_state("pod") is ClaimState.POSTED
     assert world.claim("pod").requests == {"cpu": 1000, "pods": 1}
     assert world.refuses(world.plan("q", ("other", "a", [world.card(0)]))) == "CardTaken"
     world.see(world.fact("pod", "a", PodPhase.GONE))
-    assert not world.books.live
+    assert not world.state.live
 
 
 def test_a_bind_whose_deadline_is_long_past_is_not_under_way(world: World) -> None:
@@ -69,7 +69,7 @@ def test_claims_that_the_books_know_are_left_alone_also_those_that_ended(world: 
     world.commits(world.plan("p", ("pod", "a", [])))
     [bind] = world.last.binds
     assert not adopted(world, bind, known=frozenset({bind.claim})).changes
-    assert world.state("pod") is ClaimState.PENDING
+    assert world.claim_state("pod") is ClaimState.PENDING
 
 
 def test_a_later_bind_of_a_pod_ends_its_earlier_claim(world: World) -> None:
@@ -86,5 +86,5 @@ def test_of_several_binds_of_a_pod_the_last_counts(world: World) -> None:
     first = lost(world, "p", "pod", 0)
     second = replace(first, claim=ClaimId("later"), plan=PlanId("later"))
     adopted(world, first, second)
-    assert [h.claim.plan for h in world.books.live.values()] == ["later"]
+    assert [h.claim.plan for h in world.state.live.values()] == ["later"]
     assert replace(world.claim("pod"), requests={}).pod_uid == PodUid("pod")

@@ -47,7 +47,7 @@ def wants(world: World, victim: str, number: int) -> Plan:
 
 
 def test_plans_beyond_it_evict_nobody_and_are_accepted_later(world: World) -> None:
-    world.books.storm.most = 1
+    world.state.storm.most = 1
     for number, node in enumerate("ab"):
         world.commits(world.plan(f"p{number}", (f"p{number}", node, [world.card(0)])))
         world.outcome(f"p{number}", BindOutcome.BOUND, at=node)

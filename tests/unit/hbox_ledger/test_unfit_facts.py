@@ -38,7 +38,7 @@ async def test_a_fact_beyond_64_bits_costs_no_other_its_place_in_the_books() -> 
             await ledger.observed(
                 [Numbered("m1", PodsObserved.model_construct(pods=(fact("b"), replace(unfit, uid=PodUid("c")))))]
             )
-            found = (await store.read(load.load)).books
+            found = (await store.read(load.load)).state
     held = {holding.claim.pod_uid: holding.claim for holding in found.live.values()}
     assert set(held) == {"a", "b", "bad", "c"}
     assert held[PodUid("bad")].priority == 2**31 - 1

@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from hbox_common.model import (
-    NO_WISHES,
+    NO_CONSTRAINTS,
     HyperNode,
     JobId,
     Match,
     MatchOperator,
     NodeName,
+    PodConstraints,
+    PodGroupTask,
     PodTerm,
     PodUid,
     QueueName,
     Selector,
     SubGangPolicy,
-    TaskSpec,
     TopologyMode,
     TopologyWish,
-    Wishes,
 )
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo, Status
@@ -48,10 +48,10 @@ def hard(tier: int | None = None, name: str = "") -> TopologyWish:
     return TopologyWish(TopologyMode.HARD, tier, name)
 
 
-def apart(gang: str) -> Wishes:
+def apart(gang: str) -> PodConstraints:
     """No two of them on one node."""
     picks = Selector((Match("gang", MatchOperator.IN, (gang,)),))
-    return Wishes(apart=(PodTerm(HOSTNAME, picks),))
+    return PodConstraints(anti_affinity=(PodTerm(HOSTNAME, picks),))
 
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -95,7 +95,7 @@ class Fabric:
         policies: Sequence[SubGangPolicy] = (),
         labels: Sequence[Mapping[str, str]] = (),
         annotations: Mapping[str, str] | None = None,
-        wishes: Wishes = NO_WISHES,
+        constraints: PodConstraints = NO_CONSTRAINTS,
     ) -> Gang:
         """`on`: nodes of the first members, which run already. `cores` and `labels`: of each member, or the same for all."""
         gang = Gang(
@@ -112,7 +112,7 @@ class Fabric:
         )
         for i in range(pods):
             milli = 1000 * (cores if isinstance(cores, int) else cores[i])
-            task = self.tasks.of(TaskSpec("w", {"cpu": milli, "pods": 1}, ()))
+            task = self.tasks.of(PodGroupTask("w", {"cpu": milli, "pods": 1}, ()))
             request = np.zeros(len(self.columns.allocatable), dtype=np.int64)
             request[self.columns.resource("cpu")] = milli
             member = Member(
@@ -125,7 +125,7 @@ class Fabric:
                 request=request,
                 created_at=0.0,
                 labels=labels[i] if labels else {"gang": name},
-                wishes=wishes,
+                constraints=constraints,
             )
             if i < len(on):
                 member.status, member.row = Status.RUNNING, self.columns.row_of[NodeName(on[i])]

@@ -154,7 +154,7 @@ def test_who_runs_already_is_past_the_gate_whatever_its_phase_says() -> None:
 
 def test_whoever_waited_long_enough_is_let_in_when_the_time_has_come() -> None:
     simulation = world()
-    tell(simulation, group("a", 20, notes={"sla-waiting-time": "1m"}))
+    tell(simulation, group("a", 20, annotations={"sla-waiting-time": "1m"}))
     out = cycle(simulation)
     assert out.admitted == []
     assert out.wake_at is not None
@@ -190,7 +190,7 @@ def test_pods_are_placed_once_the_phase_is_told_and_not_before() -> None:
     simulation.submit([job("a", pods=2, cards=1)])
     out = cycle(simulation)
     assert (out.admitted, out.plans, simulation.verdicts) == (["a"], [], {})
-    tell(simulation, group("a", 2, revision=2, let_in=True))
+    tell(simulation, group("a", 2, revision=2, admitted=True))
     assert cycle(simulation).plans == []
     tell(simulation, group("a", 2, revision=3, phase=GroupPhase.INQUEUE))
     assert [len(plan.placements) for plan in cycle(simulation).plans] == [2]
@@ -246,7 +246,7 @@ def test_it_is_said_until_it_is_heard() -> None:
     tell(simulation, group("a", 2, revision=2))  # by whoever did not hear it: it was killed, or listens to another
     out = cycle(simulation)
     assert (out.admitted, out.repeated) == (["a"], False)
-    tell(simulation, group("a", 2, revision=3, let_in=True))
+    tell(simulation, group("a", 2, revision=3, admitted=True))
     assert cycle(simulation, later_s=again_s).admitted == []
     tell(simulation, group("a", 2, revision=4))  # by a successor, killed before the phase was written
     assert cycle(simulation).admitted == ["a"]
@@ -280,7 +280,7 @@ def test_late_and_repeated_news_changes_nothing() -> None:
 
 def test_a_successor_counts_what_was_let_in_before_it() -> None:
     simulation = world()
-    tell(simulation, group("a", 4, let_in=True), group("b", 4, phase=GroupPhase.INQUEUE), group("c", 1, age_s=99))
+    tell(simulation, group("a", 4, admitted=True), group("b", 4, phase=GroupPhase.INQUEUE), group("c", 1, age_s=99))
     out = cycle(simulation)
     assert (out.admitted, out.plans) == ([], [])
 

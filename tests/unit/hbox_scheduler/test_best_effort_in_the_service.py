@@ -12,14 +12,14 @@ from hbox_common.model import (
     Match,
     MatchOperator,
     Neighbour,
+    PodConstraints,
+    PodGroupTask,
     PodTerm,
     PodUid,
     Queue,
     QueueName,
     ResourceQuota,
     Selector,
-    TaskSpec,
-    Wishes,
 )
 from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.core.framework.conf import parse_conf
@@ -62,7 +62,7 @@ def best_effort(name: str, *, pods: int = 1, beside: int = 0, priority: int = 0,
     plain = job(name, pods=pods + beside, min_member=min_member, priority=priority)
     every = plain.tasks[0].pods
     asking = (replace(plain.tasks[0], pods=every[:beside]),) if beside else ()
-    return replace(plain, tasks=(*asking, TaskSpec(name="nothing", requests={PODS: 1}, pods=every[beside:])))
+    return replace(plain, tasks=(*asking, PodGroupTask(name="nothing", requests={PODS: 1}, pods=every[beside:])))
 
 
 def placed(simulation: Simulation) -> list[str]:
@@ -151,7 +151,7 @@ def test_without_a_policy_of_the_users_they_run_as_well(*, social: bool) -> None
     if social:
         term = PodTerm(HOST, Selector((Match("app", MatchOperator.IN, ("a",)),)))
         simulation.scheduler.on_neighbours(
-            Neighbour(PodUid(f"gang-{i}"), "default", {"app": "a"}, Wishes(apart=(term,))) for i in range(3)
+            Neighbour(PodUid(f"gang-{i}"), "default", {"app": "a"}, PodConstraints(anti_affinity=(term,))) for i in range(3)
         )
     simulation.submit([best_effort("gang", pods=2, beside=1)])
     assert placed(simulation) == ["gang-0", "gang-1", "gang-2"]

@@ -8,6 +8,7 @@ from hbox_common.model import (
     Match,
     MatchOperator,
     Neighbour,
+    PodConstraints,
     PodTerm,
     PodUid,
     Queue,
@@ -15,7 +16,6 @@ from hbox_common.model import (
     Selector,
     Taint,
     TaintEffect,
-    Wishes,
 )
 from hbox_common.model.annotations import WALLTIME
 from hbox_scheduler.core.framework.conf import parse_conf
@@ -91,14 +91,14 @@ def test_one_that_says_something_new_of_itself_is_looked_at_by_itself() -> None:
     simulation = world(conf)
     simulation.submit([job("runs", cards=2, created_at=9_990.0)])
     simulation.run()
-    runs = Neighbour(PodUid("runs-0"), "default", notes={WALLTIME: "1000s"}, started_at=9_990.0)
+    runs = Neighbour(PodUid("runs-0"), "default", annotations={WALLTIME: "1000s"}, started_at=9_990.0)
     simulation.scheduler.on_neighbours([runs])
     simulation.submit([job("big", pods=2, cards=2, created_at=5_000.0)])
     small = [job(f"small{i}", cards=1, created_at=9_000.0 + i) for i in range(8)]
     simulation.submit(small)
     simulation.run()
     assert placed(simulation) == {"runs"}
-    spec = replace(small[7].tasks[0], notes={WALLTIME: "100s"})
+    spec = replace(small[7].tasks[0], annotations={WALLTIME: "100s"})
     simulation.submit([replace(small[7], tasks=(spec,), revision=2)])
     simulation.now += 3.0
     simulation.run()
@@ -110,7 +110,9 @@ def test_one_whose_pod_turns_out_to_have_to_do_with_others_stands_for_nobody() -
     simulation.submit([job("guard", cards=1, created_at=0.0), job("blocks", cards=1, created_at=1.0)])
     simulation.run()
     term = PodTerm("kubernetes.io/hostname", Selector((Match("app", MatchOperator.IN, ("x",)),)))
-    simulation.scheduler.on_neighbours([Neighbour(PodUid("guard-0"), "default", wishes=Wishes(apart=(term,)))])
+    simulation.scheduler.on_neighbours(
+        [Neighbour(PodUid("guard-0"), "default", constraints=PodConstraints(anti_affinity=(term,)))]
+    )
     simulation.submit(job(f"waits{i}", cards=1, created_at=float(10 + i)) for i in range(8))
     simulation.run()
     simulation.scheduler.on_neighbours(Neighbour(PodUid(f"waits{i}-0"), "default", labels={"app": "x"}) for i in range(6))

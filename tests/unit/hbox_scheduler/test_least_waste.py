@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hbox_common.model import CardRequest, NodeState, TaskSpec
+from hbox_common.model import CardRequest, NodeState, PodGroupTask
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, MEMORY, PODS
 from hbox_scheduler.core.cluster import Columns, Journal
@@ -81,7 +81,7 @@ class Cluster:
     def place(self, percent: int = 0, *, cpu: int = 1, cards: int = 1, models: tuple[str, ...] = ()) -> str:
         """`node:card,card`, or nothing."""
         request = CardRequest(cards, cores=percent, memory_percent=percent, models=models) if percent else None
-        spec = TaskSpec("t", {CPU: 1000 * cpu, MEMORY: 1, PODS: 1, **({GPU: cards} if request else {})}, (), cards=request)
+        spec = PodGroupTask("t", {CPU: 1000 * cpu, MEMORY: 1, PODS: 1, **({GPU: cards} if request else {})}, (), cards=request)
         seats = allocate(self.columns, self.views, self.policy, journal=Journal(self.columns), task=self.tasks.of(spec), pods=1)
         if not seats:
             return ""
@@ -115,7 +115,7 @@ def test_the_mix_is_learned_anew_each_time_the_requests_have_doubled() -> None:
     columns = Columns()
     policy = LeastWaste(Mix())
     tasks = Tasks(columns)
-    task = tasks.of(TaskSpec("t", {CPU: 1000, GPU: 1}, (), cards=CardRequest(1)))
+    task = tasks.of(PodGroupTask("t", {CPU: 1000, GPU: 1}, (), cards=CardRequest(1)))
     versions = []
     for _ in range(8):
         policy.learn(task, 1)
@@ -174,7 +174,7 @@ def test_a_score_is_the_fall_of_the_waste_by_its_definition(
     for percent in before:
         cluster.place(percent)
     columns = cluster.columns
-    task = cluster.tasks.of(TaskSpec("t", {CPU: 1000, PODS: 1, GPU: 1}, (), cards=CardRequest(1)))
+    task = cluster.tasks.of(PodGroupTask("t", {CPU: 1000, PODS: 1, GPU: 1}, (), cards=CardRequest(1)))
     view = cluster.views.of(task)
 
     def loss(row: int) -> float:

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from hbox_common.events import Plan, PlanAnswer
-from hbox_common.model import Epoch, Index, Job, JobId, PodRef, PodUid, RefusalReason, TaskSpec
+from hbox_common.model import Epoch, Index, Job, JobId, PodGroupTask, PodRef, PodUid, RefusalReason
 from hbox_common.model.devices import GPU
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
@@ -187,6 +187,6 @@ def test_every_promise_is_kept_on_random_clusters(seed: int) -> None:
     assert sorted((simulation.claims[PodUid(f"{n}b")].node, small[n].tasks[0].requests[GPU]) for n in moved) == promised
 
 
-def again(one: Job) -> TaskSpec:
+def again(one: Job) -> PodGroupTask:
     """The same for another pod."""
     return replace(one.tasks[0], pods=(PodRef(PodUid(f"{one.id}b"), f"{one.id}b", "1"),))

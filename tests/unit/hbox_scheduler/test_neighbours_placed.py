@@ -10,12 +10,12 @@ from hbox_common.model import (
     MatchOperator,
     Neighbour,
     NodeName,
+    PodConstraints,
     PodTerm,
     PodUid,
     Queue,
     Selector,
     Spread,
-    Wishes,
 )
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.framework.session import Session
@@ -26,7 +26,7 @@ from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 
 WEB = Selector((Match("app", MatchOperator.IN, ("web",)),))
 HOST, ZONE = "kubernetes.io/hostname", "zone"
-APART = Wishes(apart=(PodTerm(HOST, WEB),))
+APART = PodConstraints(anti_affinity=(PodTerm(HOST, WEB),))
 
 
 def world(nodes: int) -> Simulation:
@@ -37,9 +37,12 @@ def world(nodes: int) -> Simulation:
     return simulation
 
 
-def submit(simulation: Simulation, name: str, wishes: Wishes, *, labels: dict[str, str] | None = None, pods: int = 1) -> None:
+def submit(
+    simulation: Simulation, name: str, constraints: PodConstraints, *, labels: dict[str, str] | None = None, pods: int = 1
+) -> None:
     neighbours = [
-        Neighbour(PodUid(f"{name}-{i}"), "default", {"app": "web"} if labels is None else labels, wishes) for i in range(pods)
+        Neighbour(PodUid(f"{name}-{i}"), "default", {"app": "web"} if labels is None else labels, constraints)
+        for i in range(pods)
     ]
     simulation.scheduler.on_neighbours(neighbours)
     simulation.submit([job(name, pods=pods, created_at=float(len(simulation.claims)))])
@@ -79,18 +82,18 @@ def test_those_who_are_there_keep_others_away_though_the_newcomer_wants_nothing(
     simulation = world(2)
     submit(simulation, "shy", APART)
     settle(simulation)
-    submit(simulation, "plain", Wishes())
+    submit(simulation, "plain", PodConstraints())
     settle(simulation)
     assert where(simulation)["plain-0"] != where(simulation)["shy-0"]
 
 
 def test_a_pod_follows_the_one_that_it_wants_to_be_near_also_when_that_comes_later() -> None:
-    near = Wishes(near=(PodTerm(ZONE, WEB),))
+    near = PodConstraints(affinity=(PodTerm(ZONE, WEB),))
     simulation = world(4)
     submit(simulation, "client", near, labels={})
     settle(simulation)
     assert not where(simulation)
-    submit(simulation, "server", Wishes())
+    submit(simulation, "server", PodConstraints())
     settle(simulation)
     settle(simulation)
     zone = {"n0": "a", "n1": "b", "n2": "a", "n3": "b"}
@@ -100,7 +103,7 @@ def test_a_pod_follows_the_one_that_it_wants_to_be_near_also_when_that_comes_lat
 
 def test_pods_are_spread_over_zones_within_the_skew() -> None:
     simulation = world(4)
-    submit(simulation, "web", Wishes(spread=(Spread(1, ZONE, True, WEB),)), pods=6)
+    submit(simulation, "web", PodConstraints(spread=(Spread(1, ZONE, True, WEB),)), pods=6)
     settle(simulation)
     zones = ["ab"[int(name[1]) % 2] for name in where(simulation).values()]
     assert sorted(zones) == ["a", "a", "a", "b", "b", "b"]
@@ -152,10 +155,10 @@ def over_the_bus(event: Event) -> Event:
 
 
 @pytest.mark.parametrize(
-    ("wishes", "sessions"), [(Wishes(), 0), (APART, 1)], ids=["a note that policies read", "an anti-affinity"]
+    ("constraints", "sessions"), [(PodConstraints(), 0), (APART, 1)], ids=["a note that policies read", "an anti-affinity"]
 )
 def test_only_pods_that_want_something_of_others_are_placed_in_sessions(
-    wishes: Wishes, sessions: int, monkeypatch: pytest.MonkeyPatch
+    constraints: PodConstraints, sessions: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[Session] = []
     open_session = Session.__init__
@@ -166,7 +169,7 @@ def test_only_pods_that_want_something_of_others_are_placed_in_sessions(
 
     monkeypatch.setattr(Session, "__init__", counted)
     simulation = world(2)
-    neighbour = Neighbour(PodUid("a-0"), "default", wishes=wishes, notes={"volcano.sh/preemptable": "true"})
+    neighbour = Neighbour(PodUid("a-0"), "default", constraints=constraints, annotations={"volcano.sh/preemptable": "true"})
     told = over_the_bus(JobsPending(jobs=(job("a"),), neighbours=(neighbour,)))
     assert isinstance(told, JobsPending)
     simulation.scheduler.on_neighbours(told.neighbours)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hbox_common.model import JobId, NodeName, PreferredTerm, QueueName, TaskSpec
+from hbox_common.model import JobId, NodeName, PodGroupTask, PreferredTerm, QueueName
 from hbox_common.model.annotations import NODE_GROUP_LIMITS
 from hbox_common.model.devices import GPU
 from hbox_common.model.job import Match, MatchOperator, NodeTerm
@@ -39,7 +39,7 @@ class Scored:
         assert isinstance(queue, QueueInfo)
         self.queue = queue
         gang = Gang(JobId("j"), "d", "j", queue.name, 0, 1, 0.0)
-        task = Tasks(self.columns).of(TaskSpec("w", {CPU: 1000 * cores, MEMORY: gib * GIB, GPU: cards}, (), **more))  # type: ignore[arg-type]
+        task = Tasks(self.columns).of(PodGroupTask("w", {CPU: 1000 * cores, MEMORY: gib * GIB, GPU: cards}, (), **more))  # type: ignore[arg-type]
         request = np.zeros(len(self.columns.allocatable), dtype=np.int64)
         for column, units in task.amount:
             request[column] = units
@@ -151,7 +151,7 @@ def test_scarce_cards_of_two_kinds(
     requests = {CPU: int(1000 * cores), MEMORY: gib * GIB, _T4: t4, _A10: a10}
     scored = Scored({}, (1, 1, 0))
     scored.columns = columns
-    scored.member.task = Tasks(columns).of(TaskSpec("w", requests, ()))
+    scored.member.task = Tasks(columns).of(PodGroupTask("w", requests, ()))
     scored.member.request = np.zeros(len(columns.allocatable), dtype=np.int64)
     strategies = f"resourceStrategyFitWeight: 8, resources: {{{_T4}: {{type: MostAllocated, weight: 3}}, cpu: {{type: LeastAllocated, weight: 1}}}}"
     two = f'sra: {{enable: true, resources: "{_T4}, {_A10}", weight: 5, resourceWeight: {{{_T4}: 2, {_A10}: 3}}}}'

@@ -139,7 +139,7 @@ def test_a_large_gang_that_waits_has_its_nodes_kept_by_notes_of_those_who_run() 
     simulation.submit([job("running", pods=2, cards=3, created_at=9_900.0)])
     simulation.run()
     simulation.scheduler.on_neighbours(
-        Neighbour(PodUid(f"running-{i}"), "default", notes={WALLTIME: "1100s"}, started_at=9_900.0) for i in range(2)
+        Neighbour(PodUid(f"running-{i}"), "default", annotations={WALLTIME: "1100s"}, started_at=9_900.0) for i in range(2)
     )
     simulation.submit([job("big", pods=2, cards=4, created_at=6_400.0)])
     simulation.run()
@@ -157,7 +157,7 @@ def test_a_large_gang_that_waits_has_its_nodes_kept_by_notes_of_those_who_run() 
 
 
 def with_walltime(one: Job, walltime: str) -> Job:
-    return replace(one, tasks=tuple(replace(spec, notes={WALLTIME: walltime}) for spec in one.tasks))
+    return replace(one, tasks=tuple(replace(spec, annotations={WALLTIME: walltime}) for spec in one.tasks))
 
 
 def test_who_has_not_run_for_its_least_time_is_not_taken_from_though_nothing_is_written_on_it() -> None:

@@ -11,7 +11,7 @@ from hbox_common.model.devices import GPU
 from hbox_common.model.resources import PODS
 from hbox_scheduler.core.cluster.entities import Gang, QueueInfo
 from hbox_scheduler.core.cluster.snapshot import DisruptionBudget
-from hbox_scheduler.core.framework import PodTerm, Selector, Wishes
+from hbox_scheduler.core.framework import PodConstraints, PodTerm, Selector
 from hbox_scheduler.core.plugins.durations import duration_s
 from hbox_scheduler.core.simulate import node
 
@@ -314,7 +314,7 @@ def test_whom_a_filter_objects_to_leaves_where_the_policy_says_so(resolve: str, 
     shy = world.gang("shy", priority=1, on=[0], age_s=99)
     high = world.gang("high", priority=3)
     term = PodTerm("kubernetes.io/hostname", Selector((Match("app", MatchOperator.IN, ("a",)),)))
-    shy.members[0].wishes = Wishes(apart=(term,))
+    shy.members[0].constraints = PodConstraints(anti_affinity=(term,))
     high.members[0].labels = {"app": "a"}
     conf = PREEMPT + f"configurations: [{{name: preempt, arguments: {{enableTopologyAwarePreemption: {resolve}}}}}]\n"
     assert evicted(world.decide(conf)) == leave

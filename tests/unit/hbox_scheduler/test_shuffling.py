@@ -44,12 +44,12 @@ def lent(*jobs: Job, actions: str = "shuffle", cards: int = 8) -> Simulation:
 
 def introduce(simulation: Simulation, one: Job) -> None:
     pods = [pod.uid for task in one.tasks for pod in task.pods]
-    simulation.scheduler.on_neighbours(Neighbour(uid, "default", notes=one.notes) for uid in pods)
+    simulation.scheduler.on_neighbours(Neighbour(uid, "default", annotations=one.annotations) for uid in pods)
 
 
 def willing(one: Job, **notes: str) -> Job:
     return replace(
-        one, notes={PREEMPTABLE: "true"} | {f"volcano.sh/{key.replace('_', '-')}": value for key, value in notes.items()}
+        one, annotations={PREEMPTABLE: "true"} | {f"volcano.sh/{key.replace('_', '-')}": value for key, value in notes.items()}
     )
 
 
@@ -168,6 +168,6 @@ def test_the_same_leave_as_in_a_simulated_cycle(notes: dict[str, str]) -> None:
     world = SmallWorld(1)
     world.columns.put_node(node("n0", cards=8, cpu=128, labels={REVOCABLE_ZONE: "night"}))
     for name in ("g0", "g1"):
-        annotations = dict(willing(job("x"), **notes).notes)
+        annotations = dict(willing(job("x"), **notes).annotations)
         world.gang(name, pods=4, min_member=1, on=[0] * 4, annotations=annotations)
     assert sent_away(simulation) == evicted(world.decide(TDM % "shuffle", now=MORNING))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hbox_common.model.annotations import POLICY_NOTES, REVOCABLE_ZONE
+from hbox_common.model.annotations import POLICY_ANNOTATIONS, REVOCABLE_ZONE
 from hbox_scheduler.core.simulate import node
 
 from .small_world import SmallWorld, bound
@@ -40,11 +40,11 @@ def world_of(note: str) -> SmallWorld:
     return world
 
 
-@pytest.mark.parametrize("note", POLICY_NOTES)
+@pytest.mark.parametrize("note", POLICY_ANNOTATIONS)
 def test_whatever_a_note_says_others_are_placed(note: str) -> None:
     assert bound(world_of(note).decide(POLICY))["other-0"] == "n1"
 
 
-@pytest.mark.parametrize("note", POLICY_NOTES)
+@pytest.mark.parametrize("note", POLICY_ANNOTATIONS)
 def test_whatever_a_note_says_nodes_are_set_aside_by_the_orders_of_plugins_in_later_tiers(note: str) -> None:
     assert "d/takes0-0" in world_of(note).decide(RESERVING).pending

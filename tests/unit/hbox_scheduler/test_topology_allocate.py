@@ -176,7 +176,7 @@ def test_an_elastic_gang_that_waits_is_promised_no_more_than_its_minimum() -> No
 def test_pods_that_stay_apart_take_the_leaves_with_the_most_nodes() -> None:
     shape = {"s0": {"n0": 9}, "s1": {"n1": 1, "n2": 1}, "s2": {"n3": 1, "n4": 1, "n5": 1}}
     fabric = Fabric(shape, above={"top": list(shape)})
-    gang = fabric.gang("g", 5, wish=SOFT, wishes=apart("g"))
+    gang = fabric.gang("g", 5, wish=SOFT, constraints=apart("g"))
     got = placed(fabric.run(), gang)
     assert fabric.leaves_used(got) == {"s1", "s2"}
     assert set(got.values()) == {1}
@@ -184,7 +184,7 @@ def test_pods_that_stay_apart_take_the_leaves_with_the_most_nodes() -> None:
 
 def test_a_hard_gang_whose_pods_stay_apart_needs_a_leaf_with_as_many_nodes() -> None:
     fabric = Fabric({"s0": {"n0": 9}, "s1": {"n1": 1, "n2": 1}})
-    gang = fabric.gang("g", 2, wish=hard(1), wishes=apart("g"))
+    gang = fabric.gang("g", 2, wish=hard(1), constraints=apart("g"))
     assert fabric.leaves_used(placed(fabric.run(), gang)) == {"s1"}
 
 

@@ -307,7 +307,7 @@ class JobController:
 
     async def _answer(self, asked: JobsAsked) -> AsyncIterator[Event]:
         if asked.gatekeeper and self.synced:
-            self.jobs.gate.keeper = asked.gatekeeper
+            self.jobs.admission.admitting_scheduler = asked.gatekeeper
         seen = self._pods.freshness()
         for page in pages(asked, self.jobs, seen, synced=self.synced):
             yield page

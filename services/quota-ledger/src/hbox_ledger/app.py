@@ -36,14 +36,14 @@ from hbox_common.store import Store
 
 from . import metrics
 from .adapters import load, tables
-from .adapters.heard import hear
-from .adapters.quota_teller import QuotaTeller
+from .adapters.quota_publisher import QuotaPublisher
+from .adapters.rollup import DAY_S
 from .adapters.statuses import StatusWriter
-from .adapters.thinning import DAY_S
+from .adapters.streams import read_streams
+from .answers import Answers
 from .api import Api
 from .core.history import Decay
-from .core.recovery import Heard, Standing
-from .desk import Desk
+from .core.recovery import Position, StreamHistory
 from .late import Late
 from .ledger import Ledger, Numbered
 from .relay import Relay
@@ -90,20 +90,20 @@ async def run(settings: LedgerSettings, health: Health) -> None:
         Bus.connect(settings.nats_url, name="quota-ledger", instance=settings.instance) as bus,
     ):
         relay = Relay(store, bus)
-        standing = await store.read(load.standing)
+        position = await store.read(load.position)
         conditions.database.ok()
         decay = Decay(settings.usage_half_life_h, settings.usage_window_h)
-        heard = await _heard(bus, standing, conditions.bus)
+        history = await _read_streams(bus, position, conditions.bus)
         ledger = await Ledger.begin(
-            store, relay, clock=wall_s, heard=heard, decay=decay, evictions_most=settings.evictions_most
+            store, relay, clock=wall_s, history=history, decay=decay, evictions_most=settings.evictions_most
         )
-        conditions.books.bad("waiting for nodes, queues and pods")
+        conditions.state.bad("waiting for nodes, queues and pods")
         statuses = StatusWriter(kube, instance=settings.instance, per_s=settings.queue_statuses_per_s)
-        quotas = QuotaTeller(bus)
+        quotas = QuotaPublisher(bus)
         rules = Rules(kube, ledger, statuses, quotas)
         shell = Shell(settings, ledger, bus, rules, statuses)
         views = Views(ledger, store)
-        desk = Desk(ledger, views, bus, statuses)
+        answers = Answers(ledger, views, bus, statuses)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(relay.run())
@@ -146,16 +146,16 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                         on_missed=shell.pods_missed,
                     )
                 )
-                tasks.create_task(bus.serve(ClaimsAsked, desk.claims))
-                tasks.create_task(bus.serve(EpochAsked, desk.epoch))
-                tasks.create_task(bus.serve(UsageAsked, desk.usage))
+                tasks.create_task(bus.serve(ClaimsAsked, answers.claims))
+                tasks.create_task(bus.serve(EpochAsked, answers.epoch))
+                tasks.create_task(bus.serve(UsageAsked, answers.usage))
                 about = "The bank: queues, claims, usage"
                 tasks.create_task(bus.offer(Api(views).endpoints(), version=version("hbox-ledger"), about=about))
-                tasks.create_task(shell.reconcile(conditions.books))
+                tasks.create_task(shell.reconcile(conditions.state))
                 tasks.create_task(shell.read_suspects())
                 tasks.create_task(shell.look(conditions.pods))
-                tasks.create_task(desk.tell_queues())
-                tasks.create_task(desk.tell_quotas())
+                tasks.create_task(answers.publish_queues())
+                tasks.create_task(answers.publish_quotas())
                 tasks.create_task(quotas.run(rules.read))
                 tasks.create_task(statuses.run())
                 tasks.create_task(shell.tick(conditions))
@@ -173,7 +173,7 @@ class Conditions:
     database: Condition
     bus: Condition
     queues: Condition
-    books: Condition
+    state: Condition
     pods: Condition  #: they are seen: plans are not held
     evictions: Condition  #: always good: says that they pause, where they do
 
@@ -183,7 +183,7 @@ class Shell:
 
     def __init__(self, settings: LedgerSettings, ledger: Ledger, bus: Bus, rules: Rules, statuses: StatusWriter) -> None:
         self.state_read, self.jobs_followed = asyncio.Event(), asyncio.Event()
-        self.late = Late(lambda plan: ledger.books.records.refusal(plan) is None, self._propose)
+        self.late = Late(lambda plan: ledger.state.records.refusal(plan) is None, self._propose)
         self._settings, self._ledger, self._bus, self._rules, self._statuses = settings, ledger, bus, rules, statuses
         self._compare = asyncio.Event()  #: pods may have ended unheard
         self._doubt = asyncio.Event()  #: claims are there whose pods a list lacks
@@ -203,7 +203,7 @@ class Shell:
                 self._statuses.counted(delivery.subject, delivery.event.queues)
 
     async def on_jobs(self, deliveries: Sequence[Delivery]) -> None:
-        records = self._ledger.books.records
+        records = self._ledger.state.records
         for delivery in deliveries:
             match delivery.event:
                 case JobTermsPending(anew=True):
@@ -213,7 +213,7 @@ class Shell:
                 case JobsWithdrawn(jobs=ids, revisions=revisions):
                     records.withdraw(ids, revisions)
         metrics.JOBS.set(len(records))
-        self.late.news()
+        self.late.jobs_changed()
 
     async def jobs_missed(self) -> None:
         """News of jobs or pods was lost: all are asked for."""
@@ -266,24 +266,24 @@ class Shell:
             try:
                 as_of, asked_at = self._ledger.index, monotonic_s()
                 terms, self._ask_terms = self._ask_terms, False
-                self._ledger.books.records.ask()
+                self._ledger.state.records.ask()
                 try:
                     pages = await self._bus.ask(
                         JobsAsked(asker=self._settings.instance, jobs=False, pods=True, ended=True, terms=terms), JobsPage
                     )
                     if not pages or not all(page.complete for page in pages):
-                        said = f": {pages[0].why}" if pages and pages[0].why else ""
-                        raise Unavailable(f"job-controller does not see all pods{said}")
+                        message = f": {pages[0].why}" if pages and pages[0].why else ""
+                        raise Unavailable(f"job-controller does not see all pods{message}")
                 except Unavailable:
                     self._ask_terms = self._ask_terms or terms
                     raise
                 if terms:
                     self._asked_terms_at = asked_at
-                    self._ledger.books.records.only(one for page in pages for one in page.terms)
-                    metrics.JOBS.set(len(self._ledger.books.records))
-                    self.late.news()
+                    self._ledger.state.records.only(one for page in pages for one in page.terms)
+                    metrics.JOBS.set(len(self._ledger.state.records))
+                    self.late.jobs_changed()
                 pods = [pod for page in pages for pod in page.pods]
-                opens = self._ledger.books.frozen
+                opens = self._ledger.state.frozen
                 await self._ledger.reconcile(pods, as_of=as_of)
                 if opens:
                     gc.freeze()  # the books stay; of 100,000 claims each walk over them would hold everybody up for a second
@@ -357,7 +357,7 @@ class Shell:
                     self._compare.set()
             else:
                 conditions.bus.bad("NATS cannot be reached")
-            if len(indexes) == UNSEEN_TICKS and self._ledger.unheard_of(indexes[0]):
+            if len(indexes) == UNSEEN_TICKS and self._ledger.has_unconfirmed(indexes[0]):
                 self._compare.set()
             indexes.append(self._ledger.index)
             self._watch_evictions(conditions.evictions)
@@ -369,7 +369,7 @@ class Shell:
             await asyncio.sleep(TICK_S)
 
     def _watch_evictions(self, condition: Condition) -> None:
-        paused = self._ledger.books.storm.paused
+        paused = self._ledger.state.storm.paused
         if bool(paused) != bool(condition.message) or not condition.good:
             metrics.EVICTIONS_PAUSED.set(bool(paused))
             if paused:
@@ -417,10 +417,10 @@ def _turns(proposals: Sequence[PlansProposed]) -> Iterator[list[PlansProposed]]:
         yield part
 
 
-async def _heard(bus: Bus, standing: Standing, condition: Condition) -> Heard:
+async def _read_streams(bus: Bus, position: Position, condition: Condition) -> StreamHistory:
     while True:
         try:
-            return await hear(bus, standing, now=wall_s())
+            return await read_streams(bus, position, now=wall_s())
         except (Unavailable, InvalidRequest) as e:
             condition.bad(f"what was decided before cannot be read: {e}")
             await asyncio.sleep(ASK_AGAIN_S)

@@ -18,7 +18,7 @@ from hbox_common.model import (
     is_model,
     parse_quantity,
 )
-from hbox_common.model.giveback import Beyond, GiveBack, effect_of
+from hbox_common.model.reclaimpreview import Excess, ReclaimPreview, effect_of
 
 MOST_QUEUES = 100
 MOST_PODS = 500  #: named of one queue
@@ -95,7 +95,7 @@ class FaultAnswer(_Model):
     fault: str
 
 
-class LeaverAnswer(_Model):
+class VictimAnswer(_Model):
     """A pod that would be asked for, with the `units` that its leaving gives."""
 
     namespace: str
@@ -107,7 +107,7 @@ class LeaverAnswer(_Model):
     units: int
 
 
-class GiveBackAnswer(_Model):
+class ReclaimPreviewAnswer(_Model):
     """`units` that `queue` may have to give back: `to` whom, empty where anybody below its share may ask; `takable`: how much of it could be had, with
     `pods` pods; the first of them, in the order in which they would be chosen, in `leavers`."""
 
@@ -118,10 +118,10 @@ class GiveBackAnswer(_Model):
     takable: int
     because: str
     pods: int
-    leavers: tuple[LeaverAnswer, ...]
+    leavers: tuple[VictimAnswer, ...]
 
 
-class BeyondAnswer(_Model):
+class ExcessAnswer(_Model):
     """A queue that would use more of a resource than `limit`; `more`: by how much more than now."""
 
     queue: str
@@ -139,9 +139,9 @@ class DryRunAnswer(_Model):
     index: int
     frozen: bool
     faults: tuple[FaultAnswer, ...]
-    give_back: tuple[GiveBackAnswer, ...]
-    over_deserved: tuple[BeyondAnswer, ...]
-    over_capability: tuple[BeyondAnswer, ...]
+    give_back: tuple[ReclaimPreviewAnswer, ...]
+    over_deserved: tuple[ExcessAnswer, ...]
+    over_capability: tuple[ExcessAnswer, ...]
 
 
 def judge(
@@ -154,22 +154,22 @@ def judge(
     for one in effect.gives:
         named = one.claims[: min(asked.pods, left)]
         left -= len(named)
-        gives.append(_give_back(one, named))
+        gives.append(_preview(one, named))
     return DryRunAnswer(
         epoch=epoch,
         index=index,
         frozen=frozen,
         faults=tuple(FaultAnswer(queue=queue, fault=fault) for queue, fault in effect.faults),
         give_back=tuple(gives),
-        over_deserved=tuple(map(_beyond, effect.over_deserved)),
-        over_capability=tuple(map(_beyond, effect.over_capability)),
+        over_deserved=tuple(map(_excess, effect.over_deserved)),
+        over_capability=tuple(map(_excess, effect.over_capability)),
     )
 
 
-def _give_back(one: GiveBack, named: Sequence[Claim]) -> GiveBackAnswer:
+def _preview(one: ReclaimPreview, named: Sequence[Claim]) -> ReclaimPreviewAnswer:
     units = [claim.amounts.get(one.resource, 0) for claim in one.claims]
     leavers = tuple(
-        LeaverAnswer(
+        VictimAnswer(
             namespace=claim.namespace,
             pod=claim.pod,
             job=claim.job,
@@ -180,7 +180,7 @@ def _give_back(one: GiveBack, named: Sequence[Claim]) -> GiveBackAnswer:
         )
         for claim in named
     )
-    return GiveBackAnswer(
+    return ReclaimPreviewAnswer(
         queue=one.queue,
         to=one.to,
         resource=one.resource,
@@ -192,8 +192,8 @@ def _give_back(one: GiveBack, named: Sequence[Claim]) -> GiveBackAnswer:
     )
 
 
-def _beyond(one: Beyond) -> BeyondAnswer:
-    return BeyondAnswer(queue=one.queue, resource=one.resource, used=one.used, limit=one.limit, more=one.more)
+def _excess(one: Excess) -> ExcessAnswer:
+    return ExcessAnswer(queue=one.queue, resource=one.resource, used=one.used, limit=one.limit, more=one.more)
 
 
 def _changed(amounts: Resources, given: Mapping[str, str | int | None]) -> Resources:

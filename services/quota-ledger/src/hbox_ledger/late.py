@@ -43,7 +43,7 @@ class Late:
         waiting = {plan.id for plan in early}
         return proposed.model_copy(update={"plans": tuple(plan for plan in proposed.plans if plan.id not in waiting)})
 
-    def news(self) -> None:
+    def jobs_changed(self) -> None:
         """Of jobs."""
         if self._waiting:
             self._some.set()

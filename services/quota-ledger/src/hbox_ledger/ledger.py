@@ -38,24 +38,24 @@ from hbox_common.model import (
     Verdict,
     models_on,
 )
-from hbox_common.model.bounds import said
+from hbox_common.model.bounds import sanitized
 from hbox_common.store import Batch, Letter, Store
 from hbox_common.telemetry import record, recording
 
 from . import metrics
-from .adapters import load, mending, tables, thinning
+from .adapters import load, mending, rollup, tables
 from .adapters.journal import Head, Repeated
+from .caches import ChangedQueues, RecentIds
 from .core import arbitrate, budget, lifecycle, loans, recovery, usage
-from .core.books import Books
 from .core.chain import Record
 from .core.fitting import fitting
 from .core.history import DECAY, Decay
+from .core.ledgerstate import LedgerState
 from .core.overbooked import overbooked
 from .core.reconcile import Comparison, in_order
-from .core.recovery import Heard
+from .core.recovery import StreamHistory
 from .core.step import Step
 from .core.storm import Storm
-from .memory import Recent, Touched
 from .messages import messages_of
 from .pace import Pace
 from .relay import WINDOW, Outgoing, Relay
@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 
 Extra = Callable[[Batch], None]
 
-NOTHING = Heard()
+NOTHING = StreamHistory()
 
 #: Characters of what is written down of an over-booked node.
 LONGEST_NOTE = 1000
@@ -93,9 +93,9 @@ class Ledger:
     """The only owner of the books. All of its coroutines raise Unavailable while the database is."""
 
     def __init__(self, store: Store, relay: Relay, loaded: load.Loaded, *, clock: Clock) -> None:
-        self.books = loaded.books
+        self.state = loaded.state
         self.gone = loaded.gone  #: queues that were deleted
-        self.touched = Touched()
+        self.touched = ChangedQueues()
         self.models: Counter[str] = Counter()  #: nodes by the models that they have cards of, without zeros
         self.quotas_changed = asyncio.Event()
         self.taken_over = asyncio.Event()
@@ -103,45 +103,52 @@ class Ledger:
         self._store, self._relay, self._clock = store, relay, clock
         self._journal = loaded.journal
         self._lock = asyncio.Lock()
-        self._answered, self._handled = Recent(), Recent()
+        self._answered, self._handled = RecentIds(), RecentIds()
         self._overbooked: dict[NodeName, str] = {}  #: with what is said of it
         self._stale = False
-        self._committed = self.books.index  #: what the database has said to be on disk
+        self._committed = self.state.index  #: what the database has said to be on disk
         self._gone_since: dict[QueueName, float] = {}  #: when this process told of those of `gone`
         self._number = 0
         self._unknown = 0
         self._comparison: Comparison | None = None  #: under way
-        metrics.EPOCH.set(self.books.epoch)
+        metrics.EPOCH.set(self.state.epoch)
         metrics.FROZEN.set(1)
 
     @classmethod
     async def begin(
-        cls, store: Store, relay: Relay, *, clock: Clock, heard: Heard = NOTHING, decay: Decay = DECAY, evictions_most: int = 0
+        cls,
+        store: Store,
+        relay: Relay,
+        *,
+        clock: Clock,
+        history: StreamHistory = NOTHING,
+        decay: Decay = DECAY,
+        evictions_most: int = 0,
     ) -> "Ledger":
         """Begin a new epoch on what the database holds, and on what the streams have heard beyond it; frozen until `reconcile`."""
         now = clock()
 
         def start(connection: Connection) -> tuple[load.Loaded, list[Letter], int]:
-            before = load.standing(connection)
-            epoch = load.begin_epoch(connection, now=now, above=heard.standing.epoch)
+            before = load.position(connection)
+            epoch = load.begin_epoch(connection, now=now, above=history.position.epoch)
             loaded = load.load(connection)
             if loaded.unreadable:
                 metrics.SET_ASIDE.set(mending.mend(connection, loaded.unreadable, now=now))
                 loaded = load.load(connection)
                 metrics.SET_ASIDE.inc(mending.mend(connection, loaded.unreadable, now=now))  # those that the audit did not help
-                mending.recount(connection, loaded.books.live)
-            loaded.books.history = load.history(connection, decay)
-            loaded.books.storm = Storm(evictions_most)
-            step = loaded.books.step(now)
+                mending.recount(connection, loaded.state.live)
+            loaded.state.history = load.history(connection, decay)
+            loaded.state.storm = Storm(evictions_most)
+            step = loaded.state.step(now)
             notes = [Record(epoch, now, "quota-ledger", "ledger", "epoch", f"epoch {epoch} begins")]
-            if heard.standing > before:
-                known = load.known(connection, [bind.claim for bind in heard.binds])
-                adopted = recovery.adopt(loaded.books, step, heard.binds, known)
-                said = f"{before.epoch}.{before.index} is older than {heard.standing.epoch}.{heard.standing.index}, {adopted} claims adopted"
-                notes.append(Record(epoch, now, "quota-ledger", "ledger", "restored", said))
-                log.warning("the books were restored or lost their end: %s", said)
-            loans.lend(loaded.books, step, loaded.books.used)
-            index = loaded.books.index
+            if history.position > before:
+                known = load.known(connection, [bind.claim for bind in history.binds])
+                adopted = recovery.adopt(loaded.state, step, history.binds, known)
+                text = f"{before.epoch}.{before.index} is older than {history.position.epoch}.{history.position.index}, {adopted} claims adopted"
+                notes.append(Record(epoch, now, "quota-ledger", "ledger", "restored", text))
+                log.warning("the books were restored or lost their end: %s", text)
+            loans.lend(loaded.state, step, loaded.state.used)
+            index = loaded.state.index
             letters = [
                 Letter(epoch, number, message.event.ce_type(), message.keys, encode(message.event))
                 for number, message in enumerate(messages_of(step, epoch=epoch, index=index), start=1)
@@ -156,15 +163,15 @@ class Ledger:
         ledger = cls(store, relay, loaded, clock=clock)
         ledger._number = number
         ledger.touch_all()
-        log.info("epoch %d begins with %d live claims", loaded.books.epoch, len(loaded.books.live))
+        log.info("epoch %d begins with %d live claims", loaded.state.epoch, len(loaded.state.live))
         return ledger
 
     # --- what comes in
 
     def node(self, state: NodeState) -> None:
         """A node's inventory, as it is from now on."""
-        before = self.books.nodes.get(state.name)
-        self.books.know(state.name, state)
+        before = self.state.nodes.get(state.name)
+        self.state.know(state.name, state)
         old, new = (models_on(one) if one is not None and not one.gone else set() for one in (before, state))
         if old != new:
             self._models_moved(new - old, old - new)
@@ -177,16 +184,16 @@ class Ledger:
             self.models[model] -= 1
             if not self.models[model]:
                 del self.models[model]
-        if self.models.keys() != known and self.books.by_model:
+        if self.models.keys() != known and self.state.by_model:
             self.touch_all()
 
     def verdict(self, verdict: Verdict) -> None:
         """What may be used of a node, from now on."""
-        self.books.know(verdict.node, verdict=verdict)
+        self.state.know(verdict.node, verdict=verdict)
 
     def limit(self, quotas: Iterable[CardQuota]) -> None:
         """What ResourceQuotas say of cards, all of them, from now on."""
-        if self.books.limit(quotas):
+        if self.state.limit(quotas):
             self.quotas_changed.set()
 
     async def propose(self, proposals: Sequence[PlansProposed]) -> None:
@@ -198,7 +205,7 @@ class Ledger:
 
             def decide(step: Step) -> None:
                 for proposed in proposals:
-                    arbitrate.propose(self.books, step, proposed, answered)
+                    arbitrate.propose(self.state, step, proposed, answered)
 
             await self._turn(decide)
             self._answered.add(ids)
@@ -207,7 +214,7 @@ class Ledger:
         async with self._lock:
             await self._fresh()
             # What was answered in this epoch was answered here.
-            await self._insist(answer, look=ids in self._answered or any(p.epoch != self.books.epoch for p in proposals))
+            await self._insist(answer, look=ids in self._answered or any(p.epoch != self.state.epoch for p in proposals))
 
     async def outcomes(self, messages: Sequence[Numbered]) -> None:
         """Take in what became of decisions."""
@@ -221,34 +228,34 @@ class Ledger:
         """Do what is due by now."""
         async with self._lock:
             await self._fresh()
-            self.books.storm.pass_(self._clock())
-            if not self.books.frozen:
+            self.state.storm.pass_(self._clock())
+            if not self.state.frozen:
                 notes = self._overbookings()
                 await self._turn(self._tick, notes=notes)
-        metrics.LIVE.set(len(self.books.live))
-        metrics.OPEN.set(len(self.books.open))
-        metrics.quotas(self.books.card_quotas)
+        metrics.LIVE.set(len(self.state.live))
+        metrics.OPEN.set(len(self.state.open))
+        metrics.quotas(self.state.card_quotas)
 
     def _overbookings(self) -> list[Record]:
         """Nodes that are over-booked since the last look, or are no more: logged, counted, and written down."""
-        looked, self.books.look_at = self.books.look_at | self._overbooked.keys(), set()
+        looked, self.state.look_at = self.state.look_at | self._overbooked.keys(), set()
         notes = []
         for name in sorted(looked):
-            over, before = overbooked(self.books, name), self._overbooked.pop(name, "")
+            over, before = overbooked(self.state, name), self._overbooked.pop(name, "")
             if over:
                 self._overbooked[name] = over
             if over == before:
                 continue
             log.warning("node %s %s", name, f"is over-booked: it holds {over}" if over else "is not over-booked any more")
             change = "overbooked" if over else "fits"  # an arrow is for changes of claims alone
-            notes.append(Record(self.books.epoch, self._clock(), "quota-ledger", f"node {name}", change, over[:LONGEST_NOTE]))
+            notes.append(Record(self.state.epoch, self._clock(), "quota-ledger", f"node {name}", change, over[:LONGEST_NOTE]))
         metrics.OVERBOOKED.set(len(self._overbooked))
         return notes
 
     def _tick(self, step: Step) -> None:
-        lifecycle.tick(self.books, step)
+        lifecycle.tick(self.state, step)
         if self._relay.reaches:  # else it waits in the outbox, where it would stand once more every two minutes
-            lifecycle.send_again(self.books, step)
+            lifecycle.send_again(self.state, step)
 
     @property
     def unknown_jobs(self) -> int:
@@ -260,17 +267,17 @@ class Ledger:
         """Of the last change that is on disk."""
         return self._committed
 
-    def unheard_of(self, as_of: Index) -> bool:
+    def has_unconfirmed(self, as_of: Index) -> bool:
         """Whether claims were posted by the binder's word when the books stood at `as_of`, and nobody has told of their pods."""
-        oldest = next(iter(self.books.unseen.values()), None)
+        oldest = next(iter(self.state.unseen.values()), None)
         return oldest is not None and oldest <= as_of
 
     def hold(self, why: str) -> None:
         """Accept no plan for this reason, from now on; empty: accept them. What was decided goes on."""
-        if bool(why) is not bool(self.books.held):
+        if bool(why) is not bool(self.state.held):
             metrics.HELD.set(bool(why))
             log.warning("plans are held: %s", why) if why else log.warning("plans are accepted again")
-        self.books.held = why
+        self.state.held = why
 
     async def reconcile(self, facts: Sequence[PodFact], *, as_of: Index) -> None:
         """Compare with a complete list of pods with a node, asked for when the books stood at `as_of`; the first opens the books.
@@ -282,7 +289,7 @@ class Ledger:
             await self._compare(comparison, facts)
         finally:
             self._comparison = None
-        if self.books.frozen:
+        if self.state.frozen:
             await self._open(len(facts), comparison.differed)
         elif comparison.differed:
             metrics.DRIFT.inc(comparison.differed)
@@ -292,7 +299,7 @@ class Ledger:
     async def _compare(self, comparison: Comparison, facts: Sequence[PodFact]) -> None:
         parts = []
         for first in range(0, len(facts), ORDERED_SLICE):
-            parts.append(in_order(self.books, facts[first : first + ORDERED_SLICE]))
+            parts.append(in_order(self.state, facts[first : first + ORDERED_SLICE]))
             await asyncio.sleep(0)
         facts = [fact for kind in zip(*parts, strict=True) for part in kind for fact in part]
         pace = Pace()
@@ -311,15 +318,15 @@ class Ledger:
             await asyncio.sleep(0)  # a turn that changes nothing waits for nothing: whoever waits for the lock has to be let in
         async with self._lock:
             await self._fresh()
-            live = list(self.books.live)
+            live = list(self.state.live)
         for first in range(0, len(live), MISSED_SLICE):
             async with self._lock:
                 await self._fresh()
-                comparison.miss(self.books, live[first : first + MISSED_SLICE])
+                comparison.miss(self.state, live[first : first + MISSED_SLICE])
             await asyncio.sleep(0)
 
     def _take(self, comparison: Comparison, facts: Iterable[PodFact], step: Step) -> None:
-        comparison.take(self.books, step, facts)
+        comparison.take(self.state, step, facts)
 
     async def _open(self, pods: int, differed: int) -> None:
         await self._send_open()
@@ -329,30 +336,30 @@ class Ledger:
 
         async with self._lock:
             await self._fresh()
-            note = Record(self.books.epoch, self._clock(), "reconciler", "ledger", "frozen->open", f"compared with {pods} pods")
+            note = Record(self.state.epoch, self._clock(), "reconciler", "ledger", "frozen->open", f"compared with {pods} pods")
             await self._turn(decide, notes=[note], opens=True)
-        if self.books.by_model:
+        if self.state.by_model:
             self.touch_all()  # which models the cluster has is known from now on
-        log.info("open: %d live claims, %d differed from the cluster", len(self.books.live), differed)
+        log.info("open: %d live claims, %d differed from the cluster", len(self.state.live), differed)
 
     async def _send_open(self) -> None:
         """Send every open decision again, as at the start of an epoch: the binder drops those of older ones."""
         pace = Pace()
-        ids, first = list(self.books.open), 0
+        ids, first = list(self.state.open), 0
         while first < len(ids):
             await self._store.settle()
             async with self._lock:
                 await self._fresh()
                 with pace.slice(ids, first) as some:
-                    await self._turn(lambda step, some=some: lifecycle.send_open(self.books, step, some))  # type: ignore[misc]
+                    await self._turn(lambda step, some=some: lifecycle.send_open(self.state, step, some))  # type: ignore[misc]
             first += len(some.taken)
             await asyncio.sleep(0)
 
     def suspects(self) -> list[PodAsked]:
         """Pods of posted claims that the last list lacks, and those on nodes that were told to be gone."""
-        claims = (self.books.live[id].claim for id in self.books.suspects)
+        claims = (self.state.live[id].claim for id in self.state.suspects)
         asked = [PodAsked(uid=claim.pod_uid, namespace=claim.namespace, name=claim.pod) for claim in claims]
-        contradicted = self.books.contradicted.values()
+        contradicted = self.state.contradicted.values()
         return asked + [PodAsked(uid=fact.uid, namespace=fact.namespace, name=fact.name) for fact in contradicted]
 
     async def read(self, pods: Sequence[PodRead]) -> None:
@@ -363,7 +370,7 @@ class Ledger:
         def decide(step: Step) -> None:
             after.clear()
             for pod in pods:
-                lifecycle.read(self.books, step, pod)
+                lifecycle.read(self.state, step, pod)
             after.update(one.claim.state for one in step.changes)
 
         async with self._lock:
@@ -380,7 +387,7 @@ class Ledger:
         """A queue's rules, as they are from now on."""
         async with self._lock:
             await self._fresh()
-            if self.books.queues.get(queue.name) == queue:
+            if self.state.queues.get(queue.name) == queue:
                 return
             cause = queue.fault or f"{queue.phase}, capability {queue.capability}"
             self._touch_relatives(queue.name)
@@ -393,7 +400,7 @@ class Ledger:
         """A queue was deleted. What it holds stays until its pods end; nothing new is given to it."""
         async with self._lock:
             await self._fresh()
-            queue = self.books.queues.get(name)
+            queue = self.state.queues.get(name)
             if queue is None:
                 return
             await self._queue(queue, gone=True, change="deleted", cause="its object was deleted")
@@ -410,9 +417,9 @@ class Ledger:
             if behind > BEHIND_S:
                 log.warning("usage was accrued up to %d s from now: the clock went back; it goes on from there", behind)
             if accrued.since < accrued.until:
-                await self._turn(lambda step: budget.spend(self.books, step, accrued))
-            if (hours := self.books.history.outdated()) is not None:
-                self.books.history.forget(hours[1], await self._store.read(lambda c: load.used_in(c, *hours)))
+                await self._turn(lambda step: budget.spend(self.state, step, accrued))
+            if (hours := self.state.history.outdated()) is not None:
+                self.state.history.forget(hours[1], await self._store.read(lambda c: load.used_in(c, *hours)))
 
     async def forget(self, *, before: float) -> int:
         """Drop what no repetition can come for any more. Returns how many rows."""
@@ -420,7 +427,7 @@ class Ledger:
         async with self._lock:
             await self._fresh()
             gone = [
-                name for name, at in self._gone_since.items() if at < before and not any(self.books.used.get(name, {}).values())
+                name for name, at in self._gone_since.items() if at < before and not any(self.state.used.get(name, {}).values())
             ]
             count = await self._store.write(lambda c: load.forget(c, before=before, queues=gone))
             for name in gone:
@@ -430,28 +437,28 @@ class Ledger:
 
     async def thin(self, *, before: float) -> int:
         """Keep usage from before that time, and from before the window of what queues used of late, by the day. Returns how many rows of hours that were."""
-        before = min(int(before), self.books.history.decay.begins(int(self._clock())))
+        before = min(int(before), self.state.history.decay.begins(int(self._clock())))
         count = 0
-        while rows := await self._store.write(lambda c: thinning.sum_up_a_day(c, before=before)):
+        while rows := await self._store.write(lambda c: rollup.sum_up_a_day(c, before=before)):
             count += rows
         return count
 
     # --- what is asked
 
     @asynccontextmanager
-    async def still(self) -> AsyncIterator[Books]:
+    async def still(self) -> AsyncIterator[LedgerState]:
         """The books as committed, with nobody changing them meanwhile."""
         async with self._lock:
             await self._fresh()
-            yield self.books
+            yield self.state
 
     def touch_all(self) -> None:
         """Have the state of every queue, and what quotas say, told again."""
         self.quotas_changed.set()
         gone = self.gone.keys() - self._gone_since.keys()  # of these it was told, and that is kept for a day
         self._gone_since |= dict.fromkeys(gone, self._clock())
-        used = [name for name, amounts in self.books.used.items() if any(amounts.values())]
-        self.touched.add([*self.books.queues, *used, *gone, DEFAULT_QUEUE])
+        used = [name for name, amounts in self.state.used.items() if any(amounts.values())]
+        self.touched.add([*self.state.queues, *used, *gone, DEFAULT_QUEUE])
 
     # --- turns
 
@@ -467,10 +474,10 @@ class Ledger:
                 for event in new.values():
                     if isinstance(event, OutcomesObserved):
                         for outcome in event.outcomes:
-                            lifecycle.outcome(self.books, step, outcome)
+                            lifecycle.outcome(self.state, step, outcome)
                     else:
                         for fact in event.pods:
-                            lifecycle.observed(self.books, step, fact)
+                            lifecycle.observed(self.state, step, fact)
 
             def note(batch: Batch) -> None:
                 tables.inbox.add(batch, consumer, list(new), at=now, otherwise=Repeated())
@@ -502,7 +509,7 @@ class Ledger:
         for fact, fit in found:
             if fit != fact:
                 metrics.UNFIT.inc()
-                name = said(f"{fact.namespace}/{fact.name}", 128)
+                name = sanitized(f"{fact.namespace}/{fact.name}", 128)
                 log.error("pod %s: %s: %s", name, "booked without what is unfit" if fit else "left out", error)
         return [fit for _, fit in found if fit is not None]
 
@@ -515,28 +522,28 @@ class Ledger:
             await turn(look=True)
 
     async def _queue(self, queue: Queue, *, gone: bool, change: str, cause: str) -> None:
-        note = Record(self.books.epoch, self._clock(), "kubernetes", f"queue {queue.name}", change, cause)
+        note = Record(self.state.epoch, self._clock(), "kubernetes", f"queue {queue.name}", change, cause)
         accrued = await self._accrued()  # by the rules of before
         extra = partial(self._journal.queue, queue=queue, gone=gone)
 
         def decide(step: Step) -> None:
-            budget.spend(self.books, step, accrued)
+            budget.spend(self.state, step, accrued)
             if not gone:
-                budget.change(self.books, step, queue)
-            self.books.rule(step, queue.name, None if gone else queue)
+                budget.change(self.state, step, queue)
+            self.state.rule(step, queue.name, None if gone else queue)
             step.queues.add(queue.name)
 
         await self._turn(decide, notes=[note], extra=extra)
 
     def _touch_relatives(self, name: QueueName) -> None:
         """What is wrong with a queue depends on those above and below it."""
-        self.touched.add([*self.books.queues.path(name), *self.books.queues.below(name)])
+        self.touched.add([*self.state.queues.path(name), *self.state.queues.below(name)])
 
     async def _accrued(self) -> usage.Accrued:
         """What is to be added to the usage accounts by now. The caller holds the lock until that is committed: no claim begins or ends meanwhile."""
         until = int(self._clock())
         since, held = await self._store.read(lambda c: load.unmetered(c, until))
-        deserved = usage.deserved_cards(self.books.queues.values())
+        deserved = usage.deserved_cards(self.state.queues.values())
         return usage.accrue(held, deserved, since=since, until=max(since, until))
 
     async def _turn(
@@ -545,12 +552,12 @@ class Ledger:
         """Decide, commit, tell. The caller holds the lock and has called `_fresh`."""
         with metrics.COMMIT.time():
             self._stale = True
-            books, journal = self.books, self._journal
-            step = books.step(self._clock())
+            state, journal = self.state, self._journal
+            step = state.step(self._clock())
             decide(step)
-            usage.meter(step.made.values(), books.nodes)
-            loans.lend(books, step, step.queues)
-            epoch, index = books.epoch, books.index
+            usage.meter(step.made.values(), state.nodes)
+            loans.lend(state, step, step.queues)
+            epoch, index = state.epoch, state.index
             durable = step.durable or bool(notes)
             outgoing: list[Outgoing] = []
             if durable:
@@ -579,7 +586,7 @@ class Ledger:
             else:
                 outgoing = self._outgoing(step, durable=False)
             if opens:
-                books.frozen = False
+                state.frozen = False
                 metrics.FROZEN.set(0)
             self._stale = False
         self._tell(step, outgoing)
@@ -590,21 +597,21 @@ class Ledger:
 
     def _outgoing(self, step: Step, *, durable: bool) -> list[Outgoing]:
         out = []
-        for message in messages_of(step, epoch=self.books.epoch, index=self.books.index):
+        for message in messages_of(step, epoch=self.state.epoch, index=self.state.index):
             self._number += 1
             letter = None
             body = encode(message.event)
             if durable:
-                letter = Letter(self.books.epoch, self._number, message.event.ce_type(), message.keys, body)
-            out.append(Outgoing(message.event, body, message.keys, f"{self.books.epoch}-{self._number}", letter))
+                letter = Letter(self.state.epoch, self._number, message.event.ce_type(), message.keys, body)
+            out.append(Outgoing(message.event, body, message.keys, f"{self.state.epoch}-{self._number}", letter))
         return out
 
     def _tell(self, step: Step, outgoing: list[Outgoing]) -> None:
         for message in outgoing:
             self._relay.send(message)
         if step.queues:
-            self.touched.add(name for queue in step.queues for name in self.books.queues.path(queue))
-            if ROOT_QUEUE in self.books.queues:
+            self.touched.add(name for queue in step.queues for name in self.state.queues.path(queue))
+            if ROOT_QUEUE in self.state.queues:
                 self.touched.add([ROOT_QUEUE])
         for state, count in Counter(change.claim.state for change in step.changes).items():
             metrics.CHANGES.labels(state.value).inc(count)
@@ -616,28 +623,28 @@ class Ledger:
         """Make sure that the books are what the database holds."""
         if not self._stale:
             return
-        old = self.books
+        old = self.state
         loaded, letters, history = await self._store.read(
             lambda c: (load.load(c), tables.outbox.unsent(c, most=WINDOW), load.history(c, old.history.decay))
         )
-        if loaded.books.epoch != old.epoch:
+        if loaded.state.epoch != old.epoch:
             self.taken_over.set()
             raise Unavailable(
                 f"another quota-ledger has taken over from epoch {old.epoch}", hint="only one may run on a database"
             )
-        if loaded.books.index < self._committed:
-            self.over = f"the database is at {old.epoch}.{loaded.books.index} and had committed {old.epoch}.{self._committed}: it lost its end"
+        if loaded.state.index < self._committed:
+            self.over = f"the database is at {old.epoch}.{loaded.state.index} and had committed {old.epoch}.{self._committed}: it lost its end"
             self.taken_over.set()
             raise Unavailable(self.over, hint="a ledger that starts anew goes on with what the streams have heard")
-        books = loaded.books
-        books.look_at |= old.look_at
-        books.nodes, books.verdicts = old.nodes, old.verdicts
-        books.gone, books.contradicted = old.gone, old.contradicted
-        books.records, books.storm = old.records, old.storm
-        books.suspects = {id: None for id in old.suspects if id in books.live}
-        books.unseen = {id: posted for id, posted in old.unseen.items() if id in books.live}
-        books.frozen, books.held, books.history = old.frozen, old.held, history
-        books.limit(old.card_quotas)
-        self.books, self._journal, self.gone, self._stale = books, loaded.journal, loaded.gone, False
+        state = loaded.state
+        state.look_at |= old.look_at
+        state.nodes, state.verdicts = old.nodes, old.verdicts
+        state.gone, state.contradicted = old.gone, old.contradicted
+        state.records, state.storm = old.records, old.storm
+        state.suspects = {id: None for id in old.suspects if id in state.live}
+        state.unseen = {id: posted for id, posted in old.unseen.items() if id in state.live}
+        state.frozen, state.held, state.history = old.frozen, old.held, history
+        state.limit(old.card_quotas)
+        self.state, self._journal, self.gone, self._stale = state, loaded.journal, loaded.gone, False
         self._relay.restore(letters)
-        log.warning("the books were read anew: %d live claims", len(books.live))
+        log.warning("the books were read anew: %d live claims", len(state.live))

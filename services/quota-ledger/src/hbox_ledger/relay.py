@@ -4,7 +4,7 @@ Each stream has a lane of its own, so that a slow one holds up no other; within 
 under way. (One of these that has to be sent again comes behind its followers: readers of the feed take that for a gap, and binds and evictions
 carry generations.) A letter is deleted from the outbox in batches, behind the publishing: what a crash leaves there is published again under the
 same message id, which the broker and every consumer's inbox know. A decision's row ends here; that its *result* is outstanding is kept with
-the claim (`Holding.intent`), from which it is sent again.
+the claim (`ClaimRecord.intent`), from which it is sent again.
 
 While the broker is away a lane fills. It holds WINDOW letters, or WINDOW_BYTES, and no more: what comes behind is in the outbox, and is read from there when
 the lane is empty again. So memory does not grow with the outage.

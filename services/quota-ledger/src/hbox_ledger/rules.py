@@ -13,7 +13,7 @@ from hbox_common.model import QueueName
 from hbox_common.runtime import Condition
 
 from .adapters.queues import closed, queue_of
-from .adapters.quota_teller import QuotaTeller
+from .adapters.quota_publisher import QuotaPublisher
 from .adapters.quotas import card_quota
 from .adapters.statuses import StatusWriter
 from .ledger import Ledger
@@ -28,7 +28,7 @@ TRY_AGAIN_S = 0.5
 class Rules:
     """Follows Queue and ResourceQuota objects."""
 
-    def __init__(self, kube: KubeClient, ledger: Ledger, statuses: StatusWriter, quotas: QuotaTeller) -> None:
+    def __init__(self, kube: KubeClient, ledger: Ledger, statuses: StatusWriter, quotas: QuotaPublisher) -> None:
         self.read = asyncio.Event()  #: all that there are were handed to the ledger
         self._ledger, self._statuses, self._teller = ledger, statuses, quotas
         self._queues = Informer(kube, QUEUES, QueueObject)
@@ -72,7 +72,7 @@ class Rules:
                 except TimeoutError:
                     pass  # say again what it waits for
         there = {queue.metadata.name for queue in self._queues.store.values()}
-        for name in [name for name in self._ledger.books.queues if name not in there]:
+        for name in [name for name in self._ledger.state.queues if name not in there]:
             await _insist(partial(self._ledger.drop_queue, name))
         condition.ok()
         self.read.set()

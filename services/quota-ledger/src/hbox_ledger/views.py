@@ -21,7 +21,7 @@ from hbox_common.store import Store
 
 from .adapters import load
 from .core import arbitrate, budget, usage
-from .core.books import Books
+from .core.ledgerstate import LedgerState
 from .ledger import Ledger
 
 
@@ -71,35 +71,35 @@ class Views:
 
     async def epoch(self) -> Epoch:
         """The epoch that the database is in, which another ledger may have begun."""
-        return (await self._store.read(load.standing)).epoch
+        return (await self._store.read(load.position)).epoch
 
     async def snapshot(self) -> Snapshot:
         """All live claims, as committed."""
-        async with self._ledger.still() as books:
-            claims = [holding.claim for holding in books.live.values()]
-            used = {str(name): amounts for name, amounts in arbitrate.usage(books).items()}
-            queues = tuple(_told(books, queue) for queue in books.queues.values())
-            return Snapshot(books.epoch, books.index, books.frozen, claims, queues, used, tuple(books.card_quotas))
+        async with self._ledger.still() as state:
+            claims = [record.claim for record in state.live.values()]
+            used = {str(name): amounts for name, amounts in arbitrate.usage(state).items()}
+            queues = tuple(_published(state, queue) for queue in state.queues.values())
+            return Snapshot(state.epoch, state.index, state.frozen, claims, queues, used, tuple(state.card_quotas))
 
     async def changed_queues(self) -> list[QueueView]:
         """The queues whose rules or use changed since the last call."""
-        async with self._ledger.still() as books:
+        async with self._ledger.still() as state:
             models = self._ledger.models
-            return [_view(books, name, self._ledger.gone.get(name), models) for name in self._ledger.touched.take()]
+            return [_view(state, name, self._ledger.gone.get(name), models) for name in self._ledger.touched.take()]
 
     async def queues(self, names: Sequence[QueueName] = ()) -> QueuesView:
         """These queues, in this order; none named: all, by name."""
-        async with self._ledger.still() as books:
+        async with self._ledger.still() as state:
             models = self._ledger.models
-            views = [_view(books, name, None, models) for name in names or sorted({*books.queues, DEFAULT_QUEUE})]
-            return QueuesView(books.epoch, books.index, books.frozen, views)
+            views = [_view(state, name, None, models) for name in names or sorted({*state.queues, DEFAULT_QUEUE})]
+            return QueuesView(state.epoch, state.index, state.frozen, views)
 
     def budgets(self) -> list[Budget]:
         """The budgets of all queues that have one, as of the last accrual."""
-        books = self._ledger.books
+        state = self._ledger.state
         return [
-            Budget(queue=name, card_hours=queue.budget_card_hours, spent=budget.spent_of(books, name), month=books.month)
-            for name, queue in sorted(books.queues.items())
+            Budget(queue=name, card_hours=queue.budget_card_hours, spent=budget.spent_of(state, name), month=state.month)
+            for name, queue in sorted(state.queues.items())
             if queue.budget_card_hours is not None
         ]
 
@@ -118,28 +118,28 @@ class Views:
         sums: dict[tuple[QueueName, usage.Account], usage.Amounts] = {}
         for account, amounts in found:
             named = account if UsageKey.QUEUE in keys else account._replace(queue=QueueName(""))
-            department = self._ledger.books.queues.path(account.queue)[-1]
+            department = self._ledger.state.queues.path(account.queue)[-1]
             sums.setdefault((department, named), usage.Amounts()).add(amounts)
         return [Usage(department=name, **account._asdict(), **asdict(amounts)) for (name, account), amounts in sums.items()]
 
 
-def _view(books: Books, name: QueueName, deleted: Queue | None, models: Container[str]) -> QueueView:
-    used, total = (_told_of(sums) for sums in (books.used.get(name, {}), books.queues.used(name)))
-    queue = books.queues.of(name)
-    told = _told(books, queue or deleted or Queue(name, QueuePhase.CLOSED))
-    history = books.history
+def _view(state: LedgerState, name: QueueName, deleted: Queue | None, models: Container[str]) -> QueueView:
+    used, total = (_told_of(sums) for sums in (state.used.get(name, {}), state.queues.used(name)))
+    queue = state.queues.of(name)
+    told = _published(state, queue or deleted or Queue(name, QueuePhase.CLOSED))
+    history = state.history
     return QueueView(
         queue=told,
         used=used,
         total=total,
-        faults=faults(books.queues, name, None if books.frozen else models),
-        epoch=books.epoch,
-        index=books.index,
+        faults=faults(state.queues, name, None if state.frozen else models),
+        epoch=state.epoch,
+        index=state.index,
         gone=queue is None,
-        recent_cards=round(history.cards((name, *books.queues.below(name))), 3),
+        recent_cards=round(history.cards((name, *state.queues.below(name))), 3),
         half_life_h=history.decay.half_life_h,
-        borrowed=books.borrowed.get(name, {}),
-        spent=budget.spent_of(books, name),
+        borrowed=state.borrowed.get(name, {}),
+        spent=budget.spent_of(state, name),
     )
 
 
@@ -148,7 +148,7 @@ def _told_of(sums: Mapping[str, int]) -> Resources:
     return {name: units for name, units in sums.items() if units and not is_host_port(name)}
 
 
-def _told(books: Books, queue: Queue) -> Queue:
+def _published(state: LedgerState, queue: Queue) -> Queue:
     """A queue as others are told of it: with the ledger's word on it."""
-    shown, said = arbitrate.shown(books, queue), budget.stop(books, queue.name)
+    shown, said = arbitrate.published_queue(state, queue), budget.stop(state, queue.name)
     return replace(shown, stopped=said) if said else shown

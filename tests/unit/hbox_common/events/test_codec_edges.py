@@ -17,11 +17,11 @@ from hbox_common.model import (
     JobId,
     NodeName,
     PodFact,
+    PodGroupTask,
     PodPhase,
     PodRef,
     PodUid,
     QueueName,
-    TaskSpec,
 )
 
 
@@ -32,7 +32,7 @@ def fact(called: str, **fields: Any) -> PodFact:
 
 
 def job(name: str, **fields: Any) -> Job:
-    task = TaskSpec(name, {"cpu": 1000, "pods": 1}, (PodRef(PodUid(name), name, "1"),))
+    task = PodGroupTask(name, {"cpu": 1000, "pods": 1}, (PodRef(PodUid(name), name, "1"),))
     return replace(Job(JobId(name), "ml", name, QueueName("q"), 0, 1, 1, 0, 1.0, 1, (task,)), **fields)
 
 
@@ -77,7 +77,9 @@ def test_one_item_that_nobody_can_carry_keeps_no_other_back(fields: dict[str, An
 
 def test_a_message_is_divided_by_its_bytes() -> None:
     notes = {"volcano.sh/revocable-zone": "x" * 60_000}
-    event = JobsPage(complete=True, jobs=tuple(job(f"j{n}", notes=notes) for n in range(300)), priority_classes={"high": 5})
+    event = JobsPage(
+        complete=True, jobs=tuple(job(f"j{n}", annotations=notes) for n in range(300)), priority_classes={"high": 5}
+    )
     said = list(parts(event, 4 * 2**20, lambda one, why: pytest.fail(str(why))))
     assert all(len(body) <= 4 * 2**20 for _, body in said)
     pages = [decode(body, header(part)) for part, body in said]

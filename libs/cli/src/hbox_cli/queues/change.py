@@ -8,7 +8,7 @@ from typing import Any
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import POOLS, QueueName, capacity_units, is_model, model_of, named_models, parse_quantity
 from hbox_common.model.annotations import BUDGET, NAMESPACES, parse_names
-from hbox_ledger.dryrun import ChangedQueue, DryRunAnswer, FaultAnswer, GiveBackAnswer, LeaverAnswer
+from hbox_ledger.dryrun import ChangedQueue, DryRunAnswer, FaultAnswer, ReclaimPreviewAnswer, VictimAnswer
 
 AMOUNTS = ("guarantee", "deserved", "capability")
 ANNOTATED = {"pools": POOLS, "namespaces": NAMESPACES}
@@ -132,7 +132,7 @@ def _fault(one: FaultAnswer) -> str:
     return f"queue {one.queue}: {one.fault}"
 
 
-def _document(one: GiveBackAnswer) -> dict[str, Any]:
+def _document(one: ReclaimPreviewAnswer) -> dict[str, Any]:
     claims = [
         {
             "pod": f"{pod.namespace}/{pod.pod}",
@@ -156,5 +156,5 @@ def _document(one: GiveBackAnswer) -> dict[str, Any]:
     }
 
 
-def _line(pod: LeaverAnswer) -> str:
+def _line(pod: VictimAnswer) -> str:
     return f"  {pod.namespace}/{pod.pod}  queue {pod.queue}  priority {pod.priority}  {pod.units} on {pod.node}"

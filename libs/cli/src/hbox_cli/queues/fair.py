@@ -50,7 +50,7 @@ def _level(
         queue, used = tree[name], tree.used(name).get(GPU, 0)
         waiting = asked_of(job for job in jobs if name in tree.path(job.queue)).get(GPU, 0)
         wanted = min(used + waiting, queue.capability.get(GPU, used + waiting))
-        claims.append(Claim(tree.due(name).get(GPU, 0), wanted, float(queue.weight), queue.priority))
+        claims.append(Claim(tree.entitlement(name).get(GPU, 0), wanted, float(queue.weight), queue.priority))
     used_parts = [memory.of(name) / memory.cards if memory.cards else 0.0 for name in siblings]
     remembered = remembering(claims, used_parts, memory.weight)
     eager = [claim.wanted > claim.deserved for claim in claims]

@@ -7,10 +7,10 @@ from hbox_common.model import (
     PUBLIC,
     ROOT_QUEUE,
     Job,
+    PodGroupTask,
     QueueName,
     QueueTree,
     Resources,
-    TaskSpec,
     faults,
     is_host_port,
     is_model,
@@ -72,7 +72,7 @@ def asked_of(jobs: Iterable[Job]) -> Resources:
     return asked
 
 
-def waited_for(task: TaskSpec, resource: str) -> int:
+def waited_for(task: PodGroupTask, resource: str) -> int:
     """What the pods of a task wait for of a resource; of a card model where they may have no other."""
     if not is_model(resource):
         return task.requests.get(resource, 0) * len(task.pods)

@@ -27,15 +27,15 @@ def share_of(
             for one in (level, *level["siblings"]):
                 one["fair"] = fair.get(one["name"])
     refusal = tree.refusal(name)
-    room = tree.room(name, {resource: 1})
+    headroom = tree.headroom(name, {resource: 1})
     own = levels[0]
     return {
         "name": name,
         "resource": resource,
         **{key: own[key] for key in ("used", "deserved", "guarantee", "borrowed", "idle", "waiting")},
         "limit": min((level["limit"] for level in levels if level["limit"] is not None), default=None),
-        "room": 0 if refusal is not None else room.times,
-        "wall": refusal.message if refusal is not None else room.message if room.times == 0 else "",
+        "room": 0 if refusal is not None else headroom.times,
+        "wall": refusal.message if refusal is not None else headroom.message if headroom.times == 0 else "",
         "levels": levels,
         **(
             {"usageWeight": memory.weight, "halfLifeHours": memory.half_life_h, "cards": memory.cards}

@@ -8,7 +8,7 @@ cards these are; how much of each is what the pod asks for, whatever anybody wro
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hbox_common.model import Card, CardBooks, CardRequest, CardSlice, NodeName, NodeState, cards_held
+from hbox_common.model import Card, CardAllocation, CardRequest, CardSlice, NodeName, NodeState, cards_held
 from hbox_common.model.devices import ALL_CORES
 
 #: Of each container `uuid,type,MiB,cores:` per card, containers divided by `;`.
@@ -30,7 +30,7 @@ class Holder:
 def slices_of(nodes: Iterable[NodeState], holders: Sequence[Holder]) -> list[tuple[CardSlice, ...]]:
     """What each holder holds, in their order. Less than it asks for where the node has no more."""
     cards = {node.name: sorted(node.cards, key=lambda card: card.index) for node in nodes}
-    books: dict[NodeName, dict[int, CardBooks]] = {name: {} for name in cards}
+    books: dict[NodeName, dict[int, CardAllocation]] = {name: {} for name in cards}
     found: list[tuple[CardSlice, ...]] = []
     for holder in holders:
         known = _written(holder, cards.get(holder.node, ()), books.get(holder.node, {}))
@@ -43,10 +43,10 @@ def slices_of(nodes: Iterable[NodeState], holders: Sequence[Holder]) -> list[tup
     return found
 
 
-def _written(holder: Holder, cards: Sequence[Card], held: Mapping[int, CardBooks]) -> tuple[CardSlice, ...]:
+def _written(holder: Holder, cards: Sequence[Card], held: Mapping[int, CardAllocation]) -> tuple[CardSlice, ...]:
     said = [s.index for s in holder.slices]
     if said:
-        own = cards_held(holder.cards, cards, held, said=said)
+        own = cards_held(holder.cards, cards, held, named=said)
         if [s.index for s in own] == said:
             return own
     by_uuid = {card.uuid: card.index for card in cards}
@@ -60,9 +60,9 @@ def _written(holder: Holder, cards: Sequence[Card], held: Mapping[int, CardBooks
     return tuple(CardSlice(index, cores, memory) for index, (memory, cores) in sorted(taken.items()))
 
 
-def _book(books: dict[NodeName, dict[int, CardBooks]], node: NodeName, slices: Sequence[CardSlice]) -> None:
+def _book(books: dict[NodeName, dict[int, CardAllocation]], node: NodeName, slices: Sequence[CardSlice]) -> None:
     for s in slices:
-        card = books.setdefault(node, {}).setdefault(s.index, CardBooks())
+        card = books.setdefault(node, {}).setdefault(s.index, CardAllocation())
         card.cores += s.cores
         card.memory_mib += s.memory_mib
         card.pods += 1

@@ -185,7 +185,7 @@ class _Reading:
                 gang.problem = pod.problem
         rights = rights_of(self._of["Queue"])
         for gang in gangs:
-            if gang.queue and not gang.problem and (said := rights.bars(gang.queue, gang.namespace)):
+            if gang.queue and not gang.problem and (said := rights.forbids(gang.queue, gang.namespace)):
                 gang.problem = f"{Label.QUEUE_NAMESPACE}: {said}; name another queue in the job"
         for gang, named_class in groups:
             gang.priority, gang.priority_class = priority_of(named_class, classes, members[gang.id]), named_class
@@ -243,7 +243,7 @@ def _join(pods: Sequence[PodEntry], owner: Sequence[Gang], tasks: Sequence[Task]
                 never_preempts=pod.never_preempts,
                 nominated=pod.nominated,
                 started_at=pod.started_at,
-                wishes=pod.view.wishes,
+                constraints=pod.view.constraints,
                 images=images_of_pod(pod.document) if images else (),
             )
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hbox_common.errors import InvalidRequest, NotFound
-from hbox_common.model import Card, CardRequest, Generation, NodeName, NodeState, TaskSpec
+from hbox_common.model import Card, CardRequest, Generation, NodeName, NodeState, PodGroupTask
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, MEMORY, MIB, PODS
 from hbox_sandbox.trace import Trace, TraceNode, TracePod, read_alibaba2023
@@ -29,7 +29,7 @@ class Arrivals:
     """`specs` are the distinct requests of a trace; `pods` says which one each of its pods, sorted by name, has."""
 
     nodes: tuple[NodeState, ...]
-    specs: tuple[TaskSpec, ...]
+    specs: tuple[PodGroupTask, ...]
     milli: tuple[int, ...]  #: of cards, by spec
     pods: tuple[int, ...]
     capacity_milli: int
@@ -86,7 +86,7 @@ def arrivals_of(trace: Trace) -> Arrivals:
     if not trace.capacity_milli or not trace.demand_milli:
         raise InvalidRequest(f"{trace.name}: there are no cards, or nobody asks for any", hint="the protocol is about cards")
     kinds: dict[tuple[object, ...], int] = {}
-    specs: list[TaskSpec] = []
+    specs: list[PodGroupTask] = []
     milli: list[int] = []
     which: list[int] = []
     for pod in sorted(trace.pods, key=lambda pod: pod.name):
@@ -115,15 +115,15 @@ def node_of(node: TraceNode) -> NodeState:
     )
 
 
-def spec_of(pod: TracePod) -> TaskSpec:
+def spec_of(pod: TracePod) -> PodGroupTask:
     """Shares in whole percents, rounded up."""
     requests = {CPU: pod.cpu_milli, MEMORY: pod.memory_mib * MIB, PODS: 1}
     if not pod.cards:
-        return TaskSpec(name="pod", requests=requests, pods=())
+        return PodGroupTask(name="pod", requests=requests, pods=())
     percent = -(-pod.card_milli // 10)
     requests[GPU] = pod.cards
     cards = CardRequest(pod.cards, cores=percent, memory_percent=percent, models=pod.models)
-    return TaskSpec(name="pod", requests=requests, pods=(), cards=cards)
+    return PodGroupTask(name="pod", requests=requests, pods=(), cards=cards)
 
 
 def _file(folder: Path, stem: str) -> Path | None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from hbox_common import kube
-from hbox_common.model import NodeName, TaskSpec
+from hbox_common.model import NodeName, PodGroupTask
 from hbox_common.model.annotations import QUEUE_NAME
 from hbox_jobs.adapters.annotations import TASK_SPEC
 from hbox_jobs.adapters.objects import PodReader
@@ -36,7 +36,7 @@ class PodEntry:
 
     document: Document
     view: PodView
-    spec: TaskSpec  #: what it asks for, whether or not it has a node
+    spec: PodGroupTask  #: what it asks for, whether or not it has a node
     problem: str
     status: Status
     role: str
@@ -85,7 +85,7 @@ class PodEntries:
         seconds(document, pod.metadata.creation_timestamp)
         view = self._reader.view(pod)
         spec, problem = self._spec(view)
-        labels, notes = pod.metadata.labels, pod.metadata.annotations
+        labels, annotations = pod.metadata.labels, pod.metadata.annotations
         named = self._classes.get(pod.spec.priority_class_name) if pod.spec.priority_class_name else self._default
         written = pod.spec.priority if pod.spec.priority is not None else named.value if named is not None else None
         policy = pod.spec.preemption_policy or (named.preemption_policy if named is not None else "")
@@ -95,22 +95,22 @@ class PodEntries:
             spec=spec,
             problem=problem,
             status=_status(view),
-            role=notes.get(TASK_SPEC) or labels.get(TASK_SPEC, ""),
+            role=annotations.get(TASK_SPEC) or labels.get(TASK_SPEC, ""),
             priority=DEFAULT_PRIORITY if written is None else written,
             written_priority=written,
             labels=labels,
-            annotations=notes,
-            preemptable=preemptable(labels, notes),
+            annotations=annotations,
+            preemptable=preemptable(labels, annotations),
             never_preempts=policy == NEVER,
             nominated=NodeName(pod.status.nominated_node_name) if pod.status.nominated_node_name else None,
             started_at=self._started(document, pod),
             ours=pod.spec.scheduler_name in self._schedulers,
             group=view.group,
-            queue=notes.get(QUEUE_NAME) or labels.get(QUEUE_NAME, ""),
-            allocated=notes.get(HAMI_ALLOCATED, ""),
+            queue=annotations.get(QUEUE_NAME) or labels.get(QUEUE_NAME, ""),
+            allocated=annotations.get(HAMI_ALLOCATED, ""),
         )
 
-    def _spec(self, view: PodView) -> tuple[TaskSpec, str]:
+    def _spec(self, view: PodView) -> tuple[PodGroupTask, str]:
         """What the pod would ask for if it were still to be placed, and why that cannot be had as written."""
         waiting = replace(view, node=NodeName(""), status=PodStatus.PENDING, deleting=False, gated=False)
         record = Record(key=view.uid, namespace=view.namespace, name=view.name, gang=False, pods={view.uid: waiting})

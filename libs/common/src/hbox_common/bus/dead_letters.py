@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hbox_common.clock import wall_s
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import DeadLetter, Event, Stream
-from hbox_common.model.bounds import said
+from hbox_common.model.bounds import sanitized
 
 from . import metrics
 from .delivery import Raw
@@ -32,7 +32,7 @@ async def set_aside_unsent(
         deliveries=0,
         message_id=message_id,
         type=event.ce_type(),
-        reason=said(f"it was not sent: {why.message}"),
+        reason=sanitized(f"it was not sent: {why.message}"),
         at=wall_s(),
         size=0,
         body=b"",
@@ -61,7 +61,7 @@ class DeadLetters:
             deliveries=raw.deliveries,
             message_id=raw.message_id[:REASON_CHARS],
             type=raw.headers.get("ce-type", "")[:REASON_CHARS],
-            reason=said(reason),
+            reason=sanitized(reason),
             at=wall_s(),
             size=len(raw.body),
             body=raw.body[:BODY_BYTES],
@@ -73,6 +73,6 @@ class DeadLetters:
         metrics.DEAD.labels(self._consumer).inc()
         log.error(
             "message set aside in HBOX_DLQ: %s",
-            said(reason),
+            sanitized(reason),
             extra={"consumer": self._consumer, "subject": raw.subject, "sequence": raw.sequence, "message_id": raw.message_id},
         )

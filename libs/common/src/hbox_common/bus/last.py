@@ -97,8 +97,8 @@ def _ends(message: Msg) -> bool:
     status = header.get("Status", "")
     if status in (_NONE, _END):
         return True
-    said = "nobody answers" if status == NO_RESPONDERS else f"{status} {header.get('Description', '')}"
-    raise Unavailable(f"messages of a stream: {said}")
+    text = "nobody answers" if status == NO_RESPONDERS else f"{status} {header.get('Description', '')}"
+    raise Unavailable(f"messages of a stream: {text}")
 
 
 def _delivery(message: Msg) -> Delivery:

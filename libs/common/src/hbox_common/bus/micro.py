@@ -201,8 +201,8 @@ class MicroServer:
             words = e.message if isinstance(e, HBoxError) else type(e).__name__
             return await self._refuse(asked, "500", f"{name}: {words}; see the log of {self._connection.name}")
         if len(body) > self._connection.max_payload:
-            said = f"{name}: the answer has {len(body)} bytes, the broker takes {self._connection.max_payload}; ask for less"
-            return await self._refuse(asked, "413", said)
+            message = f"{name}: the answer has {len(body)} bytes, the broker takes {self._connection.max_payload}; ask for less"
+            return await self._refuse(asked, "413", message)
         return await self._send(asked.message.reply, body)
 
     async def _refuse(self, asked: _Asked, code: str, words: str) -> None:

@@ -17,7 +17,7 @@ from nats.aio.msg import Msg
 from hbox_common.clock import monotonic_s, new_id, wall_s
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import Event, decode, encode, headers
-from hbox_common.model.bounds import said
+from hbox_common.model.bounds import sanitized
 
 from . import metrics
 from .connection import NO_RESPONDERS, Connection
@@ -117,7 +117,7 @@ class Server:
         words = error.message if isinstance(error, HBoxError) else f"{type(error).__name__}"
         hint = error.hint if isinstance(error, HBoxError) else "see the log of the service that was asked"
         self._listed.failed(f"{kind}: {words}")
-        await self._connection.send(reply, headers={ERROR: kind, MESSAGE: said(words), HINT: said(hint)})
+        await self._connection.send(reply, headers={ERROR: kind, MESSAGE: sanitized(words), HINT: sanitized(hint)})
 
 
 async def ask(connection: Connection, request: Event, page: type[P], *, timeout_s: float) -> list[P]:

@@ -18,6 +18,7 @@ from zlib import crc32
 from pydantic import BaseModel, ConfigDict, Field
 
 from hbox_common.model import Epoch, Index
+from hbox_common.model.wire import BOUNDS
 
 
 class Stream(StrEnum):
@@ -58,7 +59,7 @@ SaidIndex = Annotated[Index, Field(ge=0, le=2**53)]
 class Event(BaseModel):
     """Base of all messages. Each concrete class names its `about`; its CloudEvents type is `io.hbox.v1.<domain>.<event>`."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, str_max_length=65_536)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, str_max_length=BOUNDS["str_max_length"])
 
     about: ClassVar[About]
 

@@ -17,7 +17,7 @@ import msgpack
 from pydantic import ValidationError
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model.bounds import INT64_MAX, said
+from hbox_common.model.bounds import INT64_MAX, sanitized
 
 from .base import REGISTRY, Event
 
@@ -40,9 +40,9 @@ _REASONS = 10
 def encode(event: Event) -> bytes:
     """The body. Raises InvalidRequest when it is larger than its type may be, or holds what no reader would take."""
     try:
-        body: bytes = msgpack.packb(event.model_dump(), use_bin_type=True)
+        body: bytes = msgpack.packb(event.model_dump(by_alias=True), use_bin_type=True)
     except (OverflowError, ValueError, TypeError) as e:
-        raise InvalidRequest(f"{event.ce_type()}: cannot be written ({type(e).__name__}: {said(str(e), 200)})") from e
+        raise InvalidRequest(f"{event.ce_type()}: cannot be written ({type(e).__name__}: {sanitized(str(e), 200)})") from e
     if len(body) > event.about.max_bytes:
         raise InvalidRequest(
             f"{event.ce_type()}: {len(body)} bytes, {event.about.max_bytes} are allowed", hint="send it in smaller batches"
@@ -83,9 +83,9 @@ def decode(
     name = header.get("ce-type", "")
     event = next((t for t in types if t.ce_type() == name), None) or REGISTRY.get(name)
     if event is None:
-        raise InvalidRequest(f"unknown message type {said(name, 100)!r}")
+        raise InvalidRequest(f"unknown message type {sanitized(name, 100)!r}")
     if header.get("content-type") != CONTENT_TYPE:
-        raise InvalidRequest(f"{name}: content-type is {said(str(header.get('content-type')), 100)!r}, not {CONTENT_TYPE}")
+        raise InvalidRequest(f"{name}: content-type is {sanitized(str(header.get('content-type')), 100)!r}, not {CONTENT_TYPE}")
     if len(body) > event.about.max_bytes:
         raise InvalidRequest(f"{name}: {len(body)} bytes, {event.about.max_bytes} are allowed")
     try:
@@ -97,7 +97,7 @@ def decode(
     except ValidationError as e:
         return _rest(event, raw, _wrong(e), set_aside)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as e:
-        raise InvalidRequest(f"{name}: not a msgpack map ({type(e).__name__}: {said(str(e), 200)})") from e
+        raise InvalidRequest(f"{name}: not a msgpack map ({type(e).__name__}: {sanitized(str(e), 200)})") from e
 
 
 _Wrong = tuple[tuple[int | str, ...], str]  #: where, and why
@@ -113,7 +113,7 @@ def _rest(event: type[Event], raw: Any, wrong: list[_Wrong], set_aside: Callable
         for where, why in wrong:
             text = f"{'.'.join(map(str, where))}: {why}"
             if set_aside is None or len(where) < 2 or where[0] not in event.about.items:
-                raise InvalidRequest(f"{name}: {said(text)}")
+                raise InvalidRequest(f"{name}: {sanitized(text)}")
             bad.setdefault(str(where[0]), {}).setdefault(where[1], text)
         raw = dict(raw)
         for field, which in bad.items():
@@ -127,7 +127,7 @@ def _rest(event: type[Event], raw: Any, wrong: list[_Wrong], set_aside: Callable
         else:
             wrong = []
     assert set_aside is not None
-    set_aside(said(f"{name}: {count} of its items cannot be read, and the rest was taken: {'; '.join(reasons)}"))
+    set_aside(sanitized(f"{name}: {count} of its items cannot be read, and the rest was taken: {'; '.join(reasons)}"))
     return found
 
 

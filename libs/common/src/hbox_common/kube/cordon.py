@@ -42,7 +42,7 @@ async def uncordon(client: KubeClient, *, node: str, owner: str) -> CordonResult
 
 async def _change(client: KubeClient, name: str, owner: str, *, reason: str | None) -> CordonResult:
     path = NODES.path(name=name)
-    said = ""
+    message = ""
     try:
         for _ in range(_TRIES):
             node = (await client.expected("GET", path)).decode(Node)
@@ -52,7 +52,7 @@ async def _change(client: KubeClient, name: str, owner: str, *, reason: str | No
             try:
                 await client.expected("PATCH", path, body=patch, content_type=MERGE_PATCH)
             except Conflict as e:
-                said = str(e)
+                message = str(e)
                 continue
             return CordonResult(CordonOutcome.DONE)
     except NotFound as e:
@@ -61,7 +61,7 @@ async def _change(client: KubeClient, name: str, owner: str, *, reason: str | No
         return CordonResult(CordonOutcome.UNKNOWN, str(e))
     except InvalidRequest as e:
         return CordonResult(CordonOutcome.REJECTED, str(e))
-    return CordonResult(CordonOutcome.UNKNOWN, said)
+    return CordonResult(CordonOutcome.UNKNOWN, message)
 
 
 def _patch(node: Node, owner: str, reason: str | None) -> dict[str, object] | CordonResult:

@@ -72,8 +72,8 @@ async def wait_established(client: KubeClient, name: str, *, timeout_s: float = 
             return
         if monotonic_s() >= deadline:
             names = state.get("NamesAccepted")
-            said = f": {names.message}" if names is not None and names.status == "False" else ""
-            raise Unavailable(f"the definition {name} is not established after {timeout_s:g} s{said}")
+            message = f": {names.message}" if names is not None and names.status == "False" else ""
+            raise Unavailable(f"the definition {name} is not established after {timeout_s:g} s{message}")
         await asyncio.sleep(_POLL_S)
 
 

@@ -77,8 +77,8 @@ _HINTS = {
 def error_of(code: int, body: bytes, *, what: str, retry_after: str | None = None) -> HBoxError:
     """The error for an HTTP status outside of what was expected; `what` names the request, as "GET /api/v1/pods"."""
     status = read_status(body)
-    said = status.message or status.reason or "no reason given"
-    message = f"Kubernetes API, {what}: {said} (HTTP {code}{', ' + status.reason if status.reason else ''})"
+    text = status.message or status.reason or "no reason given"
+    message = f"Kubernetes API, {what}: {text} (HTTP {code}{', ' + status.reason if status.reason else ''})"
     if code == 404:
         return NotFound(message, hint=_HINTS[404])
     if code == 409:

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model.bounds import said
+from hbox_common.model.bounds import sanitized
 
 
 def epoch_s(text: str) -> float:
@@ -12,7 +12,7 @@ def epoch_s(text: str) -> float:
         moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as e:
-        raise InvalidRequest(f"{said(text, 64)!r} is not a time in RFC 3339") from e
+        raise InvalidRequest(f"{sanitized(text, 64)!r} is not a time in RFC 3339") from e
 
 
 def micro_time(seconds: float) -> str:

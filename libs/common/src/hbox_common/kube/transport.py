@@ -235,10 +235,10 @@ class KubeClient:
         if unconnected or isinstance(e, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError):
             hint = "is it running, and is the address right?"
             return Unavailable(f"the Kubernetes API at {self.base} cannot be reached: {e}", hint=hint)
-        said = (
+        message = (
             f"no answer, or no end of it, within {limit_s:g} s" if isinstance(e, TimeoutError) else str(e) or type(e).__name__
         )
-        return Unavailable(f"Kubernetes API, {method} {path}: {said}", outcome_unknown=method != "GET")
+        return Unavailable(f"Kubernetes API, {method} {path}: {message}", outcome_unknown=method != "GET")
 
 
 def _open_socket(address: tuple[Any, ...]) -> socket.socket:

@@ -2,7 +2,7 @@
 
 from .cardmodels import cards_by_model, cards_in, is_model, model_of, model_resource, models_on, named_models
 from .cardquota import CARD_LIMITS, CardQuota, CardQuotas, charge, charge_all
-from .claim import CardBooks, Claim, ClaimState, NodeBooks, Refusal, RefusalReason, validate_claim
+from .claim import CardAllocation, Claim, ClaimState, NodeAllocation, Refusal, RefusalReason, validate_claim
 from .devices import Card, CardRequest, CardSlice, format_slices, parse_slices
 from .group import GroupPhase, GroupState
 from .holding import cards_held
@@ -29,10 +29,10 @@ from .job import (
     MatchOperator,
     NodeTerm,
     PodFact,
+    PodGroupTask,
     PodPhase,
     PodRef,
     PreferredTerm,
-    TaskSpec,
     Toleration,
     TolerationOperator,
     terms_of,
@@ -40,20 +40,30 @@ from .job import (
 from .lending import Held, Lending
 from .node import NodeState, NodeUsage, Taint, TaintEffect, Verdict, usage_of
 from .podbudget import PodBudget
+from .podconstraints import (
+    NO_CONSTRAINTS,
+    GangPart,
+    Neighbour,
+    PodConstraints,
+    PodTerm,
+    Selector,
+    Spread,
+    WeightedTerm,
+    selects,
+)
 from .pools import POOL, POOLED, POOLS, PUBLIC, Pools, may_use, pool_of
 from .queue import Queue, QueuePhase
 from .queuefaults import faults
-from .queuetree import ROOT_QUEUE, QueueTree, Room, TreeAmounts
+from .queuetree import ROOT_QUEUE, Headroom, QueueTree, TreeAmounts
 from .quota import ResourceQuota
 from .resources import Resources, capacity_units, parse_quantity, quantity, request_units
 from .schedulers import scheduler_names
 from .topology import HyperNode, SubGangPolicy, TopologyMode, TopologyWish
-from .wishes import NO_WISHES, GangPart, Neighbour, PodTerm, Selector, Spread, WeightedTerm, Wishes, selects
 
 __all__ = [
     "CARD_LIMITS",
     "DEFAULT_QUEUE",
-    "NO_WISHES",
+    "NO_CONSTRAINTS",
     "POOL",
     "POOLED",
     "POOLS",
@@ -61,7 +71,7 @@ __all__ = [
     "ROOT_QUEUE",
     "SCHEDULER_NAME",
     "Card",
-    "CardBooks",
+    "CardAllocation",
     "CardQuota",
     "CardQuotas",
     "CardRequest",
@@ -75,6 +85,7 @@ __all__ = [
     "Generation",
     "GroupPhase",
     "GroupState",
+    "Headroom",
     "Held",
     "HostPort",
     "HyperNode",
@@ -86,14 +97,16 @@ __all__ = [
     "Match",
     "MatchOperator",
     "Neighbour",
-    "NodeBooks",
+    "NodeAllocation",
     "NodeName",
     "NodeState",
     "NodeTerm",
     "NodeUsage",
     "PlanId",
     "PodBudget",
+    "PodConstraints",
     "PodFact",
+    "PodGroupTask",
     "PodPhase",
     "PodRef",
     "PodTerm",
@@ -108,14 +121,12 @@ __all__ = [
     "RefusalReason",
     "ResourceQuota",
     "Resources",
-    "Room",
     "SchedulerId",
     "Selector",
     "Spread",
     "SubGangPolicy",
     "Taint",
     "TaintEffect",
-    "TaskSpec",
     "Toleration",
     "TolerationOperator",
     "TopologyMode",
@@ -123,7 +134,6 @@ __all__ = [
     "TreeAmounts",
     "Verdict",
     "WeightedTerm",
-    "Wishes",
     "capacity_units",
     "cards_by_model",
     "cards_held",

@@ -30,7 +30,7 @@ KAI_REQUIRED = "kai.scheduler/topology-required-placement"
 KAI_PREFERRED = "kai.scheduler/topology-preferred-placement"
 
 #: What a gang may say of the fabric besides `networkTopology`.
-TOPOLOGY_NOTES = (NETWORK_TOPOLOGY, KUEUE_REQUIRED, KUEUE_PREFERRED, KUEUE_UNCONSTRAINED, KAI_REQUIRED, KAI_PREFERRED)
+TOPOLOGY_ANNOTATIONS = (NETWORK_TOPOLOGY, KUEUE_REQUIRED, KUEUE_PREFERRED, KUEUE_UNCONSTRAINED, KAI_REQUIRED, KAI_PREFERRED)
 
 WALLTIME = "hbox.io/walltime"  #: how long a pod runs at most, as a duration such as 2h30m
 MIN_RUN_TIME = "hbox.io/min-run-time"  #: on a pod or its PodGroup, in place of the policy's figure
@@ -49,8 +49,8 @@ JDB_MAX_UNAVAILABLE = "volcano.sh/jdb-max-unavailable"
 WAITING_TIME = "sla-waiting-time"
 
 #: What plugins of a policy read on pods and PodGroups.
-POLICY_NOTES = (
-    *TOPOLOGY_NOTES,
+POLICY_ANNOTATIONS = (
+    *TOPOLOGY_ANNOTATIONS,
     WALLTIME,
     MIN_RUN_TIME,
     CHECKPOINTED_AT,

@@ -19,7 +19,7 @@ NAME_BYTES = 253
 KEY_BYTES = NAME_BYTES + 1 + 63
 
 #: Of one annotation that policies read. The longest that means anything lists the tasks of a job: thirty names as long as Kubernetes allows.
-NOTE_BYTES = 2048
+ANNOTATION_BYTES = 2048
 #: Of an id of ours, as it is written on pods.
 ID_BYTES = 128
 #: Of words about an object: a condition holds 32 KiB and an Event 1 KiB, and nobody reads more.
@@ -61,7 +61,7 @@ def is_plain(text: str, most: int) -> bool:
     return len(text) <= most and (text.isascii() or size(text) <= most) and _UNFIT.search(text) is None
 
 
-def said(text: str, most: int = WORDS_BYTES) -> str:
+def sanitized(text: str, most: int = WORDS_BYTES) -> str:
     """Words that quote what came from outside, fit to be passed on: unfit characters stand as U+FFFD, and what is too long ends with an ellipsis."""
     text = _UNFIT.sub("\ufffd", text[: most + 1])
     if size(text) <= most:
@@ -83,12 +83,12 @@ def not_plain(what: str, text: str, most: int) -> str:
     """A problem in words, of a text for which `is_plain` does not hold."""
     if (found := size(text)) > most:
         return f"{what} has {found} bytes, at most {most} are taken"
-    return f"{what} has control characters: {said(text, 64)}"
+    return f"{what} has control characters: {sanitized(text, 64)}"
 
 
 def not_a_name(what: str, text: str) -> str:
     """A problem in words, of a text for which `is_name` does not hold."""
-    return f"{what} is {said(text, 96)!r}, and no object of Kubernetes can be called so"
+    return f"{what} is {sanitized(text, 96)!r}, and no object of Kubernetes can be called so"
 
 
 def plain_entries(entries: Mapping[str, str], most: int) -> tuple[dict[str, str], str]:

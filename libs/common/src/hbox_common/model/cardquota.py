@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .devices import GPU, GPU_CORES, GPU_MEMORY, CardSlice
-from .queuetree import Room
+from .queuetree import Headroom
 from .resources import Resources, add
 
 #: Key of a ResourceQuota -> what it limits.
@@ -106,14 +106,14 @@ class CardQuotas:
                 left[name] = min(left.get(name, units), 0 if quota.fault else units - used.get(name, 0))
         return left
 
-    def room(self, namespace: str, each: Mapping[str, int], beside: Mapping[str, int] | None = None) -> Room:
+    def headroom(self, namespace: str, each: Mapping[str, int], beside: Mapping[str, int] | None = None) -> Headroom:
         """How many times `each` (as `charge` gives it) may still be had beside what is in use, and `beside` of it."""
         times: int | None = None
         message = ""
         for quota in self._of.get(namespace, ()):
             which = f"ResourceQuota {quota.name} of namespace {namespace}"
             if quota.fault:
-                return Room(0, f"{which} lets nobody have cards: {quota.fault}")
+                return Headroom(0, f"{which} lets nobody have cards: {quota.fault}")
             for name, limit in quota.limits.items():
                 units = each.get(name, 0)
                 if units <= 0:
@@ -123,7 +123,7 @@ class CardQuotas:
                 if times is None or fits < times:
                     times = fits
                     message = f"{which} allows {limit} of limits.{name}, {has} are in use and {units} more are asked for"
-        return Room(times, message)
+        return Headroom(times, message)
 
     def counted(self, held: Iterable[Held]) -> dict[str, Resources]:
         """What is held in namespaces with quotas, counted anew."""

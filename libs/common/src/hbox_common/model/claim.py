@@ -56,7 +56,7 @@ class Claim:
 
 
 @dataclass(slots=True)
-class CardBooks:
+class CardAllocation:
     """What is given away of one card."""
 
     cores: int = 0  #: percent
@@ -65,17 +65,17 @@ class CardBooks:
 
 
 @dataclass(slots=True)
-class NodeBooks:
+class NodeAllocation:
     """What is given away of one node: the sum of its live claims. May exceed the node where reality does (force-accounted pods)."""
 
     used: Resources = field(default_factory=dict)
-    cards: dict[int, CardBooks] = field(default_factory=dict)
+    cards: dict[int, CardAllocation] = field(default_factory=dict)
 
     def book(self, requests: Resources, slices: Sequence[CardSlice], times: int = 1) -> None:
         """Add a claim (`times=1`) or take it back (`times=-1`)."""
         add(self.used, requests, times)
         for s in slices:
-            card = self.cards.setdefault(s.index, CardBooks())
+            card = self.cards.setdefault(s.index, CardAllocation())
             card.cores += times * s.cores
             card.memory_mib += times * s.memory_mib
             card.pods += times
@@ -121,9 +121,13 @@ class Refusal:
 
 
 def validate_claim(
-    node: NodeState | None, verdict: Verdict | None, books: NodeBooks, requests: Resources, slices: Sequence[CardSlice]
+    node: NodeState | None,
+    verdict: Verdict | None,
+    allocation: NodeAllocation,
+    requests: Resources,
+    slices: Sequence[CardSlice],
 ) -> Refusal | None:
-    """Whether a claim of `requests` and `slices` fits the node beside what `books` holds already; None = it fits.
+    """Whether a claim of `requests` and `slices` fits the node beside what `allocation` holds already; None = it fits.
 
     Selectors, taints and affinity are the scheduler's business: they are wishes of the pod, not rights of others.
     """
@@ -133,7 +137,7 @@ def validate_claim(
         return Refusal(RefusalReason.NODE_NOT_READY, f"{node.name} is {'cordoned' if node.ready else 'not ready'}")
     if verdict is not None and not verdict.healthy:
         return Refusal(RefusalReason.NODE_UNHEALTHY, f"{node.name}: {verdict.reason}")
-    if short := shortfall(requests, books.used, node.allocatable):
+    if short := shortfall(requests, allocation.used, node.allocatable):
         return Refusal(RefusalReason.NODE_RESOURCES, f"{node.name} has too little {', '.join(short)}")
     seen: set[int] = set()
     for s in slices:
@@ -143,7 +147,7 @@ def validate_claim(
         seen.add(s.index)
         if not card.healthy or (verdict is not None and s.index in verdict.bad_cards):
             return Refusal(RefusalReason.CARD_UNHEALTHY, f"{node.name} card {s.index} is unhealthy")
-        held = books.cards.get(s.index)
+        held = allocation.cards.get(s.index)
         if held is None or held.pods == 0:
             if s.cores > ALL_CORES or s.memory_mib > card.memory_mib:
                 return Refusal(RefusalReason.CARD_TAKEN, f"{node.name} card {s.index} is smaller than {s.memory_mib} MiB")

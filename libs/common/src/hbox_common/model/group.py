@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar
 
 from .ids import JobId, QueueName
 from .resources import Resources
+from .wire import wire_names
 
 
 class GroupPhase(StrEnum):
@@ -21,6 +23,8 @@ class GroupPhase(StrEnum):
 class GroupState:
     """A PodGroup with `minResources`, as Kubernetes has it now: told whenever it changes, with a higher `revision`. Those without pass no gate."""
 
+    __pydantic_config__: ClassVar = wire_names(annotations="notes", admitted="let_in")
+
     id: JobId
     namespace: str
     name: str
@@ -33,6 +37,6 @@ class GroupState:
     phase: GroupPhase = GroupPhase.PENDING  #: as written on the object; its pods may be placed once it is past Pending
     #: of `min_resources`, what its pods with scheduling gates ask for: nobody may place them yet
     gated: Resources = field(default_factory=dict)
-    let_in: bool = False  #: the word that lets it in was heard: Inqueue is about to be written
-    notes: dict[str, str] = field(default_factory=dict)  #: its annotations that policies read
+    admitted: bool = False  #: the word that lets it in was heard: Inqueue is about to be written
+    annotations: dict[str, str] = field(default_factory=dict)  #: its annotations that policies read
     gone: bool = False  #: it was deleted, or has no minResources any more

@@ -5,24 +5,24 @@ What is written on a pod is its tenant's to write. It may say which cards these 
 
 from collections.abc import Collection, Mapping, Sequence
 
-from .claim import CardBooks
+from .claim import CardAllocation
 from .devices import ALL_CORES, Card, CardRequest, CardSlice
 
 
 def cards_held(
-    request: CardRequest, cards: Sequence[Card], held: Mapping[int, CardBooks], *, said: Collection[int] = ()
+    request: CardRequest, cards: Sequence[Card], held: Mapping[int, CardAllocation], *, named: Collection[int] = ()
 ) -> tuple[CardSlice, ...]:
-    """The cards with indices `said`, where these are as many as asked for and have that much left beside `held`; else the lowest that have.
+    """The cards with indices `named`, where these are as many as asked for and have that much left beside `held`; else the lowest that have.
 
     Fewer than asked for where the node has no more: that it is over-full shows in what the pod requests.
     """
     fitting = {card.index: s for card in sorted(cards, key=_index) if (s := _slice(request, card, held.get(card.index)))}
-    if len(said) == request.count and len(set(said)) == request.count and all(index in fitting for index in said):
-        return tuple(fitting[index] for index in said)
+    if len(named) == request.count and len(set(named)) == request.count and all(index in fitting for index in named):
+        return tuple(fitting[index] for index in named)
     return tuple(list(fitting.values())[: request.count])
 
 
-def _slice(request: CardRequest, card: Card, held: CardBooks | None) -> CardSlice | None:
+def _slice(request: CardRequest, card: Card, held: CardAllocation | None) -> CardSlice | None:
     """What the pod would hold of this card; None where too little is left of it."""
     cores, memory_mib = ALL_CORES if request.whole else request.cores, request.memory_on(card.memory_mib)
     if held is not None and held.pods > 0:

@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import ClassVar
 
-from .annotations import TOPOLOGY_NOTES
+from .annotations import TOPOLOGY_ANNOTATIONS
 from .devices import CardRequest, CardSlice
 from .ids import ClaimId, JobId, NodeName, PodUid, QueueName
 from .resources import Resources
 from .topology import SubGangPolicy, TopologyWish
+from .wire import wire_names
 
 
 class TolerationOperator(StrEnum):
@@ -65,8 +67,10 @@ class PodRef:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskSpec:
+class PodGroupTask:
     """Pods of one job that ask for the same: one placement problem."""
+
+    __pydantic_config__: ClassVar = wire_names(annotations="notes")
 
     name: str
     requests: Resources  #: base units, of one pod; holds `pods: 1`, `nvidia.com/gpu` where cards are asked for, and host ports
@@ -80,7 +84,7 @@ class TaskSpec:
         tuple[NodeTerm, ...], ...
     ] = ()  #: of each of its volumes that not every node reaches: one of the terms holds
     labels: dict[str, str] = field(default_factory=dict)  #: those that the job's sub-gangs are formed by
-    notes: dict[str, str] = field(default_factory=dict)  #: the pods' own annotations that policies read
+    annotations: dict[str, str] = field(default_factory=dict)  #: the pods' own annotations that policies read
     never_preempts: bool = False  #: preemptionPolicy Never: nobody has to leave for them
 
 
@@ -92,6 +96,8 @@ class Job:
     bound and placed reach `min_member`.
     """
 
+    __pydantic_config__: ClassVar = wire_names(annotations="notes")
+
     id: JobId
     namespace: str
     name: str
@@ -102,24 +108,24 @@ class Job:
     bound: int
     created_at: float  #: seconds since the epoch
     revision: int
-    tasks: tuple[TaskSpec, ...]
+    tasks: tuple[PodGroupTask, ...]
     gang: bool = False  #: False: a bare pod, a gang of one
     preemptable: bool = True  #: whether its pods may be evicted for others (`volcano.sh/preemptable`)
     problem: str = ""  #: why it cannot be scheduled as written (bad annotation, unknown PodGroup); empty = fine
     traceparent: str = ""  #: W3C trace context of its whole way
     topology: TopologyWish | None = None
-    notes: dict[str, str] = field(default_factory=dict)  #: its PodGroup's annotations that policies read
+    annotations: dict[str, str] = field(default_factory=dict)  #: its PodGroup's annotations that policies read
     sub_gangs: tuple[SubGangPolicy, ...] = ()
     min_task_member: dict[str, int] = field(default_factory=dict)  #: by name of the task
     standing: tuple[
-        TaskSpec, ...
+        PodGroupTask, ...
     ] = ()  #: the pods that have a node, where it matters which they are: with sub-gangs or minima by task
 
     @property
     def together(self) -> bool:
         """Whether the places of its pods depend on each other."""
         wishes = self.topology is not None or self.sub_gangs or self.min_task_member
-        return bool(wishes) or any(key in self.notes for key in TOPOLOGY_NOTES)
+        return bool(wishes) or any(key in self.annotations for key in TOPOLOGY_ANNOTATIONS)
 
 
 @dataclass(frozen=True, slots=True)

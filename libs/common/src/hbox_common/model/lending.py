@@ -1,13 +1,15 @@
 """Guarantees that others use meanwhile: how much of them can be taken back (reference reliability §6, S4).
 
 A guarantee that its queue does not use is lent. It has to be there again when the queue wants it, so that it is lent only to those who can be made to
-leave. What nobody can take back stands *firm*: claims that may not be preempted, those of queues that give nothing back, and pods of other schedulers.
+leave. *Non-preemptible* is what nobody can take back: claims that may not be preempted, those of queues that are not reclaimable, and pods of other
+schedulers.
 
-    owed     what queues are guaranteed beyond what they hold firm themselves; of a queue above others at least what those are owed together
-    room     what nodes that take work have beside everything that stands firm there: free, or held by those who can be made to leave
+    owed         what queues are guaranteed beyond what they hold non-preemptibly themselves; of a parent at least what its children are owed together
+    available    what nodes that take work have beside everything that is non-preemptible there: free, or held by those who can be made to leave
 
-Firm work is let in while `owed <= room` holds afterwards, or where it makes nothing worse: within a queue's own guarantee it always may start. A node that
-breaks, a larger guarantee or a pod that is found can make it untrue; then no more firm work comes in from beyond its guarantee until it is true again.
+Non-preemptible work is admitted while `owed <= available` holds afterwards, or where it makes nothing worse: within a queue's own guarantee it always may
+start. A node that breaks, a larger guarantee or a pod that is found can make it untrue; then no more non-preemptible work beyond its queue's guarantee is
+admitted until it is true again.
 
 Pools: what a queue is owed has to be found on nodes that it may use. So both are compared for the pools of each queue that is guaranteed something, with what
 is owed to all queues that may use no others. Cards count one each, a share of one as well, as in all amounts of queues.
@@ -25,7 +27,7 @@ from .devices import GPU
 from .ids import NodeName, QueueName
 from .node import NodeState, Verdict
 from .pools import PUBLIC, Pools, pool_of
-from .queuetree import QueueTree, Room
+from .queuetree import Headroom, QueueTree
 from .resources import Resources, add
 from .rights import reclaimable
 
@@ -49,12 +51,14 @@ class _Sums:
 
     guarantee: Resources
     pools: Pools
-    firm: Resources = field(default_factory=dict)
+    non_preemptible: Resources = field(default_factory=dict)
     below: Resources = field(default_factory=dict)  #: owed to the queues right below it, together
 
-    def owed(self, name: str, *, firm: int = 0, below: int = 0) -> int:
-        """With so much more firm, and so much more owed below."""
-        return max(self.guarantee.get(name, 0) - self.firm.get(name, 0) - firm, self.below.get(name, 0) + below)
+    def owed(self, name: str, *, non_preemptible: int = 0, below: int = 0) -> int:
+        """With so much more that is non-preemptible, and so much more owed below."""
+        return max(
+            self.guarantee.get(name, 0) - self.non_preemptible.get(name, 0) - non_preemptible, self.below.get(name, 0) + below
+        )
 
 
 class Lending:
@@ -66,17 +70,17 @@ class Lending:
         held: Callable[[], Iterable[Held]],
         nodes: Callable[[], Iterable[tuple[NodeState, Verdict | None]]],
     ) -> None:
-        self.eased = False  #: there may be more for firm work than before; the reader sets it back
+        self.eased = False  #: there may be more for non-preemptible work than before; the reader sets it back
         self._queues, self._held, self._nodes = queues, held, nodes
         self._rules = -1  #: the version of the tree that is counted by
         self._names: frozenset[str] = frozenset()
         self._sums: dict[QueueName, _Sums] = {}
         self._usable: dict[NodeName, tuple[str, Resources]] = {}
-        self._firm_on: dict[NodeName, Resources] = {}
-        self._room: dict[str, Resources] = {}  #: by pool
+        self._non_preemptible_on: dict[NodeName, Resources] = {}
+        self._available: dict[str, Resources] = {}  #: by pool
         self._owed: dict[Pools, Resources] = {}
 
-    def is_firm(self, queue: QueueName, *, preemptable: bool) -> bool:
+    def is_non_preemptible(self, queue: QueueName, *, preemptable: bool) -> bool:
         """Whether nobody can take back what such a pod holds."""
         return not reclaimable(self._queues.get(queue), preemptable=preemptable)
 
@@ -101,14 +105,14 @@ class Lending:
 
     def book(self, held: Held, times: int = 1) -> None:
         """A pod got what it holds, or (-1) holds it no more."""
-        if not self.counting or not self.is_firm(held.queue, preemptable=held.preemptable):
+        if not self.counting or not self.is_non_preemptible(held.queue, preemptable=held.preemptable):
             return
         amounts = {name: units * times for name, units in held.requests.items() if name in self._names}
         if not amounts:
             return
         self.eased |= times < 0
         self._of_node(held.node, -1)
-        add(self._firm_on.setdefault(held.node, {}), amounts)
+        add(self._non_preemptible_on.setdefault(held.node, {}), amounts)
         self._of_node(held.node, 1)
         for name, owed in self._after(held.queue, amounts):
             if any(owed.values()):
@@ -116,7 +120,7 @@ class Lending:
         below: Resources = {}
         for sums in self._path(held.queue):
             before = {name: sums.owed(name) for name in amounts}
-            add(sums.firm, amounts)
+            add(sums.non_preemptible, amounts)
             add(sums.below, below)
             below = {name: sums.owed(name) - units for name, units in before.items()}
 
@@ -132,16 +136,16 @@ class Lending:
             for held in others:
                 self.book(held, -1)
 
-    def room(self, queue: QueueName, each: Mapping[str, int], *, by_pool: ByPool = None) -> Room:
-        """How many times firm work of the queue that asks for `each` may still start (None = no limit), and why no more. `by_pool`: where one time of it
-        goes; else every pool that the queue may use has to allow it."""
+    def headroom(self, queue: QueueName, each: Mapping[str, int], *, by_pool: ByPool = None) -> Headroom:
+        """How many times non-preemptible work of the queue that asks for `each` may still start (None = no limit), and why no more. `by_pool`:
+        where one time of it goes; else every pool that the queue may use has to allow it."""
         self._fresh()
         asked = {name: units for name, units in each.items() if units > 0 and name in self._names}
         if not asked:
-            return Room(None)
+            return Headroom(None)
         times: int | None = None
         message = ""
-        reach = {PUBLIC, *self._queues.pools(queue)} & self._room.keys()
+        reach = {PUBLIC, *self._queues.pools(queue)} & self._available.keys()
         for pools in self._owed:
             inside = {PUBLIC, *pools}
             if by_pool is None:
@@ -154,7 +158,7 @@ class Lending:
                 units = there.get(name, 0)
                 if units <= 0:
                     continue
-                owed, has = self._owed_in(pools, name), sum(self._room.get(pool, {}).get(name, 0) for pool in inside)
+                owed, has = self._owed_in(pools, name), sum(self._available.get(pool, {}).get(name, 0) for pool in inside)
                 fits = self._times(queue, pools, asked, name, units, max(has - owed, 0), owed)
                 if fits is not None and (times is None or fits < times):
                     times = fits
@@ -162,7 +166,7 @@ class Lending:
                         f"{owed} of {name} are guaranteed to queues that do not hold them, {max(has, 0)} are free or could be taken back for them; "
                         f"{units} more, from which queue {queue} gives nothing back, would leave too few"
                     )
-        return Room(times, message)
+        return Headroom(times, message)
 
     def _times(  # noqa: PLR0917  # one call site
         self, queue: QueueName, pools: Pools, asked: Resources, name: str, units: int, slack: int, owed: int
@@ -191,13 +195,13 @@ class Lending:
         return all(pool == PUBLIC or pool in pools for pool in others)
 
     def _after(self, queue: QueueName, amounts: Mapping[str, int]) -> list[tuple[QueueName, Resources]]:
-        """What each queue on the path is owed more by itself, beyond what is owed below it, when the queue has so much more firm."""
+        """What each queue on the path is owed more by itself, beyond what is owed below it, when the queue has so much more that is non-preemptible."""
         changes: list[tuple[QueueName, Resources]] = []
         below = dict.fromkeys(amounts, 0)
         for name, sums in zip(self._queues.path(queue), self._path(queue), strict=True):
             change: Resources = {}
             for resource, units in amounts.items():
-                before, after = sums.owed(resource), sums.owed(resource, firm=units, below=below[resource])
+                before, after = sums.owed(resource), sums.owed(resource, non_preemptible=units, below=below[resource])
                 change[resource] = after - before - below[resource]
                 below[resource] = after - before
             changes.append((name, change))
@@ -212,12 +216,16 @@ class Lending:
         return found
 
     def _of_node(self, name: NodeName, times: int) -> None:
-        """Enter what a node has beside what stands firm there, or take it out."""
+        """Enter what a node has beside what is non-preemptible there, or take it out."""
         if (found := self._usable.get(name)) is None:
             return
         pool, has = found
-        firm = self._firm_on.get(name, {})
-        add(self._room.setdefault(pool, {}), {n: max(units - firm.get(n, 0), 0) for n, units in has.items()}, times)
+        non_preemptible = self._non_preemptible_on.get(name, {})
+        add(
+            self._available.setdefault(pool, {}),
+            {n: max(units - non_preemptible.get(n, 0), 0) for n, units in has.items()},
+            times,
+        )
 
     # How it is counted.
 
@@ -227,7 +235,7 @@ class Lending:
             return
         other = Lending(self._queues, self._held, self._nodes)
         other._fresh()
-        for mine, counted in ((self._room, other._room), (self._owed, other._owed)):
+        for mine, counted in ((self._available, other._available), (self._owed, other._owed)):
             assert {k: _solid(v) for k, v in mine.items() if _solid(v)} == {
                 k: _solid(v) for k, v in counted.items() if _solid(v)
             }
@@ -242,7 +250,7 @@ class Lending:
             return
         self._rules = self._queues.version
         self._names = frozenset(name for queue in self._queues.values() for name, units in queue.guarantee.items() if units > 0)
-        self._sums, self._usable, self._firm_on, self._room, self._owed = {}, {}, {}, {}, {}
+        self._sums, self._usable, self._non_preemptible_on, self._available, self._owed = {}, {}, {}, {}, {}
         if not self._names:
             return
         for top in self._queues.tops():
@@ -255,7 +263,7 @@ class Lending:
             self.book(held)
 
     def _owe(self, name: QueueName, seen: set[QueueName]) -> Resources:
-        """Enter what the queue and all below it are owed while nothing stands firm. Queues in a circle are owed nothing."""
+        """Enter what the queue and all below it are owed while nothing is non-preemptible. Queues in a circle are owed nothing."""
         if name in seen:
             return {}
         seen.add(name)

@@ -55,6 +55,6 @@ class Queue:
     fault: str = ""  #: why its rules cannot be read; it takes nothing then, and gives nothing
 
     @property
-    def line(self) -> Resources:
+    def effective_deserved(self) -> Resources:
         """What it deserves, where that says something: of cpu and memory 0 is as good as unnamed."""
         return {name: units for name, units in self.deserved.items() if units > 0 or name not in (CPU, MEMORY)}

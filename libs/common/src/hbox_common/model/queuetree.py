@@ -35,7 +35,7 @@ _NOTHING: Mapping[QueueName, Resources] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Headroom:
     """How many times something still fits under the walls (None = no limit), and which wall it is."""
 
     times: int | None
@@ -136,17 +136,21 @@ class QueueTree(MutableMapping[QueueName, Queue]):
             self._guarantees[name] = found
         return found
 
-    def due(self, name: QueueName) -> Resources:
+    def entitlement(self, name: QueueName) -> Resources:
         """What it may take back from others: what it deserves, and at least its guarantee. To be guaranteed none of something says nothing."""
         queue = self.of(name)
-        return {} if queue is None else _most(queue.line, {n: units for n, units in self.guarantee(name).items() if units > 0})
+        return (
+            {}
+            if queue is None
+            else _most(queue.effective_deserved, {n: units for n, units in self.guarantee(name).items() if units > 0})
+        )
 
     def rights(self, name: QueueName) -> Rights[str]:
         """What is its own, as `rights` judges by it."""
         found = self._rights.get(name)
         if found is None:
             queue = self.of(name)
-            found = Rights(queue.line if queue is not None else {}, self.guarantee(name), self.due(name))
+            found = Rights(queue.effective_deserved if queue is not None else {}, self.guarantee(name), self.entitlement(name))
             if name in self._queues:  # nothing is remembered of names that anybody may write into a pod
                 self._rights[name] = found
         return found
@@ -207,18 +211,18 @@ class QueueTree(MutableMapping[QueueName, Queue]):
                 RefusalReason.QUEUE_NOT_LEAF, f"queue {name} stands above all others and takes no work; name another in the job"
             )
         if circle := self.circle(name):
-            said = f"queue {name} stands in or below a circle of parents ({' -> '.join(circle)})"
-            return Refusal(RefusalReason.QUEUE_INVALID, said)
+            message = f"queue {name} stands in or below a circle of parents ({' -> '.join(circle)})"
+            return Refusal(RefusalReason.QUEUE_INVALID, message)
         if below := self.children(name):
-            said = (
+            message = (
                 f"queue {name} takes no work of its own; name one below it ({', '.join(below[:3])}{', ...' * (len(below) > 3)})"
             )
-            return Refusal(RefusalReason.QUEUE_NOT_LEAF, said)
+            return Refusal(RefusalReason.QUEUE_NOT_LEAF, message)
         for above in self.path(name):
             queue = self.of(above)
             if queue is None:
-                said = f"queue {above}, above queue {name}, does not exist"
-                return Refusal(RefusalReason.QUEUE_INVALID, said)
+                message = f"queue {above}, above queue {name}, does not exist"
+                return Refusal(RefusalReason.QUEUE_INVALID, message)
             which = name if above == name else f"{above}, above queue {name},"
             if queue.fault:
                 return Refusal(RefusalReason.QUEUE_INVALID, f"queue {which} cannot be read: {queue.fault}")
@@ -226,7 +230,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
                 return Refusal(RefusalReason.QUEUE_CLOSED, f"queue {which} is closed and takes no new work")
         return None
 
-    def bars(self, name: QueueName, namespace: str) -> str:
+    def forbids(self, name: QueueName, namespace: str) -> str:
         """Why pods of this namespace may not use the queue; empty where they may."""
         for above in self.path(name):
             queue = self._queues.get(above)
@@ -242,14 +246,14 @@ class QueueTree(MutableMapping[QueueName, Queue]):
             if queue is not None and queue.capability:
                 yield Limit(above, queue.capability, Named(self.used(above), freed.get(above)))
 
-    def room(self, name: QueueName, each: Mapping[str, int], freed: Mapping[QueueName, Resources] = _NOTHING) -> Room:
+    def headroom(self, name: QueueName, each: Mapping[str, int], freed: Mapping[QueueName, Resources] = _NOTHING) -> Headroom:
         """How many times `each` fits under the capability of the queue and of all above it, where `freed` has left each of these."""
         least = headroom(self.limits(name, freed), each)
         if least is None:
-            return Room(None)
+            return Headroom(None)
         which = name if least.queue == name else f"{least.queue}, above queue {name},"
         more = each[least.key]
-        return Room(
+        return Headroom(
             least.times,
             f"queue {which} may use {least.limit} of {least.key}, {least.used} are in use and {more} more are asked for",
         )

@@ -205,12 +205,12 @@ def schema_lock(connection: Connection) -> Iterator[None]:
 
 def refused(error: SQLAlchemyError, where: str) -> HBoxError:
     """The house's error for a database that could not be opened: InvalidRequest where only the operator can mend it, else Unavailable."""
-    said = _words(error)
+    message = _words(error)
     for words, hint in _REFUSED.items():
-        if words.search(said):
-            return InvalidRequest(f"{where}: {said}", hint=hint)
+        if words.search(message):
+            return InvalidRequest(f"{where}: {message}", hint=hint)
     if getattr(getattr(error, "orig", None), "sqlstate", None) in _NO_RIGHTS:
-        return InvalidRequest(f"{where}: {said}", hint="let this user create tables there, or make it the database's owner")
+        return InvalidRequest(f"{where}: {message}", hint="let this user create tables there, or make it the database's owner")
     found = mapped(error, where)
     if isinstance(found, Bug):
         return found
@@ -223,11 +223,11 @@ def _words(error: SQLAlchemyError) -> str:
 
 def mapped(error: SQLAlchemyError, what: str) -> HBoxError:
     """The house's error for one of SQLAlchemy's. What a constraint forbids is a bug of the caller, never a wish."""
-    said = _words(error)
+    message = _words(error)
     if isinstance(error, IntegrityError):
-        return Bug(f"{what}: a constraint of the database forbids it: {said}")
+        return Bug(f"{what}: a constraint of the database forbids it: {message}")
     if isinstance(error, (OperationalError, InterfaceError)) or (
         isinstance(error, DBAPIError) and error.connection_invalidated
     ):
-        return Unavailable(f"{what}: {said}", outcome_unknown=True)
-    return Bug(f"{what}: {said}")
+        return Unavailable(f"{what}: {message}", outcome_unknown=True)
+    return Bug(f"{what}: {message}")

@@ -70,8 +70,8 @@ class PodDesk:
         if not found.metadata.uid:
             return PodRead(uid=asked.uid, standing=PodStanding.UNKNOWN, message="what the API server sent has no uid")
         if found.metadata.uid != asked.uid:
-            said = f"the pod of this name is another one (uid {found.metadata.uid})"
-            return PodRead(uid=asked.uid, standing=PodStanding.GONE, message=said)
+            message = f"the pod of this name is another one (uid {found.metadata.uid})"
+            return PodRead(uid=asked.uid, standing=PodStanding.GONE, message=message)
         standing = PodStanding.ENDED if found.status.phase in _ENDED else PodStanding.HOLDS
         return PodRead(uid=asked.uid, standing=standing, node=NodeName(found.spec.node_name))
 

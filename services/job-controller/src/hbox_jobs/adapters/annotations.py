@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hbox_common.model import ClaimId, QueueName
-from hbox_common.model.annotations import CLAIM, GROUP_NAME, POLICY_NOTES, QUEUE_NAME
+from hbox_common.model.annotations import CLAIM, GROUP_NAME, POLICY_ANNOTATIONS, QUEUE_NAME
 from hbox_common.model.bounds import (
+    ANNOTATION_BYTES,
     ID_BYTES,
     NAME_BYTES,
-    NOTE_BYTES,
     is_name,
     is_plain,
     not_a_name,
@@ -25,8 +25,8 @@ VOLCANO_GROUP_NAME = "scheduling.volcano.sh/group-name"
 #: The role of a pod in its Volcano Job.
 TASK_SPEC = "volcano.sh/task-spec"
 
-_POLICY_NOTES = frozenset(POLICY_NOTES)
-_NO_NOTES: Mapping[str, str] = {}
+_POLICY_ANNOTATIONS = frozenset(POLICY_ANNOTATIONS)
+_NO_ANNOTATIONS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Written:
     role: str
     queue: QueueName
     claim: ClaimId
-    notes: Mapping[str, str]
+    annotations: Mapping[str, str]
     problem: str = ""
 
 
@@ -49,14 +49,14 @@ def written_on(annotations: Mapping[str, str], labels: Mapping[str, str]) -> Wri
     if not is_plain(role, NAME_BYTES):
         role, problem = "", problem or not_plain(f"annotation {TASK_SPEC}", role, NAME_BYTES)
     named, wrong = name_of(f"annotation {QUEUE_NAME}", annotations.get(QUEUE_NAME) or labels.get(QUEUE_NAME, ""))
-    notes, unfit = policy_notes(annotations)
+    for_policies, unfit = policy_annotations(annotations)
     claim = annotations.get(CLAIM, "")
     return Written(
         group=group,
         role=role,
         queue=QueueName(named),
         claim=ClaimId(claim if is_plain(claim, ID_BYTES) else ""),
-        notes=notes,
+        annotations=for_policies,
         problem=problem or wrong or unfit,
     )
 
@@ -66,8 +66,8 @@ def name_of(what: str, text: str) -> tuple[str, str]:
     return (text, "") if not text or is_name(text) else ("", not_a_name(what, text))
 
 
-def policy_notes(annotations: Mapping[str, str]) -> tuple[Mapping[str, str], str]:
+def policy_annotations(annotations: Mapping[str, str]) -> tuple[Mapping[str, str], str]:
     """Those that policies read, and what is wrong with one of them."""
-    if _POLICY_NOTES.isdisjoint(annotations):
-        return _NO_NOTES, ""
-    return plain_entries({key: annotations[key] for key in POLICY_NOTES if key in annotations}, NOTE_BYTES)
+    if _POLICY_ANNOTATIONS.isdisjoint(annotations):
+        return _NO_ANNOTATIONS, ""
+    return plain_entries({key: annotations[key] for key in POLICY_ANNOTATIONS if key in annotations}, ANNOTATION_BYTES)

@@ -135,7 +135,7 @@ class Announcer:
                 with within(job.traceparent):
                     log.error("job %s/%s cannot be announced", job.namespace, job.name)
                 why = f"its {pods} pods in {len(job.tasks)} different shapes are more than one message carries"
-                self._jobs.unsayable(job.id, f"{why}: make them alike, or split the job", monotonic_s())
+                self._jobs.unpublishable(job.id, f"{why}: make them alike, or split the job", monotonic_s())
 
     async def _publish(self, event: Event) -> list[Event]:
         """Say it, in as many messages as it takes, however long the broker is away. Returns what no message can carry."""
@@ -181,7 +181,7 @@ def pages(asked: JobsAsked, jobs: Jobs, seen: Freshness, *, synced: bool) -> Ite
         terms = _some(terms_of(job) for job in jobs.jobs() if job.tasks)
         wanted += [page(terms=some) for some in terms]
     if synced and asked.jobs:
-        wanted += [page(groups=some) for some in _some(jobs.gate.all())]
+        wanted += [page(groups=some) for some in _some(jobs.admission.all())]
         wanted += [page(neighbours=some) for some in _some(jobs.neighbours.all())]
         namespaces = _plain(jobs.neighbours.namespaces.all())
         wanted.append(page(priority_classes=dict(jobs.priority_classes), namespaces=namespaces))

@@ -44,7 +44,7 @@ class BudgetTeller:
     def __init__(self, bus: Bus, budgets: Budgets) -> None:
         self._bus, self._budgets = bus, budgets
         self._moved = asyncio.Event()
-        self._said: dict[str, BudgetsChanged] = {}
+        self._published: dict[str, BudgetsChanged] = {}
 
     def moved(self) -> None:
         """One of them is not what it was."""
@@ -67,7 +67,7 @@ class BudgetTeller:
             shards[shard_of(budget.namespace, QUOTA_SHARDS)].append(budget)
         for shard, budgets in shards.items():
             said = BudgetsChanged(budgets=tuple(sorted(budgets, key=lambda one: one.key)))
-            if self._said.get(shard) == said:
+            if self._published.get(shard) == said:
                 continue
             try:
                 await self._bus.publish(said, shard)
@@ -76,5 +76,5 @@ class BudgetTeller:
                 return False
             except InvalidRequest as e:
                 log.error("what disruption budgets allow cannot be told: %s", e)
-            self._said[shard] = said
+            self._published[shard] = said
         return True

@@ -30,7 +30,7 @@ class CountsTeller:
         self._bus = bus
         self._counts = PhaseCounts()
         self._moved = asyncio.Event()
-        self._said: dict[str, PodGroupsCounted] = {}  #: by shard
+        self._published: dict[str, PodGroupsCounted] = {}  #: by shard
 
     def put(self, group: GroupView) -> None:
         if self._counts.put(group):
@@ -50,12 +50,12 @@ class CountsTeller:
                 async with asyncio.timeout(AGAIN_S):
                     await self._moved.wait()
             except TimeoutError:
-                self._said.clear()  # time to say it again
+                self._published.clear()  # time to say it again
 
     async def _tell(self) -> None:
         """What differs from what was said last."""
         for shard, counted in self._by_shard().items():
-            if self._said.get(shard) == counted:
+            if self._published.get(shard) == counted:
                 continue
             try:
                 await self._bus.publish(counted, shard)
@@ -65,7 +65,7 @@ class CountsTeller:
             except InvalidRequest as e:
                 log.error("how many PodGroups queues have cannot be told: %s", e)
             else:
-                self._said[shard] = counted
+                self._published[shard] = counted
 
     def _by_shard(self) -> dict[str, PodGroupsCounted]:
         """Anybody may name any queue: of more than MOST_QUEUES in a shard those with the fewest PodGroups are left out."""

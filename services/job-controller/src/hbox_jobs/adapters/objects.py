@@ -16,7 +16,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.kube.fabric import sub_gangs_of, wish_of
 from hbox_common.kube.times import epoch_s
 from hbox_common.model import (
-    NO_WISHES,
+    NO_CONSTRAINTS,
     SCHEDULER_NAME,
     CardSlice,
     HostPort,
@@ -48,17 +48,17 @@ from hbox_common.model.bounds import (
     is_plain,
     not_plain,
     oversized,
-    said,
+    sanitized,
 )
 
 from .. import metrics
 from ..core.requests import Container
-from ..core.spec import UNSUPPORTED_WISHES, PodSpec, Shape, shape_of
+from ..core.spec import UNSUPPORTED_ANNOTATIONS, PodSpec, Shape, shape_of
 from ..core.views import GroupCondition, GroupPhase, GroupStatus, GroupView, PodStatus, PodView
 from ..core.volumes import VolumeUse
-from .annotations import name_of, policy_notes, written_on
+from .annotations import name_of, policy_annotations, written_on
+from .podconstraints import constraints_of
 from .resized import Given, given_of
-from .wishes import wishes_of
 
 log = logging.getLogger(__name__)
 
@@ -84,10 +84,10 @@ class PodReader:
         meta, spec, status = pod.metadata, pod.spec, pod.status
         written = written_on(meta.annotations, meta.labels)
         shape = self._shape(pod)
-        wishes, problem = NO_WISHES, written.problem
+        constraints, problem = NO_CONSTRAINTS, written.problem
         if not shape.oversized:
             try:
-                wishes = wishes_of(spec, meta.labels)
+                constraints = constraints_of(spec, meta.labels)
             except ValueError as e:
                 problem = problem or f"{e}: not supported by HBox"
         volumes, missing = _volumes(pod)
@@ -99,7 +99,7 @@ class PodReader:
             name=meta.name,
             resource_version=meta.resource_version,
             created_at=_seconds(meta.creation_timestamp),
-            shape=shape if problem == shape.problem else replace(shape, problem=said(problem)),
+            shape=shape if problem == shape.problem else replace(shape, problem=sanitized(problem)),
             node=NodeName(spec.node_name),
             status=_STATUS.get(status.phase, PodStatus.PENDING),
             deleting=meta.deletion_timestamp is not None,
@@ -115,9 +115,9 @@ class PodReader:
             volumes=volumes,
             preemptable=_preemptable(meta.labels, meta.annotations),
             labels=meta.labels,
-            wishes=wishes,
-            notes=written.notes,
-            started_at=_seconds(status.start_time) or None if written.notes else None,
+            constraints=constraints,
+            annotations=written.annotations,
+            started_at=_seconds(status.start_time) or None if written.annotations else None,
             never_preempts=spec.preemption_policy == NEVER,
         )
 
@@ -140,8 +140,8 @@ class PodReader:
             return ()
 
     def _shape(self, pod: kube.Pod) -> Shape:
-        spec, notes = pod.spec, pod.metadata.annotations
-        wishes = [name for name in UNSUPPORTED_WISHES if notes.get(name)]
+        spec, annotations = pod.spec, pod.metadata.annotations
+        unsupported = [name for name in UNSUPPORTED_ANNOTATIONS if annotations.get(name)]
         given = given_of(pod)
         # Names of containers stay in: they stand in the text of a problem.
         written = _ENCODER.encode(
@@ -154,8 +154,8 @@ class PodReader:
                 spec.affinity,
                 spec.tolerations,
                 _ports(spec),
-                notes.get(USE_GPU_TYPE, ""),
-                wishes,
+                annotations.get(USE_GPU_TYPE, ""),
+                unsupported,
                 *([given] if given else []),
             )
         )
@@ -163,7 +163,7 @@ class PodReader:
         digest = sha256(written if bytes_ <= SHAPE_BYTES else written + b"+").digest()
         shape = self._shapes.get(digest)
         if shape is None:
-            shape = _read_shape(digest.hex()[:16], pod, frozenset(wishes), bytes_, given)
+            shape = _read_shape(digest.hex()[:16], pod, frozenset(unsupported), bytes_, given)
             self._shapes[digest] = shape
             if len(self._shapes) > MAX_SHAPES:
                 self._shapes.popitem(last=False)
@@ -180,7 +180,7 @@ _STATUS = {
 }
 
 
-def _read_shape(key: str, pod: kube.Pod, wishes: frozenset[str], bytes_: int, given: Given) -> Shape:
+def _read_shape(key: str, pod: kube.Pod, unsupported: frozenset[str], bytes_: int, given: Given) -> Shape:
     spec = pod.spec
     problem = ""
     affinity: tuple[NodeTerm, ...] | None = None
@@ -213,7 +213,7 @@ def _read_shape(key: str, pod: kube.Pod, wishes: frozenset[str], bytes_: int, gi
             tolerations=tolerations,
             ports=_ports(spec),
             gpu_types=pod.metadata.annotations.get(USE_GPU_TYPE, ""),
-            wishes=wishes,
+            unsupported=unsupported,
         ),
         problem=problem,
         oversized=large,
@@ -273,7 +273,7 @@ def _term(term: kube.NodeSelectorTerm) -> NodeTerm:
     for r in (*term.match_expressions, *term.match_fields):
         for value in r.values:
             if not is_plain(value, VALUE_BYTES):
-                raise ValueError(not_plain(f"a value of {said(r.key, 64)}", value, VALUE_BYTES))
+                raise ValueError(not_plain(f"a value of {sanitized(r.key, 64)}", value, VALUE_BYTES))
     return NodeTerm(
         tuple(Match(r.key, MatchOperator(r.operator), r.values) for r in term.match_expressions),
         tuple(Match(r.key, MatchOperator(r.operator), r.values) for r in term.match_fields),
@@ -311,7 +311,7 @@ def group_view(group: kube.PodGroup) -> GroupView:
     min_task_member: dict[str, int] = {}
     queue, problem = name_of("spec.queue", spec.queue)
     priority_class, wrong = name_of("spec.priorityClassName", spec.priority_class_name)
-    notes, unfit = policy_notes(meta.annotations)
+    annotations, unfit = policy_annotations(meta.annotations)
     problem = problem or wrong or unfit
     try:
         min_member = _count("spec.minMember", spec.min_member)
@@ -332,9 +332,9 @@ def group_view(group: kube.PodGroup) -> GroupView:
         min_task_member=min_task_member,
         min_resources=min_resources,
         topology=topology,
-        notes=notes,
+        annotations=annotations,
         sub_gangs=sub_gangs,
-        problem=said(problem),
+        problem=sanitized(problem),
         status=GroupStatus(
             phase,
             status.running,

@@ -102,8 +102,8 @@ class Rivals:
                     await asyncio.sleep(LOOK_S)
                     continue
                 if alive:
-                    said = f"HBOX_SCHEDULER_NAMES has {name}, and {rival.title} is alive: {alive}"
-                    raise InvalidRequest(said, hint=f"{rival.stop}, or leave {name} out")
+                    message = f"HBOX_SCHEDULER_NAMES has {name}, and {rival.title} is alive: {alive}"
+                    raise InvalidRequest(message, hint=f"{rival.stop}, or leave {name} out")
                 if sure:
                     break
                 await asyncio.sleep(START_LOOK_S)
@@ -137,11 +137,11 @@ class Rivals:
         if self._told_at is not None and now - self._told_at < TELL_S:
             return
         self._told_at = now
-        said = f"{new.namespace}/{new.name} to {new.node}"
+        message = f"{new.namespace}/{new.name} to {new.node}"
         log.error(
             "somebody else binds pods of ours, %d so far, the last %s: is another scheduler of this name alive?",
             self._bound,
-            said,
+            message,
         )
 
     async def _alive(self, name: str, rival: Rival) -> tuple[str, bool]:
@@ -163,8 +163,8 @@ class Rivals:
                 self._unreadable.add(name)
                 log.warning("the lease of %s cannot be read, its pods are looked at alone: %s", rival.title, e)
         state = self._renewals[name].look(*_said(record), now=monotonic_s())
-        said = f"the lease {rival.namespace}/{rival.lease} is renewed" if state is Liveness.ALIVE else ""
-        return said, state is not Liveness.UNKNOWN
+        message = f"the lease {rival.namespace}/{rival.lease} is renewed" if state is Liveness.ALIVE else ""
+        return message, state is not Liveness.UNKNOWN
 
 
 def _said(record: LeaseRecord | None) -> tuple[str, float, float]:

@@ -10,7 +10,7 @@ from hbox_common import kube
 from hbox_common.clock import monotonic_s
 from hbox_common.kube import PERSISTENTVOLUMECLAIMS, PERSISTENTVOLUMES, STORAGECLASSES, Delta, Informer, KubeClient
 from hbox_common.model import MatchOperator, NodeTerm
-from hbox_common.model.bounds import NAME_BYTES, SHAPE_BYTES, said
+from hbox_common.model.bounds import NAME_BYTES, SHAPE_BYTES, sanitized
 
 from ..core.jobs import Jobs
 from ..core.volumes import Binding, ClaimView
@@ -87,13 +87,13 @@ def claim_view(claim: kube.PersistentVolumeClaim) -> ClaimView:
     meta, spec = claim.metadata, claim.spec
     owner = next((o for o in meta.owner_references if o.controller and o.kind == "Pod"), None)
     return ClaimView(
-        volume=said(spec.volume_name, NAME_BYTES),
+        volume=sanitized(spec.volume_name, NAME_BYTES),
         bound=bool(spec.volume_name) and BIND_COMPLETED in meta.annotations,
         lost=claim.status.phase == "Lost",
         deleting=meta.deletion_timestamp is not None,
-        storage_class=said(meta.annotations.get(OLD_CLASS) or spec.storage_class_name or "", NAME_BYTES),
+        storage_class=sanitized(meta.annotations.get(OLD_CLASS) or spec.storage_class_name or "", NAME_BYTES),
         owner=owner.uid if owner is not None else "",
-        selected=said(meta.annotations.get(SELECTED_NODE, ""), NAME_BYTES),  # a name that no node has is reached from none
+        selected=sanitized(meta.annotations.get(SELECTED_NODE, ""), NAME_BYTES),  # a name that no node has is reached from none
     )
 
 

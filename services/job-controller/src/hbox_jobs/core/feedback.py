@@ -112,7 +112,7 @@ class Feedback:
             note = f"Successfully assigned {new.namespace}/{new.name} to {new.node}"
             self._successes.put(new.uid, EventWrite(Kind.POD, new.uid, new.namespace, new.name, SCHEDULED, note), now)
         if new.placeable and (record := self._jobs.record(new.key)) is not None and record.reason and new.told != record.reason:
-            self._conditions.put(new.uid, new.uid, max(now, record.told_from))
+            self._conditions.put(new.uid, new.uid, max(now, record.published_from))
 
     def decided(self, pods: Iterable[PodUid], now: float) -> None:
         """These pods are being bound."""
@@ -135,7 +135,7 @@ class Feedback:
             self._noted.pop(key, None)
             return
         if self._waits(record) and record.reason:
-            due = max(now, record.told_from)
+            due = max(now, record.published_from)
             for pod in record.pods.values():
                 if pod.placeable and pod.told != record.reason:
                     self._conditions.put(pod.uid, pod.uid, due)
@@ -144,7 +144,7 @@ class Feedback:
         if record.group is None or record.foreign:
             return
         # Pods are placed, and made, when it is written: whoever only waits for other reasons comes behind.
-        self._statuses.put(key, key, float("-inf") if self._jobs.gate.entering(record) else now)
+        self._statuses.put(key, key, float("-inf") if self._jobs.admission.entering(record) else now)
         tally = record.tally()
         started = tally.bound + tally.succeeded >= record.min_member
         if started and self._started.get(key) is False:
@@ -180,7 +180,7 @@ class Feedback:
             record = self._jobs.record(pod.key) if pod is not None else None
             if pod is None or record is None or not pod.placeable or not record.reason:
                 continue
-            not_before = max(record.told_from, self._decided.get(uid, 0.0))
+            not_before = max(record.published_from, self._decided.get(uid, 0.0))
             if now < not_before:
                 self._conditions.put(uid, uid, not_before)
                 continue
@@ -202,10 +202,12 @@ class Feedback:
             record = self._jobs.record(key)
             if record is None or record.group is None or record.foreign:
                 continue
-            group, say_why = record.group, now >= record.told_from
-            status = group_status(record, record.tally(), now=wall, say_why=say_why, passed=self._jobs.gate.passed(record))
+            group, say_why = record.group, now >= record.published_from
+            status = group_status(
+                record, record.tally(), now=wall, say_why=say_why, passed=self._jobs.admission.may_enqueue(record)
+            )
             if record.reason and not say_why:
-                self._statuses.put(key, key, record.told_from)
+                self._statuses.put(key, key, record.published_from)
             if status != group.status:
                 writes.append(StatusWrite(key, group.uid, group.namespace, group.name, status))
         return writes
@@ -216,8 +218,8 @@ class Feedback:
         writes = [one for one in found if one.kind is not Kind.POD or self._jobs.view(PodUid(one.uid)) is not None]
         for key in self._failures.take(now, limit - len(writes)):
             record = self._jobs.record(key)
-            if record is not None and now < record.told_from:
-                self._failures.put(key, key, record.told_from)
+            if record is not None and now < record.published_from:
+                self._failures.put(key, key, record.published_from)
             elif record is not None and (write := self._failure(record)) is not None:
                 self._noted[key] = record.reason
                 writes.append(write)
@@ -249,7 +251,7 @@ class Feedback:
     def _waits(self, record: Record) -> bool:
         """Whether there is anything that waits: pods to be placed, held back by gates, or kept from leaving, or the PodGroup itself."""
         return record.job is not None and (
-            bool(record.job.tasks or record.gated or record.stuck) or self._jobs.gate.shut(record)
+            bool(record.job.tasks or record.gated or record.stuck) or self._jobs.admission.waits(record)
         )
 
     def _failure(self, record: Record) -> EventWrite | None:

@@ -18,8 +18,8 @@ from hashlib import sha256
 from typing import TypeAlias
 
 from hbox_common.events import JobPhase, JobVerdict
-from hbox_common.model import DEFAULT_QUEUE, GangPart, Job, JobId, PodRef, PodUid, QueueName, Resources, TaskSpec
-from hbox_common.model.bounds import said
+from hbox_common.model import DEFAULT_QUEUE, GangPart, Job, JobId, PodGroupTask, PodRef, PodUid, QueueName, Resources
+from hbox_common.model.bounds import sanitized
 from hbox_common.model.resources import PODS, add
 
 from .views import GroupView, PodStatus, PodView
@@ -62,9 +62,9 @@ class Record:
     stuck: dict[PodUid, str] = field(default_factory=dict)  #: pods that are to leave with it and may not, with the refusal
     stuck_text: str = ""  #: what its user is told of them
     strangers: int = 0  #: pods of other schedulers that name its PodGroup
-    told_from: float = 0.0  #: monotonic; Kubernetes is told why the job waits from then on
-    unsayable: str = ""  #: why no message can carry it; it is told again once its pods or its PodGroup change
-    unwilling: int = (
+    published_from: float = 0.0  #: monotonic; Kubernetes is told why the job waits from then on
+    unpublishable: str = ""  #: why no message can carry it; it is told again once its pods or its PodGroup change
+    non_preemptible: int = (
         0  #: of `pods`, those that may not be evicted for others: counted, or each pod of a gang would ask all others
     )
 
@@ -72,14 +72,14 @@ class Record:
         """A pod of the job, in its newest version."""
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
-        self.unwilling += (not pod.preemptable) - (old is not None and not old.preemptable)
+        self.non_preemptible += (not pod.preemptable) - (old is not None and not old.preemptable)
 
     def drop(self, uid: PodUid) -> bool:
         """Returns whether it was there."""
         pod = self.pods.pop(uid, None)
         self.stuck.pop(uid, None)
         if pod is not None:
-            self.unwilling -= not pod.preemptable
+            self.non_preemptible -= not pod.preemptable
         return pod is not None
 
     @property
@@ -110,7 +110,7 @@ class Record:
             return self.job.problem
         if self.stuck:
             return "; ".join(filter(None, (self.stuck_text, self.verdict.message if self.verdict is not None else "")))
-        outside = self.group is not None and not self.group.status.phase.past_gate
+        outside = self.group is not None and not self.group.status.phase.is_enqueued
         if self.gated and not (self.verdict is not None and outside):
             return self.gated
         return self.verdict.message if self.verdict is not None else ""
@@ -150,8 +150,8 @@ def job_of(
         problem = f"PodGroup {record.key} not found: create it, or remove the annotation scheduling.k8s.io/group-name"
     if group is not None and group.problem:
         problem = f"PodGroup {record.key}: {group.problem}"
-    meek = record.group is not None and record.group.priority_class in never
-    tasks, waits_for_volume = _tasks(record, volumes, meek=meek)
+    never_preempts = record.group is not None and record.group.priority_class in never
+    tasks, waits_for_volume = _tasks(record, volumes, never_preempts=never_preempts)
     created = group.created_at if group else min((pod.created_at for pod in record.pods.values()), default=0.0)
     return Job(
         id=record.id,
@@ -167,10 +167,10 @@ def job_of(
         tasks=tasks,
         gang=record.gang,
         preemptable=preemptable_of(record),
-        problem=said(problem or _pod_problem(record) or record.unsayable or waits_for_volume),
+        problem=sanitized(problem or _pod_problem(record) or record.unpublishable or waits_for_volume),
         traceparent=trace(record.id),
         topology=group.topology if group else None,
-        notes=dict(group.notes) if group else {},
+        annotations=dict(group.annotations) if group else {},
         sub_gangs=group.sub_gangs if group else (),
         min_task_member=dict(group.min_task_member) if group else {},
         standing=_standing(record),
@@ -197,7 +197,7 @@ def traceparent_of(job: JobId) -> str:
 
 def preemptable_of(record: Record) -> bool:
     """Whether its pods may be evicted for others: the PodGroup's word, and that of every pod."""
-    return (record.group is None or record.group.preemptable) and not record.unwilling
+    return (record.group is None or record.group.preemptable) and not record.non_preemptible
 
 
 def _priority(record: Record, classes: Mapping[str, int]) -> tuple[int, str]:
@@ -216,8 +216,11 @@ def _pod_problem(record: Record) -> str:
     )
 
 
-def _tasks(record: Record, volumes: Volumes, *, meek: bool) -> tuple[tuple[TaskSpec, ...], str]:
-    """Pods to be placed, equal ones together, in order of creation and name; and why the first that waits for a volume does. `meek`: none of them preempts."""
+def _tasks(record: Record, volumes: Volumes, *, never_preempts: bool) -> tuple[tuple[PodGroupTask, ...], str]:
+    """Pods to be placed, equal ones together, in order of creation and name; and why the first that waits for a volume does.
+
+    `never_preempts`: none of them preempts.
+    """
     alike: dict[tuple[str, Reach, _Part, bool], list[PodView]] = {}
     problem = ""
     for pod in _in_order(p for p in record.pods.values() if p.placeable):
@@ -225,11 +228,11 @@ def _tasks(record: Record, volumes: Volumes, *, meek: bool) -> tuple[tuple[TaskS
         if pod.volumes:
             reach, why = volumes.needs(pod.namespace, pod.name, pod.uid, pod.volumes)
             problem = problem or (f"pod {pod.name}: {why}" if why else "")
-        alike.setdefault((pod.shape.key, reach, _part(record.group, pod), meek or pod.never_preempts), []).append(pod)
+        alike.setdefault((pod.shape.key, reach, _part(record.group, pod), never_preempts or pod.never_preempts), []).append(pod)
     return tuple(_spec(pods, reach, part, never=never) for (_, reach, part, never), pods in alike.items()), problem
 
 
-def _standing(record: Record) -> tuple[TaskSpec, ...]:
+def _standing(record: Record) -> tuple[PodGroupTask, ...]:
     """Pods with a node, where it matters which they are."""
     if record.group is None or not record.group.particular:
         return ()
@@ -245,11 +248,11 @@ def _in_order(pods: Iterable[PodView]) -> list[PodView]:
 
 def _part(group: GroupView | None, pod: PodView) -> _Part:
     """Its notes; and where its gang goes by them, its role and its labels that sub-groups are formed by."""
-    notes = tuple(sorted(pod.notes.items())) if pod.notes else ()
+    annotations = tuple(sorted(pod.annotations.items())) if pod.annotations else ()
     if group is None or not group.particular:
-        return "", (), notes
+        return "", (), annotations
     keys = {key for policy in group.sub_gangs for key in (*policy.labels, *policy.selector)}
-    return pod.role, tuple((key, pod.labels[key]) for key in sorted(keys) if key in pod.labels), notes
+    return pod.role, tuple((key, pod.labels[key]) for key in sorted(keys) if key in pod.labels), annotations
 
 
 def gang_part(group: GroupView | None, pod: PodView) -> GangPart | None:
@@ -260,9 +263,9 @@ def gang_part(group: GroupView | None, pod: PodView) -> GangPart | None:
     return GangPart(role, dict(labels), dict(group.min_task_member), group.sub_gangs)
 
 
-def _spec(pods: list[PodView], reach: Reach, part: _Part, *, never: bool = False) -> TaskSpec:
+def _spec(pods: list[PodView], reach: Reach, part: _Part, *, never: bool = False) -> PodGroupTask:
     shape = pods[0].shape
-    return TaskSpec(
+    return PodGroupTask(
         name=pods[0].role or pods[0].name,
         requests=shape.requests,
         pods=tuple(PodRef(pod.uid, pod.name, pod.resource_version) for pod in pods),
@@ -273,6 +276,6 @@ def _spec(pods: list[PodView], reach: Reach, part: _Part, *, never: bool = False
         tolerations=shape.tolerations,
         volumes=reach,
         labels=dict(part[1]),
-        notes=dict(part[2]),
+        annotations=dict(part[2]),
         never_preempts=never,
     )

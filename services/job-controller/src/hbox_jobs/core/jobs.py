@@ -18,9 +18,9 @@ from hbox_common.events import JobPhase, JobPhaseChanged, JobVerdict
 from hbox_common.model import Job, JobId, PodFact, PodPhase, PodUid, QueueName, SchedulerId
 from hbox_common.model.devices import GPU
 
+from .admission import Admission
 from .batch import FACT_PHASE, Batch
 from .budgets import Budgets, BudgetView
-from .gate import Gate
 from .job import Record, Tally, gang_part, gated_of, job_of, preemptable_of, traceparent_of
 from .neighbours import Neighbours
 from .phases import phase_of
@@ -63,7 +63,7 @@ class Jobs:
         self._classes_changed = False
         self.volumes = Volumes()
         self.neighbours = Neighbours()
-        self.gate = Gate()
+        self.admission = Admission()
         self.budgets = Budgets()
         self._strangers: dict[str, dict[PodUid, None]] = {}  #: pods of other schedulers by the PodGroup that they name
         self._users: dict[str, dict[PodUid, None]] = {}  #: pods of ours by the claims (namespace/name) that they use
@@ -97,8 +97,8 @@ class Jobs:
             self.neighbours.guard(new, self.budgets.of(new.namespace, new.labels))
         if record is not None and (old is None or (old.key, old.role, old.labels) != (new.key, new.role, new.labels)):
             self.neighbours.play(new, gang_part(record.group, new))
-        group = record.group.notes if record is not None and record.group is not None else {}
-        if group or new.notes or (old is not None and old.notes):
+        group = record.group.annotations if record is not None and record.group is not None else {}
+        if group or new.annotations or (old is not None and old.annotations):
             self.neighbours.note(new, group, old)
         if new.volumes and old is None:
             self._use_volumes(new)
@@ -129,17 +129,17 @@ class Jobs:
         record = self._record(new.key, new.namespace, new.name, gang=True)
         old, record.group = record.group, new
         if old is None or old.status == new.status:
-            record.unsayable = ""
-        if new.notes or (old is not None and old.notes != new.notes):
+            record.unpublishable = ""
+        if new.annotations or (old is not None and old.annotations != new.annotations):
             for pod in record.pods.values():
-                self.neighbours.note(pod, new.notes, None)
+                self.neighbours.note(pod, new.annotations, None)
         if new.particular or (old is not None and old.particular):
             for pod in record.pods.values():
                 self.neighbours.play(pod, gang_part(new, pod))
         if old is None or replace(old, status=new.status) != new:
             self._mark(record.key, now, urgent=True)
         elif old.status != new.status:
-            self._mark(record.key, now, urgent=self.gate.opened(old, new))
+            self._mark(record.key, now, urgent=self.admission.opened(old, new))
 
     def group_gone(self, key: str, uid: str, now: float) -> None:
         """The PodGroup of that uid was deleted."""
@@ -202,7 +202,7 @@ class Jobs:
         if record is None:
             self.disown(verdict.job)
             return None
-        if record.job is None or record.verdict == verdict or not (record.job.tasks or self.gate.shut(record)):
+        if record.job is None or record.verdict == verdict or not (record.job.tasks or self.admission.waits(record)):
             return None
         before = record.reason
         record.verdict = verdict
@@ -214,14 +214,14 @@ class Jobs:
 
     def admit(self, scheduler: SchedulerId, jobs: Iterable[JobId], now: float) -> None:
         """The scheduler lets the PodGroups of these jobs in."""
-        for job in self.gate.admit(scheduler, jobs):
+        for job in self.admission.admit(scheduler, jobs):
             if (record := self.known(job)) is not None:
                 record.verdict = None  # the gate's
                 self._mark(record.key, now, urgent=True)
 
     def gated(self, on: bool, now: float) -> None:
         """Whether the policy keeps PodGroups with a minimum of resources at a gate."""
-        before, self.gate.on = self.gate.on, on
+        before, self.admission.on = self.admission.on, on
         for record in self._records.values() if before is not on else ():
             if record.group is not None and record.group.min_resources:
                 self._mark(record.key, now, urgent=False)
@@ -245,11 +245,11 @@ class Jobs:
         if record is not None and record.phase is not JobPhase.EVICTED:
             self._enter(record, JobPhase.EVICTED, record.tally(), message, wall)
 
-    def unsayable(self, job: JobId, reason: str, now: float) -> None:
+    def unpublishable(self, job: JobId, reason: str, now: float) -> None:
         """No message can carry this job: nobody plans it until its pods or its PodGroup change, and its user is told why."""
         record = self.known(job)
         if record is not None:
-            record.unsayable = reason
+            record.unpublishable = reason
             self._mark(record.key, now, urgent=True)
 
     def blocked(self, job: JobId, pod: PodUid, why: str, refusal: str, now: float) -> Record | None:
@@ -287,12 +287,12 @@ class Jobs:
             record.again = True
             self._mark(record.key, now, urgent=True)
         self._facts.update((fact.uid, fact) for fact in (*self.facts(), *self.ended(now)))
-        self.gate.repeat_all()
+        self.admission.repeat_all()
 
     def repeat_unexplained(self, now: float) -> None:
         """Verdicts were lost: say again what waits and has none, and what is outside of the gate."""
         for record in self._records.values():
-            if record.job is not None and record.verdict is None and (record.job.tasks or self.gate.shut(record)):
+            if record.job is not None and record.verdict is None and (record.job.tasks or self.admission.waits(record)):
                 record.again = True
                 self._mark(record.key, now, urgent=False)
 
@@ -316,7 +316,7 @@ class Jobs:
 
     def jobs(self) -> Iterator[Job]:
         """All jobs with a live pod, as they were last worked out: marked ones are said right after."""
-        return (r.job for r in self._records.values() if r.job is not None and r.job.members > 0 and not r.unsayable)
+        return (r.job for r in self._records.values() if r.job is not None and r.job.members > 0 and not r.unpublishable)
 
     def facts(self) -> Iterator[PodFact]:
         """All pods that have a node."""
@@ -329,7 +329,7 @@ class Jobs:
     def verdicts(self) -> Iterator[JobVerdict]:
         """Why jobs wait, by the scheduler or by their own problem."""
         for record in self._records.values():
-            if record.job is None or not (record.job.tasks or record.gated or self.gate.shut(record)):
+            if record.job is None or not (record.job.tasks or record.gated or self.admission.waits(record)):
                 continue
             if record.verdict is not None and record.reason == record.verdict.message:
                 yield record.verdict
@@ -379,7 +379,7 @@ class Jobs:
             withdrawn=tuple(withdrawn),
             facts=tuple(facts),
             settled=tuple(settled),
-            groups=self.gate.take(),
+            groups=self.admission.take(),
             neighbours=self.neighbours.take(),
             priority_classes=classes,
             namespaces=self.neighbours.namespaces.take(),
@@ -412,15 +412,15 @@ class Jobs:
             self._end(record, old, withdrawn, tally, wall)
             record.announced, record.verdict, record.phase, old = False, None, None, None
         self._by_id[new.id] = record.key
-        self.gate.settle(record, new, tally, lambda: self._next_revision(wall))
-        if not new.tasks and not self.gate.shut(record):
+        self.admission.settle(record, new, tally, lambda: self._next_revision(wall))
+        if not new.tasks and not self.admission.waits(record):
             record.verdict = None
         gated, record.gated = record.gated, gated_of(record, tally)
         if (new.problem and (old is None or old.problem != new.problem)) or record.gated != gated:
             self._tell_later(record, now)
         if old is not None and old.members < old.min_member and new.members >= new.min_member:
             # What was said of a gang that was too small is about to change.
-            record.told_from = max(record.told_from, now + self._tell_after_s)
+            record.published_from = max(record.published_from, now + self._tell_after_s)
         said = old is not None and replace(old, revision=0) == new
         if said:
             assert old is not None
@@ -432,7 +432,7 @@ class Jobs:
         if phase is not record.phase:
             self._enter(record, phase, tally, record.reason if phase is JobPhase.WAITING else "", wall)
         again, record.again = record.again, False
-        if record.unsayable:
+        if record.unpublishable:
             if record.announced:
                 record.announced = False
                 withdrawn.append((new.id, self._next_revision(wall)))
@@ -450,7 +450,7 @@ class Jobs:
     def _end(self, record: Record, old: Job, withdrawn: list[tuple[JobId, int]], tally: Tally, wall: float) -> None:
         """The job of that id is no more."""
         self._by_id.pop(old.id, None)
-        self.gate.gone(old.id, lambda: self._next_revision(wall))
+        self.admission.gone(old.id, lambda: self._next_revision(wall))
         if record.announced:
             withdrawn.append((old.id, self._next_revision(wall)))
         self._enter(record, JobPhase.DELETED, tally, "", wall)
@@ -489,8 +489,8 @@ class Jobs:
 
     def _tell_later(self, record: Record, now: float) -> None:
         """Its reason to wait is new. One that changes all the time is told all the same."""
-        if record.told_from <= now:
-            record.told_from = now + self._tell_after_s
+        if record.published_from <= now:
+            record.published_from = now + self._tell_after_s
 
     # --- membership and marks
 
@@ -503,7 +503,7 @@ class Jobs:
     def _join(self, pod: PodView) -> Record:
         record = self._record(pod.key, pod.namespace, pod.group or pod.name, gang=bool(pod.group))
         if pod.uid not in record.pods:
-            record.unsayable = ""
+            record.unpublishable = ""
         record.put(pod)
         return record
 
@@ -516,7 +516,7 @@ class Jobs:
             self._mark(pod.key, now, urgent=False)
         record = self._records.get(pod.key)
         if record is not None and record.drop(pod.uid):
-            record.unsayable = ""
+            record.unpublishable = ""
             self._mark(record.key, now, urgent=not pod.node or not record.gang)
 
     def _use_volumes(self, pod: PodView) -> None:
@@ -581,7 +581,7 @@ class Jobs:
         for key, record in self._records.items():
             assert record.key == key
             assert all(pod.key == key and pod.ours and self._pods.get(uid) is pod for uid, pod in record.pods.items())
-            assert record.unwilling == sum(not pod.preemptable for pod in record.pods.values())
+            assert record.non_preemptible == sum(not pod.preemptable for pod in record.pods.values())
             assert record.pods or record.group or key in self._urgent or key in self._lazy, f"{key} is empty and not marked"
             if record.job is not None:
                 assert self._by_id.get(record.job.id) == key

@@ -12,7 +12,7 @@ class Namespaces:
     def __init__(self) -> None:
         self._labels: dict[str, Mapping[str, str]] = {}
         self._asked: Counter[str] = Counter()
-        self._told: Mapping[str, Mapping[str, str]] | None = None  # a former process may have told anything
+        self._published: Mapping[str, Mapping[str, str]] | None = None  # a former process may have told anything
         self._stale = False
 
     def put(self, name: str, labels: Mapping[str, str]) -> None:
@@ -39,15 +39,15 @@ class Namespaces:
     def due(self) -> bool:
         """Whether somebody has to be told."""
         if self._stale:
-            self._stale = self.all() != self._told
+            self._stale = self.all() != self._published
         return self._stale
 
     def take(self) -> Mapping[str, Mapping[str, str]] | None:
         """All that is asked about, where that has changed."""
         if not self.due:
             return None
-        self._told, self._stale = self.all(), False
-        return self._told
+        self._published, self._stale = self.all(), False
+        return self._published
 
     def all(self) -> Mapping[str, Mapping[str, str]]:
         """Namespaces that have any of the labels, with those."""

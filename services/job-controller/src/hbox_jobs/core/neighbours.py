@@ -8,7 +8,7 @@ could be met by pods without a label (an empty selector, NotIn, DoesNotExist) co
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from hbox_common.model import GangPart, Match, MatchOperator, Neighbour, PodTerm, PodUid, Selector, Wishes
+from hbox_common.model import GangPart, Match, MatchOperator, Neighbour, PodConstraints, PodTerm, PodUid, Selector
 
 from .namespaces import Namespaces
 from .views import PodView
@@ -28,22 +28,22 @@ class Neighbours:
     def __init__(self) -> None:
         self._pods: dict[PodUid, PodView] = {}
         self._asked: Counter[str] = Counter()
-        self._notes: dict[PodUid, Mapping[str, str]] = {}  #: its own over its PodGroup's, where there are any, or were
+        self._annotations: dict[PodUid, Mapping[str, str]] = {}  #: its own over its PodGroup's, where there are any, or were
         self._budgets: dict[PodUid, tuple[str, ...]] = {}  #: of pods that any select, or selected
         self._parts: dict[PodUid, GangPart | None] = {}  #: of pods whose gang goes by them, or did
-        self._untold: dict[PodUid, None] = {}
+        self._pending: dict[PodUid, None] = {}
         self.namespaces = Namespaces()  #: in which the pods are that wishes mean
 
     def put(self, pod: PodView, old: PodView | None) -> None:
         """A pod was seen. `old` is the version before."""
-        if old is not None and old.labels == pod.labels and old.wishes == pod.wishes:
+        if old is not None and old.labels == pod.labels and old.constraints == pod.constraints:
             if pod.uid in self._pods:
                 self._pods[pod.uid] = pod
             return
         self._pods[pod.uid] = pod
-        self._untold[pod.uid] = None
-        self.namespaces.ask(_terms(pod.wishes))
-        for key in _keys(pod.wishes):
+        self._pending[pod.uid] = None
+        self.namespaces.ask(_terms(pod.constraints))
+        for key in _keys(pod.constraints):
             self._asked[key] += 1
             if self._asked[key] == 1:
                 self._concern(key)
@@ -52,111 +52,113 @@ class Neighbours:
 
     def note(self, pod: PodView, group: Mapping[str, str], old: PodView | None) -> None:
         """What policies read on a pod, and on its PodGroup. `old` is the version before, None where the PodGroup changed."""
-        notes = {**group, **pod.notes} if group and pod.notes else pod.notes or group
-        before = self._notes.get(pod.uid)
-        if not notes and before is None:
+        annotations = {**group, **pod.annotations} if group and pod.annotations else pod.annotations or group
+        before = self._annotations.get(pod.uid)
+        if not annotations and before is None:
             return
-        if notes != before or old is None or old.started_at != pod.started_at:
-            self._notes[pod.uid] = notes
+        if annotations != before or old is None or old.started_at != pod.started_at:
+            self._annotations[pod.uid] = annotations
             self._pods[pod.uid] = pod
-            self._untold[pod.uid] = None
+            self._pending[pod.uid] = None
 
     def guard(self, pod: PodView, budgets: tuple[str, ...]) -> None:
         """The disruption budgets that select a pod."""
         if self._budgets.get(pod.uid, ()) != budgets:
             self._budgets[pod.uid] = budgets
             self._pods[pod.uid] = pod
-            self._untold[pod.uid] = None
+            self._pending[pod.uid] = None
 
     def play(self, pod: PodView, part: GangPart | None) -> None:
         """What a pod is in its gang; None where the gang does not go by that."""
         if self._parts.get(pod.uid) != part:
             self._parts[pod.uid] = part
             self._pods[pod.uid] = pod
-            self._untold[pod.uid] = None
+            self._pending[pod.uid] = None
 
     def budgets_of(self, pod: PodUid) -> tuple[str, ...]:
         """The disruption budgets that select it."""
         return self._budgets.get(pod, ())
 
     def gone(self, pod: PodView) -> None:
-        self._notes.pop(pod.uid, None)
+        self._annotations.pop(pod.uid, None)
         self._budgets.pop(pod.uid, None)
         self._parts.pop(pod.uid, None)
         if self._pods.pop(pod.uid, None) is not None:
-            self._untold.pop(pod.uid, None)
+            self._pending.pop(pod.uid, None)
             self._forget(pod)
 
     @property
     def due(self) -> bool:
         """Whether somebody has to be told of."""
-        if self._untold and self._silent:
-            self._untold.clear()  # nobody asks about anybody
-        return bool(self._untold)
+        if self._pending and self._silent:
+            self._pending.clear()  # nobody asks about anybody
+        return bool(self._pending)
 
     def take(self) -> tuple[Neighbour, ...]:
         """What is to be told now."""
         if not self.due:
             return ()
-        untold, self._untold = self._untold, {}
-        return tuple(told for uid in untold if (told := self._of(self._pods[uid])) is not None)
+        pending, self._pending = self._pending, {}
+        return tuple(published for uid in pending if (published := self._of(self._pods[uid])) is not None)
 
     def all(self) -> Iterator[Neighbour]:
         """For somebody who knows nothing yet."""
         if self._silent:
             return
         for pod in self._pods.values():
-            told = self._of(pod)
-            if told is not None:
-                yield told
+            published = self._of(pod)
+            if published is not None:
+                yield published
 
     @property
     def _silent(self) -> bool:
         """Whether nobody has to know anything of anybody."""
-        return not (self._asked or self._notes or self._budgets or self._parts)
+        return not (self._asked or self._annotations or self._budgets or self._parts)
 
     def _of(self, pod: PodView) -> Neighbour | None:
         everybody = _EVERYBODY in self._asked
         whole = everybody and len(pod.labels) <= MAX_LABELS
         labels = dict(pod.labels) if whole else {key: value for key, value in pod.labels.items() if key in self._asked}
-        notes = self._notes.get(pod.uid)
+        annotations = self._annotations.get(pod.uid)
         budgets = self._budgets.get(pod.uid)
-        special = notes is not None or budgets is not None or pod.uid in self._parts
-        if not (labels or everybody or special or pod.wishes):
+        special = annotations is not None or budgets is not None or pod.uid in self._parts
+        if not (labels or everybody or special or pod.constraints):
             return None
-        started_at = pod.started_at if notes else None
+        started_at = pod.started_at if annotations else None
         part = self._parts.get(pod.uid)
-        return Neighbour(pod.uid, pod.namespace, labels, pod.wishes, dict(notes or {}), started_at, budgets or (), part)
+        return Neighbour(
+            pod.uid, pod.namespace, labels, pod.constraints, dict(annotations or {}), started_at, budgets or (), part
+        )
 
     def _concern(self, key: str) -> None:
-        self._untold.update((uid, None) for uid, pod in self._pods.items() if key == _EVERYBODY or key in pod.labels)
+        self._pending.update((uid, None) for uid, pod in self._pods.items() if key == _EVERYBODY or key in pod.labels)
 
     def _forget(self, pod: PodView) -> None:
-        self.namespaces.ask(_terms(pod.wishes), -1)
-        for key in _keys(pod.wishes):
+        self.namespaces.ask(_terms(pod.constraints), -1)
+        for key in _keys(pod.constraints):
             self._asked[key] -= 1
             if not self._asked[key]:
                 del self._asked[key]
 
 
-def _terms(wishes: Wishes) -> list[PodTerm]:
-    if not wishes:
+def _terms(constraints: PodConstraints) -> list[PodTerm]:
+    if not constraints:
         return []
     return [
-        *wishes.near,
-        *wishes.apart,
-        *(one.term for one in wishes.rather_near),
-        *(one.term for one in wishes.rather_apart),
+        *constraints.affinity,
+        *constraints.anti_affinity,
+        *(one.term for one in constraints.preferred_affinity),
+        *(one.term for one in constraints.preferred_anti_affinity),
     ]
 
 
-def _keys(wishes: Wishes) -> Iterator[str]:
+def _keys(constraints: PodConstraints) -> Iterator[str]:
     """Of labels that the wishes ask about."""
-    if not wishes:
+    if not constraints:
         return
     selectors: list[Selector | None] = [
-        *(term.selector for term in _terms(wishes)),
-        *(spread.selector for spread in wishes.spread),
+        *(term.selector for term in _terms(constraints)),
+        *(spread.selector for spread in constraints.spread),
     ]
     for selector in selectors:
         if selector is None:

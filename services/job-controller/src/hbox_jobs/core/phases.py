@@ -38,8 +38,8 @@ def is_news(phase: JobPhase, said: JobPhase | None) -> bool:
 
 def group_status(record: Record, tally: Tally, *, now: str, say_why: bool = True, passed: bool = True) -> GroupStatus:
     """What the status of the job's PodGroup should say; `now` is RFC 3339. Without `say_why` its waiting is not mentioned yet. `passed`: it may
-    be Inqueue (`Gate.passed`); Volcano's Job controller creates pods only then. Members that leave count for the phase until they are gone: a gang does not
-    fall back because one of its pods takes its time to end. Conditions of other writers are kept.
+    be Inqueue (`Admission.may_enqueue`); Volcano's Job controller creates pods only then. Members that leave count for the phase
+    until they are gone: a gang does not fall back because one of its pods takes its time to end. Conditions of other writers are kept.
     """
     assert record.group is not None
     old = record.group.status
@@ -63,7 +63,7 @@ def group_status(record: Record, tally: Tally, *, now: str, say_why: bool = True
         conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "True", _NOT_ENOUGH, record.reason, now))
         if any(c.type == SCHEDULED and c.status == "True" for c in conditions):
             conditions = _with(conditions, GroupCondition(SCHEDULED, "False", UNSCHEDULABLE, "", now))
-    elif phase is GroupPhase.INQUEUE and not old.phase.past_gate and any(_says_no(c) for c in conditions):
+    elif phase is GroupPhase.INQUEUE and not old.phase.is_enqueued and any(_says_no(c) for c in conditions):
         conditions = _with(conditions, GroupCondition(UNSCHEDULABLE, "False", phase.value, "", now))
     return GroupStatus(phase, tally.running, tally.succeeded, tally.failed, conditions)
 

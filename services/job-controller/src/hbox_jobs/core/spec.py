@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardRequest, HostPort, NodeTerm, PreferredTerm, Resources, Toleration, port_amounts
-from hbox_common.model.bounds import RESOURCES, said
+from hbox_common.model.bounds import RESOURCES, sanitized
 from hbox_common.model.bounds import oversized as too_many
 
 from .cards import card_request
 from .requests import Container, bounded, pod_requests
 
 #: HAMi's wishes for or against cards that HBox cannot honour: placing such a pod all the same would break them.
-UNSUPPORTED_WISHES = ("nvidia.com/nouse-gputype", "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid")
+UNSUPPORTED_ANNOTATIONS = ("nvidia.com/nouse-gputype", "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class PodSpec:
     tolerations: tuple[Toleration, ...] = ()
     ports: tuple[HostPort, ...] = ()  #: of containers and sidecars; init containers have ended when others look for theirs
     gpu_types: str = ""  #: annotation nvidia.com/use-gputype
-    wishes: frozenset[str] = frozenset()  #: which of UNSUPPORTED_WISHES are written on it
+    unsupported: frozenset[str] = frozenset()  #: which of UNSUPPORTED_ANNOTATIONS are written on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +61,9 @@ def shape_of(key: str, spec: PodSpec, *, problem: str = "", oversized: bool = Fa
             requests = bounded(requests)
             raise InvalidRequest(too_many("resources and host ports", asked, RESOURCES))
         cards = card_request(spec.containers + spec.init_containers, spec.gpu_types)
-        if cards is not None and spec.wishes:
+        if cards is not None and spec.unsupported:
             raise InvalidRequest(
-                f"annotation {min(spec.wishes)} is not supported yet: remove it, or choose by nvidia.com/use-gputype"
+                f"annotation {min(spec.unsupported)} is not supported yet: remove it, or choose by nvidia.com/use-gputype"
             )
     except InvalidRequest as e:
         problem = problem or str(e)
@@ -75,6 +75,6 @@ def shape_of(key: str, spec: PodSpec, *, problem: str = "", oversized: bool = Fa
         affinity=spec.affinity,
         preferred=spec.preferred,
         tolerations=spec.tolerations,
-        problem=said(problem),
+        problem=sanitized(problem),
         oversized=oversized,
     )

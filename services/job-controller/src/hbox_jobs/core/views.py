@@ -5,16 +5,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from hbox_common.model import (
-    NO_WISHES,
+    NO_CONSTRAINTS,
     CardSlice,
     ClaimId,
     NodeName,
+    PodConstraints,
     PodUid,
     QueueName,
     Resources,
     SubGangPolicy,
     TopologyWish,
-    Wishes,
 )
 
 from .spec import Shape
@@ -59,8 +59,8 @@ class PodView:
     volumes: tuple[VolumeUse, ...] = ()
     preemptable: bool = True
     labels: Mapping[str, str] = field(default_factory=dict)
-    wishes: Wishes = NO_WISHES
-    notes: Mapping[str, str] = field(default_factory=dict)  #: annotations that policies read
+    constraints: PodConstraints = NO_CONSTRAINTS
+    annotations: Mapping[str, str] = field(default_factory=dict)  #: annotations that policies read
     started_at: float | None = None  #: seconds since the epoch; read where there are notes
     never_preempts: bool = False  #: preemptionPolicy Never
 
@@ -95,7 +95,7 @@ class GroupPhase(StrEnum):
     COMPLETED = "Completed"
 
     @property
-    def past_gate(self) -> bool:
+    def is_enqueued(self) -> bool:
         return self not in (GroupPhase.NEW, GroupPhase.PENDING)
 
 
@@ -136,7 +136,7 @@ class GroupView:
     min_task_member: Mapping[str, int] = field(default_factory=dict)  #: by role
     min_resources: Resources = field(default_factory=dict)  #: base units; empty = none named
     topology: TopologyWish | None = None
-    notes: Mapping[str, str] = field(default_factory=dict)  #: annotations that policies read
+    annotations: Mapping[str, str] = field(default_factory=dict)  #: annotations that policies read
     sub_gangs: tuple[SubGangPolicy, ...] = ()
     problem: str = ""  #: why it cannot be scheduled as written
     status: GroupStatus = GroupStatus()

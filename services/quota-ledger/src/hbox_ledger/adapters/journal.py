@@ -20,7 +20,7 @@ from hbox_common.model import ClaimState, Epoch, Index, Queue, format_slices
 from hbox_common.store import Batch, Letter, Prepared
 
 from ..core.chain import GENESIS, NONE, Record, chained, entry
-from ..core.holding import Holding
+from ..core.claimrecord import ClaimRecord
 from ..core.step import Bucket, CardKey, Step
 from ..core.usage import Account
 from . import tables as t
@@ -251,19 +251,19 @@ def _answer_row(scheduler: str, answer: Any, at: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _state(holding: Holding) -> dict[str, Any]:
-    claim = holding.claim
+def _state(claim_record: ClaimRecord) -> dict[str, Any]:
+    claim = claim_record.claim
     return {
-        "state": claim.state, "reason": claim.reason, "generation": holding.generation, "intent": holding.intent,
-        "intent_reason": holding.reason, "changed_at": holding.changed_at,
+        "state": claim.state, "reason": claim.reason, "generation": claim_record.generation, "intent": claim_record.decision,
+        "intent_reason": claim_record.reason, "changed_at": claim_record.changed_at,
     }  # fmt: skip
 
 
-def _claim_row(h: Holding) -> tuple[Any, ...]:
+def _claim_row(h: ClaimRecord) -> tuple[Any, ...]:
     c = h.claim
     return (
         c.id, c.pod_uid, c.namespace, c.pod, c.job, c.plan, c.queue, c.priority, c.node, _amounts(tuple(c.requests.items())), format_slices(c.slices),
-        ",".join(map(str, h.slots)), c.state, c.reason, h.generation, h.intent, h.reason, h.resource_version, h.deadline, h.forced, h.traceparent,
+        ",".join(map(str, h.slots)), c.state, c.reason, h.generation, h.decision, h.reason, h.resource_version, h.deadline, h.forced, h.traceparent,
         h.changed_at, c.min_member, c.preemptable, c.created_at, c.claimed_at, _amounts(tuple(h.cards.items())), _amounts(tuple(c.models.items())),
     )  # fmt: skip
 

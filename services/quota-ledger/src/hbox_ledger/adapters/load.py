@@ -40,14 +40,14 @@ from hbox_common.model import (
     Resources,
     parse_slices,
 )
-from hbox_common.model.bounds import said
+from hbox_common.model.bounds import sanitized
 
-from ..core.books import Books
 from ..core.budget import month_of
 from ..core.chain import GENESIS
+from ..core.claimrecord import ClaimRecord, Decision, Gang
 from ..core.history import Decay, History, hour_of
-from ..core.holding import Gang, Holding, Intent
-from ..core.recovery import BEGINNING, Standing
+from ..core.ledgerstate import LedgerState
+from ..core.recovery import BEGINNING, Position
 from ..core.step import CardKey
 from ..core.usage import HOUR_S, Account, Amounts, Held
 from . import tables as t
@@ -64,16 +64,16 @@ log = logging.getLogger(__name__)
 class Loaded:
     """All that the database knows: the books, the heads of its chains, and queues that were deleted."""
 
-    books: Books
+    state: LedgerState
     journal: Journal
     gone: dict[QueueName, Queue]
     unreadable: dict[ClaimId, str] = field(default_factory=dict)  #: live claims whose rows cannot be read, and why
 
 
-def standing(connection: Connection) -> Standing:
+def position(connection: Connection) -> Position:
     """Where this database's history ends."""
     found = connection.execute(select(t.ledger.c.epoch, t.ledger.c.idx)).first()
-    return Standing(Epoch(found.epoch), Index(found.idx)) if found is not None else BEGINNING
+    return Position(Epoch(found.epoch), Index(found.idx)) if found is not None else BEGINNING
 
 
 def known(connection: Connection, claims: Collection[ClaimId]) -> set[ClaimId]:
@@ -103,13 +103,13 @@ def begin_epoch(connection: Connection, *, now: float, above: Epoch = BEGINNING.
 def load(connection: Connection) -> Loaded:
     """The books as committed, frozen, and without nodes and verdicts, which the bus brings. All of one moment: every commit locks the row first."""
     state = connection.execute(select(t.ledger.c.epoch, t.ledger.c.idx, t.ledger.c.key).with_for_update()).one()
-    books = Books(Epoch(state.epoch), Index(state.idx), key=bytes(state.key))
+    books = LedgerState(Epoch(state.epoch), Index(state.idx), key=bytes(state.key))
     gone: dict[QueueName, Queue] = {}
     for row in connection.execute(select(t.queues)):
         try:
             queue = _queue(row)
         except (ValueError, TypeError, AttributeError) as e:  # Kubernetes tells of it again, and it is written anew
-            log.error("queue %s cannot be read and is left out until its object is seen: %s", said(str(row.name), 64), e)
+            log.error("queue %s cannot be read and is left out until its object is seen: %s", sanitized(str(row.name), 64), e)
             continue
         books.queues[queue.name] = queue
         if row.gone:
@@ -143,14 +143,14 @@ def _readable(
     read: Callable[[str], Any],
     slots: Callable[[str], tuple[int, ...]],
     unreadable: dict[ClaimId, str],
-) -> Iterator[Holding]:
+) -> Iterator[ClaimRecord]:
     for row in rows:
         try:
-            holding = _holding(row, read, slots)
+            record = _record(row, read, slots)
         except (ValueError, TypeError, KeyError) as e:
             unreadable[ClaimId(row[0])] = f"{type(e).__name__}: {e}"
         else:
-            yield holding
+            yield record
 
 
 def _journal(connection: Connection) -> Journal:
@@ -175,7 +175,7 @@ _HELD = (
 )  # fmt: skip
 
 
-def _holding(row: Sequence[Any], read: Callable[[str], Any], slots: Callable[[str], tuple[int, ...]]) -> Holding:
+def _record(row: Sequence[Any], read: Callable[[str], Any], slots: Callable[[str], tuple[int, ...]]) -> ClaimRecord:
     (
         id, pod_uid, namespace, pod, job, plan, queue, priority, node, requests, slices, state, reason, min_member, preemptable, created_at,
         claimed_at, resource_version, deadline, changed_at, generation, intent, intent_reason, forced, traceparent, slot_list, models,
@@ -184,15 +184,15 @@ def _holding(row: Sequence[Any], read: Callable[[str], Any], slots: Callable[[st
         id, pod_uid, namespace, pod, job, plan, queue, priority, node, read(requests), _parsed(slices), _STATE[state], reason, min_member,
         bool(preemptable), created_at, claimed_at=claimed_at, models=read(models),
     )  # fmt: skip
-    return Holding(
-        claim, resource_version, deadline, changed_at, generation, _INTENT[intent], intent_reason, forced=bool(forced), traceparent=traceparent,
+    return ClaimRecord(
+        claim, resource_version, deadline, changed_at, generation, _DECISION[intent], intent_reason, forced=bool(forced), traceparent=traceparent,
         slots=slots(slot_list),
     )  # fmt: skip
 
 
 _parsed = lru_cache(4096)(parse_slices)
 _STATE = {state.value: state for state in ClaimState}
-_INTENT = {intent.value: intent for intent in Intent}
+_DECISION = {intent.value: intent for intent in Decision}
 
 
 def _slots(text: str) -> tuple[int, ...]:

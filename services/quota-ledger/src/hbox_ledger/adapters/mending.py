@@ -14,9 +14,9 @@ from typing import Any
 from sqlalchemy import Connection, and_, false, select, update
 
 from hbox_common.model import ClaimId, ClaimState, NodeName, parse_slices
-from hbox_common.model.bounds import INT64_MAX, said
+from hbox_common.model.bounds import INT64_MAX, sanitized
 
-from ..core.holding import Holding
+from ..core.claimrecord import ClaimRecord
 from . import tables as t
 
 log = logging.getLogger(__name__)
@@ -40,23 +40,23 @@ def mend(connection: Connection, unreadable: Mapping[ClaimId, str], *, now: floa
         held = _by_the_audit(connection, claim)
         if held is not None:
             connection.execute(update(t.claims).where(t.claims.c.id == claim).values(**held))
-            log.error("claim %s could not be read (%s): written anew from the audit", said(claim, 64), why)
+            log.error("claim %s could not be read (%s): written anew from the audit", sanitized(claim, 64), why)
             continue
         count += 1
-        values = {"state": ClaimState.VOID.value, "reason": f"{SET_ASIDE}{said(why, 200)}", "changed_at": now}
+        values = {"state": ClaimState.VOID.value, "reason": f"{SET_ASIDE}{sanitized(why, 200)}", "changed_at": now}
         connection.execute(update(t.claims).where(t.claims.c.id == claim).values(**values))
         connection.execute(update(t.card_slots).where(t.card_slots.c.claim == claim).values(live=false()))
-        log.error("claim %s cannot be read (%s): set aside; its pod is booked anew when it is seen", said(claim, 64), why)
+        log.error("claim %s cannot be read (%s): set aside; its pod is booked anew when it is seen", sanitized(claim, 64), why)
     return count
 
 
-def recount(connection: Connection, live: Mapping[ClaimId, Holding]) -> None:
+def recount(connection: Connection, live: Mapping[ClaimId, ClaimRecord]) -> None:
     """Make the accounts of cards what the claims that could be read add up to."""
     held: defaultdict[tuple[NodeName, int], Counter[str]] = defaultdict(Counter)
-    for holding in live.values():
-        for s in holding.claim.slices:
-            held[holding.claim.node, s.index].update(
-                cores=s.cores, memory_mib=s.memory_mib, pods=1, whole=int(s.whole), forced=int(holding.forced)
+    for record in live.values():
+        for s in record.claim.slices:
+            held[record.claim.node, s.index].update(
+                cores=s.cores, memory_mib=s.memory_mib, pods=1, whole=int(s.whole), forced=int(record.forced)
             )
     a = t.card_accounts.c
     for row in connection.execute(select(t.card_accounts)).all():

@@ -7,7 +7,17 @@ from hbox_common.kube import Queue as QueueObject
 from hbox_common.kube import QueueAffinity, epoch_s
 from hbox_common.model import POOLS, Queue, QueueName, QueuePhase, Resources, capacity_units, is_model, parse_quantity
 from hbox_common.model.annotations import BUDGET, NAMESPACES, NODE_GROUP_LIMITS, QUEUE_POLICY_ANNOTATIONS, parse_names
-from hbox_common.model.bounds import INT32_MAX, KEY_BYTES, NOTE_BYTES, is_name, is_plain, not_a_name, not_plain, oversized, said
+from hbox_common.model.bounds import (
+    ANNOTATION_BYTES,
+    INT32_MAX,
+    KEY_BYTES,
+    is_name,
+    is_plain,
+    not_a_name,
+    not_plain,
+    oversized,
+    sanitized,
+)
 
 #: Of one share of a queue, and of its lists of pools and namespaces: a state of a queue has to go into a message of 256 KiB.
 QUEUE_AMOUNTS, QUEUE_NAMES_BYTES = 64, 32 * 1024
@@ -51,7 +61,7 @@ def closed(found: QueueObject, fault: str) -> Queue:
         max(-INT32_MAX, min(found.spec.priority, INT32_MAX)),
         reclaimable=False,
         parent=found.spec.parent if is_name(found.spec.parent) else "",
-        fault=said(fault),
+        fault=sanitized(fault),
     )
 
 
@@ -86,7 +96,7 @@ def _annotations(found: QueueObject) -> dict[str, str]:
     """Those that plugins read. What they mean is the plugins' business: a policy without them does not care."""
     kept = {name: found.metadata.annotations[name] for name in QUEUE_POLICY_ANNOTATIONS if name in found.metadata.annotations}
     for name, text in kept.items():
-        if not is_plain(text, most := QUEUE_NAMES_BYTES if name == NODE_GROUP_LIMITS else NOTE_BYTES):
+        if not is_plain(text, most := QUEUE_NAMES_BYTES if name == NODE_GROUP_LIMITS else ANNOTATION_BYTES):
             raise InvalidRequest(not_plain(f"annotation {name}", text, most))
     return kept
 
@@ -118,7 +128,9 @@ def _budget(text: str | None) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal()) or len(text) > 12:
-        raise InvalidRequest(f"{BUDGET} is {said(text, 64)!r}, which is no number of card-hours", hint="write it like 1000")
+        raise InvalidRequest(
+            f"{BUDGET} is {sanitized(text, 64)!r}, which is no number of card-hours", hint="write it like 1000"
+        )
     return int(text)
 
 

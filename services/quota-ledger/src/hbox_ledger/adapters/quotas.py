@@ -6,7 +6,7 @@ from contextlib import suppress
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube import ResourceQuota as QuotaObject
 from hbox_common.model import CARD_LIMITS, CardQuota, ResourceQuota, Resources, capacity_units, request_units
-from hbox_common.model.bounds import said
+from hbox_common.model.bounds import sanitized
 from hbox_common.model.devices import GPU_MEMORY_PERCENT
 from hbox_common.model.resources import PODS
 
@@ -34,7 +34,7 @@ def card_quota(found: QuotaObject) -> CardQuota | None:
                 "scopes are not supported where cards are limited; limit them in a quota of its own, without scopes"
             )
     except InvalidRequest as e:
-        fault = said(e.message, 256)
+        fault = sanitized(e.message, 256)
     return CardQuota(found.metadata.namespace, found.metadata.name, limits, fault)
 
 

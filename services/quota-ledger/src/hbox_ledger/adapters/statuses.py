@@ -25,7 +25,7 @@ from hbox_common.kube import Queue as QueueObject
 from hbox_common.model import QueueName, Resources
 
 from .. import metrics
-from ..core.shown import COUNTS, Shown, change, contested
+from ..core.queue_status import COUNTS, QueueStatus, change, contested
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +46,11 @@ class _Object:
 
     uid: str
     version: str
-    shown: Shown
-    ours: Shown | None = None
+    status_seen: QueueStatus
+    ours: QueueStatus | None = None
     our_version: str = ""
     seen: bool = False
-    meanwhile: list[tuple[str, Shown]] | None = None
+    meanwhile: list[tuple[str, QueueStatus]] | None = None
     contests: int = 0
     contested_at: float = 0.0
 
@@ -77,7 +77,7 @@ class StatusWriter:
 
     # What it is told.
 
-    def told(self, name: QueueName, total: Resources, *, faults: str, stopped: str) -> None:
+    def update(self, name: QueueName, total: Resources, *, faults: str, stopped: str) -> None:
         """What a queue uses with all below it, and what is wrong with it."""
         self._truths[name] = _Truth(total, faults, stopped)
         self._look(name)
@@ -93,18 +93,18 @@ class StatusWriter:
     def seen(self, found: QueueObject) -> None:
         """A queue's object in a new version."""
         name, meta, status = QueueName(found.metadata.name), found.metadata, found.status
-        shown = Shown(status.state, status.allocated, {field: getattr(status, field) for field in COUNTS})
+        status_seen = QueueStatus(status.state, status.allocated, {field: getattr(status, field) for field in COUNTS})
         known = self._objects.get(name)
         if known is None or known.uid != meta.uid:
-            self._objects[name] = _Object(meta.uid, meta.resource_version, shown)
+            self._objects[name] = _Object(meta.uid, meta.resource_version, status_seen)
             self._noted.pop(name, None)
             self._look(name)
             return
-        known.version, known.shown = meta.resource_version, shown
+        known.version, known.status_seen = meta.resource_version, status_seen
         if known.meanwhile is not None:
-            known.meanwhile.append((meta.resource_version, shown))
+            known.meanwhile.append((meta.resource_version, status_seen))
         else:
-            self._judge(name, known, meta.resource_version, shown)
+            self._judge(name, known, meta.resource_version, status_seen)
         self._look(name)
 
     def gone(self, name: QueueName) -> None:
@@ -151,7 +151,7 @@ class StatusWriter:
             return False
         shards = self._counts.values()
         counts = next((some[name] for some in shards if name in some), GroupCounts()).model_dump() if shards else None
-        patch = change(known.shown, truth.total, counts)
+        patch = change(known.status_seen, truth.total, counts)
         said = self._noted.get(name, ("", ""))
         if not patch and said == (truth.faults, truth.stopped):
             return False
@@ -182,7 +182,7 @@ class StatusWriter:
 
     async def _write(self, name: QueueName, known: _Object, patch: dict[str, Any]) -> None:
         fence = known.version if "state" in patch else None
-        before, wanted = known.shown, _patched(known.shown, patch)
+        before, wanted = known.status_seen, _patched(known.status_seen, patch)
         known.meanwhile, version = [], ""
         try:
             answer = await patch_status(
@@ -193,23 +193,23 @@ class StatusWriter:
         finally:
             came, known.meanwhile = known.meanwhile, None
             if not version:  # no answer, or a refusal: the write may be among what came all the same
-                version = next((each for each, shown in came if not contested(wanted, shown)), "")
+                version = next((each for each, status_seen in came if not contested(wanted, status_seen)), "")
             # What came before our version was written over what we had written last, what came after it over this.
             split = next((number for number, (each, _) in enumerate(came) if each == version), 0)
-            for each, shown in came[:split]:
-                self._judge(name, known, each, shown)
+            for each, status_seen in came[:split]:
+                self._judge(name, known, each, status_seen)
             if version:
                 known.our_version, known.ours, known.seen = version, wanted, known.version == version
-                if known.shown is before:
-                    known.shown = wanted
-            for each, shown in came[split:]:
-                self._judge(name, known, each, shown)
+                if known.status_seen is before:
+                    known.status_seen = wanted
+            for each, status_seen in came[split:]:
+                self._judge(name, known, each, status_seen)
 
-    def _judge(self, name: QueueName, known: _Object, version: str, shown: Shown) -> None:
+    def _judge(self, name: QueueName, known: _Object, version: str, status_seen: QueueStatus) -> None:
         """Whether a version of the object is ours, or somebody else's who gave our fields other values."""
         if version == known.our_version:
             known.seen = True
-        elif known.seen and known.ours is not None and (fields := contested(known.ours, shown)):
+        elif known.seen and known.ours is not None and (fields := contested(known.ours, status_seen)):
             self._contested(name, known, fields)
 
     async def _note(self, name: QueueName, known: _Object, truth: _Truth, said: tuple[str, str]) -> None:
@@ -234,12 +234,12 @@ class StatusWriter:
             )
 
 
-def _patched(shown: Shown, patch: Mapping[str, Any]) -> Shown:
+def _patched(status_seen: QueueStatus, patch: Mapping[str, Any]) -> QueueStatus:
     """What stands once the patch is written."""
-    allocated = {**shown.allocated, **patch.get("allocated", {})}
+    allocated = {**status_seen.allocated, **patch.get("allocated", {})}
     return replace(
-        shown,
-        state=patch.get("state", shown.state),
+        status_seen,
+        state=patch.get("state", status_seen.state),
         allocated={name: written for name, written in allocated.items() if written is not None},
-        counts={name: patch.get(name, count) for name, count in ({**dict.fromkeys(COUNTS), **shown.counts}).items()},
+        counts={name: patch.get(name, count) for name, count in ({**dict.fromkeys(COUNTS), **status_seen.counts}).items()},
     )

@@ -36,13 +36,13 @@ from hbox_common.model import (
 from hbox_common.model.devices import GPU
 
 from . import budget, guarantees
-from .books import Books
+from .claimrecord import ClaimRecord, Decision, Gang
 from .decisions import bind_of
-from .holding import Gang, Holding, Intent
 from .identity import claim_id
+from .ledgerstate import LedgerState
 from .lifecycle import called_off, stuck
+from .preemption import asked_of_queue, evict_own, preempt, to_be_freed
 from .step import Step, StoredAnswer
-from .taking import asked_of_queue, send_away, take, to_be_freed
 
 #: A plan's deadline is a promise to unwind; one far away would keep a partial gang's cards for as long.
 MAX_DEADLINE_S = 3600.0
@@ -54,7 +54,7 @@ _TRANSIENT = (RefusalReason.STALE_EPOCH, RefusalReason.FROZEN, RefusalReason.POD
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    holdings: tuple[Holding, ...]
+    records: tuple[ClaimRecord, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +63,14 @@ class Refused:
     refresh: Index  #: a view of the books that is as new shows why
 
 
-def propose(books: Books, step: Step, proposed: PlansProposed, answered: Mapping[PlanId, PlanAnswer]) -> None:
+def propose(state: LedgerState, step: Step, proposed: PlansProposed, answered: Mapping[PlanId, PlanAnswer]) -> None:
     """Answer every plan of one message, into `step`. `answered` holds what was answered before: it is said again, the same."""
     for plan in proposed.plans:
         before = answered.get(plan.id) or step.answers.get(proposed.scheduler, {}).get(plan.id)
         if before is not None and before.reason not in _TRANSIENT:
             step.answer(proposed.scheduler, before)
             continue
-        verdict = _closed(books, proposed.epoch) or arbitrate(books, step, plan)
+        verdict = _closed(state, proposed.epoch) or arbitrate(state, step, plan)
         answer = _answer(plan, verdict)
         step.answer(proposed.scheduler, answer)
         if answer.reason in _TRANSIENT:
@@ -84,14 +84,14 @@ def propose(books: Books, step: Step, proposed: PlansProposed, answered: Mapping
             )
 
 
-def _closed(books: Books, epoch: Epoch) -> Refused | None:
-    if epoch != books.epoch:
-        said = f"the plan was made in epoch {epoch}, the ledger is in {books.epoch}"
-        return Refused(Refusal(RefusalReason.STALE_EPOCH, said), books.index)
-    if books.frozen:
-        return Refused(Refusal(RefusalReason.FROZEN, "the ledger is reading what runs; ask again"), books.index)
-    if books.held:
-        return Refused(Refusal(RefusalReason.PODS_UNSEEN, books.held), books.index)
+def _closed(state: LedgerState, epoch: Epoch) -> Refused | None:
+    if epoch != state.epoch:
+        message = f"the plan was made in epoch {epoch}, the ledger is in {state.epoch}"
+        return Refused(Refusal(RefusalReason.STALE_EPOCH, message), state.index)
+    if state.frozen:
+        return Refused(Refusal(RefusalReason.FROZEN, "the ledger is reading what runs; ask again"), state.index)
+    if state.held:
+        return Refused(Refusal(RefusalReason.PODS_UNSEEN, state.held), state.index)
     return None
 
 
@@ -104,53 +104,53 @@ def _answer(plan: Plan, verdict: Committed | Refused) -> PlanAnswer:
     )
 
 
-def arbitrate(books: Books, step: Step, plan: Plan) -> Committed | Refused:
+def arbitrate(state: LedgerState, step: Step, plan: Plan) -> Committed | Refused:
     """Enter the plan's claims into the books and its binds into `step`, or say why not."""
-    if (unknown := books.records.refusal(plan)) is not None:
-        return Refused(unknown, books.index)
+    if (unknown := state.records.refusal(plan)) is not None:
+        return Refused(unknown, state.index)
     if plan.victims and not plan.placements:
-        refusal = _malformed(plan) or send_away(books, step, plan)
-        return Refused(refusal, books.index) if refusal is not None else Committed(())
+        refusal = _malformed(plan) or evict_own(state, step, plan)
+        return Refused(refusal, state.index) if refusal is not None else Committed(())
     if plan.victims:
-        books.leaving.forget(plan)
+        state.evicting.forget(plan)
         for placement in plan.placements:
-            books.needs.settled(placement.pod_uid)
+            state.beneficiaries.settled(placement.pod_uid)
     refusal = (
         _malformed(plan)
-        or _claimed(books, plan)
-        or _queue(books, plan)
-        or budget.refuse(books, plan)
-        or _namespace(books, plan)
-        or _pools(books, plan)
-        or guarantees.refuse(books, plan)
-        or _gang(books, plan)
+        or _claimed(state, plan)
+        or _queue(state, plan)
+        or budget.refuse(state, plan)
+        or _namespace(state, plan)
+        or _pools(state, plan)
+        or guarantees.refuse(state, plan)
+        or _gang(state, plan)
     )
     if refusal is None:
-        refusal = take(books, step, plan) if plan.victims else _nodes(books, plan)
+        refusal = preempt(state, step, plan) if plan.victims else _nodes(state, plan)
     if refusal is not None:
-        return Refused(refusal, books.index)
+        return Refused(refusal, state.index)
     if plan.victims:
         return Committed(())
     deadline = step.now + min(plan.deadline_s, MAX_DEADLINE_S)
-    nodes = books.nodes
-    holdings = tuple(
-        _holding(
+    nodes = state.nodes
+    records = tuple(
+        _record(
             plan,
             placement,
             deadline,
             step.now,
-            key=books.key,
+            key=state.key,
             models=cards_by_model(nodes.get(placement.node), placement.slices),
         )
         for placement in plan.placements
     )
-    books.enter_plan(step, holdings, actor="scheduler-core", cause=f"plan {plan.id}")
-    step.binds.extend(bind_of(holding, pod=holding.claim.pod) for holding in holdings)
-    _begin_gang(books, step, plan, deadline)
-    return Committed(holdings)
+    state.enter_plan(step, records, actor="scheduler-core", cause=f"plan {plan.id}")
+    step.binds.extend(bind_of(record, pod=record.claim.pod) for record in records)
+    _begin_gang(state, step, plan, deadline)
+    return Committed(records)
 
 
-def _holding(plan: Plan, placement: Placement, deadline: float, now: float, *, key: bytes, models: Resources) -> Holding:
+def _record(plan: Plan, placement: Placement, deadline: float, now: float, *, key: bytes, models: Resources) -> ClaimRecord:
     claim = Claim(
         id=claim_id(key, plan.id, placement.pod_uid, placement.node, placement.slices),
         pod_uid=placement.pod_uid,
@@ -169,12 +169,12 @@ def _holding(plan: Plan, placement: Placement, deadline: float, now: float, *, k
         claimed_at=now,
         models=models,
     )
-    return Holding(
+    return ClaimRecord(
         claim=claim,
         resource_version=placement.resource_version,
         deadline=deadline,
         changed_at=now,
-        intent=Intent.BIND,
+        decision=Decision.BIND,
         traceparent=plan.traceparent,
         sent_at=now,
         sendings=1,
@@ -206,101 +206,103 @@ def _malformed(plan: Plan) -> Refusal | None:
     return None
 
 
-def _claimed(books: Books, plan: Plan) -> Refusal | None:
+def _claimed(state: LedgerState, plan: Plan) -> Refusal | None:
     for placement in plan.placements:
-        if placement.pod_uid in books.by_pod:
+        if placement.pod_uid in state.by_pod:
             return Refusal(RefusalReason.POD_CLAIMED, f"pod {placement.pod} has a live claim already")
-        if placement.pod_uid in books.gone:
+        if placement.pod_uid in state.gone:
             return Refusal(RefusalReason.POD_CLAIMED, f"pod {placement.pod} is gone")
     return None
 
 
-def _queue(books: Books, plan: Plan) -> Refusal | None:
+def _queue(state: LedgerState, plan: Plan) -> Refusal | None:
     """The walls of the plan's queue and of all above it. A plan with victims is judged as if all that leave were gone, and again when they are."""
-    if refusal := books.queues.refusal(plan.queue):
+    if refusal := state.queues.refusal(plan.queue):
         return refusal
-    if barred := books.queues.bars(plan.queue, plan.namespace):
-        return Refusal(RefusalReason.QUEUE_NAMESPACE, barred)
-    room = books.queues.room(plan.queue, asked_of_queue(books, plan), to_be_freed(books, plan))
-    return Refusal(RefusalReason.QUEUE_CAPABILITY, room.message) if room.times == 0 else None
+    if forbidden := state.queues.forbids(plan.queue, plan.namespace):
+        return Refusal(RefusalReason.QUEUE_NAMESPACE, forbidden)
+    headroom = state.queues.headroom(plan.queue, asked_of_queue(state, plan), to_be_freed(state, plan))
+    return Refusal(RefusalReason.QUEUE_CAPABILITY, headroom.message) if headroom.times == 0 else None
 
 
-def _namespace(books: Books, plan: Plan) -> Refusal | None:
+def _namespace(state: LedgerState, plan: Plan) -> Refusal | None:
     """The namespace's quotas of cards. Nobody leaves for a quota's sake: claims count until their pods are gone, and for a plan with victims what was
     promised to others does as well."""
-    if plan.namespace not in books.card_quotas:
+    if plan.namespace not in state.card_quotas:
         return None
     asked = charge([s for placement in plan.placements for s in placement.slices])
-    room = books.card_quotas.room(plan.namespace, asked, books.leaving.promised_in(plan.namespace) if plan.victims else None)
-    return Refusal(RefusalReason.NAMESPACE_QUOTA, room.message) if room.times == 0 and asked[GPU] else None
+    headroom = state.card_quotas.headroom(
+        plan.namespace, asked, state.evicting.promised_in(plan.namespace) if plan.victims else None
+    )
+    return Refusal(RefusalReason.NAMESPACE_QUOTA, headroom.message) if headroom.times == 0 and asked[GPU] else None
 
 
-def _pools(books: Books, plan: Plan) -> Refusal | None:
-    pools = books.queues.pools(plan.queue)
+def _pools(state: LedgerState, plan: Plan) -> Refusal | None:
+    pools = state.queues.pools(plan.queue)
     for placement in plan.placements:
-        node = books.nodes.get(placement.node)
+        node = state.nodes.get(placement.node)
         if node is not None and not may_use(pools, pool := pool_of(node.labels)):
-            said = f"{node.name} is of pool {pool}; queue {plan.queue} may use {', '.join((PUBLIC, *pools))}"
-            return Refusal(RefusalReason.NODE_POOL, said)
+            message = f"{node.name} is of pool {pool}; queue {plan.queue} may use {', '.join((PUBLIC, *pools))}"
+            return Refusal(RefusalReason.NODE_POOL, message)
     return None
 
 
-def _gang(books: Books, plan: Plan) -> Refusal | None:
-    gang, job = books.gangs.get(plan.job), books.jobs.get(plan.job)
+def _gang(state: LedgerState, plan: Plan) -> Refusal | None:
+    gang, job = state.gangs.get(plan.job), state.jobs.get(plan.job)
     members = len(job.live) if job is not None else 0
     if gang is not None and gang.unwinding:
-        staying = stuck(books, gang)
+        staying = stuck(state, gang)
         if not staying:
-            said = f"{plan.name} did not start whole in time; its members are being taken back"
-            return Refusal(RefusalReason.GANG_INCOMPLETE, said)
+            message = f"{plan.name} did not start whole in time; its members are being taken back"
+            return Refusal(RefusalReason.GANG_INCOMPLETE, message)
         members = len(staying)
     live = members + (gang.finished if gang is not None else 0)
     if live + len(plan.placements) < plan.min_member:
-        said = (
+        message = (
             f"{plan.name} has {live} members with a claim and places {len(plan.placements)}; it starts with {plan.min_member}"
         )
-        return Refusal(RefusalReason.GANG_INCOMPLETE, said)
+        return Refusal(RefusalReason.GANG_INCOMPLETE, message)
     return None
 
 
-def _nodes(books: Books, plan: Plan) -> Refusal | None:
+def _nodes(state: LedgerState, plan: Plan) -> Refusal | None:
     """Validate every placement beside those before it, and book it. Nothing stays booked where one is refused."""
     for done, placement in enumerate(plan.placements):
-        requests, node = plan.requests[placement.requests], books.node(placement.node)
+        requests, node = plan.requests[placement.requests], state.node(placement.node)
         refusal = validate_claim(
-            books.nodes.get(placement.node), books.verdicts.get(placement.node), node, requests, placement.slices
+            state.nodes.get(placement.node), state.verdicts.get(placement.node), node, requests, placement.slices
         )
         if refusal is not None:
             for earlier in plan.placements[:done]:
-                books.node(earlier.node).book(plan.requests[earlier.requests], earlier.slices, -1)
+                state.node(earlier.node).book(plan.requests[earlier.requests], earlier.slices, -1)
             return refusal
         node.book(requests, placement.slices)
     return None
 
 
-def _begin_gang(books: Books, step: Step, plan: Plan, deadline: float) -> None:
-    if plan.job not in books.gangs and (plan.min_member <= 1 or books.jobs[plan.job].posted >= plan.min_member):
+def _begin_gang(state: LedgerState, step: Step, plan: Plan, deadline: float) -> None:
+    if plan.job not in state.gangs and (plan.min_member <= 1 or state.jobs[plan.job].posted >= plan.min_member):
         return
     if (
-        gang := books.gangs.get(plan.job)
+        gang := state.gangs.get(plan.job)
     ) is not None:  # its deadline stands: a gang that is filled up again and again must end
         if gang.unwinding:
-            called_off(books, step, gang)
+            called_off(state, step, gang)
             gang.deadline = deadline
         gang.min_member = plan.min_member
         step.gangs[plan.job] = gang
         return
-    books.gangs[plan.job] = step.gangs[plan.job] = Gang(plan.job, plan.min_member, deadline)
+    state.gangs[plan.job] = step.gangs[plan.job] = Gang(plan.job, plan.min_member, deadline)
 
 
-def shown(books: Books, queue: Queue) -> Queue:
+def published_queue(state: LedgerState, queue: Queue) -> Queue:
     """The queue as others are told of it: closing while anything is left in it or below it, and closed then."""
     if queue.phase is QueuePhase.OPEN:
         return queue
-    phase = QueuePhase.CLOSING if any(books.queues.used(queue.name).values()) else QueuePhase.CLOSED
+    phase = QueuePhase.CLOSING if any(state.queues.used(queue.name).values()) else QueuePhase.CLOSED
     return queue if queue.phase is phase else replace(queue, phase=phase)
 
 
-def usage(books: Books) -> dict[QueueName, Resources]:
+def usage(state: LedgerState) -> dict[QueueName, Resources]:
     """What the live claims of each queue add up to, without zeros."""
-    return {name: {r: n for r, n in used.items() if n} for name, used in books.used.items()}
+    return {name: {r: n for r, n in used.items() if n} for name, used in state.used.items()}

@@ -11,7 +11,7 @@ from hbox_common.events import BudgetUsed, Plan
 from hbox_common.model import Queue, QueueName, Refusal, RefusalReason
 from hbox_common.model.devices import GPU
 
-from .books import Books
+from .ledgerstate import LedgerState
 from .step import Step
 from .usage import CARD, HOUR_S, Accrued
 
@@ -36,71 +36,71 @@ def level(spent: int, budget: int | None) -> Level:
     return max(mark for mark in Level if spent * 100 >= mark * budget * HOUR_S * CARD)
 
 
-def spent_of(books: Books, name: QueueName, own: Mapping[QueueName, int] | None = None) -> int:
+def spent_of(state: LedgerState, name: QueueName, own: Mapping[QueueName, int] | None = None) -> int:
     """What the queue and all below it have used, in thousandths of card-seconds. `own`: what each used, if not what the books say."""
-    used = books.spent if own is None else own
-    return sum(used.get(one, 0) for one in (name, *books.queues.below(name)))
+    used = state.spent if own is None else own
+    return sum(used.get(one, 0) for one in (name, *state.queues.below(name)))
 
 
-def spend(books: Books, step: Step, accrued: Accrued) -> None:
+def spend(state: LedgerState, step: Step, accrued: Accrued) -> None:
     """Enter what was accrued, and tell of budgets that came to a level. A new month begins with nothing spent."""
     step.usage = accrued
-    books.history.enter(accrued)
+    state.history.enter(accrued)
     month = month_of(accrued.until)
-    stopped = {name: message for name in books.queues if (message := stop(books, name))}
-    if month != books.month:
-        books.month, books.spent = month, {}
-    before = dict(books.spent)
+    stopped = {name: message for name in state.queues if (message := stop(state, name))}
+    if month != state.month:
+        state.month, state.spent = month, {}
+    before = dict(state.spent)
     for account, amounts in accrued.amounts.items():
         if account.hour >= month:
-            books.spent[account.queue] = books.spent.get(account.queue, 0) + amounts.own + amounts.borrowed
-    for name, queue in books.queues.items():
+            state.spent[account.queue] = state.spent.get(account.queue, 0) + amounts.own + amounts.borrowed
+    for name, queue in state.queues.items():
         budget = queue.budget_card_hours
-        _tell(books, step, queue, level(spent_of(books, name, before), budget))
-        if bool(stopped.get(name)) != bool(stop(books, name)):
+        _tell(state, step, queue, level(spent_of(state, name, before), budget))
+        if bool(stopped.get(name)) != bool(stop(state, name)):
             step.queues.add(name)
 
 
-def change(books: Books, step: Step, queue: Queue) -> None:
+def change(state: LedgerState, step: Step, queue: Queue) -> None:
     """Tell where a queue's new rules bring its budget to a level. The books have the old ones."""
-    old = books.queues.get(queue.name)
-    _tell(books, step, queue, level(spent_of(books, queue.name), old.budget_card_hours if old is not None else None))
+    old = state.queues.get(queue.name)
+    _tell(state, step, queue, level(spent_of(state, queue.name), old.budget_card_hours if old is not None else None))
 
 
-def stop(books: Books, name: QueueName) -> str:
+def stop(state: LedgerState, name: QueueName) -> str:
     """Why this queue is given no cards now; empty where its budget lasts."""
-    queue = books.queues.get(name)
+    queue = state.queues.get(name)
     if queue is None or queue.budget_card_hours is None:
         return ""
-    if level(spent_of(books, name), queue.budget_card_hours) is not Level.SPENT:
+    if level(spent_of(state, name), queue.budget_card_hours) is not Level.SPENT:
         return ""
-    following = (_month(books.month) + timedelta(days=32)).replace(day=1)
-    return f"{_used(books, queue)}; it is given cards again from {following:%Y-%m-%d} on (UTC), or with a larger budget"
+    following = (_month(state.month) + timedelta(days=32)).replace(day=1)
+    return f"{_used(state, queue)}; it is given cards again from {following:%Y-%m-%d} on (UTC), or with a larger budget"
 
 
-def refuse(books: Books, plan: Plan) -> Refusal | None:
+def refuse(state: LedgerState, plan: Plan) -> Refusal | None:
     """Whether the plan asks for cards that the budget of its queue, or of one above it, does not allow any more."""
-    said = next((said for name in books.queues.path(plan.queue) if (said := stop(books, name))), "")
+    said = next((said for name in state.queues.path(plan.queue) if (said := stop(state, name))), "")
     if not said or not any(plan.requests[p.requests].get(GPU, 0) for p in plan.placements):
         return None
     return Refusal(RefusalReason.QUEUE_BUDGET, said)
 
 
-def _tell(books: Books, step: Step, queue: Queue, before: Level) -> None:
-    spent, budget = spent_of(books, queue.name), queue.budget_card_hours
+def _tell(state: LedgerState, step: Step, queue: Queue, before: Level) -> None:
+    spent, budget = spent_of(state, queue.name), queue.budget_card_hours
     now = level(spent, budget)
     if budget is None or now <= before:
         return
     step.budgets.append(
         BudgetUsed(
-            queue=queue.name, percent=int(now), budget_card_hours=budget, spent=spent, month=books.month, message=_used(books, queue), at=step.now
+            queue=queue.name, percent=int(now), budget_card_hours=budget, spent=spent, month=state.month, message=_used(state, queue), at=step.now
         )
     )  # fmt: skip
 
 
-def _used(books: Books, queue: Queue) -> str:
-    spent = spent_of(books, queue.name) / (HOUR_S * CARD)
-    return f"queue {queue.name} has used {spent:.1f} of its {queue.budget_card_hours} card-hours of {_month(books.month):%Y-%m}"
+def _used(state: LedgerState, queue: Queue) -> str:
+    spent = spent_of(state, queue.name) / (HOUR_S * CARD)
+    return f"queue {queue.name} has used {spent:.1f} of its {queue.budget_card_hours} card-hours of {_month(state.month):%Y-%m}"
 
 
 def _month(second: int) -> datetime:

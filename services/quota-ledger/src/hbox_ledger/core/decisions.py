@@ -3,67 +3,67 @@
 from hbox_common.events import Bind, Evict, EvictKind
 from hbox_common.model import ClaimState, PlanId
 
-from .books import Books
-from .holding import Holding, Intent
+from .claimrecord import ClaimRecord, Decision
 from .identity import BIND, decision_id
+from .ledgerstate import LedgerState
 from .step import Step
 
 #: The beneficiary of an eviction that no plan asked for.
 NOBODY = PlanId("")
 
-_KIND = {Intent.EVICT: EvictKind.EVICT, Intent.REVOKE: EvictKind.REVOKE}
+_KIND = {Decision.EVICT: EvictKind.EVICT, Decision.REVOKE: EvictKind.REVOKE}
 
 
-def bind_of(holding: Holding, *, pod: str) -> Bind:
+def bind_of(record: ClaimRecord, *, pod: str) -> Bind:
     """The decision to bind this claim's pod, the same at every sending."""
-    claim = holding.claim
-    id = decision_id(claim.id, holding.generation, BIND)
+    claim = record.claim
+    id = decision_id(claim.id, record.generation, BIND)
     return Bind(
-        id, claim.id, holding.generation, claim.plan, claim.job, claim.queue, claim.namespace, pod, claim.pod_uid, holding.resource_version, claim.node,
-        claim.slices, holding.deadline, holding.traceparent,
+        id, claim.id, record.generation, claim.plan, claim.job, claim.queue, claim.namespace, pod, claim.pod_uid, record.resource_version, claim.node,
+        claim.slices, record.deadline, record.traceparent,
     )  # fmt: skip
 
 
-def send(step: Step, holding: Holding) -> None:
+def send(step: Step, record: ClaimRecord) -> None:
     """Send the open decision of a live claim."""
-    claim = holding.claim
-    holding.sent_at, holding.sendings = step.now, holding.sendings + 1
-    if holding.intent is Intent.BIND:
-        step.binds.append(bind_of(holding, pod=claim.pod))
+    claim = record.claim
+    record.sent_at, record.sendings = step.now, record.sendings + 1
+    if record.decision is Decision.BIND:
+        step.binds.append(bind_of(record, pod=claim.pod))
         return
-    kind = _KIND[holding.intent]
+    kind = _KIND[record.decision]
     step.evictions.append(
         Evict(
-            id=decision_id(claim.id, holding.generation, kind),
+            id=decision_id(claim.id, record.generation, kind),
             kind=kind,
             claim=claim.id,
-            generation=holding.generation,
+            generation=record.generation,
             job=claim.job,
             namespace=claim.namespace,
             pod=claim.pod,
             pod_uid=claim.pod_uid,
-            reason=holding.reason,
-            beneficiary=holding.beneficiary,
-            traceparent=holding.traceparent,
+            reason=record.reason,
+            beneficiary=record.beneficiary,
+            traceparent=record.traceparent,
         )
     )
 
 
-def take_back(books: Books, step: Step, holding: Holding, reason: str, *, beneficiary: PlanId = NOBODY) -> None:
+def take_back(state: LedgerState, step: Step, record: ClaimRecord, reason: str, *, beneficiary: PlanId = NOBODY) -> None:
     """Decide that this claim has to end: evict its pod if it is bound, else make sure that it will not be. `beneficiary`: the plan that needs its room."""
-    intent = Intent.EVICT if holding.claim.state is ClaimState.POSTED else Intent.REVOKE
-    if holding.intent is intent or holding.claim.id in books.leaving:
+    decision = Decision.EVICT if record.claim.state is ClaimState.POSTED else Decision.REVOKE
+    if record.decision is decision or record.claim.id in state.evicting:
         return  # decided already; an eviction that was accepted is on its way (S9)
-    holding.generation, holding.reason, holding.sendings = holding.generation + 1, reason, 0
-    holding.beneficiary = beneficiary
-    if intent is Intent.EVICT:
-        books.leaving.add(holding)
-    books.intend(step, holding, intent)
-    send(step, holding)
+    record.generation, record.reason, record.sendings = record.generation + 1, reason, 0
+    record.beneficiary = beneficiary
+    if decision is Decision.EVICT:
+        state.evicting.add(record)
+    state.decide(step, record, decision)
+    send(step, record)
 
 
-def keep(books: Books, step: Step, holding: Holding, reason: str = "nobody needs its place any more") -> None:
+def keep(state: LedgerState, step: Step, record: ClaimRecord, reason: str = "nobody needs its place any more") -> None:
     """Take back an eviction: a decision of a higher generation, which the binder follows instead. What it finds bound, stays."""
-    holding.generation, holding.reason, holding.sendings = holding.generation + 1, reason, 0
-    books.intend(step, holding, Intent.REVOKE)
-    send(step, holding)
+    record.generation, record.reason, record.sendings = record.generation + 1, reason, 0
+    state.decide(step, record, Decision.REVOKE)
+    send(step, record)

@@ -16,7 +16,7 @@ from hbox_common.model.bounds import (
     MOST_OF_A_POD,
     NAME_BYTES,
     is_plain,
-    said,
+    sanitized,
 )
 from hbox_common.model.devices import ALL_CORES, MAX_CARDS, MAX_INDEX, MAX_MEMORY_MIB
 
@@ -30,8 +30,8 @@ def fitting(fact: PodFact) -> PodFact | None:
         return None
     return replace(
         fact,
-        namespace=said(fact.namespace, NAME_BYTES),
-        name=said(fact.name, NAME_BYTES),
+        namespace=sanitized(fact.namespace, NAME_BYTES),
+        name=sanitized(fact.name, NAME_BYTES),
         job=fact.job if is_plain(fact.job, _JOB_BYTES) else JobId(fact.uid),
         queue=fact.queue if is_plain(fact.queue, NAME_BYTES) else QueueName(""),
         claim=fact.claim if is_plain(fact.claim, ID_BYTES) else ClaimId(""),

@@ -4,23 +4,23 @@ from hbox_common.events import Plan
 from hbox_common.model import Held, Refusal, RefusalReason, Resources, cards_by_model, pool_of
 from hbox_common.model.resources import add
 
-from .books import Books
+from .ledgerstate import LedgerState
 
 
-def refuse(books: Books, plan: Plan) -> Refusal | None:
-    """Why the plan would stand firm on what others are guaranteed. With victims it is judged beside what was promised to others."""
-    lending = books.lending
-    if not lending.is_firm(plan.queue, preemptable=plan.preemptable):
+def refuse(state: LedgerState, plan: Plan) -> Refusal | None:
+    """Why the plan would hold non-preemptibly what others are guaranteed. With victims it is judged beside what was promised to others."""
+    lending = state.lending
+    if not lending.is_non_preemptible(plan.queue, preemptable=plan.preemptable):
         return None
     asked: Resources = {}
     by_pool: dict[str, Resources] = {}
     for placement in plan.placements:
-        node = books.nodes.get(placement.node)
+        node = state.nodes.get(placement.node)
         amounts = plan.requests[placement.requests] | cards_by_model(node, placement.slices)
         add(asked, amounts)
         if node is not None:
             add(by_pool.setdefault(pool_of(node.labels), {}), amounts)
-    promised = [Held(p.queue, p.node, p.amounts, p.preemptable) for p in books.leaving.places()] if plan.victims else []
+    promised = [Held(p.queue, p.node, p.amounts, p.preemptable) for p in state.evicting.places()] if plan.victims else []
     with lending.beside(promised):
-        room = lending.room(plan.queue, asked, by_pool=by_pool)
-    return Refusal(RefusalReason.QUEUE_GUARANTEES, f"queue {plan.queue}: {room.message}") if room.times == 0 else None
+        headroom = lending.headroom(plan.queue, asked, by_pool=by_pool)
+    return Refusal(RefusalReason.QUEUE_GUARANTEES, f"queue {plan.queue}: {headroom.message}") if headroom.times == 0 else None

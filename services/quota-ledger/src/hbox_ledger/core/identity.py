@@ -43,8 +43,8 @@ def decision_id(claim: ClaimId, generation: int, kind: EvictKind | str) -> Decis
 
 
 def _proof(key: bytes, half: str, pod: PodUid, node: NodeName, slices: Sequence[CardSlice]) -> str:
-    said = "\0".join(("claim", half, pod, node, format_slices(tuple(slices))))
-    return blake2b(said.encode(), digest_size=_HALF // 2, key=key).hexdigest()
+    message = "\0".join(("claim", half, pod, node, format_slices(tuple(slices))))
+    return blake2b(message.encode(), digest_size=_HALF // 2, key=key).hexdigest()
 
 
 @lru_cache(maxsize=64)

@@ -60,11 +60,11 @@ from hbox_common.model import (
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, EPHEMERAL, MEMORY, PODS
 
-from .books import Books
+from .claimrecord import ClaimRecord, Decision, Gang
 from .decisions import keep, send, take_back
-from .find import proven, slices_of
-from .holding import Gang, Holding, Intent
+from .foreign_pods import proven, slices_of
 from .identity import found_claim_id
+from .ledgerstate import LedgerState
 from .step import Step
 
 #: An open decision without a result is sent again after so long, then after twice as long, up to the second figure.
@@ -82,194 +82,194 @@ _THERE = (BindOutcome.BOUND, BindOutcome.CONFLICT, BindOutcome.GONE)
 _VOIDS = (BindOutcome.CONFLICT, BindOutcome.EXPIRED, BindOutcome.REVOKED, BindOutcome.GONE)
 
 
-def outcome(books: Books, step: Step, result: Outcome) -> None:
+def outcome(state: LedgerState, step: Step, result: Outcome) -> None:
     """Take in what became of a decision."""
-    holding = books.live.get(result.claim)
-    if holding is None:
+    record = state.live.get(result.claim)
+    if record is None:
         return
     if result.outcome is BindOutcome.UNKNOWN:
-        if result.blocked and holding.intent is Intent.EVICT and result.generation == holding.generation:
-            _blocked(books, step, holding, result.message)
+        if result.blocked and record.decision is Decision.EVICT and result.generation == record.generation:
+            _blocked(state, step, record, result.message)
         return
-    claim, of_bind = holding.claim, result.generation <= 1
+    claim, of_bind = record.claim, result.generation <= 1
     cause = f"{result.outcome}: {result.message}" if result.message else str(result.outcome)
     if claim.state is ClaimState.PENDING:
         bound = result.outcome is BindOutcome.BOUND
         there = result.node == claim.node and result.outcome in _THERE
-        if (bound or there) and holding.forced:
+        if (bound or there) and record.forced:
             return  # see `observed`
         if there or (bound and not result.node):
-            _posted(books, step, holding, actor="binder", cause=cause)
-            books.unseen[claim.id] = holding.posted
+            _posted(state, step, record, actor="binder", cause=cause)
+            state.unseen[claim.id] = record.posted
         elif result.outcome in (*_VOIDS, BindOutcome.BOUND) or (of_bind and result.outcome is BindOutcome.REJECTED):
-            end(books, step, holding, actor="binder", cause=cause)
+            end(state, step, record, actor="binder", cause=cause)
         return
     if of_bind:
         return
     if result.outcome is BindOutcome.EVICTED:
-        books.leave(step, holding)
-    elif result.generation != holding.generation:
+        state.leave(step, record)
+    elif result.generation != record.generation:
         return
     elif result.outcome is BindOutcome.GONE:
-        books.bury(claim.pod_uid)
-        end(books, step, holding, actor="binder", cause=cause)
-    elif result.outcome in _STAYS and holding.intent is Intent.REVOKE:
-        books.stay(step, holding)
-        if (gang := books.gangs.get(claim.job)) is not None and gang.unwinding:
-            take_back(books, step, holding, f"its gang of {gang.min_member} did not start whole in time")
+        state.bury(claim.pod_uid)
+        end(state, step, record, actor="binder", cause=cause)
+    elif result.outcome in _STAYS and record.decision is Decision.REVOKE:
+        state.stay(step, record)
+        if (gang := state.gangs.get(claim.job)) is not None and gang.unwinding:
+            take_back(state, step, record, f"its gang of {gang.min_member} did not start whole in time")
 
 
-def _blocked(books: Books, step: Step, holding: Holding, why: str) -> None:
+def _blocked(state: LedgerState, step: Step, record: ClaimRecord, why: str) -> None:
     """Its pod may not be evicted now."""
-    gang = books.gangs.get(holding.claim.job)
+    gang = state.gangs.get(record.claim.job)
     if gang is not None and gang.unwinding:
-        holding.blocked = why or "its eviction is refused"
-        if len(stuck(books, gang)) + gang.finished >= gang.min_member:  # its last bindings came late
-            called_off(books, step, gang)
-            _end(books, step, gang)
+        record.blocked = why or "its eviction is refused"
+        if len(stuck(state, gang)) + gang.finished >= gang.min_member:  # its last bindings came late
+            called_off(state, step, gang)
+            _end(state, step, gang)
         return
-    books.needs.thwart(holding.claim.id)
-    keep(books, step, holding, "it may not be evicted now")
-    step.stayed.append(holding.claim.pod_uid)
+    state.beneficiaries.thwart(record.claim.id)
+    keep(state, step, record, "it may not be evicted now")
+    step.stayed.append(record.claim.pod_uid)
 
 
-def stuck(books: Books, gang: Gang) -> list[Holding]:
+def stuck(state: LedgerState, gang: Gang) -> list[ClaimRecord]:
     """Members of a gang that is unwound which may not be evicted, where that is all that is left of it beside those who leave; else nothing."""
-    job = books.jobs.get(gang.job)
-    holdings = [books.live[claim] for claim in job.live] if job is not None else []
-    going = [h for h in holdings if h.intent is Intent.NONE and h.claim.id in books.leaving]
-    blocked = [h for h in holdings if h.blocked]
-    return blocked if len(blocked) + len(going) == len(holdings) else []
+    job = state.jobs.get(gang.job)
+    records = [state.live[claim] for claim in job.live] if job is not None else []
+    going = [h for h in records if h.decision is Decision.NONE and h.claim.id in state.evicting]
+    blocked = [h for h in records if h.blocked]
+    return blocked if len(blocked) + len(going) == len(records) else []
 
 
-def called_off(books: Books, step: Step, gang: Gang) -> None:
+def called_off(state: LedgerState, step: Step, gang: Gang) -> None:
     """The gang is not unwound any more: what is stuck of it stays."""
-    for holding in [books.live[claim] for claim in books.jobs[gang.job].live if books.live[claim].blocked]:
-        keep(books, step, holding, "its gang is completed")
+    for record in [state.live[claim] for claim in state.jobs[gang.job].live if state.live[claim].blocked]:
+        keep(state, step, record, "its gang is completed")
     gang.unwinding = False
     step.gangs[gang.job] = gang
 
 
-def observed(books: Books, step: Step, fact: PodFact, *, actor: str = "job-controller") -> None:
+def observed(state: LedgerState, step: Step, fact: PodFact, *, actor: str = "job-controller") -> None:
     """Take in what Kubernetes says of a pod that has, or had, a node."""
-    known = books.by_pod.get(fact.uid)
-    holding = books.live[known] if known is not None else None
+    known = state.by_pod.get(fact.uid)
+    record = state.live[known] if known is not None else None
     if not fact.phase.holds:
-        books.bury(fact.uid)
-        if holding is not None:
+        state.bury(fact.uid)
+        if record is not None:
             finished = fact.phase is PodPhase.SUCCEEDED
-            end(books, step, holding, actor=actor, cause=f"its pod is {fact.phase}", finished=finished)
+            end(state, step, record, actor=actor, cause=f"its pod is {fact.phase}", finished=finished)
         return None
-    if fact.uid in books.gone:
+    if fact.uid in state.gone:
         return None  # older news than what is known
-    if holding is not None:
-        claim = holding.claim
-        books.suspects.pop(claim.id, None)
-        books.unseen.pop(claim.id, None)
+    if record is not None:
+        claim = record.claim
+        state.suspects.pop(claim.id, None)
+        state.unseen.pop(claim.id, None)
         there = claim.node == fact.node
-        ours = there and not _contradicted(books, claim, fact)
-        adopted = holding.forced and claim.state is ClaimState.PENDING
+        ours = there and not _contradicted(state, claim, fact)
+        adopted = record.forced and claim.state is ClaimState.PENDING
         if ours and not adopted:
             if claim.state is ClaimState.PENDING:
-                _posted(books, step, holding, actor=actor, cause=f"its pod is {fact.phase}")
-            if not _resized(books, holding, fact):
+                _posted(state, step, record, actor=actor, cause=f"its pod is {fact.phase}")
+            if not _resized(state, record, fact):
                 return None
-            end(books, step, holding, actor=actor, cause="its pod was resized in place")
-            return _force(books, step, fact, actor, slices=claim.slices)
+            end(state, step, record, actor=actor, cause="its pod was resized in place")
+            return _force(state, step, fact, actor, slices=claim.slices)
         if ours:
-            end(books, step, holding, actor=actor, cause="its pod was found bound, with all that it asks for")
-            return _force(books, step, fact, actor, slices=claim.slices)
+            end(state, step, record, actor=actor, cause="its pod was found bound, with all that it asks for")
+            return _force(state, step, fact, actor, slices=claim.slices)
         cause = f"its pod was bound under claim {fact.claim}" if there else f"its pod was bound by another, to {fact.node}"
-        end(books, step, holding, actor=actor, cause=cause)
-    return _force(books, step, fact, actor, slices=slices_of(books, fact))
+        end(state, step, record, actor=actor, cause=cause)
+    return _force(state, step, fact, actor, slices=slices_of(state, fact))
 
 
-def _contradicted(books: Books, claim: Claim, fact: PodFact) -> bool:
+def _contradicted(state: LedgerState, claim: Claim, fact: PodFact) -> bool:
     """Whether the pod proves that it holds other cards, by another claim that was issued for it: one that these books have lost, or gave up too early."""
-    return fact.claim != claim.id and fact.slices != claim.slices and proven(books, fact)
+    return fact.claim != claim.id and fact.slices != claim.slices and proven(state, fact)
 
 
-def _resized(books: Books, holding: Holding, fact: PodFact) -> bool:
+def _resized(state: LedgerState, record: ClaimRecord, fact: PodFact) -> bool:
     """Whether the pod takes another amount of what can be changed while it runs, and is to be accounted for anew. One that leaves goes with what it was
     given, and a gang that has not started keeps its count; the next comparison finds them."""
-    claim = holding.claim
-    if holding.intent is not Intent.NONE or claim.id in books.leaving or claim.job in books.gangs:
+    claim = record.claim
+    if record.decision is not Decision.NONE or claim.id in state.evicting or claim.job in state.gangs:
         return False
     return any(fact.requests.get(name, 0) != claim.requests.get(name, 0) for name in RESIZABLE)
 
 
-def tick(books: Books, step: Step) -> None:
+def tick(state: LedgerState, step: Step) -> None:
     """Make what time asks for: unwind gangs, revoke binds that are overdue."""
-    for gang in list(books.gangs.values()):
+    for gang in list(state.gangs.values()):
         if not gang.unwinding and gang.deadline <= step.now:
             gang.unwinding = True
             step.gangs[gang.job] = gang
             reason = f"its gang of {gang.min_member} did not start whole in time"
-            for claim in list(books.jobs[gang.job].live):
-                take_back(books, step, books.live[claim], reason)
-    for id in books.needs.in_vain():
-        leaving = books.open.get(id)
-        if leaving is not None and leaving.intent is Intent.EVICT and not _unwinds(books, leaving):
-            keep(books, step, leaving)
-    for holding in list(books.open.values()):
-        if holding.intent is Intent.BIND and 0 < holding.deadline <= step.now:
-            take_back(books, step, holding, "its deadline passed")
+            for claim in list(state.jobs[gang.job].live):
+                take_back(state, step, state.live[claim], reason)
+    for id in state.beneficiaries.in_vain():
+        leaving = state.open.get(id)
+        if leaving is not None and leaving.decision is Decision.EVICT and not _unwinds(state, leaving):
+            keep(state, step, leaving)
+    for record in list(state.open.values()):
+        if record.decision is Decision.BIND and 0 < record.deadline <= step.now:
+            take_back(state, step, record, "its deadline passed")
 
 
-def send_again(books: Books, step: Step) -> None:
+def send_again(state: LedgerState, step: Step) -> None:
     """Send again what has had no result for so long."""
-    for holding in list(books.open.values()):
-        if not 0 <= step.now - holding.sent_at < min(RESEND_S * 2 ** max(0, holding.sendings - 1), RESEND_MAX_S):
-            send(step, holding)  # it is time, or the clock went back and none can say
+    for record in list(state.open.values()):
+        if not 0 <= step.now - record.sent_at < min(RESEND_S * 2 ** max(0, record.sendings - 1), RESEND_MAX_S):
+            send(step, record)  # it is time, or the clock went back and none can say
 
 
-def _unwinds(books: Books, holding: Holding) -> bool:
-    gang = books.gangs.get(holding.claim.job)
+def _unwinds(state: LedgerState, record: ClaimRecord) -> bool:
+    gang = state.gangs.get(record.claim.job)
     return gang is not None and gang.unwinding
 
 
-def send_open(books: Books, step: Step, claims: Iterable[ClaimId]) -> None:
+def send_open(state: LedgerState, step: Step, claims: Iterable[ClaimId]) -> None:
     """Send the decisions again that are open on these claims."""
     for claim in claims:
-        if (holding := books.open.get(claim)) is not None:
-            send(step, holding)
+        if (record := state.open.get(claim)) is not None:
+            send(step, record)
 
 
-def _posted(books: Books, step: Step, holding: Holding, *, actor: str, cause: str) -> None:
-    books.post(step, holding, actor=actor, cause=cause)
-    gang = books.gangs.get(holding.claim.job)
+def _posted(state: LedgerState, step: Step, record: ClaimRecord, *, actor: str, cause: str) -> None:
+    state.post(step, record, actor=actor, cause=cause)
+    gang = state.gangs.get(record.claim.job)
     if gang is None:
         return
     if gang.unwinding:
-        take_back(books, step, holding, f"its gang of {gang.min_member} did not start whole in time")
-    elif books.jobs[gang.job].posted + gang.finished >= gang.min_member:
-        _end(books, step, gang)
+        take_back(state, step, record, f"its gang of {gang.min_member} did not start whole in time")
+    elif state.jobs[gang.job].posted + gang.finished >= gang.min_member:
+        _end(state, step, gang)
 
 
-def end(books: Books, step: Step, holding: Holding, *, actor: str, cause: str, finished: bool = False) -> None:
+def end(state: LedgerState, step: Step, record: ClaimRecord, *, actor: str, cause: str, finished: bool = False) -> None:
     """Void a claim, on evidence, and its gang's way with it where nothing is left of that. `finished`: its pod succeeded."""
-    job = holding.claim.job
-    books.void(step, holding, actor=actor, cause=cause)
-    gang = books.gangs.get(job)
+    job = record.claim.job
+    state.void(step, record, actor=actor, cause=cause)
+    gang = state.gangs.get(job)
     if gang is None:
         return
     if finished:
         gang.finished += 1
         step.gangs[job] = gang
-    left = books.jobs.get(job)
+    left = state.jobs.get(job)
     if left is None or (not gang.unwinding and left.posted + gang.finished >= gang.min_member):
-        _end(books, step, gang)
+        _end(state, step, gang)
 
 
-def _end(books: Books, step: Step, gang: Gang) -> None:
-    del books.gangs[gang.job]
+def _end(state: LedgerState, step: Step, gang: Gang) -> None:
+    del state.gangs[gang.job]
     step.gangs[gang.job] = None
 
 
-def _force(books: Books, step: Step, fact: PodFact, actor: str, *, slices: tuple[CardSlice, ...]) -> None:
+def _force(state: LedgerState, step: Step, fact: PodFact, actor: str, *, slices: tuple[CardSlice, ...]) -> None:
     """Account for a pod that runs without a live claim: reality is not refused, even where it over-books."""
     claim = Claim(
-        id=found_claim_id(fact.uid, books.epoch, books.index),
+        id=found_claim_id(fact.uid, state.epoch, state.index),
         pod_uid=fact.uid,
         namespace=fact.namespace,
         pod=fact.name,
@@ -278,43 +278,43 @@ def _force(books: Books, step: Step, fact: PodFact, actor: str, *, slices: tuple
         queue=fact.queue if fact.ours else QueueName(""),
         priority=fact.priority,
         node=fact.node,
-        requests=_held(books, fact),
+        requests=_held(state, fact),
         slices=slices,
         state=ClaimState.POSTED,
         min_member=fact.min_member,
         preemptable=fact.preemptable and fact.ours,
         created_at=fact.created_at,
         claimed_at=step.now,
-        models=cards_by_model(books.nodes.get(fact.node), slices),
+        models=cards_by_model(state.nodes.get(fact.node), slices),
     )
-    holding = Holding(claim, fact.resource_version, deadline=0.0, changed_at=step.now, forced=True)
-    books.look_at.add(fact.node)
-    books.enter(step, holding, actor=actor, cause="found bound without a live claim")
+    record = ClaimRecord(claim, fact.resource_version, deadline=0.0, changed_at=step.now, forced=True)
+    state.look_at.add(fact.node)
+    state.enter(step, record, actor=actor, cause="found bound without a live claim")
 
 
-def read(books: Books, step: Step, found: PodRead) -> None:
+def read(state: LedgerState, step: Step, found: PodRead) -> None:
     """Take in what a consistent read of a suspect's pod says, or of one that is `contradicted`. A suspect that is elsewhere than its claim stays one until the
     watch tells of it, with all that it holds."""
-    if found.uid in books.contradicted and found.standing is not PodStanding.UNKNOWN:
-        fact = books.contradicted.pop(found.uid)
+    if found.uid in state.contradicted and found.standing is not PodStanding.UNKNOWN:
+        fact = state.contradicted.pop(found.uid)
         if found.standing is PodStanding.HOLDS and found.node == fact.node:
-            del books.gone[found.uid]
-            observed(books, step, fact, actor="binder")
+            del state.gone[found.uid]
+            observed(state, step, fact, actor="binder")
         return
-    known = books.by_pod.get(found.uid)
-    holding = books.live[known] if known is not None else None
-    if holding is None or holding.claim.state is not ClaimState.POSTED:
+    known = state.by_pod.get(found.uid)
+    record = state.live[known] if known is not None else None
+    if record is None or record.claim.state is not ClaimState.POSTED:
         return
     if found.standing in (PodStanding.GONE, PodStanding.ENDED):
-        books.bury(found.uid)
-        end(books, step, holding, actor="binder", cause=f"its pod is {found.standing}, the API server says")
-    elif found.standing is PodStanding.HOLDS and found.node == holding.claim.node:
-        books.suspects.pop(holding.claim.id, None)
+        state.bury(found.uid)
+        end(state, step, record, actor="binder", cause=f"its pod is {found.standing}, the API server says")
+    elif found.standing is PodStanding.HOLDS and found.node == record.claim.node:
+        state.suspects.pop(record.claim.id, None)
 
 
-def _held(books: Books, fact: PodFact) -> Resources:
+def _held(state: LedgerState, fact: PodFact) -> Resources:
     """What it asks for, of resources that its node has: nobody holds what is not there, and anybody can name any number of such, each with an account."""
-    node = books.nodes.get(fact.node)
+    node = state.nodes.get(fact.node)
     there = node.allocatable if node is not None else {}
     return {
         name: amount

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from hbox_common.model import Queue, QueueName, Resources, cards_in
 from hbox_common.model.devices import GPU
 
-from .books import Books
+from .ledgerstate import LedgerState
 from .step import Bucket, Step
 
 
@@ -22,19 +22,19 @@ def on_loan(used: Resources, queue: Queue | None) -> Resources:
     return {name: used[name] - units for name, units in deserved.items() if used.get(name, 0) > units}
 
 
-def lend(books: Books, step: Step, names: Iterable[QueueName]) -> None:
+def lend(state: LedgerState, step: Step, names: Iterable[QueueName]) -> None:
     """Bring the loans of these queues to what they use and deserve now."""
     for name in names:
-        due, had = on_loan(books.used.get(name, {}), books.queues.get(name)), books.borrowed.get(name, {})
+        due, had = on_loan(state.used.get(name, {}), state.queues.get(name)), state.borrowed.get(name, {})
         if due != had:
-            _lend(books, step, name, due, had)
+            _lend(state, step, name, due, had)
 
 
-def _lend(books: Books, step: Step, name: QueueName, due: Resources, had: Resources) -> None:
+def _lend(state: LedgerState, step: Step, name: QueueName, due: Resources, had: Resources) -> None:
     for resource in due.keys() | had.keys():
         more = due.get(resource, 0) - had.get(resource, 0)
         if more > 0:
             step.move(name, resource, Bucket.POOL, Bucket.BORROWED, more)
         else:
             step.move(name, resource, Bucket.BORROWED, Bucket.POOL, -more)
-    books.borrowed[name] = due
+    state.borrowed[name] = due

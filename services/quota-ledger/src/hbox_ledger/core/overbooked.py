@@ -3,12 +3,12 @@
 from hbox_common.model import NodeName
 from hbox_common.model.devices import ALL_CORES
 
-from .books import Books
+from .ledgerstate import LedgerState
 
 
-def overbooked(books: Books, name: NodeName) -> str:
+def overbooked(state: LedgerState, name: NodeName) -> str:
     """What a node holds too much of, for people; empty where nothing is. A node that is gone has nothing to hold."""
-    node, held = books.nodes.get(name), books.by_node.get(name)
+    node, held = state.nodes.get(name), state.by_node.get(name)
     if node is None or held is None:
         return ""
     over = [

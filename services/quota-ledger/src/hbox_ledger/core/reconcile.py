@@ -8,7 +8,8 @@ Nor does a list bring back what was told to be gone: it may be the older news. A
 asked for is read likewise, and is accounted for again where the API server says that it is there.
 
 A comparison is taken in slices, with others' turns between them: whatever changes meanwhile is newer than the list, and is known to be by what the
-books remember of it (`Books.gone`, `Holding.posted`), and by which pods were told of meanwhile (`Comparison.told`): these are not judged by what they were.
+ledger's state remembers of it (`LedgerState.gone`, `ClaimRecord.posted`), and by which pods were told of meanwhile (`Comparison.told`): these are not
+judged by what they were.
 """
 
 from collections.abc import Iterable
@@ -16,8 +17,8 @@ from dataclasses import dataclass, field
 
 from hbox_common.model import ClaimId, ClaimState, Index, PodFact, PodUid
 
-from .books import Books
-from .find import doubt
+from .foreign_pods import doubt
+from .ledgerstate import LedgerState
 from .lifecycle import observed
 from .step import Step
 
@@ -36,7 +37,7 @@ class Comparison:
         """What is newer than the list has been said of these pods, and is in the books."""
         self._newer.update(pods)
 
-    def take(self, books: Books, step: Step, facts: Iterable[PodFact]) -> None:
+    def take(self, state: LedgerState, step: Step, facts: Iterable[PodFact]) -> None:
         """A part of the list, in the order of `in_order`."""
         before = len(step.changes)
         for fact in facts:
@@ -44,30 +45,30 @@ class Comparison:
                 self._seen.add(fact.uid)
             if fact.uid in self._newer:
                 continue
-            observed(books, step, fact, actor="reconciler")
-            if fact.phase.holds and books.gone.get(fact.uid, self.as_of) < self.as_of:
-                books.contradicted[fact.uid] = fact
+            observed(state, step, fact, actor="reconciler")
+            if fact.phase.holds and state.gone.get(fact.uid, self.as_of) < self.as_of:
+                state.contradicted[fact.uid] = fact
         self.differed += sum(
             (one.before, one.claim.state) != (ClaimState.PENDING, ClaimState.POSTED) for one in step.changes[before:]
         )
 
-    def miss(self, books: Books, claims: Iterable[ClaimId]) -> None:
+    def miss(self, state: LedgerState, claims: Iterable[ClaimId]) -> None:
         """A part of the claims that are live, or were a moment ago."""
         for id in claims:
-            holding = books.live.get(id)
-            if holding is None or holding.claim.state is not ClaimState.POSTED or holding.posted > self.as_of:
+            record = state.live.get(id)
+            if record is None or record.claim.state is not ClaimState.POSTED or record.posted > self.as_of:
                 continue
-            if holding.claim.pod_uid in self._seen:
-                books.suspects.pop(id, None)
-            elif holding.claim.pod_uid not in self._newer:
-                books.suspects[id] = None
-                books.unseen.pop(id, None)
+            if record.claim.pod_uid in self._seen:
+                state.suspects.pop(id, None)
+            elif record.claim.pod_uid not in self._newer:
+                state.suspects[id] = None
+                state.unseen.pop(id, None)
 
 
-def in_order(books: Books, facts: Iterable[PodFact]) -> tuple[list[PodFact], ...]:
+def in_order(state: LedgerState, facts: Iterable[PodFact]) -> tuple[list[PodFact], ...]:
     """A part of the list in the order in which it is to be taken, kind by kind: those first of whom it is known what they hold. What is of a kind in any
     part is to be taken before what is of the next in another."""
     kinds: tuple[list[PodFact], ...] = ([], [], [])
     for fact in facts:
-        kinds[doubt(books, fact)].append(fact)
+        kinds[doubt(state, fact)].append(fact)
     return kinds

@@ -88,5 +88,5 @@ class Records:
             (name, getattr(plan, name), getattr(job, name))
             for name in ("priority", "queue", "namespace", "min_member", "preemptable", "created_at")
         ]
-        said = ", ".join(f"{name} {theirs}, the job has {ours}" for name, theirs, ours in pairs if theirs != ours)
-        return Refusal(RefusalReason.JOB_DIFFERS, f"the plan says {said}")
+        message = ", ".join(f"{name} {theirs}, the job has {ours}" for name, theirs, ours in pairs if theirs != ours)
+        return Refusal(RefusalReason.JOB_DIFFERS, f"the plan says {message}")

@@ -1,4 +1,4 @@
-"""Books that are older than what was said in their name: a backup was restored, or a failover lost the last commits.
+"""LedgerState that are older than what was said in their name: a backup was restored, or a failover lost the last commits.
 
 The streams remember what the books do not: binds that may still be under way. Opened without them, the books would give their cards away a second
 time. So each becomes a claim again, before anything is planned, and is taken back: the binder's answer, or the pod itself, says what became of it. Its plan
@@ -17,9 +17,9 @@ from hbox_common.model.devices import GPU
 from hbox_common.model.resources import PODS
 
 from . import lifecycle
-from .books import Books
+from .claimrecord import ClaimRecord, Decision
 from .decisions import take_back
-from .holding import Holding, Intent
+from .ledgerstate import LedgerState
 from .step import Step, StoredAnswer
 
 #: How long after its deadline a bind that was begun may still reach the API server.
@@ -32,46 +32,46 @@ _REASON = "the books are older than this binding: they were restored, or lost th
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Standing:
+class Position:
     """A place in the ledger's history."""
 
     epoch: Epoch
     index: Index
 
 
-BEGINNING = Standing(Epoch(0), Index(0))
+BEGINNING = Position(Epoch(0), Index(0))
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class StreamHistory:
     """What the streams remember of the ledgers before this one."""
 
-    standing: Standing = BEGINNING
+    position: Position = BEGINNING
     binds: tuple[
         Bind, ...
     ] = ()  #: of the last hour and more, in the order in which they were decided; needed where the books are older
 
 
-def adopt(books: Books, step: Step, binds: Sequence[Bind], known: Collection[ClaimId]) -> int:
+def adopt(state: LedgerState, step: Step, binds: Sequence[Bind], known: Collection[ClaimId]) -> int:
     """Enter the binds that the books do not know, and that may be under way. `known`: claims of the database, void ones too. Returns how many."""
     last: dict[PodUid, Bind] = {}
     for bind in binds:
         if bind.claim not in known and (bind.deadline == 0 or bind.deadline + UNDER_WAY_S > step.now):
             last[bind.pod_uid] = bind  # a pod gets a claim when its last one has ended
     for bind in last.values():
-        holder = books.by_pod.get(bind.pod_uid)
+        holder = state.by_pod.get(bind.pod_uid)
         if holder is not None:
-            said = "its pod was given another claim, in what the books have lost"
-            lifecycle.end(books, step, books.live[holder], actor="quota-ledger", cause=said)
-        holding = _holding(bind, step.now)
-        books.enter(step, holding, actor="quota-ledger", cause="was decided, and is missing from the books")
-        take_back(books, step, holding, _REASON)
+            message = "its pod was given another claim, in what the books have lost"
+            lifecycle.end(state, step, state.live[holder], actor="quota-ledger", cause=message)
+        record = _record(bind, step.now)
+        state.enter(step, record, actor="quota-ledger", cause="was decided, and is missing from the books")
+        take_back(state, step, record, _REASON)
     for plan, job in {bind.plan: bind.job for bind in last.values()}.items():
         step.stored.append(StoredAnswer(NOBODY, PlanAnswer(plan=plan, job=job, committed=True)))
     return len(last)
 
 
-def _holding(bind: Bind, now: float) -> Holding:
+def _record(bind: Bind, now: float) -> ClaimRecord:
     asked: Resources = {PODS: 1, GPU: len(bind.slices)} if bind.slices else {PODS: 1}
     claim = Claim(
         id=bind.claim,
@@ -89,13 +89,13 @@ def _holding(bind: Bind, now: float) -> Holding:
         preemptable=False,
         claimed_at=now,
     )
-    return Holding(
+    return ClaimRecord(
         claim=claim,
         resource_version=bind.resource_version,
         deadline=bind.deadline,
         changed_at=now,
         generation=bind.generation,
-        intent=Intent.BIND,
+        decision=Decision.BIND,
         forced=True,
         traceparent=bind.traceparent,
     )

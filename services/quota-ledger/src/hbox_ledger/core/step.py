@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hbox_common.events import Bind, BudgetUsed, Evict, PlanAnswer, QueueRefused
 from hbox_common.model import Claim, ClaimId, ClaimState, Index, JobId, NodeName, PlanId, PodUid, QueueName, SchedulerId
 
-from .holding import Gang, Holding
+from .claimrecord import ClaimRecord, Gang
 from .usage import Accrued
 
 
@@ -71,9 +71,9 @@ class Step:
     now: float
     first: Index  #: the books' index before it
     changes: list[Change] = field(default_factory=list)
-    made: dict[ClaimId, Holding] = field(default_factory=dict)
-    touched: dict[ClaimId, Holding] = field(default_factory=dict)  #: changed in it, made before
-    freed: dict[ClaimId, Holding] = field(default_factory=dict)  #: of `touched`: voided in it
+    made: dict[ClaimId, ClaimRecord] = field(default_factory=dict)
+    touched: dict[ClaimId, ClaimRecord] = field(default_factory=dict)  #: changed in it, made before
+    freed: dict[ClaimId, ClaimRecord] = field(default_factory=dict)  #: of `touched`: voided in it
     moves: dict[Move, int] = field(default_factory=dict)
     cards: dict[CardKey, CardDelta] = field(default_factory=dict)
     gangs: dict[JobId, Gang | None] = field(default_factory=dict)

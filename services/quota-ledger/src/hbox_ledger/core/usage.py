@@ -19,7 +19,7 @@ from typing import NamedTuple
 from hbox_common.model import Claim, NodeName, NodeState, Queue, QueueName, Resources, cards_in
 from hbox_common.model.devices import ALL_CORES, GPU
 
-from .holding import Holding
+from .claimrecord import ClaimRecord
 
 HOUR_S = 3600
 CARD = 1000  #: thousandths
@@ -65,10 +65,10 @@ class Accrued:
     amounts: dict[Account, Amounts] = field(default_factory=dict)
 
 
-def meter(made: Iterable[Holding], nodes: Mapping[NodeName, NodeState]) -> None:
+def meter(made: Iterable[ClaimRecord], nodes: Mapping[NodeName, NodeState]) -> None:
     """Note on each new claim what it uses of cards."""
-    for holding in made:
-        holding.cards = cards_of(holding.claim, nodes.get(holding.claim.node))
+    for record in made:
+        record.cards = cards_of(record.claim, nodes.get(record.claim.node))
 
 
 def cards_of(claim: Claim, node: NodeState | None) -> Resources:

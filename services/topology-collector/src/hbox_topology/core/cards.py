@@ -13,7 +13,7 @@ from typing import Any
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import Card
 from hbox_common.model.annotations import GPU_MEMORY_LABEL, GPU_MODEL_LABEL
-from hbox_common.model.bounds import ID_BYTES, VALUE_BYTES, is_plain, said
+from hbox_common.model.bounds import ID_BYTES, VALUE_BYTES, is_plain, sanitized
 from hbox_common.model.devices import MAX_CARDS, MAX_INDEX, MAX_MEMORY_MIB
 
 #: HAMi's default deviceSplitCount: pods that may share a card of known memory (reference hami §2.1).
@@ -126,7 +126,7 @@ def _whole(position: int, name: str, value: object) -> int:
     try:
         return int(value)
     except ValueError as e:
-        raise InvalidRequest(f"card {position}: {name} is {said(str(value), 64)!r}, not a whole number") from e
+        raise InvalidRequest(f"card {position}: {name} is {sanitized(str(value), 64)!r}, not a whole number") from e
 
 
 def counted_cards(node: str, count: int, labels: Mapping[str, str]) -> tuple[Card, ...]:

@@ -27,16 +27,16 @@ class Inventory:
     """The last state said of every node, by name. One writer; time comes in as seconds since the epoch."""
 
     def __init__(self) -> None:
-        self._said: dict[str, NodeState] = {}
+        self._published: dict[str, NodeState] = {}
         self._warned: dict[str, tuple[str, ...]] = {}
         self.pools: Sequence[PoolRule] = ()  #: counts from the next look at a node on
 
     def __len__(self) -> int:
-        return sum(not state.gone for state in self._said.values())
+        return sum(not state.gone for state in self._published.values())
 
     def states(self) -> Iterator[NodeState]:
         """The last state of every node that is there."""
-        return (state for state in self._said.values() if not state.gone)
+        return (state for state in self._published.values() if not state.gone)
 
     def warnings(self) -> int:
         """How many nodes have something in their object that could not be read."""
@@ -44,13 +44,13 @@ class Inventory:
 
     def heard(self, state: NodeState) -> None:
         """A state read back from the stream: what an earlier process said. The newest generation of a node counts."""
-        known = self._said.get(state.name)
+        known = self._published.get(state.name)
         if known is None or state.generation > known.generation:
-            self._said[state.name] = state
+            self._published[state.name] = state
 
     def observe(self, facts: NodeFacts, *, now: float) -> Observed:
         """A node object was listed, added or modified."""
-        known = self._said.get(facts.name)
+        known = self._published.get(facts.name)
         reading = read_node(facts, known.generation if known else Generation(0))
         warnings = reading.warnings if reading.warnings != self._warned.get(facts.name, ()) else ()
         if reading.warnings:
@@ -64,7 +64,7 @@ class Inventory:
 
     def removed(self, name: str, *, uid: str = "", now: float) -> NodeState | None:
         """A node object was deleted: its tombstone. None where it is gone already, or where `uid` names an earlier node of that name."""
-        known = self._said.get(name)
+        known = self._published.get(name)
         self._warned.pop(name, None)
         if known is None or known.gone or (uid and uid != known.uid):
             return None
@@ -80,5 +80,5 @@ class Inventory:
     def _say(self, state: NodeState, known: NodeState | None, now: float) -> NodeState:
         previous = known.generation if known else 0
         said = replace(state, generation=Generation(max(previous + 1, int(now * 1000))))
-        self._said[said.name] = said
+        self._published[said.name] = said
         return said

@@ -8,7 +8,7 @@ from typing import TypeVar
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import Card, Generation, NodeName, NodeState, Resources, Taint, TaintEffect, capacity_units
 from hbox_common.model.annotations import CORDON_REASON, CORDONED_BY, HAMI_REGISTER
-from hbox_common.model.bounds import KEY_BYTES, NAME_BYTES, WORDS_BYTES, is_plain, oversized, said
+from hbox_common.model.bounds import KEY_BYTES, NAME_BYTES, WORDS_BYTES, is_plain, oversized, sanitized
 from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT, MAX_CARDS
 
 from .cards import counted_cards, registered_cards
@@ -59,10 +59,10 @@ def read_node(facts: NodeFacts, generation: Generation) -> Reading:
         conditions=conditions,
         allocatable=allocatable,
         cards=cards,
-        cordoned_by=said(facts.annotations.get(CORDONED_BY, ""), NAME_BYTES),
-        cordon_reason=said(facts.annotations.get(CORDON_REASON, "")),
+        cordoned_by=sanitized(facts.annotations.get(CORDONED_BY, ""), NAME_BYTES),
+        cordon_reason=sanitized(facts.annotations.get(CORDON_REASON, "")),
     )
-    return Reading(state, tuple(said(warning, WORDS_BYTES) for warning in warnings))
+    return Reading(state, tuple(sanitized(warning, WORDS_BYTES) for warning in warnings))
 
 
 def _bounded(facts: NodeFacts, warnings: list[str]) -> tuple[NodeFacts, bool]:

@@ -58,7 +58,10 @@ class Allocator:
     @staticmethod
     def entangled(members: Sequence[Member]) -> bool:
         """Whether where one of them goes changes where the next may go, beside what is booked."""
-        return any(m.task.ports or (m.wishes and (m.wishes.near or m.wishes.apart or m.wishes.spread)) for m in members)
+        return any(
+            m.task.ports or (m.constraints and (m.constraints.affinity or m.constraints.anti_affinity or m.constraints.spread))
+            for m in members
+        )
 
     def capacities(self, member: Member, gang: Gang, when: When) -> NodeCapacities:
         """Room for members like this one."""

@@ -271,8 +271,8 @@ class Domains:
     def _one_by_one(self, statement: Statement, members: list[Member], domain: int, survey: Survey, when: When) -> bool:
         """Leaf after leaf, those that the gang has first, then the one with the most room; where that does not work, or pods are to be spread, anywhere."""
         mark, inside, leaves = statement.mark(), self._tree.mask(domain), self._tree.leaves()
-        if not any(member.wishes.spread for member in members):
-            one_a_node = any(member.wishes.apart for member in members)
+        if not any(member.constraints.spread for member in members):
+            one_a_node = any(member.constraints.anti_affinity for member in members)
             room = np.bincount(
                 leaves, weights=np.where(inside, np.minimum(survey.capacities.room, 1 if one_a_node else 1 << 30), 0)
             )

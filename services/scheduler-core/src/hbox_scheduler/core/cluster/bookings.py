@@ -155,7 +155,7 @@ class Bookings:
         elif first.slices:
             self.card_quotas.book_all(first.namespace, (booking.slices for booking in bookings))
         self._priorities.setdefault(first.queue, Counter())[first.priority] += len(bookings)
-        if self.lending.counting and self.lending.is_firm(first.queue, preemptable=first.preemptable):
+        if self.lending.counting and self.lending.is_non_preemptible(first.queue, preemptable=first.preemptable):
             for booking in bookings:
                 self.lending.book(_held(booking))
 

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from hbox_common.model import (
-    NO_WISHES,
+    NO_CONSTRAINTS,
     CardSlice,
     GroupPhase,
     JobId,
     NodeName,
+    PodConstraints,
     PodUid,
     QueueName,
     QueuePhase,
     Resources,
     SubGangPolicy,
     TopologyWish,
-    Wishes,
 )
 from hbox_common.model.resources import add
 
@@ -77,7 +77,7 @@ class Member:
     with_others: bool = False  #: has to start with members that ask for something: is placed as they are, whatever it asks for
     nominated: NodeName | None = None
     started_at: float | None = None
-    wishes: Wishes = NO_WISHES
+    constraints: PodConstraints = NO_CONSTRAINTS
     images: tuple[str, ...] = ()
     sub_gang: "SubGang | None" = None
     budgets: tuple[str, ...] | None = None  #: names of the disruption budgets that select it; None = by their selectors

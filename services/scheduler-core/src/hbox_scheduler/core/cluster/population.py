@@ -47,13 +47,13 @@ class Population:
 
     def put(self, member: Member, row: int) -> None:
         self._members[id(member)] = (member, row)
-        if member.wishes:
+        if member.constraints:
             self._constrained[id(member)] = (member, row)
         self._count(member, row, 1)
 
     def put_all(self, members: Sequence[Member]) -> None:
         """Each where it is now."""
-        if self._matching or any(member.wishes for member in members):
+        if self._matching or any(member.constraints for member in members):
             for member in members:
                 self.put(member, member.row)
         else:
@@ -67,7 +67,7 @@ class Population:
             self._count(member, found[1], -1)
 
     def take_all(self, members: Sequence[Member]) -> None:
-        if self._matching or any(member.wishes for member in members):
+        if self._matching or any(member.constraints for member in members):
             for member in members:
                 self.take(member)
         else:
@@ -115,7 +115,7 @@ class Population:
         for (terms, namespace), counts in self._matching.items():
             if self.matches(terms, namespace, member):
                 counts[row] += times
-        if not member.wishes:
+        if not member.constraints:
             return
         for wish in self._by_term:
             self._count_term(wish, member, row, times)
@@ -131,13 +131,13 @@ class Population:
 
 
 def _terms(wish: str, member: Member) -> list[tuple[int, PodTerm]]:
-    wishes = member.wishes
+    constraints = member.constraints
     match wish:
         case "near":
-            return [(0, term) for term in wishes.near]
+            return [(0, term) for term in constraints.affinity]
         case "apart":
-            return [(0, term) for term in wishes.apart]
+            return [(0, term) for term in constraints.anti_affinity]
         case "rather_near":
-            return [(one.weight, one.term) for one in wishes.rather_near]
+            return [(one.weight, one.term) for one in constraints.preferred_affinity]
         case _:
-            return [(one.weight, one.term) for one in wishes.rather_apart]
+            return [(one.weight, one.term) for one in constraints.preferred_anti_affinity]

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hbox_common.model import CardRequest, NodeTerm, Pools, PreferredTerm, Resources, TaskSpec, Toleration
+from hbox_common.model import CardRequest, NodeTerm, PodGroupTask, Pools, PreferredTerm, Resources, Toleration
 
 from .columns import Amount, Columns
 from .hostports import Ports, ports_of
@@ -45,7 +45,7 @@ class Tasks:
         """Columns of resources are others than before: what was resolved by them is not handed out any more."""
         self._known.clear()
 
-    def of(self, spec: TaskSpec, pools: Pools | None = None, namespace: str = "") -> Task:
+    def of(self, spec: PodGroupTask, pools: Pools | None = None, namespace: str = "") -> Task:
         cards = spec.cards if spec.cards is not None and spec.cards.count > 0 else None
         space = namespace if cards is not None else ""
         key: _Key = (

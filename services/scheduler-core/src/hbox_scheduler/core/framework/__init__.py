@@ -1,6 +1,6 @@
 """Sessions: a cluster, a policy's plugins, and the journal of what they decide."""
 
-from hbox_common.model import GroupPhase, PodTerm, ResourceQuota, Selector, Spread, Wishes
+from hbox_common.model import GroupPhase, PodConstraints, PodTerm, ResourceQuota, Selector, Spread
 
 from .hooks import Key, Plugin, Vote
 from .placing import FilterKey, NodePlacement, Placing, filter_key_of
@@ -17,6 +17,7 @@ __all__ = [
     "Outcome",
     "Placing",
     "Plugin",
+    "PodConstraints",
     "PodTerm",
     "ResourceQuota",
     "Selector",
@@ -24,6 +25,5 @@ __all__ = [
     "Spread",
     "Statement",
     "Vote",
-    "Wishes",
     "filter_key_of",
 ]  # fmt: skip

@@ -53,15 +53,15 @@ class NamespaceQuotas:
         asked: Resources = {}
         for each in least[:need]:
             add(asked, each)
-        room = self._quotas.room(gang.namespace, asked)
-        return f"{Label.CARD_QUOTA}: {room.message}" if room.times == 0 else ""
+        headroom = self._quotas.headroom(gang.namespace, asked)
+        return f"{Label.CARD_QUOTA}: {headroom.message}" if headroom.times == 0 else ""
 
     def pays(self, namespace: str, slices: Iterable[Sequence[CardSlice]]) -> bool:
         """Whether the quotas pay for all of these."""
         if namespace not in self._quotas:
             return True
         asked = charge_all(slices)
-        return not asked[GPU] or self._quotas.room(namespace, asked).times != 0
+        return not asked[GPU] or self._quotas.headroom(namespace, asked).times != 0
 
     def book(self, members: Iterable[Member], times: int = 1) -> None:
         """They have, or are promised, their slices now; `times=-1`: no more."""

@@ -161,7 +161,8 @@ class PreemptionRequests:
 
     def _key(self, gang: Gang, members: Iterable[Member]) -> object:
         kinds = Counter(
-            (id(m.task), m.wishes, m.preemptable, tuple(sorted(m.labels.items())) if m.wishes.apart else ()) for m in members
+            (id(m.task), m.constraints, m.preemptable, tuple(sorted(m.labels.items())) if m.constraints.anti_affinity else ())
+            for m in members
         )
         need = gang.min_member - gang.ready - gang.waiting
         return gang.queue, gang.namespace, gang.priority, need, frozenset(kinds.items())

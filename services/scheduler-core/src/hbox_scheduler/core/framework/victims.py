@@ -185,7 +185,7 @@ class Search:
         settled = self._session.settled(member)
         labels = () if settled else tuple(sorted(member.labels.items()))
         notes = tuple(sorted(member.annotations.items()))
-        key = (id(member.task), member.namespace, member.preemptable, member.wishes, labels, notes, variant)
+        key = (id(member.task), member.namespace, member.preemptable, member.constraints, labels, notes, variant)
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = self._new_kind(member, settled)

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from hbox_common.model import (
-    NO_WISHES,
+    NO_CONSTRAINTS,
     CardSlice,
     Job,
     JobId,
     Neighbour,
+    PodGroupTask,
     PodRef,
     PodUid,
     Queue,
@@ -22,7 +23,6 @@ from hbox_common.model import (
     QueuePhase,
     QueueTree,
     Resources,
-    TaskSpec,
     TreeAmounts,
     named_models,
 )
@@ -343,7 +343,7 @@ class SessionRunner:
             min_task_member=job.min_task_member,
             topology=job.topology,
             sub_gang_policies=job.sub_gangs,
-            annotations=job.notes,
+            annotations=job.annotations,
             whole=True,
         )
         specs = _specs(job)
@@ -366,8 +366,8 @@ class SessionRunner:
                         **(neighbour.labels if neighbour is not None else {}),
                         **(spec.labels if spec is not None else {}),
                     },
-                    annotations=spec.notes if spec is not None else {},
-                    wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
+                    annotations=spec.annotations if spec is not None else {},
+                    constraints=neighbour.constraints if neighbour is not None else NO_CONSTRAINTS,
                     never_preempts=spec is not None and spec.never_preempts,
                     budgets=neighbour.budgets if neighbour is not None else (),
                 )
@@ -481,9 +481,9 @@ def _pending_id(job: JobId) -> JobId:
     return JobId(f"{job} ")
 
 
-def _specs(job: Job) -> dict[PodUid, TaskSpec]:
+def _specs(job: Job) -> dict[PodUid, PodGroupTask]:
     """By pod, where it matters which of the job's pods is which."""
-    if not (job.sub_gangs or job.min_task_member or any(spec.notes or spec.never_preempts for spec in job.tasks)):
+    if not (job.sub_gangs or job.min_task_member or any(spec.annotations or spec.never_preempts for spec in job.tasks)):
         return {}
     return {pod.uid: spec for spec in (*job.tasks, *job.standing) for pod in spec.pods}
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from hbox_common.model import NO_WISHES, Claim, ClaimState, JobId, Neighbour, PodUid, TaskSpec
+from hbox_common.model import NO_CONSTRAINTS, Claim, ClaimState, JobId, Neighbour, PodGroupTask, PodUid
 from hbox_common.model.resources import PODS
 
 from ..cluster import Booking, Bookings, Columns
@@ -138,9 +138,9 @@ class RunningJobs:
             models=self._models_of(booking) if booking.models else (),
             preemptable=claim is not None and claim.preemptable,
             labels=_labels(neighbour),
-            annotations=neighbour.notes if neighbour is not None else {},
+            annotations=neighbour.annotations if neighbour is not None else {},
             started_at=_started(claim, neighbour),
-            wishes=neighbour.wishes if neighbour is not None else NO_WISHES,
+            constraints=neighbour.constraints if neighbour is not None else NO_CONSTRAINTS,
             budgets=neighbour.budgets if neighbour is not None else (),
         )
 
@@ -158,7 +158,7 @@ class RunningJobs:
         if shape is None:
             if len(self._shapes) >= _SHAPES:
                 self._shapes.clear()
-            task = self._tasks.of(TaskSpec(name="", requests=booking.requests, pods=()))
+            task = self._tasks.of(PodGroupTask(name="", requests=booking.requests, pods=()))
             shape = self._shapes[requests] = task, vector_of(task, self._columns)
         return shape if booking.task is None else (booking.task, shape[1])
 

@@ -66,10 +66,10 @@ def lost_s(member: Member, now: float) -> float:
     if member.started_at is None:
         return 0.0
     ran_s = max(now - member.started_at, 0.0)
-    notes = {**member.gang.annotations, **member.annotations}
-    if (at := _moment(notes.get(CHECKPOINTED_AT, ""))) is not None:
+    annotations = {**member.gang.annotations, **member.annotations}
+    if (at := _moment(annotations.get(CHECKPOINTED_AT, ""))) is not None:
         return min(max(now - at, 0.0), ran_s)
-    every_s = duration_s(notes[CHECKPOINT_EVERY]) if CHECKPOINT_EVERY in notes else None
+    every_s = duration_s(annotations[CHECKPOINT_EVERY]) if CHECKPOINT_EVERY in annotations else None
     return ran_s % every_s if every_s else ran_s
 
 

@@ -87,7 +87,7 @@ class NodeOrder(ShapeScore, PodScore, CandidateScore):
             total += weights["tainttoleration"] * _taint_toleration(member, cluster, candidates)
         if weights["podaffinity"] and (near := podaffinity.score(population, member, candidates)) is not None:
             total += weights["podaffinity"] * near
-        if weights["podtopologyspread"] and member.wishes.spread:
+        if weights["podtopologyspread"] and member.constraints.spread:
             spread = topologyspread.score(population, member, candidates, *judged(member, cluster))
             if spread is not None:
                 total += weights["podtopologyspread"] * spread

@@ -20,17 +20,17 @@ _HARD_WEIGHT = 1
 
 def failures(population: Population, member: Member) -> Iterator[tuple[str, Bools]]:
     """Label and mask `[N]`."""
-    wishes, namespace = member.wishes, member.namespace
-    if wishes.near:
-        counts = population.of(wishes.near, namespace)
-        domains = [population.per_domain(counts, term.topology_key) for term in wishes.near]
+    constraints, namespace = member.constraints, member.namespace
+    if constraints.affinity:
+        counts = population.of(constraints.affinity, namespace)
+        domains = [population.per_domain(counts, term.topology_key) for term in constraints.affinity]
         company = any((there[has] > 0).any() for there, has in domains)
-        first = not company and population.matches(wishes.near, namespace, member)
+        first = not company and population.matches(constraints.affinity, namespace, member)
         fails = np.zeros(population.columns.size, dtype=np.bool_)
         for there, has in domains:
             fails |= ~has if first else ~(has & (there > 0))
         yield Label.POD_AFFINITY, fails
-    for term in wishes.apart:
+    for term in constraints.anti_affinity:
         there, has = population.per_domain(population.of((term,), namespace), term.topology_key)
         yield Label.POD_ANTI_AFFINITY, has & (there > 0)
     for counted in population.term_counts("apart"):
@@ -43,7 +43,7 @@ def score(population: Population, member: Member, candidates: Bools) -> Floats |
     """`[N]`, 0 to 100 over the candidates; None where nobody has a preference."""
     total = np.zeros(population.columns.size, dtype=np.float64)
     asked = False
-    for sign, terms in ((1, member.wishes.rather_near), (-1, member.wishes.rather_apart)):
+    for sign, terms in ((1, member.constraints.preferred_affinity), (-1, member.constraints.preferred_anti_affinity)):
         for one in terms:
             there, has = population.per_domain(population.of((one.term,), member.namespace), one.term.topology_key)
             total += sign * one.weight * np.where(has, there, 0)

@@ -60,10 +60,12 @@ class Predicates(ShapeMask, PodMask):
     def settled(self, member: Member) -> bool:
         """Whether no rule about other pods concerns it."""
         assert self._session is not None
-        wishes = member.wishes
-        if self._spread and wishes.spread:
+        constraints = member.constraints
+        if self._spread and constraints.spread:
             return False
-        return not self._pods or not (wishes.near or wishes.apart or any(self._session.population.term_counts("apart")))
+        return not self._pods or not (
+            constraints.affinity or constraints.anti_affinity or any(self._session.population.term_counts("apart"))
+        )
 
     def shape_failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
         """The rules about what a node is."""
@@ -76,7 +78,7 @@ class Predicates(ShapeMask, PodMask):
         population = self._session.population
         if self._pods:
             yield from podaffinity.failures(population, member)
-        if self._spread and member.wishes.spread:
+        if self._spread and member.constraints.spread:
             yield from topologyspread.failures(population, member, *judged(member, cluster))
 
 

@@ -128,10 +128,10 @@ class Reservation(PodMask):
 
 def walltime_of(member: Member) -> float | None:
     """Seconds that it may run, if that is written anywhere."""
-    for notes in (member.annotations, member.gang.annotations):
-        if WALLTIME in notes:
-            return duration_s(notes[WALLTIME])
-        text = notes.get(RUN_SECONDS, "")
+    for annotations in (member.annotations, member.gang.annotations):
+        if WALLTIME in annotations:
+            return duration_s(annotations[WALLTIME])
+        text = annotations.get(RUN_SECONDS, "")
         if text.replace(".", "", 1).isdigit():
             return float(text)
     return None

@@ -112,13 +112,13 @@ def _groups(text: str) -> list[list[str]]:
 
 
 def _rules_of(gang: Gang) -> _TaskRules | None:
-    notes = gang.annotations
-    if TASK_AFFINITY not in notes and TASK_ANTI_AFFINITY not in notes:
+    annotations = gang.annotations
+    if TASK_AFFINITY not in annotations and TASK_ANTI_AFFINITY not in annotations:
         return None
     pull: dict[tuple[str, str], int] = {}
     for groups, own, between in (
-        (_groups(notes.get(TASK_AFFINITY, "")), _SELF_AFF, _INTER_AFF),
-        (_groups(notes.get(TASK_ANTI_AFFINITY, "")), -_SELF_ANTI, -_INTER_ANTI),
+        (_groups(annotations.get(TASK_AFFINITY, "")), _SELF_AFF, _INTER_AFF),
+        (_groups(annotations.get(TASK_ANTI_AFFINITY, "")), -_SELF_ANTI, -_INTER_ANTI),
     ):
         for roles in groups:
             if len(roles) == 1:
@@ -127,7 +127,7 @@ def _rules_of(gang: Gang) -> _TaskRules | None:
                 for other in roles:
                     if one != other:
                         pull[one, other] = pull.get((one, other), 0) + between
-    return _TaskRules(pull, tuple(role for group in _groups(notes.get(TASK_ORDER, "")) for role in group))
+    return _TaskRules(pull, tuple(role for group in _groups(annotations.get(TASK_ORDER, "")) for role in group))
 
 
 def _form(gang: Gang, rules: _TaskRules) -> list[_Bucket]:

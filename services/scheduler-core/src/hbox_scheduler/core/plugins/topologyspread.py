@@ -14,7 +14,7 @@ from ..explain.labels import Label
 
 def failures(population: Population, member: Member, eligible: Bools, untainted: Bools) -> Iterator[tuple[str, Bools]]:
     """Label and mask `[N]`. eligible: `[N]`, nodes that the pod's selector and affinity allow; untainted: those whose taints it tolerates."""
-    hard = [spread for spread in member.wishes.spread if spread.hard]
+    hard = [spread for spread in member.constraints.spread if spread.hard]
     if not hard:
         return
     all_keys = _with_keys(population, hard)
@@ -31,7 +31,7 @@ def failures(population: Population, member: Member, eligible: Bools, untainted:
 
 def score(population: Population, member: Member, candidates: Bools, eligible: Bools, untainted: Bools) -> Floats | None:
     """`[N]`, 0 to 100 over the candidates, for constraints that are wishes; None where there are none."""
-    soft = [spread for spread in member.wishes.spread if not spread.hard]
+    soft = [spread for spread in member.constraints.spread if not spread.hard]
     if not soft or not candidates.any():
         return None
     scored = candidates & _with_keys(population, soft)

@@ -200,7 +200,7 @@ class EquivalenceClasses:
             return None
         if known and any(pod.uid in known for _, pods in entry.pending for pod in pods):
             return None
-        notes = [(spec.name, tuple(sorted(spec.notes.items()))) for spec in job.tasks if spec.notes]
+        annotations = [(spec.name, tuple(sorted(spec.annotations.items()))) for spec in job.tasks if spec.annotations]
         return (
             job.queue,
             job.namespace,
@@ -208,8 +208,8 @@ class EquivalenceClasses:
             job.preemptable,
             entry.need,
             tuple((task, len(pods)) for task, pods in entry.pending),
-            tuple(sorted(job.notes.items())),
-            tuple(notes),
+            tuple(sorted(job.annotations.items())),
+            tuple(annotations),
         )
 
 

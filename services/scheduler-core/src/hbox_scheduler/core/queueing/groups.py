@@ -95,7 +95,7 @@ class Groups:
         """The phase in which the PodGroup counts: Inqueue without a minimum, without the action `enqueue`, and once it is admitted."""
         state = self._states.get(job)
         if state is None or (
-            state.phase is GroupPhase.PENDING and (not self.enqueues or state.let_in or job in self._admitted)
+            state.phase is GroupPhase.PENDING and (not self.enqueues or state.admitted or job in self._admitted)
         ):
             return GroupPhase.INQUEUE
         return state.phase
@@ -127,7 +127,7 @@ class Groups:
                 phase=self.phase(job),
                 min_resources=state.min_resources,
                 gated=dict(state.gated),
-                annotations=state.notes,
+                annotations=state.annotations,
             )
             for job, state in self._states.items()
             if job not in with_pods and self.phase(job) in _COUNTED
@@ -135,7 +135,7 @@ class Groups:
 
     def unacknowledged(self) -> list[JobId]:
         """PodGroups admitted here whose admission job-controller has not acknowledged."""
-        return [job for job in self._admitted if not self._states[job].let_in]
+        return [job for job in self._admitted if not self._states[job].admitted]
 
     def _drop(self, job: JobId, revision: int) -> None:
         self._states.pop(job, None)

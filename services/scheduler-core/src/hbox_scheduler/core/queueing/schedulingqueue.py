@@ -238,4 +238,4 @@ class SchedulingQueue:
 
 def _constraints(job: Job) -> tuple[object, ...]:
     """The constraints about the places of its pods together."""
-    return (job.topology, job.notes, job.sub_gangs, job.min_task_member)
+    return (job.topology, job.annotations, job.sub_gangs, job.min_task_member)

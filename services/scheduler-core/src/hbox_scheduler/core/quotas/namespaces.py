@@ -72,7 +72,7 @@ class NamespaceQuota:
             needs = self._needs(request)
             each |= {GPU_MEMORY: request.count * next((need for need in needs if need > most), max(needs, default=0))}
         asked = {name: units * together for name, units in each.items()}
-        return self.quotas.room(namespace, asked, {name: units - left[name] for name, units in now.items()}).message
+        return self.quotas.headroom(namespace, asked, {name: units - left[name] for name, units in now.items()}).message
 
     def least(self, task: Task) -> Resources:
         """What one such pod counts on the smallest cards that there are."""

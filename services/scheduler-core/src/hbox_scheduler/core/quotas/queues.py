@@ -30,7 +30,7 @@ class Queues:
         self._lending = bookings.lending
         self._limited_by_guarantees: set[QueueName] = (
             set()
-        )  #: queues whose firm work waits because of what others are guaranteed
+        )  #: queues whose non-preemptible work waits because of what others are guaranteed
         self._bookings = bookings
 
     def put(self, queue: Queue) -> bool:
@@ -61,23 +61,23 @@ class Queues:
             for above in self._tree.path(name):
                 if (queue := self._tree.get(above)) is not None and queue.stopped:
                     return Allowance(0, f"{Label.QUEUE_BUDGET}: {queue.stopped}")
-        room = self._tree.room(name, each)
+        headroom = self._tree.headroom(name, each)
         kept = self.kept_for_others(name, each, preemptable=preemptable)
-        if kept.pods is not None and (room.times is None or kept.pods < room.times):
+        if kept.pods is not None and (headroom.times is None or kept.pods < headroom.times):
             return kept
-        return Allowance(room.times, f"{Label.QUEUE_CAPABILITY}: {room.message}" if room.message else "")
+        return Allowance(headroom.times, f"{Label.QUEUE_CAPABILITY}: {headroom.message}" if headroom.message else "")
 
     def kept_for_others(self, name: QueueName, each: Resources, *, preemptable: bool) -> Allowance:
         """How many times `each` leaves enough that can be taken back for what others are guaranteed."""
-        if not self._lending.is_firm(name, preemptable=preemptable):
+        if not self._lending.is_non_preemptible(name, preemptable=preemptable):
             return Allowance(None)
-        room = self._lending.room(name, each)
-        if room.times is not None:
+        headroom = self._lending.headroom(name, each)
+        if headroom.times is not None:
             self._limited_by_guarantees.add(name)
-        return Allowance(room.times, f"{Label.QUEUE_GUARANTEES}: {room.message}" if room.message else "")
+        return Allowance(headroom.times, f"{Label.QUEUE_GUARANTEES}: {headroom.message}" if headroom.message else "")
 
     def eased(self) -> set[QueueName]:
-        """Queues whose firm work may find more room beside what others are guaranteed than when it was last looked at."""
+        """Queues whose non-preemptible work may find more room beside what others are guaranteed than when it was last looked at."""
         if not self._lending.eased:
             return set()
         self._lending.eased = False
@@ -90,8 +90,8 @@ class Queues:
         if not self._tree.by_model:
             return {}
         left = self._tree.left_of_models(name)
-        firm = self._lending.is_firm(name, preemptable=preemptable)
-        for model in filter(is_model, self._lending.guaranteed) if firm else ():
+        non_preemptible = self._lending.is_non_preemptible(name, preemptable=preemptable)
+        for model in filter(is_model, self._lending.guaranteed) if non_preemptible else ():
             kept = self.kept_for_others(name, {model: 1}, preemptable=preemptable).pods
             if kept is not None:
                 left[model] = min(left.get(model, kept), kept)
@@ -99,14 +99,14 @@ class Queues:
 
     def blocked_reason(self, job: Job) -> str:
         """Why the job may not use its queue at all."""
-        reason = self._tree.bars(job.queue, job.namespace)
+        reason = self._tree.forbids(job.queue, job.namespace)
         return f"{Label.QUEUE_NAMESPACE}: {reason}; name another queue in the job" if reason else ""
 
     def closed(self, name: QueueName, namespace: str) -> str:
         """Why the queue takes nobody of this namespace now."""
         if refusal := self._tree.refusal(name):
             return f"{Label(refusal.reason)}: {refusal.message}"
-        reason = self._tree.bars(name, namespace)
+        reason = self._tree.forbids(name, namespace)
         return f"{Label.QUEUE_NAMESPACE}: {reason}" if reason else ""
 
     def route(self, name: QueueName) -> Route:

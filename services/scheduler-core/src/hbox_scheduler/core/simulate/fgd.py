@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hbox_common.model import NodeState, TaskSpec
+from hbox_common.model import NodeState, PodGroupTask
 from hbox_common.model.resources import CPU
 
 from ..cluster import Columns, Journal
@@ -36,7 +36,7 @@ class Curve:
     failed: int
 
 
-def curve_of(nodes: Sequence[NodeState], specs: Sequence[TaskSpec], order: Sequence[int], policy: Policy) -> Curve:
+def curve_of(nodes: Sequence[NodeState], specs: Sequence[PodGroupTask], order: Sequence[int], policy: Policy) -> Curve:
     """One run. `order`: indices into `specs`, pod by pod; how many pods a spec lists plays no part. `policy` must be a fresh one."""
     columns = Columns()
     for node in nodes:

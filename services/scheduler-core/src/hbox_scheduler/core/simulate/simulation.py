@@ -22,16 +22,16 @@ from hbox_common.model import (
     Index,
     Job,
     JobId,
-    NodeBooks,
+    NodeAllocation,
     NodeName,
     NodeState,
+    PodGroupTask,
     PodRef,
     PodUid,
     Queue,
     QueueName,
     Resources,
     SchedulerId,
-    TaskSpec,
     Verdict,
     cards_by_model,
     validate_claim,
@@ -94,7 +94,7 @@ def job(
     requests: Resources = {CPU: cpu_milli, MEMORY: memory_mib * MIB, PODS: 1}
     if isinstance(request, CardRequest):
         requests[GPU] = request.count
-    task = TaskSpec(
+    task = PodGroupTask(
         name="worker",
         requests=requests,
         pods=tuple(PodRef(PodUid(f"{name}-{i}"), f"{name}-{i}", "1") for i in range(pods)),
@@ -140,7 +140,7 @@ class Simulation:
         self.groups: dict[JobId, GroupState] = {}
         self._nodes: dict[NodeName, NodeState] = {}
         self._health: dict[NodeName, Verdict] = {}
-        self._books: dict[NodeName, NodeBooks] = {}
+        self._books: dict[NodeName, NodeAllocation] = {}
         self._index = Index(0)
         self._epoch = Epoch(1)
         for queue in queues:
@@ -217,7 +217,7 @@ class Simulation:
         claims: list[Claim] = []
         for placement in plan.placements:
             requests = plan.requests[placement.requests]
-            books = self._books.setdefault(placement.node, NodeBooks())
+            books = self._books.setdefault(placement.node, NodeAllocation())
             refusal = validate_claim(
                 self._nodes.get(placement.node), self._health.get(placement.node), books, requests, placement.slices
             )

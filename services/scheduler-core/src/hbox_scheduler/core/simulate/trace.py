@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from hbox_common.errors import Bug
-from hbox_common.model import CardRequest, NodeState, TaskSpec
+from hbox_common.model import CardRequest, NodeState, PodGroupTask
 from hbox_common.model.devices import GPU
 from hbox_common.model.resources import PODS
 
@@ -255,7 +255,7 @@ class TraceSimulation:
     # Starting and stopping.
 
     def _task(self, cards: int) -> Task:
-        return self._tasks.of(TaskSpec(name="worker", requests={PODS: 1, GPU: cards}, pods=(), cards=CardRequest(cards)))
+        return self._tasks.of(PodGroupTask(name="worker", requests={PODS: 1, GPU: cards}, pods=(), cards=CardRequest(cards)))
 
     def _start(self, run: _Run) -> None:
         run.journal = Journal(self._columns)

@@ -71,7 +71,7 @@ class SessionPlacer:
         if self._user_policy or entry.job.together:
             return True
         return bool(self._neighbours) and any(
-            (neighbour := self._neighbours.get(pod.uid)) is not None and neighbour.social
+            (neighbour := self._neighbours.get(pod.uid)) is not None and neighbour.has_pod_constraints
             for _, pods in entry.pending
             for pod in pods
         )

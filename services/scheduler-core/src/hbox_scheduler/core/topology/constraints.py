@@ -17,7 +17,7 @@ from hbox_common.model.annotations import (
     KUEUE_REQUIRED,
     KUEUE_UNCONSTRAINED,
     NETWORK_TOPOLOGY,
-    TOPOLOGY_NOTES,
+    TOPOLOGY_ANNOTATIONS,
 )
 
 from ..cluster.entities import Gang, SubGang
@@ -54,7 +54,7 @@ def concerned(gang: Gang) -> bool:
     return (
         gang.topology is not None
         or any(policy.topology is not None for policy in gang.sub_gang_policies)
-        or any(key in gang.annotations for key in TOPOLOGY_NOTES)
+        or any(key in gang.annotations for key in TOPOLOGY_ANNOTATIONS)
     )
 
 

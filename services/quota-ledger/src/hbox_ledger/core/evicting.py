@@ -25,7 +25,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.resources import add
 
-from .holding import Holding
+from .claimrecord import ClaimRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class Place:
 
 
 @dataclass(slots=True)
-class Leaving:
+class Evicting:
     """By claim, by node, and summed up by the queues that the pods are in."""
 
     used: dict[QueueName, Resources] = field(default_factory=dict)  #: by those who leave
     promised: dict[QueueName, Resources] = field(default_factory=dict)
-    _claims: dict[ClaimId, Holding] = field(default_factory=dict)
-    _on: dict[NodeName, dict[ClaimId, Holding]] = field(default_factory=dict)
+    _claims: dict[ClaimId, ClaimRecord] = field(default_factory=dict)
+    _on: dict[NodeName, dict[ClaimId, ClaimRecord]] = field(default_factory=dict)
     _awaited: Counter[PlanId] = field(default_factory=Counter)  #: how many leave for a plan
     _pods: dict[PlanId, Sequence[PodUid]] = field(default_factory=dict)  #: of promises
     _places: dict[PodUid, Place] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class Leaving:
     def claims(self) -> Collection[ClaimId]:
         return self._claims.keys()
 
-    def on(self, node: NodeName) -> Collection[Holding]:
+    def on(self, node: NodeName) -> Collection[ClaimRecord]:
         return self._on.get(node, {}).values()
 
     def places_on(self, node: NodeName) -> Collection[Place]:
@@ -75,20 +75,20 @@ class Leaving:
         """What of cards was promised to pods of the namespace."""
         return charge([s for place in self._places.values() if place.namespace == namespace for s in place.slices])
 
-    def add(self, holding: Holding) -> None:
+    def add(self, record: ClaimRecord) -> None:
         """Its pod's eviction was decided."""
-        claim = holding.claim
-        self._claims[claim.id] = self._on.setdefault(claim.node, {})[claim.id] = holding
+        claim = record.claim
+        self._claims[claim.id] = self._on.setdefault(claim.node, {})[claim.id] = record
         add(self.used.setdefault(claim.queue, {}), claim.amounts)
-        if holding.beneficiary:
-            self._awaited[holding.beneficiary] += 1
+        if record.beneficiary:
+            self._awaited[record.beneficiary] += 1
 
     def discard(self, id: ClaimId) -> None:
         """It is gone, or it never left."""
-        holding = self._claims.pop(id, None)
-        if holding is None:
+        record = self._claims.pop(id, None)
+        if record is None:
             return
-        claim, plan = holding.claim, holding.beneficiary
+        claim, plan = record.claim, record.beneficiary
         del self._on[claim.node][id]
         add(self.used[claim.queue], claim.amounts, -1)
         if plan:

@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from .ids import PodUid
 from .job import Match, MatchOperator
 from .topology import SubGangPolicy
+from .wire import wire_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +49,27 @@ class Spread:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class PodConstraints:
     """What a pod wants of its neighbours."""
 
-    near: tuple[PodTerm, ...] = ()  #: required affinity
-    apart: tuple[PodTerm, ...] = ()  #: required anti-affinity
-    rather_near: tuple[WeightedTerm, ...] = ()
-    rather_apart: tuple[WeightedTerm, ...] = ()
+    __pydantic_config__: ClassVar = wire_names(
+        affinity="near", anti_affinity="apart", preferred_affinity="rather_near", preferred_anti_affinity="rather_apart"
+    )
+
+    affinity: tuple[PodTerm, ...] = ()  #: required affinity
+    anti_affinity: tuple[PodTerm, ...] = ()  #: required anti-affinity
+    preferred_affinity: tuple[WeightedTerm, ...] = ()
+    preferred_anti_affinity: tuple[WeightedTerm, ...] = ()
     spread: tuple[Spread, ...] = ()
 
     def __bool__(self) -> bool:
-        """Whether it wants anything. Asked by value: what came over the bus is never the object `NO_WISHES`."""
-        return bool(self.near or self.apart or self.rather_near or self.rather_apart or self.spread)
+        """Whether it wants anything. Asked by value: what came over the bus is never the object `NO_CONSTRAINTS`."""
+        return bool(
+            self.affinity or self.anti_affinity or self.preferred_affinity or self.preferred_anti_affinity or self.spread
+        )
 
 
-NO_WISHES = Wishes()
+NO_CONSTRAINTS = PodConstraints()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +86,24 @@ class GangPart:
 class Neighbour:
     """What is to be known of a pod besides what it asks for: the labels that somebody asks about, what it wants of others, what policies read on it.
 
-    `notes` are its own annotations over those of its PodGroup.
+    `annotations` are its own annotations over those of its PodGroup.
     """
+
+    __pydantic_config__: ClassVar = wire_names(constraints="wishes", annotations="notes")
 
     uid: PodUid
     namespace: str
     labels: dict[str, str] = field(default_factory=dict)
-    wishes: Wishes = NO_WISHES
-    notes: dict[str, str] = field(default_factory=dict)
+    constraints: PodConstraints = field(default_factory=lambda: NO_CONSTRAINTS)
+    annotations: dict[str, str] = field(default_factory=dict)
     started_at: float | None = None  #: seconds since the epoch; told where a policy may read it, with notes
     budgets: tuple[str, ...] = ()  #: PodDisruptionBudgets of its namespace that select it
     part: GangPart | None = None
 
     @property
-    def social(self) -> bool:
+    def has_pod_constraints(self) -> bool:
         """Whether it has to do with others."""
-        return bool(self.labels) or bool(self.wishes)
+        return bool(self.labels) or bool(self.constraints)
 
 
 def holds(match: Match, value: str | None) -> bool:

@@ -4,21 +4,21 @@ from collections.abc import Mapping, Sequence
 
 from hbox_common import kube
 from hbox_common.kube.selectors import selector_of
-from hbox_common.model import NO_WISHES, Match, MatchOperator, PodTerm, Selector, Spread, WeightedTerm, Wishes
+from hbox_common.model import NO_CONSTRAINTS, Match, MatchOperator, PodConstraints, PodTerm, Selector, Spread, WeightedTerm
 
 
-def wishes_of(spec: kube.PodSpec, labels: Mapping[str, str]) -> Wishes:
+def constraints_of(spec: kube.PodSpec, labels: Mapping[str, str]) -> PodConstraints:
     """Of a pod with these labels. Raises ValueError for an operator or a policy that Kubernetes does not have."""
     affinity = spec.affinity
     near = affinity.pod_affinity if affinity is not None else None
     apart = affinity.pod_anti_affinity if affinity is not None else None
     if near is None and apart is None and not spec.topology_spread_constraints:
-        return NO_WISHES
-    return Wishes(
-        near=_terms(near.required, labels) if near else (),
-        apart=_terms(apart.required, labels) if apart else (),
-        rather_near=_weighted(near.preferred, labels) if near else (),
-        rather_apart=_weighted(apart.preferred, labels) if apart else (),
+        return NO_CONSTRAINTS
+    return PodConstraints(
+        affinity=_terms(near.required, labels) if near else (),
+        anti_affinity=_terms(apart.required, labels) if apart else (),
+        preferred_affinity=_weighted(near.preferred, labels) if near else (),
+        preferred_anti_affinity=_weighted(apart.preferred, labels) if apart else (),
         spread=tuple(_spread(one, labels) for one in spec.topology_spread_constraints),
     )
 

@@ -22,7 +22,7 @@ from hbox_common.model import (
     Index,
     JobId,
     Lending,
-    NodeBooks,
+    NodeAllocation,
     NodeName,
     NodeState,
     PlanId,
@@ -37,10 +37,10 @@ from hbox_common.model import (
 )
 from hbox_common.model.resources import add
 
+from .beneficiaries import Beneficiaries
+from .claimrecord import ClaimRecord, Decision, Gang
+from .evicting import Evicting
 from .history import Decay, History
-from .holding import Gang, Holding, Intent
-from .leaving import Leaving
-from .needs import Needs
 from .records import Records
 from .step import Bucket, CardDelta, CardKey, Change, Step
 from .storm import Storm
@@ -52,7 +52,7 @@ _BUCKET = {ClaimState.PENDING: Bucket.PENDING, ClaimState.POSTED: Bucket.POSTED}
 
 
 @dataclass(slots=True)
-class JobBooks:
+class JobClaims:
     """The live claims of one job, and how many of them are posted."""
 
     live: dict[ClaimId, None] = field(default_factory=dict)
@@ -60,7 +60,7 @@ class JobBooks:
 
 
 @dataclass(slots=True)
-class Books:
+class LedgerState:
     epoch: Epoch
     index: Index = Index(0)
     key: bytes = b""  #: by which claims that are written on pods are known as issued here (`identity`)
@@ -69,11 +69,11 @@ class Books:
     nodes: dict[NodeName, NodeState] = field(default_factory=dict)
     verdicts: dict[NodeName, Verdict] = field(default_factory=dict)
     queues: QueueTree = field(init=False)  #: with what each and all below it use
-    live: dict[ClaimId, Holding] = field(default_factory=dict)
-    open: dict[ClaimId, Holding] = field(default_factory=dict)  #: of `live`: with a decision that has no result yet
+    live: dict[ClaimId, ClaimRecord] = field(default_factory=dict)
+    open: dict[ClaimId, ClaimRecord] = field(default_factory=dict)  #: of `live`: with a decision that has no result yet
     by_pod: dict[PodUid, ClaimId] = field(default_factory=dict)
-    by_node: dict[NodeName, NodeBooks] = field(default_factory=dict)
-    jobs: dict[JobId, JobBooks] = field(default_factory=dict)
+    by_node: dict[NodeName, NodeAllocation] = field(default_factory=dict)
+    jobs: dict[JobId, JobClaims] = field(default_factory=dict)
     card_quotas: CardQuotas = field(default_factory=CardQuotas)  #: of namespaces, with what is held there
     used: dict[QueueName, Resources] = field(default_factory=dict)  #: pending and posted, of each queue's own pods
     borrowed: dict[QueueName, Resources] = field(default_factory=dict)  #: of `used`: beyond deserved (`loans`)
@@ -83,8 +83,8 @@ class Books:
     contradicted: dict[PodUid, PodFact] = field(
         default_factory=dict
     )  #: of `gone`: a list that was asked for later shows them on a node
-    leaving: Leaving = field(default_factory=Leaving)  #: posted, and their pods' eviction was decided
-    needs: Needs = field(default_factory=Needs)  #: for whom
+    evicting: Evicting = field(default_factory=Evicting)  #: posted, and their pods' eviction was decided
+    beneficiaries: Beneficiaries = field(default_factory=Beneficiaries)  #: for whom
     storm: Storm = field(default_factory=Storm)  #: how many were told to leave of late
     records: Records = field(default_factory=Records)  #: of jobs that have something to place
     month: int = 0  #: the first second of the month of `spent`
@@ -102,7 +102,7 @@ class Books:
         self.queues = QueueTree(self.used)
         self.lending = Lending(
             self.queues,
-            lambda: (_held(holding.claim) for holding in self.live.values()),
+            lambda: (_held(record.claim) for record in self.live.values()),
             lambda: ((node, self.verdicts.get(name)) for name, node in self.nodes.items()),
         )
 
@@ -124,16 +124,16 @@ class Books:
         if known.gone:
             del self.nodes[node]
 
-    def node(self, name: NodeName) -> NodeBooks:
-        return self.by_node.setdefault(name, NodeBooks())
+    def node(self, name: NodeName) -> NodeAllocation:
+        return self.by_node.setdefault(name, NodeAllocation())
 
-    def load(self, holdings: Iterable[Holding], gangs: Iterable[Gang]) -> None:
+    def load(self, records: Iterable[ClaimRecord], gangs: Iterable[Gang]) -> None:
         """Fill empty books with what the database holds. Their queues have to be there."""
         self.by_model = self.queues.by_model
-        for holding in holdings:
-            claim = holding.claim
+        for record in records:
+            claim = record.claim
             self.node(claim.node).book(claim.requests, claim.slices)
-            self._index(holding)
+            self._index(record)
             self._use(claim, 1)
         self.gangs = {gang.job: gang for gang in gangs}
 
@@ -147,8 +147,8 @@ class Books:
             return
         self.by_model = not self.by_model
         times = 1 if self.by_model else -1
-        for holding in self.live.values():
-            claim = holding.claim
+        for record in self.live.values():
+            claim = record.claim
             if claim.queue and claim.models:
                 self._count(claim.queue, claim.models, times)
                 step.queues.add(claim.queue)
@@ -162,97 +162,97 @@ class Books:
         return self.card_quotas.adopt(quotas, self._held())
 
     def _held(self) -> Iterator[tuple[str, Sequence[CardSlice]]]:
-        return ((holding.claim.namespace, holding.claim.slices) for holding in self.live.values())
+        return ((record.claim.namespace, record.claim.slices) for record in self.live.values())
 
-    def enter(self, step: Step, holding: Holding, *, actor: str, cause: str) -> None:
+    def enter(self, step: Step, record: ClaimRecord, *, actor: str, cause: str) -> None:
         """Add a new live claim."""
-        claim = holding.claim
+        claim = record.claim
         self.node(claim.node).book(claim.requests, claim.slices)
-        self._enter(step, holding, actor, cause)
+        self._enter(step, record, actor, cause)
         self._use(claim, 1)
         self._move(step, claim, Bucket.FREE, _BUCKET[claim.state])
 
-    def enter_plan(self, step: Step, holdings: Sequence[Holding], *, actor: str, cause: str) -> None:
+    def enter_plan(self, step: Step, records: Sequence[ClaimRecord], *, actor: str, cause: str) -> None:
         """Add the new live claims of one plan, which the books of their nodes hold already, as after validation."""
         alike: dict[
             tuple[int, int], list[Claim]
         ] = {}  # by what they count, of which a plan has a few: their queue counts these, not each
-        for holding in holdings:
-            self._enter(step, holding, actor, cause)
-            alike.setdefault((id(holding.claim.requests), id(holding.claim.models)), []).append(holding.claim)
+        for record in records:
+            self._enter(step, record, actor, cause)
+            alike.setdefault((id(record.claim.requests), id(record.claim.models)), []).append(record.claim)
         for claim, *others in alike.values():
             self._use(claim, 1 + len(others))
             self._move(step, claim, Bucket.FREE, _BUCKET[claim.state], 1 + len(others))
 
-    def _enter(self, step: Step, holding: Holding, actor: str, cause: str) -> None:
-        claim = holding.claim
+    def _enter(self, step: Step, record: ClaimRecord, actor: str, cause: str) -> None:
+        claim = record.claim
         assert claim.id not in self.live
         assert claim.pod_uid not in self.by_pod
-        if holding.forced:
-            holding.slots = (-1,) * len(claim.slices)
+        if record.forced:
+            record.slots = (-1,) * len(claim.slices)
         elif claim.slices:
-            holding.slots = tuple([self._slot(CardKey(claim.node, s.index)) for s in claim.slices])
-        self._index(holding)
-        step.made[claim.id] = holding
-        self._on_cards(step, holding, 1)
+            record.slots = tuple([self._slot(CardKey(claim.node, s.index)) for s in claim.slices])
+        self._index(record)
+        step.made[claim.id] = record
+        self._on_cards(step, record, 1)
         self._changed(step, claim, None, actor, cause)
         if claim.state is ClaimState.POSTED:
-            holding.posted = self.index
+            record.posted = self.index
 
-    def post(self, step: Step, holding: Holding, *, actor: str, cause: str) -> None:
+    def post(self, step: Step, record: ClaimRecord, *, actor: str, cause: str) -> None:
         """PENDING -> POSTED: its pod is bound where the claim says."""
-        assert holding.claim.state is ClaimState.PENDING
-        holding.claim = replace(holding.claim, state=ClaimState.POSTED)
-        holding.reason = ""  # a revocation's, which came too late
-        self.jobs[holding.claim.job].posted += 1
-        self.intend(step, holding, Intent.NONE)
-        self._move(step, holding.claim, Bucket.PENDING, Bucket.POSTED)
-        self._changed(step, holding.claim, ClaimState.PENDING, actor, cause)
-        holding.posted = self.index
+        assert record.claim.state is ClaimState.PENDING
+        record.claim = replace(record.claim, state=ClaimState.POSTED)
+        record.reason = ""  # a revocation's, which came too late
+        self.jobs[record.claim.job].posted += 1
+        self.decide(step, record, Decision.NONE)
+        self._move(step, record.claim, Bucket.PENDING, Bucket.POSTED)
+        self._changed(step, record.claim, ClaimState.PENDING, actor, cause)
+        record.posted = self.index
 
-    def void(self, step: Step, holding: Holding, *, actor: str, cause: str) -> None:
+    def void(self, step: Step, record: ClaimRecord, *, actor: str, cause: str) -> None:
         """PENDING or POSTED -> VOID: on evidence that its pod holds nothing there and never will."""
-        claim, before = holding.claim, holding.claim.state
-        self._unindex(holding)
-        holding.intent = Intent.NONE
-        holding.claim = replace(claim, state=ClaimState.VOID, reason=cause)
+        claim, before = record.claim, record.claim.state
+        self._unindex(record)
+        record.decision = Decision.NONE
+        record.claim = replace(claim, state=ClaimState.VOID, reason=cause)
         if claim.id not in step.made:
-            step.touched[claim.id] = step.freed[claim.id] = holding
-        holding.changed_at = step.now
-        self._on_cards(step, holding, -1)
+            step.touched[claim.id] = step.freed[claim.id] = record
+        record.changed_at = step.now
+        self._on_cards(step, record, -1)
         self._move(step, claim, _BUCKET[before], Bucket.FREE)
-        self._changed(step, holding.claim, before, actor, cause)
+        self._changed(step, record.claim, before, actor, cause)
 
-    def intend(self, step: Step, holding: Holding, intent: Intent) -> None:
+    def decide(self, step: Step, record: ClaimRecord, decision: Decision) -> None:
         """Note which decision on a live claim is open now."""
-        holding.intent, holding.changed_at, holding.blocked = intent, step.now, ""
-        if intent is Intent.NONE:
-            self.open.pop(holding.claim.id, None)
+        record.decision, record.changed_at, record.blocked = decision, step.now, ""
+        if decision is Decision.NONE:
+            self.open.pop(record.claim.id, None)
         else:
-            self.open[holding.claim.id] = holding
-        if holding.claim.id not in step.made:
-            step.touched[holding.claim.id] = holding
+            self.open[record.claim.id] = record
+        if record.claim.id not in step.made:
+            step.touched[record.claim.id] = record
 
-    def stay(self, step: Step, holding: Holding) -> None:
+    def stay(self, step: Step, record: ClaimRecord) -> None:
         """Its eviction was taken back before it was done."""
-        self.leaving.discard(holding.claim.id)
-        self.needs.left(holding.claim.id)
-        holding.reason, holding.beneficiary = "", PlanId("")
-        self.intend(step, holding, Intent.NONE)
+        self.evicting.discard(record.claim.id)
+        self.beneficiaries.left(record.claim.id)
+        record.reason, record.beneficiary = "", PlanId("")
+        self.decide(step, record, Decision.NONE)
 
-    def leave(self, step: Step, holding: Holding) -> None:
+    def leave(self, step: Step, record: ClaimRecord) -> None:
         """Its eviction was accepted, whatever was decided since: no decision is open any more, and none will be (S9)."""
-        if holding.claim.id not in self.leaving:
-            holding.reason = "its eviction was under way"
-            self.leaving.add(holding)
-        self.intend(step, holding, Intent.NONE)
+        if record.claim.id not in self.evicting:
+            record.reason = "its eviction was under way"
+            self.evicting.add(record)
+        self.decide(step, record, Decision.NONE)
 
     def bury(self, pod: PodUid) -> None:
         """Remember that this pod holds nothing any more, whatever older news may say."""
         self.gone[pod] = self.index
         self.contradicted.pop(pod, None)
-        self.leaving.taken(pod)
-        self.needs.settled(pod)
+        self.evicting.taken(pod)
+        self.beneficiaries.settled(pod)
         while len(self.gone) > TOMBSTONES:
             oldest = next(iter(self.gone))
             del self.gone[oldest]
@@ -264,36 +264,36 @@ class Books:
             return 0
         return next(n for n in range(len(taken) + 1) if n not in taken)
 
-    def _index(self, holding: Holding) -> None:
-        claim = holding.claim
-        self.live[claim.id] = holding
+    def _index(self, record: ClaimRecord) -> None:
+        claim = record.claim
+        self.live[claim.id] = record
         self.by_pod[claim.pod_uid] = claim.id
         self.lending.book(_held(claim))
         self.card_quotas.book(claim.namespace, claim.slices, 1)
-        if holding.intent is not Intent.NONE:
-            self.open[claim.id] = holding
-        if claim.state is ClaimState.POSTED and holding.reason:
-            self.leaving.add(holding)
-        self.leaving.taken(claim.pod_uid)
-        self.needs.settled(claim.pod_uid)
+        if record.decision is not Decision.NONE:
+            self.open[claim.id] = record
+        if claim.state is ClaimState.POSTED and record.reason:
+            self.evicting.add(record)
+        self.evicting.taken(claim.pod_uid)
+        self.beneficiaries.settled(claim.pod_uid)
         job = self.jobs.get(claim.job)
         if job is None:
-            job = self.jobs[claim.job] = JobBooks()
+            job = self.jobs[claim.job] = JobClaims()
         job.live[claim.id] = None
         job.posted += claim.state is ClaimState.POSTED
-        for slot, s in zip(holding.slots, claim.slices, strict=True):
+        for slot, s in zip(record.slots, claim.slices, strict=True):
             if slot >= 0:
                 self.slots.setdefault(CardKey(claim.node, s.index), set()).add(slot)
 
-    def _unindex(self, holding: Holding) -> None:
-        claim = holding.claim
+    def _unindex(self, record: ClaimRecord) -> None:
+        claim = record.claim
         self.lending.book(_held(claim), -1)
         del self.live[claim.id], self.by_pod[claim.pod_uid]
         self.open.pop(claim.id, None)
         self.suspects.pop(claim.id, None)
         self.unseen.pop(claim.id, None)
-        self.leaving.discard(claim.id)
-        self.needs.left(claim.id)
+        self.evicting.discard(claim.id)
+        self.beneficiaries.left(claim.id)
         job = self.jobs[claim.job]
         del job.live[claim.id]
         job.posted -= claim.state is ClaimState.POSTED
@@ -301,7 +301,7 @@ class Books:
             del self.jobs[claim.job]
         self.by_node[claim.node].book(claim.requests, claim.slices, -1)
         self.card_quotas.book(claim.namespace, claim.slices, -1)
-        for slot, s in zip(holding.slots, claim.slices, strict=True):
+        for slot, s in zip(record.slots, claim.slices, strict=True):
             self.slots.get(CardKey(claim.node, s.index), set()).discard(slot)
         self._use(claim, -1)
 
@@ -320,8 +320,8 @@ class Books:
             {name: n for name, n in amounts.items() if not is_host_port(name)} if any(map(is_host_port, amounts)) else amounts
         )
 
-    def _on_cards(self, step: Step, holding: Holding, times: int) -> None:
-        claim = holding.claim
+    def _on_cards(self, step: Step, record: ClaimRecord, times: int) -> None:
+        claim = record.claim
         if not claim.slices:
             return
         node = self.nodes.get(claim.node)
@@ -334,8 +334,8 @@ class Books:
             delta.memory_mib += times * s.memory_mib
             delta.pods += times
             delta.whole += times * s.whole
-            delta.forced += times * holding.forced
-            if times > 0 and not holding.forced:
+            delta.forced += times * record.forced
+            if times > 0 and not record.forced:
                 card = node.card(s.index) if node is not None else None
                 assert card is not None
                 delta.size = card.memory_mib, card.shares
@@ -354,14 +354,14 @@ class Books:
     def validate(self) -> None:
         """Recount everything from the live claims. Raises AssertionError where a sum, an index or an invariant is wrong."""
         assert self.by_model is self.queues.by_model
-        fresh = Books(self.epoch)
+        fresh = LedgerState(self.epoch)
         fresh.queues.update(self.queues)
         fresh.load(self.live.values(), ())
         assert fresh.by_pod == self.by_pod
         assert fresh.jobs == self.jobs
         assert fresh.open == self.open
-        assert fresh.leaving.claims() == self.leaving.claims()
-        assert _solid(fresh.leaving.used) == _solid(self.leaving.used)
+        assert fresh.evicting.claims() == self.evicting.claims()
+        assert _solid(fresh.evicting.used) == _solid(self.evicting.used)
         assert _solid(fresh.used) == _solid(self.used)
         self.queues.validate()
         self.lending.validate()
@@ -370,14 +370,14 @@ class Books:
         }
         assert _solid(self.card_quotas.counted(self._held())) == _solid(held)
         assert {k: v for k, v in fresh.slots.items() if v} == {k: v for k, v in self.slots.items() if v}
-        for name, books in self.by_node.items():
+        for name, state in self.by_node.items():
             counted = fresh.node(name)
-            assert _solid({name: books.used}) == _solid({name: counted.used})
-            cards = {i: c for i, c in books.cards.items() if c.pods or c.cores or c.memory_mib}
+            assert _solid({name: state.used}) == _solid({name: counted.used})
+            cards = {i: c for i, c in state.cards.items() if c.pods or c.cores or c.memory_mib}
             assert cards == counted.cards
-        for holding in self.live.values():
-            assert holding.claim.state.live
-            assert (holding.claim.state is ClaimState.PENDING) <= (holding.intent in (Intent.BIND, Intent.REVOKE))
+        for record in self.live.values():
+            assert record.claim.state.live
+            assert (record.claim.state is ClaimState.PENDING) <= (record.decision in (Decision.BIND, Decision.REVOKE))
 
 
 def _held(claim: Claim) -> Held:

@@ -8,7 +8,7 @@ from hbox_common.events import BindDecided, EvictDecided, QueueStateChanged
 from hbox_common.model import DEFAULT_QUEUE, Index
 
 from ..core.arbitrate import MAX_DEADLINE_S
-from ..core.recovery import BEGINNING, UNDER_WAY_S, Heard, Standing
+from ..core.recovery import BEGINNING, UNDER_WAY_S, Position, StreamHistory
 from ..messages import SHARD
 
 log = logging.getLogger(__name__)
@@ -18,10 +18,10 @@ log = logging.getLogger(__name__)
 AHEAD_S = 366 * 86_400
 
 
-async def hear(bus: Bus, standing: Standing, *, now: float) -> Heard:
-    """`standing` is the database's: where nothing was said beyond it, binds are not asked for. What cannot be read, or names an epoch that no ledger can
+async def read_streams(bus: Bus, position: Position, *, now: float) -> StreamHistory:
+    """`position` is the database's: where nothing was said beyond it, binds are not asked for. What cannot be read, or names an epoch that no ledger can
     have come to, is left out. Raises Unavailable."""
-    most = max(standing.epoch, int(now)) + AHEAD_S
+    most = max(position.epoch, int(now)) + AHEAD_S
     said, read = [BEGINNING], True
     for type_, key in ((BindDecided, SHARD), (EvictDecided, SHARD), (QueueStateChanged, DEFAULT_QUEUE)):
         try:
@@ -33,9 +33,9 @@ async def hear(bus: Bus, standing: Standing, *, now: float) -> Heard:
         for delivery in deliveries:
             event = delivery.event
             if isinstance(event, EvictDecided):
-                said.append(Standing(event.epoch, Index(0)))
+                said.append(Position(event.epoch, Index(0)))
             elif isinstance(event, (BindDecided, QueueStateChanged)):
-                said.append(Standing(event.epoch, event.index))
+                said.append(Position(event.epoch, event.index))
     for false in [one for one in said if one.epoch > most]:
         log.error(
             "the streams name epoch %d, which no ledger can have come to: all that was decided of late is looked at",
@@ -43,10 +43,10 @@ async def hear(bus: Bus, standing: Standing, *, now: float) -> Heard:
         )
         said.remove(false)
         read = False
-    if read and max(said) <= standing:
-        return Heard(max(said))
+    if read and max(said) <= position:
+        return StreamHistory(max(said))
     found = await bus.since(BindDecided, (SHARD,), now - MAX_DEADLINE_S - UNDER_WAY_S)
     decided = [d.event for d in found if isinstance(d.event, BindDecided) and d.event.epoch <= most]
     decided.sort(key=lambda event: (event.epoch, event.index))  # several are published at once
-    said += [Standing(event.epoch, event.index) for event in decided]
-    return Heard(max(said), tuple(bind for event in decided for bind in event.binds))
+    said += [Position(event.epoch, event.index) for event in decided]
+    return StreamHistory(max(said), tuple(bind for event in decided for bind in event.binds))

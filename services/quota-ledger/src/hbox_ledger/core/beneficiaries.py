@@ -13,7 +13,7 @@ from hbox_common.model import ClaimId, PlanId, PodUid
 
 
 @dataclass(slots=True)
-class Needs:
+class Beneficiaries:
     _pods: dict[PlanId, set[PodUid]] = field(default_factory=dict)
     _plans: dict[PodUid, list[PlanId]] = field(default_factory=dict)
     _victims: dict[PlanId, list[ClaimId]] = field(default_factory=dict)

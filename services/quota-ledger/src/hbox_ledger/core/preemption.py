@@ -5,7 +5,7 @@ gives has more than it deserves, and both only in dimensions that are asked for.
 department by what the projects deserve, between departments by what the departments deserve. All queues of the giving branch keep their guarantees. Inside a
 queue: lower priority gives. Nobody gives whose job may not be preempted. Who moves, with another place for its successor, gives nothing: it may not be of
 higher priority, and both places are kept. And nothing is evicted in vain: the placements have to fit where the victims are gone, by the same rule as every
-other claim, beside the places that were promised to others (`leaving`).
+other claim, beside the places that were promised to others (`evicting`).
 
 A plan that places nothing is another matter: with it a job leaves places of its own that the policy wants back (`shuffle`). Then nothing is judged but that
 its pods may be taken away.
@@ -46,80 +46,80 @@ from hbox_common.model.rights import (
     reclaimable,
 )
 
-from .books import Books
+from .claimrecord import ClaimRecord, Decision
 from .decisions import take_back
-from .holding import Holding, Intent
+from .ledgerstate import LedgerState
 from .step import Step
 
 
-def take(books: Books, step: Step, plan: Plan) -> Refusal | None:
+def preempt(state: LedgerState, step: Step, plan: Plan) -> Refusal | None:
     """Decide the evictions that the plan asks for, or say why not."""
-    victims = _victims(books, plan)
+    victims = _victims(state, plan)
     if isinstance(victims, Refusal):
         return victims
-    refusal = _rights(books, plan, victims) or _in_vain(books, plan, victims) or _too_many(books, step, victims)
+    refusal = _rights(state, plan, victims) or _in_vain(state, plan, victims) or _too_many(state, step, victims)
     if refusal is not None:
         return refusal
     moved = {victim.claim: victim for victim in plan.victims if victim.to}
-    for holding in victims:
-        said = "preempted" if holding.claim.queue == plan.queue else "reclaimed"
-        if holding.claim.id in moved:
-            said = f"moved to {moved[holding.claim.id].to}"
-        take_back(books, step, holding, f"{said} for {plan.namespace}/{plan.name} of queue {plan.queue}", beneficiary=plan.id)
-    books.needs.need(plan.id, [p.pod_uid for p in plan.placements], [holding.claim.id for holding in victims])
-    books.leaving.promise(plan, [(h.claim, moved[h.claim.id]) for h in victims if h.claim.id in moved], books.nodes)
+    for record in victims:
+        message = "preempted" if record.claim.queue == plan.queue else "reclaimed"
+        if record.claim.id in moved:
+            message = f"moved to {moved[record.claim.id].to}"
+        take_back(state, step, record, f"{message} for {plan.namespace}/{plan.name} of queue {plan.queue}", beneficiary=plan.id)
+    state.beneficiaries.need(plan.id, [p.pod_uid for p in plan.placements], [record.claim.id for record in victims])
+    state.evicting.promise(plan, [(h.claim, moved[h.claim.id]) for h in victims if h.claim.id in moved], state.nodes)
     return None
 
 
-def send_away(books: Books, step: Step, plan: Plan) -> Refusal | None:
+def evict_own(state: LedgerState, step: Step, plan: Plan) -> Refusal | None:
     """Decide the evictions of a plan that places nothing: a job gives up places of its own, which the policy wants back. Nobody is promised them."""
-    victims = _victims(books, plan)
+    victims = _victims(state, plan)
     if isinstance(victims, Refusal):
         return victims
-    for holding in victims:
-        claim = holding.claim
+    for record in victims:
+        claim = record.claim
         if claim.job != plan.job:
             return _protected(f"{claim.namespace}/{claim.pod} is of another job than the plan, which places nothing")
         if not claim.preemptable:
             return _protected(f"{claim.namespace}/{claim.pod} may not be preempted")
-    if (refusal := _too_many(books, step, victims)) is not None:
+    if (refusal := _too_many(state, step, victims)) is not None:
         return refusal
-    for holding in victims:
-        take_back(books, step, holding, "shuffled: the policy wants it elsewhere")
+    for record in victims:
+        take_back(state, step, record, "shuffled: the policy wants it elsewhere")
     return None
 
 
-def _too_many(books: Books, step: Step, victims: Sequence[Holding]) -> Refusal | None:
+def _too_many(state: LedgerState, step: Step, victims: Sequence[ClaimRecord]) -> Refusal | None:
     """Whether evictions pause. The last to be asked: what passes is counted."""
-    fresh = sum(holding.claim.id not in books.leaving for holding in victims)
-    return books.storm.refusal(fresh, live=len(books.live), now=step.now)
+    fresh = sum(record.claim.id not in state.evicting for record in victims)
+    return state.storm.refusal(fresh, live=len(state.live), now=step.now)
 
 
-def _victims(books: Books, plan: Plan) -> list[Holding] | Refusal:
-    victims: list[Holding] = []
+def _victims(state: LedgerState, plan: Plan) -> list[ClaimRecord] | Refusal:
+    victims: list[ClaimRecord] = []
     for victim in plan.victims:
-        holding = books.live.get(victim.claim)
-        if holding is None or holding.claim.pod_uid != victim.pod_uid or holding.claim.state is not ClaimState.POSTED:
+        record = state.live.get(victim.claim)
+        if record is None or record.claim.pod_uid != victim.pod_uid or record.claim.state is not ClaimState.POSTED:
             return Refusal(RefusalReason.VICTIM_GONE, f"claim {victim.claim} holds nothing that could be taken")
-        if holding.intent is Intent.REVOKE:
-            said = f"{holding.claim.namespace}/{holding.claim.pod} was to leave, which is being taken back; ask again"
-            return Refusal(RefusalReason.VICTIM_PROTECTED, said)
-        victims.append(holding)
+        if record.decision is Decision.REVOKE:
+            message = f"{record.claim.namespace}/{record.claim.pod} was to leave, which is being taken back; ask again"
+            return Refusal(RefusalReason.VICTIM_PROTECTED, message)
+        victims.append(record)
     return victims
 
 
-def asked_of_queue(books: Books, plan: Plan) -> Resources:
+def asked_of_queue(state: LedgerState, plan: Plan) -> Resources:
     """What the placements count against their queue: what the pods ask for and, where any queue names models, the models of the cards that they are given, as
     the inventory has them."""
     asked: Resources = {}
     for number, pods in Counter(placement.requests for placement in plan.placements).items():
         add(asked, plan.requests[number], pods)
-    for placement in plan.placements if books.queues.by_model else ():
-        add(asked, cards_by_model(books.nodes.get(placement.node), placement.slices))
+    for placement in plan.placements if state.queues.by_model else ():
+        add(asked, cards_by_model(state.nodes.get(placement.node), placement.slices))
     return asked
 
 
-def to_be_freed(books: Books, plan: Plan) -> dict[QueueName, Resources]:
+def to_be_freed(state: LedgerState, plan: Plan) -> dict[QueueName, Resources]:
     """What each queue with all below it will use less than now, once the plan's victims and all others that leave are gone and promises are kept.
 
     Nothing for a plan without victims: it is judged on what is.
@@ -127,26 +127,26 @@ def to_be_freed(books: Books, plan: Plan) -> dict[QueueName, Resources]:
     freed: dict[QueueName, Resources] = {}
     if not plan.victims:
         return freed
-    for sums, times in ((books.leaving.used, 1), (books.leaving.promised, -1)):
+    for sums, times in ((state.evicting.used, 1), (state.evicting.promised, -1)):
         for queue, amounts in sums.items():
-            for name in books.queues.path(queue):
+            for name in state.queues.path(queue):
                 add(freed.setdefault(name, {}), amounts, times)
     for victim in plan.victims:
-        holding = books.live.get(victim.claim)
-        if holding is not None and victim.claim not in books.leaving and not victim.to:
-            for name in books.queues.path(holding.claim.queue):
-                add(freed.setdefault(name, {}), holding.claim.amounts)
+        record = state.live.get(victim.claim)
+        if record is not None and victim.claim not in state.evicting and not victim.to:
+            for name in state.queues.path(record.claim.queue):
+                add(freed.setdefault(name, {}), record.claim.amounts)
     return freed
 
 
-def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | None:
-    tree = books.queues
-    asked = {name: units for name, units in asked_of_queue(books, plan).items() if name != PODS and units > 0}
-    reclaim = _reclaim(books)
-    takers: dict[QueueName, None] = {}
+def _rights(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord]) -> Refusal | None:
+    tree = state.queues
+    asked = {name: units for name, units in asked_of_queue(state, plan).items() if name != PODS and units > 0}
+    reclaim = _reclaim(state)
+    preemptors: dict[QueueName, None] = {}
     moved = {victim.claim for victim in plan.victims if victim.to}
-    for holding in victims:
-        claim = holding.claim
+    for record in victims:
+        claim = record.claim
         who = f"{claim.namespace}/{claim.pod}"
         if not claim.preemptable:
             return _protected(f"{who} may not be preempted")
@@ -161,28 +161,28 @@ def _rights(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | N
         ours, theirs = tree.parting(plan.queue, claim.queue)
         if not reclaimable(tree.get(claim.queue), preemptable=claim.preemptable) or not ours or not theirs:
             return _protected(f"queue {claim.queue} gives nothing back")
-        takers[ours[0]] = None
-        if claim.id not in books.leaving and (refusal := _gives(tree, reclaim, claim, asked, theirs)):
+        preemptors[ours[0]] = None
+        if claim.id not in state.evicting and (refusal := _may_reclaim(tree, reclaim, claim, asked, theirs)):
             return refusal
-    freed = to_be_freed(books, plan) if takers else {}
-    for taker in takers:
-        used = Named(tree.used(taker), freed.get(taker))
-        over = not_entitled(tree.rights(taker).entitlement, used, asked, CARDS_BY_NAME)
+    freed = to_be_freed(state, plan) if preemptors else {}
+    for preemptor in preemptors:
+        used = Named(tree.used(preemptor), freed.get(preemptor))
+        over = not_entitled(tree.rights(preemptor).entitlement, used, asked, CARDS_BY_NAME)
         if over or over is None:
             what = f"would have more than it deserves of {', '.join(over)}" if over else "deserves nothing of what is asked for"
-            return _protected(f"queue {_named(taker, plan.queue)} {what}")
+            return _protected(f"queue {_named(preemptor, plan.queue)} {what}")
     return None
 
 
-def _reclaim(books: Books) -> Reclaim[QueueName, str]:
+def _reclaim(state: LedgerState) -> Reclaim[QueueName, str]:
     """Nobody judged yet, and those who leave already gone."""
-    reclaim = Reclaim(TreeAmounts(books.queues))
-    for queue, amounts in books.leaving.used.items():
-        reclaim.leaves(books.queues.path(queue), amounts)
+    reclaim = Reclaim(TreeAmounts(state.queues))
+    for queue, amounts in state.evicting.used.items():
+        reclaim.leaves(state.queues.path(queue), amounts)
     return reclaim
 
 
-def _gives(
+def _may_reclaim(
     tree: QueueTree, reclaim: Reclaim[QueueName, str], claim: Claim, asked: Resources, theirs: Sequence[QueueName]
 ) -> Refusal | None:
     """Whether the claim's branch, from where it parts from the taker's, keeps what is its own when the claim leaves; then it has left."""
@@ -200,43 +200,43 @@ def _named(name: QueueName, below: QueueName) -> str:
     return name if name == below else f"{name}, above queue {below},"
 
 
-def _in_vain(books: Books, plan: Plan, victims: Sequence[Holding]) -> Refusal | None:
+def _in_vain(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord]) -> Refusal | None:
     """Whether the placements do not fit where the victims, and all others that leave, are gone, beside what was promised there. The books are as before
     afterwards."""
     moves = [(h.claim, victim) for h, victim in zip(victims, plan.victims, strict=True) if victim.to]
     wanted = [(p.node, plan.requests[p.requests], p.slices) for p in plan.placements]
     wanted += [(victim.to, claim.requests, victim.slices) for claim, victim in moves]
     nodes = dict.fromkeys(node for node, _, _ in wanted)
-    gone = {h.claim.id: h for name in nodes for h in books.leaving.on(name)}
+    gone = {h.claim.id: h for name in nodes for h in state.evicting.on(name)}
     gone |= {h.claim.id: h for h in victims if h.claim.node in nodes}
     booked: list[tuple[NodeName, Resources, Sequence[CardSlice], int]] = [
         *((h.claim.node, h.claim.requests, h.claim.slices, -1) for h in gone.values()),
-        *((place.node, place.requests, place.slices, 1) for name in nodes for place in books.leaving.places_on(name)),
+        *((place.node, place.requests, place.slices, 1) for name in nodes for place in state.evicting.places_on(name)),
     ]
     for name, requests, slices, times in booked:
-        books.node(name).book(requests, slices, times)
-    refusal = _elsewhere(books, moves)
+        state.node(name).book(requests, slices, times)
+    refusal = _elsewhere(state, moves)
     for name, requests, slices in wanted if refusal is None else ():
-        node = books.node(name)
-        refusal = validate_claim(books.nodes.get(name), books.verdicts.get(name), node, requests, slices)
+        node = state.node(name)
+        refusal = validate_claim(state.nodes.get(name), state.verdicts.get(name), node, requests, slices)
         if refusal is not None:
             break
         node.book(requests, slices)
         booked.append((name, requests, slices, 1))
     for name, requests, slices, times in booked:
-        books.node(name).book(requests, slices, -times)
+        state.node(name).book(requests, slices, -times)
     return refusal
 
 
-def _elsewhere(books: Books, moves: Sequence[tuple[Claim, Victim]]) -> Refusal | None:
+def _elsewhere(state: LedgerState, moves: Sequence[tuple[Claim, Victim]]) -> Refusal | None:
     """Whether somebody would move to where its queue may not be, or without its cards."""
     for claim, victim in moves:
-        node = books.nodes.get(victim.to)
-        if node is not None and not may_use(books.queues.pools(claim.queue), pool := pool_of(node.labels)):
+        node = state.nodes.get(victim.to)
+        if node is not None and not may_use(state.queues.pools(claim.queue), pool := pool_of(node.labels)):
             return Refusal(RefusalReason.NODE_POOL, f"{node.name} is of pool {pool}, which queue {claim.queue} may not use")
         if len(victim.slices) != claim.requests.get(GPU, 0):
             return Refusal(RefusalReason.MALFORMED, f"pod {claim.pod} moves to other cards than it asks for")
-        if books.queues.by_model and cards_by_model(node, victim.slices) != claim.models:
+        if state.queues.by_model and cards_by_model(node, victim.slices) != claim.models:
             return _protected(f"{claim.namespace}/{claim.pod} moves to cards of another model; queues are given cards by model")
     return None
 

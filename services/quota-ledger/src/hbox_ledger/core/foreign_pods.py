@@ -6,28 +6,28 @@ cards. Else a pod holds what it asks for and no more: on the cards that it names
 
 from hbox_common.model import CardRequest, CardSlice, PodFact, cards_held
 
-from .books import Books
 from .identity import issued
+from .ledgerstate import LedgerState
 
 
-def slices_of(books: Books, fact: PodFact) -> tuple[CardSlice, ...]:
+def slices_of(state: LedgerState, fact: PodFact) -> tuple[CardSlice, ...]:
     """Fewer than it asks for where the node has no more free."""
-    if proven(books, fact):
+    if proven(state, fact):
         return fact.slices
-    node = books.nodes.get(fact.node)
+    node = state.nodes.get(fact.node)
     if node is None or fact.cards <= 0:
         return ()
     request = fact.asks or CardRequest(fact.cards)
-    return cards_held(request, node.cards, books.node(fact.node).cards, said=[s.index for s in fact.slices])
+    return cards_held(request, node.cards, state.node(fact.node).cards, named=[s.index for s in fact.slices])
 
 
-def proven(books: Books, fact: PodFact) -> bool:
+def proven(state: LedgerState, fact: PodFact) -> bool:
     """Whether this ledger issued the claim that is written on the pod, for all that is written beside it."""
-    return bool(fact.claim) and issued(books.key, fact.claim, fact.uid, fact.node, fact.slices)
+    return bool(fact.claim) and issued(state.key, fact.claim, fact.uid, fact.node, fact.slices)
 
 
-def doubt(books: Books, fact: PodFact) -> int:
+def doubt(state: LedgerState, fact: PodFact) -> int:
     """In which order pods are to be taken in, so that those of whom less is known get the cards that others leave."""
-    if fact.uid in books.by_pod or proven(books, fact):
+    if fact.uid in state.by_pod or proven(state, fact):
         return 0
     return 1 if fact.slices else 2

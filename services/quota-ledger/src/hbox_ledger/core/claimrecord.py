@@ -6,7 +6,7 @@ from enum import StrEnum
 from hbox_common.model import Claim, Index, JobId, PlanId, Resources
 
 
-class Intent(StrEnum):
+class Decision(StrEnum):
     """The decision on a claim that has no result yet. It is sent again until it has one."""
 
     NONE = "none"
@@ -16,7 +16,7 @@ class Intent(StrEnum):
 
 
 @dataclass(slots=True)
-class Holding:
+class ClaimRecord:
     """A live claim and what was decided on it. Times are seconds since the epoch."""
 
     claim: Claim
@@ -24,7 +24,7 @@ class Holding:
     deadline: float  #: until when its binding may begin; 0 = none
     changed_at: float
     generation: int = 1  #: counts the decisions on this claim
-    intent: Intent = Intent.NONE
+    decision: Decision = Decision.NONE
     reason: str = ""  #: of an eviction or revocation
     beneficiary: PlanId = PlanId("")  #: of an eviction: the plan for which; not kept over a restart
     blocked: str = ""  #: why its pod may not be evicted now, where the open decision is that; not kept over a restart

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from hbox_common.model import capacity_units, quantity
-from hbox_ledger.core.shown import Shown, change, contested
+from hbox_ledger.core.queue_status import QueueStatus, change, contested
 
 NONE = {"pending": 0, "inqueue": 0, "running": 0, "unknown": 0, "completed": 0}
 
@@ -23,11 +23,11 @@ NONE = {"pending": 0, "inqueue": 0, "running": 0, "unknown": 0, "completed": 0}
 def test_a_state_that_was_ordered_is_never_turned_into_the_other(
     stands: str, total: dict[str, int], written: str | None
 ) -> None:
-    assert change(Shown(stands, {}, NONE), total, {}).get("state") == written
+    assert change(QueueStatus(stands, {}, NONE), total, {}).get("state") == written
 
 
 def test_only_the_difference_is_written() -> None:
-    stands = Shown("Open", {"cpu": "1500m", "memory": "1024Mi", "pods": "1"}, NONE)
+    stands = QueueStatus("Open", {"cpu": "1500m", "memory": "1024Mi", "pods": "1"}, NONE)
     same = {"cpu": 1500, "memory": 2**30, "pods": 1, "nvidia.com/gpu": 0}
     assert change(stands, same, {}) == {}
     more = {"memory": 3 * 2**30, "pods": 2, "nvidia.com/gpu": 4}
@@ -37,11 +37,11 @@ def test_only_the_difference_is_written() -> None:
 
 
 def test_what_nobody_has_counted_is_not_written_and_host_ports_are_no_amounts() -> None:
-    assert change(Shown(), {"hostport/TCP/80": 1, "pods": 1}, None) == {"state": "Open", "allocated": {"pods": "1"}}
+    assert change(QueueStatus(), {"hostport/TCP/80": 1, "pods": 1}, None) == {"state": "Open", "allocated": {"pods": "1"}}
 
 
 def test_a_value_that_is_no_quantity_is_written_anew() -> None:
-    assert change(Shown("Open", {"pods": "many"}, NONE), {"pods": 2}, {}) == {"allocated": {"pods": "2"}}
+    assert change(QueueStatus("Open", {"pods": "many"}, NONE), {"pods": 2}, {}) == {"allocated": {"pods": "2"}}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_value_that_is_no_quantity_is_written_anew() -> None:
 )
 def test_who_else_writes_is_seen(stands: dict[str, Any], fields: list[str]) -> None:
     ours: dict[str, Any] = {"state": "Closed", "allocated": {"pods": "2"}, "counts": NONE}
-    assert contested(Shown(**ours), Shown(**ours | stands)) == fields
+    assert contested(QueueStatus(**ours), QueueStatus(**ours | stands)) == fields
 
 
 @pytest.mark.parametrize("name", ["cpu", "memory", "nvidia.com/gpu", "pods"])

@@ -19,7 +19,7 @@ from .rights import CARDS_BY_NAME, AtParting, Named, Reclaim, excess, lacking, r
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
+class ReclaimPreview:
     """`units` of `resource` that `queue` may have to give back, and with which claims; fewer where too few of them may be taken. `to`: who could ask for it;
     empty: anybody below its share."""
 
@@ -32,7 +32,7 @@ class GiveBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Beyond:
+class Excess:
     """A queue that would use more of a resource than a rule of its says. `more`: by how much more than now."""
 
     queue: QueueName
@@ -47,9 +47,9 @@ class Effect:
     """What a change of queues does. `faults`: that would be new, by queue; `over_deserved`: all that would use more than their share."""
 
     faults: tuple[tuple[QueueName, str], ...]
-    gives: tuple[GiveBack, ...]
-    over_deserved: tuple[Beyond, ...]
-    over_capability: tuple[Beyond, ...]
+    gives: tuple[ReclaimPreview, ...]
+    over_deserved: tuple[Excess, ...]
+    over_capability: tuple[Excess, ...]
 
 
 def effect_of(tree: QueueTree, changed: Iterable[Queue], claims: Sequence[Claim]) -> Effect:
@@ -63,23 +63,23 @@ def effect_of(tree: QueueTree, changed: Iterable[Queue], claims: Sequence[Claim]
         add(own.setdefault(claim.queue, {}), claim.models)
     said = {name: set(faults(tree, name)) for name in after}
     wrong = [(name, fault) for name in sorted(after) for fault in faults(after, name) if fault not in said[name]]
-    deserved = [one for name in sorted(after) for one in _beyond_share(tree, after, name)]
-    walls = [one for name in sorted(after) for one in _beyond_wall(tree, after, name) if one.more > 0]
-    return Effect(tuple(wrong), tuple(give_back(tree, after, claims)), tuple(deserved), tuple(walls))
+    deserved = [one for name in sorted(after) for one in _over_deserved(tree, after, name)]
+    over_capability = [one for name in sorted(after) for one in _over_capability(tree, after, name) if one.more > 0]
+    return Effect(tuple(wrong), tuple(reclaim_preview(tree, after, claims)), tuple(deserved), tuple(over_capability))
 
 
-def give_back(before: QueueTree, after: QueueTree, claims: Sequence[Claim]) -> list[GiveBack]:
+def reclaim_preview(before: QueueTree, after: QueueTree, claims: Sequence[Claim]) -> list[ReclaimPreview]:
     """What may be asked back after the change and could not before. Cards and the like first; then cpu and memory."""
     of: dict[QueueName, list[Claim]] = {}
     for claim in claims:
         of.setdefault(claim.queue, []).append(claim)
-    found: list[GiveBack] = []
+    found: list[ReclaimPreview] = []
     for name in sorted(after):
-        for resource in sorted(after.due(name), key=lambda r: (r in (CPU, MEMORY, PODS), r)):
+        for resource in sorted(after.entitlement(name), key=lambda r: (r in (CPU, MEMORY, PODS), r)):
             if (more := _excess(after, name, resource) - _excess(before, name, resource)) > 0:
-                has, due = after.used(name).get(resource, 0), after.due(name)[resource]
+                has, entitlement = after.used(name).get(resource, 0), after.entitlement(name)[resource]
                 chosen = _chosen(after, name, of, resource, more)
-                found.append(GiveBack(name, resource, more, f"it uses {has} and would deserve {due}", chosen))
+                found.append(ReclaimPreview(name, resource, more, f"it uses {has} and would deserve {entitlement}", chosen))
             if (asks := _lacking(after, name, resource) - _lacking(before, name, resource)) > 0:
                 found.extend(_from_siblings(after, name, of, resource, asks))
     return found
@@ -87,30 +87,30 @@ def give_back(before: QueueTree, after: QueueTree, claims: Sequence[Claim]) -> l
 
 def _from_siblings(
     tree: QueueTree, name: QueueName, of: dict[QueueName, list[Claim]], resource: str, asks: int
-) -> Iterable[GiveBack]:
+) -> Iterable[ReclaimPreview]:
     parent = QueueName(tree[name].parent)
     beside = tree.children(parent) if parent in tree else tree.tops()
-    for giver in beside:
-        spare = min(asks, _spare(tree, giver, resource)) if giver != name else 0
+    for reclaimee in beside:
+        spare = min(asks, _spare(tree, reclaimee, resource)) if reclaimee != name else 0
         if spare > 0:
             asks -= spare
             because = f"queue {name} could ask for {spare} more of its share"
-            yield GiveBack(giver, resource, spare, because, _chosen(tree, giver, of, resource, spare), to=name)
+            yield ReclaimPreview(reclaimee, resource, spare, because, _chosen(tree, reclaimee, of, resource, spare), to=name)
 
 
-def _beyond_share(before: QueueTree, after: QueueTree, name: QueueName) -> Iterable[Beyond]:
-    for resource, due in sorted(after.due(name).items()):
+def _over_deserved(before: QueueTree, after: QueueTree, name: QueueName) -> Iterable[Excess]:
+    for resource, entitlement in sorted(after.entitlement(name).items()):
         if (over := _excess(after, name, resource)) > 0:
-            yield Beyond(name, resource, due + over, due, over - _excess(before, name, resource))
+            yield Excess(name, resource, entitlement + over, entitlement, over - _excess(before, name, resource))
 
 
-def _beyond_wall(before: QueueTree, after: QueueTree, name: QueueName) -> Iterable[Beyond]:
+def _over_capability(before: QueueTree, after: QueueTree, name: QueueName) -> Iterable[Excess]:
     was, queue = before.get(name), after[name]
     for resource, limit in sorted(queue.capability.items()):
         used = after.used(name).get(resource, 0)
         known = was.capability.get(resource) if was is not None else None
         if used > limit:
-            yield Beyond(
+            yield Excess(
                 name,
                 resource,
                 used,
@@ -132,21 +132,21 @@ def _lacking(tree: QueueTree, name: QueueName, resource: str) -> int:
 
 
 def _chosen(
-    tree: QueueTree, giver: QueueName, of: dict[QueueName, list[Claim]], resource: str, units: int
+    tree: QueueTree, reclaimee: QueueName, of: dict[QueueName, list[Claim]], resource: str, units: int
 ) -> tuple[Claim, ...]:
     """Whom the ledger would let go for a claimant beside the giver that asks for `units` of the resource, in that order."""
     reclaim, rule = Reclaim(TreeAmounts(tree)), AtParting(tree.rights, CARDS_BY_NAME)
     chosen: list[Claim] = []
-    there = [claim for name in dict.fromkeys((giver, *tree.below(giver))) for claim in of.get(name, ())]
+    there = [claim for name in dict.fromkeys((reclaimee, *tree.below(reclaimee))) for claim in of.get(name, ())]
     for claim in sorted(there, key=lambda c: (c.priority, -c.created_at, c.pod)):
         path, loss = tree.path(claim.queue), claim.amounts
         if units <= 0:
             break
-        if giver not in path or not loss.get(resource):
+        if reclaimee not in path or not loss.get(resource):
             continue
         if not reclaimable(tree.of(claim.queue), preemptable=claim.preemptable):
             continue
-        branch = path[: path.index(giver) + 1][::-1]
+        branch = path[: path.index(reclaimee) + 1][::-1]
         if not rule.gives(branch, {resource}, loss, reclaim.used) or reclaim.guaranteed(branch, loss):
             continue
         reclaim.leaves(branch, loss)

@@ -8,15 +8,15 @@ import pytest
 from hbox_common.events import BindOutcome, Evict, Plan, Victim
 from hbox_common.model import ClaimId, NodeName, PodUid, Queue, QueueName, QueuePhase, RefusalReason
 from hbox_common.model.devices import GPU
-from hbox_ledger.core.books import Books
+from hbox_ledger.core.ledgerstate import LedgerState
 
 from .conftest import World
 
 
 def full(world: World, *, a: int = 2, b: int = 2, **b_rules: Any) -> None:
     """b holds all four cards; a and b deserve so many."""
-    world.books.queues[QueueName("a")] = Queue(QueueName("a"), deserved={GPU: a})
-    world.books.queues[QueueName("b")] = Queue(QueueName("b"), deserved={GPU: b}, **b_rules)
+    world.state.queues[QueueName("a")] = Queue(QueueName("a"), deserved={GPU: a})
+    world.state.queues[QueueName("b")] = Queue(QueueName("b"), deserved={GPU: b}, **b_rules)
     for number, (where, card) in enumerate([("a", 0), ("a", 1), ("b", 0), ("b", 1)]):
         made = world.plan(f"b{number}", (f"p{number}", where, [world.card(card)]), queue="b")
         world.commits(made.model_copy(update={"priority": 5}))
@@ -46,7 +46,7 @@ def test_a_queue_below_what_it_deserves_takes_from_one_above_and_its_plan_is_nam
     [eviction] = evictions(world)
     assert (eviction.pod, eviction.beneficiary) == ("p0", "want")
     assert "reclaimed for ml/want of queue a" in eviction.reason
-    assert len(world.books.live) == 4, "nothing is claimed, and nothing is freed before the pod is gone"
+    assert len(world.state.live) == 4, "nothing is claimed, and nothing is freed before the pod is gone"
 
 
 def test_the_giver_keeps_what_it_deserves_counting_those_that_leave_already(world: World) -> None:
@@ -77,8 +77,8 @@ def test_what_is_protected_stays(world: World, rules: dict[str, Any], plan: dict
 def test_who_wants_cpu_alone_takes_nobodys_cards(world: World, b: int | None, said: str) -> None:
     """b says nothing of cpu: its pods with cards leave only if it has more of these than it deserves, or says nothing of them either."""
     full(world)
-    world.books.queues[QueueName("a")] = Queue(QueueName("a"), deserved={"cpu": 64_000})
-    world.books.queues[QueueName("b")] = Queue(QueueName("b"), deserved={} if b is None else {GPU: b})
+    world.state.queues[QueueName("a")] = Queue(QueueName("a"), deserved={"cpu": 64_000})
+    world.state.queues[QueueName("b")] = Queue(QueueName("b"), deserved={} if b is None else {GPU: b})
     [answer] = world.propose(asks(world, 0, cards=0))
     assert said in answer.message
     assert answer.committed is (not said)
@@ -124,9 +124,9 @@ def test_what_leaves_is_known_after_a_restart(world: World) -> None:
     full(world, a=3, b=3)
     world.commits(asks(world, 0))
     world.outcome("p0", BindOutcome.EVICTED)
-    restarted = Books(world.books.epoch)
-    restarted.load(world.books.live.values(), world.books.gangs.values())
-    assert [*restarted.leaving.claims()] == [*world.books.leaving.claims()] == [asks(world, 0).victims[0].claim]
+    restarted = LedgerState(world.state.epoch)
+    restarted.load(world.state.live.values(), world.state.gangs.values())
+    assert [*restarted.evicting.claims()] == [*world.state.evicting.claims()] == [asks(world, 0).victims[0].claim]
 
 
 def test_room_that_was_promised_to_one_is_not_counted_on_by_the_next(world: World) -> None:
@@ -153,20 +153,20 @@ def test_a_job_may_give_up_places_of_its_own_for_nobody(world: World) -> None:
     [eviction] = evictions(world)
     assert (eviction.pod, eviction.beneficiary) == ("p0", "")
     assert "the policy wants it elsewhere" in eviction.reason
-    assert len(world.books.live) == 4
+    assert len(world.state.live) == 4
     world.commits(away(world, 0).model_copy(update={"id": "again"}))
     assert not evictions(world), "it is on its way"
 
 
 def test_also_in_a_queue_that_takes_nothing_new(world: World) -> None:
     full(world)
-    world.books.queues[QueueName("b")] = Queue(QueueName("b"), phase=QueuePhase.CLOSED)
+    world.state.queues[QueueName("b")] = Queue(QueueName("b"), phase=QueuePhase.CLOSED)
     world.commits(away(world, 0))
     assert len(evictions(world)) == 1
 
 
 def test_but_not_those_of_another_nor_who_may_not_be_taken_away(world: World) -> None:
-    world.books.queues[QueueName("b")] = Queue(QueueName("b"))
+    world.state.queues[QueueName("b")] = Queue(QueueName("b"))
     for name, number in (("b0", 0), ("b1", 1)):
         made = world.plan(name, (f"p{number}", "a", [world.card(number)]), queue="b")
         world.commits(made.model_copy(update={"preemptable": name == "b1"}))
@@ -179,8 +179,8 @@ def test_but_not_those_of_another_nor_who_may_not_be_taken_away(world: World) ->
 def half_empty(world: World, *, capability: int | None = None) -> None:
     """b has one card of node a and one of node b, and deserves both; one of each is free."""
     walls = {} if capability is None else {GPU: capability}
-    world.books.queues[QueueName("a")] = Queue(QueueName("a"))
-    world.books.queues[QueueName("b")] = Queue(QueueName("b"), deserved={GPU: 2}, capability=walls)
+    world.state.queues[QueueName("a")] = Queue(QueueName("a"))
+    world.state.queues[QueueName("b")] = Queue(QueueName("b"), deserved={GPU: 2}, capability=walls)
     for number, where in enumerate("ab"):
         made = world.plan(f"b{number}", (f"p{number}", where, [world.card(0)]), queue="b")
         world.commits(made.model_copy(update={"priority": 5}))
@@ -214,7 +214,7 @@ def test_it_does_not_move_for_one_less_important_or_in_vain(world: World) -> Non
 
 def test_where_its_queue_may_not_be_it_does_not_move(world: World) -> None:
     half_empty(world)
-    world.books.nodes[NodeName("b")] = replace(world.books.nodes[NodeName("b")], labels={"hbox.io/pool": "lab"})
+    world.state.nodes[NodeName("b")] = replace(world.state.nodes[NodeName("b")], labels={"hbox.io/pool": "lab"})
     assert "b is of pool lab, which queue b may not use" in refusal(world, moving(world))
 
 

@@ -17,7 +17,7 @@ COUNTS = ("pending", "inqueue", "running", "unknown", "completed")
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class QueueStatus:
     """A status as it stands. A count that is None is not written; it says 0 all the same: a PUT by Volcano's tools leaves out every 0."""
 
     state: str = ""
@@ -32,7 +32,7 @@ def state_of(state: str, total: Mapping[str, int]) -> str:
     return (QueuePhase.CLOSING if any(total.values()) else QueuePhase.CLOSED).value
 
 
-def change(stands: Shown, total: Resources, counts: Mapping[str, int] | None) -> dict[str, Any]:
+def change(stands: QueueStatus, total: Resources, counts: Mapping[str, int] | None) -> dict[str, Any]:
     """The merge patch that makes a status true; empty where it is. `counts`: PodGroups by field, None while nobody has counted them."""
     patch: dict[str, Any] = {}
     if (state := state_of(stands.state, total)) != stands.state:
@@ -49,7 +49,7 @@ def change(stands: Shown, total: Resources, counts: Mapping[str, int] | None) ->
     return patch
 
 
-def contested(ours: Shown, stands: Shown) -> list[str]:
+def contested(ours: QueueStatus, stands: QueueStatus) -> list[str]:
     """Fields that somebody else gave another value than we had written. That a queue is opened or closed is an order, and no contest."""
     other = [name for name in COUNTS if (stands.counts.get(name) or 0) != (ours.counts.get(name) or 0)]
     same = ours.allocated.keys() == stands.allocated.keys() and all(

@@ -20,7 +20,7 @@ from hbox_common.events import (
 )
 from hbox_common.model import QueueName
 
-from .adapters.quota_teller import by_shard
+from .adapters.quota_publisher import by_shard
 from .adapters.statuses import StatusWriter
 from .ledger import Ledger
 from .views import QueueView, Views
@@ -32,7 +32,7 @@ QUEUE_WINDOW_S = 0.25
 AGAIN_S = 0.5
 
 
-class Desk:
+class Answers:
     """Where the ledger is asked."""
 
     def __init__(self, ledger: Ledger, views: Views, bus: Bus, statuses: StatusWriter) -> None:
@@ -42,8 +42,8 @@ class Desk:
         """Pages of the live claims, all of one moment; of their head alone where that is asked for."""
         assert isinstance(asked, ClaimsAsked)
         if asked.head:
-            books = self._ledger.books
-            yield ClaimsPage(epoch=books.epoch, index=self._ledger.index, frozen=books.frozen, claims=(), held=books.held)
+            state = self._ledger.state
+            yield ClaimsPage(epoch=state.epoch, index=self._ledger.index, frozen=state.frozen, claims=(), held=state.held)
             return
         found = await self._views.snapshot()
         for first in range(0, max(1, len(found.claims)), PAGE):
@@ -55,7 +55,7 @@ class Desk:
                 queues=found.queues if first == 0 else (),
                 used=found.used if first == 0 else {},
                 quotas=found.quotas if first == 0 else (),
-                held=self._ledger.books.held,
+                held=self._ledger.state.held,
             )
 
     async def epoch(self, _: Event) -> AsyncIterator[Event]:
@@ -71,7 +71,7 @@ class Desk:
             budgets = tuple(self._views.budgets()) if first == 0 else ()
             yield UsagePage(usage=tuple(rows[first : first + PAGE]), budgets=budgets)
 
-    async def tell_queues(self) -> NoReturn:
+    async def publish_queues(self) -> NoReturn:
         """Publish the state of queues that changed: a last value, so that only the newest is worth sending. Their objects say it a moment later."""
         said: dict[QueueName, tuple[str, ...]] = {}
         touched = self._ledger.touched
@@ -83,9 +83,9 @@ class Desk:
                 await asyncio.sleep(AGAIN_S)
                 continue
             for done, view in enumerate(views):
-                if not view.gone and not self._ledger.books.frozen:
+                if not view.gone and not self._ledger.state.frozen:
                     faults = "; ".join(view.faults)
-                    self._statuses.told(view.queue.name, view.total, faults=faults, stopped=view.queue.stopped)
+                    self._statuses.update(view.queue.name, view.total, faults=faults, stopped=view.queue.stopped)
                 if view.faults != said.get(view.queue.name, ()):
                     said[view.queue.name] = view.faults
                     log.warning("queue %s: %s", view.queue.name, "; ".join(view.faults) or "all is well again")
@@ -99,7 +99,7 @@ class Desk:
                     log.error("the state of queue %s cannot be told: %s", view.queue.name, e)
             await asyncio.sleep(QUEUE_WINDOW_S)
 
-    async def tell_quotas(self) -> NoReturn:
+    async def publish_quotas(self) -> NoReturn:
         """Publish what ResourceQuotas say of cards: the whole of it, so that only the newest is worth sending."""
         said: dict[tuple[str, str], str] = {}
         told: dict[str, CardQuotasChanged] = {}
@@ -107,7 +107,7 @@ class Desk:
         while True:
             await changed.wait()
             changed.clear()
-            quotas = tuple(self._ledger.books.card_quotas)
+            quotas = tuple(self._ledger.state.card_quotas)
             before, said = said, {(one.namespace, one.name): one.fault for one in quotas if one.fault}
             for (namespace, name), fault in said.items():
                 if before.get((namespace, name)) != fault:

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, func, select
 
 from hbox_common.errors import Unavailable
 from hbox_ledger.adapters import tables as t
-from hbox_ledger.adapters.thinning import DAY_S, sum_up_a_day
+from hbox_ledger.adapters.rollup import DAY_S, sum_up_a_day
 
 from .conftest import Kit, Running
 

@@ -29,13 +29,13 @@ def by_shard(quotas: Iterable[Q]) -> dict[str, tuple[Q, ...]]:
     return {shard: tuple(sorted(some, key=lambda one: (one.namespace, one.name))) for shard, some in shards.items()}
 
 
-class QuotaTeller:
+class QuotaPublisher:
     """All of a shard in one message, whenever one differs."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._quotas: list[ResourceQuota] = []
-        self._said: dict[str, NamespaceQuotasChanged] = {}
+        self._published: dict[str, NamespaceQuotasChanged] = {}
         self._moved = asyncio.Event()
 
     def put(self, quotas: Iterable[QuotaObject]) -> None:
@@ -51,12 +51,12 @@ class QuotaTeller:
         while True:
             self._moved.clear()
             for shard, some in by_shard(self._quotas).items():
-                await self._tell(shard, NamespaceQuotasChanged(quotas=some))
+                await self._publish(shard, NamespaceQuotasChanged(quotas=some))
             await asyncio.sleep(WINDOW_S)
             await self._moved.wait()
 
-    async def _tell(self, shard: str, event: NamespaceQuotasChanged) -> None:
-        if self._said.get(shard) == event:
+    async def _publish(self, shard: str, event: NamespaceQuotasChanged) -> None:
+        if self._published.get(shard) == event:
             return
         try:
             await self._bus.publish(event, shard)
@@ -66,4 +66,4 @@ class QuotaTeller:
         except InvalidRequest as e:
             log.error("what some namespaces may ask for cannot be told: %s", e)
         else:
-            self._said[shard] = event
+            self._published[shard] = event

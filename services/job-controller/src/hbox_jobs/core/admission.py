@@ -1,8 +1,8 @@
 """The gate of `enqueue`, as this service keeps it: what the scheduler is told of PodGroups with a minimum of resources, and whose word lets them in.
 
-The phase on the PodGroup is the truth; the scheduler decides, and its word is written there. A word counts from then on (`let_in`), since whoever decides next
-must not give the same room away again; pods are placed once the phase is told. After a scheduler has asked for all jobs, what another one said before, and what
-is still on its way, is not listened to: it may have seen another cluster.
+The phase on the PodGroup is the truth; the scheduler decides, and its word is written there. A word counts from then on (`admitted`), since whoever decides
+next must not give the same room away again; pods are placed once the phase is published. After a scheduler has asked for all jobs, what another one said
+before, and what is still on its way, is not listened to: it may have seen another cluster.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,14 +15,15 @@ from .views import GroupPhase as Written
 from .views import GroupView
 
 
-class Gate:
-    """`on`: whether the policy has the gate; None = nobody has said so yet, and nobody passes. `keeper`: the scheduler whose word counts; empty = anyone's."""
+class Admission:
+    """`on`: whether the policy has the gate; None = nobody has said so yet, and nobody passes.
+    `admitting_scheduler`: the one whose word counts; empty = anyone's."""
 
     def __init__(self) -> None:
         self.on: bool | None = None
-        self.keeper = SchedulerId("")
+        self.admitting_scheduler = SchedulerId("")
         self._states: dict[JobId, GroupState] = {}  #: of all PodGroups with a minimum, as last worked out
-        self._let_in: set[JobId] = set()
+        self._admitted: set[JobId] = set()
         self._due: dict[JobId, GroupState] = {}
 
     def settle(self, record: Record, job: Job, tally: Tally, revision: Callable[[], int]) -> None:
@@ -34,7 +35,7 @@ class Gate:
         phase = GroupPhase.PENDING if group.status.phase is Written.NEW else GroupPhase(group.status.phase.value)
         if phase is GroupPhase.PENDING and tally.bound:
             phase = GroupPhase.INQUEUE
-        if phase is GroupPhase.PENDING and job.problem and job.id not in self._let_in:
+        if phase is GroupPhase.PENDING and job.problem and job.id not in self._admitted:
             self.gone(job.id, revision)  # it waits for somebody to mend it, and asks for nothing until then
             return
         known = self._states.get(job.id)
@@ -50,32 +51,32 @@ class Gate:
             revision=known.revision if known is not None else 0,
             phase=phase,
             gated={name: min(units, held) for name, units in group.min_resources.items() if (held := tally.gated.get(name, 0))},
-            let_in=job.id in self._let_in,
-            notes=dict(group.notes),
+            admitted=job.id in self._admitted,
+            annotations=dict(group.annotations),
         )
         if state != known:
             self._states[job.id] = self._due[job.id] = replace(state, revision=revision())
 
     def gone(self, job: JobId, revision: Callable[[], int]) -> None:
         """It asks for nothing any more."""
-        self._let_in.discard(job)
+        self._admitted.discard(job)
         known = self._states.pop(job, None)
         if known is not None:
             self._due[job] = replace(known, revision=revision(), gone=True)
 
     def admit(self, scheduler: SchedulerId, jobs: Iterable[JobId]) -> list[JobId]:
         """Returns those that are let in now, and were not before."""
-        if self.keeper and scheduler != self.keeper:
+        if self.admitting_scheduler and scheduler != self.admitting_scheduler:
             return []
-        fresh = [job for job in jobs if job in self._states and job not in self._let_in]
-        self._let_in.update(fresh)
+        fresh = [job for job in jobs if job in self._states and job not in self._admitted]
+        self._admitted.update(fresh)
         return fresh
 
-    def passed(self, record: Record) -> bool:
+    def may_enqueue(self, record: Record) -> bool:
         """Whether the job's PodGroup may be Inqueue. Without a gate, or a minimum, it is so as soon as it is seen, since quota is decided for whole plans;
         one that cannot be placed as it is written stays Pending."""
         group = record.group
-        if group is None or group.status.phase.past_gate or record.id in self._let_in:
+        if group is None or group.status.phase.is_enqueued or record.id in self._admitted:
             return True
         if record.job is not None and record.job.problem:
             return False
@@ -84,15 +85,15 @@ class Gate:
 
     def entering(self, record: Record) -> bool:
         """Whether it is let in, and that is not written yet."""
-        return record.id in self._let_in and record.group is not None and not record.group.status.phase.past_gate
+        return record.id in self._admitted and record.group is not None and not record.group.status.phase.is_enqueued
 
-    def shut(self, record: Record) -> bool:
+    def waits(self, record: Record) -> bool:
         """Whether it waits at the gate, with pods or without."""
-        return record.id in self._states and not self.passed(record)
+        return record.id in self._states and not self.may_enqueue(record)
 
     def opened(self, old: GroupView, new: GroupView) -> bool:
         """Whether the scheduler waits for this news: the PodGroup is past the gate now."""
-        past = new.status.phase.past_gate and not old.status.phase.past_gate
+        past = new.status.phase.is_enqueued and not old.status.phase.is_enqueued
         return past and bool(new.min_resources) and self.on is not False
 
     def take(self) -> tuple[GroupState, ...]:
@@ -106,4 +107,4 @@ class Gate:
 
     def all(self) -> Iterator[GroupState]:
         """As they are at this moment: a word that was heard counts, though its job was not worked out since."""
-        return (replace(state, let_in=state.id in self._let_in) for state in self._states.values())
+        return (replace(state, admitted=state.id in self._admitted) for state in self._states.values())

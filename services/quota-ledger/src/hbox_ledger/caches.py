@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hbox_common.model import QueueName
 
 
-class Touched:
+class ChangedQueues:
     """The queues of which others have to be told, because their rules or their use changed. A new ledger tells of all."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Touched:
         return names
 
 
-class Recent:
+class RecentIds:
     """The last ids that this process handled: a hint at what the database holds, and no more than that."""
 
     MOST = 65_536

@@ -1,0 +1,13 @@
+"""Names that fields have on the bus where the code calls them otherwise: what is on the wire stays as it was."""
+
+from collections.abc import Mapping
+from typing import Any
+
+#: What every message holds its values to, those of the dataclasses in it as well.
+BOUNDS: Mapping[str, Any] = {"extra": "ignore", "allow_inf_nan": False, "str_max_length": 65_536}
+
+
+def wire_names(**names: str) -> dict[str, Any]:
+    """A dataclass's `__pydantic_config__`: its fields and their names on the wire. A configuration of its own replaces the message's, so that it repeats
+    the bounds."""
+    return {**BOUNDS, "alias_generator": lambda field: names.get(field, field)}
