@@ -13,7 +13,7 @@ export UV_SYSTEM_CERTS ?= true
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test kube-assets test-real check chaos bench format lock docs clean
+.PHONY: help install run test fuzz kube-assets test-real check chaos bench format lock docs clean
 
 help: ## what the targets do
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -36,14 +36,21 @@ install: .venv/.installed ## the environment, with .venv/bin/hbox in it
 run: install ## the main job: the whole platform on an emulated cluster, a trace replayed, report and audit
 	@$(BIN)/hbox replay --state .hbox
 
-test: install ## every test that needs no special machine
-	@$(BIN)/python -m pytest
+#: Most tests wait most of their time, so there may be more workers than cores; `pytest FILE` by itself has none.
+WORKERS ?= $(shell expr 3 \* $$(nproc))
+BESIDE := --dist loadscope --no-loadscope-reorder
+
+test: install ## every test that needs no special machine, WORKERS=6 (3 a core) side by side
+	@$(BIN)/python -m pytest -n $(WORKERS) $(BESIDE)
+
+fuzz: install ## the tests that search, with other examples each time; N=2000: histories of the ledger
+	@HBOX_LEDGER_EXAMPLES=$(or $(N),300) $(BIN)/python -m pytest -n $$(nproc) $(BESIDE) --hypothesis-profile=random -m hypothesis
 
 kube-assets: ## etcd, Kubernetes and kwok as programs, from Go modules: 5 to 10 minutes, once; or KUBEBUILDER_ASSETS=folder
 	@PYTHON=$(PYTHON) tests/real/assets/build $(CACHE)/kube-assets $(CACHE)
 
 test-real: install kube-assets ## the conformance suite and the platform on a real control plane
-	@$(BIN)/python -m pytest -m real tests/conformance tests/real
+	@$(BIN)/python -m pytest -n 3 $(BESIDE) -m real tests/conformance tests/real
 
 check: install ## format, lint, types, import contracts, generated documents
 	@$(BIN)/ruff format --check $(SOURCES)

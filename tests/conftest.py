@@ -1,22 +1,39 @@
 """Databases to open: a fresh SQLite file, or a fresh database of a PostgreSQL server of our own."""
 
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import settings
 
-from .postgres_server import NoPostgres, PostgresServer, postgres_server
+from .postgres_server import PostgresServer, postgres_server
+from .side_by_side import Scheduling, turn
+
+#: The same examples at each run; `make fuzz` has others each time.
+settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.register_profile("random", print_blob=True, deadline=None)
+settings.load_profile("fixed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: turn(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
+    return Scheduling(config, log) if config.getoption("dist") == "loadscope" else None
 
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[PostgresServer]:
-    """A PostgreSQL server; skips where none can run."""
-    try:
-        with postgres_server() as server:
-            yield server
-    except NoPostgres as e:
-        pytest.skip(f"no PostgreSQL can be started here: {e}")
+    """A PostgreSQL server. Fails where none can run, but for HBOX_TESTS_WITHOUT_POSTGRES=1, which leaves its tests out."""
+    if os.environ.get("HBOX_TESTS_WITHOUT_POSTGRES"):
+        pytest.skip("HBOX_TESTS_WITHOUT_POSTGRES is set")
+    with postgres_server() as server:
+        yield server
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -137,8 +137,12 @@ def _reachable(binaries: Path, folder: Path, identity: dict[str, Any]) -> Path:
             [binaries / "initdb", "--version"], stdout=subprocess.DEVNULL, check=True, timeout=DEADLINE_S, **identity
         )
     except PermissionError:
-        shutil.copytree(binaries.parent, folder / "programs")
-        return folder / "programs" / binaries.name
+        # As the wheel has them: the libraries are found by their place beside the package.
+        site, copied = binaries.parents[2], folder / "programs"
+        shutil.copytree(binaries.parent, copied / binaries.parent.relative_to(site))
+        if (libraries := site / "pgserver.libs").is_dir():
+            shutil.copytree(libraries, copied / libraries.name)
+        return copied / binaries.relative_to(site)
     return binaries
 
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from . import forked
+
 HBOX = [sys.executable, "-m", "hbox_cli"]
 READY_S = 60.0
 STOP_S = 40.0
@@ -27,6 +29,7 @@ def until(condition: Callable[[], Any], *, timeout_s: float, what: str) -> Any:
 
 
 def hbox(*words: str, timeout_s: float = 60, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """The command as a user starts it. What only asks, and often, is `Up.hbox`."""
     return subprocess.run(
         [*HBOX, *words], capture_output=True, text=True, timeout=timeout_s, check=False, env=os.environ | (env or {})
     )
@@ -72,8 +75,12 @@ class Up:
         pids: dict[str, int] = json.loads((self.state / "pids.json").read_text())
         return pids
 
+    def hbox(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """A command about this platform, in a process whose imports are done."""
+        return forked.run("--state", str(self.state), *words, timeout_s=60, env=os.environ)
+
     def json(self, *words: str) -> Any:
-        done = hbox("--state", str(self.state), "-o", "json", *words)
+        done = self.hbox("-o", "json", *words)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -91,7 +98,7 @@ def queue(running: Up, *words: str) -> str:
     """What the command says. The ledger hears of a queue a moment later than Kubernetes."""
 
     def done() -> str:
-        said = hbox("--state", str(running.state), "queue", *words)
+        said = running.hbox("queue", *words)
         return f"{said.stdout}{said.stderr}" if said.returncode == 0 else ""
 
     return str(until(done, timeout_s=20, what=" ".join(words)))

@@ -16,7 +16,7 @@ from hbox_common.errors import NotFound
 from hbox_common.events import EvictDecided
 from hbox_common.kube import MERGE_PATCH, NODES, PODS, KubeClient
 
-from .platform_world import Up, hbox, until, up
+from .platform_world import Up, queue, until, up
 from .traced_jobs import node
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -30,8 +30,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     with up(tmp_path_factory.mktemp("guarantees") / "state") as running:
         asyncio.run(_node(running))
         for words in (("open",), ("kept", "--guarantee", f"{GPU}=2", "--deserved", f"{GPU}=2")):
-            made = ("--state", str(running.state), "queue", "create", *words)
-            until(lambda made=made: hbox(*made).returncode == 0, timeout_s=20, what="the queue")  # type: ignore[misc]
+            queue(running, "create", *words)
         yield running
 
 

@@ -15,7 +15,7 @@ from hbox_common.kube import NODES, PODS, KubeClient
 from hbox_common.model import CardSlice, PodPhase, Queue, QueueName
 
 from ..integration.ledger.conftest import fact, plan, started
-from .platform_world import Up, hbox, until, up
+from .platform_world import Up, until, up
 from .traced_jobs import node
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -48,7 +48,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     ) as running:
         asyncio.run(_node(running))
         for name in ("greedy", "modest"):
-            assert hbox("--state", str(running.state), "queue", "create", name).returncode == 0
+            assert running.hbox("queue", "create", name).returncode == 0
         yield running
 
 
@@ -112,7 +112,7 @@ async def test_who_had_it_all_waits_until_the_other_has_caught_up(platform: Up, 
     assert history("greedy") > 5
     assert history("modest") == 0
     os.kill(platform.pids()["quota-ledger"], signal.SIGKILL)
-    await wait(lambda: hbox("--state", str(platform.state), "queue", "ls").returncode == 0, "the next ledger")
+    await wait(lambda: platform.hbox("queue", "ls").returncode == 0, "the next ledger")
     assert history("greedy") > 5, "a restart forgets nothing"
 
     share = platform.json("share", "greedy")
@@ -120,7 +120,7 @@ async def test_who_had_it_all_waits_until_the_other_has_caught_up(platform: Up, 
     assert (share["usageWeight"], share["cards"], own["fair"]["part"]) == (1.0, 8, 0.5)
     assert own["fair"]["counts"] < 0.4
     assert own["fair"]["share"] < own["fair"]["shareWithoutHistory"]
-    said = hbox("--state", str(platform.state), "share", "greedy").stdout
+    said = platform.hbox("share", "greedy").stdout
     assert "of 8 cards on average (an hour weighs half after 168 h)" in said
     assert "it is served after others" in said
 

@@ -15,7 +15,7 @@ import pytest
 
 from hbox_common.kube import NODES, PODS, RESOURCEQUOTAS, KubeClient
 
-from .platform_world import Up, hbox, until, up
+from .platform_world import Up, until, up
 from .traced_jobs import node
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -153,7 +153,7 @@ async def test_what_holds_survives_the_death_of_ledger_and_scheduler(platform: U
     assert (await comes(client, "team-a", {"second", "plain"})).keys() == {"second", "plain"}
     change = platform.json("quota", "set", "team-a", "--gpumem", "3000", "--dry-run")
     assert (change["over"], change["waitingJobs"]) == ({MEM: 1000}, 1)
-    raised = hbox("--state", str(platform.state), "quota", "set", "team-a", "--gpumem", "6000")
+    raised = platform.hbox("quota", "set", "team-a", "--gpumem", "6000")
     assert raised.returncode == 0, raised.stderr
     assert "nvidia.com/gpumem: 4000 -> 6000, 4000 in use" in raised.stderr
     await comes(client, "team-a", {"second", "plain", "third"})
@@ -167,9 +167,9 @@ async def test_a_percentage_goes_to_the_card_that_the_quota_pays_for(platform: U
         for name in names:
             await client.json("DELETE", PODS.path(space, name))
     await comes(client, "team-b", set())
-    made = hbox("--state", str(platform.state), "quota", "set", "team-b", "--gpumem", "2500")
+    made = platform.hbox("quota", "set", "team-b", "--gpumem", "2500")
     assert "made quota team-b/cards" in made.stderr
-    nowhere = hbox("--state", str(platform.state), "quota", "set", "no-such-namespace", "--gpu", "1")
+    nowhere = platform.hbox("quota", "set", "no-such-namespace", "--gpu", "1")
     assert nowhere.returncode == 3, nowhere.stderr
     await known(platform, "team-b")
     parts = [f"part-{number}" for number in range(3)]
@@ -180,7 +180,7 @@ async def test_a_percentage_goes_to_the_card_that_the_quota_pays_for(platform: U
     await submit(client, "team-b", "dear", cards=1, percent=100)
     said = await told(platform, "team-b", "dear", "2 ResourceQuotaNotFit")
     assert "allows 2500 of limits.nvidia.com/gpumem, 1500 are in use and 2000 more are asked for" in said
-    table = hbox("--state", str(platform.state), "quota", "ls")
+    table = platform.hbox("quota", "ls")
     assert table.returncode == 0
     assert "team-b     cards  nvidia.com/gpumem" in table.stdout
 

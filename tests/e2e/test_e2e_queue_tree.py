@@ -13,7 +13,7 @@ import pytest
 
 from hbox_common.kube import NODES, PODGROUPS, PODS, QUEUES, KubeClient
 
-from .platform_world import Up, hbox, queue, until, up
+from .platform_world import Up, queue, until, up
 from .traced_jobs import node
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -111,7 +111,7 @@ def test_the_commands_tell_the_same(departments: Up) -> None:
     [gives] = change["giveBack"]
     assert (gives["queue"], gives["units"], len(gives["claims"])) == ("speech", 1, 1)
     assert departments.json("queue", "show", "speech")["deserved"] == {GPU: 5}, "nothing was changed"
-    refused = hbox("--state", str(departments.state), "queue", "set", "vision", "--parent", "train")
+    refused = departments.hbox("queue", "set", "vision", "--parent", "train")
     assert refused.returncode == 5
     assert "its parents form a circle (vision -> train -> vision)" in refused.stderr
 
@@ -131,7 +131,8 @@ async def test_nodes_of_a_pool_are_for_the_queue_that_names_it(departments: Up, 
     assert {name: (item["pool"], item["cards"]["free"]) for name, item in nodes.items()} == {
         "n0": ("pooled", 0), "n1": ("pooled", 0), "n2": ("lab", 0),
     }  # fmt: skip
-    assert "2 NodePoolMismatch" in why(departments, "lab")
+    mismatch = "2 NodePoolMismatch"
+    await asyncio.to_thread(until, lambda: mismatch in why(departments, "lab"), timeout_s=20, what="why the ninth waits")
 
 
 async def test_a_department_that_is_closed_takes_nothing_and_one_that_is_drained_is_empty(
@@ -147,7 +148,7 @@ async def test_a_department_that_is_closed_takes_nothing_and_one_that_is_drained
     await asyncio.to_thread(until, lambda: why(departments, "arm") == closed, timeout_s=15, what="the reason")
     assert cards(departments)["robots"] == 5
 
-    said = hbox("--state", str(departments.state), "queue", "drain", "robots")
+    said = departments.hbox("queue", "drain", "robots")
     assert said.returncode == 5
     assert "5 pods of 5 jobs with 5 cards would be evicted" in said.stderr
     queue(departments, "drain", "robots", "--yes")
@@ -165,7 +166,7 @@ async def test_a_department_that_has_spent_its_budget_is_given_no_cards(departme
     [told] = [item for item in departments.json("usage", "--by", "department")["items"] if item["department"] == "robots"]
     assert (told["budget"]["cardHours"], told["cardHours"] > 0) == (0, True)
 
-    said = hbox("--state", str(departments.state), "events").stdout
+    said = departments.hbox("events").stdout
     assert "queue  robots  budget 100 %  queue robots has used " in said
 
     queue(departments, "set", "robots", "--budget", "none")

@@ -13,7 +13,7 @@ import pytest
 
 from hbox_common.kube import NODES, PODS, QUEUES, KubeClient
 
-from .platform_world import Up, hbox, queue, until, up
+from .platform_world import Up, queue, until, up
 from .traced_jobs import node
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -131,9 +131,7 @@ async def test_what_people_see_is_cards_by_model(platform: Up, client: KubeClien
     assert "2 used, limit 2" in tree
     share = platform.json("share", "speech", "--resource", H100)
     assert (share["used"], share["deserved"], share["borrowed"]) == (4, 4, 0)
-    assert (
-        "robots has 2 of nvidia.com/gpu.NVIDIA-H100-80GB-HBM3" in hbox("--state", str(platform.state), "share", "robots").stdout
-    )
+    assert "robots has 2 of nvidia.com/gpu.NVIDIA-H100-80GB-HBM3" in platform.hbox("share", "robots").stdout
     listed = await client.json("GET", QUEUES.path())
     [status] = [item["status"] for item in listed["items"] if item["metadata"]["name"] == "robots"]
     assert {name: int(units) for name, units in status["allocated"].items() if name.startswith(GPU)} == {

@@ -1,6 +1,6 @@
 """The ledger on SQLite under any order of plans, news, deaths and failures (`ledger/machine.py`), and whether the machine would notice.
 
-HBOX_LEDGER_EXAMPLES=2000 searches longer, other sequences each time; without it the same are tried at every run.
+HBOX_LEDGER_EXAMPLES=2000 (`make fuzz N=2000`) searches longer, other sequences each time; without it the same are tried at every run.
 """
 
 import os
@@ -35,6 +35,7 @@ def name(what: Bug | Path) -> str:
     return what.__name__
 
 
+@pytest.mark.hypothesis
 def test_the_ledger_keeps_its_invariants() -> None:
     run_state_machine_as_test(LedgerMachine, settings=search)
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hbox_common.bus import Bus, EmbeddedServer, find_binary, free_port, write_config
+from hbox_common.bus import Bus, EmbeddedServer, find_binary, write_config
 from hbox_common.bus.streams import LIMITS, config_of
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import JobsWithdrawn, Stream
+from hbox_common.ports import free_port
 
 from ...waiting import until
 from .bus_world import Reader, job, running

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -43,14 +42,6 @@ def sandbox(folder: Path) -> Iterator[Path]:
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=10)
-
-
-def free_port() -> int:
-    """A port for a broker that is started again at the same address."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port: int = s.getsockname()[1]
-        return port
 
 
 class Kube:
@@ -167,4 +158,4 @@ def process(module: str, *, kubeconfig: Path, nats_url: str) -> Iterator[subproc
             started.wait(timeout=10)
 
 
-__all__ = ["EmbeddedServer", "Kube", "free_port", "listening", "process", "running", "sandbox"]
+__all__ = ["EmbeddedServer", "Kube", "listening", "process", "running", "sandbox"]

@@ -22,7 +22,7 @@ from hbox_jobs.app import run
 from hbox_jobs.settings import JobControllerSettings
 
 from ...waiting import until
-from .edge_world import Kube, free_port, listening, process, running
+from .edge_world import Kube, listening, process, running
 
 WHY = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
 
@@ -231,8 +231,7 @@ async def test_killed_in_the_middle_it_says_everything_again_and_withdraws_what_
 async def test_what_happens_while_the_broker_is_down_is_said_when_it_is_back(
     kube: Kube, tmp_path: Path, kubeconfig: Path
 ) -> None:
-    port = free_port()
-    async with EmbeddedServer(tmp_path / "nats2", port=port) as server:
+    async with EmbeddedServer(tmp_path / "nats2") as server:
         settings = JobControllerSettings(kubeconfig=str(kubeconfig), nats_url=server.url)
         async with running(run, settings) as health:
             await kube.pod("before")
@@ -242,7 +241,7 @@ async def test_what_happens_while_the_broker_is_down_is_said_when_it_is_back(
             await kube.pod("bound")
             await kube.bind("bound", "n1")
             async with (
-                EmbeddedServer(tmp_path / "nats2", port=port) as again,
+                EmbeddedServer(tmp_path / "nats2", port=server.port) as again,
                 Bus.connect(again.url, name="test", instance="test") as bus,
                 listening(bus, JobsPending, JobsWithdrawn, PodsObserved) as heard,
             ):
@@ -251,8 +250,7 @@ async def test_what_happens_while_the_broker_is_down_is_said_when_it_is_back(
 
 
 async def test_after_the_streams_were_wiped_everything_is_said_again(kube: Kube, tmp_path: Path, kubeconfig: Path) -> None:
-    port = free_port()
-    async with EmbeddedServer(tmp_path / "nats3", port=port) as server:
+    async with EmbeddedServer(tmp_path / "nats3") as server:
         settings = JobControllerSettings(kubeconfig=str(kubeconfig), nats_url=server.url)
         async with running(run, settings):
             await kube.pod("waits")
@@ -266,7 +264,7 @@ async def test_after_the_streams_were_wiped_everything_is_said_again(kube: Kube,
             await server.kill()
             shutil.rmtree(tmp_path / "nats3")
             async with (
-                EmbeddedServer(tmp_path / "nats3", port=port) as again,
+                EmbeddedServer(tmp_path / "nats3", port=server.port) as again,
                 Bus.connect(again.url, name="test", instance="test") as bus,
                 listening(bus, JobsPending, JobsWithdrawn, PodsObserved) as heard,
             ):

@@ -14,7 +14,7 @@ from hbox_topology.app import run
 from hbox_topology.settings import TopologySettings
 
 from ...waiting import until
-from ..jobs.edge_world import Kube, free_port, listening, process, running
+from ..jobs.edge_world import Kube, listening, process, running
 
 
 @pytest.fixture
@@ -73,11 +73,10 @@ async def test_a_restart_says_differences_and_tombstones_only(
 
 
 async def test_a_broker_that_comes_back_empty_is_filled_again(kube: Kube, tmp_path: Path, kubeconfig: Path) -> None:
-    port = free_port()
     for name in ("n1", "n2"):
         await kube.node(name)
     async with (
-        EmbeddedServer(tmp_path / "nats2", port=port) as server,
+        EmbeddedServer(tmp_path / "nats2") as server,
         running(run, TopologySettings(kubeconfig=str(kubeconfig), nats_url=server.url)) as health,
     ):
         await server.kill()
@@ -85,7 +84,7 @@ async def test_a_broker_that_comes_back_empty_is_filled_again(kube: Kube, tmp_pa
         await kube.patch_node("n2", {"spec": {"unschedulable": True}})
         shutil.rmtree(tmp_path / "nats2")
         async with (
-            EmbeddedServer(tmp_path / "nats2", port=port) as again,
+            EmbeddedServer(tmp_path / "nats2", port=server.port) as again,
             Bus.connect(again.url, name="test", instance="test") as bus,
             listening(bus, NodeStateChanged) as heard,
         ):

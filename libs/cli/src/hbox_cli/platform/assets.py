@@ -16,8 +16,7 @@ from importlib import resources
 from pathlib import Path
 
 from hbox_common.errors import InvalidRequest
-
-from . import probe
+from hbox_common.ports import free_ports
 
 ETCD = "etcd"
 API_SERVER = "kube-apiserver"
@@ -74,7 +73,7 @@ class ControlPlane:
     @classmethod
     def prepare(cls, folder: Path, kubeconfig: Path, *, time_scale: float = 1.0) -> "ControlPlane":
         """Files for a start in `folder`; `time_scale` as for the emulator's kubelets. Raises InvalidRequest where programs are missing."""
-        api, etcd, peers = probe.free_ports(3)
+        api, etcd, peers = free_ports(3)
         plane = cls(folder, find_programs(), kubeconfig, secrets.token_hex(16), (api, etcd, peers))
         folder.mkdir(parents=True, exist_ok=True)
         folder.chmod(0o700)

@@ -1,16 +1,11 @@
 """Small questions to a local process: does it greet, is it ready. No HTTP library: `hbox up` starts before one is imported."""
 
 import asyncio
-import errno
 import json
-import random
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 _TIMEOUT_S = 2.0
-_PORTS = range(10_240, 32_768)
-_TRIES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,25 +67,3 @@ async def greets(port: int, *, host: str = "127.0.0.1") -> bool:
                 writer.close()
     except (OSError, TimeoutError):
         return False
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of 127.0.0.1 that nobody holds now, all different. Raises OSError where there are none.
-
-    Below those that connections are given (from 32768 on): on a busy machine one of them would be gone before its server is up.
-    """
-    sockets: list[socket.socket] = []
-    try:
-        for port in random.sample(_PORTS, _TRIES):
-            s = socket.socket()
-            sockets.append(s)
-            try:
-                s.bind(("127.0.0.1", port))
-            except OSError:
-                sockets.pop().close()
-            if len(sockets) == count:
-                return [s.getsockname()[1] for s in sockets]
-        raise OSError(errno.EADDRINUSE, f"of {_TRIES} ports of 127.0.0.1 fewer than {count} are free")
-    finally:
-        for s in sockets:
-            s.close()

@@ -13,7 +13,7 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.model import SCHEDULER_NAME
+from hbox_common.ports import reserved
 
 from ..exits import leaf
 from . import child, logs, probe
@@ -126,12 +127,13 @@ class Platform:
     plan: Plan
     say: Callable[[str], None]
     running: Running
+    _broker_health: int  #: port
+    _cluster_port: int
     _kept: dict[str, Kept] = field(default_factory=dict)
     _ready: bool = False
     _stopping: bool = False
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _forks: Forks | None = None
-    _broker_health: int = 0  #: port
     _kubeconfigs: Mapping[str, str] | None = None  #: of services with an identity of their own; None: all use the platform's
 
     @classmethod
@@ -144,8 +146,10 @@ class Platform:
         """
         layout = Layout(plan.state.absolute())
         layout.prepare(say)
-        with layout.locked():
-            platform = cls(layout, plan, say, _address(layout, plan))
+        # Theirs are the services', the broker's, its health's and the cluster's.
+        with layout.locked(), reserved(len(plan.processes) + 3) as ports:
+            broker_health, cluster = ports[-2:]
+            platform = cls(layout, plan, say, _address(layout, plan, ports), broker_health, cluster)
             layout.forget()
             try:
                 async with platform._zygote(), asyncio.TaskGroup() as tasks:
@@ -299,18 +303,11 @@ class Platform:
         from hbox_common.bus import find_binary, write_config  # noqa: PLC0415  a third of a second, while the cluster starts
 
         port = int(self.running.nats_url.rsplit(":", 1)[1])
-        self._broker_health = self._free_port()
         config = write_config(self.layout.nats, host="127.0.0.1", port=port, health_port=self._broker_health)
         return Kept(BROKER, [str(find_binary()), "--config", str(config)], dict(os.environ), self.layout.log(BROKER), port)
 
-    def _free_port(self) -> int:
-        """One that nobody holds, nor is promised to a process that is yet to start."""
-        ours = [*self.running.health.values(), *([] if self.plan.nats_url else [self.running.nats_url])]
-        promised = {int(url.rsplit(":", 1)[1]) for url in ours}
-        return next(port for port in probe.free_ports(len(promised) + 1) if port not in promised)
-
     def _cluster(self) -> Kept:
-        port = self._free_port()
+        port = self._cluster_port
         argv = [sys.executable, "-m", "hbox_sandbox", "--port", str(port), "--kubeconfig-out", str(self.layout.kubeconfig)]
         argv += ["--time-scale", str(self.plan.time_scale)]
         self.layout.kubeconfig.unlink(missing_ok=True)
@@ -423,11 +420,11 @@ class Platform:
                 await asyncio.sleep(0.05)
 
 
-def _address(layout: Layout, plan: Plan) -> Running:
-    ports = probe.free_ports(len(plan.processes) + 1)
+def _address(layout: Layout, plan: Plan, ports: Sequence[int]) -> Running:
+    """`ports`: of the services in their order, then the broker's."""
     return Running(
         pid=os.getpid(),
-        nats_url=plan.nats_url or f"nats://127.0.0.1:{ports[-1]}",
+        nats_url=plan.nats_url or f"nats://127.0.0.1:{ports[len(plan.processes)]}",
         kubeconfig=str(plan.kubeconfig.absolute() if plan.kubeconfig else layout.kubeconfig),
         database_url=plan.database_url or f"sqlite:///{layout.database}",
         emulated=plan.emulated,

@@ -10,7 +10,7 @@ from .client import Bus
 from .delivery import Delivery
 from .follower import Start
 from .micro import Endpoint
-from .server import EmbeddedServer, find_binary, free_port, write_config
+from .server import EmbeddedServer, find_binary, write_config
 
 __all__ = [
     "Bus",
@@ -20,6 +20,5 @@ __all__ = [
     "LeadEdgeBatcher",
     "Start",
     "find_binary",
-    "free_port",
     "write_config",
 ]

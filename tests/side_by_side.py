@@ -1,0 +1,32 @@
+"""Which tests go to which worker, and in which order, where `make test` runs several side by side (pytest-xdist).
+
+A unit of work is a module: its tests share a platform, or are quick. Where each test has its own broker, API server and database, or searches, it is
+a unit by itself. What takes longest begins first, so that no worker is left alone with it at the end.
+"""
+
+from xdist.scheduler import LoadScopeScheduling
+
+#: Beginnings of paths below `tests/`, in the order in which they begin; the rest follows.
+FIRST = ("e2e/test_chaos.py", "e2e/", "property/", "integration/ledger/", "integration/", "conformance/", "scenario/")
+
+#: Modules each of whose tests is a unit of work.
+APART = (
+    "integration/",
+    "property/",
+    "e2e/test_e2e_bad_input.py",
+    "e2e/test_e2e_budgets.py",
+    "e2e/test_e2e_nasty_objects.py",
+    "e2e/test_e2e_policy_actions.py",
+    "e2e/test_standby.py",
+    "unit/hbox_cli/test_simulate",
+)
+
+
+def turn(nodeid: str) -> int:
+    """A key to sort by."""
+    return next((i for i, path in enumerate(FIRST) if nodeid.startswith(f"tests/{path}")), len(FIRST))
+
+
+class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # it comes without types
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid if nodeid.startswith(tuple(f"tests/{path}" for path in APART)) else nodeid.split("::", 1)[0]
