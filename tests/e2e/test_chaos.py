@@ -26,7 +26,7 @@ from ..chaos.faults import (
 from ..chaos.machine import Machine, machine
 from .platform_world import Up, up
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.e2e
 
 SEED = 20
 HOLD_S = 2.0

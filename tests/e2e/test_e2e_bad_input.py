@@ -8,7 +8,7 @@ import pytest
 from ..postgres_server import PostgresServer
 from .platform_world import hbox, processes_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(90)]
+pytestmark = pytest.mark.e2e
 
 KUBECONFIG = """\
 apiVersion: v1

@@ -15,7 +15,7 @@ from ..chaos.blindness import CARDS_IN_ALL, go_blind
 from ..chaos.load import CARDS
 from .platform_world import Up, up
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 #: Longer than a view may be old, and than it takes the ledger to compare its books with some lists.
 HOLD_S = 35.0

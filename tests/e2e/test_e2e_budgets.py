@@ -16,7 +16,7 @@ from .test_e2e_policy_actions import SPACE, placed
 from .test_e2e_policy_actions import pod as one_card
 from .traced_jobs import node
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 BUDGET = PODDISRUPTIONBUDGETS.path(SPACE)
 

@@ -9,7 +9,7 @@ import pytest
 
 from .platform_world import Up, hbox, processes_of, until, up
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")

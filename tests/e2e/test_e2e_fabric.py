@@ -14,7 +14,7 @@ from .platform_world import Up, up
 from .test_e2e_shares_and_neighbours import SPACE, create, placed, pod
 from .traced_jobs import node
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 #: Four nodes of eight cards under each leaf, a spine above.
 LEAVES = {"leaf-0": ["n0", "n1", "n2", "n3"], "leaf-1": ["n4", "n5", "n6", "n7"]}

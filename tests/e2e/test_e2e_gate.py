@@ -18,7 +18,7 @@ from .platform_world import Up, up
 from .test_e2e_policy_actions import pod
 from .traced_jobs import node
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 SPACE = "default"
 POLICY = """\

@@ -19,7 +19,7 @@ from hbox_common.kube import MERGE_PATCH, NODES, PODS, KubeClient
 from .platform_world import Up, queue, until, up
 from .traced_jobs import node
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 SPACE, GPU = "default", "nvidia.com/gpu"
 PDBS = f"/apis/policy/v1/namespaces/{SPACE}/poddisruptionbudgets"

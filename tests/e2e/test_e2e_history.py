@@ -18,7 +18,7 @@ from ..integration.ledger.conftest import fact, plan, started
 from .platform_world import Up, until, up
 from .traced_jobs import node
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 SPACE, GPU = "default", "nvidia.com/gpu"
 

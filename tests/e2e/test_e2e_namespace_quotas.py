@@ -18,7 +18,7 @@ from hbox_common.kube import NODES, PODS, RESOURCEQUOTAS, KubeClient
 from .platform_world import Up, until, up
 from .traced_jobs import node
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 GPU, MEM, PERCENT = "nvidia.com/gpu", "nvidia.com/gpumem", "nvidia.com/gpumem-percentage"
 

@@ -12,7 +12,7 @@ from ..nasty_objects import KINDS
 from ..nasty_platform import AFTER_KILLS_S, NAMESPACE, Innocent, apply, kill_services, stand
 from .platform_world import up
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.e2e
 
 #: All services are killed after each kind, not once: half an hour.
 EACH = bool(os.environ.get("HBOX_NASTY_KILLS"))

@@ -16,7 +16,7 @@ from ..waiting import until
 from .platform_world import up
 from .traced_jobs import node
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 SPACE = "default"
 LENT = """\

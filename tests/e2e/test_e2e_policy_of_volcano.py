@@ -9,7 +9,7 @@ from hbox_common.kube import NODES, KubeClient
 from .platform_world import Up, up
 from .policy_scenarios import POLICY, SCENARIOS, node
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from ..postgres_server import PostgresServer
 from .platform_world import HBOX, Up, until, up
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 LEASE_S = 3
 PODS, NODES, RATE = 300, 120, 60  # room for two replays

@@ -10,7 +10,7 @@ from ..waiting import until
 from .platform_world import up
 from .policy_scenarios import group, node, nodes_of, pods, why
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.e2e
 
 POLICY = """\
 actions: "allocate, backfill"

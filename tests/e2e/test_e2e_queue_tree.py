@@ -6,7 +6,7 @@ robots    deserved 5              arm
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -16,7 +16,7 @@ from hbox_common.kube import NODES, PODGROUPS, PODS, QUEUES, KubeClient
 from .platform_world import Up, queue, until, up
 from .traced_jobs import node
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 SPACE, GPU = "default", "nvidia.com/gpu"
 
@@ -45,7 +45,10 @@ async def _nodes(running: Up) -> None:
 
 @pytest.fixture
 async def client(departments: Up) -> AsyncIterator[KubeClient]:
+    """The cluster's nodes and queues as they were, and no pods: each test begins with an empty cluster, whichever were before it."""
     async with KubeClient.connect(str(departments.state / "kubeconfig"), user_agent="test") as client:
+        await client.json("DELETE", PODS.path(SPACE), params={"gracePeriodSeconds": "0"})
+        await asyncio.to_thread(until, lambda: not any(cards(departments).values()), timeout_s=30, what="an empty cluster")
         yield client
 
 
@@ -67,15 +70,20 @@ async def submit(client: KubeClient, name: str, count: int, *, first: int = 0) -
         await client.json("POST", PODS.path(SPACE), body=body)
 
 
+def shares(running: Up, names: Iterable[str]) -> dict[str, int]:
+    held = cards(running)
+    return {name: held[name] for name in names}
+
+
+async def come_to_have(running: Up, want: dict[str, int]) -> None:
+    await asyncio.to_thread(until, lambda: shares(running, want) == want, timeout_s=60, what=str(want))
+
+
 async def settles(running: Up, want: dict[str, int]) -> None:
     """The departments come to have this, and keep it."""
-
-    def there() -> bool:
-        return {name: used for name, used in cards(running).items() if name in want} == want
-
-    await asyncio.to_thread(until, there, timeout_s=60, what=f"{want}, found {cards(running)}")
+    await come_to_have(running, want)
     await asyncio.sleep(2.5)  # the scheduler looks for room every two seconds at least: nobody is taken from any more
-    assert there(), cards(running)
+    assert shares(running, want) == want
 
 
 def why(running: Up, name: str) -> str:
@@ -103,7 +111,12 @@ async def test_departments_lend_and_take_back(departments: Up, client: KubeClien
     assert audit["faults"] == []
 
 
-def test_the_commands_tell_the_same(departments: Up) -> None:
+async def test_the_commands_tell_who_has_what_and_what_a_change_would_do(departments: Up, client: KubeClient) -> None:
+    for name, count in (("train", 3), ("serve", 3), ("asr", 5)):
+        await submit(client, name, count)
+    await asyncio.to_thread(until, lambda: cards(departments)["speech"] == 5, timeout_s=30, what="speech's share")
+    await submit(client, "arm", 5)
+    await come_to_have(departments, {"vision": 6, "train": 3, "serve": 3, "speech": 5, "robots": 5})
     assert "├ serve" in queue(departments, "tree")
     share = departments.json("share", "train")
     assert (share["used"], share["deserved"], share["borrowed"]) == (3, 3, 0)
@@ -118,6 +131,9 @@ def test_the_commands_tell_the_same(departments: Up) -> None:
 
 async def test_nodes_of_a_pool_are_for_the_queue_that_names_it(departments: Up, client: KubeClient) -> None:
     """A laboratory's own node, while many wait elsewhere."""
+    await submit(client, "train", 12)
+    await submit(client, "arm", 4)
+    await come_to_have(departments, {"train": 12, "robots": 4})
     own = node("n2")
     own["metadata"]["labels"] = {**own["metadata"].get("labels", {}), "hbox.io/pool": "lab"}
     await client.json("POST", NODES.path(), body=own)
@@ -141,6 +157,8 @@ async def test_a_department_that_is_closed_takes_nothing_and_one_that_is_drained
     def state(name: str) -> str:
         return str(departments.json("queue", "show", name)["state"])
 
+    await submit(client, "arm", 5)
+    await come_to_have(departments, {"robots": 5})
     queue(departments, "close", "robots")
     await asyncio.to_thread(until, lambda: state("robots") == "Closing", timeout_s=15, what="Closing")
     await submit(client, "arm", 1, first=5)
@@ -159,8 +177,10 @@ async def test_a_department_that_is_closed_takes_nothing_and_one_that_is_drained
 
 
 async def test_a_department_that_has_spent_its_budget_is_given_no_cards(departments: Up, client: KubeClient) -> None:
+    await submit(client, "arm", 1)
+    await come_to_have(departments, {"robots": 1})
     queue(departments, "set", "robots", "--budget", "0")
-    await submit(client, "arm", 1, first=6)
+    await submit(client, "arm", 1, first=1)
     spent = "QueueBudgetSpent: queue robots has used "
     await asyncio.to_thread(until, lambda: why(departments, "arm").startswith(spent), timeout_s=15, what="the reason")
     [told] = [item for item in departments.json("usage", "--by", "department")["items"] if item["department"] == "robots"]
@@ -174,6 +194,9 @@ async def test_a_department_that_has_spent_its_budget_is_given_no_cards(departme
 
 
 async def test_kubectl_sees_of_queues_what_the_ledger_knows(departments: Up, client: KubeClient) -> None:
+    for name, count in (("train", 4), ("serve", 3), ("arm", 2)):
+        await submit(client, name, count)
+    await come_to_have(departments, {"train": 4, "serve": 3, "robots": 2})
     group = {
         "apiVersion": "scheduling.volcano.sh/v1beta1",
         "kind": "PodGroup",

@@ -16,7 +16,7 @@ from hbox_common.kube import NODES, PODS, QUEUES, KubeClient
 from .platform_world import Up, queue, until, up
 from .traced_jobs import node
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 SPACE, GPU = "default", "nvidia.com/gpu"
 NAMES = {"h100": "NVIDIA-H100-80GB-HBM3", "a100": "NVIDIA-A100-SXM4-80GB"}

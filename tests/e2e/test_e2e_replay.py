@@ -13,7 +13,7 @@ import pytest
 
 from .platform_world import HBOX, Up, hbox, processes_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 
 def sound(report: dict[str, Any]) -> None:

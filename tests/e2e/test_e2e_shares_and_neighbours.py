@@ -16,7 +16,7 @@ from ..waiting import until
 from .platform_world import Up, up
 from .traced_jobs import node
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 SPACE, CARDS = "default", 16
 HOST = "kubernetes.io/hostname"

@@ -42,7 +42,7 @@ from hbox_common.model import Claim, Epoch, Generation, Index, JobId, PlanId, Po
 
 from ..waiting import until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 HBOX = Path(sys.executable).with_name("hbox")
 

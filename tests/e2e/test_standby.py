@@ -13,7 +13,7 @@ import yaml
 
 from .platform_world import Up, hbox, until, up
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 LEASE_S = 3
 LONG_LEASE_S = 300

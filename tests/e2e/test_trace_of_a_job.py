@@ -11,7 +11,7 @@ from .traced_jobs import BARE, GANG, submit, whole
 
 Told = dict[str, list[Seen]]
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.e2e
 
 #: Who does what, in the order in which it begins.
 STEPS = {

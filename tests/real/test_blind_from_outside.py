@@ -17,7 +17,7 @@ from ..e2e.platform_world import Up
 from .control_plane import control_plane
 from .fault_proxy import Asked, Blind, fault_proxy
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
+pytestmark = pytest.mark.e2e
 
 HOLD_S = 60.0
 

@@ -17,7 +17,7 @@ from .control_plane import control_plane
 from .controllers_world import KWOK, World, a_node, a_pod
 from .rbac_world import requests
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 DEFINITIONS = ("podgroups.scheduling.volcano.sh", "queues.scheduling.volcano.sh")
 

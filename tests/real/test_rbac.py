@@ -22,11 +22,12 @@ from hbox_common.kube import NODES, PODS, KubeClient, Resource
 from hbox_common.model import DecisionId, Epoch
 
 from ..e2e.platform_world import Up, up
+from ..rights import RIGHTS
 from ..waiting import until
 from .control_plane import control_plane
 from .rbac_world import ACCOUNTS, SPACE, Cluster, Request, requests
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 IDENTITIES = {identity.service: identity for identity in identities()}
 SERVICES = {"topology-collector", "job-controller", "quota-ledger", "scheduler-core", "binder", "health-monitor"}
@@ -151,7 +152,7 @@ async def test_each_service_came_as_itself_and_was_never_refused(cluster: Cluste
     discovery = {f"get /apis/{kind} by topology-collector" for kind in DISCOVERED}  # anybody with an account may
     discovery.add("get /apis/scheduling.volcano.sh/v1beta1 by job-controller")
     assert {f"{r.verb} {r.resource} by {r.service}" for r in seen} - discovery - {
-        f"{right['verb']} {_path(right)} by {identity.service}" for identity in IDENTITIES.values() for right in identity.rights
+        f"{right.verb} {right.resource} by {service}" for service, rights in RIGHTS.items() for right in rights
     } == set()
     assert {
         "list nodes by topology-collector",
@@ -168,14 +169,13 @@ async def test_each_service_came_as_itself_and_was_never_refused(cluster: Cluste
 
 
 @pytest.mark.parametrize("service", sorted(SERVICES))
-async def test_a_service_has_the_rights_of_its_file_and_no_others(admin: KubeClient, platform: Up, service: str) -> None:
+async def test_a_service_has_the_rights_that_are_listed_and_no_others(admin: KubeClient, platform: Up, service: str) -> None:
     identity = IDENTITIES[service]
-    named = {r["name"] for r in identity.rights if r["name"]}
+    rights = RIGHTS[service]
+    named = {r.name for r in rights if r.name}
     # Without a name is more than with one: who may get one lease may not get any.
     given = {
-        (r["group"], _path(r), r["verb"], space, r["name"])
-        for r in identity.rights
-        for space in ((r["namespace"],) if "namespace" in r else SPACES)
+        (r.group, r.resource, r.verb, space, r.name) for r in rights for space in ((r.namespace,) if r.namespace else SPACES)
     }
     asked = [
         (group, kind, verb, space, name)
@@ -275,10 +275,6 @@ def test_as_given_all_services_act_as_the_kubeconfigs_user(plane: ControlPlane, 
 
 async def _all_bound(cluster: Cluster, prefix: str, count: int) -> bool:
     return await cluster.bound(prefix) >= count
-
-
-def _path(right: Any) -> str:
-    return f"{right['resource']}/{right['subresource']}" if right["subresource"] else str(right["resource"])
 
 
 async def _may(admin: KubeClient, identity: Identity, right: tuple[str, str, str, str, str]) -> bool:

@@ -23,7 +23,7 @@ from .control_plane import control_plane
 from .controllers_world import KWOK, Json, World, a_node, a_pod, container, spec, template, workload
 from .rbac_world import requests
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 THE_NODES = [a_node(f"n{i}", labels={"zone": "ab"[i % 2]}) for i in range(4)]
 

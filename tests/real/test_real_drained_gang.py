@@ -12,7 +12,7 @@ import pytest
 
 from ..e2e.platform_world import Up, until, up
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 KUBECTL = Path(sys.executable).with_name("kubectl")
 GANG = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": "gang", "namespace": "default"}}

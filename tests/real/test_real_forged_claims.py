@@ -13,7 +13,7 @@ import pytest
 
 from ..e2e.platform_world import Up, until, up
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 KUBECTL = Path(sys.executable).with_name("kubectl")
 NODES, CARDS = 2, 8

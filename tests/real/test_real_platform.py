@@ -19,7 +19,7 @@ import pytest
 
 from ..e2e.platform_world import Up, hbox, processes_of, until, up
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 KUBECTL = Path(sys.executable).with_name("kubectl")
 

@@ -14,7 +14,7 @@ from ..e2e.policy_scenarios import LINGERING, POLICY, SCENARIOS, node
 from .control_plane import control_plane
 from .controllers_world import KWOK, NO_KUBELET
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.e2e
 
 
 @pytest.fixture(scope="module")

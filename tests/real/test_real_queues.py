@@ -15,7 +15,7 @@ from ..e2e.platform_world import Up, until, up
 from ..e2e.traced_jobs import node
 from .control_plane import control_plane
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.e2e
 
 KUBECTL = Path(sys.executable).with_name("kubectl")
 GPU = "nvidia.com/gpu"

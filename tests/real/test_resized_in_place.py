@@ -16,7 +16,7 @@ from ..e2e.traced_jobs import node
 from ..waiting import until
 from .control_plane import control_plane
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.e2e
 
 STRATEGIC = "application/strategic-merge-patch+json"
 WITHIN_S = 30.0

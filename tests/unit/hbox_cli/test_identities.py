@@ -11,6 +11,8 @@ from hbox_cli.platform.identities import Tokens, cluster_of, identities
 from hbox_cli.platform.supervisor import SERVICES
 from hbox_common.errors import InvalidRequest, Unavailable
 
+from ...rights import RIGHTS, Right
+
 CHART = Path(__file__).parents[3] / "helm" / "hbox" / "files" / "rbac"
 
 
@@ -29,6 +31,23 @@ def kubeconfig(folder: Path, **cluster: Any) -> Path:
 def test_every_service_has_an_identity_and_the_chart_has_the_same_files() -> None:
     assert {identity.service for identity in identities()} == set(SERVICES)
     assert {file.stem for file in CHART.glob("*.yaml")} == set(SERVICES)
+
+
+def test_the_files_give_the_rights_that_are_listed() -> None:
+    found = {
+        identity.service: {
+            Right(
+                r.get("namespace", ""),
+                r["group"],
+                "/".join(filter(None, (r["resource"], r["subresource"]))),
+                r["name"],
+                r["verb"],
+            )
+            for r in identity.rights
+        }
+        for identity in identities()
+    }
+    assert found == RIGHTS
 
 
 def test_no_rule_has_a_star_and_every_binding_is_of_its_own_account() -> None:
