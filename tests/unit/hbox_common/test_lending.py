@@ -1,4 +1,4 @@
-"""Guarantees that are lent: how much firm work is let in beside them. Two nodes of four cards each, unless drawn otherwise.
+"""Guarantees that are lent: how much non-preemptible work is admitted beside them. Two nodes of four cards each, unless drawn otherwise.
 
 kept     guarantee 3          nobody uses it at first
 lab      guarantee 2          below it: bench, guarantee 1
