@@ -13,7 +13,7 @@ from hbox_common.model.resources import CPU, MEMORY, PODS
 from hbox_scheduler.core.cluster import Columns, Journal
 from hbox_scheduler.core.cluster.task import Tasks
 from hbox_scheduler.core.devices.nvidia import free_percent, pick
-from hbox_scheduler.core.plugins import LeastWaste, Mix, Shape, card_worth, expected_fragment
+from hbox_scheduler.core.plugins import Shape, card_worth, expected_fragment
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.seating import allocate
 from hbox_scheduler.core.policy.view import Views
@@ -113,7 +113,7 @@ def test_scarce_models_are_left_to_those_who_need_them() -> None:
 
 def test_the_mix_is_learned_anew_each_time_the_requests_have_doubled() -> None:
     columns = Columns()
-    policy = LeastWaste(Mix())
+    policy = policy_of(PolicyName.LEAST_WASTE)
     tasks = Tasks(columns)
     task = tasks.of(PodGroupTask("t", {CPU: 1000, GPU: 1}, (), cards=CardRequest(1)))
     versions = []
@@ -189,4 +189,4 @@ def test_a_score_is_the_fall_of_the_waste_by_its_definition(
         journal.book(pick(columns, np.array([row]), np.array([1]), task))
         fall -= loss(row)
         journal.rollback()
-        assert view.rank[row] == pytest.approx(fall, abs=1e-9)
+        assert view.rank[row] == pytest.approx(100 * fall, abs=1e-7), "least-waste.weight is 100"

@@ -59,7 +59,7 @@ class SchedulerService:
         self._window_s = settings.cycle_window_ms / 1000
         path = settings.scheduler_conf
         self._policy = None if path is None else policy_file(path)
-        self._conf = default_conf() if self._policy is None else self._policy.value
+        self._conf = default_conf(settings.policy) if self._policy is None else self._policy.value
         self._unpublished = asyncio.Event()
         self._extenders = Extenders(self._invalidate_sessions)
         self.scheduler = Scheduler(

@@ -43,11 +43,11 @@ from .cluster.task import Tasks
 from .devices.models import Demand
 from .framework.conf import Conf
 from .framework.external import Ask, nobody
+from .framework.hooks import ShapeScore
 from .placement.facts import ClusterFacts
 from .placement.planner import Attempt, Planner
 from .placement.runner import PLACE, SessionRunner
-from .policy import Policy
-from .policy.default import default_conf
+from .policy import Policy, policy_from
 from .policy.view import Views
 from .protocol.inflight import InFlight, Verdicts
 from .protocol.limits import Limits, Proposals
@@ -80,8 +80,8 @@ class Scheduler:
         user_policy: bool = False,
         ask: Ask = nobody,
     ) -> None:
-        """`conf`: the policy of sessions, whose reclaim and preempt actions make room; None = HBox's own without them. `user_policy`: every job is placed in a
-        session, not only those whose places depend on others. `ask`: how the policy's plugins ask others."""
+        """`conf`: the policy of sessions, whose reclaim and preempt actions make room; None = that of `policy` without them. `user_policy`: every job is
+        placed in a session, not only those whose places depend on others. `ask`: how the policy's plugins ask others."""
         self.id = id
         self.limits = limits or Limits()
         self.policy = policy
@@ -117,15 +117,17 @@ class Scheduler:
         self._quotas_changed: set[str] = set()  #: namespaces
         neighbours: dict[PodUid, Neighbour] = {}
         self._facts = ClusterFacts(demand=self._demand.cards)
+        self._learned = policy.learned if conf is None or not user_policy else self._learned_by(conf)
         self._runner = SessionRunner(
             columns=self.columns,
             bookings=self.bookings,
             tasks=self.tasks,
             neighbours=neighbours,
             facts=self._facts,
-            conf=conf or replace(default_conf(), actions=PLACE),
+            conf=conf or replace(policy.conf, actions=PLACE),
             user_policy=user_policy,
             ask=ask,
+            learned=self._learned,
             quota=quota,
             groups=self._groups,
         )
@@ -215,9 +217,19 @@ class Scheduler:
 
     def follow(self, conf: Conf) -> None:
         """The policy for sessions from the next cycle on; jobs that wait are looked at again by it."""
-        self._runner.follow(conf)
+        self._learned = self._learned_by(conf)
+        self._runner.follow(conf, self._learned)
         self.admission.follow(enqueues=self._runner.enqueues)
         self.invalidate_sessions()
+
+    def _learned_by(self, conf: Conf) -> Mapping[str, ShapeScore]:
+        """Scores of a user's policy that learn, kept from session to session, with what the jobs that are known ask for."""
+        learned = policy_from(conf).learned
+        for entry in self._queue.entries.values():
+            for task, spec in zip(entry.tasks, entry.job.tasks, strict=True):
+                for plugin in learned.values():
+                    plugin.learn(task, len(spec.pods))
+        return learned
 
     def invalidate_sessions(self) -> None:
         """Answers that plugins have from outside may differ now: jobs that wait in sessions are tried again."""
@@ -455,7 +467,8 @@ class Scheduler:
     def _add(self, job: Job) -> None:
         entry = self._queue.add(job)
         for task, spec in zip(entry.tasks, job.tasks, strict=True):
-            self.policy.learn(task, len(spec.pods))
+            for plugin in self._learned.values():
+                plugin.learn(task, len(spec.pods))
             self._demand.add(task.cards, len(spec.pods))
 
     def _remove(self, entry: Entry) -> None:

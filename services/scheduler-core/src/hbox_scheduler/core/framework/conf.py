@@ -35,6 +35,9 @@ ACTIONS = (
 #: Volcano's switch of several actions, by both of its names: whether what was tried in vain is remembered for pods that are alike. Here it always is.
 FAILURES_REMEMBERED = ("enablePredicateErrorCache", "predicateErrorCacheEnable")
 
+#: Other spellings of plugins' names.
+ALIASES: Mapping[str, str] = {"leastWaste": "least-waste"}
+
 _TOP = ("actions", "tiers", "configurations", "metrics")
 _FLAGS = {flag.lower().replace("enabled", "enable", 1): flag for flag in (*FLAGS, *IDLE_FLAGS, HIERARCHY_FLAG)}
 
@@ -132,6 +135,7 @@ def _plugin(value: yaml.Node, known: Sequence[str]) -> PluginConf:
     if "name" not in keys:
         raise _wrong(value, "a plugin without a name", known)
     name = str(_value(keys["name"][1]))
+    name = ALIASES.get(name, name)
     if name not in known:
         raise _wrong(keys["name"][1], f"unknown plugin {name!r}", known)
     off: set[Hook] = set()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -131,8 +132,10 @@ class Session:
         tiers: Sequence[Sequence[Plugin]],
         now: float = 0.0,
         ask: Ask = nobody,
+        learned: Mapping[str, Plugin] = MappingProxyType({}),
     ) -> None:
-        """`tiers`: the plugins of `conf`, in its order (`policy.registry.plugins_of`); `ask`: how they ask others.
+        """`tiers`: the plugins of `conf`, in its order (`policy.registry.plugins_of`); `ask`: how they ask others;
+        `learned`: plugins that are kept from session to session for what they learned, by name.
 
         Raises InvalidRequest where they contradict each other.
         """
@@ -141,6 +144,7 @@ class Session:
         self.conf = conf
         self.now = now
         self.ask = ask
+        self.learned = learned
         self.outcome = Outcome()
         self.queues: dict[QueueName, QueueInfo] = {queue.name: queue for queue in cluster.queues}
         _intern(columns, cluster)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from ..cluster import Columns
-from ..cluster.arrays import Bools, Floats, Ints, Rows
+from ..cluster.arrays import Bools, Ints, Rows
 from ..cluster.task import Task
 
 
@@ -28,34 +28,4 @@ class FitPlugin(Protocol):
 
     def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
         """As for a predicate: why one more pod does not fit. A node fails one of them exactly where its capacity is 0."""
-        ...
-
-
-class Score(Protocol):
-    """Which node is best: the highest."""
-
-    @property
-    def fills(self) -> bool:
-        """Whether placing a pod on the best node leaves it the best for an equal pod, until it is full."""
-        ...
-
-    @property
-    def version(self) -> int:
-        """Rises when all scores have to be computed anew though no node changed."""
-        ...
-
-    def score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
-        """`[n]`; only read where the task fits. None = this plugin has no opinion on this task."""
-        ...
-
-    def learn(self, task: Task, pods: int) -> None:
-        """A job was seen for the first time, with so many pods of this task."""
-        ...
-
-
-class CardChoice(Protocol):
-    """Which cards of a node a share takes: the lowest first."""
-
-    def card_keys(self, columns: Columns, rows: Ints, task: Task) -> Floats:
-        """`[n, D]`; only read where a card is eligible."""
         ...

@@ -39,7 +39,7 @@ from ..explain.reasons import Reasons
 from ..framework import FilterKey, GroupPhase, Placing, Session, filter_key_of
 from ..framework.conf import Conf, PluginConf
 from ..framework.external import Ask, nobody
-from ..framework.hooks import FLAGS, Hook, Pipelined, Readiness, SubGangPipelined, SubGangReadiness
+from ..framework.hooks import FLAGS, Hook, Pipelined, Plugin, Readiness, SubGangPipelined, SubGangReadiness
 from ..plugins.capacity import RECLAIM_AT_PARTING, Capacity
 from ..plugins.gang import GangPlugin
 from ..plugins.pdb import Pdb
@@ -131,10 +131,11 @@ class SessionRunner:
         conf: Conf,
         quota: NamespaceQuota,
         groups: Groups,
+        learned: Mapping[str, Plugin],
         user_policy: bool = False,
         ask: Ask = nobody,
     ) -> None:
-        """`user_policy`: gangs are seen whole, those with places too."""
+        """`learned`: as in `Session`; `user_policy`: gangs are seen whole, those with places too."""
         self._facts = facts
         self._neighbours = neighbours
         self._groups = groups
@@ -145,10 +146,11 @@ class SessionRunner:
         self._ask = ask
         self._quota = quota
         self._user_policy = user_policy
-        self.follow(conf)
+        self.follow(conf, learned)
 
-    def follow(self, conf: Conf) -> None:
+    def follow(self, conf: Conf, learned: Mapping[str, Plugin]) -> None:
         """The policy from the next session on."""
+        self._learned = learned
         conf = _as_the_ledger_judges(conf)
         self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in MAKE_ROOM))
@@ -308,6 +310,7 @@ class SessionRunner:
                 tiers=plugins_of(conf),
                 now=facts.now,
                 ask=self._ask,
+                learned=self._learned,
             )
             try:
                 yield session, preemptors

@@ -2,9 +2,8 @@
 
 from ..framework.nodeports import NodePorts
 from ..framework.resources import ResourceFit
-from ..framework.vectorised import CardChoice, FitPlugin, Predicate, Score
+from ..framework.vectorised import FitPlugin, Predicate
 from .binpack import Binpack
-from .cardmodels import ScarceModels
 from .fgd import Fgd, Fragments, Mix, Shape, expected_fragment
 from .leastwaste import LeastWaste
 from .nodeaffinity import NodeAffinity
@@ -15,7 +14,6 @@ from .volumes import VolumeReach
 
 __all__ = [
     "Binpack",
-    "CardChoice",
     "Fgd",
     "FitPlugin",
     "Fragments",
@@ -26,8 +24,6 @@ __all__ = [
     "NodePorts",
     "Predicate",
     "ResourceFit",
-    "ScarceModels",
-    "Score",
     "Shape",
     "Taints",
     "VolumeReach",

@@ -24,7 +24,7 @@ from ..cluster.task import Task
 from ..devices.models import Demand, Figures, Worth, bound_to, scarcity
 from ..devices.nvidia import seats
 from ..explain.labels import Label
-from ..framework.hooks import PodMask, PodScore
+from ..framework.hooks import PodMask, PodScore, ShapeScore
 from .arguments import Arguments
 
 if TYPE_CHECKING:
@@ -35,44 +35,29 @@ if TYPE_CHECKING:
 LINK_LEAST_GB_S = 100.0
 
 
-class ScarceModels:
-    """A score of the built-in policies, over the requests seen so far: as below, but for what cards are worth, and of gangs it sees single pods. To fill the
-    cheapest model first costs a third of a point of allocation on the Alibaba 2023 trace, so that is left to those who ask for it."""
+class _Scarcity:
+    """How scarce models are by the requests seen so far, taken anew each time that they have doubled."""
 
-    fills = True
-
-    def __init__(self) -> None:
-        self._demand = Demand()
-        self._scarcity: Floats = np.zeros(1)
-        self._slow: Bools = np.zeros(1, dtype=np.bool_)
+    def __init__(self, demand: Demand) -> None:
+        self.demand = demand
+        self._found: Floats = np.zeros(1)
         self._known: tuple[int, int] | None = None
 
-    @property
-    def version(self) -> int:
-        return self._demand.version
-
-    def learn(self, task: Task, pods: int) -> None:
-        self._demand.add(task.cards, pods)
-
-    def score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
-        """Minus 100 for a model as scarce as can be, and for a slow link."""
-        if not steered(columns, task):
-            return None
-        assert task.cards is not None
-        known = self._demand.version, len(columns.model_codes)
+    def of(self, columns: Columns) -> Floats:
+        """`[M]`"""
+        known = self.demand.version, len(columns.model_codes)
         if self._known != known:
-            self._known = known
-            self._scarcity, self._slow = scarcity(columns, self._demand.cards), Worth().slow(columns, LINK_LEAST_GB_S)
-        cost = self._scarcity + self._slow if task.cards.count > 1 else self._scarcity
-        return -100.0 * _mean(cost[columns.card_model[rows]], usable(columns, rows, task.cards))
+            self._known, self._found = known, scarcity(columns, self.demand.cards)
+        return self._found
 
 
-class CardModels(PodMask, PodScore):
+class CardModels(PodMask, ShapeScore, PodScore):
     """Arguments: card-models.weight (10); worth.weight, scarcity.weight (1); memory.weight, compute.weight, link.weight (1);
     models {<name>: {compute: TFLOPS, link: GB/s}}; tiers [<name> or [<name>, ...], ...], the cheapest first; link.least (100, GB/s), link.required (false);
     reserve.percent (0), reserve.for (1h)."""
 
     name = "card-models"
+    fills = True
 
     def __init__(self, conf: "PluginConf") -> None:
         """Raises InvalidRequest for arguments that are wrong."""
@@ -92,13 +77,16 @@ class CardModels(PodMask, PodScore):
         self._reserve = arguments.number("reserve.percent", 0, least=0, most=100) / 100
         self._reserve_s = arguments.duration_s("reserve.for", "1h")
         arguments.done()
+        self._scarce = _Scarcity(Demand())
+        self._slow: Bools = np.zeros(0, dtype=np.bool_)  #: `[M]`
 
     def open(self, session: "Session") -> None:
         columns = self._columns = session.columns
-        self._scarcity = scarcity(columns, _demand(session))
-        self._slow = self._worth.slow(columns, self._link_least)
+        known = session.learned.get(self.name)
+        self._scarce = known._scarce if isinstance(known, CardModels) else _Scarcity(_demand(session))
+        self._slow = self._slow_models(columns)
         self._bound: dict[CardRequest, Bools] = {}
-        self._kept: Ints = np.zeros(len(self._scarcity), dtype=np.int64)  #: `[M]` cards of each model that are kept
+        self._kept: Ints = np.zeros(len(self._slow), dtype=np.int64)  #: `[M]` cards of each model that are kept
         if self._reserve:
             self._keep(session)
 
@@ -124,19 +112,47 @@ class CardModels(PodMask, PodScore):
                 fails &= ~((seats(cluster, rows, request) > 0) & (cluster.card_pods[rows] > 0)).any(axis=1)
             yield Label.CARD_MODEL_KEPT, fails
 
-    def score(self, member: Member, cluster: Columns) -> Floats | None:
+    @property
+    def version(self) -> int:
+        return self._scarce.demand.version
+
+    def learn(self, task: Task, pods: int) -> None:
+        self._scarce.demand.add(task.cards, pods)
+
+    def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
         """Minus 100 times the weight, times what a card costs there."""
-        if not self._weight or not steered(cluster, member.task):
+        if not self._weight or not steered(columns, task):
             return None
-        assert member.task.cards is not None
-        rows = slice(0, cluster.size)
-        model = cluster.card_model[rows]
-        cost = self._scarcity_weight * self._scarcity[model]
+        assert task.cards is not None
+        model = columns.card_model[rows]
+        cost = self._scarcity_weight * self._scarce.of(columns)[model]
         if self._worth_weight:
-            cost = cost + self._worth_weight * self._worth.of(cluster, rows)
-        if _several(member):
-            cost = cost + self._slow[model]
-        return -100.0 * self._weight * _mean(cost, usable(cluster, rows, member.task.cards))
+            cost = cost + self._worth_weight * self._worth.of(columns, rows)
+        if task.cards.count > 1:
+            cost = cost + self._slow_models(columns)[model]
+        return -100.0 * self._weight * _mean(cost, usable(columns, rows, task.cards))
+
+    def score(self, member: Member, cluster: Columns) -> Floats | None:
+        """The link, for pods of one card that speak over their gang's."""
+        cards = member.task.cards
+        if (
+            not self._weight
+            or cards is None
+            or cards.count > 1
+            or member.gang.min_member < 2
+            or not steered(cluster, member.task)
+        ):
+            return None
+        rows = slice(0, cluster.size)
+        return (
+            -100.0 * self._weight * _mean(self._slow[cluster.card_model[rows]].astype(np.float64), usable(cluster, rows, cards))
+        )
+
+    def _slow_models(self, columns: Columns) -> Bools:
+        """`[M]`"""
+        if len(self._slow) != len(columns.model_codes):
+            self._slow = self._worth.slow(columns, self._link_least)
+        return self._slow
 
     # What is kept.
 
@@ -194,15 +210,16 @@ def _several(member: Member) -> bool:
     return member.task.cards is not None and (member.task.cards.count > 1 or member.gang.min_member > 1)
 
 
-def _demand(session: "Session") -> Mapping[CardRequest, float]:
+def _demand(session: "Session") -> Demand:
     """Cards asked for by what is asked of each: as told with the cluster, else by all who are in it."""
-    if session.cluster.demand is not None:
-        return session.cluster.demand
     demand = Demand()
+    if session.cluster.demand is not None:
+        demand.cards.update(session.cluster.demand)
+        return demand
     for gang in session.gangs:
         for member in gang.members:
             demand.add(member.task.cards, 1)
-    return demand.cards
+    return demand
 
 
 def _mean(cost: Floats, cards: Bools) -> Floats:

@@ -14,6 +14,7 @@ All shapes stay in the mix: dropping the rare, large ones costs five points of a
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -23,6 +24,12 @@ from ..cluster import Columns
 from ..cluster.arrays import Floats, Ints, Rows
 from ..cluster.task import Task
 from ..devices.nvidia import ALL, free_percent, memory_needed, seats
+from ..framework.hooks import CardOrder, ShapeScore
+from .arguments import Arguments
+
+if TYPE_CHECKING:
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +131,8 @@ class Mix:
 class Fgd:
     """Score and card choice. Scores are in cards of fragmentation avoided; no pod order is implied, so nodes are not simply filled."""
 
-    fills = False
-
     def __init__(self, mix: Mix) -> None:
-        self._mix = mix
+        self.mix = mix
         self._tabled: tuple[int, int] | None = None
         self._fragments = Fragments({}, model_codes={})
         # Of the nodes as they are, as of `_known`: every task asks for the same.
@@ -135,13 +140,6 @@ class Fgd:
         self._cpu: Ints = np.zeros(0, dtype=np.int64)
         self._free: Ints = np.zeros((0, 0), dtype=np.int64)
         self._known: tuple[Columns, int] | None = None
-
-    @property
-    def version(self) -> int:
-        return self._mix.version
-
-    def learn(self, task: Task, pods: int) -> None:
-        self._mix.learn(shape_of(task), pods)
 
     def score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
         """The loss of each node before, minus its loss after one pod of the task."""
@@ -204,12 +202,16 @@ class Fgd:
     def _now(self, columns: Columns, rows: Rows) -> tuple[Floats, Ints, Ints, Ints]:
         """Of nodes as they are: loss, free cpu, free percents and model."""
         codes = columns.model_codes
-        if self._tabled != (self._mix.version, len(codes)):
-            self._tabled = (self._mix.version, len(codes))
-            self._tabulate(columns, self._mix.popularity)
+        if self._tabled != (self.mix.version, len(codes)):
+            self._tabled = (self.mix.version, len(codes))
+            self._tabulate(columns, self.mix.popularity)
             self._known = None
+        model = columns.card_model[rows, 0]
+        if self._known is not None and self._known[0] is not columns and self._known[0].changes is columns.changes:
+            cpu, free = self._free_of(columns, rows)  # a view of the same columns as they will be: to be looked at once
+            return self._loss(cpu, free, model), cpu, free, model
         self._look(columns)
-        return self._losses[rows], self._cpu[rows], self._free[rows], columns.card_model[rows, 0]
+        return self._losses[rows], self._cpu[rows], self._free[rows], model
 
     def _look(self, columns: Columns) -> None:
         """Bring what is known of nodes up to date."""
@@ -219,15 +221,19 @@ class Fgd:
         changed = columns.changes.since(since)
         shape = (columns.size, columns.card_index.shape[1])
         rows: Rows = slice(0, columns.size) if changed is None or self._free.shape != shape else changed
-        cpu = columns.resource(CPU)
-        free_cpu = np.maximum(columns.allocatable[cpu, rows] - columns.used[cpu, rows], 0)
-        free = free_percent(columns, rows)
+        free_cpu, free = self._free_of(columns, rows)
         losses = self._loss(free_cpu, free, columns.card_model[rows, 0])
         if isinstance(rows, slice):
             self._cpu, self._free, self._losses = free_cpu, free, losses
         else:
             self._cpu[rows], self._free[rows], self._losses[rows] = free_cpu, free, losses
         self._known = (columns, columns.changes.end)
+
+    @staticmethod
+    def _free_of(columns: Columns, rows: Rows) -> tuple[Ints, Ints]:
+        """`[n]` free milli of cpu and `[n, D]` percent free of each card."""
+        cpu = columns.resource(CPU)
+        return np.maximum(columns.allocatable[cpu, rows] - columns.used[cpu, rows], 0), free_percent(columns, rows)
 
     def _tabulate(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
         """The mix, or the models of the cluster's cards, are not what they were."""
@@ -248,3 +254,54 @@ def shape_of(task: Task) -> Shape:
         ALL if request.whole else max(request.cores, -(-ALL * request.memory_on(REFERENCE_CARD_MIB) // REFERENCE_CARD_MIB), 1)
     )
     return Shape(cpu, request.count, min(percent, ALL), request.models)
+
+
+class FgdPlugin(ShapeScore, CardOrder):
+    """Arguments: fgd.weight (1), against scores of other plugins: a card of fragmentation avoided counts as much."""
+
+    name = "fgd"
+    fills = False
+    chooser: ClassVar[type[Fgd]] = Fgd
+
+    def __init__(self, conf: "PluginConf") -> None:
+        arguments = Arguments(conf)
+        self._weight = arguments.number(f"{self.name}.weight", 1, least=0)
+        arguments.done()
+        self._chooser = self.chooser(Mix())
+
+    @property
+    def mix(self) -> Mix:
+        """The mix of requests by which it judges."""
+        return self._chooser.mix
+
+    @mix.setter
+    def mix(self, mix: Mix) -> None:
+        self._chooser = self.chooser(mix)
+
+    @property
+    def version(self) -> int:
+        return self.mix.version
+
+    def learn(self, task: Task, pods: int) -> None:
+        self.mix.learn(shape_of(task), pods)
+
+    def open(self, session: "Session") -> None:
+        """What was learned before is taken on; a session on its own learns from the pods that are in it."""
+        known = session.learned.get(self.name)
+        if isinstance(known, FgdPlugin):
+            self._chooser = known._chooser
+            return
+        for gang in session.gangs:
+            for member in gang.members:
+                self.learn(member.task, 1)
+
+    def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
+        score = self._chooser.score(columns, rows, task) if self._weight else None
+        return None if score is None else self._weight * score
+
+    def card_keys(self, columns: Columns, rows: Ints, task: Task) -> Floats | None:
+        """Of the cards of a node for one share; whole cards are equal."""
+        cards = task.cards
+        if not self._weight or cards is None or cards.whole or cards.count != 1:
+            return None
+        return self._chooser.card_keys(columns, rows, task)

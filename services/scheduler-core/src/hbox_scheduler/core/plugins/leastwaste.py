@@ -21,7 +21,7 @@ import numpy as np
 from ..cluster import Columns
 from ..cluster.arrays import Floats, Ints
 from ..devices.nvidia import ALL
-from .fgd import Fgd, Mix, Shape
+from .fgd import Fgd, FgdPlugin, Mix, Shape
 from .packing import card_worth
 
 #: Of F, of stranded cards and of scarcity, against cards lost for good. On the traces of reference performance §1 three times as much costs a tenth
@@ -87,3 +87,10 @@ class LeastWaste(Fgd):
         kinds = np.searchsorted(self._inverse, cards / np.maximum(cpu, 1))
         # A kind is stranded by R - c * inverse where that is positive: where its inverse is below R / c.
         return np.asarray(self._fed[kinds] * cards - self._feeding[kinds] * cpu - self._scarcity[model] * cards)
+
+
+class LeastWastePlugin(FgdPlugin):
+    """Arguments: least-waste.weight (1), against scores of other plugins: a card of waste avoided counts as much."""
+
+    name = "least-waste"
+    chooser = LeastWaste

@@ -60,9 +60,6 @@ def term_mask(columns: Columns, rows: Rows, term: NodeTerm) -> Bools:
 class NodeAffinity:
     """Predicate for what is required, score for what is preferred."""
 
-    fills = True
-    version = 0
-
     def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
         if (pools := task.pools) is not None:
             column = columns.descriptions.column(POOL)
@@ -85,6 +82,3 @@ class NodeAffinity:
         for preferred in task.preferred:
             score += preferred.weight * term_mask(columns, rows, preferred.term)
         return score * (100.0 / total)
-
-    def learn(self, task: Task, pods: int) -> None:
-        """Nothing to learn."""

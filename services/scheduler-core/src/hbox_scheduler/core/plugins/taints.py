@@ -36,9 +36,6 @@ def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration], effe
 class Taints:
     """Predicate and score. Each distinct set of taints is judged once per call, however many nodes carry it."""
 
-    fills = True
-    version = 0
-
     def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
         sets = columns.descriptions.taint_sets
         if len(sets) == 1:
@@ -55,6 +52,3 @@ class Taints:
         if not any(counts):
             return None
         return -100.0 * np.array(counts, dtype=np.float64)[columns.descriptions.taints[rows]]
-
-    def learn(self, task: Task, pods: int) -> None:
-        """Nothing to learn."""

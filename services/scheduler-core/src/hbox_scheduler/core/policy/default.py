@@ -1,9 +1,18 @@
-"""HBox's own policy for sessions, in the words of volcano-scheduler.conf."""
+"""HBox's own policies, in the words of volcano-scheduler.conf: what scheduler-core follows where nobody brought a policy."""
+
+from enum import StrEnum
 
 from ..framework.conf import Conf, parse_conf
 from .registry import PLUGINS
 
-DEFAULT_CONF = """\
+
+class PolicyName(StrEnum):
+    BINPACK = "binpack"
+    FGD = "fgd"
+    LEAST_WASTE = "least-waste"
+
+
+_COMMON = """\
 actions: "enqueue, allocate, backfill, reclaim, preempt, gangreclaim, gangpreempt"
 tiers:
 - plugins:
@@ -15,18 +24,46 @@ tiers:
   - name: predicates
   - name: capacity
   - name: network-topology-aware
+    arguments:
+      hypernode.binpack.normal-pod.enable: false
+"""
+
+#: Idle cards decide; a scarce model outweighs them, and so do three PreferNoSchedule taints.
+_BINPACK = """\
+  - name: binpack
+    arguments:
+      binpack.weight: 10
+      binpack.idle-cards.weight: 100
   - name: card-models
     arguments:
       card-models.weight: 30
       worth.weight: 0
-  - name: binpack
+  - name: node-preferences
     arguments:
-      binpack.weight: 10
-      binpack.resources: nvidia.com/gpu
-      binpack.resources.nvidia.com/gpu: 10
+      nodeaffinity.weight: 10
+      tainttoleration.weight: 100
+"""
+
+#: What a pod prefers comes first; cards decide among equals, a few of them at most.
+_CARDS_OF_WASTE = """\
+  - name: {name}
+    arguments:
+      {name}.weight: 100
+  - name: node-preferences
+    arguments:
+      nodeaffinity.weight: 100
+      tainttoleration.weight: 100
 """
 
 
-def default_conf() -> Conf:
-    """HBox's own policy, parsed."""
-    return parse_conf(DEFAULT_CONF, plugins=list(PLUGINS))
+def default_text(name: PolicyName = PolicyName.BINPACK) -> str:
+    """The policy as a file has it."""
+    return _COMMON + (_BINPACK if name is PolicyName.BINPACK else _CARDS_OF_WASTE.format(name=name.value))
+
+
+DEFAULT_CONF = default_text()
+
+
+def default_conf(name: PolicyName = PolicyName.BINPACK) -> Conf:
+    """The policy, parsed."""
+    return parse_conf(default_text(name), plugins=list(PLUGINS))

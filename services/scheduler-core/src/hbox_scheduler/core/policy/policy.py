@@ -1,8 +1,7 @@
-"""A policy: ordered predicates, fits and weighted scores."""
+"""A policy as batches see it: of a volcano-scheduler.conf the masks and scores that are functions of a pod's shape and a node's row alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 import numpy as np
 
@@ -10,84 +9,116 @@ from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows
 from ..cluster.task import Task
 from ..devices.nvidia import CardFit
+from ..framework.conf import Conf
+from ..framework.hooks import CardOrder, ShapeMask, ShapeScore
 from ..framework.nodeports import NodePorts
 from ..framework.resources import ResourceFit
-from ..framework.vectorised import CardChoice, FitPlugin, Predicate, Score
-from ..plugins import Binpack, Fgd, LeastWaste, Mix, NodeAffinity, NodeCondition, ScarceModels, Shape, Taints, VolumeReach
+from ..framework.vectorised import FitPlugin, Predicate
+from ..plugins.fgd import FgdPlugin, Mix, Shape
+from .default import PolicyName, default_conf
+from .registry import plugins_of
 
 _UNLIMITED = 1 << 30
 
-
-class PolicyName(StrEnum):
-    BINPACK = "binpack"
-    FGD = "fgd"
-    LEAST_WASTE = "least-waste"
+_FITS: Sequence[FitPlugin] = (NodePorts(), ResourceFit(cards=False), CardFit(), ResourceFit(cards=True))
 
 
 @dataclass(frozen=True)
 class Policy:
-    """`fills` and `version` sum up the scores': see `plugins.base.Score`."""
+    """`fills` and `version` sum up the scores': see `framework.hooks.ShapeScore`. All in the order of the conf."""
 
-    predicates: Sequence[Predicate]
-    fits: Sequence[FitPlugin]
-    scores: Sequence[tuple[Score, float]]
-    cards: CardChoice | None = None
+    conf: Conf
+    masks: Sequence[ShapeMask]
+    scores: Sequence[ShapeScore]
+    cards: Sequence[CardOrder]
+    fits: Sequence[FitPlugin] = _FITS
 
     @property
     def rules(self) -> Sequence[Predicate | FitPlugin]:
         """In the order in which reasons are given."""
-        return (*self.predicates, *self.fits)
+        return (*map(_MaskRule, self.masks), *self.fits)
+
+    @property
+    def learned(self) -> Mapping[str, ShapeScore]:
+        """By name, for the sessions beside it: they score by what this one has learned."""
+        return {plugin.name: plugin for plugin in self.scores}
 
     @property
     def fills(self) -> bool:
-        return all(score.fills for score, _ in self.scores)
+        return all(plugin.fills for plugin in self.scores)
 
     @property
     def version(self) -> int:
-        return sum(score.version for score, _ in self.scores)
+        return sum(plugin.version for plugin in self.scores)
 
     def learn(self, task: Task, pods: int) -> None:
-        for score, _ in self.scores:
-            score.learn(task, pods)
+        for plugin in self.scores:
+            plugin.learn(task, pods)
 
     def allowed(self, columns: Columns, rows: Rows, task: Task) -> Bools:
-        """`[n]`: alive nodes that fail no predicate."""
+        """`[n]`: alive nodes that fail no mask."""
         mask = columns.alive[rows].copy()
-        for predicate in self.predicates:
-            for _, fails in predicate.failures(columns, rows, task):
+        for plugin in self.masks:
+            for _, fails in plugin.shape_failures(columns, rows, task):
                 mask &= ~fails
         return mask
 
     def capacity(self, columns: Columns, rows: Rows, task: Task) -> Ints:
-        """`[n]`: pods that fit by the fits alone, 0 or more."""
-        room: Ints | None = None
+        """`[n]`: pods that fit by what is booked alone, 0 or more."""
+        least: Ints | None = None
         for plugin in self.fits:
-            own = plugin.capacity(columns, rows, task)
-            if own is not None:
-                room = own if room is None else np.minimum(room, own, out=room)
-        if room is None:  # not even to be a pod
+            fits = plugin.capacity(columns, rows, task)
+            if fits is not None:
+                least = fits if least is None else np.minimum(least, fits, out=least)
+        if least is None:  # not even to be a pod
             return np.full(columns.alive[rows].shape, _UNLIMITED, dtype=np.int64)
-        return np.maximum(room, 0, out=room)
+        return np.maximum(least, 0, out=least)
 
     def score(self, columns: Columns, rows: Rows, task: Task) -> Floats:
-        """`[n]`: the weighted sum."""
+        """`[n]`: the sum."""
         total = np.zeros(columns.alive[rows].shape, dtype=np.float64)
-        for plugin, weight in self.scores:
-            score = plugin.score(columns, rows, task)
-            if score is not None:
-                total += weight * score
+        for plugin in self.scores:
+            if (score := plugin.shape_score(columns, rows, task)) is not None:
+                total += score
         return total
+
+    def card_keys(self, columns: Columns, rows: Ints, task: Task) -> Floats | None:
+        """`[n, D]`, the lowest first; None = nobody has an opinion."""
+        for plugin in self.cards:
+            if (keys := plugin.card_keys(columns, rows, task)) is not None:
+                return keys
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class _MaskRule:
+    """A plugin's mask, asked for reasons."""
+
+    plugin: ShapeMask
+
+    def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
+        return self.plugin.shape_failures(columns, rows, task)
+
+
+def policy_from(conf: Conf) -> Policy:
+    """What batches see of a conf: hooks that are switched off are left out. Raises InvalidRequest for arguments that are wrong."""
+    plugins = [
+        (plugin, plugin_conf.off)
+        for tier, confs in zip(plugins_of(conf), conf.tiers, strict=True)
+        for plugin, plugin_conf in zip(tier, confs, strict=True)
+    ]
+    return Policy(
+        conf,
+        masks=[plugin for plugin, off in plugins if isinstance(plugin, ShapeMask) and ShapeMask not in off],
+        scores=[plugin for plugin, off in plugins if isinstance(plugin, ShapeScore) and ShapeScore not in off],
+        cards=[plugin for plugin, off in plugins if isinstance(plugin, CardOrder) and CardOrder not in off],
+    )
 
 
 def policy_of(name: PolicyName, *, mix: Mapping[Shape, float] | None = None) -> Policy:
-    """The built-in policies. `mix`: a given target mix, for those that else learn it.
-
-    Under FGD and least waste what a pod prefers comes first (0 to 100 per plugin), cards decide among equals (a few of them at most).
-    """
-    affinity, taints = NodeAffinity(), Taints()
-    predicates = (NodeCondition(), affinity, taints, VolumeReach())
-    fits = (NodePorts(), ResourceFit(cards=False), CardFit(), ResourceFit(cards=True))
-    if name is PolicyName.BINPACK:
-        return Policy(predicates, fits, ((Binpack(), 1.0), (ScarceModels(), 3.0), (affinity, 1.0), (taints, 10.0)))
-    chooser = Fgd(Mix(mix)) if name is PolicyName.FGD else LeastWaste(Mix(mix))
-    return Policy(predicates, fits, ((chooser, 1.0), (affinity, 1.0), (taints, 1.0)), cards=chooser)
+    """One of HBox's own policies. `mix`: a given target mix, for those that else learn it."""
+    policy = policy_from(default_conf(name))
+    for plugin in policy.scores:
+        if mix is not None and isinstance(plugin, FgdPlugin):
+            plugin.mix = Mix(mix)
+    return policy

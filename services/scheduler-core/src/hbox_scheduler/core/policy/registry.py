@@ -6,6 +6,7 @@ from hbox_common.errors import Bug, InvalidRequest
 
 from ..framework.conf import Conf, PluginConf
 from ..framework.hooks import Hook, Plugin, check
+from ..plugins.binpack import Binpack
 from ..plugins.capacity import Capacity
 from ..plugins.cardmodels import CardModels
 from ..plugins.cdp import Cdp
@@ -13,12 +14,15 @@ from ..plugins.conformance import Conformance
 from ..plugins.deviceshare import DeviceShare
 from ..plugins.drf import Drf
 from ..plugins.extender import Extender
+from ..plugins.fgd import FgdPlugin
 from ..plugins.gang import GangPlugin
+from ..plugins.leastwaste import LeastWastePlugin
 from ..plugins.levels import LevelsPlugin
 from ..plugins.minruntime import MinRunTime
 from ..plugins.networktopology import NetworkTopology
 from ..plugins.nodegroup import NodeGroup
 from ..plugins.nodeorder import NodeOrder
+from ..plugins.nodepreferences import NodePreferences
 from ..plugins.overcommit import Overcommit
 from ..plugins.pdb import Pdb
 from ..plugins.predicates import Predicates
@@ -32,7 +36,6 @@ from ..plugins.sla import Sla
 from ..plugins.tasktopology import TaskTopology
 from ..plugins.tdm import Tdm
 from ..plugins.usage import Usage
-from ..plugins.weightedbinpack import WeightedBinpack
 
 PLUGINS: Mapping[str, Hook] = {
     "capacity": Capacity,
@@ -49,7 +52,10 @@ PLUGINS: Mapping[str, Hook] = {
     "conformance": Conformance,
     "predicates": Predicates,
     "nodeorder": NodeOrder,
-    "binpack": WeightedBinpack,
+    "binpack": Binpack,
+    "fgd": FgdPlugin,
+    "least-waste": LeastWastePlugin,
+    "node-preferences": NodePreferences,
     "deviceshare": DeviceShare,
     "card-models": CardModels,
     "levels": LevelsPlugin,

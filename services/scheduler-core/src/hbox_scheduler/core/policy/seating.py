@@ -26,8 +26,8 @@ def allocate(columns: Columns, views: Views, policy: Policy, *, journal: Journal
         if not len(rows):
             break
         keys = None
-        if policy.cards is not None and task.cards is not None and cards == 1 and not task.cards.whole:
-            keys = policy.cards.card_keys(columns, rows, task)
+        if task.cards is not None:
+            keys = policy.card_keys(columns, rows, task)
         batch = pick(columns, rows, counts, task, keys)
         journal.book(batch)
         slices = slices_of(columns, batch, cards)
