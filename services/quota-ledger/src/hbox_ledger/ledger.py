@@ -26,6 +26,7 @@ from hbox_common.model import (
     DEFAULT_QUEUE,
     ROOT_QUEUE,
     CardQuota,
+    ClaimId,
     ClaimState,
     Index,
     NodeName,
@@ -47,7 +48,7 @@ from .adapters import load, mending, rollup, tables
 from .adapters.journal import Head, Repeated
 from .caches import ChangedQueues, RecentIds
 from .core import arbitrate, budget, lifecycle, loans, recovery, usage
-from .core.chain import Record
+from .core.chain import ASIDE, Record
 from .core.fitting import fitting
 from .core.history import DECAY, Decay
 from .core.ledgerstate import LedgerState
@@ -132,22 +133,27 @@ class Ledger:
             before = load.position(connection)
             epoch = load.begin_epoch(connection, now=now, above=history.position.epoch)
             loaded = load.load(connection)
+            aside: dict[ClaimId, str] = {}
             if loaded.unreadable:
-                metrics.SET_ASIDE.set(mending.mend(connection, loaded.unreadable, now=now))
+                aside |= mending.mend(connection, loaded.unreadable, now=now)
                 loaded = load.load(connection)
-                metrics.SET_ASIDE.inc(mending.mend(connection, loaded.unreadable, now=now))  # those that the audit did not help
+                aside |= mending.mend(connection, loaded.unreadable, now=now)  # those that the audit did not help
                 mending.recount(connection, loaded.state.live)
+            metrics.SET_ASIDE.set(len(aside))
             loaded.state.history = load.history(connection, decay)
             loaded.state.storm = Storm(evictions_most)
             step = loaded.state.step(now)
             notes = [Record(epoch, now, "quota-ledger", "ledger", "epoch", f"epoch {epoch} begins")]
+            notes += [Record(epoch, now, "quota-ledger", claim, ASIDE, why) for claim, why in aside.items()]
+            if aside or loaded.left_out:
+                mending.balance(connection, loaded.state, step)
             if history.position > before:
                 known = load.known(connection, [bind.claim for bind in history.binds])
                 adopted = recovery.adopt(loaded.state, step, history.binds, known)
                 text = f"{before.epoch}.{before.index} is older than {history.position.epoch}.{history.position.index}, {adopted} claims adopted"
                 notes.append(Record(epoch, now, "quota-ledger", "ledger", "restored", text))
                 log.warning("the books were restored or lost their end: %s", text)
-            loans.lend(loaded.state, step, loaded.state.used)
+            loans.lend(loaded.state, step, loaded.state.used.keys() | loaded.state.borrowed.keys())
             index = loaded.state.index
             letters = [
                 Letter(epoch, number, message.event.ce_type(), message.keys, encode(message.event))
@@ -575,7 +581,10 @@ class Ledger:
                 try:
                     head = await self._store.write(write)
                 except Conflict as e:
-                    self.taken_over.set()
+                    try:
+                        await self._fresh()  # says so where the database lost its end
+                    finally:
+                        self.taken_over.set()
                     raise Unavailable(e.message, hint=e.hint) from e
                 except Bug as e:
                     # Not a reason to stop: nothing was committed and the books are read anew. The message that led here has to be found.
@@ -627,13 +636,14 @@ class Ledger:
         loaded, letters, history = await self._store.read(
             lambda c: (load.load(c), tables.outbox.unsent(c, most=WINDOW), load.history(c, old.history.decay))
         )
-        if loaded.state.epoch != old.epoch:
+        if loaded.state.epoch > old.epoch:
             self.taken_over.set()
             raise Unavailable(
                 f"another quota-ledger has taken over from epoch {old.epoch}", hint="only one may run on a database"
             )
-        if loaded.state.index < self._committed:
-            self.over = f"the database is at {old.epoch}.{loaded.state.index} and had committed {old.epoch}.{self._committed}: it lost its end"
+        if (loaded.state.epoch, loaded.state.index) < (old.epoch, self._committed):
+            at = f"{loaded.state.epoch}.{loaded.state.index}"
+            self.over = f"the database is at {at} and had committed {old.epoch}.{self._committed}: it lost its end"
             self.taken_over.set()
             raise Unavailable(self.over, hint="a ledger that starts anew goes on with what the streams have heard")
         state = loaded.state

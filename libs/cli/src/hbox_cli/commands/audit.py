@@ -73,11 +73,14 @@ def _ledger(ctx: Context, database: str | None, head: str | None) -> None:
             "head": proof.head and str(proof.head),
             "checks": proof.checks,
             "faults": proof.faults,
+            "notes": proof.notes,
         }
         ctx.output.document("LedgerAudit", content)
     else:
         for fault in proof.faults:
             put(f"fault: {fault}")
+        for note in proof.notes:
+            put(f"note: {note}")
         print(f"ledger: {proof.records} records, {proof.checks} checks, {len(proof.faults)} faults")
         if proof.head is not None and not proof.faults:
             print(f"head: {proof.head}")

@@ -68,6 +68,7 @@ class Loaded:
     journal: Journal
     gone: dict[QueueName, Queue]
     unreadable: dict[ClaimId, str] = field(default_factory=dict)  #: live claims whose rows cannot be read, and why
+    left_out: int = 0  #: queues whose rows cannot be read
 
 
 def position(connection: Connection) -> Position:
@@ -105,11 +106,13 @@ def load(connection: Connection) -> Loaded:
     state = connection.execute(select(t.ledger.c.epoch, t.ledger.c.idx, t.ledger.c.key).with_for_update()).one()
     books = LedgerState(Epoch(state.epoch), Index(state.idx), key=bytes(state.key))
     gone: dict[QueueName, Queue] = {}
+    left_out = 0
     for row in connection.execute(select(t.queues)):
         try:
             queue = _queue(row)
         except (ValueError, TypeError, AttributeError) as e:  # Kubernetes tells of it again, and it is written anew
             log.error("queue %s cannot be read and is left out until its object is seen: %s", sanitized(str(row.name), 64), e)
+            left_out += 1
             continue
         books.queues[queue.name] = queue
         if row.gone:
@@ -128,7 +131,7 @@ def load(connection: Connection) -> Loaded:
     u = t.usage.c
     spent = select(u.queue, func.sum(u.own + u.borrowed).label("spent")).where(u.hour >= month).group_by(u.queue)
     books.month, books.spent = month, {QueueName(r.queue): int(r.spent) for r in connection.execute(spent)}
-    return Loaded(books, _journal(connection), gone, unreadable)
+    return Loaded(books, _journal(connection), gone, unreadable, left_out)
 
 
 def _queue(row: Row[Any]) -> Queue:
@@ -244,8 +247,12 @@ def unmetered(connection: Connection, until: int) -> tuple[int, list[Held]]:
 
 @lru_cache(maxsize=4096)
 def _cards(text: str) -> Resources:
-    amounts: Resources = json.loads(text)
-    return amounts
+    try:
+        found: Resources = amounts(text)
+    except ValueError as e:
+        log.error("usage: cards of a claim cannot be read, and are not counted: %s", e)
+        return {}
+    return found
 
 
 def used(connection: Connection, by: Sequence[str], *, since: int, until: int) -> list[tuple[Account, Amounts]]:

@@ -1,8 +1,9 @@
 """Rows of claims that cannot be read: a disk, a restored file, somebody's hand. One of them must not keep the books closed.
 
 What a claim holds stands twice in the database: in its row, and in the audit, where it was made. So the row is written anew from there, and the claim goes on.
-Where that cannot be read either the row is set aside: it is kept, as void, with the reason, its slots are freed and its node's cards are counted anew. Its
-queue's account keeps what it held, and `hbox audit --ledger` says so. The pod, if it runs, is in the list with which the books open, and is booked as found.
+Where that cannot be read either the row is set aside: it is kept, as void, with the reason, its slots are freed, its node's cards are counted anew, and
+transfers take from its queue's account what no claim explains. The audit tells of it (`chain.ASIDE`), so that history goes on without a fault, and
+`hbox audit --ledger` names it. The pod, if it runs, is in the list with which the books open, and is booked as found.
 """
 
 import json
@@ -17,6 +18,8 @@ from hbox_common.model import ClaimId, ClaimState, NodeName, parse_slices
 from hbox_common.model.bounds import INT64_MAX, sanitized
 
 from ..core.claimrecord import ClaimRecord
+from ..core.ledgerstate import BUCKETS, LedgerState
+from ..core.step import Bucket, Step
 from . import tables as t
 
 log = logging.getLogger(__name__)
@@ -33,21 +36,35 @@ def amounts(text: str) -> Any:
     return found
 
 
-def mend(connection: Connection, unreadable: Mapping[ClaimId, str], *, now: float) -> int:
-    """Write these rows anew from the audit, or set them aside. Returns how many were set aside."""
-    count = 0
+def mend(connection: Connection, unreadable: Mapping[ClaimId, str], *, now: float) -> dict[ClaimId, str]:
+    """Write these rows anew from the audit, or set them aside. Returns which were set aside, and why."""
+    aside = {}
     for claim, why in unreadable.items():
         held = _by_the_audit(connection, claim)
         if held is not None:
             connection.execute(update(t.claims).where(t.claims.c.id == claim).values(**held))
             log.error("claim %s could not be read (%s): written anew from the audit", sanitized(claim, 64), why)
             continue
-        count += 1
-        values = {"state": ClaimState.VOID.value, "reason": f"{SET_ASIDE}{sanitized(why, 200)}", "changed_at": now}
+        aside[claim] = sanitized(why, 200)
+        values = {"state": ClaimState.VOID.value, "reason": f"{SET_ASIDE}{aside[claim]}", "changed_at": now}
         connection.execute(update(t.claims).where(t.claims.c.id == claim).values(**values))
         connection.execute(update(t.card_slots).where(t.card_slots.c.claim == claim).values(live=false()))
         log.error("claim %s cannot be read (%s): set aside; its pod is booked anew when it is seen", sanitized(claim, 64), why)
-    return count
+    return aside
+
+
+def balance(connection: Connection, books: LedgerState, step: Step) -> None:
+    """Move from the accounts of queues, or to them, what the claims that could be read do not add up to."""
+    held: defaultdict[tuple[str, str], Counter[Bucket]] = defaultdict(Counter)
+    for record in books.live.values():
+        claim = record.claim
+        for resource, units in books.counted(claim).items() if claim.queue else ():
+            held[claim.queue, resource][BUCKETS[claim.state]] += units
+    for row in connection.execute(select(t.accounts)).all():
+        for bucket in (Bucket.PENDING, Bucket.POSTED):
+            more = held[row.queue, row.resource][bucket] - getattr(row, bucket.value)
+            debit, credit = (Bucket.FREE, bucket) if more > 0 else (bucket, Bucket.FREE)
+            step.move(row.queue, row.resource, debit, credit, abs(more))
 
 
 def recount(connection: Connection, live: Mapping[ClaimId, ClaimRecord]) -> None:

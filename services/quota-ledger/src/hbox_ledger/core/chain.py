@@ -19,6 +19,9 @@ GENESIS = b"\0" * 32
 _written = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 NONE = "none"  #: the state of a claim before its first record
+ASIDE = (
+    "set aside"  #: what became of a claim whose row nobody can read: it is no change of the ledger's, and is not counted as one
+)
 
 
 class Record(NamedTuple):
@@ -91,6 +94,7 @@ class Chain:
     hash: bytes = GENESIS
     live: dict[str, tuple[str, str]] = field(default_factory=dict)  #: claim -> state and entry, of those that hold something
     changes: dict[Epoch, int] = field(default_factory=dict)  #: records of claims, by epoch
+    aside: dict[str, str] = field(default_factory=dict)  #: claim -> why it was set aside
 
     def follow(self, seq: int, record: Record, hash: bytes) -> str:
         """Take in the next record. Returns what is wrong with it; nothing may be followed after that."""
@@ -101,6 +105,9 @@ class Chain:
         if hash != chained(self.hash, seq, record):
             return f"audit record {seq} is not what was written: its hash does not fit its content and record {seq - 1}"
         self.seq, self.hash = seq, hash
+        if record.change == ASIDE:
+            self.live.pop(record.subject, None)
+            self.aside[record.subject] = record.cause
         return self._claim(seq, record) if record.of_claim else ""
 
     def _claim(self, seq: int, record: Record) -> str:

@@ -48,7 +48,7 @@ from .storm import Storm
 #: Pods that are gone and of which late news may still come. A uid never comes back, so that forgetting one only costs a diff.
 TOMBSTONES = 100_000
 
-_BUCKET = {ClaimState.PENDING: Bucket.PENDING, ClaimState.POSTED: Bucket.POSTED}
+BUCKETS = {ClaimState.PENDING: Bucket.PENDING, ClaimState.POSTED: Bucket.POSTED}
 
 
 @dataclass(slots=True)
@@ -152,7 +152,7 @@ class LedgerState:
             if claim.queue and claim.models:
                 self._count(claim.queue, claim.models, times)
                 step.queues.add(claim.queue)
-                held = _BUCKET[claim.state]
+                held = BUCKETS[claim.state]
                 debit, credit = (Bucket.FREE, held) if self.by_model else (held, Bucket.FREE)
                 for model, cards in claim.models.items():
                     step.move(claim.queue, model, debit, credit, cards)
@@ -170,7 +170,7 @@ class LedgerState:
         self.node(claim.node).book(claim.requests, claim.slices)
         self._enter(step, record, actor, cause)
         self._use(claim, 1)
-        self._move(step, claim, Bucket.FREE, _BUCKET[claim.state])
+        self._move(step, claim, Bucket.FREE, BUCKETS[claim.state])
 
     def enter_plan(self, step: Step, records: Sequence[ClaimRecord], *, actor: str, cause: str) -> None:
         """Add the new live claims of one plan, which the books of their nodes hold already, as after validation."""
@@ -182,7 +182,7 @@ class LedgerState:
             alike.setdefault((id(record.claim.requests), id(record.claim.models)), []).append(record.claim)
         for claim, *others in alike.values():
             self._use(claim, 1 + len(others))
-            self._move(step, claim, Bucket.FREE, _BUCKET[claim.state], 1 + len(others))
+            self._move(step, claim, Bucket.FREE, BUCKETS[claim.state], 1 + len(others))
 
     def _enter(self, step: Step, record: ClaimRecord, actor: str, cause: str) -> None:
         claim = record.claim
@@ -220,7 +220,7 @@ class LedgerState:
             step.touched[claim.id] = step.freed[claim.id] = record
         record.changed_at = step.now
         self._on_cards(step, record, -1)
-        self._move(step, claim, _BUCKET[before], Bucket.FREE)
+        self._move(step, claim, BUCKETS[before], Bucket.FREE)
         self._changed(step, record.claim, before, actor, cause)
 
     def decide(self, step: Step, record: ClaimRecord, decision: Decision) -> None:
@@ -307,13 +307,13 @@ class LedgerState:
 
     def _use(self, claim: Claim, times: int) -> None:
         if claim.queue:
-            self._count(claim.queue, self._counted(claim), times)
+            self._count(claim.queue, self.counted(claim), times)
 
     def _count(self, queue: QueueName, amounts: Resources, times: int) -> None:
         add(self.used.setdefault(queue, {}), amounts, times)
         self.queues.book(queue, amounts, times)
 
-    def _counted(self, claim: Claim) -> Resources:
+    def counted(self, claim: Claim) -> Resources:
         """What counts against its queue: host ports are a matter of their node alone."""
         amounts = claim.amounts if self.by_model else claim.requests
         return (
@@ -344,7 +344,7 @@ class LedgerState:
         if not claim.queue:
             return  # pods that HBox does not schedule use nobody's quota
         step.queues.add(claim.queue)
-        for resource, amount in self._counted(claim).items():
+        for resource, amount in self.counted(claim).items():
             step.move(claim.queue, resource, debit, credit, amount * times)
 
     def _changed(self, step: Step, claim: Claim, before: ClaimState | None, actor: str, cause: str) -> None:
