@@ -29,6 +29,7 @@ COMMANDS = {
     "share": ("share", "Why a queue has as much as it has."),
     "usage": ("usage", "Card-hours by queue, user, model or hour; showback."),
     "events": ("events", "What happens: jobs, health, refusals."),
+    "policy": ("policy", "HBox's own policies as files; whether a file is right."),
     "simulate": ("simulate", "What the scheduler would do with a saved cluster."),
 }
 

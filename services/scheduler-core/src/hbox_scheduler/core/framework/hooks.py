@@ -168,7 +168,16 @@ class ShapeMask(Plugin):
         """Label and mask `[n]` of nodes that pods of this shape may not use."""
 
 
-class PodMask(Plugin):
+class PerPod(Plugin):
+    """What masks and scores for each pod have in common."""
+
+    @property
+    @abstractmethod
+    def sees_plain_pods(self) -> bool:
+        """Whether it has an opinion on plain pods: single ones that have no constraints on others, and nothing written on them that it reads."""
+
+
+class PodMask(PerPod):
     """A mask for each pod: see above."""
 
     @abstractmethod
@@ -201,7 +210,7 @@ class ShapeScore(Plugin):
         """`[n]`, the plugin's weight applied; only read where the pod fits. None = no opinion on this shape."""
 
 
-class PodScore(Plugin):
+class PodScore(PerPod):
     """A score for each pod: see above."""
 
     @abstractmethod
@@ -209,7 +218,7 @@ class PodScore(Plugin):
         """`[N]`, the plugin's weight applied; only read where the member fits. None = no opinion on this member."""
 
 
-class CandidateScore(Plugin):
+class CandidateScore(PerPod):
     """A score that is relative to the candidates."""
 
     @abstractmethod
@@ -374,7 +383,7 @@ def _methods(hook: Hook) -> set[str]:
 
 
 def _public_methods(plugin: Hook) -> set[str]:
-    own = (base for base in plugin.__mro__ if base not in (*HOOKS, Plugin, ABC, object))
+    own = (base for base in plugin.__mro__ if base not in (*HOOKS, PerPod, Plugin, ABC, object))
     return {name for base in own for name, value in vars(base).items() if not name.startswith("_") and inspect.isroutine(value)}
 
 

@@ -90,6 +90,10 @@ class CardModels(PodMask, ShapeScore, PodScore):
         if self._reserve:
             self._keep(session)
 
+    @property
+    def sees_plain_pods(self) -> bool:
+        return bool(self._reserve) or self._link_required
+
     def settled(self, member: Member) -> bool:
         """Whether what it says against nodes stays true whoever comes or goes."""
         return not self._kept.any() or self._may_have_kept(member.task.cards)

@@ -61,6 +61,7 @@ class Extender(Validity, PodMask, PodScore):
     """Arguments: extender.urlPrefix, .predicateVerb, .prioritizeVerb, .httpTimeout (1s), .ignorable (false)."""
 
     name = "extender"
+    sees_plain_pods = True
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)

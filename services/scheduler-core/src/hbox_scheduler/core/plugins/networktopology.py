@@ -54,6 +54,10 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore):
         self._tree: Tree = session.tree
         self._sizes: dict[int, Ints] = {}
 
+    @property
+    def sees_plain_pods(self) -> bool:
+        return bool(self._weight) and self._normal_pods
+
     def valid(self, gang: Gang) -> str:
         return problem_of(gang)
 

@@ -42,6 +42,7 @@ class NodeGroup(PodMask, PodScore, Events):
     preferred groups the first scores 50, each further one 50/n less."""
 
     name = "nodegroup"
+    sees_plain_pods = True
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)

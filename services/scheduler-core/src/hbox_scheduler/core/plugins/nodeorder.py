@@ -57,6 +57,10 @@ class NodeOrder(ShapeScore, PodScore, CandidateScore):
     def open(self, session: "Session") -> None:
         self._session = session
 
+    @property
+    def sees_plain_pods(self) -> bool:
+        return any(self._weights[name] for name in ("imagelocality", "nodeaffinity", "tainttoleration"))
+
     def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
         """How full a node is, and how evenly."""
         total = np.zeros(columns.alive[rows].shape, dtype=np.float64)

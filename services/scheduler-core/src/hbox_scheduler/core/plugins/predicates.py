@@ -33,6 +33,7 @@ class Predicates(ShapeMask, PodMask):
     """Each rule can be switched off by its `predicate.<Rule>Enable`."""
 
     name = "predicates"
+    sees_plain_pods = False
     reads_bookings = False
 
     def __init__(self, conf: "PluginConf") -> None:

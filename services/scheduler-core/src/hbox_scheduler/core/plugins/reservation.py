@@ -47,6 +47,7 @@ class Reservation(PodMask):
     """Arguments: after (duration, 10m), members (2: smaller gangs get no reservation), depth (1: gangs with one at a time), hold (duration, 30m)."""
 
     name = "reservation"
+    sees_plain_pods = True
     asks_others = True
 
     def __init__(self, conf: "PluginConf") -> None:

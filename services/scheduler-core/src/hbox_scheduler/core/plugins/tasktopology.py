@@ -54,6 +54,7 @@ class TaskTopology(MemberOrder, PodScore):
     """Arguments: task-topology.weight (1). The rules are annotations of the PodGroup: groups of roles with `;` between, roles with `,`."""
 
     name = "task-topology"
+    sees_plain_pods = False
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)

@@ -39,6 +39,7 @@ class Tdm(PodMask, PodScore, Preemptable, ShuffleVictims):
     """Arguments: tdm.revocable-zone.<zone>, a window such as 22:00-6:00 in UTC (from and to equal: all day), and tdm.evict.period."""
 
     name = "tdm"
+    sees_plain_pods = True
     guards = True
 
     def __init__(self, conf: "PluginConf") -> None:

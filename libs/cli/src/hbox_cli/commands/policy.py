@@ -1,0 +1,70 @@
+"""`hbox policy`: HBox's own policies as files, and what is wrong with a file."""
+
+from pathlib import Path
+
+import click
+
+from hbox_common.errors import InvalidRequest
+from hbox_common.yamltext import read_file
+
+from ..context import Context, command_options
+from ..output import Form, put
+
+NAMES = ("binpack", "least-waste", "fgd")
+
+
+@click.group("policy")
+def command() -> None:
+    """Policies: HBox's own as a volcano-scheduler.conf, and whether a file of yours is right."""
+
+
+@command.command("show")
+@click.argument("name", default=NAMES[0], type=click.Choice(NAMES))
+@command_options
+def show(ctx: Context, name: str) -> None:
+    """The policy that scheduler-core follows without a file, as a volcano-scheduler.conf: binpack, or what HBOX_POLICY names.
+
+    \b
+    hbox policy show > volcano-scheduler.conf
+    hbox policy show least-waste
+    """
+    from hbox_scheduler.core.policy.default import PolicyName, default_text  # noqa: PLC0415  half a second that --help does not need
+
+    text = default_text(PolicyName(name))
+    if ctx.output.machine:
+        ctx.output.document("Policy", {"name": name, "volcano-scheduler.conf": text})
+    else:
+        put(*text.splitlines())
+
+
+@command.command("check")
+@click.argument("path", type=click.Path(path_type=Path, dir_okay=False))
+@command_options
+def check(ctx: Context, path: Path) -> None:
+    """Whether PATH is a volcano-scheduler.conf that HBOX_SCHEDULER_CONF may name: actions, plugins, flags and arguments; and what in it is in the way of
+    placing equal pods in batches, as HBox's own masks and scores allow.
+
+    \b
+    hbox policy check volcano-scheduler.conf
+    """
+    from hbox_scheduler.core.framework.conf import parse_conf  # noqa: PLC0415
+    from hbox_scheduler.core.policy.batches import in_the_way  # noqa: PLC0415
+    from hbox_scheduler.core.policy.registry import PLUGINS  # noqa: PLC0415
+
+    try:
+        conf = parse_conf(read_file(path).decode(), plugins=tuple(PLUGINS))
+        reasons = in_the_way(conf)
+    except UnicodeError as e:
+        raise InvalidRequest(f"{path}: it is not UTF-8", hint="name a volcano-scheduler.conf") from e
+    except InvalidRequest as e:
+        raise InvalidRequest(f"{path}: {e.message}", hint=e.hint) from e
+    plugins = [plugin.name for plugin in conf.plugins]
+    if ctx.output.machine:
+        content = {"path": str(path), "actions": list(conf.actions), "plugins": plugins, "inTheWayOfBatches": reasons}
+        ctx.output.document("PolicyCheck", content)
+        return
+    if ctx.output.form is Form.NAME:
+        put(*(f"plugin/{name}" for name in plugins))
+        return
+    put(f"{path} is right: actions {', '.join(conf.actions)}; plugins {', '.join(plugins) or 'none'}")
+    put(*(f"in the way of batches: {reason}" for reason in reasons))
