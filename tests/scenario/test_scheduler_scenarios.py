@@ -94,9 +94,12 @@ REASONS = [
     ("n1 8 cards cordoned", "1 card", "NodeUnschedulable"),
     ("n1 8 cards", "1 card on zone=b", "NodeSelectorMismatch"),
     ("n1 8 cards taint gpu=:NoSchedule", "1 card", "UntoleratedTaint"),
+    ("n1 1 card bad card 0", "1 card", "CardNotHealth"),
+]
+
+NEVER = [
     ("n1 8 cards cpu=1", "1 card cpu=2", "Insufficient cpu"),
     ("n1 4 cards", "8 cards", "NodeInsufficientDevice"),
-    ("n1 1 card bad card 0", "1 card", "CardNotHealth"),
     ("n1 1 card V100", "1 card model=H100", "CardTypeMismatch"),
     ("n1 1 card shares=4 mib=16000", "1 card mib=17000", "CardInsufficientMemory"),
 ]
@@ -107,12 +110,18 @@ def test_a_job_that_waits_is_told_why(world: Draw, nodes: str, request_: str, la
     assert world(nodes).submit(f"a {request_}").why("a") == f"0/1 nodes are available: 1 {label}"
 
 
+@pytest.mark.parametrize(("nodes", "request_", "label"), NEVER)
+def test_a_job_that_no_node_can_ever_hold_is_told_so(world: Draw, nodes: str, request_: str, label: str) -> None:
+    said = f"0/1 nodes are available: 1 {label}; no node has room for it even when empty"
+    assert world(nodes).submit(f"a {request_}").why("a") == said
+
+
 USED = [
     ("shares=1", "1 card 50%", "1 card 50%", "CardTimeSlicingExhausted"),
     ("shares=4 mib=16000", "1 card mib=9000", "1 card mib=9000", "CardInsufficientMemory"),
     ("shares=4", "1 card 60%", "1 card 50%", "CardInsufficientMemory"),
     ("shares=4", "1 card 60% mib=100", "1 card 50% mib=100", "CardInsufficientCore"),
-    ("shares=4", "1 card 99% mib=100 x1", "2 cards", "NodeInsufficientDevice"),
+    ("shares=4", "1 card 99% mib=100 x1", "2 cards", "NodeInsufficientDevice; no node has room for it even when empty"),
 ]
 
 
@@ -171,7 +180,8 @@ def test_a_pod_goes_where_its_volumes_are_within_reach(world: Draw, wish: str, w
 def test_a_gang_is_told_how_far_it_came(world: Draw) -> None:
     why = world("n1 8 cards \n n2 8 cards \n n3 8 cards cordoned").submit("a 8 cards x4").why("a")
     assert why == (
-        "2 of 4 pods fit that have to start together; for the next one 0/3 nodes are available: 2 CardTimeSlicingExhausted, 1 NodeUnschedulable; "
+        "2 of 4 pods fit that have to start together, and no more than 3 would on an empty cluster; "
+        "for the next one 0/3 nodes are available: 2 CardTimeSlicingExhausted, 1 NodeUnschedulable; "
         "in the way alone: CardTimeSlicingExhausted on 2, NodeUnschedulable on 1"
     )
 

@@ -168,5 +168,5 @@ def test_a_queue_that_has_its_share_is_said_to_be_what_its_jobs_wait_for() -> No
     simulation.run()
     assert (
         simulation.verdicts[JobId("b")]
-        == "QueueShareSpent: queue small has all that the policy's plugin proportion gives it now"
+        == "QueueShareSpent: queue small may use 4 cpu now, 4 cpu are in use and 1 cpu more are asked for"
     )

@@ -84,7 +84,7 @@ class Inheriting(Misspelt):
         (Misspelt, "plugin mine has a public method queue_keys, which is no hook (did you mean queue_key?)"),
         (Inheriting, "plugin mine has a public method queue_keys, which is no hook (did you mean queue_key?)"),
         (Undeclared, "plugin mine has queue_key and does not declare QueueOrder"),
-        (Lacking, "plugin mine declares allocatable and does not have it"),
+        (Lacking, "plugin mine declares allocatable, withheld_reason and does not have it"),
         (OtherParameters, "plugin mine: queue_key has the parameters"),
         (MisspeltEvent, "plugin mine has a public method place, which is no hook (did you mean placed?)"),
     ],

@@ -14,7 +14,7 @@ from hbox_common.model import GroupPhase
 from ..cluster.arrays import Bools
 from ..cluster.entities import Gang, Member, SubGang
 from ..framework.placing import FilterKey, NodePlacement, Placing, filter_key_of
-from ..framework.statement import Statement
+from ..framework.statement import OperationKind, Statement
 from ..framework.turns import ServiceOrder
 from ..topology.constraints import concerned
 from .domains import Domains
@@ -75,6 +75,8 @@ class Serving:
             self.fill(statement, sub_gang, pending.by_sub_gang[sub_gang])
             if session.ready(gang) and session.sub_gang_ready(sub_gang):
                 break
+        if not session.ready(gang):
+            session.outcome.fitting[gang.id] = sum(done.kind is OperationKind.ALLOCATE for done in statement.operations)
         if not statement.operations:
             return False
         if session.ready(gang):

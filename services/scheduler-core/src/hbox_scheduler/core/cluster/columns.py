@@ -282,6 +282,15 @@ class Columns:
         view.card_pods = self.card_pods - self.card_pods_leaving
         return view
 
+    def emptied(self) -> Self:
+        """The columns as if nothing ran anywhere and all cards were well. To be read only, and at once."""
+        view = copy(self)
+        view.card_ok = self.card_index >= 0
+        for field in ("used", "card_cores_used", "card_memory_used", "card_pods"):
+            setattr(view, field, np.zeros_like(getattr(self, field)))
+        view.ports = HostPorts()
+        return view
+
     @property
     def moving(self) -> bool:
         """Whether anything leaves or is promised. Of one resource both may be equal, while the cards are different ones."""

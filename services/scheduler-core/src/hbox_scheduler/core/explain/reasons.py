@@ -42,6 +42,7 @@ class Reasons:
     fitting: int = 0
     sole: dict[str, int] = field(default_factory=dict)
     limit: str = ""  #: which quota or limit it is, where that is among them
+    too_large: bool = False  #: no node would have room for it if nothing ran anywhere: waiting does not help
 
     def headline(self) -> str:
         """As kube-scheduler words it, the most frequent reason first; behind it what alone is in the way where that is not all there is to say."""
@@ -53,7 +54,15 @@ class Reasons:
             line += "; in the way alone: " + ", ".join(f"{label} on {count}" for label, count in _ordered(self.sole))
         if self.limit:
             line += f"; {self.limit}"
+        if self.too_large:
+            line += "; no node has room for it even when empty"
         return line
+
+
+def fit_together(fit: int, needed: int, most: int | None) -> str:
+    """Of a gang: how many of the pods that it needs fit now. `most`: how many would if nothing ran anywhere; None = not known."""
+    said = f"{fit} of {needed} pods fit that have to start together"
+    return said if most is None or most >= needed else f"{said}, and no more than {most} would on an empty cluster"
 
 
 def _ordered(counts: dict[str, int]) -> list[tuple[str, int]]:

@@ -114,6 +114,11 @@ class Allocatable(Plugin):
     def allocatable(self, queue: QueueInfo, member: Member) -> bool:
         """Whether the queue may take this member on top of what it has. All have to agree."""
 
+    @abstractmethod
+    def withheld_reason(self, queue: QueueInfo, members: Sequence[Member]) -> str:
+        """Why the queue may not take all of these members on top of what it has: label and words; "" = it may, or what it may have is all that
+        the cluster has: nodes say it then."""
+
 
 class Preemptive(Plugin):
     @abstractmethod

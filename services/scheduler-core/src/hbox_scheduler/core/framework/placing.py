@@ -52,6 +52,16 @@ def filter_key_of(member: Member) -> FilterKey:
     return (id(member.task), member.gang.queue, member.namespace, *(tuple(sorted(some.items())) for some in labels))
 
 
+def capacity_when_empty(columns: Columns, task: Task) -> Ints:
+    """`[N]`: how many such pods each node has room for if nothing else runs anywhere; dead rows have none."""
+    empty, rows = columns.emptied(), slice(0, columns.size)
+    least = np.where(columns.alive[rows], _NO_LIMIT, 0)
+    for fit in FITS:
+        if (capacity := fit.capacity(empty, rows, task)) is not None:
+            np.minimum(least, capacity, out=least)
+    return np.maximum(least, 0, out=least)
+
+
 class Placing:
     """Answers about places, on the session's columns as they are when asked."""
 
@@ -143,7 +153,8 @@ class Placing:
             limits.append(self._session.models.limit_message(member, kept))
         if Label.CARD_QUOTA in reasons.counts:
             limits.append(self._session.namespace_quotas.limit_message(member))
-        return replace(reasons, limit="; ".join(limits)) if limits else reasons
+        too_large = not reasons.fitting and not capacity_when_empty(columns, member.task).any()
+        return replace(reasons, limit="; ".join(limits), too_large=too_large)
 
     def task(self, member: Member) -> Task:
         """What it asks for, on cards that its namespace's quotas pay for and of models that its queue may have more of."""

@@ -102,6 +102,9 @@ class Outcome:
     evictions: list[Eviction] = field(default_factory=list)
     nominations: list[Member] = field(default_factory=list)
     verdicts: dict[str, str] = field(default_factory=dict)  #: gang id -> why it waits, where it is not about nodes
+    fitting: dict[str, int] = field(
+        default_factory=dict
+    )  #: gang id -> how many members found places in its last turn, which were too few
     warnings: list[str] = field(default_factory=list)  #: what was passed over
 
     def warn(self, what: str) -> None:
@@ -359,12 +362,16 @@ class Session:
     def allocatable(self, queue: QueueInfo, member: Member) -> bool:
         return all(plugin.allocatable(queue, member) for plugin in self._all(Allocatable))
 
-    def held_back_by(self, member: Member) -> str:
-        """The plugin by whose word the member's queue gets nothing more for it now; empty where none says so."""
-        queue = self.queues[member.gang.queue]
-        over = [plugin.name for plugin in self._all(Overused) if plugin.overused(queue) and not member.best_effort]
-        over += [plugin.name for plugin in self._all(Allocatable) if not plugin.allocatable(queue, member)]
-        return over[0] if over else ""
+    def withheld_reason(self, members: Sequence[Member]) -> str:
+        """Why the queue of these members of one gang gets nothing more for all of them together now: label and words; "" = no plugin says so."""
+        queue = self.queues[members[0].gang.queue]
+        said = (plugin.withheld_reason(queue, members) for plugin in self._all(Allocatable))
+        over = (
+            f"{Label.QUEUE_SHARE}: queue {queue.name} has all that the policy's plugin {plugin.name} gives it now"
+            for plugin in self._all(Overused)
+            if plugin.overused(queue) and not members[0].best_effort
+        )
+        return next((why for why in (*said, *over) if why), "")
 
     def rightful(self, gang: Gang, statement: Statement) -> bool:
         """Whether the gang may take from all whom the statement has leave what it is nominated."""

@@ -15,7 +15,8 @@ from hbox_common.model.resources import Resources, add
 from ..cluster import Booking, Bookings, Columns, Journal
 from ..cluster.task import Task
 from ..explain.labels import Label
-from ..explain.reasons import Reasons, reasons_of
+from ..explain.reasons import Reasons, fit_together, reasons_of
+from ..framework.placing import capacity_when_empty
 from ..policy import Policy
 from ..policy.seating import Slot, allocate
 from ..policy.view import Views
@@ -113,7 +114,8 @@ class Planner:
             assert full is not None
             reasons = self._reasons(entry, full, models, remaining, together=short)
             journal.rollback()
-            prefix = f"{entry.need - left} of {entry.need} pods fit that have to start together; for the next one "
+            most = int(capacity_when_empty(self.columns, full).sum()) if len(tasks) == 1 else None
+            prefix = f"{fit_together(entry.need - left, entry.need, most)}; for the next one "
             out.failed.append((entry, verdict_of(entry, reasons, prefix=prefix if entry.need > 1 else "")))
             return
         job = entry.job
@@ -295,6 +297,8 @@ class Planner:
             reasons = known[1]
         else:
             reasons = reasons_of(self.columns, shown, self.policy.rules)
+            if not reasons.fitting and not capacity_when_empty(self.columns, task).any():
+                reasons = replace(reasons, too_large=True)
             if len(self._known) > 10_000:
                 self._known.clear()
             self._known[shown] = (self.columns.changes.end, reasons)

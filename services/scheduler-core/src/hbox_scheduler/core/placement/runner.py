@@ -34,12 +34,12 @@ from ..cluster import Booking, Bookings, Columns
 from ..cluster.entities import Gang, Member, QueueInfo, Status
 from ..cluster.snapshot import Cluster
 from ..cluster.task import Task, Tasks
-from ..explain.labels import Label
 from ..explain.reasons import Reasons
-from ..framework import FilterKey, GroupPhase, Placing, Session, filter_key_of
+from ..framework import GroupPhase, Session
 from ..framework.conf import Conf, PluginConf
 from ..framework.external import Ask, nobody
 from ..framework.hooks import FLAGS, Hook, Pipelined, Plugin, Readiness, SubGangPipelined, SubGangReadiness
+from ..framework.waiting import BACKFILL, WaitReasons
 from ..plugins.capacity import RECLAIM_AT_PARTING, Capacity
 from ..plugins.gang import GangPlugin
 from ..plugins.pdb import Pdb
@@ -52,9 +52,6 @@ from ..quotas.models import concerned
 from ..quotas.namespaces import NamespaceQuota
 from .facts import ClusterFacts
 from .running import RunningJobs, vector_of
-
-#: The action that places pods that ask for nothing.
-BACKFILL = "backfill"
 
 #: Actions of a policy that give free places.
 PLACE = ("allocate", BACKFILL)
@@ -217,8 +214,8 @@ class SessionRunner:
             for action in self._placing.actions:
                 run_action(action, session)
             bound = {id(member) for member in session.outcome.bindings}
-            known: dict[FilterKey, Reasons] = {}
-            return [_placed(session, gang, entry, bound, known) for gang, entry in preemptors.items()]
+            reasons = WaitReasons(session)
+            return [_placed(session, gang, entry, bound, reasons) for gang, entry in preemptors.items()]
 
     def shuffle(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid], *, slow: bool) -> list[Booking]:
         """Whom the policy wants elsewhere, of those who run. `entries`: jobs with pods that wait; they count as away from theirs. `slow`: also by plugins
@@ -429,49 +426,19 @@ def _may_reclaim(task: Task, queues: QueueTree, name: QueueName) -> bool:
     return any(rule.entitled(path, {**asked, model: task.cards.count}, tree.used) for model in models)
 
 
-_NO_BACKFILL = (
-    f"{Label.NO_BACKFILL}: the pod asks for nothing, and such pods are placed by the action {BACKFILL}, which the policy does not have; "
-    "add it there, or have the pod ask for something"
-)
-
-
 def _runs(member: Member) -> bool:
     """Whether the ledger says that it has its place: what is only hoped for does not leave."""
     return member.status is Status.RUNNING
 
 
-def _placed(
-    session: Session, gang: Gang, entry: Entry, bound: set[int], known: dict[FilterKey, Reasons]
-) -> JobPlacement | Unplaced:
-    """`bound`: by id(member); `known`: reasons, the same for members that are alike."""
+def _placed(session: Session, gang: Gang, entry: Entry, bound: set[int], reasons: WaitReasons) -> JobPlacement | Unplaced:
+    """`bound`: by id(member)."""
     pods = {pod.uid: pod for _, pending in entry.pending for pod in pending}
     placements = tuple(_pod_placement(session, member, pods[member.uid]) for member in gang.members if id(member) in bound)
     if placements:
         return JobPlacement(entry, placements, ())
-    if why := session.outcome.verdicts.get(gang.id, ""):
-        return Unplaced(entry, session.namespace_quotas.exceeded(gang) or why, None)
-    first = next(gang.of(Status.PENDING), gang.members[0])
-    if first.best_effort and BACKFILL not in session.conf.actions:
-        return Unplaced(entry, _NO_BACKFILL, None)
-    kind = (*filter_key_of(first), session.namespace_quotas.need(first)) if session.settled(first) else None
-    reasons = None if kind is None else known.get(kind)
-    if reasons is None:
-        reasons = Placing(session).reasons(first)
-        if kind is not None:
-            known[kind] = reasons
-    if reasons.fitting and (why := _beside_nodes(session, gang, first)):
-        return Unplaced(entry, why, None)
-    return Unplaced(entry, reasons.headline(), reasons)
-
-
-def _beside_nodes(session: Session, gang: Gang, member: Member) -> str:
-    """Why a member waits for which there are nodes, or nothing."""
-    if plugin := session.held_back_by(member):
-        return f"{Label.QUEUE_SHARE}: queue {gang.queue} has all that the policy's plugin {plugin} gives it now"
-    placing = Placing(session)
-    room = int(placing.capacity(member, session.columns)[placing.allowed(member, session.columns)].sum())
-    needed = gang.min_member - gang.served
-    return f"{room} of {needed} pods fit that have to start together" if 0 < room < needed else ""
+    waiting = reasons.of(next(gang.of(Status.PENDING), gang.members[0]))
+    return Unplaced(entry, waiting.message, waiting.reasons)
 
 
 def _pod_placement(session: Session, member: Member, pod: PodRef) -> PodPlacement:

@@ -32,6 +32,7 @@ from hbox_common.model.rights import AtParting, Cards, Comparison, FairShares, N
 
 from ..cluster.amounts import Asked, Sums
 from ..cluster.entities import Gang, Member, QueueInfo, Status
+from ..explain.labels import Label
 from ..framework.hooks import (
     Allocatable,
     Enqueueable,
@@ -46,7 +47,17 @@ from ..framework.hooks import (
 )
 from .arguments import Arguments
 from .fairshare import USAGE_WEIGHT, Claim, corrected, divide, remembering
-from .queueaccounts import UNLIMITED, Account, QueueAccounts, limit_to_capability, passes, reject_reason, set_ceilings, share
+from .queueaccounts import (
+    UNLIMITED,
+    Account,
+    QueueAccounts,
+    limit_to_capability,
+    passes,
+    reject_reason,
+    set_ceilings,
+    share,
+    withheld_reason,
+)
 
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
@@ -261,6 +272,17 @@ class Capacity(
         if not account.open or not account.leaf:
             return False
         return all(one.fits(one.ceiling, asked) for one in account.path) and self._may_stay(account, member, asked)
+
+    def withheld_reason(self, queue: QueueInfo, members: Sequence[Member]) -> str:
+        accounts = self._queue_accounts
+        account, ceilings = accounts.of(queue), {one: one.ceiling for one in accounts.of(queue).path}
+        if why := withheld_reason(accounts, account, ceilings, members, label=Label.QUEUE_CAPABILITY):
+            return why
+        if all(self._may_stay(account, member, accounts.counted(member)) for member in members):
+            return ""
+        return (
+            f"{Label.QUEUE_SHARE}: pods that may not be evicted stay within what queue {queue.name} and those above it deserve"
+        )
 
     def _may_stay(self, account: Account, member: Member, asked: Asked) -> bool:
         """Nobody can take back what a member has that may not be evicted: in annotated queues it stays within what they deserve."""

@@ -9,10 +9,11 @@ import numpy as np
 from hbox_common.model.rights import Cards, below_guarantee, may_lose, within
 
 from ..cluster.entities import Gang, Member, QueueInfo
+from ..explain.labels import Label
 from ..framework.hooks import Allocatable, Enqueueable, Events, Overused, Preemptive, QueueOrder, Reclaimable, Vote
 from .arguments import Arguments
 from .fairshare import USAGE_WEIGHT, fill
-from .queueaccounts import Account, QueueAccounts, passes, reject_reason, set_ceilings, share
+from .queueaccounts import Account, QueueAccounts, passes, reject_reason, set_ceilings, share, withheld_reason
 
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
@@ -79,6 +80,11 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Enq
 
     def allocatable(self, queue: QueueInfo, member: Member) -> bool:
         return self._within(self._queue_accounts.of(queue), self._most, member)
+
+    def withheld_reason(self, queue: QueueInfo, members: Sequence[Member]) -> str:
+        return withheld_reason(
+            self._queue_accounts, self._queue_accounts.of(queue), self._most, members, label=Label.QUEUE_SHARE
+        )
 
     def preemptive(self, queue: QueueInfo, member: Member) -> bool:
         return self._within(self._queue_accounts.of(queue), self._takes, member)

@@ -6,6 +6,7 @@ Cards are counted as pods ask for them, a share like a whole one, as Volcano doe
 KAI-Scheduler does. Amounts of cards are then in percent of a card.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from ..cluster.amounts import Asked, Sums
 from ..cluster.arrays import Ints
 from ..cluster.entities import HOLDING, Gang, Member, QueueInfo, Status
 from ..cluster.task import Task
+from ..explain.labels import Label
 from ..framework.asking import Asking, add
 
 if TYPE_CHECKING:
@@ -294,6 +296,39 @@ def limit_to_capability(queue_accounts: QueueAccounts, session: "Session", accou
         for name in account.queue.capability:
             column = resources[name]
             account.ceiling[column] = min(account.ceiling[column], capability[column])
+
+
+def withheld_reason(
+    queue_accounts: QueueAccounts,
+    account: Account,
+    lines: Mapping[Account, Sequence[float]],
+    members: Sequence[Member],
+    *,
+    label: Label,
+) -> str:
+    """Why the members together are more than the queue, or one above it, may have of something; "" where they are not, or where its line is all that the
+    cluster has: that is for nodes to say. `lines`: what each may have."""
+    if not account.open:
+        return f"{Label.QUEUE_CLOSED}: queue {account.queue.name} is not open"
+    if not account.leaf:
+        return f"{Label.QUEUE_NOT_LEAF}: queue {account.queue.name} has queues below it"
+    asked: Counter[int] = Counter()
+    for member in members:
+        asked.update(dict(queue_accounts.counted(member)))
+    short = [
+        (lines[one][column] - one.allocated[column] - units, place, column)
+        for place, one in enumerate(account.path)
+        for column, units in asked.items()
+        if one in lines and lines[one][column] < queue_accounts.total[column]
+    ]
+    over, place, column = min(short, default=(0, 0, 0))
+    if over >= 0:
+        return ""
+    one = account.path[place]
+    which = one.queue.name if one is account else f"{one.queue.name}, above queue {account.queue.name},"
+    amounts = (lines[one][column], one.allocated[column], asked[column])
+    most, now, more = (queue_accounts.words(column, int(amount)) for amount in amounts)
+    return f"{label}: queue {which} may use {most} now, {now} are in use and {more} more are asked for"
 
 
 def passes(queue_accounts: QueueAccounts, gang: Gang) -> bool:

@@ -17,6 +17,7 @@ from ..cluster.snapshot import Cluster
 from ..framework import GroupPhase, Placing, Session
 from ..framework.conf import Conf
 from ..framework.external import Ask, nobody
+from ..framework.waiting import WaitReasons
 from ..policy.registry import plugins_of
 
 
@@ -105,7 +106,7 @@ def explain(session: Session, report: Report) -> None:
     names: dict[int, str] = {row: session.node(row) for row in session.rows.tolist()}
     for member in (m for gang in session.gangs for m in gang.of(Status.PENDING)):
         labels: dict[str, str | None] = dict.fromkeys(names.values())
-        for label, fails in session.masks(member, columns):
+        for label, fails in placing.failures(member, columns):
             for row in np.flatnonzero(fails).tolist():
                 if row in names and labels[names[row]] is None:
                     labels[names[row]] = str(label)
@@ -151,23 +152,17 @@ def _conclude(session: Session, report: Report) -> None:
     report.nominations = {}
     report.pending = {}
     bound = set(map(id, session.outcome.bindings))
+    reasons = WaitReasons(session)
     for gang in session.gangs:
         report.phases[gang.id] = gang.phase
         for member in gang.members:
             if member.status is Status.PIPELINED or (member.status is Status.ALLOCATED and id(member) not in bound):
                 report.nominations[member.id] = session.node(member.row)
             if member.status in (Status.PENDING, Status.PIPELINED, Status.ALLOCATED) and id(member) not in bound:
-                report.pending[member.id] = _why(session, member)
+                report.pending[member.id] = Pending(reasons.of(member).message, reasons.nodes(member).counts)
 
 
 _PLACED = (Status.ALLOCATED, Status.BOUND, Status.RUNNING)
-
-
-def _why(session: Session, member: Member) -> Pending:
-    """Of each node the first rule that it fails, so that the counts sum to the nodes."""
-    verdict = session.outcome.verdicts.get(member.gang.id, "")
-    reasons = Placing(session).reasons(member)
-    return Pending(verdict or reasons.headline(), reasons.counts)
 
 
 def _settle(columns: Columns, member: Member) -> None:

@@ -1,0 +1,91 @@
+"""Why a pod waits, in the running service and in simulations alike.
+
+Each refusal has one author, in the order in which a session refuses: the gang and its queue as they are written, enqueue and the fabric (verdicts of
+actions); what the policy gives the queue now; how many pods of a gang fit; node by node.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..cluster.entities import Gang, Member, Status
+from ..explain.labels import Label
+from ..explain.reasons import Reasons, fit_together
+from .placing import FilterKey, Placing, capacity_when_empty, filter_key_of
+
+if TYPE_CHECKING:
+    from .session import Session
+
+#: The action that places pods that ask for nothing.
+BACKFILL = "backfill"
+
+_NO_BACKFILL = (
+    f"{Label.NO_BACKFILL}: the pod asks for nothing, and such pods are placed by the action {BACKFILL}, which the policy does not have; "
+    "add it there, or have the pod ask for something"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Why a member waits; `reasons` where the message is about nodes."""
+
+    message: str
+    reasons: Reasons | None = None
+
+
+class WaitReasons:
+    """Asked after the actions of a session. What is the same for members that are alike is found once."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._placing = Placing(session)
+        self._known: dict[FilterKey, Reasons] = {}
+
+    def of(self, member: Member) -> Waiting:
+        """Why this member has no place that it could be bound to."""
+        session, gang = self._session, member.gang
+        if member.status is Status.PIPELINED:
+            return Waiting(f"nominated to {session.node(member.row)}, where it starts once pods that leave are gone")
+        if member.status is Status.ALLOCATED:
+            return Waiting(
+                f"{session.node(member.row)} is kept for it until all of its gang that have to start together have places"
+            )
+        if why := session.outcome.verdicts.get(gang.id, ""):
+            return Waiting(session.namespace_quotas.exceeded(gang) or why)
+        if gang.queue not in session.queues:
+            return Waiting(f"{Label.QUEUE_NOT_FOUND}: queue {gang.queue} does not exist")
+        if member.best_effort and BACKFILL not in session.conf.actions:
+            return Waiting(_NO_BACKFILL)
+        short = gang.min_member - gang.ready
+        needed = [member, *(one for one in gang.of(Status.PENDING) if one is not member and not one.best_effort)][
+            : max(short, 1)
+        ]
+        if why := session.withheld_reason(needed):
+            return Waiting(why)
+        reasons = self.nodes(member)
+        if reasons.fitting and (why := self._together(gang, member, needed)):
+            return Waiting(why)
+        return Waiting(reasons.headline(), reasons)
+
+    def nodes(self, member: Member) -> Reasons:
+        """Of each node the first rule that it fails for the member, were it alone."""
+        session = self._session
+        if not session.settled(member):
+            return self._placing.reasons(member)
+        key = (*filter_key_of(member), session.namespace_quotas.need(member))
+        if (found := self._known.get(key)) is None:
+            found = self._known[key] = self._placing.reasons(member)
+        return found
+
+    def _together(self, gang: Gang, member: Member, needed: list[Member]) -> str:
+        """How many of the members that the gang needs fit, where those are too few; "" where that is not what it waits for."""
+        session = self._session
+        fit = session.outcome.fitting.get(gang.id)
+        if fit is None:  # it was placed by domains, or had no turn
+            placing, columns = self._placing, session.columns
+            fit = int(placing.capacity(member, columns)[placing.allowed(member, columns)].sum())
+        if not 0 < fit < len(needed):
+            return ""
+        alike = all(one.task is member.task for one in needed)
+        most = int(capacity_when_empty(session.columns, member.task).sum()) if alike else None
+        held = gang.ready
+        return fit_together(held + fit, held + len(needed), None if most is None else held + most)
