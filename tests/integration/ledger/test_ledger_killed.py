@@ -37,8 +37,8 @@ async def main():
                      placements=(Placement(pod_uid=f"{n}-{i}", pod="p", resource_version="1", node="n0", generation=1),))
                 for i in range(3)
             )
-            ledger.books.records.only(map(terms, plans))
-            await ledger.propose([PlansProposed(scheduler="s", epoch=ledger.books.epoch, seen=0, plans=plans)])
+            ledger.state.records.only(map(terms, plans))
+            await ledger.propose([PlansProposed(scheduler="s", epoch=ledger.state.epoch, seen=0, plans=plans)])
             print(n, flush=True)
 
 asyncio.run(main())
