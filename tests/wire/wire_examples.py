@@ -281,7 +281,7 @@ EXAMPLES: tuple[Event, ...] = (
     ),
     ClaimsAsked(asker="scheduler-core", head=True),
     ClaimsPage(epoch=_EPOCH, index=_INDEX, frozen=True, claims=(_claim,), queues=(_queue,), used={"research": {"cpu": 4000}},
-        quotas=(_quota,), held="pods were last seen 31 s ago",
+        quotas=(_quota,), held="pods were last seen 31 s ago", paused="200 pods were told to leave", released="2026-11-22T18:00:00Z",
     ),
     UsageAsked(asker="cli", by=(UsageKey.DEPARTMENT, UsageKey.MODEL), since=3600, until=7200),
     UsagePage(usage=(Usage(department=_QUEUE, queue=_QUEUE, user="team", model="A100", hour=3600, own=1500, borrowed=500, idle=250),),

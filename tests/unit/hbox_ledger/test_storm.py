@@ -35,6 +35,16 @@ def test_when_nobody_asks_any_more_nothing_is_paused() -> None:
     assert not storm.paused
 
 
+def test_released_it_counts_from_nothing() -> None:
+    storm = Storm(most=5)
+    assert storm.refusal(5, live=10, now=0.0) is None
+    assert storm.refusal(1, live=10, now=1.0) is not None
+    assert storm.release() == 5
+    assert not storm.paused
+    assert storm.refusal(5, live=10, now=2.0) is None
+    assert storm.refusal(1, live=10, now=3.0) is not None, "it is let go once, not for good"
+
+
 def test_a_clock_that_is_set_back_stops_nobody_for_ever() -> None:
     storm = Storm(most=5)
     assert storm.refusal(5, live=10, now=1e9) is None

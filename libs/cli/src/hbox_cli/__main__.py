@@ -28,6 +28,7 @@ COMMANDS = {
     "quota": ("quota", "Quotas of namespaces: what pods hold of cards there, and may."),
     "share": ("share", "Why a queue has as much as it has."),
     "usage": ("usage", "Card-hours by queue, user, model or hour; showback."),
+    "evictions": ("evictions", "Whether pods are told to leave for others; release the brake on it."),
     "events": ("events", "What happens: jobs, health, refusals."),
     "policy": ("policy", "HBox's own policies as files; whether a file is right."),
     "simulate": ("simulate", "What the scheduler would do with a saved cluster."),

@@ -81,6 +81,12 @@ async def usage_of(bus: Bus, by: Sequence[UsageKey], *, since: int, until: int) 
     return [row for page in pages for row in page.usage], [budget for page in pages for budget in page.budgets]
 
 
+async def ledger_of(bus: Bus) -> ClaimsPage:
+    """The ledger's epoch and index, and whether it takes plans and evictions."""
+    [head] = await bus.ask(ClaimsAsked(asker="cli", head=True), ClaimsPage, timeout_s=ASK_S)
+    return head
+
+
 async def claims_of(bus: Bus) -> list[ClaimsPage]:
     """The ledger's live claims, in pages; the first has the queues."""
     return await bus.ask(ClaimsAsked(asker="cli"), ClaimsPage, timeout_s=ASK_S)

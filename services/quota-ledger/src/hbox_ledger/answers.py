@@ -43,7 +43,15 @@ class Answers:
         assert isinstance(asked, ClaimsAsked)
         if asked.head:
             state = self._ledger.state
-            yield ClaimsPage(epoch=state.epoch, index=self._ledger.index, frozen=state.frozen, claims=(), held=state.held)
+            yield ClaimsPage(
+                epoch=state.epoch,
+                index=self._ledger.index,
+                frozen=state.frozen,
+                claims=(),
+                held=state.held,
+                paused=state.storm.paused,
+                released=self._ledger.released or "",
+            )
             return
         found = await self._views.snapshot()
         for first in range(0, max(1, len(found.claims)), PAGE):

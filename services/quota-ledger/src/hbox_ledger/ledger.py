@@ -112,6 +112,7 @@ class Ledger:
         self._number = 0
         self._unknown = 0
         self._comparison: Comparison | None = None  #: under way
+        self.released: str | None = None  #: with which word evictions were released last; None: nobody was heard of yet
         metrics.EPOCH.set(self.state.epoch)
         metrics.FROZEN.set(1)
 
@@ -277,6 +278,21 @@ class Ledger:
         """Whether claims were posted by the binder's word when the books stood at `as_of`, and nobody has told of their pods."""
         oldest = next(iter(self.state.unseen.values()), None)
         return oldest is not None and oldest <= as_of
+
+    async def release_evictions(self, word: str) -> None:
+        """Somebody who may write queues lets evictions go on that pause, where this word of theirs is a new one. The first that a ledger reads is from
+        before it began, and there was nothing to release."""
+        async with self._lock:
+            await self._fresh()
+            if word == self.released:
+                return
+            if word and self.released is not None:
+                count = self.state.storm.release()
+                said = f"evictions were released ({word}): {count} of late count no more"
+                note = Record(self.state.epoch, self._clock(), "kubernetes", "evictions", "released", said)
+                await self._turn(lambda _: None, notes=[note])
+                log.warning("%s", said)
+            self.released = word
 
     def hold(self, why: str) -> None:
         """Accept no plan for this reason, from now on; empty: accept them. What was decided goes on."""

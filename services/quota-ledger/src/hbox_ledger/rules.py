@@ -9,7 +9,9 @@ from typing import Any, NoReturn
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.kube import QUEUES, RESOURCEQUOTAS, Delta, Freshness, Informer, KubeClient, ResourceQuota
 from hbox_common.kube import Queue as QueueObject
-from hbox_common.model import QueueName
+from hbox_common.model import DEFAULT_QUEUE, QueueName
+from hbox_common.model.annotations import EVICTIONS_RELEASED
+from hbox_common.model.bounds import sanitized
 from hbox_common.runtime import Condition
 
 from .adapters.queues import closed, queue_of
@@ -23,6 +25,7 @@ log = logging.getLogger(__name__)
 QUOTA_WINDOW_S = 0.25
 SAY_AGAIN_S = 1.0
 TRY_AGAIN_S = 0.5
+LONGEST_WORD = 64  #: with which evictions are released: a time, as `hbox` writes it
 
 
 class Rules:
@@ -49,6 +52,9 @@ class Rules:
                 await _insist(partial(self._ledger.drop_queue, QueueName(delta.old.metadata.name)))
                 continue
             self._statuses.seen(delta.new)
+            if delta.new.metadata.name == DEFAULT_QUEUE:
+                word = sanitized(delta.new.metadata.annotations.get(EVICTIONS_RELEASED, ""), LONGEST_WORD)
+                await _insist(partial(self._ledger.release_evictions, word))
             try:
                 queue = queue_of(delta.new)
             except InvalidRequest as e:

@@ -12,9 +12,13 @@ _TIMEOUT_S = 2.0
 class Readiness:
     ready: bool
     waits_for: Mapping[str, str] = field(default_factory=dict)  #: condition -> message, of those that are not good
+    remarks: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: condition -> message, of those that are good and have something to say
 
     def __str__(self) -> str:
-        return "ready" if self.ready else ", ".join(f"{name}: {text}" for name, text in self.waits_for.items()) or "no answer"
+        said = ", ".join(f"{name}: {text}" for name, text in (self.remarks if self.ready else self.waits_for).items())
+        return f"ready{'; ' * bool(said)}{said}" if self.ready else said or "no answer"
 
 
 async def readiness(port: int, *, host: str = "127.0.0.1") -> Readiness:
@@ -23,9 +27,10 @@ async def readiness(port: int, *, host: str = "127.0.0.1") -> Readiness:
     try:
         conditions = json.loads(body)["conditions"]
         waits = {name: str(c["message"]) for name, c in conditions.items() if not c["good"]}
+        remarks = {name: str(c["message"]) for name, c in conditions.items() if c["good"] and c["message"]}
     except (ValueError, KeyError, TypeError):
-        waits = {}
-    return Readiness(b" 200 " in head.split(b"\r\n")[0], waits)
+        waits, remarks = {}, {}
+    return Readiness(b" 200 " in head.split(b"\r\n")[0], waits, remarks)
 
 
 async def write_error(port: int, *, host: str = "127.0.0.1") -> str:

@@ -67,6 +67,8 @@ class ClaimsPage(Event):
     used: dict[str, Resources] = {}  #: by queue
     quotas: tuple[CardQuota, ...] = ()  #: what ResourceQuotas say of cards
     held: str = ""
+    paused: str = ""  #: of the head: why plans that take from others are refused now (`EvictionsPaused`)
+    released: str = ""  #: of the head: with which word they were released last
 
 
 class UsageKey(StrEnum):

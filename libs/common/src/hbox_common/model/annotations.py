@@ -8,6 +8,7 @@ PREEMPTABLE = "volcano.sh/preemptable"  #: "false" on a pod or PodGroup keeps it
 
 NAMESPACES = "hbox.io/namespaces"  #: on a Queue: whose pods may use it
 BUDGET = "hbox.io/budget-card-hours"  #: on a Queue: what it may use in a calendar month (UTC)
+EVICTIONS_RELEASED = "hbox.io/evictions-released"  #: on the Queue `default`: a new value lets evictions go on that pause, once
 RECENT_CARDS = "hbox.io/recent-cards"  #: on a Queue of a saved cluster: how many cards it used on average of late
 
 CLAIM = "hbox.io/claim"

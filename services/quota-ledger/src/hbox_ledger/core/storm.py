@@ -4,8 +4,9 @@ Each eviction has a right of its own, and still a scheduler that is wrong, or so
 that push each other out, or a cluster that is emptied by rules that somebody mistyped. What is allowed follows from how much runs, so that neither a large
 gang that reclaims its share nor a small cluster that is given to one job meets it: as many as run, but of more than LARGE a quarter.
 
-Plans that would go beyond are refused, and asked for again by the scheduler: it goes on by itself as the window moves. Gangs that are unwound, and binds
-that are revoked, are the ledger's own and are not counted.
+Plans that would go beyond are refused, and asked for again by the scheduler: it goes on by itself as the window moves, or when somebody who may write
+queues releases it (`hbox evictions release`): then it counts from nothing. Gangs that are unwound, and binds that are revoked, are the ledger's own and
+are not counted.
 """
 
 from collections import deque
@@ -43,6 +44,13 @@ class Storm:
             self._decided.append((now, asked))
             self.paused = ""
         return None
+
+    def release(self) -> int:
+        """Forget all that was counted; how many that were."""
+        count = sum(count for _, count in self._decided)
+        self._decided.clear()
+        self.paused = ""
+        return count
 
     def pass_(self, now: float) -> None:
         """Forget what was longer ago; with a clock that was set nobody can say, and what is in its future is forgotten too."""

@@ -1,0 +1,83 @@
+"""`hbox evictions`: the ledger's brake on them. Released by an annotation of a Queue, so that Kubernetes says who may, and keeps who did."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import click
+
+from hbox_common.errors import NotFound, Unavailable
+from hbox_common.events import ClaimsPage
+from hbox_common.model import DEFAULT_QUEUE
+from hbox_common.model.annotations import EVICTIONS_RELEASED
+
+from ..aio import run
+from ..context import Context, command_options
+from ..output import put, say
+from ..platform.layout import Layout
+from .queue_writes import write
+
+HEARD_S = 15.0
+LOOK_S = 0.2
+
+
+@click.group("evictions")
+def command() -> None:
+    """Whether pods are told to leave for others. They pause where too many were within five minutes, and go on by themselves."""
+
+
+@command.command("show")
+@command_options
+def show(ctx: Context) -> None:
+    """Whether evictions pause, and why."""
+    head = run(lambda: _head(ctx))
+    if ctx.output.machine:
+        ctx.output.document("Evictions", {"paused": bool(head.paused), "message": head.paused, "released": head.released})
+    else:
+        put(f"evictions pause: {head.paused}" if head.paused else "evictions go on")
+
+
+@command.command("release")
+@command_options
+def release(ctx: Context) -> None:
+    """Let evictions go on that pause: what was counted counts no more. It may be asked for as often as it is meant.
+
+    Whoever may write the Queue `default` may do this.
+    """
+    head = run(lambda: _head(ctx))
+    if not head.paused:
+        say("evictions do not pause: there is nothing to release")
+        return
+    run(lambda: _release(ctx))
+    say(f"evictions go on ({head.paused})")
+
+
+async def _head(ctx: Context) -> ClaimsPage:
+    from ..session import bus_of, ledger_of  # noqa: PLC0415  so that --help is quick
+
+    async with bus_of(Layout(ctx.state).running()) as bus:
+        return await ledger_of(bus)
+
+
+async def _release(ctx: Context) -> None:
+    """Write it, and wait until the ledger has heard of it."""
+    from ..session import bus_of, ledger_of  # noqa: PLC0415
+
+    word = datetime.now(UTC).isoformat(timespec="milliseconds")
+    try:
+        await write(ctx, "PATCH", DEFAULT_QUEUE, {"metadata": {"annotations": {EVICTIONS_RELEASED: word}}})
+    except NotFound as e:
+        raise NotFound(
+            f"the cluster has no Queue {DEFAULT_QUEUE}, on which this is written", hint=f"hbox queue create {DEFAULT_QUEUE}"
+        ) from e
+    async with bus_of(Layout(ctx.state).running()) as bus:
+        try:
+            async with asyncio.timeout(HEARD_S):
+                while True:
+                    if (await ledger_of(bus)).released == word:
+                        return
+                    await asyncio.sleep(LOOK_S)
+        except TimeoutError as e:
+            raise Unavailable(
+                f"quota-ledger has not heard of it within {HEARD_S:g} s",
+                hint="it is written, and counts as soon as queues are read",
+            ) from e
