@@ -39,4 +39,12 @@ def run(session: "Session") -> None:
 
         members = sorted(waiting(gang), key=session.member_key)
         eligible = gives[pool.queue] & (pool.queue != codes.get(queue.name, -1))
-        requests.serve(gang, members, eligible=eligible, legal=session.reclaimable, may=may, rightful=session.rightful)
+        requests.serve(
+            gang,
+            members,
+            eligible=eligible,
+            legal=session.reclaimable,
+            may=may,
+            rightful=session.rightful,
+            giving=session.giving,
+        )

@@ -11,13 +11,14 @@ anything else of the pod, of other nodes or of the session, and is asked for eac
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from hbox_common.errors import Bug
+from hbox_common.model import QueueName
 
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows
@@ -60,7 +61,12 @@ class Plugin(ABC):
 
 class QueueOrder(Plugin):
     @abstractmethod
-    def queue_key(self, queue: QueueInfo) -> Key: ...
+    def queue_key(self, queue: QueueInfo) -> Key:
+        """May change with what queues have, and with nothing else."""
+
+    def related(self, queue: QueueInfo) -> Iterable[QueueName] | None:  # noqa: ARG002  # the hook's signature
+        """The queues whose keys may change with what this one has, itself among them; None: all of them."""
+        return None
 
 
 class GangOrder(Plugin):
@@ -255,6 +261,11 @@ class Reclaimable(Plugin):
     @abstractmethod
     def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member] | None: ...
 
+    def giving(self, preemptor: Member) -> Collection[QueueName] | None:  # noqa: ARG002  # the hook's signature
+        """The queues of which `reclaimable` may choose anybody at all, as things stand; those left out will not be chosen from while more is taken. None: not
+        known beforehand."""
+        return None
+
 
 class Evictable(Plugin):
     @abstractmethod
@@ -270,8 +281,8 @@ class ReclaimRight(Plugin):
 
 class VictimQueueOrder(Plugin):
     @abstractmethod
-    def victim_queue_key(self, preemptor: QueueInfo, queue: QueueInfo) -> Key:
-        """Whose members are taken first: the lowest key."""
+    def relatives(self, preemptor: QueueInfo) -> Sequence[Collection[QueueName]]:
+        """Whose members are taken first: those of the first collection, and so on; last those of all queues that are in none."""
 
 
 class ShuffleVictims(Plugin):

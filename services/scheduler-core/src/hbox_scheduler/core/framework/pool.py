@@ -72,6 +72,14 @@ class Pool:
         self.priority: Ints = priority[order]
         self.queues = sorted(by_queue)
         self.queue: Ints = queues
+        self.codes = {name: code for code, name in enumerate(self.queues)}
+        self.strangers = [name for name in self.queues if name not in session.queues]  #: queues of which nothing is known
+        self.starts: list[int] = [0, *np.cumsum(counts).tolist()]  #: by code: where its members begin
+        classes, levels = np.unique(self.priority, return_inverse=True)
+        self.priority_level: Ints = levels  #: priorities by their order, from 0
+        self.priorities = max(len(classes), 1)
+        self._by_row = np.argsort(self.rows, kind="stable")
+        self._sorted_rows = self.rows[self._by_row]
         self.amounts = self._amounts(session)
 
     def _amounts(self, session: "Session") -> Ints:
@@ -91,6 +99,11 @@ class Pool:
             for column, units in task.amount:
                 table[code, column] = units
         return table[np.array(codes, dtype=np.int64)]
+
+    def on_row(self, row: int) -> Ints:
+        """The members on a node, by their positions in the pool."""
+        first, last = np.searchsorted(self._sorted_rows, (row, row + 1))
+        return self._by_row[first:last]
 
     def positions(self, gang: Gang) -> list[int]:
         """Of the gang's members."""

@@ -11,7 +11,7 @@ from ..cluster.arrays import Bools
 from ..cluster.entities import Gang, Member, Status
 from .pool import Pool
 from .statement import Statement
-from .victims import Legal, Search
+from .victims import Giving, Legal, Search
 
 if TYPE_CHECKING:
     from .session import Session
@@ -58,6 +58,7 @@ class PreemptionRequest:
     legal: Legal
     may: Callable[[Member], bool] | None
     rightful: Callable[[Gang, Statement], bool] | None  #: whether it may, all in all
+    giving: Giving | None
 
 
 class PreemptionRequests:
@@ -82,12 +83,13 @@ class PreemptionRequests:
         legal: Legal,
         may: Callable[[Member], bool] | None = None,
         rightful: Callable[[Gang, Statement], bool] | None = None,
+        giving: Giving | None = None,
     ) -> bool:
         """Places for a gang's members, in this order, as long as it starves; all that it needs to run, or nothing at all. Where nobody has to leave but
         those who do so for others already, the places are promised too, or the next gang would count on the same room. Returns whether anybody has to.
 
         eligible: `[V]`, whom of the pool it may take from; may: whether a member may take from others at all, as things stand; rightful: whether the gang may
-        take all that a statement takes.
+        take all that a statement takes; giving: as in `Search`.
         """
         if may is not None:
             alike = {(id(member.task), member.preemptable): member for member in members}
@@ -96,7 +98,7 @@ class PreemptionRequests:
         key = self._key(gang, members)
         if not members or key in self._failed or not (eligible & self._pool.in_place).any():
             return False
-        request = PreemptionRequest(gang, members, legal, may, rightful)
+        request = PreemptionRequest(gang, members, legal, may, rightful, giving)
         search, enough = self._search(request, eligible)
         if not enough:
             search.discard()
@@ -122,6 +124,7 @@ class PreemptionRequests:
             eligible=eligible,
             legal=request.legal,
             reason=self._reason,
+            giving=request.giving,
             moves=self._moves,
             resolve=self._resolve,
         )

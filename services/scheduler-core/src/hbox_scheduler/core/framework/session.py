@@ -9,7 +9,7 @@ another (its #5896).
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import attrgetter
@@ -72,6 +72,7 @@ from .hooks import (
 )
 from .models import Models
 from .namespacequotas import NamespaceQuotas
+from .ranking import QueueRanking
 from .statement import Operation, OperationKind, Statement
 
 if TYPE_CHECKING:
@@ -177,6 +178,7 @@ class Session:
         self._masks_read_bookings = any(plugin.reads_bookings for plugin in self._shape_masks)
         self.namespace_quotas = NamespaceQuotas(columns, cluster)
         self.population = self.running.population.copy(cluster.namespace_labels)
+        self.ranking = QueueRanking(self.queues, self._queue_key, self._related)
         self.departures: list[Sequence[Member]] = []  #: members that left their places, one entry each time
         self.unplaced: list[Gang] = []  #: gangs with members that waited when the session began
         for gang in self.fresh:
@@ -236,6 +238,7 @@ class Session:
 
     def placed(self, member: Member, row: int) -> None:
         self.population.put(member, row)
+        self.ranking.touch(member.gang.queue)
         for plugin in self._events:
             plugin.placed(member, row)
 
@@ -250,6 +253,7 @@ class Session:
     def displaced(self, member: Member, row: int) -> None:
         self.population.take(member)
         self.departures.append((member,))
+        self.ranking.touch(member.gang.queue)
         for plugin in self._events:
             plugin.displaced(member, row)
 
@@ -257,6 +261,8 @@ class Session:
         """As `displaced`, where each of them is."""
         self.population.take_all(members)
         self.departures.append(members)
+        for member in members:
+            self.ranking.touch(member.gang.queue)
         for plugin in self._events:
             for member in members:
                 plugin.displaced(member, member.row)
@@ -264,7 +270,19 @@ class Session:
     # Orders.
 
     def queue_key(self, queue: QueueInfo) -> Key:
+        return self.ranking.key(queue.name)
+
+    def _queue_key(self, queue: QueueInfo) -> Key:
         return (*(plugin.queue_key(queue) for plugin in self._all(QueueOrder)), queue.created_at, queue.name)
+
+    def _related(self, queue: QueueInfo) -> Collection[QueueName] | None:
+        """Whose keys may change with what the queue has."""
+        names: dict[QueueName, None] = {}
+        for plugin in self._all(QueueOrder):
+            if (related := plugin.related(queue)) is None:
+                return None
+            names.update(dict.fromkeys(related))
+        return names
 
     def gang_key(self, gang: Gang) -> Key:
         return (*(plugin.gang_key(gang) for plugin in self._all(GangOrder)), gang.created_at, gang.id)
@@ -303,9 +321,10 @@ class Session:
         """Whether some plugin may say no in `allocatable`."""
         return bool(self._all(Allocatable))
 
-    def victim_queue_key(self, preemptor: QueueInfo, queue: QueueInfo) -> Key:
-        """Whose members are taken first: lowest. Without a plugin's word the queue that would be served last."""
-        return tuple(plugin.victim_queue_key(preemptor, queue) for plugin in self._all(VictimQueueOrder))
+    def relatives(self, preemptor: QueueInfo) -> Sequence[Collection[QueueName]]:
+        """Whose members are taken first: those of queues in the first collection, and so on; last those of all others. Inside each, and without a plugin's
+        word, those of the queue that would be served last."""
+        return next((plugin.relatives(preemptor) for plugin in self._all(VictimQueueOrder)), ())
 
     def victims_first(self, members: Iterable[Member], *, preemptor: Gang) -> list[Member]:
         """In the order in which they are taken: nearest queues first, then the reverse of the orders of service."""
@@ -315,9 +334,10 @@ class Session:
         for member in members:
             by_queue[member.gang.queue].append(member)
         names = [name for name in by_queue if name in self.queues]
+        near = self.relatives(home) if home is not None else ()
+        nearness = {name: place - len(near) for place, names in enumerate(near) for name in names}
         names.sort(key=lambda name: self.queue_key(self.queues[name]), reverse=True)
-        if home is not None:
-            names.sort(key=lambda name: self.victim_queue_key(home, self.queues[name]))
+        names.sort(key=lambda name: nearness.get(name, 0))
         names += [name for name in by_queue if name not in self.queues]
         out: list[Member] = []
         for name in names:
@@ -459,6 +479,14 @@ class Session:
 
     def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         return self._victims(Reclaimable, lambda plugin, left: plugin.reclaimable(preemptor, left), candidates)
+
+    def giving(self, preemptor: Member) -> Collection[QueueName] | None:
+        """The queues of which `reclaimable` may choose anybody; None: not known. The first tier's word counts, which decides where it has one."""
+        for tier in self._of(Reclaimable):
+            if choosing := [plugin for plugin in tier if not plugin.guards]:
+                known = [names for plugin in choosing if (names := plugin.giving(preemptor)) is not None]
+                return min(known, key=len) if known else None
+        return None
 
     def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:
         return self._victims(Evictable, lambda plugin, left: plugin.evictable(preemptor, left, reclaim=reclaim), candidates)

@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from hbox_common.model import QueueName
 
 from ..cluster.entities import Gang, QueueInfo, Status
+from .hooks import Key
 
 if TYPE_CHECKING:
     from .session import Session
+
+#: Whether nobody in the queue was nominated, the queue's key, the queue.
+_Turn: TypeAlias = tuple[bool, Key, QueueName]
 
 #: Key, number of the entry, gang.
 _Entry: TypeAlias = tuple[tuple[object, ...], int, Gang]
@@ -33,6 +37,8 @@ class ServiceOrder:
         self._nominated: set[Gang] = set()
         self._number = count()
         self._read = len(session.departures)
+        self._turns: list[_Turn] = []  #: heap; what is not as `_turn` says any more does not count
+        self._seen = len(session.ranking.changed)
         for gang in gangs:
             if gang.queue in session.queues:
                 self.put_back(gang)
@@ -44,14 +50,25 @@ class ServiceOrder:
 
     def next_queue(self) -> QueueInfo | None:
         """The queue whose turn it is, of those with gangs that wait."""
-        names = [name for name, waiting in self._in_queue.items() if waiting]
-        if not names:
-            return None
-        queues = self._session.queues
-        if len(names) == 1:
-            return queues[names[0]]
-        key = self._session.queue_key
-        return queues[min(names, key=lambda name: (not self._nominated_in[name], key(queues[name])))]
+        ranking, queues = self._session.ranking, self._session.queues
+        ranking.refresh()
+        for name in ranking.changed[self._seen :]:
+            if self._in_queue[name]:
+                self._enter(name)
+        self._seen = len(ranking.changed)
+        while self._turns:
+            turn = self._turns[0]
+            if self._in_queue[turn[-1]] and turn == self._turn(turn[-1]):
+                return queues[turn[-1]]
+            heappop(self._turns)
+        return None
+
+    def _turn(self, name: QueueName) -> _Turn:
+        return not self._nominated_in[name], self._session.ranking.key(name), name
+
+    def _enter(self, name: QueueName) -> None:
+        """The queue has a turn by its key as it is now; entries by older ones are passed over."""
+        heappush(self._turns, self._turn(name))
 
     def of(self, queue: QueueInfo) -> Gang | None:
         """The queue's gang that is served first; it waits no longer."""
@@ -68,6 +85,8 @@ class ServiceOrder:
             self._in_queue[queue.name] -= 1
             self._nominated_in[queue.name] -= gang in self._nominated
             self._nominated.discard(gang)
+            if self._in_queue[queue.name]:
+                self._enter(queue.name)
             return gang
         return None
 
@@ -79,6 +98,7 @@ class ServiceOrder:
             self._nominated.add(gang)
             self._nominated_in[gang.queue] += 1
         self._push(gang)
+        self._enter(gang.queue)
 
     def drop(self, queue: QueueInfo) -> None:
         """The queue has no more turns."""

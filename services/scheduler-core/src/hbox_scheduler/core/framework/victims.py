@@ -3,7 +3,8 @@
 For each member every node is rated by who would have to leave it: the members that are taken there first, in their order, until what is lacking is freed.
 The node where those least to be spared leave comes first: by queue and priority, then by how many are lost, then by the sum of their priorities, then
 by the order of service. Ratings are made with arrays over all nodes once, and anew only for nodes that changed, so that a gang of equal members costs one
-pass.
+pass. They are made over as many queues as are needed, those first whose members are taken first: a node that does with these comes before all that need
+somebody of a later queue.
 
 A node is then tried in earnest, in the statement: the plugins have to agree to each victim on the state as it then is, and the member has to fit by
 every rule with them gone. Who turns out not to be needed stays. What fails is taken back.
@@ -12,14 +13,15 @@ Members are taken one by one where their gang can spare them, else with all that
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from itertools import chain, islice
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from hbox_common.model import CardSlice
+from hbox_common.model import CardSlice, QueueName
 
 from ..cluster import Amount
 from ..cluster.arrays import Bools, Ints
@@ -51,6 +53,12 @@ RESOLVABLE = frozenset(
 #: Nodes that may fail in a row before whole queues are asked for a legal victim at all.
 _PATIENCE = 8
 
+#: Members that are looked at first, and how many times as many each time after that: those of whole queues, in their order.
+_AT_ONCE, _GROWTH = 64, 3
+
+#: Of which queues anybody may be taken for a member; None: not known.
+Giving: TypeAlias = Callable[[Member], Collection[QueueName] | None]
+
 #: Queue and priority of the last to leave, members lost, sum of the priorities of those who leave, order of service, node row.
 Rating: TypeAlias = tuple[int, int, int, int, int]
 
@@ -69,6 +77,7 @@ class MemberClass:
     free: Bools  #: `[N]` nodes with the room already
     ratings: list[Rating] | None = None  #: heap of nodes that may do; None = to be made
     current: dict[int, Rating] = field(default_factory=dict)  #: row -> its rating
+    tried: set[int] = field(default_factory=set)  #: rows that did not do
     failed: bool = False
 
 
@@ -85,10 +94,12 @@ class Search:
         eligible: Bools,
         legal: Legal,
         reason: str,
+        giving: Giving | None = None,
         moves: int | None = None,
         resolve: bool = True,
     ) -> None:
-        """eligible: `[V]`, members of the pool that may be looked at, of those that are still there. moves: whoever leaves has to get another place,
+        """eligible: `[V]`, members of the pool that may be looked at, of those that are still there. giving: of which queues anybody may be taken, where that
+        is known. moves: whoever leaves has to get another place,
         and no more than so many may have to; None = they need not. resolve: also have members leave that a filter objects to, not only for room."""
         self._session = session
         self.statement = statement
@@ -102,10 +113,15 @@ class Search:
         self._resolve = resolve
         self._placing = Placing(session, later=True)
         self._kinds: dict[object, MemberClass] = {}
-        self._several = len(np.unique(pool.queue[self._eligible])) > 1
-        self._order: list[int] = []
+        self._gives: Collection[QueueName] | None = None
+        self._there = self._eligible.copy()  #: whose queues are looked at
+        among = pool.queue[self._there]
+        self._alone = not len(among) or bool(among[0] == among[-1])  #: whether one queue is looked at, in whatever order
+        self._giving = giving
+        self._relatives = session.relatives(self._queue)
         self._failures = 0
-        self._sort()
+        self._asked = False  #: whether whole queues are asked for a legal victim before they are looked at
+        self._forget()
 
     def serve(self, member: Member) -> bool:
         """Find a place for a pending member, evicting whom it takes. Whether it has one."""
@@ -118,6 +134,7 @@ class Search:
                 if self._serve(member, variant):
                     return True
             self._eligible = eligible  # what is left out there may be had on another model
+            self._forget()
         return False
 
     def _serve(self, member: Member, variant: Variant | None) -> bool:
@@ -129,21 +146,19 @@ class Search:
         if not self._eligible.any():
             kind.failed = True
             return False
-        if self._several and self._sort():
-            for one in self._kinds.values():
-                one.ratings = None
-        if kind.ratings is None:
-            self._rate_all(kind)
-        while (row := self._next(kind)) is not None:
+        self._reorder(member)
+        while (row := self._next(member, kind)) is not None:
             if self._try(member, kind, row):
                 self._failures = 0
                 self._rate_again(self._touched)
                 return True
             kind.current.pop(row, None)
+            kind.tried.add(row)
             self._failures += 1
             if self._failures == _PATIENCE:
                 self._ask_queues(member)
-                self._rate_all(kind)
+                kind.ratings = None
+                kind.tried.clear()
         kind.failed = True
         return False
 
@@ -224,6 +239,11 @@ class Search:
         columns, c = self._session.columns, kind.columns
         return kind.request[:, None] - columns.allocatable[c, rows] + columns.used[c, rows] - columns.leaving[c, rows]
 
+    def _lacking_at(self, kind: MemberClass, rows: Ints) -> Ints:
+        """`[n, C]`: the same of these rows."""
+        columns, c, r = self._session.columns, kind.columns[None, :], rows[:, None]
+        return kind.request[None, :] - columns.allocatable[c, r] + columns.used[c, r] - columns.leaving[c, r]
+
     def _lacking_on(self, kind: MemberClass, row: int) -> dict[int, int]:
         """The same of one row, by column, where something is missing. Arrays of a few cells would take three times as long."""
         columns = self._session.columns
@@ -249,31 +269,82 @@ class Search:
 
     # Ratings.
 
-    def _sort(self) -> bool:
-        """Bring the pool into the order in which its members are taken now. Whether that changed."""
-        session, pool = self._session, self._pool
-        queues = session.queues
-        known = [code for code, name in enumerate(pool.queues) if name in queues]
-        known.sort(key=lambda code: session.queue_key(queues[pool.queues[code]]), reverse=True)
-        known.sort(key=lambda code: session.victim_queue_key(self._queue, queues[pool.queues[code]]))
-        if self._order == known and known:
+    def _forget(self) -> None:
+        """No queue has been looked at."""
+        self._codes: Iterator[int] | None = None  #: of queues, those first whose members are taken first
+        self._ordered: object = None  #: the ranking by which these come
+        self._given: list[int] = []  #: what came
+        self._seen: list[int] = []  #: of these the queues whose members are rated
+        self._who = self._rows = self._rank = self._level = np.empty(0, dtype=np.int64)  #: those members, by row and rank
+        for kind in self._kinds.values():
+            kind.ratings = None
+            kind.tried.clear()
+
+    def _reorder(self, member: Member) -> None:
+        """Begin anew where the order in which queues came is not that of now."""
+        if self._codes is not None and self._alone:
+            return
+        ordered = self._session.ranking.in_order()
+        if self._codes is not None and ordered is self._ordered:
+            return
+        if self._codes is None:
+            self._gives = None if self._giving is None else self._giving(member)
+        codes = self._in_order()
+        if (given := list(islice(codes, len(self._given)))) != self._given:
+            self._forget()
+            codes = chain(given, codes)
+        self._codes, self._ordered = codes, ordered
+
+    def _in_order(self) -> Iterator[int]:
+        """Codes of queues with members to be looked at: relatives first, and among equals those that would be served last."""
+        pool, ranking, known = self._pool, self._session.ranking, self._session.queues
+        near: set[QueueName] = set()
+        ordered = ranking.in_order()
+        for names in self._relatives:
+            there = [name for name in names if name in known and self._looked_at(name)]
+            yield from (pool.codes[name] for name in sorted(there, key=ranking.key, reverse=True))
+            near.update(names)
+        if self._gives is None or self._gives:
+            yield from (pool.codes[name] for _, name in reversed(ordered) if name not in near and self._looked_at(name))
+        yield from (pool.codes[name] for name in pool.strangers if self._looked_at(name))
+
+    def _looked_at(self, name: QueueName) -> bool:
+        code = self._pool.codes.get(name)
+        if code is None or (self._gives is not None and name not in self._gives):
             return False
-        self._order = known
-        position = np.full(len(pool.queues), len(pool.queues), dtype=np.int64)
-        position[known] = np.arange(len(known))
-        _, priority = np.unique(pool.priority, return_inverse=True)
-        ranks = np.lexsort((np.arange(pool.size), position[pool.queue]))
-        self._rank = np.empty(pool.size, dtype=np.int64)
-        self._rank[ranks] = np.arange(pool.size)
-        self._level = position[pool.queue] * (int(priority.max(initial=0)) + 1) + priority
-        self._by_row = np.lexsort((self._rank, pool.rows))
-        size = self._session.columns.size
-        self._starts = np.searchsorted(pool.rows[self._by_row], np.arange(size + 1)).tolist()
+        starts = self._pool.starts
+        return bool(self._there[starts[code] : starts[code + 1]].any())
+
+    def _see_more(self, member: Member) -> bool:
+        """Look at more queues: at one at least, and at several as long as they have few members. Whether there are any."""
+        pool, seen = self._pool, len(self._seen)
+        assert self._codes is not None
+        wanted = max(_AT_ONCE, _GROWTH * len(self._who))
+        for code in self._codes:
+            self._given.append(code)
+            if self._asked and not self._ask(member, code):
+                continue
+            self._seen.append(code)
+            wanted -= pool.starts[code + 1] - pool.starts[code]
+            if wanted <= 0:
+                break
+        if len(self._seen) == seen:
+            return False
+        spans = [(pool.starts[code], pool.starts[code + 1]) for code in self._seen]
+        who = np.concatenate([np.arange(first, end) for first, end in spans])
+        place = np.repeat(np.arange(len(spans)), [end - first for first, end in spans])
+        rank = np.arange(len(who))
+        order = np.lexsort((rank, pool.rows[who]))
+        self._who, self._rank = who[order], rank[order]
+        self._rows = pool.rows[self._who]
+        self._level = place[order] * pool.priorities + pool.priority_level[self._who]
+        for kind in self._kinds.values():
+            kind.ratings = None
         return True
 
     def _rate_all(self, kind: MemberClass) -> None:
-        size = self._session.columns.size
-        kind.ratings = self._rate(kind, 0, size)
+        rated = self._rate(kind, 0, len(self._who))
+        kind.ratings = [rating for rating in rated if rating[-1] not in kind.tried]
         kind.current = {rating[-1]: rating for rating in kind.ratings}
         heapify(kind.ratings)
 
@@ -288,27 +359,25 @@ class Search:
                 if kind.ratings is None:
                     continue
                 kind.current.pop(row, None)
-                for rating in self._rate(kind, row, row + 1):
+                kind.tried.discard(row)
+                for rating in self._rate(kind, *np.searchsorted(self._rows, (row, row + 1)).tolist()):
                     kind.current[row] = rating
                     heappush(kind.ratings, rating)
 
-    def _rate(self, kind: MemberClass, first: int, last: int) -> list[Rating]:
-        """Ratings of the rows from `first` to before `last` on which those who may be taken free enough."""
+    def _rate(self, kind: MemberClass, first: int, end: int) -> list[Rating]:
+        """Ratings of rows on which those who may be taken free enough, by the members from `first` to before `end` of those looked at: all of each row."""
         pool = self._pool
-        who = self._by_row[self._starts[first] : self._starts[last]]
-        who = who[self._eligible[who]]
-        if not len(who):
+        who, rows = self._who[first:end], self._rows[first:end]
+        at = np.flatnonzero(self._eligible[who] & (kind.allowed | kind.resolvable)[rows])
+        if not len(at):
             return []
-        who = who[(kind.allowed | kind.resolvable)[pool.rows[who]]]
-        if not len(who):
-            return []
-        lacking = self._lacking(kind, slice(first, last)).T[pool.rows[who] - first]
+        who, rows = who[at], rows[at]
+        lacking = self._lacking_at(kind, rows)
         amounts = pool.amounts[who[:, None], kind.columns[None, :]]
-        helps = ((amounts > 0) & (lacking > 0)).any(axis=1) | (lacking <= 0).all(axis=1)
-        who, lacking, amounts = who[helps], lacking[helps], amounts[helps]
-        if not len(who):
+        helps = np.flatnonzero(((amounts > 0) & (lacking > 0)).any(axis=1) | (lacking <= 0).all(axis=1))
+        if not len(helps):
             return []
-        rows = pool.rows[who]
+        who, rows, at, lacking, amounts = who[helps], rows[helps], at[helps] + first, lacking[helps], amounts[helps]
         begins = np.flatnonzero(np.r_[True, rows[1:] != rows[:-1]])
         lengths = np.diff(np.r_[begins, len(rows)])
         before = np.repeat(begins, lengths)
@@ -319,43 +388,76 @@ class Search:
         sums = np.cumsum(pool.priority[who])
         sums -= (sums - pool.priority[who])[before]
         enough = np.where((freed >= lacking).all(axis=1), np.arange(len(who)), len(who))
-        at = np.minimum.reduceat(enough, begins)
-        at = at[at < len(who)]
-        last_ones = who[at]
+        last = np.minimum.reduceat(enough, begins)
+        last = last[last < len(who)]
         return list(
             zip(
-                self._level[last_ones].tolist(),
-                harm[at].tolist(),
-                sums[at].tolist(),
-                self._rank[last_ones].tolist(),
-                rows[at].tolist(),
+                self._level[at[last]].tolist(),
+                harm[last].tolist(),
+                sums[last].tolist(),
+                self._rank[at[last]].tolist(),
+                rows[last].tolist(),
                 strict=True,
             )
         )
 
-    def _next(self, kind: MemberClass) -> int | None:
-        assert kind.ratings is not None
-        while kind.ratings:
-            rating = heappop(kind.ratings)
-            if kind.current.get(rating[-1]) == rating:
-                return rating[-1]
-        return None
+    def _next(self, member: Member, kind: MemberClass) -> int | None:
+        """The row to be tried next. Who is needed there is of the queues that were looked at: on every other row somebody of a later queue is."""
+        while True:
+            if kind.ratings is None:
+                self._rate_all(kind)
+            ratings = kind.ratings or []
+            while ratings:
+                rating = heappop(ratings)
+                if kind.current.get(rating[-1]) == rating:
+                    return rating[-1]
+            if not self._see_more(member):
+                return None
 
     def _ask_queues(self, member: Member) -> None:
         """Leave out queues of which nobody may be taken: what is not legal now will not become it while more is taken."""
+        self._asked = True
+        for code in self._seen:
+            self._ask(member, code)
+
+    def _ask(self, member: Member, code: int) -> bool:
+        """Whether anybody of the queue may be taken; nobody is eligible else."""
         pool = self._pool
-        for code in self._order:
-            mine = np.flatnonzero(self._eligible & (pool.queue == code))
-            if len(mine) and not self._legal(member, [pool.members[i] for i in mine.tolist()]):
-                self._eligible[mine] = False
+        first, end = pool.starts[code], pool.starts[code + 1]
+        mine = (np.flatnonzero(self._eligible[first:end]) + first).tolist()
+        if mine and self._legal(member, [pool.members[i] for i in mine]):
+            return True
+        self._eligible[first:end] = False
+        return False
+
+    def _on_row(self, row: int) -> list[Member]:
+        """Members on a node that may be taken, in the order in which they are."""
+        pool, ranking, known = self._pool, self._session.ranking, self._session.queues
+        who = pool.on_row(row)
+        who = who[self._eligible[who]]
+        codes = pool.queue[who]
+        if not len(who) or codes[0] == codes[-1]:  # the pool is sorted by queue
+            gives = len(who) and (self._gives is None or pool.queues[codes[0]] in self._gives)
+            return [pool.members[i] for i in who.tolist()] if gives else []
+        names = {pool.queues[code] for code in codes.tolist()}
+        if self._gives is not None:
+            names.intersection_update(self._gives)
+        nearness = {name: place for place, near in enumerate(self._relatives) for name in near if name in names}
+        listed = sorted((name for name in names if name in known), key=ranking.key, reverse=True)
+        listed.sort(key=lambda name: nearness.get(name, len(self._relatives)))
+        listed += [name for name in pool.strangers if name in names]
+        by_queue: dict[QueueName, list[Member]] = {name: [] for name in listed}
+        for i in who.tolist():
+            if (mine := by_queue.get(pool.queues[pool.queue[i]])) is not None:
+                mine.append(pool.members[i])
+        return [member for mine in by_queue.values() for member in mine]
 
     # In earnest.
 
     def _try(self, member: Member, kind: MemberClass, row: int) -> bool:
         mark = self.statement.mark()
         self._touched = {row}
-        who = self._by_row[self._starts[row] : self._starts[row + 1]]
-        members = [self._pool.members[i] for i in who[self._eligible[who]].tolist()]
+        members = self._on_row(row)
         lacking = self._lacking_on(kind, row)
         units = None if kind.resolvable[row] else self._few(member, members, lacking)
         if units is not None:

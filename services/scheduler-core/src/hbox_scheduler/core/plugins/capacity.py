@@ -19,16 +19,28 @@ Who is compared: Volcano looks at the two queues themselves and, by `ancestorRec
 highest level at which their paths differ, and with `reclaimAtParting` all are. An ancestor of both is never a reason.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, TypeAlias
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model import QueueName
 from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
 from hbox_common.model.devices import ALL_CORES
 from hbox_common.model.resources import CPU, MEMORY
-from hbox_common.model.rights import AtParting, Cards, Comparison, FairShares, Nearest, Reclaim, Rights, beyond, not_entitled
+from hbox_common.model.rights import (
+    AtParting,
+    Cards,
+    Comparison,
+    FairShares,
+    Nearest,
+    Reclaim,
+    Rights,
+    beyond,
+    may_lose,
+    not_entitled,
+)
 
 from ..cluster.amounts import Asked, Sums
 from ..cluster.entities import Gang, Member, QueueInfo, Status
@@ -108,6 +120,10 @@ class Capacity(
     def _rules(self) -> None:
         """The lines as `hbox_common.model.rights` reads them, and who is compared."""
         queue_accounts = self._queue_accounts
+        self._keys: dict[Account, tuple[object, ...]] = {}
+        self._known_givers: dict[Account, dict[frozenset[int], bool]] = {}
+        self._below: dict[Account, Collection[QueueName]] = {}
+        self._tops = queue_accounts.tops()
         self._rights = rights = _Rights(self._lines)
         cards = Cards(queue_accounts.cards_column if queue_accounts.cards_column >= 0 else None, queue_accounts.models)
         self._takes_to, self._gives_from = (
@@ -228,10 +244,27 @@ class Capacity(
 
     def queue_key(self, queue: QueueInfo) -> tuple[object, ...]:
         """By priority, then by the used part of what it deserves; in a tree, at the highest level at which two paths differ."""
-        path = self._queue_accounts.of(queue).path
-        if self._in_turns:
-            return tuple((-a.queue.priority, *self._turn(a), a.queue.created_at, a.queue.name) for a in path)
-        return tuple((-a.queue.priority, self._share(a), a.queue.created_at, a.queue.name) for a in path)
+        return tuple(self._keys.get(account) or self._key_of(account) for account in self._queue_accounts.of(queue).path)
+
+    def related(self, queue: QueueInfo) -> Iterable[QueueName]:
+        """All below the same queue of the top level."""
+        return self._names_below(self._queue_accounts.of(queue).path[0])
+
+    def _key_of(self, account: Account) -> tuple[object, ...]:
+        """Its part of the keys of all below it, kept until what it has changes."""
+        turn = self._turn(account) if self._in_turns else (self._share(account),)
+        key = self._keys[account] = (-account.queue.priority, *turn, account.queue.created_at, account.queue.name)
+        return key
+
+    def _names_below(self, account: Account) -> Collection[QueueName]:
+        """The queue and all below it."""
+        found = self._below.get(account)
+        if found is None:
+            names: dict[QueueName, None] = {account.queue.name: None}
+            for child in account.children:
+                names.update(dict.fromkeys(self._names_below(child)))
+            found = self._below[account] = names
+        return found
 
     def _turn(self, account: Account) -> tuple[float, float, float]:
         """Within what it deserves as without history; beyond it, by the part of the cluster that it would have there with one card more, by its weight.
@@ -252,9 +285,15 @@ class Capacity(
             return inf
         return max(share((account.allocated[c],), (account.deserved[c],)) for c in self._lines[account])
 
-    def victim_queue_key(self, preemptor: QueueInfo, queue: QueueInfo) -> int:
-        """The nearest relatives first."""
-        return -_common(self._queue_accounts.of(preemptor), self._queue_accounts.of(queue))
+    def relatives(self, preemptor: QueueInfo) -> Sequence[Collection[QueueName]]:
+        """The more ancestors two queues share, the nearer they are."""
+        found: list[Collection[QueueName]] = []
+        inner: Collection[QueueName] = ()
+        for account in reversed(self._queue_accounts.of(preemptor).path):
+            names = self._names_below(account)
+            found.append([name for name in names if name not in inner])
+            inner = names
+        return found
 
     # Gates.
 
@@ -350,7 +389,8 @@ class Capacity(
                 continue
             reclaim.leaves(other.path, loss)
             victims.append(member)
-            wanted = rule.wanted(account.path, asked, reclaim.used)  # an ancestor of both has less now
+            if len(branches.ours) < len(account.path):  # an ancestor of both has less now
+                wanted = rule.wanted(account.path, asked, reclaim.used)
         return victims
 
     def _parting(self, account: Account, other: Account) -> "_Paths":
@@ -389,11 +429,44 @@ class Capacity(
         largest = max(preemptor.members, key=lambda member: sum(units for _, units in self._queue_accounts.counted(member)))
         return self.reclaimable(largest, candidates)
 
+    def giving(self, preemptor: Member) -> Collection[QueueName] | None:
+        """By the ledger's rule: queues whose branch, where it parts from the preemptor's, may lose something of the kind that is held in it."""
+        account = self._queue_accounts.accounts.get(preemptor.gang.queue)
+        if not self._at_parting or account is None:
+            return None
+        wanted = frozenset(column for column, _ in self._queue_accounts.counted(preemptor))
+        names: set[QueueName] = set()
+        beside: Sequence[Account] = self._tops
+        for own in account.path:
+            for other in beside:
+                if other is not own and self._may_give(other, wanted):
+                    names.update(self._names_below(other))
+            beside = own.children
+        return names
+
+    def _may_give(self, account: Account, wanted: frozenset[int]) -> bool:
+        known = self._known_givers.setdefault(account, {})
+        found = known.get(wanted)
+        if found is None:
+            deserved = self._rights.rights(account).deserved
+            found = known[wanted] = any(
+                may_lose(deserved, account.allocated, dict(loss), wanted, self._cards_keys) for loss in account.shapes
+            )
+        return found
+
     def placed(self, member: Member, row: int) -> None:
         self._queue_accounts.placed(member, row)
+        self._changed(member)
 
     def displaced(self, member: Member, row: int) -> None:
         self._queue_accounts.displaced(member, row)
+        self._changed(member)
+
+    def _changed(self, member: Member) -> None:
+        account = self._queue_accounts.accounts.get(member.gang.queue) if self._keys or self._known_givers else None
+        for one in account.path if account is not None else ():
+            self._keys.pop(one, None)
+            self._known_givers.pop(one, None)
 
 
 @dataclass(frozen=True, slots=True)

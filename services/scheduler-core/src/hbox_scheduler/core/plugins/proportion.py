@@ -1,11 +1,12 @@
 """proportion: queues share the cluster by weight (reference volcano §4). What a queue deserves follows from what all queues ask for now."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hbox_common.model import QueueName
 from hbox_common.model.rights import Cards, below_guarantee, may_lose, within
 
 from ..cluster.entities import Gang, Member, QueueInfo
@@ -73,6 +74,9 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Enq
     def queue_key(self, queue: QueueInfo) -> tuple[int, float]:
         account = self._queue_accounts.of(queue)
         return -queue.priority, share(account.allocated, self._deserved[account])
+
+    def related(self, queue: QueueInfo) -> Iterable[QueueName]:
+        return (queue.name,)
 
     def overused(self, queue: QueueInfo) -> bool:
         account = self._queue_accounts.of(queue)

@@ -49,6 +49,7 @@ class Account:
     deserved: Sums = field(default_factory=list)
     ceiling: Sums = field(default_factory=list)  #: what it can have at most: capability, and what others are guaranteed
     allocated: Sums = field(default_factory=list)
+    shapes: set[Asked] = field(default_factory=set)  #: what single members have, or had in this session
     protected: Sums = field(
         default_factory=list
     )  #: of `allocated`, what nobody may take back: members that are not preemptable
@@ -270,6 +271,7 @@ class QueueAccounts:
         """`gate`: the gang counts there with its minimum."""
         for one in account.path:
             allocated = one.allocated
+            one.shapes.add(asked)
             for column, units in asked:
                 allocated[column] += times * units
             if not preemptable:

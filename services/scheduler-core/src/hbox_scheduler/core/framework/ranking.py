@@ -1,0 +1,84 @@
+"""Queues in the order of service, kept as shares change: keys are computed and sorted once a session, then anew for those queues alone whose keys a change
+may have changed. With 2,000 queues one sort takes longer than the search for a victim."""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping
+
+from hbox_common.model import QueueName
+
+from ..cluster.entities import QueueInfo
+from .hooks import Key
+
+#: More changed queues at once are sorted in as a block.
+_ONE_BY_ONE = 16
+
+
+class QueueRanking:
+    """`key`: of a queue as things stand, the lowest is served first; keys differ between queues. `related`: the queues whose keys may change with what a queue
+    has, itself among them; None: all of them."""
+
+    def __init__(
+        self,
+        queues: Mapping[QueueName, QueueInfo],
+        key: Callable[[QueueInfo], Key],
+        related: Callable[[QueueInfo], Iterable[QueueName] | None],
+    ) -> None:
+        self._queues, self._key, self._related = queues, key, related
+        self._keys: dict[QueueName, Key] = {}
+        self._ordered: list[tuple[Key, QueueName]] | None = (
+            None  #: replaced, never changed: readers may go through it meanwhile
+        )
+        self._touched: dict[QueueName, None] = {}
+        self.changed: list[QueueName] = []  #: queues that got another key, as it happened
+
+    def touch(self, name: QueueName) -> None:
+        """What the queue has is another amount now."""
+        self._touched[name] = None
+
+    def key(self, name: QueueName) -> Key:
+        """The queue's key as things stand."""
+        self.refresh()
+        found = self._keys.get(name)
+        if found is None:
+            found = self._keys[name] = self._key(self._queues[name])
+        return found
+
+    def in_order(self) -> list[tuple[Key, QueueName]]:
+        """All queues with their keys, those that are served first before others. Not to be changed."""
+        self.refresh()
+        if self._ordered is None:
+            self._ordered = sorted((self.key(name), name) for name in self._queues)
+        return self._ordered
+
+    def position(self, name: QueueName) -> int:
+        """Where the queue stands in that order."""
+        return bisect_left(self.in_order(), (self.key(name), name))
+
+    def refresh(self) -> None:
+        """Bring the keys up to date, and enter into `changed` whose are others."""
+        if not self._touched:
+            return
+        names: dict[QueueName, None] = {}
+        for name in self._touched:
+            if (queue := self._queues.get(name)) is not None:
+                related = self._related(queue)
+                names.update(dict.fromkeys(self._queues if related is None else related))
+        self._touched.clear()
+        before: dict[QueueName, Key] = {}
+        for name in names:
+            if (old := self._keys.get(name)) is not None and (new := self._key(self._queues[name])) != old:
+                before[name], self._keys[name] = old, new
+        self.changed += before
+        if self._ordered is not None and before:
+            self._ordered = self._moved(self._ordered, before)
+
+    def _moved(self, ordered: list[tuple[Key, QueueName]], before: Mapping[QueueName, Key]) -> list[tuple[Key, QueueName]]:
+        if len(before) > _ONE_BY_ONE:
+            return sorted(
+                [entry for entry in ordered if entry[1] not in before] + [(self._keys[name], name) for name in before]
+            )
+        ordered = ordered.copy()
+        for name, old in before.items():
+            del ordered[bisect_left(ordered, (old, name))]
+            insort(ordered, (self._keys[name], name))
+        return ordered
