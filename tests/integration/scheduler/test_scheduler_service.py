@@ -201,7 +201,9 @@ async def test_a_job_that_does_not_fit_is_told_why_and_starts_when_a_node_comes(
         await until(lambda: service.scheduler.frozen is False, "the books are read")
         await peers.submit(job("big", cards=8))
         await until(lambda: peers.waiting, "a verdict is said")
-        assert peers.waiting["big"] == "0/1 nodes are available: 1 NodeInsufficientDevice"
+        assert (
+            peers.waiting["big"] == "0/1 nodes are available: 1 NodeInsufficientDevice; no node has room for it even when empty"
+        )
         await peers.cluster([node("n2", cards=8)])
         await until(lambda: "big-0" in peers.claims, "the job is planned on the new node")
 

@@ -94,7 +94,11 @@ class GangPlugin(
 
     def starving(self, gang: Gang) -> bool:
         """Whether it has not yet what it needs to run."""
-        return gang.served + gang.waiting < gang.min_member or not _roles_hold(gang, waiting=True)
+        return (
+            gang.served + gang.waiting < gang.min_member
+            or not _roles_hold(gang, waiting=True)
+            or not _sub_gangs_hold(gang, waiting=True)
+        )
 
     def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:  # noqa: ARG002  # the hook's signature
         """Members of which their gang has more than it needs, each one named counting; or all that a gang has: it goes whole, but is never left in
