@@ -13,7 +13,7 @@ export UV_SYSTEM_CERTS ?= true
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test fuzz kube-assets test-real check chaos bench format lock docs clean
+.PHONY: help install run test fuzz kube-assets test-real check mutants chaos bench format lock docs clean
 
 help: ## what the targets do
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -58,6 +58,9 @@ check: install ## format, lint, types, import contracts, generated documents
 	@$(BIN)/mypy libs services tests
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m hbox_common.events.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
+
+mutants: install ## planted faults, and whether the tests nearest to them notice; J=2 side by side, SERVICE=binder, NAME=words of names
+	@$(BIN)/python -m tests.mutants $(if $(J),-j $(J)) $(addprefix --service ,$(SERVICE)) $(NAME)
 
 chaos: install ## every process killed N=100 times under load; FAULTS=100: as many faults of all kinds; REAL=1: on a real control plane; SEED=1
 	@$(BIN)/python -m tests.chaos --kills $(or $(N),$(if $(FAULTS),0,100)) --faults $(or $(FAULTS),0) --seed $(or $(SEED),1) $(if $(REAL),--real)

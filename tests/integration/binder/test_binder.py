@@ -1,13 +1,20 @@
 """The binder on a real broker and an API with faults."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from hbox_binder.adapters.epochs import Epochs
+from hbox_binder.adapters.nodes import NodeWorker
+from hbox_binder.core import Binder, Limits
+from hbox_binder.worker import Worker
+from hbox_common.bus import Delivery, Start
 from hbox_common.clock import wall_s
 from hbox_common.errors import NotFound
 from hbox_common.events import (
+    BindDecided,
     BindOutcome,
     EvictKind,
     NodeAction,
@@ -19,8 +26,9 @@ from hbox_common.events import (
     PodStanding,
 )
 from hbox_common.kube import MERGE_PATCH, NODES, PODS, Node
-from hbox_common.model import DecisionId, NodeName
+from hbox_common.model import DecisionId, Epoch, NodeName
 from hbox_common.model.annotations import CARDS, CLAIM, CLAIM_GENERATION, CORDON_REASON, CORDONED_BY
+from hbox_common.runtime.health import Condition
 from hbox_sandbox.api.faults import Plan, Rule
 
 from ...waiting import until
@@ -403,6 +411,62 @@ async def test_a_node_is_cordoned_with_a_reason_and_opened_by_its_owner_alone(wo
         assert await decide(a_node_decision("n1", NodeAction.UNCORDON)) is NodeOutcome.DONE
         assert not (await node()).spec.unschedulable
         assert await decide(a_node_decision("n9", NodeAction.CORDON)) is NodeOutcome.GONE
+
+
+async def test_of_decisions_on_one_node_that_come_together_the_last_counts(world: BinderWorld) -> None:
+    await world.node("n1")
+    await world.bus.publish(a_node_decision("n1", NodeAction.CORDON), "n1")
+    await world.bus.publish(a_node_decision("n1", NodeAction.UNCORDON), "n1")
+    together: list[Delivery] = []
+
+    async def gather(deliveries: Sequence[Delivery]) -> None:
+        together.extend(deliveries)
+
+    ears = asyncio.create_task(world.bus.follow([NodeDecided], gather, start=Start.ALL))
+    await until(lambda: len(together) == 2)
+    ears.cancel()
+    await NodeWorker(world.client, world.bus).handle(together)
+    assert not (await world.client.expected("GET", NODES.path(name="n1"))).decode(Node).spec.unschedulable
+    await until(lambda: [o.action for o in world.nodes] == [NodeAction.UNCORDON])
+
+
+async def test_a_decision_is_not_done_with_before_its_outcome_is_stored(
+    world: BinderWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bind = a_bind(await world.pod("a"))
+    asked, may_store, store = asyncio.Event(), asyncio.Event(), world.bus.publish
+
+    async def hold(*args: Any, **kwargs: Any) -> None:
+        asked.set()
+        await may_store.wait()
+        await store(*args, **kwargs)
+
+    async def epoch() -> Epoch:
+        return Epoch(1)
+
+    monkeypatch.setattr(world.bus, "publish", hold)
+    worker = Worker(
+        Binder(Limits()), world.client, world.bus, Condition("kube"), taken_grace_s=-1, epochs=Epochs(epoch, every_s=0.0)
+    )
+    decided = Delivery(
+        event=BindDecided(epoch=Epoch(1), binds=(bind,)),
+        message_id="m",
+        subject="s",
+        sequence=1,
+        deliveries=1,
+        traceparent="",
+        stored_at=wall_s(),
+    )
+    async with asyncio.TaskGroup() as group:
+        service = group.create_task(worker.run())
+        handled = group.create_task(worker.handle([decided]))
+        await asyncio.wait_for(asked.wait(), 10)
+        await asyncio.sleep(0.1)
+        assert not handled.done(), "its acknowledgement would go out, and a crash now would lose the outcome"
+        may_store.set()
+        await asyncio.wait_for(handled, 10)
+        assert (await world.settled(bind)).outcome is BindOutcome.BOUND
+        service.cancel()
 
 
 async def test_the_binder_waits_for_an_api_server_that_is_not_there_yet(world: BinderWorld) -> None:

@@ -5,11 +5,14 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
 from hbox_common.bus import Bus, Delivery, EmbeddedServer
+from hbox_common.bus.dead_letters import DeadLetters
+from hbox_common.bus.puller import nak
 from hbox_common.errors import Bug, Unavailable
 from hbox_common.events import JobsWaiting, JobsWithdrawn, NodeStateChanged, encode, headers
 
@@ -182,6 +185,25 @@ async def test_a_slow_handler_keeps_its_messages_and_those_that_wait_behind(bus:
     assert [delivery.deliveries for delivery in reader.deliveries] == [1, 1]
 
 
+async def test_what_a_slow_handler_holds_is_not_handed_to_another_process(bus: Bus, server: EmbeddedServer) -> None:
+    begun = asyncio.Event()
+
+    async def slow(_: Sequence[Delivery]) -> None:
+        begun.set()
+        await asyncio.sleep(2.0)
+
+    one, two = Reader(slow), Reader()
+    async with (
+        Bus.connect(server.url, name="test", instance="2") as other,
+        running(bus.consume("reader", [JobsWithdrawn], one, ack_wait_s=0.5)),
+    ):
+        await bus.publish(job("a"), "0")
+        await begun.wait()
+        async with running(other.consume("reader", [JobsWithdrawn], two, ack_wait_s=0.5)):
+            await until(lambda: one.names == ["a"])
+        assert two.names == []
+
+
 async def test_a_handler_that_reaches_nobody_is_asked_again_while_others_go_on(bus: Bus) -> None:
     refusals = 0
 
@@ -266,6 +288,69 @@ async def test_a_dead_letter_waits_for_the_broker_without_being_lost(bus: Bus) -
     await bus._connection.request(JobsWithdrawn.subject("0"), b"rubbish")
     async with running(bus.consume("reader", [JobsWithdrawn], Reader())), dead_letters(bus) as letters:
         await until(lambda: len(letters) == 1)
+
+
+async def test_what_cannot_be_set_aside_comes_again_until_it_is(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DeadLetters, "bury", _once_unavailable(DeadLetters.bury))
+    monkeypatch.setattr("hbox_common.bus.puller.nak", lambda _: nak(0.1))
+    await bus._connection.request(JobsWithdrawn.subject("0"), b"rubbish")
+    async with running(bus.consume("reader", [JobsWithdrawn], Reader())), dead_letters(bus) as letters:
+        await until(lambda: [letter.deliveries for letter in letters] == [2])
+
+
+def _once_unavailable(bury: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    calls = 0
+
+    async def first_fails(*args: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise Unavailable("HBOX_DLQ is full")
+        await bury(*args)
+
+    return first_fails
+
+
+async def test_a_message_whose_readers_die_is_set_aside_unseen(bus: Bus) -> None:
+    async def die(_: Sequence[Delivery]) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    await bus.publish(job("killer"), "0")
+    for _ in range(2):
+        begun = asyncio.Event()
+        async with running(bus.consume("reader", [JobsWithdrawn], die, max_deliver=1, ack_wait_s=30.0)):
+            await begun.wait()
+    reader = Reader()
+    async with dead_letters(bus) as letters, running(bus.consume("reader", [JobsWithdrawn], reader, max_deliver=1)):
+        await bus.publish(job("next"), "0")
+        await until(lambda: reader.names)
+        assert reader.names == ["next"]
+        await until(lambda: [letter.deliveries for letter in letters] == [3])
+
+
+async def test_what_was_put_off_of_a_stream_that_is_gone_is_neither_handled_nor_acknowledged(
+    bus: Bus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_off_s = 2.0
+    monkeypatch.setattr("hbox_common.bus.puller.unavailable_delay_s", lambda _: put_off_s)
+    refused = asyncio.Event()
+
+    async def refuse_old(deliveries: Sequence[Delivery]) -> None:
+        names = [name_of(delivery.event) for delivery in deliveries]
+        if "old" in names and not refused.is_set():
+            refused.set()
+            raise Unavailable("the database is away")
+
+    reader = Reader(refuse_old)
+    async with running(bus.consume("reader", [JobsWithdrawn], reader, batch=1)):
+        await bus.publish(job("old"), "0")
+        await refused.wait()
+        await bus._connection.api("STREAM.DELETE.HBOX_JOBS")
+        await bus.publish(job("new"), "0")
+        await until(lambda: "new" in reader.names)
+        await asyncio.sleep(put_off_s + 0.2)
+        assert reader.names == ["new"]
 
 
 async def test_two_processes_with_one_durable_share_its_messages(bus: Bus, server: EmbeddedServer) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from hbox_common.clock import monotonic_s
 from hbox_common.errors import Conflict, InvalidRequest
 from hbox_common.kube import LEASES, KubeClient, Lease, release_for
 
@@ -16,13 +17,15 @@ ONE = LEASES.path("hbox", "ledger")
 
 
 class LeaseBook:
-    """One lease with compare-and-swap. `deaf`: writes are done but answered with 504; `down`: nothing is done."""
+    """One lease with compare-and-swap. `deaf`: writes are done but answered with 504; `down`: nothing is done; `slow_s`: answers come so late."""
 
     def __init__(self, api: Any) -> None:
         self.record: dict[str, Any] | None = None
         self.version = 0
         self.deaf = False
         self.down = False
+        self.slow_s = 0.0
+        self.asked_at = 0.0  #: monotonic, of the last write
         self.grants: list[tuple[int, str]] = []
         for method, path in (("GET", ONE), ("PUT", ONE), ("POST", LEASES.path("hbox"))):
             api.script[method, path].append(self.answer)
@@ -33,6 +36,8 @@ class LeaseBook:
         if request.method == "GET":
             return web.json_response(self.record) if self.record else self.status(404, "NotFound")
         body = json.loads(await request.read())
+        self.asked_at = monotonic_s()
+        await asyncio.sleep(self.slow_s)
         if request.method == "POST":
             if self.record is not None:
                 return self.status(409, "AlreadyExists")
@@ -136,6 +141,18 @@ async def test_a_holder_that_cannot_renew_stops_before_another_may_begin(client:
             assert successor.token == 2
     assert book.record is not None
     assert book.grants == [(1, "a"), (2, "b"), (2, "")]  # the loser released nothing of its successor's
+
+
+async def test_a_holder_believes_in_its_lease_from_its_question_on_and_not_from_the_answer(
+    client: KubeClient, book: LeaseBook
+) -> None:
+    book.slow_s = 0.1
+    async with lease(client, "a").hold() as term:
+        granted = term.deadline
+        assert granted <= book.asked_at + 2 / 3 + 0.05
+        await until(lambda: term.deadline > granted)
+        assert term.deadline <= book.asked_at + 2 / 3 + 0.05
+        book.slow_s = 0.0
 
 
 async def test_a_taken_lease_is_lost_at_the_next_renewal(client: KubeClient, book: LeaseBook) -> None:

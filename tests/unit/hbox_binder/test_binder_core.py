@@ -186,6 +186,24 @@ def test_what_stays_open_is_reported_as_unknown_after_the_patience_and_then_ever
     assert outcomes(desk.answer(evict, Finding.ACCEPTED)) == {evict.id: BindOutcome.EVICTED}
 
 
+def test_a_bind_without_an_answer_is_reported_as_unknown_after_the_patience() -> None:
+    desk = Desk()
+    bind = a_bind()
+    desk.decide(bind)
+    assert outcomes(desk.later(2.9)) == {}
+    assert outcomes(desk.later(0.2)) == {bind.id: BindOutcome.UNKNOWN}
+    assert outcomes(desk.answer(bind, Finding.BOUND)) == {bind.id: BindOutcome.BOUND}
+
+
+def test_a_revocation_whose_fence_is_refused_stays_open_until_one_is_set() -> None:
+    desk = Desk()
+    revoke = a_revoke()
+    desk.decide(revoke)
+    assert outcomes(desk.answer(revoke, Finding.REFUSED)) == {}
+    assert started(desk.later(11.0)) == [("a", Verb.FENCE)]
+    assert outcomes(desk.answer(revoke, Finding.UNBOUND)) == {revoke.id: BindOutcome.REVOKED}
+
+
 def test_of_one_pod_one_call_is_under_way_and_the_eviction_comes_first() -> None:
     desk = Desk()
     first, second, revoke = a_bind(), a_bind(claim="later"), a_revoke(claim="other", generation=5)

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from hbox_common.kube.deadpeers import USER_TIMEOUT_MS, tell_dead_peers
-from hbox_common.kube.freshness import OLD_S, Freshness, Proof, not_before
+from hbox_common.kube.freshness import OLD_S, Freshness, Proof, not_before, older
 
 
 @pytest.mark.parametrize(
@@ -14,6 +14,14 @@ from hbox_common.kube.freshness import OLD_S, Freshness, Proof, not_before
 )
 def test_resource_versions_are_numbers_and_what_is_none_is_equal_or_not(one: str, other: str, expected: bool) -> None:
     assert not_before(one, other) is expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [("9", "10", True), ("10", "9", False), ("10", "10", False), ("a", "b", False), ("", "1", False)],
+)
+def test_of_two_resource_versions_one_is_older_only_where_that_is_sure(one: str, other: str, expected: bool) -> None:
+    assert older(one, other) is expected
 
 
 def test_a_watch_proves_its_copy_as_of_the_question_and_not_as_of_its_answer() -> None:
