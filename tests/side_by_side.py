@@ -7,7 +7,17 @@ a unit by itself. What takes longest begins first, so that no worker is left alo
 from xdist.scheduler import LoadScopeScheduling
 
 #: Beginnings of paths below `tests/`, in the order in which they begin; the rest follows.
-FIRST = ("e2e/test_chaos.py", "e2e/", "property/", "integration/ledger/", "integration/", "conformance/", "scenario/")
+FIRST = (
+    "e2e/test_chaos.py",
+    "e2e/",
+    "real/test_real_controllers.py",
+    "real/",
+    "property/",
+    "integration/ledger/",
+    "integration/",
+    "conformance/",
+    "scenario/",
+)
 
 #: Modules each of whose tests is a unit of work.
 APART = (
@@ -29,4 +39,6 @@ def turn(nodeid: str) -> int:
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # it comes without types
     def _split_scope(self, nodeid: str) -> str:
+        if "[assets" in nodeid:
+            return "tests/conformance"  # two starts of a real control plane come before the first of these
         return nodeid if nodeid.startswith(tuple(f"tests/{path}" for path in APART)) else nodeid.split("::", 1)[0]
