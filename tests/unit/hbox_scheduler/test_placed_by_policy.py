@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from hbox_common.model import CardRequest, Job, JobId, Neighbour, NodeState, PodUid, Queue, QueueName
-from hbox_common.model.annotations import OVER_QUOTA_WEIGHT, WALLTIME
+from hbox_common.model.annotations import HIERARCHY, HIERARCHY_WEIGHTS, OVER_QUOTA_WEIGHT, WALLTIME
 from hbox_common.model.devices import GPU
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo, Status
@@ -68,6 +68,19 @@ def test_bare_pods_go_where_the_policy_says_and_not_where_the_setting_does() -> 
     simulation.submit(job(f"p{i}", cards=1, created_at=float(i)) for i in range(4))
     simulation.run()
     assert sorted(places(simulation).values()) == ["n0", "n1", "n2", "n3"]
+
+
+def test_queues_take_turns_by_their_weights_in_the_hierarchy_that_they_are_annotated_with() -> None:
+    paths = {"a": ("root/a", "1/1"), "b": ("root/b", "1/3")}
+    queues = [
+        Queue(QueueName(name), annotations={HIERARCHY: path, HIERARCHY_WEIGHTS: weights})
+        for name, (path, weights) in paths.items()
+    ]
+    conf = SPREAD.replace("{name: drf}", "{name: drf, enableHierarchy: true}").replace("  - {name: proportion}\n", "")
+    simulation = world(conf, [node("n0", cards=8)], queues)
+    simulation.submit(job(f"{queue}{i}", cards=1, queue=queue, created_at=float(i)) for i in range(8) for queue in "ab")
+    simulation.run()
+    assert sorted(uid[0] for uid in places(simulation)) == ["a"] * 2 + ["b"] * 6
 
 
 def test_what_nobody_deserves_is_shared_in_turns_by_over_quota_weights() -> None:

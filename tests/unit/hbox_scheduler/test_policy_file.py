@@ -102,3 +102,20 @@ async def test_a_wrong_one_leaves_the_old_in_force_and_is_said_once(
 def test_a_service_does_not_begin_with_a_wrong_policy(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="policy: cannot be read: No such file"):
         policy_file(tmp_path / "policy")
+
+
+@pytest.mark.parametrize(
+    ("plugin", "argument", "off"),
+    [("nodeorder", "imagelocality.weight: 1", "0"), ("predicates", "predicate.NodeVolumeLimitsEnable: true", "false")],
+)
+def test_what_could_have_no_effect_in_the_service_is_refused_with_the_reason(
+    tmp_path: Path, plugin: str, argument: str, off: str
+) -> None:
+    path, key = tmp_path / "policy", argument.partition(":")[0]
+    text = ALLOCATE + f"  - name: {plugin}\n    arguments: {{{argument}}}\n"
+    path.write_text(text)
+    with pytest.raises(InvalidRequest, match=f"line 5: plugin {plugin}, argument {key}: .* has no effect: ") as refused:
+        policy_file(path)
+    assert refused.value.hint == f"write {off}, or leave it out"
+    path.write_text(text.replace(argument, f"{key}: {off}"))
+    assert policy_file(path).value.plugins[-1].name == plugin

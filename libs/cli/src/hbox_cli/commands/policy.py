@@ -49,10 +49,12 @@ def check(ctx: Context, path: Path) -> None:
     """
     from hbox_scheduler.core.framework.conf import parse_conf  # noqa: PLC0415
     from hbox_scheduler.core.policy.batches import in_the_way  # noqa: PLC0415
+    from hbox_scheduler.core.policy.inputs import check_inputs  # noqa: PLC0415
     from hbox_scheduler.core.policy.registry import PLUGINS  # noqa: PLC0415
 
     try:
         conf = parse_conf(read_file(path).decode(), plugins=tuple(PLUGINS))
+        check_inputs(conf)
         reasons = in_the_way(conf)
     except UnicodeError as e:
         raise InvalidRequest(f"{path}: it is not UTF-8", hint="name a volcano-scheduler.conf") from e

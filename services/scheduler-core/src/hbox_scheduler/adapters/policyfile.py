@@ -9,6 +9,7 @@ from .. import metrics
 from ..core.cluster import Columns
 from ..core.cluster.snapshot import Cluster
 from ..core.framework.conf import Conf, parse_conf
+from ..core.policy.inputs import check_inputs
 from ..core.policy.registry import PLUGINS
 from ..core.simulate.cycles import Plan, simulate
 
@@ -22,6 +23,7 @@ def policy_file(path: Path) -> WatchedFile[Conf]:
 
     def parse(text: str) -> Conf:
         conf = parse_conf(text, plugins=list(PLUGINS))
+        check_inputs(conf)
         # Arguments are the plugins' and the actions' own business: an empty cluster tells whether they are right.
         for warning in simulate(Columns(), Cluster([], []), conf, Plan(now=0.0)).warnings:
             log.warning("%s: %s: %s", _SETTING, path, warning)

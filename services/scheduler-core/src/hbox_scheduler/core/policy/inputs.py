@@ -1,0 +1,33 @@
+"""What a policy may ask for of which the running service is told nothing: refused where the policy is read, not passed over."""
+
+from hbox_common.errors import InvalidRequest
+
+from ..framework.conf import Conf
+
+_WITHOUT_INPUT = {
+    (
+        "nodeorder",
+        "imagelocality.weight",
+    ): "no service tells scheduler-core which images nodes have; `hbox simulate` reads them off the saved cluster",
+    (
+        "predicates",
+        "predicate.NodeVolumeLimitsEnable",
+    ): "volumes that are attached to nodes are not counted, nor held to CSINode limits",
+}
+
+
+def check_inputs(conf: Conf) -> None:
+    """Raises InvalidRequest for an argument that is written, is not off, and could have no effect in the running service. What is left out is off there."""
+    for plugin in conf.plugins:
+        for key, value in plugin.arguments.items():
+            if (reason := _WITHOUT_INPUT.get((plugin.name, key))) is not None and str(value).strip().lower() not in (
+                "0",
+                "0.0",
+                "false",
+            ):
+                where = f"line {plugin.line}: " if plugin.line else ""
+                off = "false" if key.endswith("Enable") else "0"
+                raise InvalidRequest(
+                    f"{where}plugin {plugin.name}, argument {key}: {value} has no effect: {reason}",
+                    hint=f"write {off}, or leave it out",
+                )
