@@ -92,6 +92,13 @@ async def first_list() -> None:
             print(
                 f"job-controller, first list of {PODS:,} pods: {took:.1f} s, {facts:,} told, peak {peak:.0f} MiB, {now:.0f} MiB after it"
             )
+            blocks = Blocks()
+            begin = perf_counter()
+            await _complete(bus, begin, folder)
+            blocks.end()
+            print(
+                f"who asks for all of them, as quota-ledger does: {perf_counter() - begin:.1f} s, loop blocked for {1000 * blocks.longest_s:.0f} ms"
+            )
         seen: set[str] = set()
 
         async def hear(deliveries: Sequence[Delivery]) -> None:
@@ -165,12 +172,29 @@ async def comparison() -> None:
             await asyncio.wait([relaying])
 
 
+class Blocks:
+    """Measures for how long the event loop does nothing else."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self._ticking = asyncio.get_running_loop().create_task(self._tick())
+
+    async def _tick(self) -> None:
+        while True:
+            before = perf_counter()
+            await asyncio.sleep(0.001)
+            self.longest_s = max(self.longest_s, perf_counter() - before - 0.001)
+
+    def end(self) -> None:
+        self._ticking.cancel()
+
+
 class Hold:
     """Measures how long the ledger's lock is held at a time, and how long its event loop does nothing else."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._holds_s: list[float] = []
-        self._longest_block_s = self._since = 0.0
+        self._since, self._blocks = 0.0, Blocks()
         lock = ledger._lock
         acquire, release = lock.acquire, lock.release
 
@@ -185,16 +209,9 @@ class Hold:
 
         lock.acquire, lock.release = timed_acquire, timed_release  # type: ignore[assignment,method-assign]
         self._lock = lock
-        self._ticking = asyncio.get_running_loop().create_task(self._tick())
-
-    async def _tick(self) -> None:
-        while True:
-            before = perf_counter()
-            await asyncio.sleep(0.001)
-            self._longest_block_s = max(self._longest_block_s, perf_counter() - before - 0.001)
 
     def end(self) -> None:
-        self._ticking.cancel()
+        self._blocks.end()
         del self._lock.acquire, self._lock.release
 
     def said(self) -> str:
@@ -203,7 +220,7 @@ class Hold:
         return (
             f"lock held for {held[-1]:.0f} ms at a time (limit {LONGEST_HOLD_MS:.0f}; p50 {held[len(held) // 2]:.0f}, p99 "
             f"{held[len(held) * 99 // 100]:.0f}, {sum(one > LONGEST_HOLD_MS for one in held)} of {len(held)} above it), "
-            f"loop blocked for {1000 * self._longest_block_s:.0f} ms"
+            f"loop blocked for {1000 * self._blocks.longest_s:.0f} ms"
         )
 
 

@@ -71,6 +71,8 @@ ASK_AGAIN_S = 0.5
 #: A consumer of outcomes that has to be made anew begins so long ago: what was decided before, and is open still, is sent again within two minutes, and its
 #: outcome said again.
 RESENT_S = 600.0
+#: Within which all pods have to be told: 100,000 took 14 s on a crowded machine. That nobody answers is noticed long before.
+LIST_S = 60.0
 #: Between two lists of all jobs that are asked for because a plan names a job that nobody has told of.
 ASK_TERMS_S = 10.0
 PLACEMENTS = 512  #: judged in one turn: about 0.1 s
@@ -269,7 +271,9 @@ class Shell:
                 self._ledger.state.records.ask()
                 try:
                     pages = await self._bus.ask(
-                        JobsAsked(asker=self._settings.instance, jobs=False, pods=True, ended=True, terms=terms), JobsPage
+                        JobsAsked(asker=self._settings.instance, jobs=False, pods=True, ended=True, terms=terms),
+                        JobsPage,
+                        timeout_s=LIST_S,
                     )
                     if not pages or not all(page.complete for page in pages):
                         message = f": {pages[0].why}" if pages and pages[0].why else ""
