@@ -5,9 +5,11 @@ else takes them, and commits nothing; any other leaves no trace. A member withou
 its minimum can still be met.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hbox_common.model import GroupPhase
 
@@ -22,6 +24,9 @@ from .pending import PendingMembers, pending_members_of
 
 if TYPE_CHECKING:
     from ..framework.session import Session
+
+#: Domains that are tried for a gang with affinity to itself, beside the one in which its first member would go.
+_AFFINITY_DOMAINS = 8
 
 
 def candidates(session: "Session") -> Iterable[Gang]:
@@ -70,6 +75,7 @@ class Serving:
         session, gang = self._session, pending.gang
         if concerned(gang) and session.topological:
             return self._domains.turn(pending)
+        untried = {sub_gang: list(members) for sub_gang, members in pending.by_sub_gang.items()}
         statement = session.statement()
         for sub_gang in sorted(pending.by_sub_gang, key=session.sub_gang_key):
             self.fill(statement, sub_gang, pending.by_sub_gang[sub_gang])
@@ -84,8 +90,38 @@ class Serving:
             return True
         if not session.pipelined(gang):
             statement.discard()
-            return False
+            return self._in_one_domain(pending, untried)
         return True
+
+    def _in_one_domain(self, pending: PendingMembers, untried: Mapping[SubGang, list[Member]]) -> bool:
+        """A gang whose members want each other's company, once more: where the first of them went all others had to go. Domains of the affinity's topology key
+        that have room for what the gang needs are tried one by one, those with the least room first."""
+        session, gang = self._session, pending.gang
+        for domain in self._domains_of_affinity(gang, next(iter(untried.values()))[0]):
+            statement, left = session.statement(), {sub_gang: list(members) for sub_gang, members in untried.items()}
+            for sub_gang in sorted(left, key=session.sub_gang_key):
+                self.fill(statement, sub_gang, left[sub_gang], domain)
+                if session.ready(gang) and session.sub_gang_ready(sub_gang):
+                    break
+            if session.ready(gang):
+                pending.by_sub_gang.update(left)
+                statement.commit()
+                return True
+            statement.discard()
+        return False
+
+    def _domains_of_affinity(self, gang: Gang, member: Member) -> Iterator[Bools]:
+        """`[N]` masks; none for members that do not ask for their own company."""
+        session, columns, terms = self._session, self._session.columns, member.constraints.affinity
+        if not terms or not session.population.matches(terms, member.namespace, member):
+            return
+        codes = columns.descriptions.column(terms[0].topology_key).codes[: columns.size]
+        room = np.where(self._placing.allowed(member, columns), self._placing.capacity(member, columns), 0)
+        by_domain = np.bincount(codes, weights=room)
+        by_domain[0] = 0  # nodes without the label
+        fitting = np.flatnonzero(by_domain >= max(gang.min_member - gang.ready, 1))
+        for code in fitting[np.argsort(by_domain[fitting], kind="stable")][:_AFFINITY_DOMAINS].tolist():
+            yield codes == code
 
     def fill(self, statement: Statement, sub_gang: SubGang, members: list[Member], within: Bools | None = None) -> None:
         """Place members in their order until the sub-gang is ready; those tried leave `members`. `within`: `[N]`, rows that may be used."""
