@@ -4,7 +4,11 @@ import random
 from collections.abc import Sequence
 from itertools import combinations
 
-from .fabric_world import SOFT, Fabric, placed
+import pytest
+
+from hbox_common.model import TopologyWish
+
+from .fabric_world import SOFT, Fabric, hard, placed
 
 
 def packs(free: tuple[int, ...], sizes: Sequence[int]) -> bool:
@@ -47,3 +51,14 @@ def test_mixtures_use_hardly_ever_more_leaves_than_needed_and_are_hardly_ever_re
         more += len(fabric.leaves_used(got)) > least
     assert more <= 1
     assert refused <= 1
+
+
+@pytest.mark.parametrize("wish", [hard(2), SOFT])
+def test_pods_of_several_shapes_go_to_the_domain_where_fewer_leaves_do(wish: TopologyWish) -> None:
+    """Pods of 4, 4, 2 and 2 cores: three leaves of one node below `first`, two leaves below `second`, each with room for three of the large."""
+    fabric = Fabric(
+        {"f0": {"f00": 4}, "f1": {"f10": 4}, "f2": {"f20": 4}, "s0": {"s00": 4, "s01": 4}, "s1": {"s10": 4}},
+        above={"first": ["f0", "f1", "f2"], "second": ["s0", "s1"], "top": ["first", "second"]},
+    )
+    gang = fabric.gang("g", 4, cores=[4, 4, 2, 2], wish=wish)
+    assert fabric.leaves_used(placed(fabric.run(), gang)) == {"s0", "s1"}

@@ -7,7 +7,7 @@ one. Equal sub-gangs are one problem too, in units of sub-gangs. What is free no
 A gang's places are one statement: whole, or without a trace.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -129,16 +129,16 @@ class Domains:
             if self._place(statement, gang, wanted, choice, when=when) and self._enough(gang):
                 if len(choices) == 1:
                     return True
-                good.append((self._shape(wanted), number))
+                good.append((self._shape([member for members in wanted.values() for member in members]), number))
             statement.rollback()
             if len(good) == _COMPARED:
                 break
         return bool(good) and self._place(statement, gang, wanted, choices[min(good)[1]], when=when)
 
-    def _shape(self, wanted: dict[SubGang, list[Member]]) -> tuple[int, ...]:
+    def _shape(self, members: Sequence[Member]) -> tuple[int, ...]:
         """Domains that are used, and nodes."""
         used = np.zeros(self._tree.rows, dtype=np.bool_)
-        used[[member.row for members in wanted.values() for member in members]] = True
+        used[[member.row for member in members]] = True
         return (*used_by_tier(self._tree, used), int(np.count_nonzero(used)))
 
     def _enough(self, gang: Gang) -> bool:
@@ -258,15 +258,34 @@ class Domains:
         mark = statement.mark()
         for group in groups:
             fitting = [d for d in group if all(one.room[d] >= len(kind) for one, kind in zip(surveys, kinds, strict=True))]
-            for domain in ranked(surveys[0], len(kinds[0]), constraint, group=fitting, scores=scores):
+
+            def place(domain: int) -> bool:
                 if allocator.entangled(members):
-                    good = self._one_by_one(statement, members, domain, surveys[0], when)
-                else:
-                    good = self._mixtures.place(statement, kinds, domain, constraint, when)
-                if good:
-                    return True
-                statement.rollback(mark)
+                    return self._one_by_one(statement, members, domain, surveys[0], when)
+                return self._mixtures.place(statement, kinds, domain, constraint, when)
+
+            order = ranked(surveys[0], len(kinds[0]), constraint, group=fitting, scores=scores)
+            if self._in_best(statement, members, order, place):
+                return True
+            statement.rollback(mark)
         return False
+
+    def _in_best(
+        self, statement: Statement, members: Sequence[Member], order: Sequence[int], place: Callable[[int], bool]
+    ) -> bool:
+        """Of the first few domains in which `place` finds room for all members the one where they use the fewest domains, tier by tier, then the fewest nodes.
+        A leaf is taken at once: they are ranked."""
+        mark = statement.mark()
+        good: list[tuple[tuple[int, ...], int, int]] = []
+        for number, domain in enumerate(order):
+            if place(domain):
+                good.append((self._shape(members), number, domain))
+                if len(order) == 1 or (len(good) == 1 and self._tree.is_leaf(domain)):
+                    return True
+            statement.rollback(mark)
+            if len(good) == _COMPARED:
+                break
+        return bool(good) and place(min(good)[2])
 
     def _one_by_one(self, statement: Statement, members: list[Member], domain: int, survey: Survey, when: When) -> bool:
         """Leaf after leaf, those that the gang has first, then the one with the most room; where that does not work, or pods are to be spread, anywhere."""
