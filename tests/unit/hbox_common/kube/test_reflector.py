@@ -379,8 +379,8 @@ def test_whatever_the_network_does_the_copy_and_the_deltas_end_equal_to_the_serv
             obey(reflector.step(Expired()))
         elif action == "fail":
             obey(reflector.step(Failed("reset")))
-        elif action == "lag":  # a server that knows all but the last `n` versions answers one watch
-            obey(reflector.step(Lines([bookmark(max(0, version - n))])))
+        elif action == "lag":  # a server that lags `n` versions behind what was delivered answers one watch
+            obey(reflector.step(Lines([bookmark(max(0, int(reflector.resource_version) - n))])))
             obey(reflector.step(StreamEnd(6.0, "it lags")))
         elif action == "bookmark" and offset == len(history):
             obey(reflector.step(Lines([bookmark(version)])))
