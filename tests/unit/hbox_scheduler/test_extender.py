@@ -168,6 +168,7 @@ async def test_a_score_that_is_no_number_is_no_answer(service: Service, score: s
         ("localhost:80", "extender.predicateVerb: f", "extender.urlPrefix: 'localhost:80' is no address .*http://"),
         ("http://a", "extender.ignorable: true", "asks nothing .*extender.predicateVerb, extender.prioritizeVerb"),
         ("http://a", "extender.jobReadyVerb: r", "extender.jobReadyVerb: HBox does not ask this"),
+        ("http://a", "extender.allocateFuncVerb: r", "extender.allocateFuncVerb: HBox does not ask this"),
         ("http://a", "extender.predicateVerb: f, extender.httpTimeout: 1", "extender.httpTimeout: '1' is not a duration"),
         ("http://a", "extender.predicateverb: f", "no argument .*did you mean extender.predicateVerb"),
     ],
@@ -211,3 +212,12 @@ async def test_answers_that_nobody_needs_any_more_are_forgotten(service: Service
     await until(lambda: changes)
     await until(lambda: not extenders.known)
     running.cancel()
+
+
+@pytest.mark.parametrize(("managed", "asked"), [("nvidia.com/gpu", 1), ("example.com/fpga", 0)])
+async def test_only_pods_that_ask_for_a_managed_resource_are_asked_about(service: Service, managed: str, asked: int) -> None:
+    service.say("filter", {"failedNodes": {"n0": "", "n1": "", "n2": ""}})
+    arguments = f"extender.predicateVerb: filter, extender.managedResources: [example.com/nic, {managed}]"
+    report = await decide(world(), policy(service.url, arguments))
+    assert len(service.asked) == asked
+    assert bool(bound(report)) == (not asked)

@@ -160,3 +160,35 @@ def test_two_plugins_that_both_say_what_queues_share_are_told_of() -> None:
     text = 'actions: "allocate"\ntiers:\n- plugins: [{name: drf, enableHierarchy: true}, {name: proportion}]\n'
     assert "drf with enableHierarchy and proportion" in SmallWorld(1).decide(text).warnings[0]
     assert not SmallWorld(1).decide(text.replace("true", "false")).warnings
+
+
+@pytest.mark.parametrize(
+    ("plugin", "said"),
+    [
+        (
+            "{name: numa-aware}",
+            "line 3: plugin numa-aware of Volcano is not here: nobody tells what is taken of each NUMA node",
+        ),
+        (
+            "{name: capacity, arguments: {capacity.DynamicResourceAllocationEnable: true}}",
+            "line 3: plugin capacity, argument capacity.DynamicResourceAllocationEnable: HBox counts no ResourceClaims",
+        ),
+    ],
+)
+def test_what_volcano_has_and_hbox_has_not_is_refused_with_the_reason(plugin: str, said: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        plugins_of(parse_conf(f"tiers:\n- plugins:\n  - {plugin}\n", plugins=NAMES))
+    assert caught.value.message == said
+
+
+@pytest.mark.parametrize(
+    "plugin",
+    [
+        "{name: capacity, arguments: {capacity.DynamicResourceAllocationEnable: false}}",
+        "{name: predicates, arguments: {predicate.GPUNumberEnable: true, volumebinding.bindTimeoutSeconds: 600}}",
+        "{name: leastWaste, arguments: {least-waste.weight: 5}}",
+    ],
+)
+def test_what_is_off_or_bounds_what_nobody_waits_for_is_accepted(plugin: str) -> None:
+    (one,) = plugins_of(parse_conf(f"tiers:\n- plugins:\n  - {plugin}\n", plugins=NAMES))[0]
+    assert one.name in NAMES

@@ -38,6 +38,9 @@ FAILURES_REMEMBERED = ("enablePredicateErrorCache", "predicateErrorCacheEnable")
 #: Other spellings of plugins' names.
 ALIASES: Mapping[str, str] = {"leastWaste": "least-waste"}
 
+#: Plugins that Volcano has and HBox has not, and why.
+NOT_HERE: Mapping[str, str] = {"numa-aware": "nobody tells what is taken of each NUMA node"}
+
 _TOP = ("actions", "tiers", "configurations", "metrics")
 _FLAGS = {flag.lower().replace("enabled", "enable", 1): flag for flag in (*FLAGS, *IDLE_FLAGS, HIERARCHY_FLAG)}
 
@@ -137,6 +140,10 @@ def _plugin(value: yaml.Node, known: Sequence[str]) -> PluginConf:
     name = str(_value(keys["name"][1]))
     name = ALIASES.get(name, name)
     if name not in known:
+        if why := NOT_HERE.get(name):
+            raise InvalidRequest(
+                f"line {value.start_mark.line + 1}: plugin {name} of Volcano is not here: {why}", hint="leave it out"
+            )
         raise _wrong(keys["name"][1], f"unknown plugin {name!r}", known)
     off: set[Hook] = set()
     hierarchy = False

@@ -51,13 +51,15 @@ class Binpack(ShapeScore):
     def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
         if not self._weight:
             return None
-        total, weights = np.zeros(columns.alive[rows].shape, dtype=np.float64), self._idle_cards
         if self._idle_cards:
             cards = (columns.card_index[rows] >= 0).sum(axis=1)
             idle = free_percent(columns, rows).sum(axis=1) / (ALL * np.maximum(cards, 1))
             if task.cards is not None:
                 return np.asarray(100.0 * self._weight * (1.0 - idle))
-            total = -self._idle_cards * idle
+            total = np.asarray(-self._idle_cards * idle)
+        else:
+            total = np.zeros(columns.alive[rows].shape, dtype=np.float64)
+        weights = self._idle_cards
         for name, units in task.requests.items():
             weight = self._weights.get(name, 0.0)
             if units > 0 and weight:

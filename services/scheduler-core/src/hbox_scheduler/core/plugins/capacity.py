@@ -81,6 +81,10 @@ RECLAIM_AT_PARTING = "reclaimAtParting"
 Rule: TypeAlias = Comparison[Account, int]
 
 
+#: Volcano's switches for quotas of devices that are claimed (dynamic resource allocation): accepted where they are off.
+_DEVICE_CLAIMS = ("capacity.DynamicResourceAllocationEnable", "capacity.DRAConsumableCapacityEnable")
+
+
 class Capacity(
     QueueOrder, VictimQueueOrder, Enqueueable, Allocatable, Preemptive, Reclaimable, ReclaimRight, Evictable, Events
 ):
@@ -93,6 +97,9 @@ class Capacity(
         self._level = arguments.integer("ancestorReclaimLevel", 0, least=0)
         self._at_parting = arguments.switch(RECLAIM_AT_PARTING, False)
         self._k = arguments.number(USAGE_WEIGHT, 0.0, least=0.0)
+        for key in _DEVICE_CLAIMS:
+            if arguments.switch(key, False):
+                raise InvalidRequest(f"plugin capacity, argument {key}: HBox counts no ResourceClaims", hint="leave it out")
         arguments.done()
         self._hierarchy = conf.hierarchy
 

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 #: Volcano's verbs that are not asked here.
 _UNASKED = (
     "extender.onSessionOpenVerb", "extender.onSessionCloseVerb", "extender.preemptableVerb", "extender.reclaimableVerb",
-    "extender.queueOverusedVerb", "extender.jobEnqueueableVerb", "extender.jobReadyVerb",
+    "extender.queueOverusedVerb", "extender.jobEnqueueableVerb", "extender.jobEnqueuedVerb", "extender.jobReadyVerb",
+    "extender.allocateFuncVerb", "extender.deallocateFuncVerb",
 )  # fmt: skip
 
 #: Written by kubectl; different for each object though nothing else is.
@@ -58,7 +59,8 @@ class Opinion:
 
 
 class Extender(Validity, PodMask, PodScore):
-    """Arguments: extender.urlPrefix, .predicateVerb, .prioritizeVerb, .httpTimeout (1s), .ignorable (false)."""
+    """Arguments: extender.urlPrefix, .predicateVerb, .prioritizeVerb, .httpTimeout (1s), .ignorable (false), .managedResources (names: it
+    is asked about pods that ask for one of them; none: about all)."""
 
     name = "extender"
     sees_plain_pods = True
@@ -70,6 +72,7 @@ class Extender(Validity, PodMask, PodScore):
         self._predicate = arguments.text("extender.predicateVerb")
         self._prioritize = arguments.text("extender.prioritizeVerb")
         self._ignorable = arguments.switch("extender.ignorable", False)
+        self._managed = frozenset(map(str, arguments.listing("extender.managedResources")))
         asked = "extender.predicateVerb, extender.prioritizeVerb"
         for verb in _UNASKED:
             if arguments.text(verb):
@@ -114,6 +117,8 @@ class Extender(Validity, PodMask, PodScore):
         return self._opinion(member).scores
 
     def _opinion(self, member: Member) -> Opinion:
+        if self._managed and not any(units > 0 and name in self._managed for name, units in member.task.requests.items()):
+            return _NO_OPINION
         key = (id(member.task), member.gang, member.role)
         found = self._by_member.get(key)
         if found is None:
@@ -173,6 +178,10 @@ class Extender(Validity, PodMask, PodScore):
             if (row := self._session.row(NodeName(node))) is not None:
                 scores[row] = score
         return scores
+
+
+#: Of pods that it is not asked about.
+_NO_OPINION = Opinion()
 
 
 class _Awaited(Exception):

@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from ..framework.conf import PluginConf
     from ..framework.session import Session
 
-#: Volcano's switches for what is part of other plugins, or of the engine, here.
+#: Volcano's switches for what is part of other plugins, or of the engine, here, and its bounds of waiting for what nobody waits for here.
 _ALSO = (
     "predicate.CacheEnable", "predicate.ProportionalEnable", "predicate.DynamicResourceAllocationEnable", "predicate.GPUSharingEnable",
+    "predicate.GPUNumberEnable", "volumebinding.bindTimeoutSeconds", "dynamicresources.filterTimeoutSeconds",
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -43,13 +44,18 @@ class Policy:
         """By name, for the sessions beside it: they score by what this one has learned."""
         return {plugin.name: plugin for plugin in self.scores}
 
-    @property
+    @cached_property
     def fills(self) -> bool:
         return all(plugin.fills for plugin in self.scores)
 
     @property
     def version(self) -> int:
-        return sum(plugin.version for plugin in self.scores)
+        return sum(plugin.version for plugin in self._learning)
+
+    @cached_property
+    def _learning(self) -> Sequence[ShapeScore]:
+        """Those whose version may rise: looked at before each placement."""
+        return [plugin for plugin in self.scores if type(plugin).version is not ShapeScore.version]
 
     def learn(self, task: Task, pods: int) -> None:
         for plugin in self.scores:
