@@ -47,7 +47,7 @@ async def client(platform: Up) -> AsyncIterator[KubeClient]:
 
 async def submit(client: KubeClient, queue: str, count: int, *, non_preemptible: bool = False) -> list[str]:
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: "1"}}}
-    names = [f"{queue}-{'non_preemptible' if non_preemptible else 'soft'}-{number}" for number in range(count)]
+    names = [f"{queue}-{'firm' if non_preemptible else 'soft'}-{number}" for number in range(count)]
     notes = {"scheduling.volcano.sh/queue-name": queue} | ({"volcano.sh/preemptable": "false"} if non_preemptible else {})
     for name in names:
         body = {
