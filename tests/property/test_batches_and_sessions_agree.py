@@ -96,7 +96,7 @@ def test_single_pods_go_to_the_same_places(name: PolicyName, world: tuple[list[N
 @pytest.mark.parametrize("name", PolicyName)
 def test_one_card_goes_to_the_same_node_both_ways(name: PolicyName) -> None:
     """`n-cards` has one of its two cards in use and nearly all of its cpu free, `n-cpu` idle cards and most of its cpu in use."""
-    cluster = [node("n-cards", cards=2, cpu=32), node("n-cpu", cards=2, cpu=32)]
+    cluster = [node("n-cpu", cards=2, cpu=32), node("n-cards", cards=2, cpu=32)]
     before = [
         job("card", cards=1, cpu_milli=100, memory_mib=1, node_selector={"kubernetes.io/hostname": "n-cards"}),
         job("cpu", cpu_milli=28_000, memory_mib=1, node_selector={"kubernetes.io/hostname": "n-cpu"}, created_at=1.0),
