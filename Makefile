@@ -36,11 +36,11 @@ install: .venv/.installed ## the environment, with .venv/bin/hbox in it
 run: install ## the main job: the whole platform on an emulated cluster, a trace replayed, report and audit
 	@$(BIN)/hbox replay --state .hbox
 
-#: Most tests wait most of their time, so there may be more workers than cores; `pytest FILE` by itself has none.
-WORKERS ?= $(shell expr 3 \* $$(nproc))
+#: Most tests wait most of their time, so there may be more workers than cores; `pytest FILE` by itself has none. More than 12 have nothing to do.
+WORKERS ?= $(shell echo $$(($$(nproc) < 4 ? 3 * $$(nproc) : 12)))
 BESIDE := --dist loadscope --no-loadscope-reorder
 
-test: install ## every test that needs no special machine, WORKERS=6 (3 a core) side by side
+test: install ## every test that needs no special machine, WORKERS=6 (3 a core, 12 at most) side by side
 	@$(BIN)/python -m pytest -n $(WORKERS) $(BESIDE)
 
 fuzz: install ## the tests that search, with other examples each time; N=2000: histories of the ledger
