@@ -104,3 +104,20 @@ async def test_a_ledger_that_starts_on_a_full_outbox_says_all_of_it(kit: Kit, da
         await until(none_left, "all is published", timeout_s=30)
         bound = [bind.pod for _, event in broker.sent if isinstance(event, BindDecided) for bind in event.binds]
         assert bound == [f"pod{number}" for number in range(40)]
+
+
+async def test_what_is_said_again_after_a_crash_has_the_id_that_it_had(
+    kit: Kit, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "FLUSH_S", 60.0)  # it dies before what it has said leaves the outbox
+
+    async def said(broker: Broker) -> list[str]:
+        broker.away = False
+        return list(await until(lambda: [id for id, event in broker.sent if isinstance(event, BindDecided)]))
+
+    async with kit.started(database_url) as running, relaying(running) as broker:
+        await running.open()
+        await running.propose(kit.plan("p", ("pod", "n0", ())))
+        before = await said(broker)
+    async with kit.started(database_url) as running, relaying(running) as broker:
+        assert (await said(broker))[:1] == before

@@ -6,6 +6,7 @@ from hbox_common.events import BindOutcome, EvictKind, Plan, Victim
 from hbox_common.model import ClaimState, PodPhase, PodUid, Queue, QueueName
 from hbox_common.model.devices import GPU
 from hbox_ledger.core.claimrecord import Decision
+from hbox_ledger.core.preemption import to_be_freed
 
 from .conftest import World
 
@@ -132,3 +133,55 @@ def test_members_of_a_gang_that_is_unwound_leave_all_the_same(world: World) -> N
     world.outcome("g0", BindOutcome.BOUND, at="a")
     assert world.claim_state("g0") is ClaimState.POSTED
     assert decision(world, "g0") is Decision.EVICT
+
+
+def test_a_gang_that_is_unwound_is_not_kept_since_nobody_needs_its_places(world: World) -> None:
+    for name in ("a", "b"):
+        world.state.queues[QueueName(name)] = Queue(QueueName(name), deserved={GPU: 1})
+    world.commits(world.plan("gang", ("g0", "a", [world.card(0)]), ("g1", "b", [world.card(0)]), queue="b", min_member=2))
+    world.outcome("g0", BindOutcome.BOUND, at="a")
+    world.wait(600)  # its deadline
+    victim = Victim(claim=world.claim("g0").id, pod_uid=PodUid("g0"))
+    asked = world.plan("want", ("new", "a", [world.card(0)]), queue="a").model_copy(update={"victims": (victim,)})
+    world.commits(asked)
+    gone(world, "new")
+    world.wait(1)
+    assert decision(world, "g0") is Decision.EVICT
+
+
+def test_late_news_of_an_eviction_do_not_settle_the_decision_that_took_it_back(world: World) -> None:
+    full(world)
+    world.commits(asks(world, "want", "new", 0))
+    gone(world, "new")
+    world.wait(1)
+    world.outcome("p0", BindOutcome.BOUND, generation=2, at="a")
+    assert decision(world, "p0") is Decision.REVOKE
+    world.outcome("p0", BindOutcome.BOUND, generation=3, at="a")
+    assert decision(world, "p0") is Decision.NONE
+
+
+def test_a_place_is_promised_no_longer_than_somebody_leaves_for_it(world: World) -> None:
+    full(world)
+    world.commits(asks(world, "want", "new", 0))
+    assert world.state.evicting.places()
+    gone(world, "p0")
+    assert not world.state.evicting.places()
+
+
+def test_who_leaves_already_makes_room_once_however_many_plans_name_it(world: World) -> None:
+    full(world)
+    world.commits(asks(world, "want", "new", 0))
+    assert to_be_freed(world.state, asks(world, "next", "other", 0))[QueueName("b")][GPU] == 1
+    assert to_be_freed(world.state, asks(world, "next", "other", 1))[QueueName("b")][GPU] == 2
+
+
+def test_who_may_not_be_preempted_stays_in_its_own_queue_too(world: World) -> None:
+    full(world, preemptable=False)
+    asked = asks(world, "want", "new", 0).model_copy(update={"queue": "b"})
+    assert world.refuses(asked) == "VictimProtected"
+
+
+def test_a_victim_whose_claim_is_of_another_pod_is_gone(world: World) -> None:
+    full(world)
+    mistaken = Victim(claim=world.claim("p0").id, pod_uid=PodUid("p1"))
+    assert world.refuses(asks(world, "want", "new", 0).model_copy(update={"victims": (mistaken,)})) == "VictimGone"

@@ -187,6 +187,13 @@ def test_members_that_succeed_before_the_last_is_bound_count_as_started(world: W
     assert not world.wait(61).evictions
 
 
+def test_a_gang_is_unwound_within_the_hour_whatever_deadline_its_plan_asks_for(world: World) -> None:
+    asked = world.plan("g", ("one", "a", []), ("two", "b", []), job="gang", min_member=2)
+    world.commits(asked.model_copy(update={"deadline_s": 1e9}))
+    world.outcome("one", BindOutcome.BOUND, at="a")
+    assert "one" in {e.pod for e in world.wait(3600).evictions}
+
+
 def test_filling_up_a_gang_does_not_move_its_deadline(world: World) -> None:
     gang(world, "one", "two")
     world.outcome("one", BindOutcome.BOUND)

@@ -59,6 +59,13 @@ def test_a_pod_that_is_found_bound_is_taken_in_with_all_that_it_asks_for(world: 
     assert not world.state.live
 
 
+def test_a_bind_just_past_its_deadline_may_be_under_way(world: World) -> None:
+    bind = lost(world, "p", "pod", 0)
+    world.now = bind.deadline + UNDER_WAY_S - 1
+    assert adopted(world, bind).changes
+    assert world.refuses(world.plan("q", ("other", "a", [world.card(0)]))) == "CardTaken"
+
+
 def test_a_bind_whose_deadline_is_long_past_is_not_under_way(world: World) -> None:
     bind = lost(world, "p", "pod", 0)
     world.now = bind.deadline + UNDER_WAY_S

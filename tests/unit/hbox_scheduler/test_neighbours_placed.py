@@ -109,6 +109,14 @@ def test_pods_are_spread_over_zones_within_the_skew() -> None:
     assert sorted(zones) == ["a", "a", "a", "b", "b", "b"]
 
 
+def test_where_there_are_fewer_zones_than_asked_for_each_takes_no_more_than_the_skew() -> None:
+    simulation = world(4)
+    for name in "abcd":
+        submit(simulation, name, PodConstraints(spread=(Spread(1, ZONE, True, WEB, min_domains=3),)))
+    settle(simulation)
+    assert sorted("ab"[int(name[1]) % 2] for name in where(simulation).values()) == ["a", "b"]
+
+
 def test_gangs_that_cannot_be_apart_start_nowhere() -> None:
     simulation = world(2)
     submit(simulation, "web", APART, pods=3)

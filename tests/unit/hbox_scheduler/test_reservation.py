@@ -49,6 +49,17 @@ def test_nodes_that_the_gang_does_not_need_stay_open() -> None:
     assert len(bound(made.decide(POLICY))) == 1
 
 
+@pytest.mark.parametrize(("depth", "let_in"), [(1, True), (2, False)])
+def test_no_more_gangs_than_asked_for_have_nodes_kept_for_them(depth: int, *, let_in: bool) -> None:
+    made = SmallWorld(4, 4)
+    made.gang("running", pods=4, on=[0, 1, 2, 3], age_s=100, annotations={"hbox.io/walltime": "1100s"})
+    made.gang("small", age_s=7200)
+    for name in ("big", "next"):
+        made.gang(name, pods=2, cards=4, age_s=3600)
+    report = made.decide(POLICY.replace("hold: 30m", f"hold: 30m, depth: {depth}"))
+    assert ("small-0" in bound(report)) is let_in
+
+
 def test_where_no_end_is_known_smaller_work_is_delayed_and_never_stopped() -> None:
     """`big` is eligible since 50 minutes: held for 30, given free for 30, and so on."""
     assert not bound(world(small="", ends_in_s=0).decide(POLICY, now=NOW - 2000))

@@ -29,6 +29,10 @@ from hbox_scheduler.core.simulate import job, node
 
 @pytest.fixture
 def scheduler() -> Scheduler:
+    return started()
+
+
+def started() -> Scheduler:
     s = Scheduler(id=SchedulerId("s1"), policy=policy_of(PolicyName.BINPACK), limits=Limits(placements=4))
     s.on_queue(Queue(DEFAULT_QUEUE))
     s.on_claims_snapshot(epoch=Epoch(1), index=Index(10), frozen=False, claims=(), now=0.0)
@@ -102,6 +106,11 @@ def test_plan_ids_are_the_same_for_the_same_history_and_differ_between_attempts(
     answer(scheduler, first, committed=False, index=10)
     second = planned(scheduler)
     assert first.id != second.id
+    again = started()
+    again.on_jobs([job("a", cards=1)])
+    assert planned(again).id == first.id
+    answer(again, first, committed=False, index=10)
+    assert planned(again).id == second.id
 
 
 def test_a_job_proposed_is_not_proposed_again_before_the_answer(scheduler: Scheduler) -> None:

@@ -1,0 +1,40 @@
+"""Nodes that are closed to whoever does not tolerate their taints."""
+
+from dataclasses import replace
+
+import pytest
+
+from hbox_common.model import DEFAULT_QUEUE, Queue, Taint, TaintEffect, Toleration, TolerationOperator
+from hbox_scheduler.core.plugins.taints import tolerates
+from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.simulate.simulation import Simulation, job, node
+
+
+@pytest.mark.parametrize(
+    ("effect", "placed"),
+    [(TaintEffect.NO_SCHEDULE, False), (TaintEffect.NO_EXECUTE, False), (TaintEffect.PREFER_NO_SCHEDULE, True)],
+)
+def test_a_pod_without_a_toleration_goes_where_a_taint_is_only_a_wish(effect: TaintEffect, *, placed: bool) -> None:
+    simulation = Simulation(policy_of(PolicyName.BINPACK), queues=[Queue(DEFAULT_QUEUE)])
+    simulation.put_nodes([replace(node("n0"), taints=(Taint("team", "a", effect),))])
+    simulation.submit([job("j")])
+    simulation.run()
+    assert bool(simulation.claims) is placed
+
+
+@pytest.mark.parametrize(
+    ("toleration", "expected"),
+    [
+        (Toleration("team", value="a"), True),
+        (Toleration("team", value="b"), False),
+        (Toleration("other", value="a"), False),
+        (Toleration("team", TolerationOperator.EXISTS), True),
+        (Toleration("", TolerationOperator.EXISTS), True),
+        (Toleration("", value="a"), False),
+        (Toleration("team", value="a", effect="NoSchedule"), True),
+        (Toleration("team", value="a", effect="NoExecute"), False),
+        (Toleration("team", value="a", effect="PreferNoSchedule"), False),
+    ],
+)
+def test_what_tolerates_a_taint_of_team_a(toleration: Toleration, *, expected: bool) -> None:
+    assert tolerates(toleration, Taint("team", "a", TaintEffect.NO_SCHEDULE)) is expected
