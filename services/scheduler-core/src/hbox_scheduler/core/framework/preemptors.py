@@ -5,10 +5,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from hbox_common.model import GroupPhase, TopologyMode
 
 from ..cluster.arrays import Bools
 from ..cluster.entities import Gang, Member, Status
+from ..topology.constraints import concerned
+from .placing import Placing
 from .pool import Pool
 from .statement import Statement
 from .victims import Giving, Legal, Search
@@ -47,6 +51,9 @@ def best_effort_waiting(gang: Gang) -> Iterator[Member]:
 
 #: How many gangs one request tries to do without in the end.
 _SPARED = 8
+
+#: In how many leaves of the fabric a gang is tried that would rather be together: those with the most free room.
+_LEAVES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,12 +115,33 @@ class PreemptionRequests:
             search.statement.commit()
             return False
         if self._moves is None and len(members) > 1:  # of one member the search has tried that itself
-            search = self._spare(request, search, eligible)
+            search, eligible = self._spare(request, search, eligible)
+            if self._session.topological and concerned(gang):
+                search = self._in_one_leaf(request, search, eligible)
         search.statement.commit()
         return True
 
-    def _search(self, request: "PreemptionRequest", eligible: Bools) -> tuple[Search, bool]:
-        """A search on a statement of its own, and whether the gang has what it needs."""
+    def _in_one_leaf(self, request: "PreemptionRequest", search: Search, eligible: Bools) -> Search:
+        """Of a gang that would rather be together: the same in one leaf of the fabric, where that takes no more from anybody than over several leaves does."""
+        tree, columns, members = self._session.tree, self._session.columns, request.members
+        leaves = tree.leaves()
+        if len(set(leaves[[member.row for member in members if member.row >= 0]].tolist())) < 2:
+            return search
+        harm, needed = _harm(search), sum(member.row >= 0 for member in members)
+        search.discard()
+        free = Placing(self._session).capacity(members[0], columns.future())
+        taken = np.bincount(self._pool.rows[eligible & self._pool.in_place], minlength=columns.size)[: columns.size]
+        room = np.bincount(leaves, weights=np.minimum(free, needed) + taken)
+        order = np.argsort(-np.bincount(leaves, weights=np.minimum(free, needed)), kind="stable")
+        for leaf in order[room[order] >= needed][:_LEAVES].tolist():
+            inside, enough = self._search(request, eligible, within=leaves == leaf)
+            if enough and inside.evicts and all(now <= before for now, before in zip(_harm(inside), harm, strict=True)):
+                return inside
+            inside.discard()
+        return self._search(request, eligible)[0]
+
+    def _search(self, request: "PreemptionRequest", eligible: Bools, *, within: Bools | None = None) -> tuple[Search, bool]:
+        """A search on a statement of its own, and whether the gang has what it needs. within: `[N]`, nodes that may be used; None = all."""
         session, gang = self._session, request.gang
         statement = session.statement()
         search = Search(
@@ -127,6 +155,7 @@ class PreemptionRequests:
             giving=request.giving,
             moves=self._moves,
             resolve=self._resolve,
+            within=within,
         )
         left, all_served = len(request.members), True
         for member in request.members:
@@ -142,7 +171,7 @@ class PreemptionRequests:
         rightful = request.rightful is None or request.rightful(gang, statement)
         return search, rightful and (session.ready(gang) or session.pipelined(gang))
 
-    def _spare(self, request: "PreemptionRequest", search: Search, eligible: Bools) -> Search:
+    def _spare(self, request: "PreemptionRequest", search: Search, eligible: Bools) -> tuple[Search, Bools]:
         """One of those who left for an earlier member may not be needed any more, since a later one had a larger one leave: try without. Those most to
         be spared first."""
         tried: set[Gang] = set()
@@ -160,7 +189,7 @@ class PreemptionRequests:
                 continue
             again.discard()
             search, _ = self._search(request, eligible)
-        return search
+        return search, eligible
 
     def _key(self, gang: Gang, members: Iterable[Member]) -> object:
         kinds = Counter(
@@ -169,3 +198,13 @@ class PreemptionRequests:
         )
         need = gang.min_member - gang.ready - gang.waiting
         return gang.queue, gang.namespace, gang.priority, need, frozenset(kinds.items())
+
+
+def _harm(search: Search) -> tuple[int, int, list[int]]:
+    """What a search takes: members, the gangs that they are of, and their priorities, the highest first."""
+    evicted = search.statement.evicted()
+    return (
+        len(evicted),
+        len({id(member.gang) for member in evicted}),
+        sorted((member.gang.priority for member in evicted), reverse=True),
+    )

@@ -97,10 +97,12 @@ class Search:
         giving: Giving | None = None,
         moves: int | None = None,
         resolve: bool = True,
+        within: Bools | None = None,
     ) -> None:
         """eligible: `[V]`, members of the pool that may be looked at, of those that are still there. giving: of which queues anybody may be taken, where that
         is known. moves: whoever leaves has to get another place,
-        and no more than so many may have to; None = they need not. resolve: also have members leave that a filter objects to, not only for room."""
+        and no more than so many may have to; None = they need not. resolve: also have members leave that a filter objects to, not only for room.
+        within: `[N]`, nodes that may be used; None = all."""
         self._session = session
         self.statement = statement
         self._gang = gang
@@ -111,6 +113,7 @@ class Search:
         self._reason = reason
         self._moves = moves
         self._resolve = resolve
+        self._within = within
         self._placing = Placing(session, later=True)
         self._kinds: dict[object, MemberClass] = {}
         self._gives: Collection[QueueName] | None = None
@@ -217,6 +220,8 @@ class Search:
     def _new_kind(self, member: Member, settled: bool) -> MemberClass:
         columns = self._session.columns
         hard, soft = ~columns.alive[: columns.size], np.zeros(columns.size, dtype=np.bool_)
+        if self._within is not None:
+            hard |= ~self._within
         for label, fails in self._session.masks(member, columns):
             if self._resolve and label in RESOLVABLE:
                 soft |= fails
