@@ -120,3 +120,8 @@ def test_a_quota_that_cannot_be_kept_as_written_lets_nobody_have_cards(
         f"ResourceQuota cards of namespace team lets nobody have cards: {quota.fault}",
     )
     assert limited(quota).left("team") == dict.fromkeys((GPU, GPU_CORES, GPU_MEMORY), 0)
+
+
+def test_of_several_quotas_of_a_namespace_the_one_that_leaves_least_counts() -> None:
+    quotas = limited(memory(4000, "a"), memory(10_000, "b"))
+    assert quotas.headroom("team", charge([CardSlice(0, 0, 2000)])).times == 2

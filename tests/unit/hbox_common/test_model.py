@@ -79,7 +79,7 @@ def test_slices_survive_the_annotation(given_slices: tuple[CardSlice, ...]) -> N
     assert parse_slices(format_slices(given_slices)) == given_slices
 
 
-@pytest.mark.parametrize("text", ["x", "1:2", "1:2:3:4", "1:2:3,", "::"])
+@pytest.mark.parametrize("text", ["x", "1:2", "1:2:3:4", "1:2:3,", "::", "0:-50:100", "0:101:100", "-1:50:100", "0:50:-1"])
 def test_a_forged_annotation_is_a_value_error(text: str) -> None:
     with pytest.raises((ValueError, TypeError)):
         parse_slices(text)

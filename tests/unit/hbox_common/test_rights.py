@@ -98,6 +98,7 @@ def test_a_queue_without_an_entitlement_to_anything_that_is_asked_for_takes_noth
 def test_arrays_have_a_limit_in_every_column() -> None:
     assert within([4, 8], [3, 8], [(0, 1)])
     assert not within([4, 8], [3, 8], [(0, 1), (1, 1)])
+    assert not within([4, 8], [3, 8], [(0, 2)])
 
 
 def test_all_that_is_named_has_to_be_within_the_entitlement() -> None:

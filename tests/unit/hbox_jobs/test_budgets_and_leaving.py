@@ -3,7 +3,7 @@
 from hbox_common import kube
 from hbox_common.model import GangPart, Match, MatchOperator, PodBudget, Selector, SubGangPolicy
 from hbox_jobs.adapters.budgets import budget_view
-from hbox_jobs.core.budgets import BudgetView
+from hbox_jobs.core.budgets import Budgets, BudgetView
 from hbox_jobs.core.feedback import Feedback
 from hbox_jobs.core.jobs import Jobs
 
@@ -63,6 +63,22 @@ def test_members_of_a_gang_with_roles_or_sub_groups_are_told_with_what_they_are_
     assert told(jobs) == {"m": ((), GangPart("master", {"slice": "a"}, {"master": 1}, (policy,)))}
     jobs.group(group(), 0.0)
     assert told(jobs) == {"m": ((), None)}
+
+
+def test_a_budget_is_for_pods_of_its_own_namespace() -> None:
+    budgets = Budgets()
+    budgets.put(budget("theirs", namespace="other"))
+    budgets.put(budget("ours"))
+    assert budgets.of("ml", {"app": "web"}) == ("ours",)
+
+
+def test_one_pod_that_may_not_be_preempted_protects_its_whole_gang() -> None:
+    jobs = Jobs()
+    jobs.group(group(min_member=2), 0.0)
+    jobs.pod(pod("a", group="g"), 0.0)
+    jobs.pod(pod("b", group="g", preemptable=False), 0.0)
+    [job] = jobs.take(1e6, 1e9).pending
+    assert not job.preemptable
 
 
 def test_pods_that_never_preempt_say_so_by_themselves_or_by_the_class_of_their_podgroup() -> None:
