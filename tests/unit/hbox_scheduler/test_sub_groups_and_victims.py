@@ -3,8 +3,9 @@
 import pytest
 
 from hbox_common.model import SubGangPolicy
+from hbox_scheduler.core.cluster.entities import Gang
 
-from .small_world import Gang, SmallWorld
+from .small_world import SmallWorld
 
 POLICY = """
 actions: "allocate, %s"

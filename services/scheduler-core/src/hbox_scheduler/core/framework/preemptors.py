@@ -135,7 +135,7 @@ class PreemptionRequests:
         order = np.argsort(-np.bincount(leaves, weights=np.minimum(free, needed)), kind="stable")
         for leaf in order[room[order] >= needed][:_LEAVES].tolist():
             inside, enough = self._search(request, eligible, within=leaves == leaf)
-            if enough and inside.evicts and all(now <= before for now, before in zip(_harm(inside), harm, strict=True)):
+            if enough and inside.evicts and _harm(inside).within(harm):
                 return inside
             inside.discard()
         return self._search(request, eligible)[0]
@@ -200,11 +200,20 @@ class PreemptionRequests:
         return gang.queue, gang.namespace, gang.priority, need, frozenset(kinds.items())
 
 
-def _harm(search: Search) -> tuple[int, int, list[int]]:
-    """What a search takes: members, the gangs that they are of, and their priorities, the highest first."""
+@dataclass(frozen=True, slots=True)
+class _Harm:
+    """What a search takes."""
+
+    members: int
+    gangs: int  #: of which they are
+    priorities: tuple[int, ...]  #: of their gangs, the highest first
+
+    def within(self, other: "_Harm") -> bool:
+        """Whether it is no more than the other in any respect."""
+        return self.members <= other.members and self.gangs <= other.gangs and self.priorities <= other.priorities
+
+
+def _harm(search: Search) -> _Harm:
     evicted = search.statement.evicted()
-    return (
-        len(evicted),
-        len({id(member.gang) for member in evicted}),
-        sorted((member.gang.priority for member in evicted), reverse=True),
-    )
+    priorities = sorted((member.gang.priority for member in evicted), reverse=True)
+    return _Harm(len(evicted), len({id(member.gang) for member in evicted}), tuple(priorities))
