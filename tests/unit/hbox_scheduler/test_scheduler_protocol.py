@@ -145,7 +145,7 @@ def test_while_the_ledger_holds_plans_nothing_is_planned_and_the_job_is_told_why
     plan = planned(scheduler)
     why = "pods were last seen 31 s ago"
     unseen = PlanAnswer(plan=plan.id, job=plan.job, committed=False, reason=RefusalReason.PODS_UNSEEN, message=why)
-    scheduler.held = why
+    scheduler.on_held(why)
     scheduler.on_answers(epoch=scheduler.epoch, index=Index(10), answers=[unseen], now=0.0)
     said = []
     for second in range(1, 10):
@@ -154,7 +154,7 @@ def test_while_the_ledger_holds_plans_nothing_is_planned_and_the_job_is_told_why
         assert not out.plans
         assert out.wake_at is None or out.wake_at > second, "it would spin"
     assert any(why in verdict.message for verdict in said)
-    scheduler.held = ""
+    scheduler.on_held("")
     assert planned(scheduler, 10.0).job == plan.job, "at once: it was nothing against the plan"
 
 

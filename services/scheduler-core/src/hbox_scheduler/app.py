@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import logging
+from importlib.metadata import version
 from typing import NoReturn
 
 from hbox_common.bus import Bus
@@ -17,14 +18,15 @@ from . import metrics
 from .adapters.extenders import Extenders
 from .adapters.feeds import Feeds
 from .adapters.policyfile import policy_file
+from .adapters.recorder import Recorder
 from .adapters.sender import Sender
-from .core import Scheduler
 from .core.framework.conf import Conf
 from .core.plugins.fairshare import usage_weight
-from .core.policy import policy_of
 from .core.policy.default import default_conf
 from .core.policy.registry import check_plugins
 from .core.protocol.limits import Limits, Proposals
+from .core.simulate.record import Head
+from .core.simulate.replay import scheduler_of
 from .settings import SchedulerSettings
 
 log = logging.getLogger(__name__)
@@ -62,9 +64,10 @@ class SchedulerService:
         self._conf = default_conf(settings.policy) if self._policy is None else self._policy.value
         self._unpublished = asyncio.Event()
         self._extenders = Extenders(self._invalidate_sessions)
-        self.scheduler = Scheduler(
-            id=SchedulerId(f"{settings.instance}-{new_id()[:12]}"),
-            policy=policy_of(settings.policy),
+        head = Head(
+            version=version("hbox-scheduler"),
+            scheduler=SchedulerId(f"{settings.instance}-{new_id()[:12]}"),
+            policy=settings.policy,
             limits=Limits(
                 placements=settings.cycle_placements,
                 resend_after_s=settings.resend_after_s,
@@ -73,21 +76,30 @@ class SchedulerService:
             ),
             conf=self._conf,
             user_policy=self._policy is not None,
-            ask=self._extenders.ask,
+            wall=wall_s(),
         )
+        self._recorder = None if settings.record is None else Recorder(settings.record, most_mib=settings.record_most_mib)
+        ask = self._extenders.ask if self._recorder is None else self._recorder.asking(self._extenders.ask)
+        self.scheduler = scheduler_of(head, ask)
+        if self._recorder is not None:
+            self._recorder.attach(self.scheduler, head)
         self._wake = asyncio.Event()
         self._feeds = Feeds(self.scheduler, bus, instance=settings.instance, changed=self._wake.set)
         self._sender = Sender(self.scheduler, bus, placements_a_message=settings.cycle_placements)
 
     async def run(self) -> None:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._feeds.run())
-            group.create_task(self._plan())
-            group.create_task(self._watch_health())
-            group.create_task(self._extenders.run())
-            group.create_task(self._tell_policy())
-            if self._policy is not None:
-                group.create_task(self._policy.watch(self._follow))
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._feeds.run())
+                group.create_task(self._plan())
+                group.create_task(self._watch_health())
+                group.create_task(self._extenders.run())
+                group.create_task(self._tell_policy())
+                if self._policy is not None:
+                    group.create_task(self._policy.watch(self._follow))
+        finally:
+            if self._recorder is not None:
+                self._recorder.close()
 
     def _follow(self, conf: Conf) -> None:
         self._conf = conf

@@ -17,3 +17,7 @@ POLICY_REFUSED = gauge(
     "scheduler_policy_refused", "1 while the file of HBOX_SCHEDULER_CONF is wrong and the policy before it stays in force"
 )
 UNANSWERED = gauge("scheduler_unanswered_plans", "Plans sent that have no answer yet")
+RECORD_BYTES = counter("scheduler_record_bytes", "Written to the record of what the scheduler is told (HBOX_RECORD)")
+RECORD_STOPPED = counter(
+    "scheduler_record_stopped", "Records that ended before their service: a full or slow disk, or the bound"
+)

@@ -33,4 +33,14 @@ class SchedulerSettings(Settings):
         5.0, gt=0, description="a plan without an answer is sent again, with the same id, after so long"
     )
     gang_deadline_s: float = Field(60.0, gt=0, description="a gang that is not bound whole so long after its commit is unwound")
+    record: Path | None = Field(
+        None,
+        description="a folder in which each start writes down what the scheduler is told and decides, for `hbox simulate replay`; without one nothing is "
+        "recorded",
+    )
+    record_most_mib: int = Field(
+        1024,
+        ge=2,
+        description="bound of that folder: a record ends at half of it, and the oldest records go until they fit in the other half",
+    )
     verdict_every_s: float = Field(2.0, ge=0, description="why one job waits is said at most so often")

@@ -220,7 +220,7 @@ class Feeds:
                     for answer in answers:
                         metrics.ANSWERS.labels("committed" if answer.committed else str(answer.reason)).inc()
                         if answer.reason is RefusalReason.PODS_UNSEEN and not self._scheduler.held:
-                            self._scheduler.held = answer.message
+                            self._scheduler.on_held(answer.message)
                             self._held.set()
                     if not self._scheduler.on_answers(epoch=epoch, index=index, answers=answers, now=now):
                         self._ask_claims.set()
@@ -269,7 +269,8 @@ class Feeds:
             except Unavailable as e:
                 self._warn_once("claims", e)
                 continue
-            self._scheduler.held = pages[0].held if pages else self._scheduler.held
+            if pages and pages[0].held != self._scheduler.held:
+                self._scheduler.on_held(pages[0].held)
             if not self._scheduler.held:
                 self._held.clear()
                 self._changed()

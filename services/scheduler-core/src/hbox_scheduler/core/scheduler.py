@@ -372,6 +372,10 @@ class Scheduler:
         self._facts.may_not_leave.update(dict.fromkeys(pods, now + self.limits.stays_s))
         self._preemptor.eviction_failed(pods)
 
+    def on_held(self, reason: str) -> None:
+        """Why the ledger accepts no plans for now; "" = it accepts them."""
+        self.held = reason
+
     def refuse(self, plan: Plan, message: str, *, now: float) -> None:
         """A plan that cannot even be sent: as if the ledger had refused it."""
         answer = PlanAnswer(plan=plan.id, job=plan.job, committed=False, reason=RefusalReason.MALFORMED, message=message)

@@ -3,7 +3,7 @@
 The books are kept by `hbox_common.model` alone, apart from the scheduler's columns, so that each plan is a check of one against the other.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from hbox_common.errors import Bug
@@ -128,11 +128,14 @@ class Simulation:
         queues: Sequence[Queue] = (Queue(DEFAULT_QUEUE),),
         conf: Conf | None = None,
         user_policy: bool = False,
+        attach: Callable[[Scheduler], None] = lambda _: None,
     ) -> None:
-        """`conf`: by which room is taken from others, and `user_policy` all jobs are placed."""
+        """`conf`: by which room is taken from others, and `user_policy` all jobs are placed. `attach` is called with the new
+        scheduler."""
         self.scheduler = Scheduler(
             id=SchedulerId("simulation"), policy=policy, limits=limits, conf=conf, user_policy=user_policy
         )
+        attach(self.scheduler)
         self.evicted: list[Claim] = []  #: victims of accepted plans that have not left yet
         self.now = 0.0
         self.verdicts: dict[JobId, str] = {}
