@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import JobVerdict, Plan
 from hbox_common.model import JobId, PlanId, SchedulerId
-from hbox_common.model.bounds import said
+from hbox_common.model.bounds import sanitized
 
 from ..framework.conf import Conf, PluginConf
 from ..framework.hooks import HOOKS
@@ -215,7 +215,7 @@ class Reader:
         found = first[len(MAGIC) :].strip()
         if found != b"%d" % FORMAT:
             raise InvalidRequest(
-                f"{self.name} has format {said(found.decode(errors='replace'), 20)}, and this HBox reads format {FORMAT}",
+                f"{self.name} has format {sanitized(found.decode(errors='replace'), 20)}, and this HBox reads format {FORMAT}",
                 hint="replay it with the HBox that wrote it",
             )
         self.read = len(first)
@@ -228,7 +228,7 @@ class Reader:
         try:
             self.head = _head_in(head)
         except (KeyError, TypeError, ValueError, ValidationError) as e:
-            raise self._wrong(f"the head cannot be read ({type(e).__name__}: {said(str(e), 200)})") from e
+            raise self._wrong(f"the head cannot be read ({type(e).__name__}: {sanitized(str(e), 200)})") from e
 
     def calls(self) -> Iterator[Call]:
         """Raises InvalidRequest where the record is damaged."""
@@ -239,7 +239,7 @@ class Reader:
                     return
                 yield self._call(*entry)
             except (KeyError, TypeError, ValueError, LookupError, ValidationError) as e:
-                raise self._wrong(f"an entry cannot be read ({type(e).__name__}: {said(str(e), 200)})") from e
+                raise self._wrong(f"an entry cannot be read ({type(e).__name__}: {sanitized(str(e), 200)})") from e
 
     def _call(self, name: str, raw: Mapping[str, Any], result: Any, asked: Sequence[Sequence[Any]], error: str) -> Call:
         how = _INPUTS.get(name)
@@ -271,7 +271,7 @@ class Reader:
                 unpacker.feed(inflate.decompress(body))
                 yield from unpacker
             except (zlib.error, ValueError, msgpack.UnpackException, msgpack.BufferFull) as e:
-                raise self._wrong(f"it cannot be unpacked ({type(e).__name__}: {said(str(e), 200)})") from e
+                raise self._wrong(f"it cannot be unpacked ({type(e).__name__}: {sanitized(str(e), 200)})") from e
             self.read += len(start) + length
 
     def _wrong(self, what: str) -> InvalidRequest:
