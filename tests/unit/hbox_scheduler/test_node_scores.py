@@ -61,7 +61,7 @@ def test_binpack_weighs_what_is_asked_for_and_skips_what_a_node_does_not_have() 
     scored = Scored({"a": (64, 0, 4), "b": (0, 0, 8)}, (32, 0, 2))
     assert scored.by("{name: binpack}") == {"a": 75.0, "b": 25.0, "c": 25.0}, "cards have no weight unless it is written"
     weighted = "{name: binpack, arguments: {binpack.weight: 2, binpack.cpu: 1, binpack.resources: nvidia.com/gpu, binpack.resources.nvidia.com/gpu: 3}}"
-    assert scored.by(weighted) == {"a": 150.0, "b": 12.5, "c": 50.0}, "b has no cards: they add nothing there, as in Volcano"
+    assert scored.by(weighted) == {"a": 150.0, "b": 0.0, "c": 50.0}, "b has not enough cards, as in Volcano"
 
 
 @pytest.mark.parametrize(

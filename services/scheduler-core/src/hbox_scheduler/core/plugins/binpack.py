@@ -1,7 +1,7 @@
 """binpack: fill nodes that are used already (reference volcano §4).
 
 By Volcano's formula: 100 * binpack.weight * the sum of w_r (used_r + asked_r) / allocatable_r over the resources asked for that have a weight, over the sum of
-these weights. A resource that the node does not have, or has not enough of, adds 0.
+these weights. A resource that the node does not have adds 0; a node that has not enough of one that it has scores 0.
 
 With `binpack.idle-cards.weight`, which Volcano does not have, cards decide where they are at stake:
 - A pod with cards goes where the least of the cards is idle (a share of a card is not a card). Its cpu and memory play no part: packing by
@@ -60,12 +60,15 @@ class Binpack(ShapeScore):
         else:
             total = np.zeros(columns.alive[rows].shape, dtype=np.float64)
         weights = self._idle_cards
+        enough = np.ones(total.shape, dtype=np.bool_)
         for name, units in task.requests.items():
             weight = self._weights.get(name, 0.0)
             if units > 0 and weight:
                 column = columns.resource(name)
                 allocatable = columns.allocatable[column, rows]
                 used = columns.used[column, rows] + units
-                total += weight * np.where(used <= allocatable, used / np.maximum(allocatable, 1), 0.0)
+                there = allocatable > 0
+                total += weight * np.where(there, used / np.maximum(allocatable, 1), 0.0)
+                enough &= (used <= allocatable) | ~there
                 weights += weight
-        return np.asarray(total * (100.0 * self._weight / weights)) if weights else total
+        return np.asarray(np.where(enough, total, 0.0) * (100.0 * self._weight / weights)) if weights else total
