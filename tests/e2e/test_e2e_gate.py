@@ -14,7 +14,7 @@ import pytest
 from hbox_common.kube import NODES, PODGROUPS, PODS, RESOURCEQUOTAS, KubeClient
 
 from ..waiting import until
-from .platform_world import Up, up
+from .platform_world import SLOWER, Up, up
 from .test_e2e_policy_actions import pod
 from .traced_jobs import node
 
@@ -212,7 +212,7 @@ async def test_under_kills_at_any_moment_no_more_is_inside_than_there_is(platfor
 
     async def kill() -> None:
         while True:
-            await asyncio.sleep(rng.uniform(0.3, 2.5))
+            await asyncio.sleep(rng.uniform(0.3, 2.5) * SLOWER)  # a service has to live for a moment to decide anything
             for name in rng.choice((["scheduler-core"], ["job-controller"], ["scheduler-core", "job-controller"])):
                 with suppress(ProcessLookupError):
                     os.kill(platform.pids()[name], signal.SIGKILL)
