@@ -1,5 +1,6 @@
 """What a running scheduler-core was told, replayed: the same decisions bit by bit, also of one that was killed."""
 
+import asyncio
 import json
 import os
 import signal
@@ -12,13 +13,16 @@ import pytest
 from hbox_common.kube import NODES, PODGROUPS, PODS, PRIORITYCLASSES, KubeClient
 
 from ..waiting import until
-from .platform_world import Up, hbox, up
+from .platform_world import SLOWER, Up, hbox, up
 from .test_e2e_policy_actions import placed, pod
 from .traced_jobs import node
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 SPACE = "default"
+
+#: What is recorded reaches the disk four times a second; on a busy machine later.
+FLUSHED_S = 1.5 * SLOWER
 
 
 async def submit(client: KubeClient, *pods: dict[str, Any], group: str = "", members: int = 1) -> None:
@@ -60,6 +64,7 @@ async def work(running: Up) -> None:
         await all_placed(client, "low-0", "low-1")
         await submit(client, *(high(pod(f"top-{n}", "top", cards=3)) for n in range(2)), group="top", members=2)
         await all_placed(client, "top-0", "top-1")
+        await asyncio.sleep(FLUSHED_S)
         before = running.pids()["scheduler-core"]
         os.kill(before, signal.SIGKILL)
 
