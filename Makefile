@@ -50,7 +50,7 @@ kube-assets: ## etcd, Kubernetes and kwok as programs, from Go modules: 5 to 10 
 	@PYTHON=$(PYTHON) tests/real/assets/build $(CACHE)/kube-assets $(CACHE)
 
 test-real: install kube-assets ## the conformance suite and the platform on a real control plane
-	@$(BIN)/python -m pytest -n 3 $(BESIDE) -m real tests/conformance tests/real
+	@$(BIN)/python -m pytest -m real tests/conformance tests/real
 
 check: install ## format, lint, types, import contracts, generated documents
 	@$(BIN)/ruff format --check $(SOURCES)
