@@ -29,7 +29,7 @@ from hbox_common.model import (
 )
 from hbox_scheduler.core.cluster import Columns, Journal
 from hbox_scheduler.core.cluster.task import Tasks
-from hbox_scheduler.core.devices.nvidia import free_percent, pick
+from hbox_scheduler.core.devices import free_percent, pick
 from hbox_scheduler.core.explain.reasons import reasons_of
 from hbox_scheduler.core.plugins import Shape, expected_fragment
 from hbox_scheduler.core.plugins.fgd import Fgd, Mix

@@ -12,7 +12,7 @@ from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU, MEMORY, PODS
 from hbox_scheduler.core.cluster import Columns, Journal
 from hbox_scheduler.core.cluster.task import Tasks
-from hbox_scheduler.core.devices.nvidia import free_percent, pick
+from hbox_scheduler.core.devices import free_percent, pick
 from hbox_scheduler.core.plugins import Shape, card_worth, expected_fragment
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.seating import allocate

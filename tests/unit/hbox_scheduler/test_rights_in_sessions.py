@@ -7,7 +7,7 @@ import pytest
 from hbox_common.model import CardRequest, QueueName
 from hbox_common.model.devices import GPU
 from hbox_scheduler.core.cluster.entities import QueueInfo
-from hbox_scheduler.core.devices.nvidia import memory_needed
+from hbox_scheduler.core.devices import memory_needed
 from hbox_scheduler.core.framework.conf import PluginConf
 from hbox_scheduler.core.plugins.priority import PriorityPlugin
 from hbox_scheduler.core.plugins.proportion import Proportion

@@ -10,7 +10,7 @@ import numpy as np
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Ints
 from ..cluster.entities import Gang, Member, QueueInfo
-from ..devices.nvidia import pick, slices_of
+from ..devices import pick, slices_of
 from ..framework.placing import Placing
 from ..framework.statement import Statement
 from ..topology.spread import NodeCapacities

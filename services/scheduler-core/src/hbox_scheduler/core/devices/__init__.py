@@ -1,5 +1,15 @@
-"""Cards: one file a vendor."""
+"""Cards of a node: which are free, how much of each, and which a pod takes; what models are worth stands in `models`."""
 
-from .nvidia import CardFit, free_percent, pick, slices_of
+from .cards import (
+    ALL,
+    Bounded,
+    CardFit,
+    bounded_request,
+    free_percent,
+    memory_needed,
+    pick,
+    seats,
+    slices_of,
+)
 
-__all__ = ["CardFit", "free_percent", "pick", "slices_of"]
+__all__ = ["ALL", "Bounded", "CardFit", "bounded_request", "free_percent", "memory_needed", "pick", "seats", "slices_of"]

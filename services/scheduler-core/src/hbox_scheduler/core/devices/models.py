@@ -18,7 +18,7 @@ from hbox_common.model import CardRequest
 
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows
-from .nvidia import memory_needed
+from .cards import memory_needed
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints
 from ..cluster.entities import Member
 from ..cluster.task import Task
-from ..devices.nvidia import ALL, Bounded, CardFit, pick, slices_of
+from ..devices import ALL, Bounded, CardFit, pick, slices_of
 from ..explain.labels import Label
 from ..explain.reasons import Reasons, tally
 from .nodeports import NodePorts

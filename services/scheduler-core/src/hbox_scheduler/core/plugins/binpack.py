@@ -17,7 +17,7 @@ import numpy as np
 from ..cluster import Columns
 from ..cluster.arrays import Floats, Rows
 from ..cluster.task import Task
-from ..devices.nvidia import ALL, free_percent
+from ..devices import ALL, free_percent
 from ..framework.hooks import ShapeScore
 from .arguments import Arguments
 

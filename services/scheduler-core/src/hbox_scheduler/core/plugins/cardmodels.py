@@ -21,8 +21,8 @@ from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows
 from ..cluster.entities import Gang, Member, Status
 from ..cluster.task import Task
+from ..devices import seats
 from ..devices.models import Demand, Figures, Worth, bound_to, scarcity
-from ..devices.nvidia import seats
 from ..explain.labels import Label
 from ..framework.hooks import PodMask, PodScore, ShapeScore
 from .arguments import Arguments

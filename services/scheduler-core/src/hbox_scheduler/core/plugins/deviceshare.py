@@ -10,7 +10,7 @@ from hbox_common.errors import InvalidRequest
 from ..cluster import Columns
 from ..cluster.arrays import Floats, Ints, Rows
 from ..cluster.task import Task
-from ..devices.nvidia import memory_needed, seats
+from ..devices import memory_needed, seats
 from ..framework.hooks import CardOrder, ShapeScore
 from .arguments import Arguments
 

@@ -23,7 +23,7 @@ from hbox_common.model.resources import CPU
 from ..cluster import Columns
 from ..cluster.arrays import Floats, Ints, Rows
 from ..cluster.task import Task
-from ..devices.nvidia import ALL, free_percent, memory_needed, seats
+from ..devices import ALL, free_percent, memory_needed, seats
 from ..framework.hooks import CardOrder, ShapeScore
 from .arguments import Arguments
 

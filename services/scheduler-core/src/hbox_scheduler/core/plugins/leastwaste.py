@@ -20,7 +20,7 @@ import numpy as np
 
 from ..cluster import Columns
 from ..cluster.arrays import Floats, Ints
-from ..devices.nvidia import ALL
+from ..devices import ALL
 from .fgd import Fgd, FgdPlugin, Mix, Shape
 from .packing import card_worth
 

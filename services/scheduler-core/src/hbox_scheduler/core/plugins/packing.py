@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ..cluster.arrays import Floats, Ints
-from ..devices.nvidia import ALL
+from ..devices import ALL
 
 #: Columns generated at most. Beyond it the prices reached so far are used, scaled to be possible ones.
 ROUNDS = 400

@@ -16,7 +16,7 @@ from hbox_common.model.annotations import TASK_AFFINITY, TASK_ANTI_AFFINITY, TAS
 from ..cluster import Columns
 from ..cluster.arrays import Floats, Ints
 from ..cluster.entities import Gang, Member, Status
-from ..devices.nvidia import CardFit
+from ..devices import CardFit
 from ..framework.hooks import MemberOrder, PodScore
 from ..framework.resources import ResourceFit
 from .arguments import Arguments

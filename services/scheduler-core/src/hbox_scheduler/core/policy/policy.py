@@ -9,7 +9,7 @@ import numpy as np
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows
 from ..cluster.task import Task
-from ..devices.nvidia import CardFit
+from ..devices import CardFit
 from ..framework.conf import Conf
 from ..framework.hooks import CardOrder, ShapeMask, ShapeScore
 from ..framework.nodeports import NodePorts

@@ -9,7 +9,7 @@ from hbox_common.model import CardSlice
 
 from ..cluster import Columns, Journal
 from ..cluster.task import Task
-from ..devices.nvidia import pick, slices_of
+from ..devices import pick, slices_of
 from .policy import Policy
 from .view import Views
 

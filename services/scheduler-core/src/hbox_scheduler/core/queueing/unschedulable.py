@@ -15,7 +15,7 @@ from hbox_common.model import JobId, QueueName
 from ..cluster import Columns
 from ..cluster.arrays import Ints, Rows
 from ..cluster.task import Task
-from ..devices.nvidia import free_percent
+from ..devices import free_percent
 from ..policy.view import Views
 from ..quotas.models import max_pods, within_limits
 from ..quotas.namespaces import NamespaceQuota

@@ -24,7 +24,7 @@ from hbox_common.model import (
 from hbox_common.model.rights import Blocking, headroom
 
 from ..cluster.task import Task
-from ..devices.nvidia import bounded_request
+from ..devices import bounded_request
 
 #: The limit that leaves the least of a model; None = no queue has one.
 Nearest: TypeAlias = Callable[[str], Blocking[QueueName, str] | None]

@@ -18,7 +18,7 @@ from hbox_common.model.devices import ALL_CORES, GPU, GPU_CORES, GPU_MEMORY
 
 from ..cluster import Columns
 from ..cluster.task import Task
-from ..devices.nvidia import Bounded, bounded_request
+from ..devices import Bounded, bounded_request
 
 #: Nobody pays for any card.
 NOTHING = -1

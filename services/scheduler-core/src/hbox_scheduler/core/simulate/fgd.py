@@ -15,7 +15,7 @@ from hbox_common.model.resources import CPU
 from ..cluster import Columns, Journal
 from ..cluster.arrays import Floats
 from ..cluster.task import Task, Tasks
-from ..devices.nvidia import ALL, free_percent
+from ..devices import ALL, free_percent
 from ..plugins import Shape, expected_fragment
 from ..plugins.fgd import shape_of
 from ..policy import Policy

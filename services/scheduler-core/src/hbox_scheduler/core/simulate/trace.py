@@ -19,7 +19,7 @@ from hbox_common.model.resources import PODS
 from ..cluster import Columns, Journal
 from ..cluster.arrays import Bools, Ints
 from ..cluster.task import Task, Tasks
-from ..devices.nvidia import pick
+from ..devices import pick
 from ..policy import Policy
 from ..policy.seating import allocate
 from ..policy.view import Views

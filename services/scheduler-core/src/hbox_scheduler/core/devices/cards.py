@@ -1,4 +1,4 @@
-"""NVIDIA cards, whole and in shares, by the rules of `hbox_common.model.validate_claim`.
+"""Cards, whole and in shares, by the rules of `hbox_common.model.validate_claim`.
 
 A card that nobody uses takes anything that it is large enough for. A used one takes a share where its cores (100 in all), its memory and
 its number of pods allow, and never a whole-card request. A card whose memory is unknown (0) can only be taken whole. Between a pod's cards

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hbox_common.model import CardRequest
-from hbox_scheduler.core.devices.nvidia import memory_needed
+from hbox_scheduler.core.devices import memory_needed
 
 
 @pytest.mark.parametrize("percent", [1, 30, 33, 70, 99])
