@@ -75,7 +75,7 @@ async def test_a_podgroup_without_pods_becomes_inqueue_and_one_with_pods_runs(
         assert {c["type"]: c["status"] for c in found["conditions"]} == {"Scheduled": "True"}
 
 
-async def test_at_the_gate_it_is_told_so_too(bare: Kube, bus: Bus, settings: Any) -> None:
+async def test_one_that_is_not_enqueued_is_told_so_too(bare: Kube, bus: Bus, settings: Any) -> None:
     await define(bare, SHAPES["current"])
     await bus.publish(GATED, "0")
     async with running(run, settings), listening(bus, JobsPending):

@@ -1,4 +1,4 @@
-"""The scheduler's word at the gate on a real broker; the test is its job-controller."""
+"""Whom the scheduler admits, on a real broker; the test is its job-controller."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

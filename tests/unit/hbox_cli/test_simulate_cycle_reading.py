@@ -287,7 +287,7 @@ status: {phase: Running}
     assert [m.name for m in found.members] == ["p"]
 
 
-def test_a_pod_group_without_a_phase_waits_at_the_gate() -> None:
+def test_a_pod_group_without_a_phase_waits_to_be_enqueued() -> None:
     assert gang(NODE + GROUP).phase is GroupPhase.PENDING
 
 

@@ -60,7 +60,7 @@ def test_the_state_of_a_job_follows_from_its_pods_and_verdicts() -> None:
     assert (items["waits"]["cards"], items["runs"]["cards"], items["new"]["ageSeconds"]) == (4, 2, 60)
 
 
-def test_a_pod_group_at_the_gate_is_a_job_before_it_has_pods() -> None:
+def test_a_pod_group_that_is_not_enqueued_is_a_job_before_it_has_pods() -> None:
     def group(name: str, phase: GroupPhase = GroupPhase.PENDING) -> GroupState:
         return GroupState(JobId(name), "ml", name, DEFAULT, 7, 4, 1.0, {"nvidia.com/gpu": 8}, 1, phase)
 

@@ -1,4 +1,4 @@
-"""What schedulers are told of ResourceQuotas for the gate."""
+"""What schedulers are told of ResourceQuotas for `enqueue`."""
 
 from typing import Any
 

@@ -143,7 +143,7 @@ def test_what_runs_counts_with_its_minimum_also_once_nothing_of_it_waits() -> No
     assert cycle(simulation).admitted == ["b"]
 
 
-def test_who_runs_already_is_past_the_gate_whatever_its_phase_says() -> None:
+def test_who_runs_already_is_enqueued_whatever_its_phase_says() -> None:
     simulation = world(OPEN)
     tell(simulation, group("a", 9))
     simulation.submit([job("a", pods=2, cards=1)])
@@ -196,7 +196,7 @@ def test_pods_are_placed_once_the_phase_is_told_and_not_before() -> None:
     assert [len(plan.placements) for plan in cycle(simulation).plans] == [2]
 
 
-def test_pods_of_who_stays_outside_wait_with_the_reason_of_the_gate() -> None:
+def test_pods_of_who_stays_outside_wait_with_the_reason_of_enqueue() -> None:
     simulation = world()
     simulation.put_groups([group("a", 9)])
     simulation.submit([job("a", cards=1)])
@@ -218,7 +218,7 @@ def test_without_the_action_or_a_policy_of_the_users_nobody_waits(user_policy: b
     assert (out.admitted, len(out.plans)) == ([], 1)
 
 
-def test_the_gate_comes_and_goes_with_the_policy() -> None:
+def test_enqueue_comes_and_goes_with_the_policy() -> None:
     simulation = world()
     tell(simulation, group("a", 9))
     simulation.submit([job("a", cards=1)])

@@ -31,7 +31,7 @@ def job_items(
     groups: Iterable[GroupState] = (),
     now: float,
 ) -> list[Item]:
-    """One item a job, oldest first. `groups`: of them those are jobs too that wait at the gate without pods. `now`: seconds since the epoch."""
+    """One item a job, oldest first. `groups`: of them those are jobs too that are not enqueued yet and have no pods. `now`: seconds since the epoch."""
     placed: dict[JobId, list[PodFact]] = defaultdict(list)
     for pod in pods:
         if pod.phase.holds:

@@ -297,7 +297,7 @@ class JobController:
         self._wake.set()
 
     async def _verdicts_missed(self) -> None:
-        """Told of them anew, the scheduler says again why jobs wait, and whom its gate let in. Many jobs are many messages: rarely."""
+        """Told of them anew, the scheduler says again why jobs wait, and whom it admitted. Many jobs are many messages: rarely."""
         now = monotonic_s()
         if now >= self._asked_again_at + ASK_AGAIN_S:
             self._asked_again_at = now

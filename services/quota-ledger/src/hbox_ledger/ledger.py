@@ -508,8 +508,8 @@ class Ledger:
             await self._turn(decide, extra=note)
             self._handled.add(ids)
             if self._comparison is not None:
-                told = (event for event in new.values() if isinstance(event, PodsObserved))
-                self._comparison.told(fact.uid for event in told for fact in event.pods)
+                observed = (event for event in new.values() if isinstance(event, PodsObserved))
+                self._comparison.changed(fact.uid for event in observed for fact in event.pods)
 
         async with self._lock:
             await self._fresh()

@@ -34,7 +34,7 @@ STATES = ("PENDING", "WAITING", "INVALID", "GROWING", "BOUND", "RUNNING")
 @click.option("--limit", type=click.IntRange(1), help="At most so many, the oldest first.")
 @command_options
 def command(ctx: Context, namespace: str | None, queue: str | None, states: tuple[str, ...], limit: int | None) -> None:
-    """Jobs, oldest first: gangs (PodGroups) and bare pods with schedulerName hbox; PodGroups at the gate of a policy also before they have pods.
+    """Jobs, oldest first: gangs (PodGroups) and bare pods with schedulerName hbox; PodGroups that wait to be enqueued also before they have pods.
 
     \b
     hbox jobs --state-is waiting

@@ -82,7 +82,7 @@ class JobsWaiting(Event):
 
 @register
 class JobsAdmitted(Event):
-    """PodGroups that passed the gate of the policy's `enqueue` action: their phase is to be Inqueue. Said again until they are told of so; counts only from the
+    """PodGroups that the policy's `enqueue` action admits: their phase is to be Inqueue. Said again until they are told of so; counts only from the
     scheduler that asked for all jobs last (`JobsAsked.gatekeeper`)."""
 
     about: ClassVar = About(

@@ -1,4 +1,4 @@
-"""PodGroups at the gate: what `enqueue` has to know of them, whether they have pods or not."""
+"""PodGroups with a minimum of resources: what `enqueue` has to know of them, whether they have pods or not."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,7 +12,7 @@ from .wire import wire_names
 class GroupPhase(StrEnum):
     """Volcano's PodGroup phases."""
 
-    PENDING = "Pending"  #: at the gate
+    PENDING = "Pending"  #: not enqueued yet
     INQUEUE = "Inqueue"
     RUNNING = "Running"
     UNKNOWN = "Unknown"
@@ -21,7 +21,7 @@ class GroupPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """A PodGroup with `minResources`, as Kubernetes has it now: told whenever it changes, with a higher `revision`. Those without pass no gate."""
+    """A PodGroup with `minResources`, as Kubernetes has it now: told whenever it changes, with a higher `revision`. Those without are enqueued at once."""
 
     __pydantic_config__: ClassVar = wire_names(annotations="notes", admitted="let_in")
 

@@ -1,4 +1,4 @@
-"""ResourceQuotas of namespaces, as far as the gate looks at them. What they say of cards and their memory is `cardquota`'s."""
+"""ResourceQuotas of namespaces, as far as `enqueue` looks at them. What they say of cards and their memory is `cardquota`'s."""
 
 from dataclasses import dataclass, field
 

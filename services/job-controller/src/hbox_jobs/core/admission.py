@@ -1,4 +1,4 @@
-"""The gate of `enqueue`, as this service keeps it: what the scheduler is told of PodGroups with a minimum of resources, and whose word lets them in.
+"""Admission by `enqueue`, as this service keeps it: what the scheduler is told of PodGroups with a minimum of resources, and whose word admits them.
 
 The phase on the PodGroup is the truth; the scheduler decides, and its word is written there. A word counts from then on (`admitted`), since whoever decides
 next must not give the same room away again; pods are placed once the phase is published. After a scheduler has asked for all jobs, what another one said
@@ -16,7 +16,7 @@ from .views import GroupView
 
 
 class Admission:
-    """`on`: whether the policy has the gate; None = nobody has said so yet, and nobody passes.
+    """`on`: whether the policy has the action `enqueue`; None = nobody has said so yet, and nobody is enqueued.
     `admitting_scheduler`: the one whose word counts; empty = anyone's."""
 
     def __init__(self) -> None:
@@ -73,8 +73,8 @@ class Admission:
         return fresh
 
     def may_enqueue(self, record: Record) -> bool:
-        """Whether the job's PodGroup may be Inqueue. Without a gate, or a minimum, it is so as soon as it is seen, since quota is decided for whole plans;
-        one that cannot be placed as it is written stays Pending."""
+        """Whether the job's PodGroup may be Inqueue. Without `enqueue` in the policy, or a minimum, it is so as soon as it is seen, since
+        quota is decided for whole plans; one that cannot be placed as it is written stays Pending."""
         group = record.group
         if group is None or group.status.phase.is_enqueued or record.id in self._admitted:
             return True
@@ -88,11 +88,11 @@ class Admission:
         return record.id in self._admitted and record.group is not None and not record.group.status.phase.is_enqueued
 
     def waits(self, record: Record) -> bool:
-        """Whether it waits at the gate, with pods or without."""
+        """Whether it waits to be enqueued, with pods or without."""
         return record.id in self._states and not self.may_enqueue(record)
 
     def opened(self, old: GroupView, new: GroupView) -> bool:
-        """Whether the scheduler waits for this news: the PodGroup is past the gate now."""
+        """Whether the scheduler waits for this news: the PodGroup is enqueued now."""
         past = new.status.phase.is_enqueued and not old.status.phase.is_enqueued
         return past and bool(new.min_resources) and self.on is not False
 

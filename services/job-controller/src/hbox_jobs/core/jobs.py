@@ -216,11 +216,11 @@ class Jobs:
         """The scheduler lets the PodGroups of these jobs in."""
         for job in self.admission.admit(scheduler, jobs):
             if (record := self.known(job)) is not None:
-                record.verdict = None  # the gate's
+                record.verdict = None  # said why it was not enqueued
                 self._mark(record.key, now, urgent=True)
 
     def gated(self, on: bool, now: float) -> None:
-        """Whether the policy keeps PodGroups with a minimum of resources at a gate."""
+        """Whether the policy has the action `enqueue`, for which PodGroups with a minimum of resources wait."""
         before, self.admission.on = self.admission.on, on
         for record in self._records.values() if before is not on else ():
             if record.group is not None and record.group.min_resources:
@@ -290,7 +290,7 @@ class Jobs:
         self.admission.repeat_all()
 
     def repeat_unexplained(self, now: float) -> None:
-        """Verdicts were lost: say again what waits and has none, and what is outside of the gate."""
+        """Verdicts were lost: say again what waits and has none, and what is not enqueued."""
         for record in self._records.values():
             if record.job is not None and record.verdict is None and (record.job.tasks or self.admission.waits(record)):
                 record.again = True

@@ -1,4 +1,4 @@
-"""Tells schedulers what namespaces may ask for and have asked for: the gate of a policy with the plugin `resourcequota` goes by it."""
+"""Tells schedulers what namespaces may ask for and have asked for: `enqueue` of a policy with the plugin `resourcequota` goes by it."""
 
 import asyncio
 import logging

@@ -10,7 +10,7 @@ from hbox_common.model.bounds import sanitized
 from hbox_common.model.devices import GPU_MEMORY_PERCENT
 from hbox_common.model.resources import PODS
 
-#: Of one quota, by which the gate judges.
+#: Of one quota, by which `enqueue` judges.
 QUOTA_AMOUNTS = 64
 
 _PERCENT = f"limits.{GPU_MEMORY_PERCENT}"

@@ -1,7 +1,7 @@
 """Loans: what queues use beyond what they deserve, as transfers from the pool, and back to it as soon as they use less or deserve more.
 
 The lender is the pool: what others deserve and leave idle, and what nobody deserves. Who may take a loan back, and from whom, is arbitration's affair
-(`taking`); here it is only written down, so that a queue's balance says at any moment how much of what it holds is not its own.
+(`preemption`); here it is only written down, so that a queue's balance says at any moment how much of what it holds is not its own.
 
 A loan is of a resource that the queue's `deserved` names, and of cards always: of these a queue that deserves none has everything on loan. Who deserves cards
 of models alone deserves so many cards.

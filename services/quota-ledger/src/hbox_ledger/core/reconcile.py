@@ -8,7 +8,7 @@ Nor does a list bring back what was told to be gone: it may be the older news. A
 asked for is read likewise, and is accounted for again where the API server says that it is there.
 
 A comparison is taken in slices, with others' turns between them: whatever changes meanwhile is newer than the list, and is known to be by what the
-ledger's state remembers of it (`LedgerState.gone`, `ClaimRecord.posted`), and by which pods were told of meanwhile (`Comparison.told`): these are not
+ledger's state remembers of it (`LedgerState.gone`, `ClaimRecord.posted`), and by which pods were told of meanwhile (`Comparison.changed`): these are not
 judged by what they were.
 """
 
@@ -33,7 +33,7 @@ class Comparison:
     _seen: set[PodUid] = field(default_factory=set)
     _newer: set[PodUid] = field(default_factory=set)
 
-    def told(self, pods: Iterable[PodUid]) -> None:
+    def changed(self, pods: Iterable[PodUid]) -> None:
         """What is newer than the list has been said of these pods, and is in the books."""
         self._newer.update(pods)
 

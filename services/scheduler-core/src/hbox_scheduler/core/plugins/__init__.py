@@ -1,4 +1,4 @@
-"""One rule a file, each behind a narrow vectorised hook (`base`)."""
+"""One rule a file, each behind the narrow hooks of `framework.hooks` and `framework.vectorised`."""
 
 from ..framework.nodeports import NodePorts
 from ..framework.resources import ResourceFit

@@ -1,4 +1,4 @@
-"""overcommit: the gate lets in somewhat more than the cluster has, so that pods wait ready for room (reference volcano §4)."""
+"""overcommit: `enqueue` admits somewhat more than the cluster has, so that pods wait ready for room (reference volcano §4)."""
 
 from typing import TYPE_CHECKING
 

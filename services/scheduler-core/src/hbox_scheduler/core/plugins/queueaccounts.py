@@ -240,7 +240,7 @@ class QueueAccounts:
     # Changes.
 
     def commit(self, gang: Gang) -> None:
-        """The gang passed the gate: its minimum is promised."""
+        """The gang is enqueued: its minimum is promised."""
         account = self.accounts.get(gang.queue)
         if account is None or gang.min_resources is None:
             return

@@ -1,4 +1,4 @@
-"""resourcequota: a gang whose pods the namespace's ResourceQuotas would refuse stays at the gate (reference volcano §4)."""
+"""resourcequota: a gang whose pods the namespace's ResourceQuotas would refuse is not enqueued (reference volcano §4)."""
 
 from collections import defaultdict
 from functools import cached_property
@@ -22,7 +22,7 @@ _EXISTING = frozenset(Status) - {Status.SUCCEEDED, Status.FAILED, Status.GATED}
 
 
 class ResourceQuotaPlugin(Enqueueable):
-    """Every quota of the namespace has to hold what is used, what gangs that passed the gate have yet to ask for, and the gang's minimum. No arguments."""
+    """Every quota of the namespace has to hold what is used, what enqueued gangs have yet to ask for, and the gang's minimum. No arguments."""
 
     name = "resourcequota"
 
@@ -35,7 +35,7 @@ class ResourceQuotaPlugin(Enqueueable):
 
     @cached_property
     def _passed(self) -> dict[str, dict[str, int]]:
-        """By namespace and resource: what gangs that are past the gate have yet to ask for. Pods that exist are in what is used."""
+        """By namespace and resource: what enqueued gangs have yet to ask for. Pods that exist are in what is used."""
         passed: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         columns = self._session.columns.resources
         for gang in self._session.gangs if self._quotas else ():

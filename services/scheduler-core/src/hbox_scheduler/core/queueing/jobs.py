@@ -16,7 +16,7 @@ class JobState(StrEnum):
     """What a job waits for."""
 
     ACTIVE = "active"  #: its turn in the next cycle
-    UNSCHEDULABLE = "unschedulable"  #: room on nodes or in its queue (`parking`), or a new revision
+    UNSCHEDULABLE = "unschedulable"  #: room on nodes or in its queue (`unschedulable`), or a new revision
     PROPOSED = "proposed"  #: the ledger's answers
     AWAITING_STATE = "awaiting-state"  #: a view of the ledger at least as new as the refusal names
     DELAYED = "delayed"  #: its back-off

@@ -35,7 +35,7 @@ def test_a_queue_lets_in_what_it_may_have(plugin: str) -> None:
     assert let_in(world, conf(plugin)) == ["a", "c"]
 
 
-def test_what_runs_above_its_minimum_does_not_stand_in_the_gate() -> None:
+def test_what_runs_above_its_minimum_keeps_nobody_out() -> None:
     world = SmallWorld(1, queues=(QueueInfo(QueueName("q"), capability={GPU: 4}),))
     elastic = world.gang("elastic", pods=4, min_member=1, on=[0] * 4)
     elastic.min_resources = {GPU: 1}

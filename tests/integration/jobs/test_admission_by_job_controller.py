@@ -1,4 +1,4 @@
-"""What job-controller makes of the scheduler's word at the gate, on a real broker and the emulated API."""
+"""What job-controller makes of PodGroups that the scheduler admits, on a real broker and the emulated API."""
 
 import asyncio
 from pathlib import Path
@@ -82,7 +82,7 @@ async def test_the_word_is_written_once_and_no_other_scheduler_has_one(kube: Kub
 
 
 @pytest.mark.parametrize("policy", [OPEN, OWN], ids=["without enqueue", "HBox's own"])
-async def test_without_a_gate_everybody_is_inqueue_as_soon_as_that_is_known(
+async def test_without_enqueue_everybody_is_inqueue_as_soon_as_that_is_known(
     kube: Kube, bus: Bus, settings: Any, policy: PolicyFollowed
 ) -> None:
     async with running(run, settings):

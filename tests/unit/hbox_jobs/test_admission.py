@@ -29,7 +29,7 @@ def gated(**fields: Any) -> GroupView:
 
 
 class World:
-    """Jobs under a policy with the gate, and what is written of them."""
+    """Jobs under a policy with `enqueue`, and what is written of them."""
 
     def __init__(self, *, on: bool | None = True) -> None:
         self.jobs = Jobs()
@@ -119,7 +119,7 @@ def test_it_stays_pending_until_the_word_comes_and_is_inqueue_from_then_on() -> 
 
 
 @pytest.mark.parametrize("on", [False, None])
-def test_without_the_gate_it_is_inqueue_at_once_but_not_before_anybody_has_said_so(on: bool | None) -> None:
+def test_without_enqueue_it_is_inqueue_at_once_but_not_before_anybody_has_said_so(on: bool | None) -> None:
     world = World(on=on)
     world.jobs.group(gated(), 0.0)
     world.take()
@@ -145,7 +145,7 @@ def test_only_the_scheduler_that_asked_last_is_listened_to() -> None:
     assert [one.admitted for one in world.said()] == [True]
 
 
-def test_who_runs_already_is_past_the_gate() -> None:
+def test_who_runs_already_is_enqueued() -> None:
     world = World()
     world.jobs.group(gated(), 0.0)
     world.jobs.pod(pod("a", group="g", node=NodeName("n")), 0.0)
@@ -207,7 +207,7 @@ def test_that_a_group_is_let_in_is_written_before_whatever_else_waits_to_be() ->
     assert [(write.name, write.status.phase) for write in world.feedback.statuses(9.0, 1, "t")] == [("g17", GroupPhase.INQUEUE)]
 
 
-def test_a_reason_of_the_gate_is_not_said_of_pods_that_wait_behind_it() -> None:
+def test_why_it_was_not_enqueued_is_not_said_of_the_pods_of_one_that_is() -> None:
     world = World()
     world.jobs.group(gated(), 0.0)
     world.jobs.pod(pod("a", group="g"), 0.0)

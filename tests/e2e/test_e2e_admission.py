@@ -1,4 +1,4 @@
-"""The gate of `enqueue` through all services: PodGroups with a minimum of resources wait, with pods or without, until the policy lets them in."""
+"""`enqueue` through all services: PodGroups with a minimum of resources wait, with pods or without, until the policy lets them in."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Who passes the gate does not depend on whether those who run are kept from session to session or given anew."""
+"""Who is enqueued does not depend on whether those who run are kept from session to session or given anew."""
 
 from dataclasses import dataclass
 
