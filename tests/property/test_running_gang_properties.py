@@ -183,12 +183,12 @@ def seen(gangs: RunningGangs) -> object:
         for gang in gangs.gangs.values()
     }
     alike = sorted(
-        (m.gang.queue, m.preemptable, m.gang.counts_minimum, m.request.tolist(), count) for m, count in gangs.alike()
+        (k.queue, k.preemptable, k.counts_minimum, k.models, k.request.tolist(), count) for k, count in gangs.alike()
     )
     population = gangs.population.copy({})
     everybody = population.of((), "d").tolist() if gangs.population.columns.size else []
     wishes = sorted((h.term.topology_key, h.counts.tolist()) for h in population.term_counts("apart"))
-    return by_id, alike, everybody, wishes, gangs.minimums, gangs.unmet
+    return by_id, alike, gangs.requested.tolist(), everybody, wishes, gangs.minimums, gangs.unmet
 
 
 @settings(max_examples=400, deadline=None)

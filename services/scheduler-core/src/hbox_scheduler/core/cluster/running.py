@@ -5,8 +5,9 @@ into sub-gangs and counted once, is in `Session.gangs` like all others, and its 
 operations that are told to its maker is not kept here: it is given to that session as the others are.
 """
 
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
 
 import numpy as np
 
@@ -14,13 +15,38 @@ from hbox_common.model import JobId, QueueName, Resources
 from hbox_common.model.resources import add
 
 from .amounts import Asked
+from .arrays import Ints
 from .columns import Columns
-from .entities import Gang, Member, form_sub_gangs
+from .entities import Gang, form_sub_gangs
 from .population import Population
+from .task import Task
 
-#: Members that count alike in every sum: queue, task (by identity; its members keep it), whether they may be evicted, whether `enqueue` counts their gang
-#: with its minimum, and cards by model.
-CountKey: TypeAlias = tuple[QueueName, int, bool, bool, Asked]
+#: Of members that count alike in every sum: as `Kind`, the task by identity.
+_KindKey: TypeAlias = tuple[QueueName, int, bool, bool, Asked]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kind:
+    """What members have in common that count alike in every sum. Not one of them: sessions change members that are lent to them."""
+
+    queue: QueueName
+    task: Task
+    request: Ints  #: `[R]`, as of `Member`
+    preemptable: bool
+    counts_minimum: bool  #: whether `enqueue` counts their gang with its minimum
+    models: Asked  #: cards by model
+
+
+class Watcher(Protocol):
+    """What a plugin keeps over these gangs from session to session."""
+
+    def counted(self, kind: Kind, count: int) -> None:
+        """So many more members of this kind are here now; negative: fewer."""
+        ...
+
+    def promised(self, queue: QueueName, minimum: Resources, times: int) -> None:
+        """A gang that counts with its minimum came (1) or went (-1)."""
+        ...
 
 
 class RunningGangs:
@@ -31,8 +57,11 @@ class RunningGangs:
         self.population = Population(columns, {})
         self.minimums: dict[QueueName, Resources] = {}  #: sums of minimums, of gangs that count with them
         self.unmet: Resources = {}  #: what such gangs have less than their minimums, resource by resource
+        self.watchers: dict[str, Watcher] = {}  #: by the plugin's name
         self._columns = columns
-        self._alike: dict[CountKey, tuple[Member, int]] = {}
+        self.requested: Ints = np.zeros(len(columns.allocatable), dtype=np.int64)  #: `[R]`, by all members
+        self._alike: dict[_KindKey, tuple[Kind, int]] = {}
+        self._counted: dict[JobId, _Counted] = {}
 
     def put(self, gang: Gang) -> None:
         """All of its members hold places, it is admitted, and its id is new here. What its minimum names has to have a column."""
@@ -41,41 +70,66 @@ class RunningGangs:
         gang.tally()
         self.gangs[gang.id] = gang
         self.population.put_all(gang.members)
-        self._count(gang, 1)
+        counted = self._counted[gang.id] = _counted(gang, self._columns)
+        self._count(gang.queue, counted, 1)
 
     def take(self, job: JobId) -> Gang | None:
         """Out of here, if it is here."""
         gang = self.gangs.pop(job, None)
         if gang is not None:
             self.population.take_all(gang.members)
-            self._count(gang, -1)
+            self._count(gang.queue, self._counted.pop(job), -1)
         return gang
 
-    def alike(self) -> Iterator[tuple[Member, int]]:
-        """One of each kind of members, and how many there are."""
+    def alike(self) -> Iterator[tuple[Kind, int]]:
+        """Each kind of members, and how many there are."""
         return iter(self._alike.values())
 
-    def _count(self, gang: Gang, times: int) -> None:
-        alike, minimum_counts = self._alike, gang.counts_minimum
-        if minimum_counts:
-            self._count_minimum(gang, times)
-        for member in gang.members:
-            key = gang.queue, id(member.task), member.preemptable, minimum_counts, member.models
-            first, count = alike.get(key, (member, 0))
-            if count + times:
-                alike[key] = first, count + times
+    def _count(self, queue: QueueName, counted: "_Counted", times: int) -> None:
+        alike = self._alike
+        for key, (kind, count) in counted.kinds.items():
+            first, before = alike.get(key, (kind, 0))
+            more = times * count
+            if before + more:
+                alike[key] = first, before + more
             else:
                 del alike[key]
-
-    def _count_minimum(self, gang: Gang, times: int) -> None:
-        minimum = gang.counted_minimum
-        columns = self._columns.resources
-        held = np.sum([member.request for member in gang.members], axis=0)
-        unmet = {name: units - int(held[columns[name]]) for name, units in minimum.items()}
-        sums = self.minimums.setdefault(gang.queue, {})
-        for into, amounts in ((sums, minimum), (self.unmet, unmet)):
+            self.requested += more * kind.request
+            for watcher in self.watchers.values():
+                watcher.counted(kind, more)
+        if counted.minimum is None:
+            return
+        sums = self.minimums.setdefault(queue, {})
+        for into, amounts in ((sums, counted.minimum), (self.unmet, counted.unmet)):
             add(into, {name: units for name, units in amounts.items() if units > 0}, times)
             for name in [name for name, units in into.items() if not units]:
                 del into[name]
         if not sums:
-            del self.minimums[gang.queue]
+            del self.minimums[queue]
+        for watcher in self.watchers.values():
+            watcher.promised(queue, counted.minimum, times)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    """What a gang counted when it came: what a session does to it meanwhile, to evict members for instance, is not to be taken out again."""
+
+    kinds: Mapping[_KindKey, tuple[Kind, int]]
+    minimum: Resources | None  #: None: it does not count with one
+    unmet: Resources
+
+
+def _counted(gang: Gang, columns: Columns) -> _Counted:
+    gate = gang.counts_minimum
+    kinds: dict[_KindKey, tuple[Kind, int]] = {}
+    for member in gang.members:
+        key = gang.queue, id(member.task), member.preemptable, gate, member.models
+        found = kinds.get(key)
+        if found is None:
+            found = Kind(gang.queue, member.task, member.request, member.preemptable, gate, member.models), 0
+        kinds[key] = found[0], found[1] + 1
+    if not gate:
+        return _Counted(kinds, None, {})
+    held = np.sum([member.request for member in gang.members], axis=0)
+    minimum = gang.counted_minimum
+    return _Counted(kinds, minimum, {name: units - int(held[columns.resources[name]]) for name, units in minimum.items()})

@@ -8,6 +8,7 @@ import numpy as np
 from ..cluster.amounts import Asked, Sums
 from ..cluster.arrays import Ints
 from ..cluster.entities import Member
+from ..cluster.running import Kind
 from ..cluster.task import Task
 
 
@@ -17,7 +18,7 @@ class Asking:
     def __init__(self) -> None:
         self._known: dict[int, tuple[Task, Asked]] = {}
 
-    def of(self, member: Member) -> Asked:
+    def of(self, member: Member | Kind) -> Asked:
         found = self._known.get(id(member.task))
         if found is None:
             found = self._known[id(member.task)] = (member.task, pairs(member.request))

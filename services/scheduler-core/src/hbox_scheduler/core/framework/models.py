@@ -58,15 +58,15 @@ class Models:
             self._shares[queue.name] = frozenset(map(columns.resource, named_models(queue.deserved, queue.guarantee)))
         self._used: dict[QueueName, Resources] = {}
         self._leaving: dict[QueueName, Resources] = {}
-        for member, count in running.alike():
-            self._count(self._used, member, count)
+        for kind, count in running.alike():
+            self._count(self._used, kind.queue, kind.models, count)
         for gang in fresh:
             for member in gang.members:
                 if member.row >= 0 and member.slices:
                     member.models = member.models or self.of(member.row, member.slices)
-                    self._count(self._used, member, 1)
+                    self._count(self._used, gang.queue, member.models, 1)
                     if member.status is Status.RELEASING:
-                        self._count(self._leaving, member, 1)
+                        self._count(self._leaving, gang.queue, member.models, 1)
 
     def __bool__(self) -> bool:
         return self._named
@@ -177,16 +177,16 @@ class Models:
 
     def book(self, member: Member, times: int = 1) -> None:
         """It has, or is promised, what it counts; `times=-1`: no more."""
-        self._count(self._used, member, times)
+        self._count(self._used, member.gang.queue, member.models, times)
 
     def evicted(self, member: Member, times: int = 1) -> None:
         """It leaves; `times=-1`: after all not."""
-        self._count(self._leaving, member, times)
+        self._count(self._leaving, member.gang.queue, member.models, times)
 
-    def _count(self, sums: dict[QueueName, Resources], member: Member, times: int) -> None:
-        for above in self._paths.get(member.gang.queue, ()) if member.models else ():
+    def _count(self, sums: dict[QueueName, Resources], queue: QueueName, models: Asked, times: int) -> None:
+        for above in self._paths.get(queue, ()) if models else ():
             own = sums.setdefault(above, {})
-            for column, cards in member.models:
+            for column, cards in models:
                 name = self.names[column]
                 own[name] = own.get(name, 0) + times * cards
 

@@ -4,7 +4,7 @@ The policy's actions run on a session over the service's own columns, with the l
 `hbox simulate cycle`. The session decides and is then undone; its outcome comes back as job placements, which the scheduler books and proposes.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -143,6 +143,7 @@ class SessionRunner:
         self._ask = ask
         self._quota = quota
         self._user_policy = user_policy
+        self._queue_infos = _QueueInfos()
         self.follow(conf, learned)
 
     def follow(self, conf: Conf, learned: Mapping[str, Plugin]) -> None:
@@ -280,12 +281,9 @@ class SessionRunner:
         if with_groups:
             there = {*running.gangs, *(gang.id for gang in others), *(entry.job.id for entry in entries)}
             gangs += self._groups.without_pods(there)
-        named = {gang.queue for gang in gangs} | {member.gang.queue for member, _ in running.alike()}
+        named = {gang.queue for gang in gangs} | {kind.queue for kind, _ in running.alike()}
         facts = self._facts
-        known = [
-            _queue_info(queue, queues, facts.recent_cards.get(queue.name, 0.0))
-            for queue in (*queues.values(), *map(Queue, sorted(named - queues.keys())))
-        ]
+        known = self._queue_infos.of(queues, named, facts.recent_cards)
         with self._gone(gone):
             session = Session(
                 columns=self._columns,
@@ -482,6 +480,39 @@ def _join(gang: Gang, placed: Gang, entry: Entry, *, settled: bool) -> None:
     unseen = max(entry.job.bound + entry.held - held, 0)  # the cluster has them, the ledger does not yet
     gang.min_member = max(entry.job.min_member - unseen, 1)
     gang.members = [*placed.members, *gang.members]
+
+
+class _QueueInfos:
+    """Queues as sessions see them, kept as long as they are the same: who keeps something by queue sees what changed."""
+
+    def __init__(self) -> None:
+        self._version = -1
+        self._tree: list[QueueInfo] = []  #: those of the tree, in its order
+        self._infos: dict[QueueName, tuple[Queue, QueueInfo]] = {}
+
+    def of(self, queues: QueueTree, named: Set[QueueName], recent_cards: Mapping[QueueName, float]) -> list[QueueInfo]:
+        """Those of the tree, and those that nobody made and somebody names."""
+        unknown = [self._info(Queue(name), queues, 0.0) for name in sorted(named - queues.keys())]
+        infos = self._infos
+        if queues.version != self._version:
+            for name in infos.keys() - queues.keys() - named:
+                del infos[name]
+            self._version = queues.version
+            self._tree = [self._info(queue, queues, recent_cards.get(name, 0.0)) for name, queue in queues.items()]
+        elif any(info.recent_cards != recent_cards.get(info.name, 0.0) for info in self._tree):
+            self._tree = [self._info(infos[info.name][0], queues, recent_cards.get(info.name, 0.0)) for info in self._tree]
+        return [*self._tree, *unknown]
+
+    def _info(self, queue: Queue, queues: QueueTree, recent_cards: float) -> QueueInfo:
+        found = self._infos.get(queue.name)
+        if found is not None:
+            known, info = found
+            phase = QueuePhase.CLOSED if queues.refusal(queue.name) else QueuePhase.OPEN
+            if (known is queue or known == queue) and info.recent_cards == recent_cards and info.phase is phase:
+                return info
+        info = _queue_info(queue, queues, recent_cards)
+        self._infos[queue.name] = queue, info
+        return info
 
 
 def _queue_info(queue: Queue, queues: QueueTree, recent_cards: float) -> QueueInfo:

@@ -85,6 +85,72 @@ Rule: TypeAlias = Comparison[Account, int]
 _DEVICE_CLAIMS = ("capacity.DynamicResourceAllocationEnable", "capacity.DRAConsumableCapacityEnable")
 
 
+class _Accounts(QueueAccounts):
+    """With the limits and lines that follow from the tree.
+
+    over_quota: the annotated weights; weights: those of them that make rights. The ledger knows none beyond the deserved amount, so where its rule holds they
+    say whose turn it is, and no more.
+    """
+
+    def __init__(self, session: "Session", *, hierarchy: bool, at_parting: bool) -> None:
+        self._at_parting = at_parting
+        self.faults: list[tuple[QueueInfo, InvalidRequest]] = []  #: of queues whose weight cannot be read
+        written = {queue.name: self._read_weight(queue) for queue in session.queues.values()}
+        self.annotated = any(weight is not None for weight in written.values())
+        self._written = written
+        super().__init__(session, hierarchy=hierarchy, parts=not at_parting and self.annotated, models=True)
+
+    def resumes(self, session: "Session", *, hierarchy: bool, at_parting: bool = False) -> bool:
+        return at_parting == self._at_parting and super().resumes(session, hierarchy=hierarchy)
+
+    def _read_weight(self, queue: QueueInfo) -> float | None:
+        try:
+            return weight_of(queue)
+        except InvalidRequest as e:
+            self.faults.append((queue, e))
+            return None
+
+    def derive(self) -> None:
+        resources = self._columns.resources
+        self._general = frozenset(resources[name] for name in (CPU, MEMORY) if name in resources)
+        self.over_quota = {account: self._written[name] for name, account in self.accounts.items()}
+        self.weights: dict[Account, float | None] = dict.fromkeys(self.over_quota) if self._at_parting else self.over_quota
+        self._limits()
+        self.lines = {account: self._counting(account) for account in self.accounts.values()}
+        self.rights = _Rights(self.lines)
+        self.below: dict[Account, Collection[QueueName]] = {}
+        self.highest = self.tops()
+
+    def _limits(self) -> None:
+        """Ceilings from the root down, guarantees and deserved amounts held to them."""
+        for _, children in reversed(list(self.levels())):
+            for account in children:
+                if account.children:
+                    below = map(sum, zip(*(child.guarantee for child in account.children), strict=True))
+                    account.guarantee = list(map(max, account.guarantee, below))
+        # The ledger knows the cluster's size no more than Volcano's admission does: its line is what is written.
+        unlimited = [UNLIMITED] * self.size
+        for parent, children in self.levels():
+            room = self.total if parent is None else parent.ceiling
+            if self._at_parting:
+                # What others are guaranteed is lent (`hbox_common.model.lending`) where Volcano keeps it idle.
+                for account in children:
+                    account.ceiling = list(room)
+                limit_to_capability(self, children)
+            else:
+                set_ceilings(self, children, room)
+            for account in children:
+                most = unlimited if self._at_parting else account.ceiling
+                account.deserved = list(map(max, map(min, account.deserved, most), account.guarantee))
+
+    def _counting(self, account: Account) -> frozenset[int]:
+        """The columns in which the deserved amount is a line. Of cpu and memory 0 is as good as unnamed."""
+        deserved, general = account.deserved, self._general
+        if all(deserved[c] > 0 for c in account.named & general):
+            return account.named
+        return frozenset(c for c in account.named if c not in general or deserved[c] > 0)
+
+
 class Capacity(
     QueueOrder, VictimQueueOrder, Enqueueable, Allocatable, Preemptive, Reclaimable, ReclaimRight, Evictable, Events
 ):
@@ -105,33 +171,27 @@ class Capacity(
 
     def open(self, session: "Session") -> None:
         self._session = session
-        written = {queue.name: self._read_weight(queue) for queue in session.queues.values()}
-        parts = not self._at_parting and any(weight is not None for weight in written.values())
-        self._queue_accounts = queue_accounts = QueueAccounts(session, hierarchy=self._hierarchy, parts=parts, models=True)
-        resources = session.columns.resources
-        self._general = frozenset(resources[name] for name in (CPU, MEMORY) if name in resources)
-        self._over_quota = {account: written.get(account.queue.name) for account in queue_accounts.accounts.values()}
-        #: Those that make rights. The ledger knows none beyond the deserved amount, so where its rule holds they say whose turn it is, and no more.
-        self._weights: dict[Account, float | None] = dict.fromkeys(self._over_quota) if self._at_parting else self._over_quota
-        self._limits(session)
-        self._lines = {account: self._counting(account) for account in queue_accounts.accounts.values()}
+        options = {"hierarchy": self._hierarchy, "at_parting": self._at_parting}
+        self._queue_accounts = queue_accounts = _Accounts.opened(session, self.name, **options)
+        for queue, fault in queue_accounts.faults:
+            session.refuse(queue, fault)
+        self._over_quota, self._weights = queue_accounts.over_quota, queue_accounts.weights
+        self._lines, self._rights, self._tops = queue_accounts.lines, queue_accounts.rights, queue_accounts.highest
+        self._below = queue_accounts.below
         self._takes = self._gives = self._fair_shares(
             0.0
         )  #: lines of fair shares: below them queues may take, above them they give
         self._turn_weights: dict[Account, tuple[float, float]] = {}
-        self._in_turns = bool(self._k) or (self._at_parting and any(w is not None for w in self._over_quota.values()))
+        self._in_turns = bool(self._k) or (self._at_parting and queue_accounts.annotated)
         if self._in_turns:
             self._remember()
         self._rules()
 
     def _rules(self) -> None:
         """The lines as `hbox_common.model.rights` reads them, and who is compared."""
-        queue_accounts = self._queue_accounts
+        queue_accounts, rights = self._queue_accounts, self._rights
         self._keys: dict[Account, tuple[object, ...]] = {}
         self._known_givers: dict[Account, dict[frozenset[int], bool]] = {}
-        self._below: dict[Account, Collection[QueueName]] = {}
-        self._tops = queue_accounts.tops()
-        self._rights = rights = _Rights(self._lines)
         cards = Cards(queue_accounts.cards_column if queue_accounts.cards_column >= 0 else None, queue_accounts.models)
         self._takes_to, self._gives_from = (
             {account: {c: line[c] for c in self._lines[account]} for account, line in lines.items()}
@@ -145,40 +205,6 @@ class Capacity(
 
     def _rule(self, account: Account) -> "Rule":
         return self._by_deserved if self._weights[account] is None else self._by_fair_share
-
-    def _read_weight(self, queue: QueueInfo) -> float | None:
-        try:
-            return weight_of(queue)
-        except InvalidRequest as e:
-            self._session.refuse(queue, e)
-            return None
-
-    def _limits(self, session: "Session") -> None:
-        """Ceilings from the root down, guarantees and deserved amounts held to them."""
-        queue_accounts = self._queue_accounts
-        for _, children in reversed(list(queue_accounts.levels())):
-            for account in children:
-                below = [sum(child.guarantee[column] for child in account.children) for column in range(queue_accounts.size)]
-                account.guarantee = [max(pair) for pair in zip(account.guarantee, below, strict=True)]
-        for parent, children in queue_accounts.levels():
-            if self._at_parting:
-                # What others are guaranteed is lent (`hbox_common.model.lending`) where Volcano keeps it idle.
-                for account in children:
-                    account.ceiling = list(queue_accounts.total if parent is None else parent.ceiling)
-                limit_to_capability(queue_accounts, session, children)
-            else:
-                set_ceilings(queue_accounts, session, children, queue_accounts.total if parent is None else parent.ceiling)
-            for account in children:
-                # The ledger knows the cluster's size no more than Volcano's admission does: its line is what is written.
-                most = [UNLIMITED] * queue_accounts.size if self._at_parting else account.ceiling
-                account.deserved = [
-                    max(min(deserved, ceiling), guarantee)
-                    for deserved, ceiling, guarantee in zip(account.deserved, most, account.guarantee, strict=True)
-                ]
-
-    def _counting(self, account: Account) -> frozenset[int]:
-        """The columns in which the deserved amount is a line. Of cpu and memory 0 is as good as unnamed."""
-        return frozenset(c for c in account.named if c not in self._general or account.deserved[c] > 0)
 
     def _remember(self) -> None:
         """What history changes, and whose turn it is beyond what they deserve."""
@@ -210,7 +236,7 @@ class Capacity(
         """What annotated queues may take, and are not taken from. Empty where none is annotated."""
         queue_accounts = self._queue_accounts
         fair: dict[Account, Sums] = {}
-        if all(weight is None for weight in self._weights.values()):
+        if self._at_parting or not queue_accounts.annotated:
             return fair
         for parent, children in queue_accounts.levels():
             room = queue_accounts.total if parent is None or parent not in fair else fair[parent]
@@ -314,7 +340,7 @@ class Capacity(
         self._queue_accounts.commit(gang)
 
     def allocatable(self, queue: QueueInfo, member: Member) -> bool:
-        account, asked = self._queue_accounts.of(queue), self._queue_accounts.counted(member)
+        account, asked = self._queue_accounts.of(queue), self._queue_accounts.asked_with_models(member)
         if not account.open or not account.leaf:
             return False
         return all(one.fits(one.ceiling, asked) for one in account.path) and self._may_stay(account, member, asked)
@@ -324,7 +350,7 @@ class Capacity(
         account, ceilings = accounts.of(queue), {one: one.ceiling for one in accounts.of(queue).path}
         if why := withheld_reason(accounts, account, ceilings, members, label=Label.QUEUE_CAPABILITY):
             return why
-        if all(self._may_stay(account, member, accounts.counted(member)) for member in members):
+        if all(self._may_stay(account, member, accounts.asked_with_models(member)) for member in members):
             return ""
         return (
             f"{Label.QUEUE_SHARE}: pods that may not be evicted stay within what queue {queue.name} and those above it deserve"
@@ -353,7 +379,7 @@ class Capacity(
         return not variants and self._preemptive(queue, member)
 
     def _preemptive(self, queue: QueueInfo, member: Member) -> bool:
-        account, asked = self._queue_accounts.of(queue), self._queue_accounts.counted(member)
+        account, asked = self._queue_accounts.of(queue), self._queue_accounts.asked_with_models(member)
         if (
             not account.open
             or not account.leaf
@@ -375,7 +401,7 @@ class Capacity(
         account = self._queue_accounts.accounts.get(preemptor.gang.queue)
         if account is None:
             return []
-        rule, asked, victims = self._rule(account), dict(self._queue_accounts.counted(preemptor)), list[Member]()
+        rule, asked, victims = self._rule(account), dict(self._queue_accounts.asked_with_models(preemptor)), list[Member]()
         reclaim: Reclaim[Account, int] = Reclaim(self._rights)
         wanted = rule.wanted(account.path, asked, reclaim.used)
         paths: dict[Account, _Paths] = {}
@@ -387,7 +413,7 @@ class Capacity(
                 continue
             if (branches := paths.get(other)) is None:
                 branches = paths[other] = self._parting(account, other)
-            units = self._queue_accounts.counted(member)
+            units = self._queue_accounts.asked_with_models(member)
             if units is not alike:
                 alike, loss = units, dict(units)
             if (branches.guaranteed and reclaim.guaranteed(branches.guaranteed, loss)) or not rule.allows(
@@ -414,7 +440,7 @@ class Capacity(
         asked: dict[int, int] = {}
         for member in preemptor.members:
             if member.status in (Status.PIPELINED, Status.ALLOCATED):
-                for column, units in self._queue_accounts.counted(member):
+                for column, units in self._queue_accounts.asked_with_models(member):
                     asked[column] = asked.get(column, 0) + units
         others = {self._queue_accounts.accounts.get(victim.gang.queue) for victim in victims} - {None, account}
         heads = {account.path[common] for o in others if o is not None and (common := _common(account, o)) < len(account.path)}
@@ -433,7 +459,9 @@ class Capacity(
         """Of a whole gang the largest member speaks."""
         if not reclaim or not preemptor.members:
             return None
-        largest = max(preemptor.members, key=lambda member: sum(units for _, units in self._queue_accounts.counted(member)))
+        largest = max(
+            preemptor.members, key=lambda member: sum(units for _, units in self._queue_accounts.asked_with_models(member))
+        )
         return self.reclaimable(largest, candidates)
 
     def giving(self, preemptor: Member) -> Collection[QueueName] | None:
@@ -441,7 +469,7 @@ class Capacity(
         account = self._queue_accounts.accounts.get(preemptor.gang.queue)
         if not self._at_parting or account is None:
             return None
-        wanted = frozenset(column for column, _ in self._queue_accounts.counted(preemptor))
+        wanted = frozenset(column for column, _ in self._queue_accounts.asked_with_models(preemptor))
         names: set[QueueName] = set()
         beside: Sequence[Account] = self._tops
         for own in account.path:

@@ -32,8 +32,8 @@ class Overcommit(Enqueueable):
     def open(self, session: "Session") -> None:
         self._session = session
         used, self._waiting = session.zeros(), session.zeros()
-        for member, count in session.running.alike():
-            used += count * member.request
+        requested = session.running.requested
+        used[: len(requested)] += requested
         self._waiting += session.vector(session.running.unmet)
         for gang in session.fresh:
             held = sum((member.request for member in gang.of(*HOLDING)), start=session.zeros())

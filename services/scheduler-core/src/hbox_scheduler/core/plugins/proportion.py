@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 _CARDS: Cards[int] = Cards(None, ())
 
 
+class _Accounts(QueueAccounts):
+    """With what each queue can have at most."""
+
+    def derive(self) -> None:
+        set_ceilings(self, list(self.accounts.values()), self.total)
+
+
 class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Enqueueable, Events):
     """Deserved: water filling by weight, at most what the queue asks for and may have, at least its guarantee.
 
@@ -40,9 +48,8 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Enq
 
     def open(self, session: "Session") -> None:
         self._session = session
-        self._queue_accounts = queue_accounts = QueueAccounts(session, hierarchy=False)
+        self._queue_accounts = queue_accounts = _Accounts.opened(session, self.name, hierarchy=False)
         accounts = list(queue_accounts.accounts.values())
-        set_ceilings(queue_accounts, session, accounts, queue_accounts.total)
         self._deserved = self._most = self._takes = self._gives = self._shares(accounts, 0.0)
         if self._k:
             plain, self._deserved = self._deserved, self._shares(accounts, self._k)
@@ -58,9 +65,12 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Enq
         weights = np.array([account.queue.weight if account.open else 0 for account in accounts], dtype=np.float64)
         history = np.array([queue_accounts.history(account) for account in accounts]) if k else None
         shares = np.zeros((queue_accounts.size, len(accounts)))
+        ceilings, requested, guarantees = (
+            np.array([line(account) for account in accounts], dtype=np.float64).reshape(-1, queue_accounts.size).T
+            for line in (attrgetter("ceiling"), attrgetter("requested"), attrgetter("guarantee"))
+        )
         for column, total in enumerate(queue_accounts.total):
-            wanted = np.array([min(a.ceiling[column], a.requested[column]) for a in accounts], dtype=np.float64)
-            guaranteed = np.array([account.guarantee[column] for account in accounts], dtype=np.float64)
+            wanted, guaranteed = np.minimum(ceilings[column], requested[column]), guarantees[column]
             if history is None or not (active := (wanted > 0) & (weights > 0)).any():
                 given = fill(total, wanted, weights)
             else:
@@ -69,7 +79,7 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Enq
                 left = np.where(given > 0, 0.0, wanted)
                 given += fill(total - given.sum(), left, np.where(active, parts * parts / np.maximum(history, 1e-9), 0.0))
             shares[column] = np.maximum(given, guaranteed)
-        return {account: shares[:, i].tolist() for i, account in enumerate(accounts)}
+        return dict(zip(accounts, shares.T.tolist(), strict=True))
 
     def queue_key(self, queue: QueueInfo) -> tuple[int, float]:
         account = self._queue_accounts.of(queue)

@@ -4,12 +4,17 @@ What a queue has counts for all of its ancestors too. A flat policy is a tree of
 
 Cards are counted as pods ask for them, a share like a whole one, as Volcano does; or, where `parts` is set, by the part of the card that is asked for, as
 KAI-Scheduler does. Amounts of cards are then in percent of a card.
+
+Opening a session costs by what changed. The accounts of one plugin are kept beside the gangs that run (`RunningGangs.watchers`), which tell of gangs that
+come and go; the tree of queues and its limits are made anew when a queue, or the cluster's size, is another one. What a session counts on top, its fresh
+gangs and each placement, is taken back when the next one opens: the first change of an account saves what it was (`_touch`).
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 
@@ -18,8 +23,8 @@ from hbox_common.model.devices import ALL_CORES, GPU
 from hbox_common.model.rights import within
 
 from ..cluster.amounts import Asked, Sums
-from ..cluster.arrays import Ints
 from ..cluster.entities import HOLDING, Gang, Member, QueueInfo, Status
+from ..cluster.running import Kind
 from ..cluster.task import Task
 from ..explain.labels import Label
 from ..framework.asking import Asking, add
@@ -35,6 +40,15 @@ UNLIMITED = 1 << 60
 
 _ASKING = HOLDING | {Status.PENDING, Status.PIPELINED}
 
+#: What of a queue makes the tree, limits and lines; the rest is asked of the queue itself.
+_rules = attrgetter("parent", "capability", "deserved", "guarantee", "annotations")
+
+#: Different tasks of which the requests are kept.
+_TASKS = 8192
+
+#: An account as it was before a session changed it: allocated, protected, requested, committed, shapes.
+_Saved: TypeAlias = tuple[Sums, Sums, Sums, Sums, dict[Asked, int]]
+
 
 @dataclass(slots=True, eq=False)
 class Account:
@@ -49,7 +63,9 @@ class Account:
     deserved: Sums = field(default_factory=list)
     ceiling: Sums = field(default_factory=list)  #: what it can have at most: capability, and what others are guaranteed
     allocated: Sums = field(default_factory=list)
-    shapes: set[Asked] = field(default_factory=set)  #: what single members have, or had in this session
+    shapes: dict[Asked, int] = field(
+        default_factory=dict
+    )  #: what single members have, or had in this session, and how many have it
     protected: Sums = field(
         default_factory=list
     )  #: of `allocated`, what nobody may take back: members that are not preemptable
@@ -57,6 +73,7 @@ class Account:
     committed: Sums = field(
         default_factory=list
     )  #: enqueued: minimums of gangs that passed, and what gangs without a minimum hold
+    saved: _Saved | None = None  #: where this session changed it; then it did those above it too
 
     def __post_init__(self) -> None:
         for name in ("guarantee", "deserved", "ceiling", "allocated", "protected", "requested", "committed"):
@@ -76,60 +93,126 @@ class Account:
 
 
 class QueueAccounts:
-    """Accounts of all queues of a session."""
+    """Accounts of all queues, of one plugin in all sessions over the same running gangs."""
 
     def __init__(self, session: "Session", *, hierarchy: bool, parts: bool = False, models: bool = False) -> None:
         """`models`: cards by model count too, where queues name models."""
-        self._session = session
+        self._hierarchy, self._by_model = hierarchy, models
         self.models: Mapping[int, str] = session.models.names if models else {}
-        self._whole_cards = -1.0
-        self._asking: Asking = session.asking
         self.size = len(session.total)
         self.cards_column = session.columns.resources.get(GPU, -1)
         self.cards = self.cards_column if parts else -1  #: the column that is in percent
-        self._parts: dict[int, tuple[Task, Asked]] = {}
-        self._modelled: dict[tuple[int, Asked], tuple[Task, Asked]] = {}
-        self._counted = [bool(counts) for counts in session.counted]
-        self.total = self.sums(session.total)
-        if parts and self.cards >= 0:
-            self._cards_at_hand()
-        if self.models:
-            for column, cards in session.models.cards().items():
-                self.total[column] = cards
+        self._counted: list[bool] = session.counted.tolist()
+        self._changed: list[Account] = []  #: those that have something saved
+        self._forget_tasks()
+        self._follow(session)
+        self.total, self._card_mib = self._sizes(session)
         self.accounts = {name: Account(queue, self.size) for name, queue in session.queues.items()}
         self._tree(hierarchy)
+        resources = session.columns.resources
         for account in self.accounts.values():
-            account.guarantee = self.sums(session.vector(account.queue.guarantee))
-            account.deserved = self.sums(session.vector(account.queue.deserved))
-            resources = session.columns.resources
+            account.guarantee = self.amounts(account.queue.guarantee)
+            account.deserved = self.amounts(account.queue.deserved)
             account.named = frozenset(resources[name] for name in account.queue.deserved if name in resources)
-        self._enter_all(session)
+        self.derive()
+        for kind, count in session.running.alike():
+            self.counted(kind, count)
+        for name, minimum in session.running.minimums.items():
+            if name in self.accounts:
+                self._promise(self.accounts[name], minimum)
 
-    def sums(self, vector: Ints) -> Sums:
+    @classmethod
+    def opened(cls, session: "Session", plugin: str, **options: bool) -> Self:
+        """The plugin's accounts with all that the session begins with: those that are kept beside its running gangs, where they are still right, else new
+        ones. `options`: as of the class."""
+        kept = session.running.watchers.get(plugin)
+        if not isinstance(kept, cls) or not kept.resumes(session, **options):
+            kept = session.running.watchers[plugin] = cls(session, **options)
+        kept.enter(session.fresh)
+        return kept
+
+    def derive(self) -> None:
+        """What follows from the tree and its amounts alone."""
+
+    def resumes(self, session: "Session", *, hierarchy: bool) -> bool:
+        """Whether they are right for this session too, which they follow then."""
+        self._restore()
+        queues = session.queues
+        models = session.models.names if self._by_model else {}
+        columns = session.columns.resources.get(GPU, -1), session.counted.tolist()
+        if (self._hierarchy, self.models, self.cards_column, self._counted) != (hierarchy, models, *columns):
+            return False
+        if len(queues) != len(self.accounts):
+            return False
+        others: list[tuple[Account, QueueInfo]] = []
+        for account, (name, queue) in zip(self.accounts.values(), queues.items(), strict=True):
+            if account.queue is not queue:
+                if account.queue.name != name or _rules(account.queue) != _rules(queue):
+                    return False
+                others.append((account, queue))
+        self._follow(session)
+        if self._sizes(session) != (self.total, self._card_mib):
+            return False
+        for account, queue in others:
+            account.queue = queue
+        return True
+
+    def _follow(self, session: "Session") -> None:
+        """What the session has of its own."""
+        self._columns, self._rows = session.columns, session.rows
+        self._whole_cards = -1.0
+        if len(self._parts) + len(self._modelled) > _TASKS:
+            self._forget_tasks()
+
+    def _forget_tasks(self) -> None:
+        self._asking = Asking()
+        self._parts: dict[int, tuple[Task, Asked]] = {}
+        self._modelled: dict[tuple[int, Asked], tuple[Task, Asked]] = {}
+
+    def _sizes(self, session: "Session") -> tuple[Sums, int]:
+        """What the cluster has, `[R]`, and the memory of its smallest card, in MiB. In parts it has as many cards as it has, not as many as it would lend out
+        at once; and a request for memory is a part of the smallest card."""
+        total, card_mib = self.sums(session.total.tolist()), 0
+        if self.cards >= 0:
+            columns, rows = session.columns, session.rows
+            sizes = columns.card_memory[rows][(columns.card_index[rows] >= 0) & (columns.card_memory[rows] > 0)]
+            card_mib = int(sizes.min()) if len(sizes) else 0
+            total[self.cards] = ALL_CORES * self._cards()
+        if self.models:
+            for column, cards in session.models.cards().items():
+                total[column] = cards
+        return total, card_mib
+
+    def sums(self, vector: Iterable[int]) -> Sums:
         """What counts of a vector `[R]`, in the units of the accounts."""
-        sums = [int(units) if counts else 0 for units, counts in zip(vector, self._counted, strict=True)]
+        sums = [units if counts else 0 for units, counts in zip(vector, self._counted, strict=True)]
         if self.cards >= 0:
             sums[self.cards] *= ALL_CORES
         return sums
 
+    def amounts(self, amounts: Mapping[str, int]) -> Sums:
+        """As `sums`, of amounts by name. Resources that no node and no pod names are left out."""
+        sums, resources = [0] * self.size, self._columns.resources
+        for name, units in amounts.items():
+            if (column := resources.get(name)) is not None and self._counted[column]:
+                sums[column] = ALL_CORES * units if column == self.cards else units
+        return sums
+
+    def limits(self, amounts: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+        """Columns and units of all that the amounts name, a limit of 0 too."""
+        for name, units in amounts.items():
+            if (column := self._columns.resources.get(name)) is not None:
+                yield column, 0 if not self._counted[column] else ALL_CORES * units if column == self.cards else units
+
     def words(self, column: int, units: int) -> str:
         """An amount as people write it."""
-        name = next(name for name, found in self._session.columns.resources.items() if found == column)
+        name = next(name for name, found in self._columns.resources.items() if found == column)
         amount = f"{units / ALL_CORES:g}" if column == self.cards else quantity(name, units)
         return f"{amount} {name}"
 
-    def _cards_at_hand(self) -> None:
-        """In parts the cluster has as many cards as it has, not as many as it would lend out at once; and a request for memory is a part of the
-        smallest card."""
-        columns, rows = self._session.columns, self._session.rows
-        there = columns.card_index[rows] >= 0
-        sizes = columns.card_memory[rows][there & (columns.card_memory[rows] > 0)]
-        self._card_mib = int(sizes.min()) if len(sizes) else 0
-        self.total[self.cards] = ALL_CORES * self._cards()
-
     def _cards(self) -> int:
         """How many the cluster has, where one may be lent out several times."""
-        columns, rows = self._session.columns, self._session.rows
+        columns, rows = self._columns, self._rows
         if GPU not in columns.resources:
             return 0
         there = columns.card_index[rows] >= 0
@@ -137,7 +220,7 @@ class QueueAccounts:
         lent = columns.allocatable[columns.resources[GPU], rows]
         return int(np.where(shared, there.sum(axis=1), lent).sum())
 
-    def _part(self, member: Member) -> Asked:
+    def _part(self, member: Member | Kind) -> Asked:
         request = member.task.cards
         asked = tuple(pair for pair in self._asking.of(member) if self._counted[pair[0]])
         if self.cards < 0:
@@ -165,18 +248,31 @@ class QueueAccounts:
             root = self.accounts[ROOT]
             root.children = self.tops()
 
-    def _enter_all(self, session: "Session") -> None:
-        """All members, equal ones at once."""
+    # What runs, and what a session begins with.
+
+    def counted(self, kind: Kind, count: int) -> None:
+        """As `RunningGangs` tells it, between sessions."""
+        self._restore()
+        account = self.accounts.get(kind.queue)
+        if account is None:
+            return
+        asked = self.asked_with_models(kind)
+        for one in account.path:
+            add(one.requested, asked, count)
+        self._hold(account, asked, count, preemptable=kind.preemptable, gate=kind.counts_minimum)
+        for one in account.path:
+            if not one.shapes[asked]:
+                del one.shapes[asked]
+
+    def promised(self, queue: QueueName, minimum: Mapping[str, int], times: int) -> None:
+        self._restore()
+        if (account := self.accounts.get(queue)) is not None:
+            self._promise(account, minimum, times)
+
+    def enter(self, gangs: Sequence[Gang]) -> None:
+        """The members of a session's own gangs, equal ones at once."""
         alike: dict[tuple[Account, Asked, bool, bool, bool], int] = {}
-        for member, count in session.running.alike():
-            account = self.accounts.get(member.gang.queue)
-            if account is not None:
-                key = account, self.counted(member), True, member.preemptable, member.gang.counts_minimum
-                alike[key] = alike.get(key, 0) + count
-        for name, minimum in session.running.minimums.items():
-            if name in self.accounts:
-                self._promise(self.accounts[name], minimum)
-        for gang in session.fresh:
+        for gang in gangs:
             account = self.accounts.get(gang.queue)
             if account is None:
                 continue
@@ -185,15 +281,34 @@ class QueueAccounts:
                 status = member.status
                 if status in _ASKING:
                     holds = status in HOLDING or status is Status.PIPELINED
-                    key = account, self.counted(member), holds, member.preemptable, gate
+                    key = account, self.asked_with_models(member), holds, member.preemptable, gate
                     alike[key] = alike.get(key, 0) + 1 + len(gang.represented)
             if gate and gang.phase is not GroupPhase.PENDING:
                 self.commit(gang)
         for (account, asked, holds, preemptable, gate), count in alike.items():
+            self._touch(account)
             for one in account.path:
                 add(one.requested, asked, count)
             if holds:
                 self._hold(account, asked, count, preemptable=preemptable, gate=gate)
+
+    def _touch(self, account: Account) -> None:
+        """The session changes the account: what it was is saved."""
+        if account.saved is None:
+            for one in account.path:
+                if one.saved is None:
+                    sums = one.allocated, one.protected, one.requested, one.committed
+                    one.saved = (*sums, one.shapes)
+                    one.allocated, one.protected, one.requested, one.committed = map(list, sums)
+                    one.shapes = one.shapes.copy()
+                    self._changed.append(one)
+
+    def _restore(self) -> None:
+        for one in self._changed:
+            assert one.saved is not None
+            one.allocated, one.protected, one.requested, one.committed, one.shapes = one.saved
+            one.saved = None
+        self._changed.clear()
 
     # Questions.
 
@@ -220,14 +335,14 @@ class QueueAccounts:
                 yield account, account.children
                 below.extend(account.children)
 
-    def asked(self, member: Member) -> Asked:
+    def asked(self, member: Member | Kind) -> Asked:
         """What counts of its request, in the units of the accounts."""
         found = self._parts.get(id(member.task))
         if found is None:
             found = self._parts[id(member.task)] = (member.task, self._part(member))
         return found[1]
 
-    def counted(self, member: Member) -> Asked:
+    def asked_with_models(self, member: Member | Kind) -> Asked:
         """As `asked`, and the cards by model that it has, or is tried with."""
         if not self.models or not member.models:
             return self.asked(member)
@@ -244,34 +359,40 @@ class QueueAccounts:
         account = self.accounts.get(gang.queue)
         if account is None or gang.min_resources is None:
             return
+        self._touch(account)
         self._promise(account, gang.counted_minimum)
 
-    def _promise(self, account: Account, amounts: Mapping[str, int]) -> None:
+    def _promise(self, account: Account, amounts: Mapping[str, int], times: int = 1) -> None:
         minimum = self.minimum(amounts)
         for one in account.path:
-            add(one.committed, minimum)
+            add(one.committed, minimum, times)
 
     def minimum(self, amounts: Mapping[str, int]) -> Asked:
         """What counts of a gang's minimum, in the units of the accounts."""
-        sums = self.sums(self._session.vector(amounts))
-        return tuple((column, units) for column, units in enumerate(sums) if units > 0)
+        return tuple((column, units) for column, units in enumerate(self.amounts(amounts)) if units > 0)
 
     def placed(self, member: Member, row: int) -> None:  # noqa: ARG002  # the hook's signature
         account = self.accounts.get(member.gang.queue)
         if account is not None:
-            self._hold(account, self.counted(member), 1, preemptable=member.preemptable, gate=member.gang.counts_minimum)
+            self._touch(account)
+            self._hold(
+                account, self.asked_with_models(member), 1, preemptable=member.preemptable, gate=member.gang.counts_minimum
+            )
 
     def displaced(self, member: Member, row: int) -> None:  # noqa: ARG002
         account = self.accounts.get(member.gang.queue)
         if account is not None:
-            self._hold(account, self.counted(member), -1, preemptable=member.preemptable, gate=member.gang.counts_minimum)
+            self._touch(account)
+            self._hold(
+                account, self.asked_with_models(member), -1, preemptable=member.preemptable, gate=member.gang.counts_minimum
+            )
 
     @staticmethod
     def _hold(account: Account, asked: Asked, times: int, *, preemptable: bool, gate: bool) -> None:
         """`gate`: the gang counts there with its minimum."""
         for one in account.path:
             allocated = one.allocated
-            one.shapes.add(asked)
+            one.shapes[asked] = one.shapes.get(asked, 0) + times
             for column, units in asked:
                 allocated[column] += times * units
             if not preemptable:
@@ -280,24 +401,20 @@ class QueueAccounts:
                 add(one.committed, asked, times)
 
 
-def set_ceilings(queue_accounts: QueueAccounts, session: "Session", accounts: Sequence[Account], room: Sums) -> None:
+def set_ceilings(queue_accounts: QueueAccounts, accounts: Sequence[Account], room: Sums) -> None:
     """What each of these siblings can have at most: the room `[R]` above them without what others are guaranteed, and its capability where that is
     less."""
-    for column, total in enumerate(room):
-        guaranteed = sum(account.guarantee[column] for account in accounts)
-        for account in accounts:
-            account.ceiling[column] = max(0, total - guaranteed + account.guarantee[column])
-    limit_to_capability(queue_accounts, session, accounts)
-
-
-def limit_to_capability(queue_accounts: QueueAccounts, session: "Session", accounts: Sequence[Account]) -> None:
-    """Lower ceilings to capabilities. A resource that a capability does not name is not limited by it."""
-    resources = session.columns.resources
+    left = [total - sum(account.guarantee[column] for account in accounts) for column, total in enumerate(room)]
     for account in accounts:
-        capability = queue_accounts.sums(session.vector(account.queue.capability))
-        for name in account.queue.capability:
-            column = resources[name]
-            account.ceiling[column] = min(account.ceiling[column], capability[column])
+        account.ceiling = [max(0, free + own) for free, own in zip(left, account.guarantee, strict=True)]
+    limit_to_capability(queue_accounts, accounts)
+
+
+def limit_to_capability(queue_accounts: QueueAccounts, accounts: Sequence[Account]) -> None:
+    """Lower ceilings to capabilities. A resource that a capability does not name is not limited by it."""
+    for account in accounts:
+        for column, units in queue_accounts.limits(account.queue.capability):
+            account.ceiling[column] = min(account.ceiling[column], units)
 
 
 def withheld_reason(
@@ -316,7 +433,7 @@ def withheld_reason(
         return f"{Label.QUEUE_NOT_LEAF}: queue {account.queue.name} has queues below it"
     asked: Counter[int] = Counter()
     for member in members:
-        asked.update(dict(queue_accounts.counted(member)))
+        asked.update(dict(queue_accounts.asked_with_models(member)))
     short = [
         (lines[one][column] - one.allocated[column] - units, place, column)
         for place, one in enumerate(account.path)
