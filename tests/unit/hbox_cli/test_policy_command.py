@@ -112,3 +112,16 @@ tiers:
         f"card-models {scores}",
         "priority is missing: batches go by priority, then by age",
     ]
+
+
+def test_what_a_policy_names_without_effect_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "volcano-scheduler.conf"
+    path.write_text("tiers:\n- plugins: [{name: priority}, {name: gang}, {name: numa-aware}]\n")
+    run("policy", "check", path)
+    assert (
+        "warning: plugin numa-aware has no effect: nobody tells of Numatopology objects" in capsys.readouterr().out.splitlines()
+    )
+    run("policy", "check", path, "-o", "json")
+    assert json.loads(capsys.readouterr().out)["warnings"] == [
+        "plugin numa-aware has no effect: nobody tells of Numatopology objects"
+    ]

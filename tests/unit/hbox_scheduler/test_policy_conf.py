@@ -7,6 +7,7 @@ from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.framework.hooks import GangOrder, Preemptable
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
+from hbox_scheduler.core.simulate.cycles import tried
 
 from .small_world import SmallWorld
 
@@ -166,12 +167,16 @@ def test_two_plugins_that_both_say_what_queues_share_are_told_of() -> None:
     ("plugin", "said"),
     [
         (
-            "{name: numa-aware}",
-            "line 3: plugin numa-aware of Volcano is not here: nobody tells what is taken of each NUMA node",
+            "{name: capacity, arguments: {capacity.DynamicResourceAllocationEnable: true}}",
+            "line 3: plugin capacity, argument capacity.DynamicResourceAllocationEnable: no service tells of ResourceClaims",
         ),
         (
-            "{name: capacity, arguments: {capacity.DynamicResourceAllocationEnable: true}}",
-            "line 3: plugin capacity, argument capacity.DynamicResourceAllocationEnable: HBox counts no ResourceClaims",
+            "{name: usage, arguments: {estimator: {request_ratio: 0.7}}}",
+            "line 3: plugin usage, argument estimator: HBox goes by what is measured, and estimates nothing for pods that are younger than that",
+        ),
+        (
+            "{name: extender, arguments: {extender.urlPrefix: 'http://x', extender.jobReadyVerb: ready}}",
+            "line 3: plugin extender, argument extender.jobReadyVerb: HBox asks about nodes alone, and nobody while it decides",
         ),
     ],
 )
@@ -192,3 +197,37 @@ def test_what_volcano_has_and_hbox_has_not_is_refused_with_the_reason(plugin: st
 def test_what_is_off_or_bounds_what_nobody_waits_for_is_accepted(plugin: str) -> None:
     (one,) = plugins_of(parse_conf(f"tiers:\n- plugins:\n  - {plugin}\n", plugins=NAMES))[0]
     assert one.name in NAMES
+
+
+@pytest.mark.parametrize(
+    ("plugin", "key", "hint"),
+    [
+        ("{name: drf, disableTaskOrder: true}", "disableTaskOrder", "write enableTaskOrder: false"),
+        ("{name: overcommit, overcommit-factor: 1.2}", "overcommit-factor", "write it below `arguments:`"),
+        ("{name: sla, sla-waiting-time: 1h}", "sla-waiting-time", "write it below `arguments:`"),
+    ],
+)
+def test_a_key_that_volcano_passes_over_is_refused_with_what_to_write(plugin: str, key: str, hint: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"unknown key '{key}' in plugin .*, which Volcano passes over") as caught:
+        parse_conf(f"tiers:\n- plugins:\n  - {plugin}\n", plugins=NAMES)
+    assert caught.value.hint == hint
+
+
+@pytest.mark.parametrize("action", ["elect", "gangPreempt"])
+def test_an_action_that_volcano_has_no_more_is_said_to_be_refused_there_too(action: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"unknown action '{action}', which Volcano 1.16 refuses too"):
+        parse_conf(f'actions: "{action}"', plugins=NAMES)
+
+
+def test_numa_aware_is_followed_in_all_else_and_said_to_have_no_effect() -> None:
+    assert tried(parse_conf("tiers:\n- plugins: [{name: numa-aware, arguments: {weight: 10}}]\n", plugins=NAMES)) == [
+        "plugin numa-aware has no effect: nobody tells of Numatopology objects"
+    ]
+
+
+def test_strategies_of_which_volcano_has_no_code_are_told_and_passed_over() -> None:
+    strategies = "[{name: offlineOnly}, {name: lowNodeUtilization, params: {thresholds: {cpu: 20}}}]"
+    conf = parse_conf(f"tiers:\n- plugins: [{{name: rescheduling, arguments: {{strategies: {strategies}}}}}]\n", plugins=NAMES)
+    assert tried(conf) == [
+        "plugin rescheduling, strategy offlineOnly has no effect: as in Volcano, there is lowNodeUtilization alone"
+    ]

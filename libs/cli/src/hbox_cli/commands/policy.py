@@ -51,22 +51,30 @@ def check(ctx: Context, path: Path) -> None:
     from hbox_scheduler.core.policy.batches import in_the_way  # noqa: PLC0415
     from hbox_scheduler.core.policy.inputs import check_inputs  # noqa: PLC0415
     from hbox_scheduler.core.policy.registry import PLUGINS  # noqa: PLC0415
+    from hbox_scheduler.core.simulate.cycles import tried  # noqa: PLC0415
 
     try:
         conf = parse_conf(read_file(path).decode(), plugins=tuple(PLUGINS))
         check_inputs(conf)
-        reasons = in_the_way(conf)
+        reasons, warnings = in_the_way(conf), tried(conf)
     except UnicodeError as e:
         raise InvalidRequest(f"{path}: it is not UTF-8", hint="name a volcano-scheduler.conf") from e
     except InvalidRequest as e:
         raise InvalidRequest(f"{path}: {e.message}", hint=e.hint) from e
     plugins = [plugin.name for plugin in conf.plugins]
     if ctx.output.machine:
-        content = {"path": str(path), "actions": list(conf.actions), "plugins": plugins, "inTheWayOfBatches": reasons}
+        content = {
+            "path": str(path),
+            "actions": list(conf.actions),
+            "plugins": plugins,
+            "warnings": warnings,
+            "inTheWayOfBatches": reasons,
+        }
         ctx.output.document("PolicyCheck", content)
         return
     if ctx.output.form is Form.NAME:
         put(*(f"plugin/{name}" for name in plugins))
         return
     put(f"{path} is right: actions {', '.join(conf.actions)}; plugins {', '.join(plugins) or 'none'}")
+    put(*(f"warning: {warning}" for warning in warnings))
     put(*(f"in the way of batches: {reason}" for reason in reasons))

@@ -6,12 +6,10 @@ from pathlib import Path
 from hbox_common.runtime import WatchedFile
 
 from .. import metrics
-from ..core.cluster import Columns
-from ..core.cluster.snapshot import Cluster
 from ..core.framework.conf import Conf, parse_conf
 from ..core.policy.inputs import check_inputs
 from ..core.policy.registry import PLUGINS
-from ..core.simulate.cycles import Plan, simulate
+from ..core.simulate.cycles import tried
 
 log = logging.getLogger(__name__)
 
@@ -24,8 +22,7 @@ def policy_file(path: Path) -> WatchedFile[Conf]:
     def parse(text: str) -> Conf:
         conf = parse_conf(text, plugins=list(PLUGINS))
         check_inputs(conf)
-        # Arguments are the plugins' and the actions' own business: an empty cluster tells whether they are right.
-        for warning in simulate(Columns(), Cluster([], []), conf, Plan(now=0.0)).warnings:
+        for warning in tried(conf):
             log.warning("%s: %s: %s", _SETTING, path, warning)
         return conf
 

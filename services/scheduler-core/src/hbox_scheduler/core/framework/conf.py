@@ -38,8 +38,8 @@ FAILURES_REMEMBERED = ("enablePredicateErrorCache", "predicateErrorCacheEnable")
 #: Other spellings of plugins' names.
 ALIASES: Mapping[str, str] = {"leastWaste": "least-waste"}
 
-#: Plugins that Volcano has and HBox has not, and why.
-NOT_HERE: Mapping[str, str] = {"numa-aware": "nobody tells what is taken of each NUMA node"}
+#: Actions of older Volcanos, and of its design documents. Volcano 1.16 refuses them too.
+GONE = ("elect", "reserve", "gangPreempt", "gangReclaim")
 
 _TOP = ("actions", "tiers", "configurations", "metrics")
 _FLAGS = {flag.lower().replace("enabled", "enable", 1): flag for flag in (*FLAGS, *IDLE_FLAGS, HIERARCHY_FLAG)}
@@ -112,7 +112,8 @@ def _actions(key: yaml.Node, value: yaml.Node) -> tuple[str, ...]:
         raise _wrong(key, "actions names no action", ACTIONS)
     for name in names:
         if name not in ACTIONS:
-            raise _wrong(value, f"unknown action {name!r}", ACTIONS)
+            too = ", which Volcano 1.16 refuses too" if name in GONE else ""
+            raise _wrong(value, f"unknown action {name!r}{too}", ACTIONS)
     return names
 
 
@@ -140,10 +141,6 @@ def _plugin(value: yaml.Node, known: Sequence[str]) -> PluginConf:
     name = str(_value(keys["name"][1]))
     name = ALIASES.get(name, name)
     if name not in known:
-        if why := NOT_HERE.get(name):
-            raise InvalidRequest(
-                f"line {value.start_mark.line + 1}: plugin {name} of Volcano is not here: {why}", hint="leave it out"
-            )
         raise _wrong(keys["name"][1], f"unknown plugin {name!r}", known)
     off: set[Hook] = set()
     hierarchy = False
@@ -156,7 +153,7 @@ def _plugin(value: yaml.Node, known: Sequence[str]) -> PluginConf:
             continue
         flag = _FLAGS.get(key.lower().replace("enabled", "enable", 1))
         if flag is None:
-            raise _wrong(node, f"unknown key {key!r} in plugin {name}", ("name", "arguments", *sorted(_FLAGS.values())))
+            raise _unknown_key(node, key, name)
         on = _value(content)
         if not isinstance(on, bool):
             raise _wrong(content, f"{key} must be true or false", ())
@@ -165,6 +162,17 @@ def _plugin(value: yaml.Node, known: Sequence[str]) -> PluginConf:
         elif not on:
             off.update(FLAGS.get(flag, ()))
     return PluginConf(name, arguments, frozenset(off), hierarchy, value.start_mark.line + 1)
+
+
+def _unknown_key(node: yaml.Node, key: str, plugin: str) -> InvalidRequest:
+    """Volcano passes over what it does not know, and the plugin goes by its defaults."""
+    mark = node.start_mark
+    what = f"line {mark.line + 1}, column {mark.column + 1}: unknown key {key!r} in plugin {plugin}, which Volcano passes over"
+    if key.startswith("disable") and (flag := _FLAGS.get(key.lower().replace("disable", "enable", 1))) is not None:
+        return InvalidRequest(what, hint=f"write {flag}: false")
+    if not key.isalnum():
+        return InvalidRequest(what, hint="write it below `arguments:`")
+    return _wrong(node, f"unknown key {key!r} in plugin {plugin}", ("name", "arguments", *sorted(_FLAGS.values())))
 
 
 def _configurations(value: yaml.Node) -> dict[str, Mapping[str, Any]]:

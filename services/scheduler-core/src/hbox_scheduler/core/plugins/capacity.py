@@ -165,7 +165,9 @@ class Capacity(
         self._k = arguments.number(USAGE_WEIGHT, 0.0, least=0.0)
         for key in _DEVICE_CLAIMS:
             if arguments.switch(key, False):
-                raise InvalidRequest(f"plugin capacity, argument {key}: HBox counts no ResourceClaims", hint="leave it out")
+                raise InvalidRequest(
+                    f"plugin capacity, argument {key}: no service tells of ResourceClaims", hint="leave it out"
+                )
         arguments.done()
         self._hierarchy = conf.hierarchy
 

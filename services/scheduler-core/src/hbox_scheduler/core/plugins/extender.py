@@ -76,7 +76,10 @@ class Extender(Validity, PodMask, PodScore):
         asked = "extender.predicateVerb, extender.prioritizeVerb"
         for verb in _UNASKED:
             if arguments.text(verb):
-                raise InvalidRequest(f"plugin extender, argument {verb}: HBox does not ask this", hint=f"it asks: {asked}")
+                raise InvalidRequest(
+                    f"plugin extender, argument {verb}: HBox asks about nodes alone, and nobody while it decides",
+                    hint=f"it asks: {asked}",
+                )
         arguments.done()
         if not self._prefix.startswith(("http://", "https://")):
             raise InvalidRequest(

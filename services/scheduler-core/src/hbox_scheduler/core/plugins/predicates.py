@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from ..framework.conf import PluginConf
     from ..framework.session import Session
 
-#: Volcano's switches for what is part of other plugins, or of the engine, here, and its bounds of waiting for what nobody waits for here.
+#: Volcano's switches for what is part of other plugins, or of the engine, here; its bounds of waiting for what nobody waits for here; and its scores of
+#: volumes, which are off without the feature gate StorageCapacityScoring.
 _ALSO = (
     "predicate.CacheEnable", "predicate.ProportionalEnable", "predicate.DynamicResourceAllocationEnable", "predicate.GPUSharingEnable",
-    "predicate.GPUNumberEnable", "volumebinding.bindTimeoutSeconds", "dynamicresources.filterTimeoutSeconds",
+    "predicate.GPUNumberEnable", "volumebinding.bindTimeoutSeconds", "volumebinding.weight", "volumebinding.shape",
+    "dynamicresources.filterTimeoutSeconds",
 )  # fmt: skip
 
 

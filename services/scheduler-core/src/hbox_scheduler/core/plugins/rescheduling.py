@@ -31,8 +31,8 @@ _FULL = 100.0
 
 
 class Rescheduling(ShuffleVictims):
-    """Arguments: interval (5m, in the running service), strategies: one entry {name: lowNodeUtilization, params: {thresholds: {cpu, memory}, targetThresholds:
-    {cpu, memory}}}, each 100 where it is not written; `pods` is read and has no effect, as in Volcano."""
+    """Arguments: interval (5m, in the running service), strategies: {name: lowNodeUtilization, params: {thresholds: {cpu, memory}, targetThresholds: {cpu,
+    memory}}}, each 100 where it is not written; `pods`, `metricsPeriod` and strategies of other names are read and have no effect, as in Volcano."""
 
     name = "rescheduling"
 
@@ -40,16 +40,23 @@ class Rescheduling(ShuffleVictims):
         """Raises InvalidRequest for arguments that are wrong."""
         arguments = Arguments(conf)
         self.interval_s = arguments.duration_s("interval", "5m")
-        params = _params(arguments.listing("strategies"))
-        arguments.done()
-        self._low, self._target = (_percents(params, key) for key in ("thresholds", "targetThresholds"))
+        params, self._others = _params(arguments.listing("strategies"))
+        arguments.done(also=("metricsPeriod",))
+        self._idle = params is None
+        self._low, self._target = (_percents(params or {}, key) for key in ("thresholds", "targetThresholds"))
 
     def open(self, session: "Session") -> None:
         self._session = session
+        for name in self._others:
+            session.outcome.warn(
+                f"plugin rescheduling, strategy {name} has no effect: as in Volcano, there is {_STRATEGY} alone"
+            )
 
     def victims(self, members: Sequence[Member]) -> list[Member]:
         """Members that should go elsewhere."""
         session = self._session
+        if self._idle:
+            return []
         columns, rows = session.columns, slice(0, session.columns.size)
         used, known = measured(session)
         low = known & columns.schedulable[rows] & (used <= self._low[:, None]).all(axis=0)
@@ -86,22 +93,23 @@ def _least_first(member: Member) -> tuple[int, bool, float, str]:
     return (member.priority, not member.best_effort, -member.created_at, member.uid)
 
 
-def _params(strategies: Sequence[Any]) -> dict[str, Any]:
+def _params(strategies: Sequence[Any]) -> tuple[dict[str, Any] | None, list[str]]:
+    """Those of the strategy, None = it is not among those that are written, and the names of others, of which Volcano has no code either."""
     if not strategies:
-        return {}
+        return {}, []
     wrong = "plugin rescheduling, argument strategies"
-    if len(strategies) > 1 or not isinstance(strategies[0], dict) or strategies[0].get("name") != _STRATEGY:
-        raise InvalidRequest(
-            f"{wrong}: {strategies!r}", hint=f"there is one strategy: write [{{name: {_STRATEGY}, params: {{...}}}}]"
-        )
-    params = strategies[0].get("params", {})
-    if (
-        not isinstance(params, dict)
-        or not strategies[0].keys() <= {"name", "params"}
-        or not params.keys() <= {"thresholds", "targetThresholds"}
-    ):
-        raise InvalidRequest(f"{wrong}: {strategies[0]!r}", hint="params has thresholds and targetThresholds")
-    return params
+    found: dict[str, Any] | None = None
+    others: list[str] = []
+    for one in strategies:
+        if not isinstance(one, dict) or not isinstance(one.get("name"), str) or not one.keys() <= {"name", "params"}:
+            raise InvalidRequest(f"{wrong}: {one!r}", hint=f"write [{{name: {_STRATEGY}, params: {{...}}}}]")
+        if one["name"] != _STRATEGY:
+            others.append(one["name"])
+            continue
+        found = one.get("params") or {}
+        if not isinstance(found, dict) or not found.keys() <= {"thresholds", "targetThresholds"}:
+            raise InvalidRequest(f"{wrong}: {one!r}", hint="params has thresholds and targetThresholds")
+    return found, others
 
 
 def _percents(params: dict[str, Any], key: str) -> Floats:

@@ -39,6 +39,9 @@ class Usage(ShapeMask, ShapeScore):
         self._weight = arguments.number("usage.weight", 5, least=0)
         self._shares = (arguments.number("cpu.weight", 1, least=0), arguments.number("memory.weight", 1, least=0))
         limits = {**_THRESHOLDS, **arguments.mapping("thresholds")}
+        if arguments.mapping("estimator"):
+            why = "HBox goes by what is measured, and estimates nothing for pods that are younger than that"
+            raise InvalidRequest(f"plugin usage, argument estimator: {why}", hint="leave it out")
         arguments.done()
         for key, percent in limits.items():
             if key not in _THRESHOLDS:

@@ -23,6 +23,7 @@ from ..plugins.networktopology import NetworkTopology
 from ..plugins.nodegroup import NodeGroup
 from ..plugins.nodeorder import NodeOrder
 from ..plugins.nodepreferences import NodePreferences
+from ..plugins.numaaware import NumaAware
 from ..plugins.overcommit import Overcommit
 from ..plugins.pdb import Pdb
 from ..plugins.predicates import Predicates
@@ -64,6 +65,7 @@ PLUGINS: Mapping[str, Hook] = {
     "rescheduling": Rescheduling,
     "resource-strategy-fit": ResourceStrategyFit,
     "nodegroup": NodeGroup,
+    "numa-aware": NumaAware,
     "task-topology": TaskTopology,
     "usage": Usage,
     "extender": Extender,

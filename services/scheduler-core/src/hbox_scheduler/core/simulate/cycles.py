@@ -100,6 +100,13 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan, ask: As
     return report
 
 
+def tried(conf: Conf) -> list[str]:
+    """What the policy's plugins and actions pass over, as they say it. Arguments are their own business: an empty cluster tells whether they are right.
+
+    Raises InvalidRequest."""
+    return simulate(Columns(), Cluster([], []), conf, Plan()).warnings
+
+
 def explain(session: Session, report: Report) -> None:
     """Filters and scores of every pending member on the cluster as it stands."""
     placing, columns = Placing(session), session.columns
