@@ -1,6 +1,10 @@
 """Which domain of the fabric a gang gets, and which leaves and nodes in it."""
 
-from hbox_common.model import SubGangPolicy
+from collections import Counter
+
+import pytest
+
+from hbox_common.model import SubGangPolicy, TopologyWish
 from hbox_scheduler.core.cluster.entities import Status
 
 from .fabric_world import SOFT, Fabric, apart, hard, placed
@@ -276,3 +280,73 @@ def test_ranks_follow_the_fabric() -> None:
     fabric = Fabric({"s0": {"n0": 1, "n2": 1}, "s1": {"n1": 1, "n3": 1}})
     fabric.gang("g", 4, wish=SOFT)
     assert [bound.node for bound in fabric.run().bindings] == ["n0", "n2", "n1", "n3"]
+
+
+# Partitions of Volcano's jobs (PartitionPolicy): of the HyperNodes that do, the fullest. As the end-to-end tests of Volcano 1.16 have it (cases 4.1 to 9.2).
+
+
+def partitions(
+    used: dict[str, int],
+    *,
+    job: TopologyWish | None,
+    partition: TopologyWish,
+    cores: int,
+    pods: int = 4,
+    least: int | None = None,
+) -> dict[str, int]:
+    """Where the pods of a job with partitions of two go: leaf -> pods. Eight nodes of 8 cores in a binary tree; `used`: cores by node."""
+    nodes = {f"s{i}": {f"n{2 * i}": 8, f"n{2 * i + 1}": 8} for i in range(4)}
+    fabric = Fabric(nodes, above={"s4": ["s0", "s1"], "s5": ["s2", "s3"], "s6": ["s4", "s5"]})
+    for node, busy in used.items():
+        fabric.gang(f"on-{node}", 1, cores=busy, on=[node])
+    policy = SubGangPolicy("task", labels=("partition",), size=2, min_sub_gangs=pods // 2, topology=partition)
+    labels = [{"partition": str(i // 2)} for i in range(pods)]
+    gang = fabric.gang("job", pods, wish=job, cores=cores, least=least, policies=[policy], labels=labels)
+    by_leaf: Counter[str] = Counter()
+    for node, count in placed(fabric.run(), gang).items():
+        by_leaf[fabric.leaf_of[node]] += count
+    return dict(by_leaf)
+
+
+S1_IS_FULLER = {"n2": 1, "n3": 1}
+
+
+@pytest.mark.parametrize(
+    ("used", "job", "partition", "cores"),
+    [
+        (S1_IS_FULLER, hard(1), hard(1), 2),
+        (S1_IS_FULLER, hard(2), hard(1), 2),
+        (S1_IS_FULLER | {"n0": 6, "n1": 6}, hard(2), hard(1), 2),
+        (S1_IS_FULLER, hard(2), SOFT, 2),
+        (S1_IS_FULLER, SOFT, hard(1), 2),
+        (S1_IS_FULLER, hard(1), hard(1), 3),
+    ],
+)
+def test_all_partitions_go_to_the_fullest_leaf_that_holds_them(
+    used: dict[str, int], job: TopologyWish, partition: TopologyWish, cores: int
+) -> None:
+    assert partitions(used, job=job, partition=partition, cores=cores) == {"s1": 4}
+
+
+@pytest.mark.parametrize(
+    ("used", "job", "cores", "expected"),
+    [
+        ({"n0": 3, "n2": 3, "n4": 6, "n5": 6, "n6": 6, "n7": 6}, hard(2), 3, {"s0": 2, "s1": 2}),
+        ({"n0": 4, "n4": 4, "n2": 6, "n3": 6, "n6": 6, "n7": 6}, SOFT, 3, {"s0": 2, "s2": 2}),
+        ({"n0": 4, "n4": 4, "n2": 6, "n3": 6, "n6": 6, "n7": 6}, None, 3, {"s0": 2, "s2": 2}),
+    ],
+)
+def test_each_partition_is_whole_in_its_own_leaf_where_no_leaf_holds_two(
+    used: dict[str, int], job: TopologyWish | None, cores: int, expected: dict[str, int]
+) -> None:
+    assert partitions(used, job=job, partition=hard(1), cores=cores) == expected
+
+
+def test_one_partition_goes_to_the_fullest_leaf_though_it_takes_more_nodes_there() -> None:
+    used = {"n4": 4, "n5": 4}
+    assert partitions(used, job=hard(2), partition=hard(1), cores=4, pods=2) == {"s2": 2}
+
+
+def test_the_fullest_domain_of_a_higher_tier_is_taken_where_no_leaf_holds_the_job() -> None:
+    used = {"n0": 3, "n1": 3, "n2": 3, "n3": 5, "n4": 2, "n6": 2}
+    assert partitions(used, job=hard(2), partition=SOFT, cores=4) == {"s2": 2, "s3": 2}

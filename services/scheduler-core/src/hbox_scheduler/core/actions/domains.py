@@ -7,7 +7,8 @@ one. Equal sub-gangs are one problem too, in units of sub-gangs. What is free no
 A gang's places are one statement: whole, or without a trace.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -109,8 +110,8 @@ class Domains:
         for when in (When.NOW, When.LATER):
             if when is When.LATER and not self._session.columns.leaving.any():
                 break
-            for choices in self._outer(gang, wanted, when=when):
-                if self._best(statement, gang, wanted, choices, when=when):
+            for choices, scores in self._outer(gang, wanted, when=when):
+                if self._best(statement, gang, wanted, choices, scores, when=when):
                     return True
         return False
 
@@ -120,20 +121,24 @@ class Domains:
         gang: Gang,
         wanted: dict[SubGang, list[Member]],
         choices: list[list[list[int]]],
+        scores: Mapping[int, float],
         *,
         when: When,
     ) -> bool:
-        """The choice that uses the fewest domains tier by tier, then the fewest nodes, of the first few that work."""
-        good: list[tuple[tuple[int, ...], int]] = []
+        """Of the first few choices that work the one that uses the fewest domains tier by tier; of these the best by the policy's scores, where domains are
+        chosen by them (`TopologyConstraint.fullest`); then the one with the fewest nodes."""
+        good: list[tuple[tuple[int, ...], float, int, int]] = []
+        members = [member for members in wanted.values() for member in members]
         for number, choice in enumerate(choices):
             if self._place(statement, gang, wanted, choice, when=when) and self._enough(gang):
                 if len(choices) == 1:
                     return True
-                good.append((self._shape([member for members in wanted.values() for member in members]), number))
+                *domains, nodes = self._shape(members)
+                good.append((tuple(domains), -scores.get(choice[0][0], 0.0), nodes, number))
             statement.rollback()
             if len(good) == _COMPARED:
                 break
-        return bool(good) and self._place(statement, gang, wanted, choices[min(good)[1]], when=when)
+        return bool(good) and self._place(statement, gang, wanted, choices[min(good)[-1]], when=when)
 
     def _shape(self, members: Sequence[Member]) -> tuple[int, ...]:
         """Domains that are used, and nodes."""
@@ -144,22 +149,27 @@ class Domains:
     def _enough(self, gang: Gang) -> bool:
         return self._session.ready(gang) or self._session.pipelined(gang)
 
-    def _outer(self, gang: Gang, wanted: dict[SubGang, list[Member]], *, when: When) -> Iterator[list[list[list[int]]]]:
+    def _outer(
+        self, gang: Gang, wanted: dict[SubGang, list[Member]], *, when: When
+    ) -> Iterator[tuple[list[list[list[int]]], Mapping[int, float]]]:
         """Choices of domains (grouped by tier) in which the whole gang may be; of the first list with one that works the best is taken. Where the gang
-        has no sub-gangs with a wish of their own there is one choice, all domains, since the best of them is found at once. Else each domain is one."""
+        has no sub-gangs with a wish of their own there is one choice, all domains, since the best of them is found at once. Else each domain is one. With
+        the policy's scores of the domains, where these decide."""
         groups = self._groups(self._session.gradients(None, gang))
         if not any(policy.topology is not None for policy in gang.sub_gang_policies):
-            yield [groups]
+            yield [groups], {}
             return
         constraint = constraint_of(self._tree, gang) or TopologyConstraint(
             False, int(self._tree.tiers[-1]), 0, SpreadLevels.LEAVES
         )
+        constraint = replace(constraint, fullest=not constraint.tight)
         kinds = self._allocator.kinds(member for members in wanted.values() for member in members)
         surveys = [(Survey(self._tree, self._allocator.capacities(members[0], gang, when)), len(members)) for members in kinds]
         for group in groups:
             fitting = [domain for domain in group if all(survey.room[domain] >= need for survey, need in surveys)]
             scores = self._scores(None, gang, fitting)
-            yield [[[domain]] for domain in ranked(*surveys[0], constraint, group=fitting, scores=scores)]
+            order = ranked(*surveys[0], constraint, group=fitting, scores=scores)
+            yield [[[domain]] for domain in order], scores if constraint.fullest else {}
 
     def _place(
         self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]], groups: list[list[int]], *, when: When

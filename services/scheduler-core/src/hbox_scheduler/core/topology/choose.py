@@ -66,7 +66,8 @@ def choose(
 
     groups: domains that are allowed, lowest tier first. Hard: the first group with room decides, and in it the domain that needs the fewest
     leaves. Soft: the fewest leaves of all come first, then the lowest tier. Then the fewest nodes, few whole leaves broken, the policy's `scores` of the
-    domains, best fit, best fit of the domain above. With `constraint.tight` best fit comes before the whole leaves.
+    domains, best fit, best fit of the domain above. With `constraint.tight` best fit comes before the whole leaves, with `constraint.fullest` the scores
+    before the nodes.
     """
     tree = survey.tree
     best: tuple[tuple[float, ...], Ints] | None = None
@@ -102,7 +103,9 @@ def ranked(
         above = int(tree.parents[domain])
         fit = (float(room[domain]), float(room[above]) if above >= 0 else 0.0)
         score = -scores.get(domain, 0.0)
-        return (nodes, *fit, broken, score, domain) if constraint.tight else (nodes, broken, score, *fit, domain)
+        if constraint.tight:
+            return nodes, *fit, broken, score, domain
+        return (score, nodes, broken, *fit, domain) if constraint.fullest else (nodes, broken, score, *fit, domain)
 
     return sorted((domain for domain in group if room[domain] >= need), key=key)
 
@@ -145,4 +148,4 @@ def _cost(survey: Survey, counts: Ints, constraint: TopologyConstraint, *, score
         steps = np.bincount(tree.tiers - tree.tiers[0], weights=tree.sums(counts) > 0)[::-1]
         on_nodes = float(survey.capacities.room[counts > 0].sum())
         return (*steps.tolist(), nodes, float(room[domain]), fit, on_nodes, around, broken, -score)
-    return (fresh, nodes, broken, -score, fit, around)
+    return (fresh, -score, nodes, broken, fit, around) if constraint.fullest else (fresh, nodes, broken, -score, fit, around)

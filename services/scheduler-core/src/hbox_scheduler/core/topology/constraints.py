@@ -39,6 +39,9 @@ class TopologyConstraint:
     ceiling: int
     floor: int  #: the lowest tier that is tried
     levels: SpreadLevels
+    fullest: bool = (
+        False  #: of domains that do, the best by the policy's scores comes before few nodes, as for Volcano's sub-groups
+    )
 
     @property
     def tight(self) -> bool:
@@ -81,9 +84,10 @@ def constraint_of(tree: Tree, gang: Gang, sub_gang: SubGang | None = None) -> To
         outer = constraint_of(tree, gang)
         limit = outer.ceiling if outer is not None and outer.hard else top
         levels = outer.levels if outer is not None and outer.levels is SpreadLevels.STEPS else SpreadLevels.LEAVES
+        fullest = levels is SpreadLevels.LEAVES
         if wish.mode is TopologyMode.HARD:
-            return TopologyConstraint(True, _ceiling(tree, wish), _lowest(tree), levels)
-        return TopologyConstraint(False, limit, _lowest(tree), levels)
+            return TopologyConstraint(True, _ceiling(tree, wish), _lowest(tree), levels, fullest)
+        return TopologyConstraint(False, limit, _lowest(tree), levels, fullest)
     return _gang_constraint(tree, gang.topology, gang.annotations)
 
 
