@@ -152,7 +152,7 @@ class Both:
             for cards in combinations(state.cards, request.count):
                 cores = 100 if request.whole else request.cores
                 slices = [CardSlice(card.index, cores, request.memory_on(card.memory_mib)) for card in cards]
-                paid = self.books.card_quotas.headroom(one.namespace, charge(slices)).times != 0
+                paid = self.books.card_quotas.headroom(one.namespace, charge(task.requests, slices)).times != 0
                 if paid and validate_claim(state, None, self.books.node(state.name), task.requests, slices) is None:
                     return True
         return False

@@ -88,7 +88,7 @@ def quotas_of_namespaces_are_not_looked_at(patch: pytest.MonkeyPatch) -> None:  
 
 
 def quotas_count_one_card_of_each_plan(patch: pytest.MonkeyPatch) -> None:  # A6
-    patch.setattr(arbitrate, "charge", lambda slices: charge(slices[:1]))
+    patch.setattr(arbitrate, "charge", lambda requests, slices: charge(requests, slices[:1]))
 
 
 def books_that_are_read_anew_know_no_quotas(patch: pytest.MonkeyPatch) -> None:  # A6

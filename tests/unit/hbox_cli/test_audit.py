@@ -104,7 +104,7 @@ def test_a_sound_cluster_has_no_fault() -> None:
         ([pod("less", "0:30:5000", gpu="1", gpucores="50", gpumem_percentage="50")], "less than it asked for"),
         (
             [pod("model", "0:100:10000", gpu="1", notes={"nvidia.com/use-gputype": "A100"})],
-            "runs on a NVIDIA-T4, and asked for A100",
+            "runs on a T4, and asked for A100",
         ),
         ([WHOLE, pod("stranger", ours=False, gpu="4")], "4 cards of others' pods and 1 of ours, of 4"),
     ],
@@ -189,7 +189,7 @@ def test_cards_are_read_in_all_forms_that_nodes_have() -> None:
     legacy = read_node(
         {"metadata": {"name": "n", "annotations": {"hami.io/node-nvidia-register": "u0,10,15360,100,NVIDIA-T4,0,true:"}}}
     )
-    assert (legacy.cards[0].memory_mib, legacy.cards[0].shares, legacy.cards[0].model) == (15360, 10, "NVIDIA-T4")
+    assert (legacy.cards[0].memory_mib, legacy.cards[0].shares, legacy.cards[0].model) == (15360, 10, "T4")
     plain = read_node({"metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "8"}}})
     assert len(plain.cards) == 8
     assert read_gang({"metadata": {"namespace": "x", "name": "g"}, "spec": {}}).min_member == 1

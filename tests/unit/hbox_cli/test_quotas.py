@@ -19,7 +19,7 @@ QUOTAS = [
 
 def claim(namespace: str) -> Claim:
     return Claim(
-        ClaimId(namespace), PodUid(namespace), namespace, "p", JobId("j"), PlanId(""), QueueName("default"), 0, NodeName("n"), {},
+        ClaimId(namespace), PodUid(namespace), namespace, "p", JobId("j"), PlanId(""), QueueName("default"), 0, NodeName("n"), {GPU: 2},
         (CardSlice(0, 30, 2000), CardSlice(1, 30, 2000)),
     )  # fmt: skip
 

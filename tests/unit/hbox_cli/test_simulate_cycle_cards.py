@@ -1,7 +1,7 @@
 """Which cards the pods of a saved cluster hold."""
 
 from hbox_cli.simulate.cards import Holder, slices_of
-from hbox_common.model import Card, CardRequest, CardSlice, Generation, NodeName, NodeState
+from hbox_common.model import VENDORS, Card, CardRequest, CardSlice, Generation, NodeName, NodeState
 
 NODE = NodeState(
     name=NodeName("n"),
@@ -17,7 +17,7 @@ def held(*holders: Holder) -> list[tuple[CardSlice, ...]]:
 
 
 def holder(request: CardRequest, *, slices: tuple[CardSlice, ...] = (), allocated: str = "", node: str = "n") -> Holder:
-    return Holder(NodeName(node), request, slices, allocated)
+    return Holder(NodeName(node), request, slices, VENDORS.default, allocated)
 
 
 def test_what_hbox_wrote_counts() -> None:

@@ -17,8 +17,8 @@ from hbox_common.model.devices import GPU
 from hbox_common.model.rights import (
     CARDS_BY_NAME,
     AtParting,
-    Cards,
     FairShares,
+    KeyedCards,
     Limit,
     Named,
     Nearest,
@@ -143,7 +143,7 @@ def test_lines_of_models_stand_in_place_of_the_one_for_all_cards() -> None:
 
 
 def test_columns_are_judged_as_names_are() -> None:
-    keys = Cards(0, {2})
+    keys = KeyedCards({0: {2}})
     assert judged({0: 2, 1: 5, 2: 2}, {0, 1, 2}, keys) == [1, 2]
     assert not_entitled({0: 4, 1: 9}, [3, 9, 0], {0: 1, 1: 1}, keys) == [1]
     assert may_lose({0: 4}, [5, 0, 0], {0: 1}, {0}, keys)

@@ -69,4 +69,4 @@ def test_several_containers_with_cards_are_refused_by_name() -> None:
 
 
 def test_models_come_from_the_annotation() -> None:
-    assert card_request([asks(gpu=1)], " A100 , H100,,") == CardRequest(1, models=("A100", "H100"))
+    assert card_request([asks(gpu=1)], {"nvidia.com/use-gputype": " A100 , H100,,"}) == CardRequest(1, models=("A100", "H100"))

@@ -75,9 +75,10 @@ def plan(
 
 def fact(pod: str, where: str, phase: PodPhase = PodPhase.RUNNING, *, claim: str = "", cards: int = 0, ours: bool = True,
          slices: Sequence[CardSlice] = (), job: str = "", asks: CardRequest | None = None) -> PodFact:  # fmt: skip
+    requests = {"cpu": 1000, "pods": 1} | ({"nvidia.com/gpu": cards or len(slices)} if cards or slices else {})
     return PodFact(
         uid=PodUid(pod), namespace="ml", name=pod, phase=phase, node=NodeName(where), job=JobId(job or pod),
-        queue=QueueName("default"), priority=0, requests={"cpu": 1000, "pods": 1}, cards=cards or len(slices), slices=tuple(slices),
+        queue=QueueName("default"), priority=0, requests=requests, cards=cards or len(slices), slices=tuple(slices),
         claim=ClaimId(claim), ours=ours, asks=asks,
     )  # fmt: skip
 

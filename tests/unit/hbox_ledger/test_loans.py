@@ -42,8 +42,11 @@ def test_a_step_that_gives_and_takes_lends_the_difference(world: World) -> None:
     world.commits(world.plan("p", ("one", "a", [world.card(0)])))
     assert lent(world, world.last) == {GPU: 1}
     assert lent(
-        world, world.see(world.fact("one", "a", PodPhase.GONE), world.fact("two", "b", slices=[world.card(0)], cards=1))
-    ) == {GPU: -1}
+        world,
+        world.see(
+            world.fact("one", "a", PodPhase.GONE), world.fact("two", "b", slices=[world.card(0), world.card(1)], cards=2)
+        ),
+    ) == {GPU: 1}
 
 
 def test_rules_that_change_move_loans(world: World) -> None:

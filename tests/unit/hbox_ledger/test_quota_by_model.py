@@ -143,7 +143,7 @@ def test_nothing_is_counted_by_model_until_a_queue_names_one_and_then_what_is_he
 def test_a_pod_that_is_found_bound_counts_for_the_model_of_its_cards(world: World) -> None:
     rule(world, "default", capability={H100: 1})
     world.see(world.fact("found", "b", slices=[world.card(0)], cards=1))
-    assert used(world.state, "default") == {H100: 1}
+    assert used(world.state, "default") == {GPU: 1, H100: 1}
     assert f"1 of {H100}, 1 are in use" in said(world, wants(world, "more", "default", "c", 1))
 
 

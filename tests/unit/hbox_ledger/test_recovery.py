@@ -53,7 +53,7 @@ def test_a_pod_that_is_found_bound_is_taken_in_with_all_that_it_asks_for(world: 
     assert world.claim("pod").requests == {"pods": 1, GPU: 1}
     world.see(world.fact("pod", "a", claim=bind.claim, slices=[world.card(0)]))
     assert world.claim_state("pod") is ClaimState.POSTED
-    assert world.claim("pod").requests == {"cpu": 1000, "pods": 1}
+    assert world.claim("pod").requests == {"cpu": 1000, "pods": 1, GPU: 1}
     assert world.refuses(world.plan("q", ("other", "a", [world.card(0)]))) == "CardTaken"
     world.see(world.fact("pod", "a", PodPhase.GONE))
     assert not world.state.live

@@ -6,8 +6,9 @@ import pytest
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardRequest, CardSlice, JobId, NodeName
+from hbox_common.model.devices import Figures
 from hbox_scheduler.core.cluster import Columns
-from hbox_scheduler.core.devices.models import Figures, Worth, figures_of, named, scarcity
+from hbox_scheduler.core.devices.models import Worth, figures_of, named, scarcity
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of

@@ -5,7 +5,11 @@ import pytest
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import Card
-from hbox_topology.core.cards import counted_cards, registered_cards
+from hbox_common.model.devices.nvidia import NVIDIA
+
+
+def registered(text: str) -> tuple[Card, ...]:
+    return NVIDIA.register("n1", 8, {}, {"hami.io/node-nvidia-register": text})
 
 
 def test_the_json_form_of_the_register_is_read_in_full() -> None:
@@ -23,23 +27,23 @@ def test_the_json_form_of_the_register_is_read_in_full() -> None:
             {"id": "GPU-b", "index": 1, "count": 4, "devmem": 40960, "type": "NVIDIA-A30", "health": False},
         ]
     )
-    assert registered_cards(text) == (
+    assert registered(text) == (
         Card(0, "GPU-a", "NVIDIA A100-SXM4-80GB", 81920, shares=10, numa=1, healthy=True),
         Card(1, "GPU-b", "A30", 40960, shares=4, numa=0, healthy=False),
     )
 
 
 def test_names_in_the_json_form_are_read_without_regard_to_case_and_health_left_out_is_false() -> None:
-    (card,) = registered_cards('[{"ID":"GPU-a","Count":2,"DevMem":100,"Type":"T4"}]')
+    (card,) = registered('[{"ID":"GPU-a","Count":2,"DevMem":100,"Type":"T4"}]')
     assert (card.uuid, card.shares, card.memory_mib, card.healthy) == ("GPU-a", 2, 100, False)
 
 
 def test_an_index_left_out_is_zero_where_other_cards_have_one() -> None:
-    assert [c.index for c in registered_cards('[{"id":"b","index":1,"health":true},{"id":"a","health":true}]')] == [1, 0]
+    assert [c.index for c in registered('[{"id":"b","index":1,"health":true},{"id":"a","health":true}]')] == [1, 0]
 
 
 def test_cards_without_any_index_are_numbered_in_order() -> None:
-    assert [c.index for c in registered_cards('[{"id":"b"},{"id":"a"}]')] == [0, 1]
+    assert [c.index for c in registered('[{"id":"b"},{"id":"a"}]')] == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +60,7 @@ def test_cards_without_any_index_are_numbered_in_order() -> None:
     ],
 )
 def test_the_colon_form_of_the_register_is_read_with_seven_and_with_nine_fields(text: Any, cards: Any) -> None:
-    assert registered_cards(text) == cards
+    assert registered(text) == cards
 
 
 @pytest.mark.parametrize(
@@ -82,7 +86,7 @@ def test_the_colon_form_of_the_register_is_read_with_seven_and_with_nine_fields(
 )
 def test_a_broken_register_is_refused_with_what_is_wrong(text: Any, complaint: Any) -> None:
     with pytest.raises(InvalidRequest, match=complaint):
-        registered_cards(text)
+        registered(text)
 
 
 @pytest.mark.parametrize(
@@ -97,5 +101,5 @@ def test_a_broken_register_is_refused_with_what_is_wrong(text: Any, complaint: A
     ],
 )
 def test_without_a_register_the_labels_say_memory_and_shares(labels: Any, memory_mib: Any, shares: Any) -> None:
-    cards = counted_cards("n1", 2, labels)
+    cards = NVIDIA.register("n1", 2, labels, {})
     assert [(c.uuid, c.memory_mib, c.shares) for c in cards] == [("n1-0", memory_mib, shares), ("n1-1", memory_mib, shares)]

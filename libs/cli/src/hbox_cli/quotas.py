@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import CardQuota, CardQuotas, Claim, Job, JobId, charge_all
+from hbox_common.model import CardQuota, CardQuotas, Claim, Job, JobId, Resources, charge
+from hbox_common.model.resources import add
 
 from .queues.bars import bar, scale_of
 
@@ -26,7 +27,7 @@ def quota_items(
     A quota with a fault has an item for each amount that it names, and one without where it names none.
     """
     books = CardQuotas()
-    books.adopt(quotas, ((claim.namespace, claim.slices) for claim in claims))
+    books.adopt(quotas, ((claim.namespace, claim.requests, claim.slices) for claim in claims))
     known = list(jobs)
     items: list[Item] = []
     for quota in books:
@@ -116,7 +117,10 @@ def quota_effect(
     limits = {**(before.limits if before is not None else {}), **given}
     after = CardQuota(namespace, name, {resource: limit for resource, limit in limits.items() if limit is not None})
     items = quota_items(known, (), jobs, why, namespace=namespace)
-    used = charge_all(claim.slices for claim in claims if claim.namespace == namespace)
+    used: Resources = {}
+    for claim in claims:
+        if claim.namespace == namespace:
+            add(used, charge(claim.requests, claim.slices))
     return QuotaEffect(before, after, used, max((item["waitingJobs"] for item in items if item["quota"] == name), default=0))
 
 

@@ -18,7 +18,7 @@ from hbox_common.model import (
     is_host_port,
     pool_of,
 )
-from hbox_common.model.devices import ALL_CORES, GPU
+from hbox_common.model.devices import ALL_CORES, VENDORS
 
 Item = dict[str, Any]
 
@@ -55,7 +55,7 @@ def job_items(
                 "pods": {"bound": job.bound, "members": job.members, "min": job.min_member},
                 "placed": {pod.name: pod.node for pod in own},
                 "waiting": [pod.name for task in job.tasks for pod in task.pods],
-                "cards": outside[job.id].min_resources.get(GPU, 0)
+                "cards": VENDORS.asked(outside[job.id].min_resources)
                 if job.id in outside
                 else sum(pod.cards for pod in own) + asked,
                 "ageSeconds": round(max(0.0, now - job.created_at), 1),

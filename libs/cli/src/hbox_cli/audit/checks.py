@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hbox_common.model import Claim, ClaimState, Resources, format_slices
-from hbox_common.model.devices import ALL_CORES, GPU
+from hbox_common.model.devices import ALL_CORES, VENDORS
 
 from .cluster import AuditGang, AuditNode, AuditPod
 
@@ -122,7 +122,7 @@ def _cards(result: Audit, nodes: Mapping[str, AuditNode], holding: Sequence[Audi
     for name, cards in strangers.items():
         if cards and name in nodes:
             # Which cards the pods of others run on is not known: there have to be enough beside ours.
-            room = max(len(nodes[name].cards), nodes[name].allocatable.get(GPU, 0))
+            room = max(len(nodes[name].cards), VENDORS.asked(nodes[name].allocatable))
             result.check(
                 cards + taken[name] <= room, f"node {name}: {cards} cards of others' pods and {taken[name]} of ours, of {room}"
             )

@@ -1,18 +1,14 @@
 """What the audit reads off Kubernetes' own objects."""
 
-import json
-import re
 from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import SCHEDULER_NAME, CardSlice, Resources, capacity_units, parse_slices, request_units
+from hbox_common.model import SCHEDULER_NAME, CardRequest, CardSlice, Resources, capacity_units, parse_slices, request_units
 from hbox_common.model import annotations as names
-from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT
-
-#: Asked per card, and so not among a node's own resources.
-PER_CARD = (GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT)
+from hbox_common.model.devices import VENDORS
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +59,17 @@ def read_node(raw: Mapping[str, Any]) -> AuditNode:
 
 
 def _cards(meta: Mapping[str, Any], allocatable: Resources) -> dict[int, AuditCard]:
-    registered = (meta.get("annotations") or {}).get(names.HAMI_REGISTER, "")
-    if registered.lstrip().startswith("["):
-        return {
-            int(card.get("index", i)): AuditCard(int(card["devmem"]), int(card["count"]), str(card["type"]))
-            for i, card in enumerate(json.loads(registered))
-        }
-    if registered:
-        rows = [part.split(",") for part in registered.split(":") if part]
-        return {i: AuditCard(int(row[2]), int(row[1]), row[4]) for i, row in enumerate(rows)}
-    labels = meta.get("labels") or {}
-    memory = re.fullmatch(r"\d+", labels.get(names.GPU_MEMORY_LABEL, ""))
-    card = AuditCard(int(memory[0]) if memory else 0, 0, labels.get(names.GPU_MODEL_LABEL, ""))
-    return dict.fromkeys(range(allocatable.get(GPU, 0)), card)
+    """By index. How many pods may share a card is not known where its plugin does not register it."""
+    labels, notes = meta.get("labels") or {}, meta.get("annotations") or {}
+    for vendor in VENDORS:
+        try:
+            known = vendor.register(meta["name"], 0, labels, notes)
+            counted = vendor.register(meta["name"], allocatable.get(vendor.cards, 0), labels, notes)
+        except InvalidRequest:
+            continue
+        if counted:
+            return {card.index: AuditCard(card.memory_mib, card.shares if known else 0, card.model) for card in counted}
+    return {}
 
 
 #: Phases of a PodGroup that only one reaches whose members had nodes, as many as it needs, all at once; with the last of these it leaves them.
@@ -94,11 +88,12 @@ def read_pod(raw: Mapping[str, Any], schedulers: Container[str] = (SCHEDULER_NAM
     meta, spec = raw["metadata"], raw["spec"]
     notes = meta.get("annotations") or {}
     asked = _requests(spec)
-    cards = asked.get(GPU, 0)
-    percent = asked.get(GPU_MEMORY_PERCENT, 0)
-    memory = asked.get(GPU_MEMORY, 0)
-    # Cards with neither compute nor memory named are whole ones; so is what asks for all of either (hami.md §2.1).
-    cores = asked.get(GPU_CORES, 0 if percent or memory else 100)
+    vendor = VENDORS.of(asked)
+    request: CardRequest | None = None
+    if vendor is not None:
+        with suppress(InvalidRequest):  # of a pod that is not ours: it holds its cards all the same
+            request = vendor.request({name: asked[name] for name in (vendor.cards, *vendor.parts) if name in asked}, ())
+    wanted = notes.get(vendor.models_annotation, "") if vendor is not None else ""
     try:
         slices: tuple[CardSlice, ...] | None = parse_slices(notes.get(names.CARDS, ""))
     except ValueError:
@@ -112,12 +107,12 @@ def read_pod(raw: Mapping[str, Any], schedulers: Container[str] = (SCHEDULER_NAM
         ours=spec.get("schedulerName") in schedulers,
         gang=f"{meta['namespace']}/{group}" if group else "",
         claim=notes.get(names.CLAIM, ""),
-        requests={name: units for name, units in asked.items() if name not in PER_CARD} | {"pods": 1},
-        cards=cards,
-        cores=cores,
-        memory_mib=memory,
-        memory_percent=percent or (0 if memory else 100),
-        models=tuple(part for part in notes.get(names.USE_GPU_TYPE, "").split(",") if part),
+        requests={name: units for name, units in asked.items() if name not in VENDORS.parts} | {"pods": 1},
+        cards=VENDORS.asked(asked),
+        cores=request.cores if request is not None else 0,
+        memory_mib=request.memory_mib if request is not None else 0,
+        memory_percent=request.memory_percent if request is not None else 0,
+        models=tuple(part for part in wanted.split(",") if part),
         slices=slices,
         ports=frozenset(_ports(spec)),
     )

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from hbox_common.model import is_model, model_of, named_models
-from hbox_common.model.devices import GPU
+from hbox_common.model import cards_named, is_model, model_of, named_models
+from hbox_common.model.devices import VENDORS
 
 from ..aio import run
 from ..context import Context, command_options
@@ -34,7 +34,7 @@ from .share import fair_lines
 
 def _cards(amount: str) -> Column:
     title = {"guarantee": "GUAR", "capability": "LIMIT"}.get(amount, amount.upper())
-    return Column(title, lambda q: q[amount].get(GPU))
+    return Column(title, lambda q: cards_named(q[amount]))
 
 
 def _models(item: Mapping[str, Any]) -> str:
@@ -54,7 +54,7 @@ COLUMNS = (
     _cards("guarantee"),
     _cards("deserved"),
     _cards("capability"),
-    Column("USED", lambda q: q["used"].get(GPU, 0)),
+    Column("USED", lambda q: VENDORS.asked(q["used"])),
     _cards("borrowed"),
     _cards("idle"),
     Column("PENDING", lambda q: f"{q['pendingJobs']}/{q['pendingCards']}"),
@@ -87,7 +87,7 @@ def ls(ctx: Context) -> None:
 
 
 @command.command("tree")
-@click.option("--resource", default=GPU, show_default=True, help="What the bars show.")
+@click.option("--resource", default=VENDORS.default.cards, show_default=True, help="What the bars show.")
 @command_options
 def tree(ctx: Context, resource: str) -> None:
     """Queues below their parents, each with a bar, and one for each card model that it names."""
@@ -112,9 +112,11 @@ def bars_of(items: Sequence[Mapping[str, Any]], resource: str) -> list[dict[str,
     drawn: list[dict[str, Any]] = []
     for name, item in tree_rows(items):
         rows = [(name, resource)]
-        if resource == GPU:
+        if resource in VENDORS.cards:
             indent = " " * (len(name) - len(item["name"]))
-            rows += [(f"{indent}  {model_of(model)}", model) for model in models_named(item)]
+            rows += [
+                (f"{indent}  {model_of(model)}", model) for model in models_named(item) if model.startswith(f"{resource}.")
+            ]
         drawn += [
             {"name": item["name"], "drawn": shown, "bar": bar(item, one, scale=scale), "said": figures(item, one)}
             for shown, one in rows
@@ -133,7 +135,7 @@ def figures(item: Mapping[str, Any], resource: str) -> str:
     ):
         if (units := item[amount].get(resource)) is not None:
             said.append(words.format(units))
-    if item["pendingCards"] and resource == GPU:
+    if item["pendingCards"] and resource in VENDORS.cards:
         said.append(f"{item['pendingCards']} waiting")
     if item["state"] != "Open":
         said.append(item["state"])

@@ -8,7 +8,7 @@ import click
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import Claim, QueueName, QueuePhase
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices import VENDORS
 
 from ..aio import run
 from ..context import Context, command_options
@@ -82,7 +82,7 @@ def drain(ctx: Context, name: str, *, yes: bool, dry_run: bool, timeout_s: float
 
 
 def _extent(claims: Sequence[Claim]) -> str:
-    cards = sum(claim.requests.get(GPU, 0) for claim in claims)
+    cards = sum(VENDORS.asked(claim.requests) for claim in claims)
     return f"{len(claims)} pods of {len({claim.job for claim in claims})} jobs with {cards} cards"
 
 

@@ -1,11 +1,12 @@
 """`hbox quota set`: limits of cards in a namespace, and saying first what that means."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import click
 
 from hbox_common.errors import InvalidRequest, NotFound
-from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY
+from hbox_common.model.devices import VENDORS, Vendor
 
 from ..aio import run
 from ..context import Context, command_options
@@ -14,7 +15,12 @@ from ..platform.layout import Layout
 from ..quotas import QuotaEffect, limit_of, quota_effect
 from ..session import bus_of, claims_of, jobs_of
 
-OPTIONS = {"gpumem": GPU_MEMORY, "gpucores": GPU_CORES, "gpu": GPU}
+#: Of a vendor's resources, by option.
+OPTIONS: Mapping[str, Callable[[Vendor], str]] = {
+    "gpumem": lambda vendor: vendor.memory,
+    "gpucores": lambda vendor: vendor.cores,
+    "gpu": lambda vendor: vendor.cards,
+}
 
 
 @click.command("set")
@@ -23,16 +29,29 @@ OPTIONS = {"gpumem": GPU_MEMORY, "gpucores": GPU_CORES, "gpu": GPU}
 @click.option("--gpumem", metavar="MIB", help="Memory of all cards together, in MiB; none = no limit.")
 @click.option("--gpucores", metavar="PERCENT", help="Compute of all cards together, in percent of one; none = no limit.")
 @click.option("--gpu", metavar="CARDS", help="Cards, whole or in part; none = no limit.")
+@click.option(
+    "--vendor",
+    type=click.Choice([vendor.name for vendor in VENDORS]),
+    default=VENDORS.default.name,
+    show_default=True,
+    help="Whose cards.",
+)
 @click.option("--dry-run", is_flag=True, help="Say what the change means, and do nothing.")
 @command_options
-def set_(ctx: Context, namespace: str, name: str, *, dry_run: bool, **given: str | None) -> None:
+def set_(ctx: Context, namespace: str, name: str, *, vendor: str, dry_run: bool, **given: str | None) -> None:
     """Change what the ResourceQuota NAME [cards] of NAMESPACE allows of cards, or make it; what is not named stays.
 
     \b
     hbox quota set team-a --gpumem 80000 --dry-run
     hbox quota set team-a --gpumem none --gpu 8
     """
-    limits = {OPTIONS[option]: limit_of(f"--{option}", text) for option, text in given.items() if text is not None}
+    whose = next(one for one in VENDORS if one.name == vendor)
+    limits = {}
+    for option, text in given.items():
+        if text is not None:
+            if not (resource := OPTIONS[option](whose)):
+                raise InvalidRequest(f"--{option}: cards of {vendor} have no such amount")
+            limits[resource] = limit_of(f"--{option}", text)
     if not limits:
         raise InvalidRequest("no limit is named that should change", hint=f"hbox quota set {namespace} --gpumem 80000")
     effect = run(lambda: _effect(ctx, namespace, name, limits))

@@ -175,7 +175,7 @@ async def _replay(
     from hbox_common.bus import Delivery, Start  # noqa: PLC0415
     from hbox_common.events import ClaimsAsked, ClaimsPage, Event, JobsAsked, JobsPage, NodeStateChanged  # noqa: PLC0415
     from hbox_common.kube import KubeClient  # noqa: PLC0415
-    from hbox_common.model.devices import GPU  # noqa: PLC0415
+    from hbox_common.model.devices import VENDORS  # noqa: PLC0415
     from hbox_ledger.adapters.proof import prove  # noqa: PLC0415
     from hbox_sandbox.replay import BORROWERS, Options, Replay, TakingBack, furnish  # noqa: PLC0415
 
@@ -211,7 +211,7 @@ async def _replay(
 
         async def used() -> Mapping[str, int]:
             pages = await bus.ask(ClaimsAsked(asker="replay"), ClaimsPage, timeout_s=ASK_S)
-            return {queue: amounts.get(GPU, 0) for page in pages for queue, amounts in page.used.items()}
+            return {queue: VENDORS.asked(amounts) for page in pages for queue, amounts in page.used.items()}
 
         options = Options(namespace=namespace, prefix=f"r{int(time.time()) % 0xFFFFFF:06x}-", rate=rate, wait_s=wait_s)
         cards = trace.capacity_milli // 1000

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from hbox_common.model import named_models
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices import VENDORS
 
 from ..aio import run
 from ..context import Context, command_options
@@ -18,7 +18,7 @@ from ..queues import memory_of, read, share_of
 
 @click.command("share")
 @click.argument("queue")
-@click.option("--resource", default=GPU, show_default=True)
+@click.option("--resource", default=VENDORS.default.cards, show_default=True)
 @command_options
 def command(ctx: Context, queue: str, resource: str) -> None:
     """Why QUEUE has as much as it has: its share, what it has borrowed, what its siblings use, and who may take what back; of cards also by model, where it, or
@@ -33,8 +33,15 @@ def command(ctx: Context, queue: str, resource: str) -> None:
     found, memory = run(lambda: read(running)), run(lambda: memory_of(running))
     tree, name, now = found.tree, found.named(queue).name, time.time()
     share = share_of(tree, name, found.jobs, resource, now=now, memory=memory)
-    path = [tree[one] for one in tree.path(name) if one in tree] if resource == GPU else []
-    named = sorted({model for one in path for model in named_models(one.guarantee, one.deserved, one.capability)})
+    path = [tree[one] for one in tree.path(name) if one in tree] if resource in VENDORS.cards else []
+    named = sorted(
+        {
+            model
+            for one in path
+            for model in named_models(one.guarantee, one.deserved, one.capability)
+            if model.startswith(f"{resource}.")
+        }
+    )
     share["models"] = [share_of(tree, name, found.jobs, model, now=now) for model in named]
     if ctx.output.machine:
         ctx.output.document("QueueShare", share)

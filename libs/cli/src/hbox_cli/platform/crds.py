@@ -10,7 +10,7 @@ from typing import Any
 
 from hbox_common.errors import HBoxError, InvalidRequest, NotFound
 from hbox_common.kube import CRDS, HYPERNODES, PODGROUPS, QUEUES, KubeClient, Resource, apply, wait_established
-from hbox_common.model import DEFAULT_QUEUE, ROOT_QUEUE
+from hbox_common.model import DEFAULT_QUEUE, ROOT_QUEUE, VENDORS
 
 FIELD_MANAGER = "hbox"
 _MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -70,6 +70,9 @@ _TOPOLOGY: Mapping[str, Any] = _open(
     mode={**_STRING, "enum": ["hard", "soft"]}, highestTierAllowed=_INTEGER, highestTierName=_STRING
 )
 
+#: Columns of a definition show one resource; dots in a name are escaped in a path.
+_CARDS = VENDORS.default.cards.replace(".", "\\.")
+
 QUEUE = _definition(
     "Queue",
     QUEUES,
@@ -92,8 +95,8 @@ QUEUE = _definition(
     columns=(
         _column("STATE", "string", ".status.state"),
         _column("PARENT", "string", ".spec.parent"),
-        _column("DESERVED", "string", ".spec.deserved.nvidia\\.com/gpu"),
-        _column("CARDS", "string", ".status.allocated.nvidia\\.com/gpu"),
+        _column("DESERVED", "string", f".spec.deserved.{_CARDS}"),
+        _column("CARDS", "string", f".status.allocated.{_CARDS}"),
         _column("INQUEUE", "integer", ".status.inqueue"),
         _column("RUNNING", "integer", ".status.running"),
         _column("AGE", "date", ".metadata.creationTimestamp"),

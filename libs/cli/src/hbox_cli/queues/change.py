@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import POOLS, QueueName, capacity_units, is_model, model_of, named_models, parse_quantity
+from hbox_common.model import POOLS, VENDORS, QueueName, capacity_units, is_model, model_of, named_models, parse_quantity
 from hbox_common.model.annotations import BUDGET, NAMESPACES, parse_names
 from hbox_ledger.dryrun import ChangedQueue, DryRunAnswer, FaultAnswer, ReclaimPreviewAnswer, VictimAnswer
 
@@ -73,14 +73,16 @@ def _pairs(amount: str, items: Sequence[str]) -> dict[str, str]:
     for item in items:
         resource, equals, quantity = item.partition("=")
         if not resource or not equals:
-            raise InvalidRequest(f"--{amount} {item}: write it as RESOURCE=AMOUNT", hint="for example nvidia.com/gpu=8")
+            raise InvalidRequest(
+                f"--{amount} {item}: write it as RESOURCE=AMOUNT", hint=f"for example {VENDORS.default.cards}=8"
+            )
         if quantity and not _RESOURCE.fullmatch(resource):
             raise InvalidRequest(
                 f"--{amount} {item}: no pod can ask for a resource {resource!r}",
-                hint="those of devices have their vendor's name before them, for example nvidia.com/gpu=8",
+                hint=f"those of devices have their vendor's name before them, for example {VENDORS.default.cards}=8",
             )
         if quantity and capacity_units(resource, quantity) < 0:
-            raise InvalidRequest(f"--{amount} {item} is negative", hint="for example nvidia.com/gpu=8")
+            raise InvalidRequest(f"--{amount} {item} is negative", hint=f"for example {VENDORS.default.cards}=8")
         if quantity and is_model(resource) and capacity_units(resource, quantity) != parse_quantity(quantity):
             raise InvalidRequest(f"--{amount} {item} is no whole number of cards", hint=f"for example {resource}=8")
         found[resource] = quantity

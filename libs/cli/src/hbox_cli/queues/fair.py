@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hbox_common.model import Job, QueueName, QueueTree
-from hbox_common.model.devices import GPU
+from hbox_common.model import Job, QueueName, QueueTree, cards_named
+from hbox_common.model.devices import VENDORS
 
 from .items import asked_of
 
@@ -47,10 +47,11 @@ def _level(
     siblings = list(names)
     claims = []
     for name in siblings:
-        queue, used = tree[name], tree.used(name).get(GPU, 0)
-        waiting = asked_of(job for job in jobs if name in tree.path(job.queue)).get(GPU, 0)
-        wanted = min(used + waiting, queue.capability.get(GPU, used + waiting))
-        claims.append(Claim(tree.entitlement(name).get(GPU, 0), wanted, float(queue.weight), queue.priority))
+        queue, used = tree[name], VENDORS.asked(tree.used(name))
+        waiting = VENDORS.asked(asked_of(job for job in jobs if name in tree.path(job.queue)))
+        limit = cards_named(queue.capability)
+        wanted = used + waiting if limit is None else min(used + waiting, limit)
+        claims.append(Claim(VENDORS.asked(tree.entitlement(name)), wanted, float(queue.weight), queue.priority))
     used_parts = [memory.of(name) / memory.cards if memory.cards else 0.0 for name in siblings]
     remembered = remembering(claims, used_parts, memory.weight)
     eager = [claim.wanted > claim.deserved for claim in claims]

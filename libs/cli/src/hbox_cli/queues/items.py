@@ -17,7 +17,7 @@ from hbox_common.model import (
     model_resource,
     named_models,
 )
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices import VENDORS
 from hbox_common.model.rights import Named, excess, lacking
 
 Item = dict[str, Any]
@@ -56,7 +56,7 @@ def queue_item(
         "pools": [PUBLIC, *tree.pools(name)],
         "namespaces": list(queue.namespaces),
         "pendingJobs": len(waiting),
-        "pendingCards": asked_of(waiting).get(GPU, 0),
+        "pendingCards": VENDORS.asked(asked_of(waiting)),
         "oldestPendingSeconds": round(max((now - job.created_at for job in waiting), default=0.0), 1),
         "faults": list(faults(tree, name, models)),
     }
@@ -76,8 +76,11 @@ def waited_for(task: PodGroupTask, resource: str) -> int:
     """What the pods of a task wait for of a resource; of a card model where they may have no other."""
     if not is_model(resource):
         return task.requests.get(resource, 0) * len(task.pods)
-    models = set(map(model_resource, task.cards.models)) if task.cards is not None else set()
-    return task.cards.count * len(task.pods) if task.cards is not None and models == {resource} else 0
+    vendor = VENDORS.of(task.requests)
+    if task.cards is None or vendor is None:
+        return 0
+    models = {model_resource(vendor.cards, model) for model in task.cards.models}
+    return task.cards.count * len(task.pods) if models == {resource} else 0
 
 
 def models_named(item: Mapping[str, Any]) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hbox_common.errors import NotFound
 from hbox_common.events import NodeStateChanged, PolicyFollowed, QueueStateChanged
 from hbox_common.model import DEFAULT_QUEUE, Claim, Job, Queue, QueueName, QueueTree, Resources, models_on
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices import VENDORS
 from hbox_ledger.dryrun import ChangedQueue, DryRunAnswer, DryRunRequest
 
 from ..platform.layout import Running
@@ -57,7 +57,7 @@ async def memory_of(running: Running) -> Memory:
                 recent[event.queue.name] = event.recent_cards
                 half_life_h = max(half_life_h, event.half_life_h)
             case NodeStateChanged(node=node) if not node.gone:
-                cards += len(node.cards) or node.allocatable.get(GPU, 0)
+                cards += len(node.cards) or VENDORS.asked(node.allocatable)
             case PolicyFollowed():
                 weight = event.usage_weight
     return Memory(cards, recent, half_life_h, weight)

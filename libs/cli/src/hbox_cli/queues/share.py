@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hbox_common.model import Job, QueueName, QueueTree
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices import VENDORS
 from hbox_common.model.rights import Named, spare
 
 from .fair import Memory, fair_shares
@@ -21,7 +21,7 @@ def share_of(
     """`levels` begin with the queue itself; `mayTake` of a sibling is what it lacks of its share and waits for, `mayGive` what the queue has to give. With
     `memory`, of cards, each has its `fair` share."""
     levels = [_level(tree, one, jobs, resource, now=now) for one in tree.path(name) if one in tree]
-    if memory is not None and resource == GPU:
+    if memory is not None and resource in VENDORS.cards:
         fair = fair_shares(tree, jobs, memory)
         for level in levels:
             for one in (level, *level["siblings"]):

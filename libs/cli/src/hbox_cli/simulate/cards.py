@@ -1,20 +1,14 @@
 """Which cards the pods of a saved cluster hold.
 
-HBox writes `hbox.io/cards`, HAMi's scheduler `hami.io/vgpu-devices-allocated`. A pod with neither got its cards from its kubelet, and nobody wrote down
-which: it is counted on the lowest that can be its own, after all those that are known, so that the node's sum is right. Of `hbox.io/cards` it counts which
-cards these are; how much of each is what the pod asks for, whatever anybody wrote on it.
+HBox writes `hbox.io/cards`, HAMi's scheduler an annotation of each vendor's. A pod with neither got its cards from its kubelet, and nobody wrote down which:
+it is counted on the lowest that can be its own, after all those that are known, so that the node's sum is right. Of `hbox.io/cards` it counts which cards
+these are; how much of each is what the pod asks for, whatever anybody wrote on it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hbox_common.model import Card, CardAllocation, CardRequest, CardSlice, NodeName, NodeState, cards_held
-from hbox_common.model.devices import ALL_CORES
-
-#: Of each container `uuid,type,MiB,cores:` per card, containers divided by `;`.
-HAMI_ALLOCATED = "hami.io/vgpu-devices-allocated"
-
-_RECORD_FIELDS = 4
+from hbox_common.model import Card, CardAllocation, CardRequest, CardSlice, NodeName, NodeState, Vendor, cards_held
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +18,8 @@ class Holder:
     node: NodeName
     cards: CardRequest
     slices: tuple[CardSlice, ...] = ()  #: as hbox.io/cards says
-    allocated: str = ""  #: of hami.io/vgpu-devices-allocated
+    vendor: Vendor | None = None  #: of the cards that it asks for
+    allocated: str = ""  #: of the vendor's annotation
 
 
 def slices_of(nodes: Iterable[NodeState], holders: Sequence[Holder]) -> list[tuple[CardSlice, ...]]:
@@ -49,15 +44,7 @@ def _written(holder: Holder, cards: Sequence[Card], held: Mapping[int, CardAlloc
         own = cards_held(holder.cards, cards, held, named=said)
         if [s.index for s in own] == said:
             return own
-    by_uuid = {card.uuid: card.index for card in cards}
-    taken: dict[int, tuple[int, int]] = {}
-    for record in holder.allocated.replace(";", ":").split(":"):
-        fields = [field.strip() for field in record.split(",")]
-        if len(fields) != _RECORD_FIELDS or fields[0] not in by_uuid or not (fields[2].isdecimal() and fields[3].isdecimal()):
-            continue
-        memory, cores = taken.get(by_uuid[fields[0]], (0, 0))
-        taken[by_uuid[fields[0]]] = memory + int(fields[2]), min(ALL_CORES, cores + int(fields[3]))
-    return tuple(CardSlice(index, cores, memory) for index, (memory, cores) in sorted(taken.items()))
+    return holder.vendor.rebuild(holder.allocated, holder.cards, cards) if holder.vendor is not None else ()
 
 
 def _book(books: dict[NodeName, dict[int, CardAllocation]], node: NodeName, slices: Sequence[CardSlice]) -> None:

@@ -214,7 +214,7 @@ def _join(pods: Sequence[PodEntry], owner: Sequence[Gang], tasks: Sequence[Task]
     for place in holding:
         cards = tasks[place].cards
         assert cards is not None
-        holders.append(Holder(pods[place].view.node, cards, pods[place].view.slices, pods[place].allocated))
+        holders.append(Holder(pods[place].view.node, cards, pods[place].view.slices, pods[place].vendor, pods[place].allocated))
     held = dict(zip(holding, slices_of(nodes, holders), strict=True))
     width, pods_column = len(columns.allocatable), columns.resources.get(PODS)
     for place, (pod, gang, task) in enumerate(zip(pods, owner, tasks, strict=True)):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hbox_common.errors import InvalidRequest, NotFound
 from hbox_common.model import Card, CardRequest, Generation, NodeName, NodeState, PodGroupTask
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import CPU, MEMORY, MIB, PODS
 from hbox_sandbox.trace import Trace, TraceNode, TracePod, read_alibaba2023
 
@@ -104,7 +104,7 @@ def arrivals_of(trace: Trace) -> Arrivals:
 def node_of(node: TraceNode) -> NodeState:
     allocatable = {CPU: node.cpu_milli, MEMORY: node.memory_mib * MIB, PODS: PODS_PER_NODE}
     if node.cards:
-        allocatable[GPU] = SHARES * node.cards
+        allocatable[VENDORS.default.cards] = SHARES * node.cards
     return NodeState(
         name=NodeName(node.name),
         uid=node.name,
@@ -121,7 +121,7 @@ def spec_of(pod: TracePod) -> PodGroupTask:
     if not pod.cards:
         return PodGroupTask(name="pod", requests=requests, pods=())
     percent = -(-pod.card_milli // 10)
-    requests[GPU] = pod.cards
+    requests[VENDORS.default.cards] = pod.cards
     cards = CardRequest(pod.cards, cores=percent, memory_percent=percent, models=pod.models)
     return PodGroupTask(name="pod", requests=requests, pods=(), cards=cards)
 

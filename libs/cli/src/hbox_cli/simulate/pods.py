@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from hbox_common import kube
-from hbox_common.model import NodeName, PodGroupTask
+from hbox_common.model import VENDORS, NodeName, PodGroupTask, Vendor
 from hbox_common.model.annotations import QUEUE_NAME
 from hbox_jobs.adapters.annotations import TASK_SPEC
 from hbox_jobs.adapters.objects import PodReader
@@ -16,7 +16,6 @@ from hbox_jobs.core.views import PodStatus, PodView
 from hbox_jobs.core.volumes import Volumes
 from hbox_scheduler.core.cluster.entities import Status
 
-from .cards import HAMI_ALLOCATED
 from .documents import Document
 from .times import seconds
 
@@ -51,7 +50,8 @@ class PodEntry:
     ours: bool
     group: str
     queue: str  #: as named on the pod; counts for bare pods
-    allocated: str  #: HAMi's note of its cards
+    vendor: Vendor | None  #: of the cards that it asks for
+    allocated: str  #: another scheduler's note of its cards
 
     @property
     def id(self) -> str:
@@ -86,6 +86,7 @@ class PodEntries:
         view = self._reader.view(pod)
         spec, problem = self._spec(view)
         labels, annotations = pod.metadata.labels, pod.metadata.annotations
+        vendor = VENDORS.of(spec.requests)
         named = self._classes.get(pod.spec.priority_class_name) if pod.spec.priority_class_name else self._default
         written = pod.spec.priority if pod.spec.priority is not None else named.value if named is not None else None
         policy = pod.spec.preemption_policy or (named.preemption_policy if named is not None else "")
@@ -107,7 +108,8 @@ class PodEntries:
             ours=pod.spec.scheduler_name in self._schedulers,
             group=view.group,
             queue=annotations.get(QUEUE_NAME) or labels.get(QUEUE_NAME, ""),
-            allocated=annotations.get(HAMI_ALLOCATED, ""),
+            vendor=vendor,
+            allocated=annotations.get(vendor.allocated_annotation, "") if vendor is not None else "",
         )
 
     def _spec(self, view: PodView) -> tuple[PodGroupTask, str]:

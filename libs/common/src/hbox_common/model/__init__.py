@@ -1,9 +1,20 @@
 """The nouns of HBox: pure values, shared by every service, with no I/O and no library behind them."""
 
-from .cardmodels import cards_by_model, cards_in, is_model, model_of, model_resource, models_on, named_models
-from .cardquota import CARD_LIMITS, CardQuota, CardQuotas, charge, charge_all
+from .cardmodels import (
+    cards_by_model,
+    cards_in,
+    cards_named,
+    cards_of,
+    is_model,
+    model_of,
+    model_resource,
+    models_on,
+    named_models,
+    plain_model,
+)
+from .cardquota import CardQuota, CardQuotas, charge, charge_all
 from .claim import CardAllocation, Claim, ClaimState, NodeAllocation, Refusal, RefusalReason, validate_claim
-from .devices import Card, CardRequest, CardSlice, format_slices, parse_slices
+from .devices import VENDORS, Card, CardRequest, CardSlice, Vendor, format_slices, parse_slices
 from .group import GroupPhase, GroupState
 from .holding import cards_held
 from .hostports import HostPort, is_host_port, port_amounts
@@ -61,7 +72,6 @@ from .schedulers import scheduler_names
 from .topology import HyperNode, SubGangPolicy, TopologyMode, TopologyWish
 
 __all__ = [
-    "CARD_LIMITS",
     "DEFAULT_QUEUE",
     "NO_CONSTRAINTS",
     "POOL",
@@ -70,6 +80,7 @@ __all__ = [
     "PUBLIC",
     "ROOT_QUEUE",
     "SCHEDULER_NAME",
+    "VENDORS",
     "Card",
     "CardAllocation",
     "CardQuota",
@@ -132,12 +143,15 @@ __all__ = [
     "TopologyMode",
     "TopologyWish",
     "TreeAmounts",
+    "Vendor",
     "Verdict",
     "WeightedTerm",
     "capacity_units",
     "cards_by_model",
     "cards_held",
     "cards_in",
+    "cards_named",
+    "cards_of",
     "charge",
     "charge_all",
     "faults",
@@ -151,6 +165,7 @@ __all__ = [
     "named_models",
     "parse_quantity",
     "parse_slices",
+    "plain_model",
     "pool_of",
     "port_amounts",
     "quantity",

@@ -18,11 +18,6 @@ CORDONED_BY = "hbox.io/cordoned-by"
 CORDON_REASON = "hbox.io/cordon-reason"
 RUN_SECONDS = "hbox.io/run-seconds"  #: the sandbox's kubelets end a pod after so long
 
-GPU_MODEL_LABEL = "nvidia.com/gpu.product"
-GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"  #: MiB, as GPU feature discovery writes it
-HAMI_REGISTER = "hami.io/node-nvidia-register"
-USE_GPU_TYPE = "nvidia.com/use-gputype"  #: models a pod wants, comma separated, as HAMi reads it
-
 NETWORK_TOPOLOGY = "hbox.io/network-topology"  #: none, bestEffort or singleSwitch, on a PodGroup
 KUEUE_REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 KUEUE_PREFERRED = "kueue.x-k8s.io/podset-preferred-topology"

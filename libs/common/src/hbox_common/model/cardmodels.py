@@ -1,72 +1,71 @@
-"""Cards by model, as amounts: `nvidia.com/gpu.<model>` beside `nvidia.com/gpu`, which is the sum over all models.
+"""Cards by model, as amounts: `<cards>.<model>` beside `<cards>`, a vendor's resource, which is the sum over all its models.
 
 Pods do not ask for these names; queues do. What a pod counts of them follows from the cards that it is given, by the inventory of the node. A model is named
-as the inventory has it (label `nvidia.com/gpu.product`, or the device plugin's register), with `-` for spaces, as GPU feature discovery writes it. Cards whose
-model nobody knows count in the sum alone.
+as the inventory has it, with `-` for spaces, as labels of nodes have it. Cards whose model nobody knows count in the sum alone.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
-from .devices import GPU, CardSlice
+from .devices import VENDORS, CardSlice
 from .node import NodeState
 from .resources import Resources
-
-_PREFIX = f"{GPU}."
-
-#: What NVIDIA's device plugin may call cards that it shares by time: a resource of its own, and no model.
-_NO_MODELS = frozenset({f"{GPU}.shared"})
 
 _NONE: Resources = {}
 
 
 @lru_cache(maxsize=4096)
-def model_resource(model: str) -> str:
-    """The name under which a model's cards are counted; empty for no model."""
-    name = "-".join(model.split())
-    return f"{_PREFIX}{name}" if name else ""
+def model_resource(cards: str, model: str) -> str:
+    """The name under which a model's cards are counted; empty for no model. `cards`: the resource of its vendor."""
+    return f"{cards}.{name}" if (name := plain_model(model)) else ""
+
+
+def plain_model(model: str) -> str:
+    """The model's name as it stands in a resource."""
+    return "-".join(model.split())
 
 
 def is_model(resource: str) -> bool:
     """Whether a resource stands for the cards of one model."""
-    return resource.startswith(_PREFIX) and len(resource) > len(_PREFIX) and resource not in _NO_MODELS
+    return resource.startswith(VENDORS.model_prefixes) and resource not in VENDORS.no_models
 
 
 def model_of(resource: str) -> str:
     """The model's name in a resource for which `is_model` holds."""
-    return resource.removeprefix(_PREFIX)
+    return next(resource.removeprefix(prefix) for prefix in VENDORS.model_prefixes if resource.startswith(prefix))
 
 
 def models_on(node: NodeState) -> set[str]:
     """The models that a node has cards of, as resources."""
-    return {name for card in node.cards if (name := model_resource(card.model))}
+    vendor = VENDORS.of(node.allocatable)
+    return {name for card in node.cards if vendor and (name := model_resource(vendor.cards, card.model))}
 
 
 def cards_by_model(node: NodeState | None, slices: Sequence[CardSlice]) -> Resources:
     """What these slices count of each model: a share like a whole card, as in the sum. Not to be changed: equal ones are one object."""
-    if not slices or node is None or not node.cards:
+    if not slices or node is None or not node.cards or (vendor := VENDORS.of(node.allocatable)) is None:
         return _NONE
     model = node.cards[0].model
     if all(card.model == model for card in node.cards):
-        return _of_one(model, len(slices))
+        return _of_one(vendor.cards, model, len(slices))
     found: dict[str, int] = {}
     for s in slices:
         card = node.card(s.index)
         if card is not None:
             found[card.model] = found.get(card.model, 0) + 1
-    return _of_several(tuple(found.items()))
+    return _of_several(vendor.cards, tuple(found.items()))
 
 
 @lru_cache(maxsize=4096)
-def _of_one(model: str, cards: int) -> Resources:
-    return _of_several(((model, cards),))
+def _of_one(resource: str, model: str, cards: int) -> Resources:
+    return _of_several(resource, ((model, cards),))
 
 
 @lru_cache(maxsize=4096)
-def _of_several(counts: tuple[tuple[str, int], ...]) -> Resources:
+def _of_several(resource: str, counts: tuple[tuple[str, int], ...]) -> Resources:
     found: Resources = {}
     for model, cards in sorted(counts):
-        if name := model_resource(model):
+        if name := model_resource(resource, model):
             found[name] = found.get(name, 0) + cards
     return found
 
@@ -77,5 +76,18 @@ def named_models(*amounts: Iterable[str]) -> list[str]:
 
 
 def cards_in(amounts: Mapping[str, int]) -> int:
-    """How many cards an amount comes to: what it says of all, else the sum of its models."""
-    return amounts[GPU] if GPU in amounts else sum(units for name, units in amounts.items() if is_model(name))
+    """How many cards an amount comes to, of all vendors: what it says of all of one's, else the sum of its models."""
+    return sum(cards_of(cards, amounts) for cards in VENDORS.cards)
+
+
+def cards_of(cards: str, amounts: Mapping[str, int]) -> int:
+    """As `cards_in`, of the vendor whose resource this is."""
+    if cards in amounts:
+        return amounts[cards]
+    return sum(units for name, units in amounts.items() if name.startswith(f"{cards}.") and is_model(name))
+
+
+def cards_named(amounts: Mapping[str, int]) -> int | None:
+    """How many cards an amount says outright, of all vendors; None where it says nothing of all of one's."""
+    said = [amounts[cards] for cards in VENDORS.cards if cards in amounts]
+    return sum(said) if said else None

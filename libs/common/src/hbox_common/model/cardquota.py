@@ -1,8 +1,8 @@
 """ResourceQuotas that understand cards: what the pods of a namespace may hold of cards together.
 
 Kubernetes counts what the containers of a pod name, once: 2 cards with 2000 MiB of each are 2000 to it. Here they are 4000, and a percentage, or a whole card,
-is what it comes to on the card that was chosen. The keys are HAMi's (reference hami §1.7), `limits.nvidia.com/gpumem` and `limits.nvidia.com/gpucores`, which
-Kubernetes leaves alone, and `limits.nvidia.com/gpu` for the cards themselves.
+is what it comes to on the card that was chosen. The keys are HAMi's (reference hami §1.7): `limits.` before a vendor's resource of MiB or of percent of
+compute, which Kubernetes leaves alone, and before the one that counts its cards.
 
 Scheduler-core and quota-ledger judge by this one module. A claim counts from when it is made until its pod is known to be gone. All quotas of a namespace
 hold. One that cannot be read, or that asks for what is not done here, lets nobody have a card: what was meant as a wall is none otherwise.
@@ -11,15 +11,12 @@ hold. One that cannot be read, or that asks for what is not done here, lets nobo
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .devices import GPU, GPU_CORES, GPU_MEMORY, CardSlice
+from .devices import VENDORS, CardSlice
 from .queuetree import Headroom
 from .resources import Resources, add
 
-#: Key of a ResourceQuota -> what it limits.
-CARD_LIMITS = {f"limits.{name}": name for name in (GPU, GPU_CORES, GPU_MEMORY)}
-
-#: Slices of one pod, with the namespace that it is in.
-Held = tuple[str, Sequence[CardSlice]]
+#: Slices of one pod, with the namespace that it is in and what it requests, which says whose cards they are.
+Held = tuple[str, Mapping[str, int], Sequence[CardSlice]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,23 +29,27 @@ class CardQuota:
     fault: str = ""  #: why it cannot be kept as written
 
 
-def charge(slices: Sequence[CardSlice], times: int = 1) -> Resources:
-    """What these slices count, each pod's `times` over."""
-    return {
-        GPU: times * len(slices),
-        GPU_CORES: times * sum(s.cores for s in slices),
-        GPU_MEMORY: times * sum(s.memory_mib for s in slices),
-    }
+def charge(requests: Mapping[str, int], slices: Sequence[CardSlice], times: int = 1) -> Resources:
+    """What these slices of one pod count, `times` over. `requests`: the pod's; nothing where it asks for no vendor's cards."""
+    vendor = VENDORS.of(requests)
+    if vendor is None:
+        return {}
+    counted = {vendor.cards: times * len(slices)}
+    if vendor.cores:
+        counted[vendor.cores] = times * sum(s.cores for s in slices)
+    if vendor.memory:
+        counted[vendor.memory] = times * sum(s.memory_mib for s in slices)
+    return counted
 
 
-def charge_all(pods: Iterable[Sequence[CardSlice]]) -> Resources:
-    """What the slices of these pods count. Those of pods that are placed alike are one object, which is looked at once."""
+def charge_all(requests: Mapping[str, int], pods: Iterable[Sequence[CardSlice]]) -> Resources:
+    """What the slices of these pods count, which request the same. Those of pods that are placed alike are one object, which is looked at once."""
     known: dict[int, tuple[Sequence[CardSlice], int]] = {}
     for slices in pods:
         known[id(slices)] = slices, known.get(id(slices), (slices, 0))[1] + 1
-    counted = charge(())
+    counted = charge(requests, ())
     for slices, times in known.values():
-        add(counted, charge(slices, times))
+        add(counted, charge(requests, slices, times))
     return counted
 
 
@@ -83,15 +84,15 @@ class CardQuotas:
             self._used = self.counted(held)
         return changed
 
-    def book(self, namespace: str, slices: Sequence[CardSlice], times: int = 1) -> None:
+    def book(self, namespace: str, requests: Mapping[str, int], slices: Sequence[CardSlice], times: int = 1) -> None:
         """A pod of the namespace has these slices now (`times=1`), or no more (`times=-1`)."""
         if slices and namespace in self._of:
-            add(self._used.setdefault(namespace, {}), charge(slices), times)
+            add(self._used.setdefault(namespace, {}), charge(requests, slices), times)
 
-    def book_all(self, namespace: str, pods: Iterable[Sequence[CardSlice]]) -> None:
-        """As `book`, for many pods of a namespace."""
+    def book_all(self, namespace: str, requests: Mapping[str, int], pods: Iterable[Sequence[CardSlice]]) -> None:
+        """As `book`, for many pods of a namespace that request the same."""
         if namespace in self._of:
-            add(self._used.setdefault(namespace, {}), charge_all(pods))
+            add(self._used.setdefault(namespace, {}), charge_all(requests, pods))
 
     def used(self, namespace: str) -> Mapping[str, int]:
         """What is held in a namespace with quotas."""
@@ -101,7 +102,7 @@ class CardQuotas:
         """What may still be had, of what is limited; below 0 where more is in use than allowed. Of a quota with a fault there is nothing."""
         used, left = self.used(namespace), Resources()
         for quota in self._of.get(namespace, ()):
-            limits = dict.fromkeys(CARD_LIMITS.values(), 0) if quota.fault else quota.limits
+            limits = dict.fromkeys(VENDORS.limits.values(), 0) if quota.fault else quota.limits
             for name, units in limits.items():
                 left[name] = min(left.get(name, units), 0 if quota.fault else units - used.get(name, 0))
         return left
@@ -128,7 +129,7 @@ class CardQuotas:
     def counted(self, held: Iterable[Held]) -> dict[str, Resources]:
         """What is held in namespaces with quotas, counted anew."""
         used: dict[str, Resources] = {}
-        for namespace, slices in held:
+        for namespace, requests, slices in held:
             if slices and namespace in self._of:
-                add(used.setdefault(namespace, {}), charge(slices))
+                add(used.setdefault(namespace, {}), charge(requests, slices))
         return used

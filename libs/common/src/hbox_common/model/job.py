@@ -73,7 +73,9 @@ class PodGroupTask:
     __pydantic_config__: ClassVar = wire_names(annotations="notes")
 
     name: str
-    requests: Resources  #: base units, of one pod; holds `pods: 1`, `nvidia.com/gpu` where cards are asked for, and host ports
+    requests: (
+        Resources  #: base units, of one pod; holds `pods: 1`, a vendor's resource where cards are asked for, and host ports
+    )
     pods: tuple[PodRef, ...]
     cards: CardRequest | None = None
     node_selector: dict[str, str] = field(default_factory=dict)
@@ -175,7 +177,7 @@ class PodFact:
     queue: QueueName
     priority: int
     requests: Resources
-    cards: int = 0  #: nvidia.com/gpu that it asks for
+    cards: int = 0  #: that it asks for, of whichever vendor
     slices: tuple[CardSlice, ...] = ()  #: as its annotation says, which anybody may have written
     claim: ClaimId = ClaimId("")  #: likewise
     ours: bool = False  #: schedulerName is hbox

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from .cardmodels import is_model, model_resource
-from .devices import GPU
+from .devices import VENDORS
 from .ids import NodeName, QueueName
 from .node import NodeState, Verdict
 from .pools import PUBLIC, Pools, pool_of
@@ -288,11 +288,12 @@ def usable(state: NodeState, verdict: Verdict | None, names: Iterable[str]) -> t
     if not state.cards:
         return pool_of(state.labels), has
     sound = [card.model for card in state.cards if card.healthy and card.index not in bad]
+    vendor = VENDORS.of(state.allocatable)
     for name in has:
-        if name == GPU:
+        if vendor is not None and name == vendor.cards:
             has[name] = len(sound)
-        elif is_model(name):
-            has[name] = sum(model_resource(model) == name for model in sound)
+        elif vendor is not None and is_model(name):
+            has[name] = sum(model_resource(vendor.cards, model) == name for model in sound)
     return pool_of(state.labels), has
 
 

@@ -5,7 +5,7 @@ so that nothing is promised twice, and said.
 from collections.abc import Container
 
 from .cardmodels import is_model, model_of
-from .devices import GPU
+from .devices import VENDORS
 from .ids import QueueName
 from .queue import Queue
 from .queuetree import QueueTree
@@ -57,10 +57,11 @@ def _models(queue: Queue) -> list[str]:
         ("deserved", queue.deserved, "capability", queue.capability, "the capability counts"),
     )
     return [
-        f"{amount} of {resource} ({units}) is above {total} of {GPU}, which is all models together ({totals[GPU]}); {counts}"
+        f"{amount} of {resource} ({units}) is above {total} of {cards}, which is all models together ({totals[cards]}); {counts}"
         for amount, units_of, total, totals, counts in cases
+        for cards, prefix in zip(VENDORS.cards, VENDORS.model_prefixes, strict=True)
         for resource, units in units_of.items()
-        if GPU in totals and is_model(resource) and units > totals[GPU]
+        if cards in totals and resource.startswith(prefix) and is_model(resource) and units > totals[cards]
     ]
 
 

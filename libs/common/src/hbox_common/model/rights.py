@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from .cardmodels import is_model
-from .devices import GPU
+from .devices import VENDORS
 
 K = TypeVar("K", bound=Hashable)
 Q = TypeVar("Q", bound=Hashable)
@@ -62,23 +62,41 @@ class Held(Amounts[_In_contra], Protocol[_In_contra]):
     def __setitem__(self, key: _In_contra, units: int, /) -> None: ...
 
 
+class Cards(Protocol[K]):
+    """The keys of cards."""
+
+    def totals(self) -> Sequence[K]:
+        """Of all of one vendor's cards together."""
+        ...
+
+    def is_model(self, key: K, total: K | None = None) -> bool:
+        """Whether the key stands for cards of one model: of the vendor whose cards `total` counts, or of any."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class Cards(Generic[K]):
-    """The keys of cards: of all of them together, and of those of one model."""
+class KeyedCards(Generic[K]):
+    """Cards by the keys of each vendor's: of all of them, and of its models."""
 
-    total: K | None
-    models: Container[K]
+    by_total: Mapping[K, Container[K]]
+
+    def totals(self) -> Sequence[K]:
+        return tuple(self.by_total)
+
+    def is_model(self, key: K, total: K | None = None) -> bool:
+        return any(key in models for of, models in self.by_total.items() if total is None or of == total)
 
 
-class _ModelNames:
-    """All names of models."""
+class _CardsByName:
+    def totals(self) -> Sequence[str]:
+        return VENDORS.cards
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and is_model(name)
+    def is_model(self, key: str, total: str | None = None) -> bool:
+        return is_model(key) and (total is None or key.startswith(f"{total}."))
 
 
 #: Cards where keys are the names of resources.
-CARDS_BY_NAME: Cards[str] = Cards(GPU, _ModelNames())
+CARDS_BY_NAME: Cards[str] = _CardsByName()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +112,9 @@ def judged(amounts: Mapping[K, int], named: Container[K], cards: Cards[K]) -> li
     """The keys of `amounts` by which a queue is judged that names `named`. Where it names the models of all of these cards, its line for each model stands in
     place of the one for all cards: who has too many of one model gives of that one and of no other."""
     keys = [key for key, units in amounts.items() if units > 0 and key in named]
-    total = cards.total
-    if total is not None and total in keys and sum(amounts[key] for key in keys if key in cards.models) >= amounts[total]:
-        keys.remove(total)
+    for total in cards.totals():
+        if total in keys and sum(amounts[key] for key in keys if cards.is_model(key, total)) >= amounts[total]:
+            keys.remove(total)
     return keys
 
 
@@ -143,7 +161,7 @@ def may_lose(
     if not gives:
         return False
     named = judged(loss, deserved, cards)
-    lines = [key for key in named if key in wanted or key in cards.models] or named
+    lines = [key for key in named if key in wanted or cards.is_model(key)] or named
     return not lines or any(used[key] > deserved[key] for key in lines)
 
 

@@ -1,6 +1,6 @@
 """Three departments share the cluster: two fill it with the trace, and then the third asks for cards that are its own.
 
-Cards are counted as queues count them: what pods ask for in `nvidia.com/gpu`, a share of a card as one.
+Cards are counted as queues count them: what pods ask for, a share of a card as one.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from typing import Any
 from hbox_common.clock import Clock, monotonic_s
 from hbox_common.errors import Conflict
 from hbox_common.kube import PODS, QUEUES, Delta, DeltaKind, Informer, KubeClient, Pod
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices import VENDORS
 from hbox_sandbox.trace import REPLAY_LABEL, TracePod, pod_manifest
 
 #: Departments, the percentage of the cards that each deserves, and their projects. The last one lends all that it has at first.
@@ -43,7 +43,7 @@ async def furnish(client: KubeClient, cards: int) -> None:
     shares = deserved(cards)
     parents = {project: name for name, (_, projects) in DEPARTMENTS.items() for project in projects}
     for name in (*DEPARTMENTS, *parents):
-        spec: dict[str, Any] = {"weight": 1, "reclaimable": True, "deserved": {GPU: str(shares[name])}}
+        spec: dict[str, Any] = {"weight": 1, "reclaimable": True, "deserved": {VENDORS.default.cards: str(shares[name])}}
         if name in parents:
             spec["parent"] = parents[name]
         body = {

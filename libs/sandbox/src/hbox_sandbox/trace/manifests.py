@@ -1,7 +1,7 @@
 """Kubernetes objects of a trace's nodes and pods.
 
-Cards are advertised as HAMi's device plugin does: each card by the annotation `hami.io/node-nvidia-register`, and `nvidia.com/gpu` in
-allocatable as cards x shares, since a kubelet counts it as an ordinary resource and every pod that shares a card takes one.
+Cards are advertised as HAMi's device plugin does: each card in its register annotation, and cards in allocatable as
+cards x shares, since a kubelet counts it as an ordinary resource and every pod that shares a card takes one.
 """
 
 import json
@@ -10,6 +10,7 @@ from typing import Any
 
 from hbox_common.model import SCHEDULER_NAME
 from hbox_common.model import annotations as names
+from hbox_common.model.devices.nvidia import NVIDIA
 
 from .model import TraceNode, TracePod
 
@@ -46,13 +47,13 @@ def node_manifest(node: TraceNode, *, now: str) -> dict[str, Any]:
     annotations: dict[str, str] = {}
     if node.cards:
         memory = MEMORY_MIB.get(node.model, UNKNOWN_MEMORY_MIB)
-        resources["nvidia.com/gpu"] = str(node.cards * SHARES)
+        resources[NVIDIA.cards] = str(node.cards * SHARES)
         labels |= {
-            names.GPU_MODEL_LABEL: node.model,
-            names.GPU_MEMORY_LABEL: str(memory),
+            NVIDIA.model_label: node.model,
+            NVIDIA.memory_label: str(memory),
             "nvidia.com/gpu.count": str(node.cards),
         }
-        annotations[names.HAMI_REGISTER] = json.dumps(
+        annotations[NVIDIA.register_annotation] = json.dumps(
             [
                 {
                     "id": f"GPU-{node.name}-{index}",
@@ -60,7 +61,7 @@ def node_manifest(node: TraceNode, *, now: str) -> dict[str, Any]:
                     "count": SHARES,
                     "devmem": memory,
                     "devcore": 100,
-                    "type": f"NVIDIA-{node.model}",  # the plugin puts its vendor word before the product's name
+                    "type": f"{NVIDIA.type_prefix}{node.model}",  # the plugin puts its vendor word before the product's name
                     "numa": index * 2 // node.cards,
                     "mode": "hami-core",
                     "health": True,
@@ -95,13 +96,13 @@ def pod_manifest(pod: TracePod, *, namespace: str, prefix: str = "", queue: str 
     resources: dict[str, str] = {"cpu": f"{pod.cpu_milli}m", "memory": f"{pod.memory_mib}Mi"}
     annotations = {"scheduling.volcano.sh/queue-name": queue}
     if pod.cards:
-        resources["nvidia.com/gpu"] = str(pod.cards)
+        resources[NVIDIA.cards] = str(pod.cards)
         if pod.card_milli < 1000:
             # HAMi's shares are whole percents; a finer one is rounded up, so that no card is promised more than it has.
             percent = str(-(-pod.card_milli // 10))
-            resources["nvidia.com/gpucores"] = resources["nvidia.com/gpumem-percentage"] = percent
+            resources[NVIDIA.cores] = resources[NVIDIA.memory_percent] = percent
     if pod.models:
-        annotations[names.USE_GPU_TYPE] = ",".join(pod.models)
+        annotations[NVIDIA.models_annotation] = ",".join(pod.models)
     if pod.gang:
         annotations[names.GROUP_NAME] = prefix + pod.gang
     return {

@@ -18,6 +18,7 @@ from hbox_common.kube.times import epoch_s
 from hbox_common.model import (
     NO_CONSTRAINTS,
     SCHEDULER_NAME,
+    VENDORS,
     CardSlice,
     HostPort,
     Match,
@@ -35,7 +36,7 @@ from hbox_common.model import (
     parse_slices,
     request_units,
 )
-from hbox_common.model.annotations import CARDS, PREEMPTABLE, USE_GPU_TYPE
+from hbox_common.model.annotations import CARDS, PREEMPTABLE
 from hbox_common.model.bounds import (
     INT32_MAX,
     KEY_BYTES,
@@ -53,7 +54,7 @@ from hbox_common.model.bounds import (
 
 from .. import metrics
 from ..core.requests import Container
-from ..core.spec import UNSUPPORTED_ANNOTATIONS, PodSpec, Shape, shape_of
+from ..core.spec import PodSpec, Shape, shape_of
 from ..core.views import GroupCondition, GroupPhase, GroupStatus, GroupView, PodStatus, PodView
 from ..core.volumes import VolumeUse
 from .annotations import name_of, policy_annotations, written_on
@@ -141,7 +142,8 @@ class PodReader:
 
     def _shape(self, pod: kube.Pod) -> Shape:
         spec, annotations = pod.spec, pod.metadata.annotations
-        unsupported = [name for name in UNSUPPORTED_ANNOTATIONS if annotations.get(name)]
+        unsupported = [name for name in VENDORS.unsupported if annotations.get(name)]
+        models = {name: text for name in VENDORS.models_annotations if (text := annotations.get(name))}
         given = given_of(pod)
         # Names of containers stay in: they stand in the text of a problem.
         written = _ENCODER.encode(
@@ -154,7 +156,7 @@ class PodReader:
                 spec.affinity,
                 spec.tolerations,
                 _ports(spec),
-                annotations.get(USE_GPU_TYPE, ""),
+                models,
                 unsupported,
                 *([given] if given else []),
             )
@@ -163,7 +165,7 @@ class PodReader:
         digest = sha256(written if bytes_ <= SHAPE_BYTES else written + b"+").digest()
         shape = self._shapes.get(digest)
         if shape is None:
-            shape = _read_shape(digest.hex()[:16], pod, frozenset(unsupported), bytes_, given)
+            shape = _read_shape(digest.hex()[:16], pod, models, frozenset(unsupported), bytes_=bytes_, given=given)
             self._shapes[digest] = shape
             if len(self._shapes) > MAX_SHAPES:
                 self._shapes.popitem(last=False)
@@ -180,7 +182,9 @@ _STATUS = {
 }
 
 
-def _read_shape(key: str, pod: kube.Pod, unsupported: frozenset[str], bytes_: int, given: Given) -> Shape:
+def _read_shape(
+    key: str, pod: kube.Pod, models: Mapping[str, str], unsupported: frozenset[str], *, bytes_: int, given: Given
+) -> Shape:
     spec = pod.spec
     problem = ""
     affinity: tuple[NodeTerm, ...] | None = None
@@ -212,7 +216,7 @@ def _read_shape(key: str, pod: kube.Pod, unsupported: frozenset[str], bytes_: in
             preferred=preferred,
             tolerations=tolerations,
             ports=_ports(spec),
-            gpu_types=pod.metadata.annotations.get(USE_GPU_TYPE, ""),
+            models=models,
             unsupported=unsupported,
         ),
         problem=problem,

@@ -15,8 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from hbox_common.events import JobPhase, JobPhaseChanged, JobVerdict
-from hbox_common.model import Job, JobId, PodFact, PodPhase, PodUid, QueueName, SchedulerId
-from hbox_common.model.devices import GPU
+from hbox_common.model import VENDORS, Job, JobId, PodFact, PodPhase, PodUid, QueueName, SchedulerId
 
 from .admission import Admission
 from .batch import FACT_PHASE, Batch
@@ -565,7 +564,7 @@ class Jobs:
             queue=record.queue if record is not None else QueueName(""),
             priority=pod.priority,
             requests=pod.shape.requests,
-            cards=pod.shape.requests.get(GPU, 0),
+            cards=VENDORS.asked(pod.shape.requests),
             slices=pod.slices,
             claim=pod.claim,
             ours=pod.ours,

@@ -12,16 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import Resources, request_units
+from hbox_common.model import VENDORS, Resources, request_units
 from hbox_common.model.bounds import MOST_OF_A_POD, RESOURCES
-from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT
 from hbox_common.model.resources import CPU, EPHEMERAL, MEMORY, PODS, add
 
-#: Said of each card, not of the pod: they have columns of their own (`CardRequest`).
-CARD_DIMENSIONS = frozenset({GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT})
-
-
-_EVERYWHERE = frozenset({PODS, CPU, MEMORY, EPHEMERAL, GPU})
+_EVERYWHERE = frozenset({PODS, CPU, MEMORY, EPHEMERAL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +66,7 @@ def pod_requests(
 
 def bounded(requests: Resources) -> Resources:
     """The first RESOURCES of them, in the order of the names, those that every node has before: what a pod is accounted for that asks for more of them."""
-    names = sorted(requests, key=lambda name: (name not in _EVERYWHERE, name))
+    names = sorted(requests, key=lambda name: (name not in _EVERYWHERE and name not in VENDORS.cards, name))
     return {name: requests[name] for name in names[:RESOURCES]}
 
 
@@ -83,7 +78,7 @@ def _units(container: Container) -> Resources:
 
 def _read(where: str, quantities: Mapping[str, str | float]) -> Resources:
     try:
-        return {name: request_units(name, quantity) for name, quantity in quantities.items() if name not in CARD_DIMENSIONS}
+        return {name: request_units(name, quantity) for name, quantity in quantities.items() if name not in VENDORS.parts}
     except InvalidRequest as e:
         raise InvalidRequest(f"{where}: {e.message}", hint=e.hint) from e
 

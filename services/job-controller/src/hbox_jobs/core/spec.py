@@ -14,9 +14,6 @@ from hbox_common.model.bounds import oversized as too_many
 from .cards import card_request
 from .requests import Container, bounded, pod_requests
 
-#: HAMi's wishes for or against cards that HBox cannot honour: placing such a pod all the same would break them.
-UNSUPPORTED_ANNOTATIONS = ("nvidia.com/nouse-gputype", "nvidia.com/use-gpuuuid", "nvidia.com/nouse-gpuuuid")
-
 
 @dataclass(frozen=True, slots=True)
 class PodSpec:
@@ -31,8 +28,10 @@ class PodSpec:
     preferred: tuple[PreferredTerm, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     ports: tuple[HostPort, ...] = ()  #: of containers and sidecars; init containers have ended when others look for theirs
-    gpu_types: str = ""  #: annotation nvidia.com/use-gputype
-    unsupported: frozenset[str] = frozenset()  #: which of UNSUPPORTED_ANNOTATIONS are written on it
+    models: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: by vendors' annotations: the models that it may have, separated by commas
+    unsupported: frozenset[str] = frozenset()  #: which annotations that no vendor's cards can honour are written on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +59,7 @@ def shape_of(key: str, spec: PodSpec, *, problem: str = "", oversized: bool = Fa
         if (asked := len(requests)) > RESOURCES:
             requests = bounded(requests)
             raise InvalidRequest(too_many("resources and host ports", asked, RESOURCES))
-        cards = card_request(spec.containers + spec.init_containers, spec.gpu_types)
-        if cards is not None and spec.unsupported:
-            raise InvalidRequest(
-                f"annotation {min(spec.unsupported)} is not supported yet: remove it, or choose by nvidia.com/use-gputype"
-            )
+        cards = card_request(spec.containers + spec.init_containers, spec.models, spec.unsupported)
     except InvalidRequest as e:
         problem = problem or str(e)
     return Shape(

@@ -5,30 +5,29 @@ from contextlib import suppress
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube import ResourceQuota as QuotaObject
-from hbox_common.model import CARD_LIMITS, CardQuota, ResourceQuota, Resources, capacity_units, request_units
+from hbox_common.model import VENDORS, CardQuota, ResourceQuota, Resources, capacity_units, request_units
 from hbox_common.model.bounds import sanitized
-from hbox_common.model.devices import GPU_MEMORY_PERCENT
 from hbox_common.model.resources import PODS
 
 #: Of one quota, by which `enqueue` judges.
 QUOTA_AMOUNTS = 64
 
-_PERCENT = f"limits.{GPU_MEMORY_PERCENT}"
-
 
 def card_quota(found: QuotaObject) -> CardQuota | None:
     """What it says of cards; None where that is nothing. A quota that cannot be kept as written is one with a fault."""
     hard = found.spec.hard
-    if not any(key in CARD_LIMITS or key == _PERCENT for key in hard):
+    percents = {f"limits.{vendor.memory_percent}": vendor for vendor in VENDORS if vendor.memory_percent}
+    if not any(key in VENDORS.limits or key in percents for key in hard):
         return None
     limits: Resources = {}
     fault = ""
     try:
-        limits = {name: _limit(key, hard[key]) for key, name in CARD_LIMITS.items() if key in hard}
-        if _PERCENT in hard:
-            raise InvalidRequest(
-                f"{_PERCENT} means nothing over cards of several sizes; write limits.nvidia.com/gpumem, in MiB"
-            )
+        limits = {name: _limit(key, hard[key]) for key, name in VENDORS.limits.items() if key in hard}
+        for percent, vendor in percents.items():
+            if percent in hard:
+                raise InvalidRequest(
+                    f"{percent} means nothing over cards of several sizes; write limits.{vendor.memory}, in MiB"
+                )
         if found.spec.scopes or found.spec.scope_selector.match_expressions:
             raise InvalidRequest(
                 "scopes are not supported where cards are limited; limit them in a quota of its own, without scopes"
@@ -67,11 +66,11 @@ def _requests(quantities: Mapping[str, str | float], units: Callable[[str, str |
 
 def _limit(key: str, quantity: str | float) -> int:
     try:
-        units = capacity_units(CARD_LIMITS[key], quantity)
+        units = capacity_units(VENDORS.limits[key], quantity)
     except InvalidRequest as e:
         raise InvalidRequest(f"{key}: {e.message}") from e
     if units < 0:
         raise InvalidRequest(f"{key}: {quantity} is negative")
     if str(quantity).strip().endswith("i"):
-        raise InvalidRequest(f"{key} is {quantity}; write a plain number (of MiB for gpumem, of percent for gpucores)")
+        raise InvalidRequest(f"{key} is {quantity}; write a plain number (of MiB for memory, of percent for compute)")
     return units

@@ -33,7 +33,8 @@ from hbox_common.model import (
     pool_of,
     validate_claim,
 )
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices import VENDORS
+from hbox_common.model.resources import add
 
 from . import budget, guarantees
 from .claimrecord import ClaimRecord, Decision, Gang
@@ -198,7 +199,7 @@ def _malformed(plan: Plan) -> Refusal | None:
         if placement.pod_uid in pods:
             return wrong(f"pod {placement.pod} is placed twice")
         pods.add(placement.pod_uid)
-        if len(placement.slices) != plan.requests[placement.requests].get(GPU, 0):
+        if len(placement.slices) != VENDORS.asked(plan.requests[placement.requests]):
             return wrong(f"pod {placement.pod} asks for other cards than it is given")
         for s in placement.slices:
             if s.cores < 0 or s.memory_mib < 0:
@@ -230,11 +231,15 @@ def _namespace(state: LedgerState, plan: Plan) -> Refusal | None:
     promised to others does as well."""
     if plan.namespace not in state.card_quotas:
         return None
-    asked = charge([s for placement in plan.placements for s in placement.slices])
+    asked: Resources = {}
+    for placement in plan.placements:
+        add(asked, charge(plan.requests[placement.requests], placement.slices))
     headroom = state.card_quotas.headroom(
         plan.namespace, asked, state.evicting.promised_in(plan.namespace) if plan.victims else None
     )
-    return Refusal(RefusalReason.NAMESPACE_QUOTA, headroom.message) if headroom.times == 0 and asked[GPU] else None
+    if headroom.times != 0 or not any(placement.slices for placement in plan.placements):
+        return None
+    return Refusal(RefusalReason.NAMESPACE_QUOTA, headroom.message)
 
 
 def _pools(state: LedgerState, plan: Plan) -> Refusal | None:

@@ -9,7 +9,7 @@ from enum import IntEnum
 
 from hbox_common.events import BudgetUsed, Plan
 from hbox_common.model import Queue, QueueName, Refusal, RefusalReason
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices import VENDORS
 
 from .ledgerstate import LedgerState
 from .step import Step
@@ -81,7 +81,7 @@ def stop(state: LedgerState, name: QueueName) -> str:
 def refuse(state: LedgerState, plan: Plan) -> Refusal | None:
     """Whether the plan asks for cards that the budget of its queue, or of one above it, does not allow any more."""
     said = next((said for name in state.queues.path(plan.queue) if (said := stop(state, name))), "")
-    if not said or not any(plan.requests[p.requests].get(GPU, 0) for p in plan.placements):
+    if not said or not any(VENDORS.asked(plan.requests[p.requests]) for p in plan.placements):
         return None
     return Refusal(RefusalReason.QUEUE_BUDGET, said)
 

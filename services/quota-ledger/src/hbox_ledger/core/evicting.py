@@ -73,7 +73,11 @@ class Evicting:
 
     def promised_in(self, namespace: str) -> Resources:
         """What of cards was promised to pods of the namespace."""
-        return charge([s for place in self._places.values() if place.namespace == namespace for s in place.slices])
+        promised: Resources = {}
+        for place in self._places.values():
+            if place.namespace == namespace:
+                add(promised, charge(place.requests, place.slices))
+        return promised
 
     def add(self, record: ClaimRecord) -> None:
         """Its pod's eviction was decided."""

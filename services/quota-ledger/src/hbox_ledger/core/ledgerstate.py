@@ -161,8 +161,8 @@ class LedgerState:
         """Take these for all quotas of cards that there are. Returns the namespaces whose quotas are others than before."""
         return self.card_quotas.adopt(quotas, self._held())
 
-    def _held(self) -> Iterator[tuple[str, Sequence[CardSlice]]]:
-        return ((record.claim.namespace, record.claim.slices) for record in self.live.values())
+    def _held(self) -> Iterator[tuple[str, Resources, Sequence[CardSlice]]]:
+        return ((record.claim.namespace, record.claim.requests, record.claim.slices) for record in self.live.values())
 
     def enter(self, step: Step, record: ClaimRecord, *, actor: str, cause: str) -> None:
         """Add a new live claim."""
@@ -269,7 +269,7 @@ class LedgerState:
         self.live[claim.id] = record
         self.by_pod[claim.pod_uid] = claim.id
         self.lending.book(_held(claim))
-        self.card_quotas.book(claim.namespace, claim.slices, 1)
+        self.card_quotas.book(claim.namespace, claim.requests, claim.slices)
         if record.decision is not Decision.NONE:
             self.open[claim.id] = record
         if claim.state is ClaimState.POSTED and record.reason:
@@ -300,7 +300,7 @@ class LedgerState:
         if not job.live:
             del self.jobs[claim.job]
         self.by_node[claim.node].book(claim.requests, claim.slices, -1)
-        self.card_quotas.book(claim.namespace, claim.slices, -1)
+        self.card_quotas.book(claim.namespace, claim.requests, claim.slices, -1)
         for slot, s in zip(record.slots, claim.slices, strict=True):
             self.slots.get(CardKey(claim.node, s.index), set()).discard(slot)
         self._use(claim, -1)

@@ -57,7 +57,7 @@ from hbox_common.model import (
     cards_by_model,
     is_host_port,
 )
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import CPU, EPHEMERAL, MEMORY, PODS
 
 from .claimrecord import ClaimRecord, Decision, Gang
@@ -74,7 +74,7 @@ RESEND_S, RESEND_MAX_S = 15.0, 120.0
 RESIZABLE = (CPU, MEMORY)
 
 #: Nodes name them, but for one that is not known yet.
-_EVERYWHERE = frozenset({CPU, MEMORY, EPHEMERAL, PODS, GPU})
+_EVERYWHERE = frozenset({CPU, MEMORY, EPHEMERAL, PODS})
 
 _STAYS = (BindOutcome.BOUND, BindOutcome.CONFLICT)
 #: With its claim's node: the pod is bound there, whatever is written on it.
@@ -319,5 +319,5 @@ def _held(state: LedgerState, fact: PodFact) -> Resources:
     return {
         name: amount
         for name, amount in fact.requests.items()
-        if amount > 0 and (name in there or name in _EVERYWHERE or is_host_port(name))
+        if amount > 0 and (name in there or name in _EVERYWHERE or name in VENDORS.cards or is_host_port(name))
     }

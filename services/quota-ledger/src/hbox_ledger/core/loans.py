@@ -9,8 +9,7 @@ of models alone deserves so many cards.
 
 from collections.abc import Iterable
 
-from hbox_common.model import Queue, QueueName, Resources, cards_in
-from hbox_common.model.devices import GPU
+from hbox_common.model import VENDORS, Queue, QueueName, Resources, cards_of
 
 from .ledgerstate import LedgerState
 from .step import Bucket, Step
@@ -18,7 +17,8 @@ from .step import Bucket, Step
 
 def on_loan(used: Resources, queue: Queue | None) -> Resources:
     """How much of what a queue uses is not its own, without zeros. None: a queue that is gone."""
-    deserved = {GPU: cards_in(queue.deserved)} | queue.deserved if queue is not None else {GPU: 0}
+    mine = queue.deserved if queue is not None else {}
+    deserved = {cards: cards_of(cards, mine) for cards in VENDORS.cards} | mine
     return {name: used[name] - units for name, units in deserved.items() if used.get(name, 0) > units}
 
 

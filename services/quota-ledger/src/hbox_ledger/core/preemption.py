@@ -33,7 +33,7 @@ from hbox_common.model import (
     pool_of,
     validate_claim,
 )
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import PODS, add
 from hbox_common.model.rights import (
     CARDS_BY_NAME,
@@ -234,7 +234,7 @@ def _elsewhere(state: LedgerState, moves: Sequence[tuple[Claim, Victim]]) -> Ref
         node = state.nodes.get(victim.to)
         if node is not None and not may_use(state.queues.pools(claim.queue), pool := pool_of(node.labels)):
             return Refusal(RefusalReason.NODE_POOL, f"{node.name} is of pool {pool}, which queue {claim.queue} may not use")
-        if len(victim.slices) != claim.requests.get(GPU, 0):
+        if len(victim.slices) != VENDORS.asked(claim.requests):
             return Refusal(RefusalReason.MALFORMED, f"pod {claim.pod} moves to other cards than it asks for")
         if state.queues.by_model and cards_by_model(node, victim.slices) != claim.models:
             return _protected(f"{claim.namespace}/{claim.pod} moves to cards of another model; queues are given cards by model")

@@ -12,8 +12,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from hbox_common.events import Bind, PlanAnswer
-from hbox_common.model import Claim, ClaimId, ClaimState, Epoch, Index, PodUid, Resources, SchedulerId
-from hbox_common.model.devices import GPU
+from hbox_common.model import Claim, ClaimId, ClaimState, Epoch, Index, NodeState, PodUid, Resources, SchedulerId
+from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import PODS
 
 from . import lifecycle
@@ -63,7 +63,7 @@ def adopt(state: LedgerState, step: Step, binds: Sequence[Bind], known: Collecti
         if holder is not None:
             message = "its pod was given another claim, in what the books have lost"
             lifecycle.end(state, step, state.live[holder], actor="quota-ledger", cause=message)
-        record = _record(bind, step.now)
+        record = _record(bind, state.nodes.get(bind.node), step.now)
         state.enter(step, record, actor="quota-ledger", cause="was decided, and is missing from the books")
         take_back(state, step, record, _REASON)
     for plan, job in {bind.plan: bind.job for bind in last.values()}.items():
@@ -71,8 +71,11 @@ def adopt(state: LedgerState, step: Step, binds: Sequence[Bind], known: Collecti
     return len(last)
 
 
-def _record(bind: Bind, now: float) -> ClaimRecord:
-    asked: Resources = {PODS: 1, GPU: len(bind.slices)} if bind.slices else {PODS: 1}
+def _record(bind: Bind, node: NodeState | None, now: float) -> ClaimRecord:
+    asked: Resources = {PODS: 1}
+    if bind.slices:
+        vendor = VENDORS.of(node.allocatable) if node is not None else None
+        asked[(vendor or VENDORS.default).cards] = len(bind.slices)
     claim = Claim(
         id=bind.claim,
         pod_uid=bind.pod_uid,

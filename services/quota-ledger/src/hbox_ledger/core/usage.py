@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from hbox_common.model import Claim, NodeName, NodeState, Queue, QueueName, Resources, cards_in
-from hbox_common.model.devices import ALL_CORES, GPU
+from hbox_common.model.devices import ALL_CORES, VENDORS
 
 from .claimrecord import ClaimRecord
 
@@ -84,7 +84,7 @@ def cards_of(claim: Claim, node: NodeState | None) -> Resources:
             share = max(share, s.memory_mib * CARD // size)
         model = card.model if card is not None and card.model else UNKNOWN
         found[model] = found.get(model, 0) + min(CARD, share)
-    if not claim.slices and (asked := claim.requests.get(GPU, 0)):
+    if not claim.slices and (asked := VENDORS.asked(claim.requests)):
         found[UNKNOWN] = asked * CARD
     return found
 

@@ -6,12 +6,11 @@ from itertools import islice
 from typing import TypeVar
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import Card, Generation, NodeName, NodeState, Resources, Taint, TaintEffect, capacity_units
-from hbox_common.model.annotations import CORDON_REASON, CORDONED_BY, HAMI_REGISTER
+from hbox_common.model import VENDORS, Card, Generation, NodeName, NodeState, Resources, Taint, TaintEffect, capacity_units
+from hbox_common.model.annotations import CORDON_REASON, CORDONED_BY
 from hbox_common.model.bounds import KEY_BYTES, NAME_BYTES, WORDS_BYTES, is_plain, oversized, sanitized
-from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT, MAX_CARDS
+from hbox_common.model.devices import MAX_CARDS
 
-from .cards import counted_cards, registered_cards
 from .facts import NodeFacts
 
 #: The condition that stands on a node state whose object could not be read whole; its value is True.
@@ -21,8 +20,6 @@ INVENTORY_WARNING = "hbox.io/InventoryProblem"
 MAX_LABELS, MAX_TAINTS, MAX_CONDITIONS, MAX_RESOURCES = 300, 100, 60, 128
 
 T = TypeVar("T")
-
-_CARD_DIMENSIONS = frozenset({GPU_CORES, GPU_MEMORY, GPU_MEMORY_PERCENT})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,15 +33,14 @@ class Reading:
 def read_node(facts: NodeFacts, generation: Generation) -> Reading:
     """The state of a node. Never raises: what cannot be understood is left out, so that nothing is promised there, and named in a warning.
 
-    - `nvidia.com/gpu` in `allocatable` stays what the kubelet admits by: cards, or under HAMi's plugin slots, ten to a card (reference hami §2.1).
+    - A vendor's cards in `allocatable` stay what the kubelet admits by: cards, or under HAMi's plugin slots, ten to a card (reference hami §2.1).
+    - A node has cards of one vendor: of several, those that the registry knows first are taken.
     - Where the plugin says only how many cards are allocatable, fewer than its capacity, nobody knows which are bad: the allocatable count stands.
     """
     warnings: list[str] = []
     facts, whole = _bounded(facts, warnings)
     allocatable = _amounts(facts.allocatable, warnings)
-    cards = _cards(facts, allocatable.get(GPU, 0), warnings)
-    if not cards:
-        allocatable.pop(GPU, None)
+    cards = _cards(facts, allocatable, warnings)
     conditions = dict(facts.conditions)
     if warnings:
         conditions[INVENTORY_WARNING] = "True"
@@ -96,7 +92,7 @@ def _first(entries: Mapping[str, T], most: int) -> Mapping[str, T]:
 def _amounts(quantities: Mapping[str, str | float], warnings: list[str]) -> Resources:
     amounts: Resources = {}
     for name, quantity in quantities.items():
-        if name in _CARD_DIMENSIONS:
+        if name in VENDORS.parts:
             continue  # per card, from the register; HAMi's mock plugin repeats their sums here
         try:
             amounts[name] = max(0, capacity_units(name, quantity))
@@ -105,18 +101,29 @@ def _amounts(quantities: Mapping[str, str | float], warnings: list[str]) -> Reso
     return amounts
 
 
-def _cards(facts: NodeFacts, count: int, warnings: list[str]) -> tuple[Card, ...]:
-    register = facts.annotations.get(HAMI_REGISTER)
-    if register is not None:
-        try:
-            return registered_cards(register)
-        except InvalidRequest as e:
-            warnings.append(f"annotation {HAMI_REGISTER}: {e.message}")
-            return ()
-    if count > MAX_CARDS:
-        warnings.append(f"allocatable {GPU}: {count} cards on one node")
-        return ()
-    return counted_cards(facts.name, count, facts.labels)
+def _cards(facts: NodeFacts, allocatable: Resources, warnings: list[str]) -> tuple[Card, ...]:
+    """The node's cards. What `allocatable` says of cards that it does not have, or of a second vendor's, is taken out."""
+    found: tuple[Card, ...] = ()
+    whose = ""
+    for vendor in VENDORS:
+        count = allocatable.get(vendor.cards, 0)
+        cards: tuple[Card, ...] = ()
+        if count > MAX_CARDS:
+            warnings.append(f"allocatable {vendor.cards}: {count} cards on one node")
+        else:
+            try:
+                cards = vendor.register(facts.name, count, facts.labels, facts.annotations)
+            except InvalidRequest as e:
+                warnings.append(e.message)
+        if cards and found:
+            warnings.append(
+                f"{whose} and {vendor.cards}: a node with cards of several vendors is not supported, those of {vendor.name} are left out"
+            )
+        if not cards or found:
+            allocatable.pop(vendor.cards, None)
+        else:
+            found, whose = cards, vendor.cards
+    return found
 
 
 def _taints(facts: NodeFacts, warnings: list[str]) -> tuple[Taint, ...]:

@@ -116,7 +116,7 @@ class Allocator:
         batch = pick(cluster, rows, counts, task, session.card_keys(first.task, cluster, rows))
         slices = slices_of(cluster, batch, first.task.cards.count if first.task.cards is not None else 0)
         queue = session.queues[first.gang.queue]
-        if session.namespace_quotas and not session.namespace_quotas.pays(first.namespace, slices):
+        if session.namespace_quotas and not session.namespace_quotas.pays(first.namespace, first.task.requests, slices):
             return False
         if session.models and not self._placing.admits(
             first.gang.queue, zip(rows.repeat(counts).tolist(), slices, strict=True)

@@ -151,9 +151,9 @@ class Bookings:
         else:
             self._use(first, len(bookings))
         if len(bookings) == 1:
-            self.card_quotas.book(first.namespace, first.slices)
+            self.card_quotas.book(first.namespace, first.requests, first.slices)
         elif first.slices:
-            self.card_quotas.book_all(first.namespace, (booking.slices for booking in bookings))
+            self.card_quotas.book_all(first.namespace, first.requests, (booking.slices for booking in bookings))
         self._priorities.setdefault(first.queue, Counter())[first.priority] += len(bookings)
         if self.lending.counting and self.lending.is_non_preemptible(first.queue, preemptable=first.preemptable):
             for booking in bookings:
@@ -183,7 +183,9 @@ class Bookings:
 
     def limit(self, quotas: Iterable[CardQuota]) -> set[str]:
         """Take these for all quotas of cards that there are. Returns the namespaces whose quotas are others than before."""
-        return self.card_quotas.adopt(quotas, ((booking.namespace, booking.slices) for booking in self._of.values()))
+        return self.card_quotas.adopt(
+            quotas, ((booking.namespace, booking.requests, booking.slices) for booking in self._of.values())
+        )
 
     def lowest_priority(self, queue: QueueName) -> int | None:
         """Of the bookings in a queue; None where there are none."""
@@ -244,7 +246,7 @@ class Bookings:
         self._of[booking.pod] = booking
         self._on.setdefault(booking.node, {})[booking.pod] = booking
         self._use(booking, 1)
-        self.card_quotas.book(booking.namespace, booking.slices)
+        self.card_quotas.book(booking.namespace, booking.requests, booking.slices)
         self._priorities.setdefault(booking.queue, Counter())[booking.priority] += 1
         self.lending.book(_held(booking))
 
@@ -259,7 +261,7 @@ class Bookings:
         self.lending.book(_held(booking), -1)
         self.queues_freed.add(booking.queue)
         if booking.slices and booking.namespace in self.card_quotas:
-            self.card_quotas.book(booking.namespace, booking.slices, -1)
+            self.card_quotas.book(booking.namespace, booking.requests, booking.slices, -1)
             self.namespaces_freed.add(booking.namespace)
 
     def _use(self, booking: Booking, times: int) -> None:

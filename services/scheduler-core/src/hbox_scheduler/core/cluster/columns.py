@@ -18,7 +18,7 @@ from typing import Self, TypeAlias
 
 import numpy as np
 
-from hbox_common.model import Card, CardSlice, NodeName, NodeState, Verdict, is_host_port, model_resource
+from hbox_common.model import VENDORS, Card, CardSlice, NodeName, NodeState, Verdict, is_host_port, model_resource
 
 from .arrays import Bools, Ints
 from .changelog import ChangeLog
@@ -64,6 +64,7 @@ class Columns:
         self._unoffered = 0  #: of them, those that no node had when they were first named
         self.renamed = False  #: a node has a resource that may be booked and asked for under the column of those that nobody has: to be resolved anew
         self._model: dict[str, int] = {"": 0}
+        self._model_resources = [""]  #: by code: the resource under which queues count the model's cards
 
         self.alive: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.ready: Bools = np.zeros(_ROWS, dtype=np.bool_)
@@ -117,13 +118,22 @@ class Columns:
         """The request's positive amounts, by resource column, in the request's order; host ports have no columns."""
         return tuple((self.resource(name), units) for name, units in requests.items() if units > 0 and not is_host_port(name))
 
-    def model(self, name: str) -> int:
-        return self._model.setdefault(name, len(self._model))
+    def model(self, name: str, cards: str) -> int:
+        """The code of a model. `cards`: the resource of its vendor."""
+        code = self._model.setdefault(name, len(self._model))
+        if code == len(self._model_resources):
+            self._model_resources.append(model_resource(cards, name))
+        return code
 
     @property
     def model_codes(self) -> Mapping[str, int]:
         """Card models by code; 0 is no model."""
         return self._model
+
+    @property
+    def model_resources(self) -> Sequence[str]:
+        """By model code, the resource under which its cards are counted; empty for no model."""
+        return self._model_resources
 
     def models_allowed(self, names: Sequence[str]) -> Bools:
         """By model code, whether it is one of `names`."""
@@ -135,8 +145,8 @@ class Columns:
         return allowed
 
     def models_counted(self, resources: Sequence[str]) -> Bools:
-        """By model code, whether its cards count as one of these resources (`model_resource`)."""
-        return np.array([model_resource(name) in resources for name in self._model], dtype=np.bool_)
+        """By model code, whether its cards count as one of these resources."""
+        return np.array([name in resources for name in self._model_resources], dtype=np.bool_)
 
     # Nodes.
 
@@ -162,11 +172,12 @@ class Columns:
         self.card_memory[row] = 0
         self.card_shares[row] = 0
         self.card_model[row] = 0
+        vendor = VENDORS.of(node.allocatable) or VENDORS.default
         for position, card in enumerate(cards):
             self.card_index[row, position] = card.index
             self.card_memory[row, position] = card.memory_mib
             self.card_shares[row, position] = card.shares
-            self.card_model[row, position] = self.model(card.model)
+            self.card_model[row, position] = self.model(card.model, vendor.cards)
         self.descriptions.put(row, node)
         self._judge(row, cards)
         return row

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from hbox_common.model import CardRequest, CardSlice
+from hbox_common.model import VENDORS, CardRequest, CardSlice
 from hbox_common.model.devices import ALL_CORES
 
 from ..cluster import Batch, Columns
@@ -107,6 +107,14 @@ def _none(cards: Bools) -> Bools:
     return np.asarray(~cards.any(axis=1))
 
 
+def _of_vendor(columns: Columns, rows: Rows, task: Task) -> Bools:
+    """`[n]`: nodes whose cards are of the vendor that the task asks for."""
+    vendor = VENDORS.of(task.requests)
+    if vendor is None:
+        return np.ones(len(columns.alive[rows]), dtype=np.bool_)
+    return np.asarray(columns.allocatable[columns.resource(vendor.cards), rows] > 0)
+
+
 class CardFit:
     """Room plugin: enough cards with enough left."""
 
@@ -127,7 +135,7 @@ class CardFit:
         request = task.cards
         if request is None:
             return
-        present = columns.card_index[rows] >= 0
+        present = (columns.card_index[rows] >= 0) & _of_vendor(columns, rows, task)[:, None]
         yield Label.DEVICE_INSUFFICIENT, np.count_nonzero(present, axis=1) < request.count
         pods, memory, cores = columns.card_pods[rows], columns.card_memory[rows], columns.card_cores_used[rows]
         used = pods > 0

@@ -1,7 +1,7 @@
 """Card models beside each other: what a card is worth, and which models are scarce (requirements B6).
 
 A card is worth a weighted mean of three figures, each against an H100 SXM's: its memory, its compute, and how fast it speaks to the cards beside it. Memory
-is what the card has; the rest is looked up by the model's name. What is not known of a model does not count for it.
+is what the card has; the rest is looked up by the model's name, as its vendor gives it (`Vendor.figures`). What is not known of a model does not count for it.
 
 A model is scarce where those who can use no other ask for more cards per card of it than is asked for per card of the cluster.
 """
@@ -14,29 +14,12 @@ from math import isnan
 
 import numpy as np
 
-from hbox_common.model import CardRequest
+from hbox_common.model import VENDORS, CardRequest
+from hbox_common.model.devices import Figures
 
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows
 from .cards import memory_needed
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Of one card. NaN = not known."""
-
-    compute_tflops: float = float("nan")  #: dense FP16, on tensor cores where it has them
-    link_gb_s: float = float("nan")  #: both ways together, NVLink or else PCIe
-
-
-#: By NVIDIA's data sheets; of models that come in several shapes the one with NVLink (SXM).
-KNOWN: Mapping[str, Figures] = {
-    "P4": Figures(5.5, 32), "P40": Figures(12, 32), "P100": Figures(21, 160), "T4": Figures(65, 32), "V100": Figures(125, 300),
-    "A2": Figures(18, 16), "A10": Figures(125, 64), "A16": Figures(18, 64), "A30": Figures(165, 200), "A40": Figures(150, 112), "A100": Figures(312, 600),
-    "A800": Figures(312, 400), "L4": Figures(121, 64), "L20": Figures(119, 64), "L40": Figures(181, 64), "L40S": Figures(362, 64), "H20": Figures(148, 900),
-    "H100": Figures(989, 900), "H800": Figures(989, 400), "H200": Figures(989, 900), "GH200": Figures(989, 900), "B200": Figures(2250, 1800),
-    "GB200": Figures(2500, 1800), "RTX 3090": Figures(71, 32), "RTX 4090": Figures(165, 64),
-}  # fmt: skip
 
 #: A card in a PCIe slot, where its name says so.
 PCIE_GB_S = 64.0
@@ -48,10 +31,10 @@ _TINY = 1e-12
 
 
 def figures_of(model: str, given: Mapping[str, Figures]) -> Figures:
-    """What is known of a model by its name as nodes report it ("NVIDIA-A100-SXM4-80GB"), which has to contain the known name as a word; the longest counts.
-    `given` goes before what is known here, figure by figure."""
+    """What is known of a model by its name as nodes report it, which has to contain the known name as a word; the longest counts. `given` goes before what
+    is known here, figure by figure."""
     name = _plain(model)
-    ours, theirs = _figures_among(name, KNOWN) or Figures(), _figures_among(name, given) or Figures()
+    ours, theirs = _figures_among(name, VENDORS.figures) or Figures(), _figures_among(name, given) or Figures()
     link = min(ours.link_gb_s, PCIE_GB_S) if "PCIE" in name else ours.link_gb_s
     return Figures(
         ours.compute_tflops if isnan(theirs.compute_tflops) else theirs.compute_tflops,

@@ -10,18 +10,18 @@ from typing import Protocol
 
 import numpy as np
 
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices import VENDORS
 
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Ints, Rows
 from ..cluster.task import Task
 from .labels import Label, insufficient
 
-#: What is said of cards is one chain: a node that fails one link fails those after it.
+#: What is said of cards is one chain, with the count of a vendor's cards at its end: a node that fails one link fails those after it.
 _CARDS = frozenset({
     Label.DEVICE_INSUFFICIENT, Label.CARD_NOT_HEALTH, Label.CARD_TYPE_MISMATCH, Label.CARD_SLOTS_EXHAUSTED, Label.CARD_QUOTA,
     Label.QUEUE_MODEL, Label.CARD_INSUFFICIENT_MEMORY,
-    Label.CARD_INSUFFICIENT_CORE, Label.CARD_EXCLUSIVE, Label.CARD_UNITS_EXHAUSTED, Label.CARDS_TOO_FEW, insufficient(GPU),
+    Label.CARD_INSUFFICIENT_CORE, Label.CARD_EXCLUSIVE, Label.CARD_UNITS_EXHAUSTED, Label.CARDS_TOO_FEW,
 })  # fmt: skip
 
 
@@ -75,10 +75,11 @@ def tally(failures: Iterable[tuple[str, Bools]], rows: Ints, size: int) -> Reaso
     failed = np.zeros(size, dtype=np.int64)
     on_cards = np.zeros(size, dtype=np.bool_)
     labels: list[str] = []
+    counted = frozenset(map(insufficient, VENDORS.cards))
     for label, fails in failures:
         labels.append(str(label))
         first[fails & (first < 0)] = len(labels) - 1
-        if label in _CARDS:
+        if label in _CARDS or label in counted:
             on_cards |= fails
         else:
             failed += fails

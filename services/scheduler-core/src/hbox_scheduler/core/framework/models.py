@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hbox_common.model import CardSlice, QueueName, Resources, cards_by_model, is_model, model_resource, named_models
+from hbox_common.model import CardSlice, QueueName, Resources, cards_by_model, is_model, named_models
 from hbox_common.model.rights import Limit, Named, headroom, remaining
 
 from ..cluster import Columns
@@ -23,7 +23,7 @@ from ..cluster.entities import Gang, Member, Status
 from ..cluster.running import RunningGangs
 from ..cluster.snapshot import Cluster
 from ..cluster.task import Task
-from ..quotas.models import limit_message, within_limits, without_models
+from ..quotas.models import concerned, limit_message, within_limits, without_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Models:
         self.names: dict[int, str] = {}
         if not named:
             return
-        there = {name for model in columns.model_codes if (name := model_resource(model))}
+        there = set(filter(None, columns.model_resources))
         self.names = {columns.resource(name): name for name in sorted(there.union(named))}
         self._known: dict[tuple[tuple[str, int], ...], Asked] = {}
         self._variants: dict[int, tuple[Task, tuple[Variant, ...]]] = {}
@@ -77,8 +77,8 @@ class Models:
         there = (columns.card_index >= 0) & columns.alive[:, None]
         by_code = np.bincount(columns.card_model[there], minlength=len(columns.model_codes)).tolist()
         found = dict.fromkeys(self.names, 0)
-        for model, code in columns.model_codes.items():
-            if name := model_resource(model):
+        for code, name in enumerate(columns.model_resources):
+            if name:
                 found[columns.resource(name)] += by_code[code]
         return found
 
@@ -107,11 +107,11 @@ class Models:
     def _find(self, task: Task) -> Iterator[Variant]:
         request, columns = task.cards, self._columns
         assert request is not None
-        wanted = {model_resource(name) for name in request.models}
+        wanted = frozenset(concerned(task, self.names.values()))
         for column, name in self.names.items():
-            if not wanted or name in wanted:
+            if name in wanted:
                 yield Variant(((column, request.count),), self._others({name}))
-        if not wanted and bool(((columns.card_index >= 0) & (columns.card_model == 0) & columns.alive[:, None]).any()):
+        if not request.models and bool(((columns.card_index >= 0) & (columns.card_model == 0) & columns.alive[:, None]).any()):
             yield Variant((), tuple(self.names.values()))
 
     def _others(self, own: set[str]) -> tuple[str, ...]:

@@ -6,7 +6,6 @@ Those who leave count until they are gone: nobody is evicted for a quota's sake.
 from collections.abc import Iterable, Sequence
 
 from hbox_common.model import CardQuotas, CardSlice, Resources, charge_all
-from hbox_common.model.devices import GPU, GPU_MEMORY
 from hbox_common.model.resources import add
 
 from ..cluster import Columns
@@ -25,7 +24,12 @@ class NamespaceQuotas:
         self._quota = NamespaceQuota(columns, self._quotas)
         self._uniform: dict[Gang, bool] = {}
         if cluster.card_quotas:
-            held = [(member.namespace, member.slices) for gang in cluster.gangs for member in gang.members if member.row >= 0]
+            held = [
+                (member.namespace, member.task.requests, member.slices)
+                for gang in cluster.gangs
+                for member in gang.members
+                if member.row >= 0
+            ]
             self._quotas.adopt(cluster.card_quotas, held)
         self._limited = any(True for _ in self._quotas)
 
@@ -49,25 +53,25 @@ class NamespaceQuotas:
         """Which quota does not pay for what the gang still needs, whichever cards it takes; empty where they all do."""
         need = max(gang.min_member - gang.ready - gang.waiting, 1)
         waiting = [member.task for member in gang.of(Status.PENDING) if gang.namespace in self._quotas]
-        least = sorted((self._quota.least(task) for task in waiting), key=lambda each: each[GPU_MEMORY])
+        least = sorted((self._quota.least(task) for task in waiting), key=lambda each: list(each.values()))
         asked: Resources = {}
         for each in least[:need]:
             add(asked, each)
         headroom = self._quotas.headroom(gang.namespace, asked)
         return f"{Label.CARD_QUOTA}: {headroom.message}" if headroom.times == 0 else ""
 
-    def pays(self, namespace: str, slices: Iterable[Sequence[CardSlice]]) -> bool:
-        """Whether the quotas pay for all of these."""
+    def pays(self, namespace: str, requests: Resources, slices: Iterable[Sequence[CardSlice]]) -> bool:
+        """Whether the quotas pay for all of these, of pods that request the same."""
         if namespace not in self._quotas:
             return True
-        asked = charge_all(slices)
-        return not asked[GPU] or self._quotas.headroom(namespace, asked).times != 0
+        asked = charge_all(requests, slices)
+        return not any(asked.values()) or self._quotas.headroom(namespace, asked).times != 0
 
     def book(self, members: Iterable[Member], times: int = 1) -> None:
         """They have, or are promised, their slices now; `times=-1`: no more."""
         if self._limited:
             for member in members:
-                self._quotas.book(member.namespace, member.slices, times)
+                self._quotas.book(member.namespace, member.task.requests, member.slices, times)
 
     def need(self, member: Member) -> int:
         """Members like it that its gang still needs; 1 where they are not all alike, 0 where no quota limits them."""

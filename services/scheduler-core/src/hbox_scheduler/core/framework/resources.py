@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hbox_common.model import is_host_port
-from hbox_common.model.devices import GPU
+from hbox_common.model import VENDORS, is_host_port
 
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Ints, Rows
@@ -33,6 +32,6 @@ class ResourceFit:
 
     def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
         for name, units in task.requests.items():
-            if units > 0 and (name == GPU) == self._cards and not is_host_port(name):
+            if units > 0 and (name in VENDORS.cards) == self._cards and not is_host_port(name):
                 column = columns.resource(name)
                 yield insufficient(name), columns.allocatable[column, rows] - columns.used[column, rows] < units

@@ -181,7 +181,7 @@ class Planner:
             if not slots:
                 break
             if task.namespace and remaining is not None:
-                charge(remaining, (slices for _, slices in slots))
+                charge(remaining, task.requests, (slices for _, slices in slots))
             spend(models, self.columns.states, slots)
             found += slots
         return found

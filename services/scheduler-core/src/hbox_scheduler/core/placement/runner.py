@@ -420,7 +420,7 @@ def _may_reclaim(task: Task, queues: QueueTree, name: QueueName) -> bool:
         return True
     if task.cards is None or not queues.by_model:
         return False
-    models = concerned(task.cards, named_models(*(queues.rights(one).entitlement for one in path)))
+    models = concerned(task, named_models(*(queues.rights(one).entitlement for one in path)))
     return any(rule.entitled(path, {**asked, model: task.cards.count}, tree.used) for model in models)
 
 

@@ -34,6 +34,7 @@ from hbox_common.model.rights import (
     Cards,
     Comparison,
     FairShares,
+    KeyedCards,
     Nearest,
     Reclaim,
     Rights,
@@ -194,7 +195,7 @@ class Capacity(
         queue_accounts, rights = self._queue_accounts, self._rights
         self._keys: dict[Account, tuple[object, ...]] = {}
         self._known_givers: dict[Account, dict[frozenset[int], bool]] = {}
-        cards = Cards(queue_accounts.cards_column if queue_accounts.cards_column >= 0 else None, queue_accounts.models)
+        cards: Cards[int] = KeyedCards(queue_accounts.cards)
         self._takes_to, self._gives_from = (
             {account: {c: line[c] for c in self._lines[account]} for account, line in lines.items()}
             for lines in (self._takes, self._gives)
@@ -215,10 +216,8 @@ class Capacity(
             plain = self._takes
             self._takes = {a: [min(pair) for pair in zip(plain[a], other[a], strict=True)] for a in plain}
             self._gives = {a: [max(pair) for pair in zip(plain[a], other[a], strict=True)] for a in plain}
-        card = ALL_CORES if queue_accounts.cards >= 0 else 1
-        self._card = card / max(
-            queue_accounts.total[queue_accounts.cards_column] if queue_accounts.cards_column >= 0 else 0, card
-        )
+        card = ALL_CORES if queue_accounts.percent else 1
+        self._card = card / max(sum(queue_accounts.total[column] for column in queue_accounts.cards), card)
         for _, children in queue_accounts.levels():
             eager = [a for a in children if any(r > d for r, d in zip(a.requested, a.deserved, strict=True))]
             sums: dict[int, float] = {}
@@ -256,7 +255,7 @@ class Capacity(
                     continue
                 others = sum(a.deserved[column] for a in children if self._weights[a] is None)
                 available = min(room[column], queue_accounts.total[column]) - others
-                unit = ALL_CORES if column == queue_accounts.cards else 1
+                unit = ALL_CORES if column in queue_accounts.percent else 1
                 claims = [self._claim(account, column, unit) for account in weighted]
                 if k:
                     claims = remembering(claims, used, k)

@@ -16,13 +16,14 @@ import numpy as np
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardRequest, GroupPhase
+from hbox_common.model.devices import Figures
 
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows
 from ..cluster.entities import Gang, Member, Status
 from ..cluster.task import Task
 from ..devices import seats
-from ..devices.models import Demand, Figures, Worth, bound_to, scarcity
+from ..devices.models import Demand, Worth, bound_to, scarcity
 from ..explain.labels import Label
 from ..framework.hooks import PodMask, PodScore, ShapeScore
 from .arguments import Arguments

@@ -3,7 +3,7 @@
 Volcano asks once a pod and node, here one question covers all nodes, and pods whose questions read the same share it for the session: what is asked
 (`_about`) is what an answer may depend on. POST <urlPrefix>/<verb> with
 
-    {"task": {"namespace": "ml", "queue": "q", "role": "worker", "priority": 0, "requests": {"cpu": 1000, "nvidia.com/gpu": 8}, "nodeSelector": {},
+    {"task": {"namespace": "ml", "queue": "q", "role": "worker", "priority": 0, "requests": {"cpu": 1000, "example.com/card": 8}, "nodeSelector": {},
               "labels": {}, "annotations": {}}, "nodes": ["n1", "n2"]}
 
 predicateVerb is answered with {"failedNodes": {"n1": "why"}}, prioritizeVerb with {"nodeScore": {"n2": 12.5}}; both may say {"errorMessage": "why"}. Without

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hbox_common.model import Resources, TaintEffect
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import CPU, MEMORY, MIB
 
 from ..cluster import Columns
@@ -133,7 +133,8 @@ def _balance(columns: Columns, rows: Rows, task: Task) -> Floats:
     """`[n]`: 1 less the standard deviation of how full the node is in cpu, memory and, for pods that ask for cards, cards (so Volcano has it; kube-scheduler
     by default leaves cards out)."""
     requests = task.requests
-    asked = {CPU: requests.get(CPU, 0), MEMORY: requests.get(MEMORY, 0)} | ({GPU: requests[GPU]} if requests.get(GPU) else {})
+    asked = {CPU: requests.get(CPU, 0), MEMORY: requests.get(MEMORY, 0)}
+    asked |= {cards: requests[cards] for cards in VENDORS.cards if requests.get(cards)}
     fractions, there = _fractions(columns, rows, asked)
     count = np.maximum(there.sum(axis=0), 1)
     mean = np.where(there, fractions, 0.0).sum(axis=0) / count

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hbox_common.model import QueueName
-from hbox_common.model.rights import Cards, below_guarantee, may_lose, within
+from hbox_common.model.rights import Cards, KeyedCards, below_guarantee, may_lose, within
 
 from ..cluster.entities import Gang, Member, QueueInfo
 from ..explain.labels import Label
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..framework.session import Session
 
 #: Shares by weight know no models.
-_CARDS: Cards[int] = Cards(None, ())
+_CARDS: Cards[int] = KeyedCards({})
 
 
 class _Accounts(QueueAccounts):

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 import numpy as np
 
 from hbox_common.model import GroupPhase, QueueName, QueuePhase, quantity
-from hbox_common.model.devices import ALL_CORES, GPU
+from hbox_common.model.devices import ALL_CORES, VENDORS
 from hbox_common.model.rights import within
 
 from ..cluster.amounts import Asked, Sums
@@ -100,8 +100,8 @@ class QueueAccounts:
         self._hierarchy, self._by_model = hierarchy, models
         self.models: Mapping[int, str] = session.models.names if models else {}
         self.size = len(session.total)
-        self.cards_column = session.columns.resources.get(GPU, -1)
-        self.cards = self.cards_column if parts else -1  #: the column that is in percent
+        self.cards = _cards_of(session, self.models)  #: by column of a vendor's cards, the columns of its models
+        self.percent = frozenset(self.cards) if parts else frozenset()  #: the columns that are in percent
         self._counted: list[bool] = session.counted.tolist()
         self._changed: list[Account] = []  #: those that have something saved
         self._forget_tasks()
@@ -139,8 +139,8 @@ class QueueAccounts:
         self._restore()
         queues = session.queues
         models = session.models.names if self._by_model else {}
-        columns = session.columns.resources.get(GPU, -1), session.counted.tolist()
-        if (self._hierarchy, self.models, self.cards_column, self._counted) != (hierarchy, models, *columns):
+        columns = _cards_of(session, models), session.counted.tolist()
+        if (self._hierarchy, self.models, self.cards, self._counted) != (hierarchy, models, *columns):
             return False
         if len(queues) != len(self.accounts):
             return False
@@ -173,11 +173,12 @@ class QueueAccounts:
         """What the cluster has, `[R]`, and the memory of its smallest card, in MiB. In parts it has as many cards as it has, not as many as it would lend out
         at once; and a request for memory is a part of the smallest card."""
         total, card_mib = self.sums(session.total.tolist()), 0
-        if self.cards >= 0:
+        if self.percent:
             columns, rows = session.columns, session.rows
             sizes = columns.card_memory[rows][(columns.card_index[rows] >= 0) & (columns.card_memory[rows] > 0)]
             card_mib = int(sizes.min()) if len(sizes) else 0
-            total[self.cards] = ALL_CORES * self._cards()
+            for column in self.percent:
+                total[column] = ALL_CORES * self._cards((column,))
         if self.models:
             for column, cards in session.models.cards().items():
                 total[column] = cards
@@ -186,8 +187,8 @@ class QueueAccounts:
     def sums(self, vector: Iterable[int]) -> Sums:
         """What counts of a vector `[R]`, in the units of the accounts."""
         sums = [units if counts else 0 for units, counts in zip(vector, self._counted, strict=True)]
-        if self.cards >= 0:
-            sums[self.cards] *= ALL_CORES
+        for column in self.percent:
+            sums[column] *= ALL_CORES
         return sums
 
     def amounts(self, amounts: Mapping[str, int]) -> Sums:
@@ -195,35 +196,33 @@ class QueueAccounts:
         sums, resources = [0] * self.size, self._columns.resources
         for name, units in amounts.items():
             if (column := resources.get(name)) is not None and self._counted[column]:
-                sums[column] = ALL_CORES * units if column == self.cards else units
+                sums[column] = ALL_CORES * units if column in self.percent else units
         return sums
 
     def limits(self, amounts: Mapping[str, int]) -> Iterator[tuple[int, int]]:
         """Columns and units of all that the amounts name, a limit of 0 too."""
         for name, units in amounts.items():
             if (column := self._columns.resources.get(name)) is not None:
-                yield column, 0 if not self._counted[column] else ALL_CORES * units if column == self.cards else units
+                yield column, 0 if not self._counted[column] else ALL_CORES * units if column in self.percent else units
 
     def words(self, column: int, units: int) -> str:
         """An amount as people write it."""
         name = next(name for name, found in self._columns.resources.items() if found == column)
-        amount = f"{units / ALL_CORES:g}" if column == self.cards else quantity(name, units)
+        amount = f"{units / ALL_CORES:g}" if column in self.percent else quantity(name, units)
         return f"{amount} {name}"
 
-    def _cards(self) -> int:
-        """How many the cluster has, where one may be lent out several times."""
+    def _cards(self, which: Iterable[int]) -> int:
+        """How many the cluster has of these columns' vendors, where one card may be lent out several times."""
         columns, rows = self._columns, self._rows
-        if GPU not in columns.resources:
-            return 0
-        there = columns.card_index[rows] >= 0
+        there = (columns.card_index[rows] >= 0).sum(axis=1)
         shared = columns.card_shares[rows].max(axis=1, initial=0) > 1
-        lent = columns.allocatable[columns.resources[GPU], rows]
-        return int(np.where(shared, there.sum(axis=1), lent).sum())
+        lent = [columns.allocatable[column, rows] for column in which]
+        return int(sum(np.where(shared & (cards > 0), there, cards).sum() for cards in lent))
 
     def _part(self, member: Member | Kind) -> Asked:
         request = member.task.cards
         asked = tuple(pair for pair in self._asking.of(member) if self._counted[pair[0]])
-        if self.cards < 0:
+        if not self.percent:
             return asked
         percent = ALL_CORES
         if request is not None and not request.whole:
@@ -231,7 +230,7 @@ class QueueAccounts:
             if request.memory_mib and self._card_mib:
                 memory = -(-ALL_CORES * request.memory_mib // self._card_mib)
             percent = min(ALL_CORES, max(memory, request.cores))
-        return tuple((column, percent * units if column == self.cards else units) for column, units in asked)
+        return tuple((column, percent * units if column in self.percent else units) for column, units in asked)
 
     def _tree(self, hierarchy: bool) -> None:
         for account in self.accounts.values():
@@ -315,7 +314,7 @@ class QueueAccounts:
     def history(self, account: Account) -> float:
         """The part of the cluster's cards that the queue, with all below it, used on average of late."""
         if self._whole_cards < 0:
-            self._whole_cards = self._cards()
+            self._whole_cards = self._cards(self.cards)
         return account.queue.recent_cards / self._whole_cards if self._whole_cards else 0.0
 
     def of(self, queue: QueueInfo) -> Account:
@@ -475,3 +474,12 @@ def reject_reason(queue_accounts: QueueAccounts, gang: Gang) -> str:
 def share(allocated: Sequence[int], deserved: Sequence[float]) -> float:
     """The largest part of what is deserved that is in use; all of it where nothing is deserved and something is used."""
     return max((a / d if d > 0 else 1.0 for a, d in zip(allocated, deserved, strict=True) if d > 0 or a > 0), default=0.0)
+
+
+def _cards_of(session: "Session", models: Mapping[int, str]) -> dict[int, frozenset[int]]:
+    resources = session.columns.resources
+    return {
+        resources[cards]: frozenset(column for column, name in models.items() if name.startswith(f"{cards}."))
+        for cards in VENDORS.cards
+        if cards in resources
+    }

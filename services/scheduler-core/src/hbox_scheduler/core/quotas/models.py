@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from hbox_common.model import (
-    CardRequest,
+    VENDORS,
     CardSlice,
     NodeState,
     QueueName,
@@ -20,6 +20,7 @@ from hbox_common.model import (
     cards_by_model,
     model_of,
     model_resource,
+    plain_model,
 )
 from hbox_common.model.rights import Blocking, headroom
 
@@ -36,7 +37,7 @@ def within_limits(task: Task, left: Mapping[str, int]) -> tuple[Task, int | None
     if task.cards is None or not left:
         return task, None
     excluded, pods = [], None
-    for model in concerned(task.cards, left):
+    for model in concerned(task, left):
         room = left[model] // task.cards.count
         if room <= 0:
             excluded.append(model)
@@ -48,9 +49,12 @@ def within_limits(task: Task, left: Mapping[str, int]) -> tuple[Task, int | None
 def max_pods(task: Task, left: Mapping[str, int]) -> int | None:
     """How many such pods there is room for at most; None = no limit."""
     request = task.cards
-    if request is None or not request.models or any(model_resource(name) not in left for name in request.models):
+    if request is None or not request.models:
         return None
-    return sum(left[model] // request.count for model in concerned(request, left))
+    limited = concerned(task, left)
+    if len(limited) < len({plain_model(name) for name in request.models}):
+        return None
+    return sum(left[model] // request.count for model in limited)
 
 
 def spend(left: Resources, states: Sequence[NodeState | None], seats: Iterable[tuple[int, tuple[CardSlice, ...]]]) -> None:
@@ -66,7 +70,7 @@ def limit_message(task: Task, queue: QueueName, left: Mapping[str, int], nearest
     if task.cards is None:
         return ""
     parts = []
-    for model in concerned(task.cards, left):
+    for model in concerned(task, left):
         if left[model] < task.cards.count:
             found, name = nearest(model), model_of(model)
             if found is None or found.times >= task.cards.count:
@@ -89,11 +93,14 @@ def without_models(task: Task, excluded: tuple[str, ...]) -> Task:
     return replace(task, cards=replace(request, excluded=tuple(dict.fromkeys((*request.excluded, *excluded)))))
 
 
-def concerned(request: CardRequest, models: Collection[str]) -> Collection[str]:
-    """Of these models those that the request may have."""
-    if not request.models:
-        return models
-    return dict.fromkeys(model for name in request.models if (model := model_resource(name)) in models)
+def concerned(task: Task, models: Collection[str]) -> Collection[str]:
+    """Of these models those that the task may have: its vendor's, and of these the ones that it names."""
+    request, vendor = task.cards, VENDORS.of(task.requests)
+    if request is None or vendor is None:
+        return ()
+    if request.models:
+        return dict.fromkeys(model for name in request.models if (model := model_resource(vendor.cards, name)) in models)
+    return [model for model in models if model.startswith(f"{vendor.cards}.")]
 
 
 def nearest_in(queues: QueueTree, queue: QueueName) -> Nearest:

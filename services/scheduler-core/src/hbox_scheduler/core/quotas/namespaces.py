@@ -13,8 +13,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from hbox_common.model import CardQuotas, CardRequest, CardSlice, Resources, charge_all
-from hbox_common.model.devices import ALL_CORES, GPU, GPU_CORES, GPU_MEMORY
+from hbox_common.model import VENDORS, CardQuotas, CardRequest, CardSlice, Resources, charge_all
+from hbox_common.model.devices import ALL_CORES
 
 from ..cluster import Columns
 from ..cluster.task import Task
@@ -44,17 +44,17 @@ class NamespaceQuota:
         request = task.cards
         if request is None:
             return task, together
-        each = _fixed(request)
+        each, memory = _fixed(task.requests, request)
         pods = min((max(left[name], 0) // units for name, units in each.items() if units and name in left), default=_MANY)
-        if GPU_MEMORY in left and GPU_MEMORY not in each:
+        if memory in left and memory not in each:
             needs = self._needs(request)
-            share = left[GPU_MEMORY] // (request.count * together)
+            share = left[memory] // (request.count * together)
             largest = bisect_right(needs, share) - 1
             if largest < 0:
                 return bounded(task, NOTHING), 0
             need = needs[largest]
             if need:
-                pods = min(pods, left[GPU_MEMORY] // (request.count * need))
+                pods = min(pods, left[memory] // (request.count * need))
             task = bounded(task, need)
         return (task, pods) if pods >= together else (bounded(task, NOTHING), 0)
 
@@ -65,21 +65,22 @@ class NamespaceQuota:
             return ""
         now = self.remaining(namespace)
         left = now if left is None else left
-        each = _fixed(request)
-        if GPU_MEMORY not in each:
+        each, memory = _fixed(task.requests, request)
+        if memory and memory not in each:
             kept, _ = self.within_quota(task, left, together=together)
             most = kept.cards.most_mib if isinstance(kept.cards, Bounded) else NOTHING
             needs = self._needs(request)
-            each |= {GPU_MEMORY: request.count * next((need for need in needs if need > most), max(needs, default=0))}
+            each |= {memory: request.count * next((need for need in needs if need > most), max(needs, default=0))}
         asked = {name: units * together for name, units in each.items()}
         return self.quotas.headroom(namespace, asked, {name: units - left[name] for name, units in now.items()}).message
 
     def least(self, task: Task) -> Resources:
-        """What one such pod counts on the smallest cards that there are."""
+        """What one such pod counts on the smallest cards that there are: of memory first."""
         request = task.cards
         if request is None:
-            return {GPU_MEMORY: 0}
-        return {GPU_MEMORY: request.count * min(self._needs(request), default=0), **_fixed(request)}
+            return {}
+        each, memory = _fixed(task.requests, request)
+        return {memory: request.count * min(self._needs(request), default=0), **each} if memory else each
 
     def _needs(self, request: CardRequest) -> tuple[int, ...]:
         """What the request comes to on each size of card that there is, in MiB, ascending; cards of unknown size are left out: nobody knows what they count."""
@@ -98,11 +99,11 @@ class NamespaceQuota:
         return tuple(sorted({request.memory_on(size) for size in sizes}))
 
 
-def charge(left: Resources, pods: Iterable[Sequence[CardSlice]]) -> None:
-    """Take what the slices of these pods count out of the left."""
-    counted = charge_all(pods)
-    for name in left:
-        left[name] -= counted[name]
+def charge(left: Resources, requests: Resources, pods: Iterable[Sequence[CardSlice]]) -> None:
+    """Take what the slices of these pods count, which request the same, out of the left."""
+    for name, units in charge_all(requests, pods).items():
+        if name in left:
+            left[name] -= units
 
 
 @lru_cache(maxsize=4096)
@@ -115,9 +116,14 @@ def bounded(task: Task, most_mib: int) -> Task:
 _MANY = 1 << 30
 
 
-def _fixed(request: CardRequest) -> Resources:
-    """What one pod counts whatever its cards; without memory where that depends on them."""
-    each = {GPU: request.count, GPU_CORES: request.count * (ALL_CORES if request.whole else request.cores)}
-    if request.memory_mib and not request.whole:
-        each[GPU_MEMORY] = request.count * request.memory_mib
-    return each
+def _fixed(requests: Resources, request: CardRequest) -> tuple[Resources, str]:
+    """What one pod counts whatever its cards, without memory where that depends on them; and the resource that counts memory, empty where there is none."""
+    vendor = VENDORS.of(requests)
+    if vendor is None:
+        return {}, ""
+    each = {vendor.cards: request.count}
+    if vendor.cores:
+        each[vendor.cores] = request.count * (ALL_CORES if request.whole else request.cores)
+    if vendor.memory and request.memory_mib and not request.whole:
+        each[vendor.memory] = request.count * request.memory_mib
+    return each, vendor.memory

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from hbox_common.model import Job, Pools, Queue, QueueName, QueueTree, Resources, is_model
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices import VENDORS
 
 from ..cluster import Bookings
 from ..explain.labels import Label
@@ -57,7 +57,7 @@ class Queues:
         """How many times `each` fits under the capability of the queue and of all above it, and beside what is guaranteed to others."""
         if refusal := self._tree.refusal(name):
             return Allowance(0, f"{Label(refusal.reason)}: {refusal.message}")
-        if each.get(GPU, 0) > 0:
+        if VENDORS.asked(each) > 0:
             for above in self._tree.path(name):
                 if (queue := self._tree.get(above)) is not None and queue.stopped:
                     return Allowance(0, f"{Label.QUEUE_BUDGET}: {queue.stopped}")

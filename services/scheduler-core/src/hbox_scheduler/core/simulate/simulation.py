@@ -36,7 +36,7 @@ from hbox_common.model import (
     cards_by_model,
     validate_claim,
 )
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices import VENDORS, Vendor
 from hbox_common.model.resources import CPU, MEMORY, MIB, PODS
 
 from ..framework.conf import Conf
@@ -50,6 +50,7 @@ def node(
     *,
     cards: int = 0,
     model: str = "A100",
+    vendor: Vendor = VENDORS.default,
     card_mib: int = 40_960,
     shares: int = 1,
     cpu: int = 64,
@@ -62,7 +63,7 @@ def node(
     """A node in few words: cores of cpu, equal cards."""
     allocatable = {CPU: 1000 * cpu, MEMORY: memory_mib * MIB, PODS: 110}
     if cards:
-        allocatable[GPU] = cards * shares
+        allocatable[vendor.cards] = cards * shares
     return NodeState(
         name=NodeName(name),
         uid=f"uid-{name}",
@@ -83,6 +84,7 @@ def job(
     cpu_milli: int = 1000,
     memory_mib: int = 1024,
     cards: CardRequest | int = 0,
+    vendor: Vendor = VENDORS.default,
     queue: str = DEFAULT_QUEUE,
     priority: int = 0,
     created_at: float = 0.0,
@@ -93,7 +95,7 @@ def job(
     request = CardRequest(cards) if isinstance(cards, int) and cards else cards or None
     requests: Resources = {CPU: cpu_milli, MEMORY: memory_mib * MIB, PODS: 1}
     if isinstance(request, CardRequest):
-        requests[GPU] = request.count
+        requests[vendor.cards] = request.count
     task = PodGroupTask(
         name="worker",
         requests=requests,

@@ -13,7 +13,7 @@ import numpy as np
 
 from hbox_common.errors import Bug
 from hbox_common.model import CardRequest, NodeState, PodGroupTask
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import PODS
 
 from ..cluster import Columns, Journal
@@ -255,7 +255,8 @@ class TraceSimulation:
     # Starting and stopping.
 
     def _task(self, cards: int) -> Task:
-        return self._tasks.of(PodGroupTask(name="worker", requests={PODS: 1, GPU: cards}, pods=(), cards=CardRequest(cards)))
+        requests = {PODS: 1, VENDORS.default.cards: cards}
+        return self._tasks.of(PodGroupTask(name="worker", requests=requests, pods=(), cards=CardRequest(cards)))
 
     def _start(self, run: _Run) -> None:
         run.journal = Journal(self._columns)

@@ -1,15 +1,6 @@
-"""Cards, and what a pod asks of them.
-
-The vocabulary is HAMi's: `nvidia.com/gpu` cards per container, and per card `nvidia.com/gpucores` (percent of its compute), `nvidia.com/gpumem`
-(MiB) or `nvidia.com/gpumem-percentage`. A pod that names cards alone takes them whole.
-"""
+"""Cards, parts of them, and what a pod asks of them, whoever made them. What differs from maker to maker stands in its file (`vendor`)."""
 
 from dataclasses import dataclass
-
-GPU = "nvidia.com/gpu"
-GPU_CORES = "nvidia.com/gpucores"
-GPU_MEMORY = "nvidia.com/gpumem"
-GPU_MEMORY_PERCENT = "nvidia.com/gpumem-percentage"
 
 #: The whole of a card's compute, in percent.
 ALL_CORES = 100

@@ -1,0 +1,208 @@
+"""Vendors whose cards are shared by HAMi: one grammar for nodes, requests and allocations, with each vendor's own names (reference hami §1.1, §2.1).
+
+- A node's register annotation comes first, in both of its forms: a JSON array (v2.8 on) or records `id,count,devmem,devcore,type,numa,health` with
+  `,index,mode` in newer plugins, each closed by `:`. Without it, the count in `allocatable` and two labels are all that is known.
+- `<cards>: n` takes n cards whole, unless the same container names a part of each: MiB, else percent of the memory.
+- Compute is a percentage of each card's; with a part of the memory and no compute, so much is promised as the vendor's plugin takes for granted
+  (`cores_unnamed`); without either, or with all of the memory, the card is taken alone (100), as HAMi's webhook sets it from v2.10.
+- MiB win over percent, and 0 MiB count as not written, as in HAMi.
+
+Unlike HAMi's webhook, parts without a number of cards are refused instead of being completed to one card: HBox does not change pods.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hbox_common.errors import InvalidRequest
+
+from ..bounds import ID_BYTES, VALUE_BYTES, is_plain, sanitized
+from .cards import ALL_CORES, MAX_CARDS, MAX_INDEX, MAX_MEMORY_MIB, Card, CardRequest, CardSlice
+from .vendor import Quantity, Vendor, whole_number
+
+#: HAMi's default deviceSplitCount: pods that may share a card of known memory (reference hami §2.1).
+DEFAULT_SHARES = 10
+
+#: Of the annotation: a thousand cards' records. Pods that may share one card: HAMi's own users write 10 to 100.
+REGISTER_BYTES, MAX_SHARES = 192 * 1024, 10_000
+
+_RECORD_FIELDS = (7, 9)
+_ALLOCATED_FIELDS = 4
+_GIB_IN_NAME = re.compile(r"(?<![A-Za-z0-9])(\d{1,4})\s?Gi?B(?![A-Za-z])", re.IGNORECASE)
+_TRUE, _FALSE = ("true", "1"), ("false", "0", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HamiVendor(Vendor):
+    register_annotation: str  #: of a node: its cards
+    type_prefix: str = ""  #: that the plugin puts before the product's name in the register
+    model_label: str = ""  #: of a node: the product's name, where there is no register
+    memory_label: str = ""  #: of a node: MiB of each card
+    cores_unnamed: int = 0  #: percent of compute that goes with a part of the memory where none is named
+    cores_in_percent: bool = True  #: whether allocations say compute in percent, and not in the card's own units
+
+    def register(self, node: str, count: int, labels: Mapping[str, str], annotations: Mapping[str, str]) -> tuple[Card, ...]:
+        """Without a register `count` cards as the labels describe them, with ids `<node>-<index>`. Memory is the label's, else what the product's name says
+        (`A100-SXM4-80GB`), else 0: such a card can only be taken whole."""
+        text = annotations.get(self.register_annotation)
+        if text is not None:
+            try:
+                return registered_cards(text, self.type_prefix)
+            except InvalidRequest as e:
+                raise InvalidRequest(f"annotation {self.register_annotation}: {e.message}") from e
+        model = labels.get(self.model_label, "")
+        memory = _memory_mib(labels.get(self.memory_label, ""), model)
+        shares = DEFAULT_SHARES if memory else 1
+        return tuple(Card(index=i, uuid=f"{node}-{i}", model=model, memory_mib=memory, shares=shares) for i in range(count))
+
+    def request(self, asked: Mapping[str, Quantity], models: tuple[str, ...]) -> CardRequest | None:
+        count = whole_number(self.cards, asked) or 0
+        cores = whole_number(self.cores, asked)
+        memory = whole_number(self.memory, asked) or 0
+        percent = whole_number(self.memory_percent, asked)
+        if count == 0:
+            part = next((name for name in (self.memory, self.memory_percent, self.cores) if whole_number(name, asked)), None)
+            if part is None:
+                return None
+            raise InvalidRequest(f"{part} given without {self.cards}", hint=f"add {self.cards}: 1")
+        self.bounded(count)
+        if cores is not None and cores > ALL_CORES:
+            raise InvalidRequest(f"{self.cores} is {cores}", hint="write the percentage of one card's compute, 0 to 100")
+        if memory > MAX_MEMORY_MIB:
+            raise InvalidRequest(f"{self.memory} is {memory}", hint="write the MiB of one card")
+        if percent is not None and not 1 <= percent <= 100:
+            raise InvalidRequest(
+                f"{self.memory_percent} is {percent}", hint="write the percentage of one card's memory, 1 to 100"
+            )
+        with_part = self.cores_unnamed if cores is None else cores
+        if memory:
+            return CardRequest(count, cores=with_part, memory_mib=memory, models=models)
+        if percent is None or percent == 100:
+            return CardRequest(count, cores=ALL_CORES if cores is None else cores, models=models)
+        return CardRequest(count, cores=with_part, memory_percent=percent, models=models)
+
+    def rebuild(self, allocated: str, request: CardRequest, cards: Sequence[Card]) -> tuple[CardSlice, ...]:
+        """Of each container `uuid,type,MiB,cores:` per card, containers divided by `;`."""
+        by_uuid = {card.uuid: card.index for card in cards}
+        taken: dict[int, tuple[int, int]] = {}
+        for record in allocated.replace(";", ":").split(":"):
+            fields = [part.strip() for part in record.split(",")]
+            known = len(fields) == _ALLOCATED_FIELDS and fields[0] in by_uuid
+            if not known or not (fields[2].isdecimal() and fields[3].isdecimal()):
+                continue
+            index = by_uuid[fields[0]]
+            memory, cores = taken.get(index, (0, 0))
+            own = int(fields[3]) if self.cores_in_percent else ALL_CORES if request.whole else request.cores
+            taken[index] = memory + int(fields[2]), min(ALL_CORES, cores + own)
+        return tuple(CardSlice(index, cores, memory) for index, (memory, cores) in sorted(taken.items()))
+
+
+def registered_cards(text: str, type_prefix: str = "") -> tuple[Card, ...]:
+    """The cards of a register annotation, in its order.
+
+    Raises InvalidRequest, saying which record is wrong, for what is neither form; an index twice is wrong too.
+    """
+    text = text.strip()
+    if len(text) > REGISTER_BYTES:
+        raise InvalidRequest(f"{len(text)} characters, at most {REGISTER_BYTES} are read")
+    cards = _from_json(text, type_prefix) if text.startswith(("[", "{")) else _from_records(text, type_prefix)
+    if len(cards) > MAX_CARDS:
+        raise InvalidRequest(f"{len(cards)} cards of one node")
+    for what, values in (("index", [c.index for c in cards]), ("id", [c.uuid for c in cards])):
+        if len(set(values)) != len(values):
+            raise InvalidRequest(f"two cards have the same {what}")
+    return tuple(cards)
+
+
+def _from_json(text: str, type_prefix: str) -> list[Card]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise InvalidRequest(f"not valid JSON: {e}") from e
+    if not isinstance(found, list):
+        raise InvalidRequest("a JSON array of cards is expected")
+    if not all(isinstance(entry, dict) for entry in found):
+        raise InvalidRequest("a JSON array of objects is expected")
+    # Go reads names without regard to case.
+    cards = [{str(name).lower(): value for name, value in entry.items()} for entry in found]
+    indexed = any("index" in fields for fields in cards)
+    return [_json_card(position, fields, type_prefix, indexed=indexed) for position, fields in enumerate(cards)]
+
+
+def _json_card(position: int, fields: Mapping[str, Any], type_prefix: str, *, indexed: bool) -> Card:
+    # Go leaves out zero values when it writes: `index` of card 0 and `health: false` among them. Plugins without an index list in order.
+    uuid, model, healthy = fields.get("id", ""), fields.get("type", ""), fields.get("health", False)
+    if not isinstance(uuid, str) or not uuid or not isinstance(model, str) or not isinstance(healthy, bool):
+        raise InvalidRequest(f"card {position}: id, type or health is missing or of the wrong kind")
+    return _card(
+        position,
+        index=_whole(position, "index", fields.get("index", 0)) if indexed else position,
+        uuid=uuid,
+        model=model.removeprefix(type_prefix),
+        memory_mib=_whole(position, "devmem", fields.get("devmem", 0)),
+        shares=_whole(position, "count", fields.get("count", 1)),
+        numa=_whole(position, "numa", fields.get("numa", 0)),
+        healthy=healthy,
+    )
+
+
+def _from_records(text: str, type_prefix: str) -> list[Card]:
+    cards = []
+    for position, record in enumerate(part for part in text.split(":") if part.strip()):
+        fields = [f.strip() for f in record.split(",")]
+        if len(fields) not in _RECORD_FIELDS:
+            raise InvalidRequest(f"card {position}: {len(fields)} fields, 7 or 9 are expected")
+        health = fields[6].lower()
+        if health not in _TRUE + _FALSE:
+            raise InvalidRequest(f"card {position}: health is {fields[6]!r}, true or false is expected")
+        cards.append(
+            _card(
+                position,
+                index=_whole(position, "index", fields[7]) if len(fields) == max(_RECORD_FIELDS) else position,
+                uuid=fields[0],
+                model=fields[4].removeprefix(type_prefix),
+                memory_mib=_whole(position, "devmem", fields[2]),
+                shares=_whole(position, "count", fields[1]),
+                numa=_whole(position, "numa", fields[5]),
+                healthy=health in _TRUE,
+            )
+        )
+    return cards
+
+
+def _card(position: int, *, index: int, uuid: str, model: str, memory_mib: int, shares: int, numa: int, healthy: bool) -> Card:
+    if not uuid:
+        raise InvalidRequest(f"card {position}: it has no id")
+    if not (is_plain(uuid, ID_BYTES) and is_plain(model, VALUE_BYTES)):
+        raise InvalidRequest(f"card {position}: its id or type is too long, or has control characters")
+    if not (
+        0 <= index <= MAX_INDEX and 0 <= memory_mib <= MAX_MEMORY_MIB and 1 <= shares <= MAX_SHARES and abs(numa) <= MAX_INDEX
+    ):
+        raise InvalidRequest(f"card {position}: index {index}, devmem {memory_mib}, count {shares}: out of range")
+    return Card(
+        index=index,
+        uuid=uuid,
+        model=model,
+        memory_mib=memory_mib,
+        shares=shares,
+        numa=numa,
+        healthy=healthy,
+    )
+
+
+def _whole(position: int, name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise InvalidRequest(f"card {position}: {name} is not a whole number")
+    try:
+        return int(value)
+    except ValueError as e:
+        raise InvalidRequest(f"card {position}: {name} is {sanitized(str(value), 64)!r}, not a whole number") from e
+
+
+def _memory_mib(label: str, model: str) -> int:
+    if label.isascii() and label.isdigit() and 0 < int(label) <= MAX_MEMORY_MIB:
+        return int(label)
+    in_name = _GIB_IN_NAME.search(model)
+    return int(in_name[1]) * 1024 if in_name else 0
