@@ -145,3 +145,62 @@ tiers:
     assert len(evicted(report)) == 2
     assert set(report.nominations) == {"ns/one-000", "ns/one-001"}
     assert len(fabric.leaves_used(dict.fromkeys(report.nominations.values(), 1))) == 1
+
+
+RECLAIM = """
+actions: "{actions}"
+tiers:
+- plugins: [{{name: priority}}, {{name: gang}}]
+- plugins: [{{name: predicates}}, {{name: network-topology-aware}}, {{name: capacity}}]
+"""
+
+
+def reclaim(fabric: Fabric, *, others_deserve: int, deserved: int = 4) -> Report:
+    """Gangs named `old...` are of another queue."""
+    for gang in fabric.gangs:
+        gang.queue = QueueName("other" if gang.name.startswith("old") else "q")
+    queues = [
+        QueueInfo(QueueName(name), deserved={"cpu": 1000 * n}) for name, n in (("q", deserved), ("other", others_deserve))
+    ]
+    return fabric.run(actions="gangreclaim", conf=RECLAIM, queues=queues)
+
+
+ONE_LEAF = {"s0": {f"n{i}": 1 for i in range(4)}}
+
+
+@pytest.mark.parametrize(("least", "wanted"), [(3, 3), (3, 2), (4, 3), (4, 1)])
+def test_a_gang_that_is_broken_goes_whole_with_its_surplus(least: int, wanted: int) -> None:
+    fabric = Fabric(ONE_LEAF, above={"top": ["s0"]})
+    fabric.gang("old", 4, least=least, on=["n0", "n1", "n2", "n3"])
+    fabric.gang("new", wanted, wish=hard(1))
+    report = reclaim(fabric, others_deserve=0)
+    assert evicted(report) == ["old-000", "old-001", "old-002", "old-003"]
+    assert len(report.nominations) == wanted
+
+
+def test_its_members_in_other_domains_go_too() -> None:
+    fabric = Fabric(LEAVES, above={"top": ["s0", "s1"]})
+    fabric.gang("old", 3, on=["n0", "n1", "n2"])
+    fabric.gang("old-other", 1, on=["n3"])
+    fabric.gang("new", 2, wish=hard(1))
+    report = reclaim(fabric, others_deserve=0)
+    assert evicted(report) == ["old-000", "old-001", "old-002"]
+    assert set(report.nominations.values()) == {"n0", "n1"}
+
+
+def test_a_gang_of_which_one_member_may_not_be_taken_is_left_alone() -> None:
+    """Its queue deserves one core: the last member is its own."""
+    fabric = Fabric(ONE_LEAF, above={"top": ["s0"]})
+    fabric.gang("old", 4, on=["n0", "n1", "n2", "n3"])
+    fabric.gang("new", 3, wish=hard(1))
+    assert not evicted(reclaim(fabric, others_deserve=1))
+
+
+def test_a_gang_that_cannot_go_whole_does_not_stand_before_one_that_can() -> None:
+    """The youngest is asked first; of its four members three are more than its queue deserves."""
+    leaf = {"s0": {f"n{i}": 1 for i in range(7)}}
+    fabric = Fabric(leaf, above={"top": ["s0"]})
+    fabric.gang("old-three", 3, on=["n0", "n1", "n2"])
+    fabric.gang("old-four", 4, on=["n3", "n4", "n5", "n6"])
+    fabric.gang("new", 3, wish=hard(1))
+    assert evicted(reclaim(fabric, others_deserve=4)) == ["old-three-000", "old-three-001", "old-three-002"]

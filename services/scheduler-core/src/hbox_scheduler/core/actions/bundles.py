@@ -1,4 +1,7 @@
-"""What can be taken from a gang: members beyond what it needs, one by one, and all the rest of it at once, which breaks it."""
+"""What can be taken from a gang: members beyond what it needs, one by one, and all that it has at once, which breaks it.
+
+A gang that is broken goes whole, with its members in other domains: nobody stays behind who is too few to run.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -8,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..cluster.arrays import Ints
+from ..cluster.arrays import Bools, Ints
 from ..cluster.entities import HOLDING, Gang, Member, SubGang
 from ..plugins.gang import roles_count
 
@@ -22,24 +25,26 @@ class Bundle:
 
     members: tuple[Member, ...]
     breaks: bool  #: the gang is no longer whole afterwards
+    here: tuple[Member, ...]  #: those of them in the domain that is looked at
 
 
 def bundles_of(
-    session: "Session", candidates: Sequence[Member], *, preemptor: Gang, need: Ints, breaking: bool
+    session: "Session", legal: Sequence[Member], inside: Bools, *, preemptor: Gang, need: Ints, breaking: bool
 ) -> list[Bundle]:
-    """Bundles of the candidates, in the order in which they are taken: all surplus before the first gang is broken, then by queues and gangs; between
-    gangs that the policy sees alike those first that give the most of the need `[R]` for each member that is lost."""
+    """Bundles in one domain, `inside` `[N]`, of the members that may leave, in the order in which they are taken: all surplus before the first gang is broken,
+    then by queues and gangs; between gangs that the policy sees alike those first that give the most of the need `[R]` for each member that is lost."""
     by_gang: dict[Gang, list[Member]] = {}
-    for member in session.victims_first(candidates, preemptor=preemptor):
+    may_leave = set(map(id, legal))
+    for member in session.victims_first([member for member in legal if inside[member.row]], preemptor=preemptor):
         by_gang.setdefault(member.gang, []).append(member)
     safe: list[Bundle] = []
     rest: list[Bundle] = []
     for gang, members in by_gang.items():
-        spare = list(_spare(gang, members))
-        safe += [Bundle((member,), False) for member in spare]
-        left = tuple(member for member in members if member not in spare)
-        if left and breaking:
-            rest.append(Bundle(left, True))
+        spare = list(spared(gang, members))
+        safe += [Bundle((member,), False, (member,)) for member in spare]
+        if breaking and len(spare) < len(members) and all(id(member) in may_leave for member in gang.of(*HOLDING)):
+            elsewhere = (member for member in gang.of(*HOLDING) if not inside[member.row])
+            rest.append(Bundle((*members, *elsewhere), True, tuple(members)))
     asked = [(column, int(need[column])) for column in np.flatnonzero(need > 0).tolist()]
     alike = groupby(rest, key=lambda bundle: (bundle.members[0].gang.queue, session.gang_key(bundle.members[0].gang)[:-2]))
     return safe + [bundle for _, run in alike for bundle in sorted(run, key=lambda bundle: -_worth(bundle, asked))]
@@ -47,11 +52,21 @@ def bundles_of(
 
 def _worth(bundle: Bundle, asked: Sequence[tuple[int, int]]) -> float:
     """The part of what is asked for (column, units) that it covers, for each member that its gang loses."""
-    covered = sum(min(sum(int(member.request[column]) for member in bundle.members) / units, 1.0) for column, units in asked)
+    covered = sum(min(sum(int(member.request[column]) for member in bundle.here) / units, 1.0) for column, units in asked)
     return covered / max(bundle.members[0].gang.holding, 1)
 
 
-def _spare(gang: Gang, members: Iterable[Member]) -> Iterable[Member]:
+def leaving(bundles: Iterable[Bundle]) -> list[Member]:
+    """All who leave with these bundles, each once: a gang that is broken takes its surplus along."""
+    return list({id(member): member for bundle in bundles for member in bundle.members}.values())
+
+
+def leaving_here(bundles: Iterable[Bundle]) -> list[Member]:
+    """Those of them in the domain."""
+    return list({id(member): member for bundle in bundles for member in bundle.here}.values())
+
+
+def spared(gang: Gang, members: Iterable[Member]) -> Iterable[Member]:
     """Members that the gang can lose, each counted off: minMember, the minimums of its roles, sub-gangs of full size."""
     left = gang.ready
     roles = Counter(member.role for member in gang.members if member.status in HOLDING)

@@ -2,8 +2,8 @@
 
 For each domain that the gang may be in: what could be taken there is bundled (`bundles`), bundles are added in their order until sums say that the
 gang may fit, and then the gang is placed in earnest with them gone; if it does not fit, more are added. Then every bundle that turns out not to be
-needed stays. Of the domains the one is chosen where the fewest gangs are broken, then the fewest members leave, then the lowest tier. Nothing is
-evicted unless the whole gang is promised its places.
+needed stays. A gang that is broken leaves whole, wherever its members are. Of the domains the one is chosen where the fewest gangs are broken, then the
+fewest members leave, then the lowest tier. Nothing is evicted unless the whole gang is promised its places.
 
 Volcano tries the widest domains first and takes the first that works; the lowest harm is looked for here, among at most `maxDomains`, those
 first where least has to be freed. With `allowWholeBundle: false` only surplus is taken.
@@ -24,7 +24,7 @@ from ..framework.preemptors import bound_to_domain
 from ..framework.statement import Statement
 from ..plugins.arguments import Given
 from .allocator import Allocator, When
-from .bundles import Bundle, bundles_of
+from .bundles import Bundle, bundles_of, leaving, leaving_here, spared
 from .domains import Domains
 from .pending import needed, pending_members_of
 
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 #: Bundles that are tried to be spared one by one.
 _SPARED_SINGLY = 32
+
+#: How often the policy is asked who may leave, without gangs that cannot leave whole.
+_ROUNDS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +82,7 @@ class GangPreemption:
         members = [member for members in wanted.values() for member in members]
         if not members or any(member.never_preempts for member in members):
             return False
-        candidates = self._candidates(gang)
-        legal = session.evictable(gang, candidates, reclaim=self._reclaim) if candidates else []
+        legal = self._legal(gang)
         if not legal:
             return False
         offers: list[Offer] = []
@@ -122,6 +124,26 @@ class GangPreemption:
                 ]
         return session.victims_first(found, preemptor=gang)
 
+    def _legal(self, gang: Gang) -> list[Member]:
+        """Of the candidates those whom the policy lets go together, whole gangs or their surplus: of a gang of which some have to stay the others do not count
+        against those who come after it."""
+        candidates = self._candidates(gang)
+        legal: list[Member] = []
+        for _ in range(_ROUNDS):
+            legal = self._session.evictable(gang, candidates, reclaim=self._reclaim) if candidates else []
+            by_gang: dict[Gang, list[Member]] = {}
+            for member in legal:
+                by_gang.setdefault(member.gang, []).append(member)
+            kept = {
+                id(member)
+                for other, members in by_gang.items()
+                for member in (members if len(members) == other.holding else spared(other, members))
+            }
+            if len(kept) == len(legal):
+                break
+            candidates = [member for member in candidates if id(member) in kept or member.gang not in by_gang]
+        return legal
+
     def _promising(self, gang: Gang, legal: Sequence[Member], need: Ints) -> list[int]:
         """Domains in which the sums could be enough, those first where the least is lacking."""
         session, tree = self._session, self._session.tree
@@ -147,10 +169,9 @@ class GangPreemption:
     ) -> Offer | None:
         """The least that has to leave this domain. No bundles = nobody has to. None = it is not possible. The statement is left as it was."""
         tree = self._session.tree
-        inside = tree.mask(domain)
-        own = [member for member in legal if inside[member.row]]
         need = _asked(wanted)
-        bundles = bundles_of(self._session, own, preemptor=gang, need=need, breaking=self._breaking)
+        inside = tree.mask(domain)
+        bundles = bundles_of(self._session, legal, inside, preemptor=gang, need=need, breaking=self._breaking)
         bundles = self._allowed(gang, bundles)
 
         def rows(some: Sequence[Bundle]) -> set[int] | None:
@@ -167,25 +188,27 @@ class GangPreemption:
             if count >= len(bundles):
                 return None
             count = min(2 * count, len(bundles))
-        slack = self._free(domain)[: len(need)] + _freed(bundles[:count], need) - need
-        chosen = _spared(bundles[:count], used, lambda some: rows(some) is not None, need=need, slack=slack)
+        short = need - self._free(domain)[: len(need)]
+        chosen = _needed(bundles[:count], used, lambda some: rows(some) is not None, need=need, short=short)
         broken = sum(bundle.breaks for bundle in chosen)
-        leave = sum(len(bundle.members) for bundle in chosen)
-        return Offer(domain, chosen, (broken, leave, int(tree.tiers[domain])))
+        return Offer(domain, chosen, (broken, len(leaving(chosen)), int(tree.tiers[domain])))
 
     def _allowed(self, gang: Gang, bundles: Sequence[Bundle]) -> list[Bundle]:
         """Those all of whose members may go when they go in this order."""
         session = self._session
-        ordered = [member for bundle in bundles for member in bundle.members]
+        ordered = leaving(bundles)
         fair = set(map(id, session.evictable(gang, ordered, reclaim=self._reclaim))) if ordered else set()
         return [bundle for bundle in bundles if all(id(member) in fair for member in bundle.members)]
 
     def _first(self, bundles: Sequence[Bundle], need: Ints, domain: int) -> int:
         """The first bundles with which sums say that it may fit; at least one."""
         short = need - self._free(domain)[: len(need)]
+        gone: set[int] = set()
         for count, bundle in enumerate(bundles, start=1):
-            for member in bundle.members:
-                short[: len(member.request)] -= member.request
+            for member in bundle.here:
+                if id(member) not in gone:
+                    gone.add(id(member))
+                    short[: len(member.request)] -= member.request
             if (short <= 0).all():
                 return count
         return max(len(bundles), 1)
@@ -200,46 +223,40 @@ class GangPreemption:
         self, statement: Statement, gang: Gang, wanted: dict[SubGang, list[Member]], domain: int, bundles: Sequence[Bundle]
     ) -> bool:
         """Evict and place, in the statement."""
-        leaving = [member for bundle in bundles for member in bundle.members]
-        if leaving:
-            statement.evict_all(leaving, preemptor=gang, reason=self._reason)
+        if bundles:
+            statement.evict_all(leaving(bundles), preemptor=gang, reason=self._reason)
         return self._domains.place_in(statement, gang, wanted, domain, When.NOMINATE)
 
 
-def _spared(
+def _needed(
     bundles: Sequence[Bundle],
     used: set[int],
     works: Callable[[Sequence[Bundle]], bool],
     *,
     need: Ints,
-    slack: Ints,
+    short: Ints,
 ) -> list[Bundle]:
     """Without those who turn out not to be needed: first all at once who leave nodes that the gang does not use (it is on `used`), then those most to be
-    spared, as far as sums allow. `slack` `[R]`: what would be free beyond the need."""
-    needed = [bundle for bundle in bundles if any(member.row in used for member in bundle.members)]
-    if len(needed) < len(bundles):
-        if works(needed):
-            slack = slack - _freed(bundles, need) + _freed(needed, need)
-        else:
-            needed = list(bundles)
+    spared, as far as sums allow. `short` `[R]`: what the domain has too little of for the need while nobody leaves."""
+    chosen = [bundle for bundle in bundles if any(member.row in used for member in bundle.here)]
+    if len(chosen) == len(bundles) or not works(chosen):
+        chosen = list(bundles)
     tried = 0
-    for bundle in reversed(list(needed)):
-        less = slack - _freed([bundle], need)
-        if tried == _SPARED_SINGLY or (less[need > 0] < 0).any():
+    for bundle in reversed(list(chosen)):
+        rest = [one for one in chosen if one is not bundle]
+        if tried == _SPARED_SINGLY or (_freed(rest, need) < short)[need > 0].any():
             continue
         tried += 1
-        rest = [one for one in needed if one is not bundle]
         if works(rest):
-            needed, slack = rest, less
-    return needed
+            chosen = rest
+    return chosen
 
 
 def _freed(bundles: Sequence[Bundle], need: Ints) -> Ints:
-    """`[R]`, as long as `need`."""
+    """`[R]`, as long as `need`: in the domain."""
     total = np.zeros(len(need), dtype=np.int64)
-    for bundle in bundles:
-        for member in bundle.members:
-            total += member.request[: len(need)]
+    for member in leaving_here(bundles):
+        total += member.request[: len(need)]
     return total
 
 
