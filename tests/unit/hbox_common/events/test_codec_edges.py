@@ -106,6 +106,35 @@ def test_a_reader_sets_the_bad_item_aside_and_takes_the_rest() -> None:
         decode(msgpack.packb({"pods": 7}), header(PodsObserved), set_aside=reasons.append)
 
 
+def test_a_body_is_read_the_same_whichever_way_it_was_written() -> None:
+    event = PodsObserved(pods=tuple(fact(f"p{n}", created_at=n / 7, priority=-n) for n in range(40)))
+    ours, body = event.model_dump(), encode(event)
+    assert msgpack.packb(ours) == body
+    longer = body.replace(b"\xa2p1", b"\xd9\x02p1")  # as no writer of ours does
+    assert longer != body
+    assert decode(longer, header(event)) == event == decode(body, header(event))
+
+
+BROKEN = {
+    "a key twice": b"\x82" + msgpack.packb("pods") + b"\x90" + msgpack.packb("pods") + b"\x90",
+    "a key twice in an item": b"\x81" + msgpack.packb("pods") + b"\x91\x82\xa1a\x01\xa1a\x01",
+    "a list that is longer than it is": b"\x81" + msgpack.packb("pods") + b"\xdd\x7f\xff\xff\xff",
+    "a map that is longer than it is": b"\x81" + msgpack.packb("pods") + b"\xdf\x7f\xff\xff\xff",
+    "something behind it": msgpack.packb({"pods": []}) + b"\x00",
+    "half of it": msgpack.packb({"pods": []})[:-1],
+    "a list": msgpack.packb([1]),
+    "no text": b"\x81\xa4pods\xa2\xff\xff",
+    "a number as key": msgpack.packb({1: 2}),
+    "a hundred thousand levels": b"\x81\xa4pods" + b"\x91" * 100_000 + b"\x01",
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_what_is_no_message_is_refused(what: str) -> None:
+    with pytest.raises(InvalidRequest):
+        decode(BROKEN[what], header(PodsObserved))
+
+
 def test_a_token_of_any_text_is_short_and_its_own() -> None:
     names = ["\U0001f600" * 253, "\U0001f600" * 252 + "\U0001f601", "a" * 640, "a" * 641, "a" * 642, "\ud800" * 300, ""]
     tokens = [token_of(name) for name in names]

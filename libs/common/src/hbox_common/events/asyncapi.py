@@ -18,6 +18,7 @@ import yaml
 from pydantic.json_schema import models_json_schema
 
 from hbox_common.bus.streams import LIMITS, Limits, config_of
+from hbox_common.model.bounds import INT64_MAX
 
 from . import (
     REGISTRY,
@@ -187,8 +188,13 @@ def _schemas(types: Sequence[type[Event]]) -> dict[str, Any]:
     for long in sorted(name for name in top["$defs"] if "__" in name):
         *_, module, short = long.split("__")
         text = text.replace(f'"{long}"', f'"{module.title()}{short}"').replace(f'/{long}"', f'/{module.title()}{short}"')
-    schemas: dict[str, Any] = json.loads(text)
+    schemas: dict[str, Any] = json.loads(text, object_hook=_without_int64)
     return dict(sorted(schemas.items()))
+
+
+def _without_int64(schema: dict[str, Any]) -> dict[str, Any]:
+    """All integers are bounded so; it stands once in the page's words."""
+    return {key: one for key, one in schema.items() if (key, one) != ("maximum", INT64_MAX)}
 
 
 def page() -> str:
@@ -199,7 +205,8 @@ def page() -> str:
         "Generated from the code by `make docs`; do not edit. The same for programs, with the schemas: [asyncapi.yaml](asyncapi.yaml).",
         "",
         "Every message is a msgpack map under CloudEvents headers (`ce-*`), with `Nats-Msg-Id` and, where a job is concerned, `traceparent`. A reader",
-        "ignores fields that it does not know and sets aside in HBOX_DLQ what it cannot read. Keys in `{braces}` are one lower-case token each.",
+        "ignores fields that it does not know and sets aside in HBOX_DLQ what it cannot read. Keys in `{braces}` are one lower-case token each. Integers",
+        "have 64 bits at most.",
         "",
         "What programs of others may ask, in JSON, is listed and described by the services themselves, as micro services of NATS (`nats micro ls`):",
         "[the guide](../guides/integrators.md).",

@@ -12,12 +12,14 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
-from typing import Annotated, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 from zlib import crc32
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
 
 from hbox_common.model import Epoch, Index
+from hbox_common.model.bounds import INT64_MAX
 from hbox_common.model.wire import BOUNDS
 
 
@@ -56,12 +58,40 @@ SaidEpoch = Annotated[Epoch, Field(ge=0, le=2**40)]
 SaidIndex = Annotated[Index, Field(ge=0, le=2**53)]
 
 
+#: Of a core schema, what is no schema itself.
+NO_SCHEMA = frozenset({"cls", "config", "default", "metadata"})
+
+
+def _hold_to_int64(schema: Any, handler: GetCoreSchemaHandler, seen: set[str]) -> None:
+    if isinstance(schema, list):
+        for one in schema:
+            _hold_to_int64(one, handler, seen)
+    elif isinstance(schema, dict):
+        if schema.get("type") == "int":
+            schema.setdefault("le", INT64_MAX)
+        elif schema.get("type") == "definition-ref":
+            if schema["schema_ref"] not in seen:
+                seen.add(schema["schema_ref"])
+                _hold_to_int64(handler.resolve_ref_schema(schema), handler, seen)
+        else:
+            for key, one in schema.items():
+                if key not in NO_SCHEMA:
+                    _hold_to_int64(one, handler, seen)
+
+
 class Event(BaseModel):
     """Base of all messages. Each concrete class names its `about`; its CloudEvents type is `io.hbox.v1.<domain>.<event>`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, str_max_length=BOUNDS["str_max_length"])
 
     about: ClassVar[About]
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Holds every integer of the message, those of the dataclasses in it as well, to what a database takes."""
+        schema = handler(source)
+        _hold_to_int64(schema, handler, set())
+        return schema
 
     @property
     def closes(self) -> bool:
