@@ -2,10 +2,14 @@
 
 kept     guaranteed 2 of the node's 8 cards
 open     no amounts
+stern    gives nothing back
+listed   deserves 2; nobody takes from its classes
+owner    deserves 4
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -29,7 +33,13 @@ PDBS = f"/apis/policy/v1/namespaces/{SPACE}/poddisruptionbudgets"
 def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     with up(tmp_path_factory.mktemp("guarantees") / "state") as running:
         asyncio.run(_node(running))
-        for words in (("open",), ("kept", "--guarantee", f"{GPU}=2", "--deserved", f"{GPU}=2")):
+        for words in (
+            ("open",),
+            ("stern", "--no-reclaimable"),
+            ("listed", "--deserved", f"{GPU}=2", "--non-preemptible-classes", "*"),
+            ("owner", "--deserved", f"{GPU}=4"),
+            ("kept", "--guarantee", f"{GPU}=2", "--deserved", f"{GPU}=2"),
+        ):
             queue(running, "create", *words)
         yield running
 
@@ -45,10 +55,10 @@ async def client(platform: Up) -> AsyncIterator[KubeClient]:
         yield client
 
 
-async def submit(client: KubeClient, queue: str, count: int, *, non_preemptible: bool = False) -> list[str]:
+async def submit(client: KubeClient, queue: str, count: int, *, preemptable: str = "") -> list[str]:
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: "1"}}}
-    names = [f"{queue}-{'firm' if non_preemptible else 'soft'}-{number}" for number in range(count)]
-    notes = {"scheduling.volcano.sh/queue-name": queue} | ({"volcano.sh/preemptable": "false"} if non_preemptible else {})
+    names = [f"{queue}-{preemptable or 'plain'}-{number}" for number in range(count)]
+    notes = {"scheduling.volcano.sh/queue-name": queue} | ({"volcano.sh/preemptable": preemptable} if preemptable else {})
     for name in names:
         body = {
             "apiVersion": "v1",
@@ -72,26 +82,58 @@ async def has(platform: Up, queue: str, cards: int) -> None:
     await asyncio.to_thread(until, lambda: used()[queue] == cards, timeout_s=40, what=f"{cards} cards of {queue}")
 
 
-async def test_who_may_not_be_preempted_leaves_what_others_are_guaranteed(platform: Up, client: KubeClient) -> None:
-    non_preemptible = await submit(client, "open", 8, non_preemptible=True)
-    await has(platform, "open", 6)
+async def test_a_queue_that_gives_nothing_back_leaves_what_others_are_guaranteed(platform: Up, client: KubeClient) -> None:
+    stern = await submit(client, "stern", 8)
+    await has(platform, "stern", 6)
 
     def reasons() -> list[str]:
-        jobs: list[dict[str, Any]] = platform.json("jobs", "-q", "open", "--state-is", "waiting")["items"]
+        jobs: list[dict[str, Any]] = platform.json("jobs", "-q", "stern", "--state-is", "waiting")["items"]
         return [str(job["reason"]) for job in jobs]
 
     said = f"QueueGuaranteedToOthers: 2 of {GPU} are guaranteed to queues that do not hold them, 2 are free"
     await asyncio.to_thread(until, lambda: [r for r in reasons() if r.startswith(said)], timeout_s=20, what="the reason")
     soft = await submit(client, "open", 2)  # who gives way has the rest
-    await has(platform, "open", 8)
+    await has(platform, "open", 2)
     kept = await submit(client, "kept", 2)
     await has(platform, "kept", 2)
-    await has(platform, "open", 6)
-    await delete(client, *non_preemptible, *kept)
+    await has(platform, "open", 0)
+    await delete(client, *stern, *kept)
     for name in soft:
         with pytest.raises(NotFound):
             await client.json("GET", PODS.path(SPACE, name))
+    await has(platform, "stern", 0)
+    assert platform.json("audit")["faults"] == []
+
+
+async def test_no_tenant_keeps_what_it_borrowed(platform: Up, client: KubeClient) -> None:
+    """Its word that nobody may take from its pods is no right: the owner gets what it deserves."""
+    borrowers = await submit(client, "open", 8, preemptable="false")
+    await has(platform, "open", 8)
+    owners = await submit(client, "owner", 4)
+    await has(platform, "owner", 4)
+    await has(platform, "open", 4)
+    await delete(client, *owners)
+    for name in borrowers:
+        with suppress(NotFound):
+            await delete(client, name)
     await has(platform, "open", 0)
+    await has(platform, "owner", 0)
+
+
+async def test_nobody_takes_from_listed_classes_within_what_their_queue_deserves(platform: Up, client: KubeClient) -> None:
+    """Eight run, of which two are deserved; the owners of the other six get them back, and an offer is taken up."""
+    pods = await submit(client, "listed", 2)
+    await has(platform, "listed", 2)
+    await submit(client, "listed", 6, preemptable="false")
+    await has(platform, "listed", 8)
+    owners = [*await submit(client, "owner", 4), *await submit(client, "kept", 2)]
+    await has(platform, "owner", 4)
+    await has(platform, "kept", 2)
+    await has(platform, "listed", 2)
+    for name in pods:
+        assert "deletionTimestamp" not in (await client.json("GET", PODS.path(SPACE, name)))["metadata"]
+    await delete(client, *owners, *pods)
+    await has(platform, "owner", 0)
     assert platform.json("audit")["faults"] == []
 
 

@@ -13,7 +13,7 @@ from hbox_common.kube import CRDS, NODE_METRICS, NODES, PODGROUPS, PODS, KubeCli
 
 from ..node_metrics import NODE_METRICS_DEFINITION, measured
 from ..waiting import until
-from .platform_world import up
+from .platform_world import queue, up
 from .traced_jobs import node
 
 pytestmark = pytest.mark.e2e
@@ -41,9 +41,8 @@ tiers:
 
 
 def pod(name: str, group: str = "", *, cards: int = 1, non_preemptible: bool = False) -> dict[str, Any]:
-    notes = {"volcano.sh/preemptable": "false" if non_preemptible else "true"} | (
-        {"scheduling.k8s.io/group-name": group} if group else {}
-    )
+    notes = {"scheduling.volcano.sh/queue-name": "listed"} if non_preemptible else {"volcano.sh/preemptable": "true"}
+    notes |= {"scheduling.k8s.io/group-name": group} if group else {}
     limits = {"nvidia.com/gpu": str(cards)}
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": limits}}
     return {
@@ -123,6 +122,7 @@ async def test_pods_move_together_so_that_a_larger_one_gets_a_node_in_one_piece(
     policy = tmp_path / "volcano-scheduler.conf"
     policy.write_text(MOVING)
     with up(tmp_path / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
+        queue(running, "create", "listed", "--deserved", "nvidia.com/gpu=8", "--non-preemptible-classes", "*")
         async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
             for name in ("n0", "n1"):
                 await client.json("POST", NODES.path(), body=node(name))
@@ -198,6 +198,7 @@ async def test_pods_leave_a_node_that_is_really_busy_for_one_that_is_not(tmp_pat
     policy = tmp_path / "volcano-scheduler.conf"
     policy.write_text(SPREADING)
     with up(tmp_path / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
+        queue(running, "create", "listed", "--deserved", "nvidia.com/gpu=8", "--non-preemptible-classes", "*")
         async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
             await client.json("POST", CRDS.path(), body=NODE_METRICS_DEFINITION)
             await wait_established(client, "nodes.metrics.k8s.io")

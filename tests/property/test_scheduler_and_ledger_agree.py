@@ -170,9 +170,16 @@ def trees(draw: st.DrawFn) -> list[Queue]:
         parent = draw(st.sampled_from(["", *(q.name for q in queues if q.name.count("-") < 2)]))
         name = QueueName(f"{parent}-{number}" if parent else f"q{number}")
         capability = {GPU: draw(st.integers(0, CARDS * NODES))} if draw(st.integers(0, 5)) == 5 else {}
-        reclaimable = draw(st.integers(0, 5)) < 5
         queues.append(
-            Queue(name, parent=parent, capability=capability, deserved=draw(few), guarantee=draw(few), reclaimable=reclaimable)
+            Queue(
+                name,
+                parent=parent,
+                capability=capability,
+                deserved=draw(few),
+                guarantee=draw(few),
+                reclaimable=draw(st.integers(0, 5)) < 5,
+                non_preemptible_classes=draw(st.sampled_from([(), ("*",)])),
+            )
         )
     return queues
 

@@ -150,7 +150,8 @@ _job = Job(
             annotations={"hbox.io/walltime": "2h"}, never_preempts=True,
         ),
     ),
-    gang=True, preemptable=False, problem="queue é unknown", traceparent=_PARENT, topology=_wish, annotations={"hbox.io/min-run-time": "5m"},
+    gang=True, preemptable=False, priority_class="urgent",
+    problem="queue é unknown", traceparent=_PARENT, topology=_wish, annotations={"hbox.io/min-run-time": "5m"},
     sub_gangs=(SubGangPolicy("stage", ("stage",), {"app": "x"}, 4, 2, _wish),), min_task_member={"worker": 2},
     standing=(PodGroupTask(name="master", requests=_REQUESTS, pods=(PodRef(PodUid("pod-2"), "train-1", "990"),)),),
 )  # fmt: skip
@@ -160,7 +161,8 @@ _group = GroupState(
 )  # fmt: skip
 _fact = PodFact(
     uid=_POD, namespace="team", name="train-0", phase=PodPhase.RUNNING, node=_NODE, job=_JOB, queue=_QUEUE, priority=100,
-    requests=_REQUESTS, cards=2, slices=_SLICES, claim=_CLAIM, ours=True, resource_version="991", min_member=2, preemptable=False, created_at=1.5,
+    requests=_REQUESTS, cards=2, slices=_SLICES, claim=_CLAIM, ours=True, resource_version="991", min_member=2,
+    preemptable=False, priority_class="urgent", created_at=1.5,
 )  # fmt: skip
 _claim = Claim(
     id=_CLAIM, pod_uid=_POD, namespace="team", pod="train-0", job=_JOB, plan=_PLAN, queue=_QUEUE, priority=100, node=_NODE,
@@ -170,7 +172,7 @@ _claim = Claim(
 _queue = Queue(
     _QUEUE, QueuePhase.CLOSED, {"nvidia.com/gpu": 8}, weight=3, priority=1, deserved={"nvidia.com/gpu": 4}, guarantee={"nvidia.com/gpu": 2},
     reclaimable=False, parent="root", budget_card_hours=100, stopped="spent", created_at=1.5,
-    annotations={"volcano.sh/hierarchy": "root/research"}, node_groups={"requiredAffinity": ("g1", "g2")},
+    annotations={"volcano.sh/hierarchy": "root/research"}, node_groups={"requiredAffinity": ("g1", "g2")}, non_preemptible_classes=("urgent",),
 )  # fmt: skip
 _node = NodeState(
     name=_NODE, uid="node-uid", generation=Generation(5), ready=True, unschedulable=True, labels={"zone": "a"},

@@ -104,6 +104,10 @@ def guarantees_are_lent_for_good(patch: pytest.MonkeyPatch) -> None:  # S4
     patch.setattr(guarantees, "refuse", lambda *_: None)
 
 
+def what_is_borrowed_is_never_taken(patch: pytest.MonkeyPatch) -> None:  # S4, S17
+    patch.setattr(guarantees, "may_be_protected", lambda *_: True)
+
+
 def queues_that_give_nothing_back_count_as_those_that_do(patch: pytest.MonkeyPatch) -> None:  # S4
     patch.setattr(Lending, "is_non_preemptible", lambda self, queue, *, preemptable: not preemptable)
 
@@ -400,6 +404,7 @@ BUGS: list[Bug] = [
     a_pod_is_evicted_for_each_who_asks,
     an_eviction_that_is_sent_again_is_another,
     guarantees_are_lent_for_good,
+    what_is_borrowed_is_never_taken,
     queues_that_give_nothing_back_count_as_those_that_do,
     what_ends_stands_firm_for_ever,
     evictions_name_no_beneficiary,

@@ -10,10 +10,10 @@ NonPreemptible = tuple[str, str, int]
 
 
 def non_preemptible(claims: Iterable[ClaimRow]) -> list[NonPreemptible]:
-    return [(c.queue, c.node, c.requests.get(GPU, 0)) for c in claims if stands_firm(c.queue, c.preemptable)]
+    return [(c.queue, c.node, c.requests.get(GPU, 0)) for c in claims if stands_firm(c.queue, preemptable=c.preemptable)]
 
 
-def stands_firm(queue: str, preemptable: bool) -> bool:
+def stands_firm(queue: str, *, preemptable: bool) -> bool:
     return not preemptable or all(name != queue or not rules.reclaimable for name, rules in QUEUES.items())
 
 

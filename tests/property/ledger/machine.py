@@ -217,9 +217,8 @@ class LedgerMachine(RuleBasedStateMachine):
             self.answered[plan.id] = told[plan.id]
             if right:
                 before = model.after(plan)
-        assert {(c.pod, c.plan) for c in before.live()} == {(c.pod, c.plan) for c in self.rows.live()}, (
-            "a plan made other claims than it placed"
-        )
+        claims = [{(c.pod, c.plan, c.preemptable) for c in rows.live()} for rows in (before, self.rows)]
+        assert claims[0] == claims[1], "a plan made other claims than it placed"
 
     @precondition(lambda self: any(c.state == "posted" for c in self.rows.live()))
     @rule(job=anything, which=st.lists(anything, min_size=1, max_size=2), elsewhere=st.lists(placed, max_size=1))

@@ -67,7 +67,7 @@ class Model:
             claims[f"{plan.id} {p.pod_uid}"] = ClaimRow(
                 id=f"{plan.id} {p.pod_uid}", pod=p.pod_uid, job=plan.job, plan=plan.id, queue=plan.queue, priority=plan.priority,
                 node=p.node, requests=plan.requests[p.requests], slices=p.slices, state="pending", intent="bind", generation=1,
-                forced=False, preemptable=plan.preemptable, min_member=plan.min_member, reason="", slots="",
+                forced=False, preemptable=not self.protects(plan), min_member=plan.min_member, reason="", slots="",
             )  # fmt: skip
         if not victims and plan.job in gangs and gangs[plan.job].unwinding:
             gangs[plan.job] = gangs[plan.job]._replace(unwinding=False)
@@ -132,16 +132,30 @@ class Model:
         return used + asked <= QUOTA.limits[GPU_MEMORY]
 
     def _recallable(self, plan: Plan) -> bool:
-        """S4: who gives nothing back takes nothing of what others are guaranteed, and could not be had back then."""
+        """S4: a queue that gives nothing back takes nothing of what others are guaranteed, and could not be had back then."""
+        return not lent.stands_firm(plan.queue, preemptable=True) or self._leaves_guarantees(plan)
+
+    def protects(self, plan: Plan) -> bool:
+        """What nobody may take is of a class that is listed, within what its queue and all above it deserve, and leaves what others are guaranteed."""
+        if plan.preemptable or not any(self.queues[queue].non_preemptible_classes for queue in path(plan.queue)):
+            return False
+        asked = {n: units for n, units in self._asked(plan).items() if n != "pods"}
+        for queue in path(plan.queue):
+            due = self.queues[queue].deserved
+            due = due | {n: max(units, due.get(n, 0)) for n, units in self._guarantee(queue).items()}
+            named = _judged(asked, due)
+            protected = self._used(queue, {c.id for c in self.rows.live() if c.preemptable})
+            if not named or any(protected.get(n, 0) + asked[n] > due[n] for n in named):
+                return False
+        return self._leaves_guarantees(plan)
+
+    def _leaves_guarantees(self, plan: Plan) -> bool:
         asked = sum(plan.requests[p.requests].get(GPU, 0) for p in plan.placements if p.node in NODES)
-        if not lent.stands_firm(plan.queue, plan.preemptable) or not asked:
+        if not asked:
             return True
         non_preemptible = lent.non_preemptible(self.rows.live())
-        of = {job.id: job for job in JOBS}
         non_preemptible += [
-            (p.queue, p.node, p.requests.get(GPU, 0))
-            for p in self._places(plan)
-            if lent.stands_firm(p.queue, of[p.job].preemptable)  # type: ignore[index]
+            (p.queue, p.node, p.requests.get(GPU, 0)) for p in self._places(plan) if lent.stands_firm(p.queue, preemptable=True)
         ]
         everything = sum(plan.requests[p.requests].get(GPU, 0) for p in plan.placements)
         relief = lent.owed(non_preemptible) - lent.owed([*non_preemptible, (plan.queue, "", everything)])

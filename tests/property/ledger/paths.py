@@ -53,28 +53,27 @@ def a_second_card_of_the_namespace_after_the_database_failed(machine: LedgerMach
     machine.propose_a_plan(GREEN, at("a", 1), twice=False, works=False)
 
 
-def a_third_card_for_good_where_two_of_four_are_guaranteed(machine: LedgerMachine) -> None:
-    for where in (at("a", 0), at("a", 1), at("b", 0)):
+def a_second_card_that_nobody_may_take_where_one_is_deserved(machine: LedgerMachine) -> None:
+    for where in (at("a", 0), at("b", 0)):
         machine.propose_a_plan(LONE_FIRM, where, twice=False, works=False)
 
 
+#: Half a card each.
+_HALVES = [(NodeName(node), (CardSlice(card, 50, 50),)) for node, card in (("a", 0), ("a", 1), ("b", 0))]
+
+
 def a_third_half_for_a_queue_that_gives_nothing_back(machine: LedgerMachine) -> None:
-    half = [
-        (NodeName("a"), (CardSlice(0, 50, 50),)),
-        (NodeName("a"), (CardSlice(1, 50, 50),)),
-        (NodeName("b"), (CardSlice(0, 50, 50),)),
-    ]
-    for where in half:
+    for where in _HALVES:
         machine.propose_a_plan(GREEN, [where], twice=False, works=False)
 
 
-def a_third_card_for_good_when_one_has_ended(machine: LedgerMachine) -> None:
-    for card in (0, 1):
-        bound(machine, LONE_FIRM, at("a", card))
-    machine.propose_a_plan(LONE_FIRM, at("b", 0), twice=False, works=False)
+def a_third_half_for_good_when_one_has_ended(machine: LedgerMachine) -> None:
+    for where in _HALVES[:2]:
+        bound(machine, GREEN, [where])
+    machine.propose_a_plan(GREEN, _HALVES[2:], twice=False, works=False)
     machine.a_bound_pod_changes(0, PodPhase.SUCCEEDED)
     machine.work_goes_on()
-    machine.propose_a_plan(LONE_FIRM, at("b", 0), twice=False, works=False)
+    machine.propose_a_plan(GREEN, _HALVES[2:], twice=False, works=False)
 
 
 def room_for_a_pod_that_has_a_place(machine: LedgerMachine) -> None:
@@ -267,9 +266,10 @@ PATHS: dict[bugs.Bug, Path] = {
     bugs.nobody_looks_whether_another_ledger_has_begun: an_older_ledger_that_wakes_up,
     bugs.a_gang_starts_with_one_member_too_few: half_of_a_pair,
     bugs.an_answer_is_forgotten_with_the_process: a_plan_that_is_proposed_again_after_a_restart,
-    bugs.guarantees_are_lent_for_good: a_third_card_for_good_where_two_of_four_are_guaranteed,
+    bugs.guarantees_are_lent_for_good: a_third_half_for_a_queue_that_gives_nothing_back,
+    bugs.what_is_borrowed_is_never_taken: a_second_card_that_nobody_may_take_where_one_is_deserved,
     bugs.queues_that_give_nothing_back_count_as_those_that_do: a_third_half_for_a_queue_that_gives_nothing_back,
-    bugs.what_ends_stands_firm_for_ever: a_third_card_for_good_when_one_has_ended,
+    bugs.what_ends_stands_firm_for_ever: a_third_half_for_good_when_one_has_ended,
     bugs.evictions_name_no_beneficiary: an_eviction_without_an_answer,
     bugs.whoever_leaves_leaves_whatever_becomes_of_those_for_whom: a_victim_whose_beneficiary_is_deleted,
     bugs.others_leave_for_pods_that_have_places: room_for_a_pod_that_has_a_place,

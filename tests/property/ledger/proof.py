@@ -211,7 +211,8 @@ class Proof:
             elif claim.forced and claim.plan:
                 assert (claim.queue, claim.preemptable) == (job.queue, False), "S17: what was adopted, of which little is known"
             else:
-                assert (claim.queue, claim.priority, claim.preemptable) == (job.queue, job.priority, job.preemptable), "S17"
+                assert (claim.queue, claim.priority) == (job.queue, job.priority), "S17"
+                assert claim.preemptable or not job.preemptable, "S17: nobody may take from it, though its tenant offers it"
 
     def s18_nothing_that_was_accepted_disappears(self, rows: Rows, streams: Streams) -> None:
         told = _told((*streams.said.values(), *rows.outbox))

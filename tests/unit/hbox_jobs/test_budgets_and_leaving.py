@@ -1,5 +1,7 @@
 """What the scheduler has to know of those who may leave (disruption budgets, roles, sub-groups), who never preempts, and what users of stuck gangs are told."""
 
+import pytest
+
 from hbox_common import kube
 from hbox_common.model import GangPart, Match, MatchOperator, PodBudget, Selector, SubGangPolicy
 from hbox_jobs.adapters.budgets import budget_view
@@ -72,13 +74,30 @@ def test_a_budget_is_for_pods_of_its_own_namespace() -> None:
     assert budgets.of("ml", {"app": "web"}) == ("ours",)
 
 
-def test_one_pod_that_may_not_be_preempted_protects_its_whole_gang() -> None:
+@pytest.mark.parametrize(
+    ("group_offers", "pods_offer", "offered"),
+    [(False, (False, False), False), (False, (True, False), False), (False, (True, True), True), (True, (False, False), True)],
+)
+def test_a_gang_is_offered_by_its_podgroup_or_by_all_of_its_pods(
+    group_offers: bool, pods_offer: tuple[bool, bool], offered: bool
+) -> None:
     jobs = Jobs()
-    jobs.group(group(min_member=2), 0.0)
-    jobs.pod(pod("a", group="g"), 0.0)
-    jobs.pod(pod("b", group="g", preemptable=False), 0.0)
+    jobs.group(group(min_member=2, preemptable=group_offers), 0.0)
+    for name, offers in zip("ab", pods_offer, strict=True):
+        jobs.pod(pod(name, group="g", preemptable=offers), 0.0)
     [job] = jobs.take(1e6, 1e9).pending
-    assert not job.preemptable
+    assert job.preemptable is offered
+
+
+def test_a_job_goes_by_the_class_of_its_podgroup_or_of_its_most_important_pod() -> None:
+    jobs = Jobs()
+    jobs.priority_class("urgent", 9, 0.0)
+    jobs.group(group(min_member=1, priority_class="urgent"), 0.0)
+    jobs.pod(pod("member", group="g", priority=5, priority_class="other"), 0.0)
+    jobs.pod(pod("lone", priority=5, priority_class="five"), 0.0)
+    jobs.pod(pod("plain"), 0.0)
+    said = {job.name: (job.priority, job.priority_class) for job in jobs.take(1e6, 1e9).pending}
+    assert said == {"g": (9, "urgent"), "lone": (5, "five"), "plain": (0, "")}
 
 
 def test_pods_that_never_preempt_say_so_by_themselves_or_by_the_class_of_their_podgroup() -> None:

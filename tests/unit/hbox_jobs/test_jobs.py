@@ -172,7 +172,8 @@ def test_when_all_pods_have_nodes_the_job_is_withdrawn_and_facts_are_told() -> N
         PodFact(
             uid=PodUid("uid-a"), namespace="ml", name="a", phase=PodPhase.BOUND, node=NodeName("n1"), job=JobId("uid-a"),
             queue=DEFAULT_QUEUE, priority=5,
-            requests={"nvidia.com/gpu": 1, "pods": 1}, cards=1, claim=ClaimId("c1"), ours=True, resource_version="2", created_at=100.0, asks=CARD.cards,
+            requests={"nvidia.com/gpu": 1, "pods": 1}, cards=1, claim=ClaimId("c1"), ours=True, resource_version="2", preemptable=False,
+            created_at=100.0, asks=CARD.cards,
         ),
     )  # fmt: skip
     assert [j.members for j in jobs.jobs()] == [1]

@@ -1,7 +1,7 @@
 """A small cluster for the ledger's core: nodes a, b with two cards of 40 GiB, plans and facts about it in one line each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -95,6 +95,7 @@ class World:
     state: LedgerState = field(default_factory=lambda: LedgerState(Epoch(7), frozen=False))
     now: float = 1000.0
     told: bool = True  #: of each job just what its plan says
+    classes: dict[JobId, str] = field(default_factory=dict)  #: and its PriorityClass, where it has one
 
     def turn(self) -> Step:
         return self.state.step(self.now)
@@ -102,7 +103,8 @@ class World:
     def propose(self, *plans: Plan, epoch: int = 7, answered: dict[PlanId, PlanAnswer] | None = None) -> list[PlanAnswer]:
         step = self.turn()
         if self.told:
-            self.state.records.only(terms(plan) for plan in plans)
+            known = (terms(plan) for plan in plans)
+            self.state.records.only(replace(job, priority_class=self.classes.get(job.id, "")) for job in known)
         message = PlansProposed(scheduler=SchedulerId("s"), epoch=Epoch(epoch), seen=Index(0), plans=plans)
         arbitrate.propose(self.state, step, message, answered or {})
         self.last = step

@@ -11,9 +11,11 @@ from hbox_ledger.core.preemption import to_be_freed
 from .conftest import World
 
 
-def full(world: World, **plan: Any) -> None:
+def full(world: World, *, rules: Queue | None = None, **plan: Any) -> None:
     for name in ("a", "b"):
         world.state.queues[QueueName(name)] = Queue(QueueName(name), deserved={GPU: 2})
+    if rules is not None:
+        world.state.queues[rules.name] = rules
     for number, (where, card) in enumerate([("a", 0), ("a", 1), ("b", 0), ("b", 1)]):
         made = world.plan(f"b{number}", (f"p{number}", where, [world.card(card)]), queue="b")
         world.commits(made.model_copy(update=plan))
@@ -176,7 +178,7 @@ def test_who_leaves_already_makes_room_once_however_many_plans_name_it(world: Wo
 
 
 def test_who_may_not_be_preempted_stays_in_its_own_queue_too(world: World) -> None:
-    full(world, preemptable=False)
+    full(world, rules=Queue(QueueName("b"), deserved={GPU: 4}, non_preemptible_classes=("*",)), preemptable=False)
     asked = asks(world, "want", "new", 0).model_copy(update={"queue": "b"})
     assert world.refuses(asked) == "VictimProtected"
 

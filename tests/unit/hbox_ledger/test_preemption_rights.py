@@ -166,7 +166,7 @@ def test_also_in_a_queue_that_takes_nothing_new(world: World) -> None:
 
 
 def test_but_not_those_of_another_nor_who_may_not_be_taken_away(world: World) -> None:
-    world.state.queues[QueueName("b")] = Queue(QueueName("b"))
+    world.state.queues[QueueName("b")] = Queue(QueueName("b"), deserved={GPU: 2}, non_preemptible_classes=("*",))
     for name, number in (("b0", 0), ("b1", 1)):
         made = world.plan(name, (f"p{number}", "a", [world.card(number)]), queue="b")
         world.commits(made.model_copy(update={"preemptable": name == "b1"}))

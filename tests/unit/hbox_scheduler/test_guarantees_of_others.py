@@ -3,6 +3,7 @@
 n0, n1      two nodes of four cards
 kept        guarantee 3
 open        no amounts
+stern       gives nothing back; so does else
 """
 
 from dataclasses import replace
@@ -24,13 +25,13 @@ def world(request: pytest.FixtureRequest) -> Simulation:
     user_policy = request.param == "sessions"
     made = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf() if user_policy else None, user_policy=user_policy)
     made.put_nodes(node(f"n{i}", cards=4) for i in range(2))
-    for queue in (KEPT, Queue(QueueName("open"))):
+    for queue in (KEPT, Queue(QueueName("open")), Queue(QueueName("stern"), reclaimable=False)):
         made.scheduler.on_queue(queue)
     return made
 
 
-def non_preemptible(name: str, *, cards: int = 1, pods: int = 1, queue: str = "open", at: float = 0.0) -> Job:
-    return replace(job(name, cards=cards, pods=pods, queue=queue, created_at=at), preemptable=False)
+def non_preemptible(name: str, *, cards: int = 1, pods: int = 1, queue: str = "stern", at: float = 0.0) -> Job:
+    return job(name, cards=cards, pods=pods, queue=queue, created_at=at)
 
 
 def run(world: Simulation, *jobs: Job) -> list[str]:
@@ -46,12 +47,12 @@ def test_it_takes_what_nobody_is_guaranteed_and_says_why_it_waits(world: Simulat
     assert run(world, *(non_preemptible(f"j{i}", at=float(i)) for i in range(7))) == [f"j{i}-0" for i in range(5)]
     assert world.verdicts[JobId("j5")] == (
         "QueueGuaranteedToOthers: 3 of nvidia.com/gpu are guaranteed to queues that do not hold them, 3 are free or could be taken back for them; "
-        "1 more, from which queue open gives nothing back, would leave too few"
+        "1 more, from which queue stern gives nothing back, would leave too few"
     )
 
 
 def test_it_goes_on_when_firm_work_of_another_queue_ends(world: Simulation) -> None:
-    world.scheduler.on_queue(Queue(QueueName("else")))
+    world.scheduler.on_queue(Queue(QueueName("else"), reclaimable=False))
     run(world, *(non_preemptible(f"j{i}", queue="else", at=float(i)) for i in range(5)))
     assert "w-0" not in run(world, non_preemptible("w", at=9.0))
     world.finish([PodUid("j0-0")])

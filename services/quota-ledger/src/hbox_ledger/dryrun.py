@@ -33,7 +33,7 @@ class _Model(BaseModel):
 
 class ChangedQueue(_Model):
     """New rules of one queue, or a new one; what is not named stays. Amounts are quantities as in a Queue object; null takes a resource out.
-    `parent` root: none. Empty `pools` or `namespaces`: as if not named."""
+    `parent` root: none. An empty list of names: as if not named."""
 
     name: QueueName = Field(min_length=1, max_length=253)
     guarantee: dict[str, str | int | None] = {}
@@ -45,6 +45,7 @@ class ChangedQueue(_Model):
     reclaimable: bool | None = None
     pools: tuple[str, ...] | None = None
     namespaces: tuple[str, ...] | None = None
+    non_preemptible_classes: tuple[str, ...] | None = None
 
     @field_validator(*_AMOUNTS)
     @classmethod
@@ -54,7 +55,7 @@ class ChangedQueue(_Model):
                 _units(resource, quantity)
         return amounts
 
-    @field_validator("pools", "namespaces")
+    @field_validator("pools", "namespaces", "non_preemptible_classes")
     @classmethod
     def _names(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if wrong := [name for name in names or () if not name.strip() or "," in name]:
@@ -65,7 +66,7 @@ class ChangedQueue(_Model):
         """The queue with these rules."""
         plain: dict[str, Any] = {
             key: value
-            for key in ("weight", "priority", "reclaimable", "pools", "namespaces")
+            for key in ("weight", "priority", "reclaimable", "pools", "namespaces", "non_preemptible_classes")
             if (value := getattr(self, key)) is not None
         }
         if self.parent is not None:

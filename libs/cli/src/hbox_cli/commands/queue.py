@@ -170,6 +170,8 @@ def show(ctx: Context, name: str) -> None:
     columns += [Column(amount.upper(), lambda r, amount=amount: r[amount]) for amount in amounts]  # type: ignore[misc]
     ctx.output.rows("Resource", rows, columns)
     put(f"pools: {', '.join(item['pools'])}; namespaces: {', '.join(item['namespaces']) or 'any'}")
+    if item["nonPreemptibleClasses"]:
+        put(f"classes that nobody takes from, within what it deserves: {', '.join(item['nonPreemptibleClasses'])}")
     print(f"{item['pods']} pods; {item['pendingJobs']} jobs wait for {item['pendingCards']} cards")
     for line in fair_lines(item, item):
         print(line.strip())

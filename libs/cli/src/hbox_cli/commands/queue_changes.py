@@ -33,6 +33,11 @@ def rules(command: F) -> F:
         click.option("--guarantee", multiple=True, metavar="R=A", help=f"Never taken from it: {amount}"),
         click.option("--budget", metavar="CARD-HOURS", help="What it may use in a calendar month; none = no limit."),
         click.option("--namespaces", metavar="NAME,NAME", help="Whose pods may use it, and all below it; empty = any."),
+        click.option(
+            "--non-preemptible-classes",
+            metavar="CLASS,CLASS",
+            help="PriorityClasses that nobody takes from, within what the queue deserves; * = all, empty = as the queue above it.",
+        ),
         click.option("--pools", metavar="POOL,POOL", help="That it, and all below it, may use; empty = as the queue above it."),
         click.option("--parent", help="The queue above it; root = none."),
     ):

@@ -55,6 +55,7 @@ def queue_item(
         "idle": {resource: units for resource in due if (units := lacking(rights, Named(used), resource))},
         "pools": [PUBLIC, *tree.pools(name)],
         "namespaces": list(queue.namespaces),
+        "nonPreemptibleClasses": list(queue.non_preemptible_classes),
         "pendingJobs": len(waiting),
         "pendingCards": VENDORS.asked(asked_of(waiting)),
         "oldestPendingSeconds": round(max((now - job.created_at for job in waiting), default=0.0), 1),

@@ -4,9 +4,14 @@ from hbox_common.errors import InvalidRequest
 
 GROUP_NAME = "scheduling.k8s.io/group-name"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
-PREEMPTABLE = "volcano.sh/preemptable"  #: "false" on a pod or PodGroup keeps it from being evicted for others
+PREEMPTABLE = (
+    "volcano.sh/preemptable"  #: "true" on a pod or PodGroup: others may take from it, whatever its queue says of its class
+)
 
 NAMESPACES = "hbox.io/namespaces"  #: on a Queue: whose pods may use it
+NON_PREEMPTIBLE_CLASSES = (
+    "hbox.io/non-preemptible-classes"  #: on a Queue: PriorityClasses that nobody takes from, within what it deserves
+)
 BUDGET = "hbox.io/budget-card-hours"  #: on a Queue: what it may use in a calendar month (UTC)
 EVICTIONS_RELEASED = "hbox.io/evictions-released"  #: on the Queue `default`: a new value lets evictions go on that pause, once
 RECENT_CARDS = "hbox.io/recent-cards"  #: on a Queue of a saved cluster: how many cards it used on average of late

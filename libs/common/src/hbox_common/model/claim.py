@@ -44,7 +44,7 @@ class Claim:
     state: ClaimState = ClaimState.PENDING
     reason: str = ""  #: why it is void
     min_member: int = 1  #: of its job: what has to stay for the job to stay whole
-    preemptable: bool = True  #: whether it may be evicted for others at all
+    preemptable: bool = True  #: whether it may be evicted for others at all: the ledger's word (`rights.may_be_protected`)
     created_at: float = 0.0  #: of its job, in seconds since the epoch
     claimed_at: float = 0.0  #: since when it is live
     models: Resources = field(default_factory=dict)  #: cards by model (`cardmodels`), by the inventory of when it was made

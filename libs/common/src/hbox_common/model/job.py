@@ -112,7 +112,10 @@ class Job:
     revision: int
     tasks: tuple[PodGroupTask, ...]
     gang: bool = False  #: False: a bare pod, a gang of one
-    preemptable: bool = True  #: whether its pods may be evicted for others (`volcano.sh/preemptable`)
+    preemptable: bool = (
+        True  #: its tenant lets others take from it, whatever its queue says of its class (`volcano.sh/preemptable`)
+    )
+    priority_class: str = ""  #: the PriorityClass that `priority` is the value of; empty = none, or not known
     problem: str = ""  #: why it cannot be scheduled as written (bad annotation, unknown PodGroup); empty = fine
     traceparent: str = ""  #: W3C trace context of its whole way
     topology: TopologyWish | None = None
@@ -142,12 +145,21 @@ class JobTerms:
     created_at: float  #: seconds since the epoch
     revision: int
     preemptable: bool = True
+    priority_class: str = ""
 
 
 def terms_of(job: Job) -> JobTerms:
     """What the ledger keeps of a job."""
     return JobTerms(
-        job.id, job.namespace, job.queue, job.priority, job.min_member, job.created_at, job.revision, job.preemptable
+        job.id,
+        job.namespace,
+        job.queue,
+        job.priority,
+        job.min_member,
+        job.created_at,
+        job.revision,
+        job.preemptable,
+        job.priority_class,
     )
 
 
@@ -183,6 +195,7 @@ class PodFact:
     ours: bool = False  #: schedulerName is hbox
     resource_version: str = ""
     min_member: int = 1  #: of its job
-    preemptable: bool = True
+    preemptable: bool = True  #: of its job
+    priority_class: str = ""  #: of its job
     created_at: float = 0.0  #: of its job
     asks: CardRequest | None = None  #: how much of each card; None = the whole of each

@@ -16,6 +16,9 @@ class QueuePhase(StrEnum):
     CLOSED = "Closed"
 
 
+#: In a queue's list of PriorityClasses: all of them, and pods without one.
+ANY_CLASS = "*"
+
 #: What `spec.affinity` of a Queue can say of groups of nodes.
 REQUIRED_GROUPS, PREFERRED_GROUPS, FORBIDDEN_GROUPS, AVOIDED_GROUPS = NODE_GROUP_RULES = (
     "requiredAffinity",
@@ -47,6 +50,9 @@ class Queue:
     created_at: float = 0.0  #: seconds since the epoch
     pools: Pools = ()  #: that it may use, with all below it (`pools`); none named = as the queue above it, or `pooled`
     namespaces: tuple[str, ...] = ()  #: whose pods may use it, and all below it; none named = any
+    non_preemptible_classes: tuple[
+        str, ...
+    ] = ()  #: PriorityClasses whose pods nobody takes from, within what the queue deserves; `*` = all; none named = as the queue above it
     annotations: dict[str, str] = field(
         default_factory=dict
     )  #: those that plugins of a policy read (`QUEUE_POLICY_ANNOTATIONS`)

@@ -21,7 +21,7 @@ from .cardmodels import is_model, named_models
 from .claim import Refusal, RefusalReason
 from .ids import DEFAULT_QUEUE, QueueName
 from .pools import POOLED, Pools
-from .queue import Queue, QueuePhase
+from .queue import ANY_CLASS, Queue, QueuePhase
 from .resources import Resources, add
 from .rights import Limit, Named, Rights, headroom, remaining
 
@@ -238,6 +238,15 @@ class QueueTree(MutableMapping[QueueName, Queue]):
                 which = name if above == name else f"{above}, above queue {name},"
                 return f"queue {which} is for namespace {', '.join(queue.namespaces)}, not for {namespace}"
         return ""
+
+    def non_preemptible(self, name: QueueName, priority_class: str) -> bool:
+        """Whether nobody may take from pods of this class, as far as they are within what the queue deserves: the word of the nearest queue of the path that
+        names classes."""
+        for above in self.path(name):
+            queue = self._queues.get(above)
+            if queue is not None and queue.non_preemptible_classes:
+                return ANY_CLASS in queue.non_preemptible_classes or priority_class in queue.non_preemptible_classes
+        return False
 
     def limits(self, name: QueueName, freed: Mapping[QueueName, Resources] = _NOTHING) -> Iterator[Limit[QueueName, str]]:
         """The capabilities of the queue and of all above it, beside what is used where `freed` has left each of these."""

@@ -165,6 +165,12 @@ def may_lose(
     return not lines or any(used[key] > deserved[key] for key in lines)
 
 
+def may_be_protected(path: Iterable[tuple[Rights[K], Amounts[K]]], asked: Mapping[K, int], cards: Cards[K]) -> bool:
+    """Whether `asked` may be such that nobody takes it, though the administrators' data say so of its class: only within what each queue of the path is
+    entitled to, in something that is asked for. path: what is each queue's own, and what of it is so already. The rest is borrowed, and can be taken back."""
+    return all(not_entitled(rights.entitlement, protected, asked, cards) == [] for rights, protected in path)
+
+
 def below_guarantee(guarantee: Mapping[K, int], used: Amounts[K], loss: Mapping[K, int]) -> list[K]:
     """The keys of the loss in which a queue would keep less than its guarantee."""
     return [

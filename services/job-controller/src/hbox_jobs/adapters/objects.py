@@ -46,6 +46,7 @@ from hbox_common.model.bounds import (
     SHAPE_BYTES,
     VALUE_BYTES,
     VOLUMES,
+    is_name,
     is_plain,
     not_plain,
     oversized,
@@ -114,7 +115,8 @@ class PodReader:
             slices=self._slices(pod, old),
             claim=written.claim,
             volumes=volumes,
-            preemptable=_preemptable(meta.labels, meta.annotations),
+            preemptable=_offered(meta.labels, meta.annotations),
+            priority_class=spec.priority_class_name if is_name(spec.priority_class_name) else "",
             labels=meta.labels,
             constraints=constraints,
             annotations=written.annotations,
@@ -284,9 +286,9 @@ def _term(term: kube.NodeSelectorTerm) -> NodeTerm:
     )
 
 
-def _preemptable(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
-    """The annotation counts before the label; what neither says is yes."""
-    return annotations.get(PREEMPTABLE, labels.get(PREEMPTABLE, "true")).lower() not in ("false", "0", "f")
+def _offered(labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+    """Whether others may take from it whatever its queue says; the annotation counts before the label. To refuse is no tenant's right."""
+    return annotations.get(PREEMPTABLE, labels.get(PREEMPTABLE, "")).lower() in ("true", "1", "t")
 
 
 _NO_LABELS: dict[str, str] = {}
@@ -332,7 +334,7 @@ def group_view(group: kube.PodGroup) -> GroupView:
         min_member=min_member,
         queue=QueueName(queue),
         priority_class=priority_class,
-        preemptable=_preemptable(meta.labels, meta.annotations),
+        preemptable=_offered(meta.labels, meta.annotations),
         min_task_member=min_task_member,
         min_resources=min_resources,
         topology=topology,

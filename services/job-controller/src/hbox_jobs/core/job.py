@@ -64,22 +64,20 @@ class Record:
     strangers: int = 0  #: pods of other schedulers that name its PodGroup
     published_from: float = 0.0  #: monotonic; Kubernetes is told why the job waits from then on
     unpublishable: str = ""  #: why no message can carry it; it is told again once its pods or its PodGroup change
-    non_preemptible: int = (
-        0  #: of `pods`, those that may not be evicted for others: counted, or each pod of a gang would ask all others
-    )
+    offered: int = 0  #: of `pods`, those that others may take from whatever their queue says: counted, or each pod of a gang would ask all others
 
     def put(self, pod: PodView) -> None:
         """A pod of the job, in its newest version."""
         old = self.pods.get(pod.uid)
         self.pods[pod.uid] = pod
-        self.non_preemptible += (not pod.preemptable) - (old is not None and not old.preemptable)
+        self.offered += pod.preemptable - (old is not None and old.preemptable)
 
     def drop(self, uid: PodUid) -> bool:
         """Returns whether it was there."""
         pod = self.pods.pop(uid, None)
         self.stuck.pop(uid, None)
         if pod is not None:
-            self.non_preemptible -= not pod.preemptable
+            self.offered -= pod.preemptable
         return pod is not None
 
     @property
@@ -145,7 +143,7 @@ def job_of(
 ) -> Job:
     """The job as it is now, with revision 0. `classes`: values of the PriorityClasses, by name; `trace`: the context of a job's trace."""
     group = record.group
-    priority, problem = _priority(record, classes)
+    priority, priority_class, problem = _priority(record, classes)
     if record.gang and group is None:
         problem = f"PodGroup {record.key} not found: create it, or remove the annotation scheduling.k8s.io/group-name"
     if group is not None and group.problem:
@@ -167,6 +165,7 @@ def job_of(
         tasks=tasks,
         gang=record.gang,
         preemptable=preemptable_of(record),
+        priority_class=priority_class,
         problem=sanitized(problem or _pod_problem(record) or record.unpublishable or waits_for_volume),
         traceparent=trace(record.id),
         topology=group.topology if group else None,
@@ -196,18 +195,26 @@ def traceparent_of(job: JobId) -> str:
 
 
 def preemptable_of(record: Record) -> bool:
-    """Whether its pods may be evicted for others: the PodGroup's word, and that of every pod."""
-    return (record.group is None or record.group.preemptable) and not record.non_preemptible
+    """Whether others may take from it whatever its queue says of its class: the PodGroup's word, or that of every pod."""
+    return (record.group is not None and record.group.preemptable) or 0 < len(record.pods) == record.offered
 
 
-def _priority(record: Record, classes: Mapping[str, int]) -> tuple[int, str]:
+def class_of(record: Record) -> str:
+    """The PriorityClass that it goes by: its PodGroup's, or that of its most important pod."""
+    if record.group is not None and record.group.priority_class:
+        return record.group.priority_class
+    return max(((pod.priority, pod.priority_class) for pod in record.pods.values() if pod.live), default=(0, ""))[1]
+
+
+def _priority(record: Record, classes: Mapping[str, int]) -> tuple[int, str, str]:
+    """With its class, and what is wrong with it."""
     named = record.group.priority_class if record.group else ""
     if named in classes:
-        return classes[named], ""
-    highest = max((pod.priority for pod in record.pods.values() if pod.live), default=0)
+        return classes[named], named, ""
+    highest, of_pods = max(((pod.priority, pod.priority_class) for pod in record.pods.values() if pod.live), default=(0, ""))
     if named:
-        return highest, f"PodGroup {record.key}: PriorityClass {named} not found: create it, or name another one"
-    return highest, ""
+        return highest, of_pods, f"PodGroup {record.key}: PriorityClass {named} not found: create it, or name another one"
+    return highest, of_pods, ""
 
 
 def _pod_problem(record: Record) -> str:

@@ -20,7 +20,7 @@ from hbox_common.model import VENDORS, Job, JobId, PodFact, PodPhase, PodUid, Qu
 from .admission import Admission
 from .batch import FACT_PHASE, Batch
 from .budgets import Budgets, BudgetView
-from .job import Record, Tally, gang_part, gated_of, job_of, preemptable_of, traceparent_of
+from .job import Record, Tally, class_of, gang_part, gated_of, job_of, preemptable_of, traceparent_of
 from .neighbours import Neighbours
 from .phases import phase_of
 from .stuck import stuck_text
@@ -571,6 +571,7 @@ class Jobs:
             resource_version=pod.resource_version,
             min_member=record.min_member if record is not None else 1,
             preemptable=preemptable_of(record) if record is not None else False,
+            priority_class=class_of(record) if record is not None else "",
             created_at=record.group.created_at if record is not None and record.group is not None else pod.created_at,
             asks=pod.shape.cards,
         )
@@ -580,7 +581,7 @@ class Jobs:
         for key, record in self._records.items():
             assert record.key == key
             assert all(pod.key == key and pod.ours and self._pods.get(uid) is pod for uid, pod in record.pods.items())
-            assert record.non_preemptible == sum(not pod.preemptable for pod in record.pods.values())
+            assert record.offered == sum(pod.preemptable for pod in record.pods.values())
             assert record.pods or record.group or key in self._urgent or key in self._lazy, f"{key} is empty and not marked"
             if record.job is not None:
                 assert self._by_id.get(record.job.id) == key

@@ -57,7 +57,10 @@ class PodView:
     slices: tuple[CardSlice, ...] = ()
     claim: ClaimId = ClaimId("")
     volumes: tuple[VolumeUse, ...] = ()
-    preemptable: bool = True
+    preemptable: bool = (
+        False  #: `volcano.sh/preemptable: "true"`: others may take from it, whatever its queue says of its class
+    )
+    priority_class: str = ""  #: as named on it
     labels: Mapping[str, str] = field(default_factory=dict)
     constraints: PodConstraints = NO_CONSTRAINTS
     annotations: Mapping[str, str] = field(default_factory=dict)  #: annotations that policies read
@@ -132,7 +135,7 @@ class GroupView:
     min_member: int = 1
     queue: QueueName = QueueName("")
     priority_class: str = ""
-    preemptable: bool = True
+    preemptable: bool = False  #: as on a pod, for all of its pods
     min_task_member: Mapping[str, int] = field(default_factory=dict)  #: by role
     min_resources: Resources = field(default_factory=dict)  #: base units; empty = none named
     topology: TopologyWish | None = None

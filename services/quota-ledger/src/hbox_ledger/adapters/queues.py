@@ -6,7 +6,14 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.kube import Queue as QueueObject
 from hbox_common.kube import QueueAffinity, epoch_s
 from hbox_common.model import POOLS, Queue, QueueName, QueuePhase, Resources, capacity_units, is_model, parse_quantity
-from hbox_common.model.annotations import BUDGET, NAMESPACES, NODE_GROUP_LIMITS, QUEUE_POLICY_ANNOTATIONS, parse_names
+from hbox_common.model.annotations import (
+    BUDGET,
+    NAMESPACES,
+    NODE_GROUP_LIMITS,
+    NON_PREEMPTIBLE_CLASSES,
+    QUEUE_POLICY_ANNOTATIONS,
+    parse_names,
+)
 from hbox_common.model.bounds import (
     ANNOTATION_BYTES,
     INT32_MAX,
@@ -44,6 +51,7 @@ def queue_of(found: QueueObject) -> Queue:
         parent=_parent(spec.parent),
         pools=_names(POOLS, found),
         namespaces=_names(NAMESPACES, found),
+        non_preemptible_classes=_names(NON_PREEMPTIBLE_CLASSES, found),
         budget_card_hours=_budget(found.metadata.annotations.get(BUDGET)),
         created_at=_seconds(found.metadata.creation_timestamp),
         annotations=_annotations(found),

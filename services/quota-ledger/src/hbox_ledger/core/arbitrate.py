@@ -134,6 +134,7 @@ def arbitrate(state: LedgerState, step: Step, plan: Plan) -> Committed | Refused
         return Committed(())
     deadline = step.now + min(plan.deadline_s, MAX_DEADLINE_S)
     nodes = state.nodes
+    protected = guarantees.protects(state, plan)
     records = tuple(
         _record(
             plan,
@@ -141,6 +142,7 @@ def arbitrate(state: LedgerState, step: Step, plan: Plan) -> Committed | Refused
             deadline,
             step.now,
             key=state.key,
+            preemptable=not protected,
             models=cards_by_model(nodes.get(placement.node), placement.slices),
         )
         for placement in plan.placements
@@ -151,7 +153,9 @@ def arbitrate(state: LedgerState, step: Step, plan: Plan) -> Committed | Refused
     return Committed(records)
 
 
-def _record(plan: Plan, placement: Placement, deadline: float, now: float, *, key: bytes, models: Resources) -> ClaimRecord:
+def _record(
+    plan: Plan, placement: Placement, deadline: float, now: float, *, key: bytes, preemptable: bool, models: Resources
+) -> ClaimRecord:
     claim = Claim(
         id=claim_id(key, plan.id, placement.pod_uid, placement.node, placement.slices),
         pod_uid=placement.pod_uid,
@@ -165,7 +169,7 @@ def _record(plan: Plan, placement: Placement, deadline: float, now: float, *, ke
         requests=plan.requests[placement.requests],
         slices=placement.slices,
         min_member=plan.min_member,
-        preemptable=plan.preemptable,
+        preemptable=preemptable,
         created_at=plan.created_at,
         claimed_at=now,
         models=models,

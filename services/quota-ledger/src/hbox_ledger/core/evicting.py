@@ -38,7 +38,6 @@ class Place:
     requests: Resources
     slices: tuple[CardSlice, ...]
     amounts: Resources  #: `requests`, and what the slices count by model
-    preemptable: bool = True
 
 
 @dataclass(slots=True)
@@ -108,9 +107,7 @@ class Evicting:
             del self._awaited[plan.id]
             return
         places = {
-            p.pod_uid: _place(
-                plan.queue, plan.namespace, p.node, plan.requests[p.requests], p.slices, nodes, preemptable=plan.preemptable
-            )
+            p.pod_uid: _place(plan.queue, plan.namespace, p.node, plan.requests[p.requests], p.slices, nodes)
             for p in plan.placements
         }
         places |= {
@@ -142,8 +139,6 @@ def _place(  # noqa: PLR0917  # two call sites above
     requests: Resources,
     slices: tuple[CardSlice, ...],
     nodes: Mapping[NodeName, NodeState],
-    *,
-    preemptable: bool = True,
 ) -> Place:
     amounts = requests | cards_by_model(nodes.get(node), slices)
-    return Place(queue, namespace, node, requests, slices, amounts, preemptable)
+    return Place(queue, namespace, node, requests, slices, amounts)

@@ -1,17 +1,62 @@
-"""What queues are guaranteed and others use meanwhile can be taken back: no plan is let in that would end that (S4, `hbox_common.model.lending`)."""
+"""What may be held such that nobody can take it back: never what others are guaranteed (S4, `hbox_common.model.lending`), and of a class that
+nobody takes from only what its queue deserves (`rights.may_be_protected`)."""
+
+from collections.abc import Mapping
 
 from hbox_common.events import Plan
-from hbox_common.model import Held, Refusal, RefusalReason, Resources, cards_by_model, pool_of
-from hbox_common.model.resources import add
+from hbox_common.model import (
+    Held,
+    PodFact,
+    QueueName,
+    Refusal,
+    RefusalReason,
+    Resources,
+    cards_by_model,
+    pool_of,
+)
+from hbox_common.model.resources import PODS, add
+from hbox_common.model.rights import CARDS_BY_NAME, Named, may_be_protected
 
 from .ledgerstate import LedgerState
 
 
 def refuse(state: LedgerState, plan: Plan) -> Refusal | None:
-    """Why the plan would hold non-preemptibly what others are guaranteed. With victims it is judged beside what was promised to others."""
+    """Why a queue that gives nothing back would hold with the plan what others are guaranteed. With victims it is judged beside what was promised to
+    others."""
     lending = state.lending
-    if not lending.is_non_preemptible(plan.queue, preemptable=plan.preemptable):
+    if not lending.is_non_preemptible(plan.queue, preemptable=True):
         return None
+    asked, by_pool = _asked(state, plan)
+    promised = [Held(p.queue, p.node, p.amounts, preemptable=True) for p in state.evicting.places()] if plan.victims else []
+    with lending.beside(promised):
+        headroom = lending.headroom(plan.queue, asked, by_pool=by_pool)
+    return Refusal(RefusalReason.QUEUE_GUARANTEES, f"queue {plan.queue}: {headroom.message}") if headroom.times == 0 else None
+
+
+def protects(state: LedgerState, plan: Plan) -> bool:
+    """Whether nobody may take what the plan's pods are given: the administrators say so of their class, their tenant does not offer them, the queue deserves
+    it and what is guaranteed to others is left. What is not so is lent, and goes when it is asked for."""
+    if plan.preemptable or not state.queues.non_preemptible(plan.queue, state.records.class_of(plan.job)):
+        return False
+    return _may_stay(state, plan.queue, *_asked(state, plan))
+
+
+def protects_found(state: LedgerState, fact: PodFact, held: Resources) -> bool:
+    """The same of a pod of ours that was found on a node."""
+    if fact.preemptable or not state.queues.non_preemptible(fact.queue, fact.priority_class):
+        return False
+    node = state.nodes.get(fact.node)
+    return node is not None and _may_stay(state, fact.queue, held, {pool_of(node.labels): held})
+
+
+def _may_stay(state: LedgerState, queue: QueueName, asked: Resources, by_pool: Mapping[str, Resources]) -> bool:
+    counted = {name: units for name, units in asked.items() if name != PODS}
+    path = [(state.queues.rights(name), Named(state.protected_in(name))) for name in state.queues.path(queue)]
+    return may_be_protected(path, counted, CARDS_BY_NAME) and state.lending.headroom(queue, asked, by_pool=by_pool).times != 0
+
+
+def _asked(state: LedgerState, plan: Plan) -> tuple[Resources, dict[str, Resources]]:
+    """What the plan's pods are given, cards also by model: in all, and by the pool of the nodes."""
     asked: Resources = {}
     by_pool: dict[str, Resources] = {}
     for placement in plan.placements:
@@ -20,7 +65,4 @@ def refuse(state: LedgerState, plan: Plan) -> Refusal | None:
         add(asked, amounts)
         if node is not None:
             add(by_pool.setdefault(pool_of(node.labels), {}), amounts)
-    promised = [Held(p.queue, p.node, p.amounts, p.preemptable) for p in state.evicting.places()] if plan.victims else []
-    with lending.beside(promised):
-        headroom = lending.headroom(plan.queue, asked, by_pool=by_pool)
-    return Refusal(RefusalReason.QUEUE_GUARANTEES, f"queue {plan.queue}: {headroom.message}") if headroom.times == 0 else None
+    return asked, by_pool

@@ -76,6 +76,9 @@ class LedgerState:
     jobs: dict[JobId, JobClaims] = field(default_factory=dict)
     card_quotas: CardQuotas = field(default_factory=CardQuotas)  #: of namespaces, with what is held there
     used: dict[QueueName, Resources] = field(default_factory=dict)  #: pending and posted, of each queue's own pods
+    protected: dict[QueueName, Resources] = field(
+        default_factory=dict
+    )  #: of `used`: what nobody may take, of each queue's own pods
     borrowed: dict[QueueName, Resources] = field(default_factory=dict)  #: of `used`: beyond deserved (`loans`)
     gangs: dict[JobId, Gang] = field(default_factory=dict)
     slots: dict[CardKey, set[int]] = field(default_factory=dict)
@@ -308,10 +311,19 @@ class LedgerState:
     def _use(self, claim: Claim, times: int) -> None:
         if claim.queue:
             self._count(claim.queue, self.counted(claim), times)
+            if not claim.preemptable:
+                add(self.protected.setdefault(claim.queue, {}), claim.amounts, times)
 
     def _count(self, queue: QueueName, amounts: Resources, times: int) -> None:
         add(self.used.setdefault(queue, {}), amounts, times)
         self.queues.book(queue, amounts, times)
+
+    def protected_in(self, queue: QueueName) -> Resources:
+        """What of the queue, with all below it, nobody may take."""
+        sums: Resources = {}
+        for name in (queue, *self.queues.below(queue)):
+            add(sums, self.protected.get(name, {}))
+        return sums
 
     def counted(self, claim: Claim) -> Resources:
         """What counts against its queue: host ports are a matter of their node alone."""
@@ -363,6 +375,7 @@ class LedgerState:
         assert fresh.evicting.claims() == self.evicting.claims()
         assert _solid(fresh.evicting.used) == _solid(self.evicting.used)
         assert _solid(fresh.used) == _solid(self.used)
+        assert _solid(fresh.protected) == _solid(self.protected)
         self.queues.validate()
         self.lending.validate()
         held = {

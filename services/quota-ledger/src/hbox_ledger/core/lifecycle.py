@@ -60,6 +60,7 @@ from hbox_common.model import (
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import CPU, EPHEMERAL, MEMORY, PODS
 
+from . import guarantees
 from .claimrecord import ClaimRecord, Decision, Gang
 from .decisions import keep, send, take_back
 from .foreign_pods import proven, slices_of
@@ -268,6 +269,7 @@ def _end(state: LedgerState, step: Step, gang: Gang) -> None:
 
 def _force(state: LedgerState, step: Step, fact: PodFact, actor: str, *, slices: tuple[CardSlice, ...]) -> None:
     """Account for a pod that runs without a live claim: reality is not refused, even where it over-books."""
+    held = _held(state, fact)
     claim = Claim(
         id=found_claim_id(fact.uid, state.epoch, state.index),
         pod_uid=fact.uid,
@@ -278,11 +280,11 @@ def _force(state: LedgerState, step: Step, fact: PodFact, actor: str, *, slices:
         queue=fact.queue if fact.ours else QueueName(""),
         priority=fact.priority,
         node=fact.node,
-        requests=_held(state, fact),
+        requests=held,
         slices=slices,
         state=ClaimState.POSTED,
         min_member=fact.min_member,
-        preemptable=fact.preemptable and fact.ours,
+        preemptable=fact.ours and not guarantees.protects_found(state, fact, held),
         created_at=fact.created_at,
         claimed_at=step.now,
         models=cards_by_model(state.nodes.get(fact.node), slices),

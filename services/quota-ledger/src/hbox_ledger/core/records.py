@@ -66,6 +66,11 @@ class Records:
             del self._known[id]
         self.hear(listed.values())
 
+    def class_of(self, job: JobId) -> str:
+        """The PriorityClass of a job that is known; empty where it has none."""
+        known = self._known.get(job)
+        return known.priority_class if known is not None else ""
+
     def refusal(self, plan: Plan) -> Refusal | None:
         """Why the plan is not one for the job as it is known; None where it is. A plan that places nothing asks for nothing in a job's name."""
         if not plan.placements:

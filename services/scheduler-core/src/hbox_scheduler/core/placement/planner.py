@@ -69,9 +69,9 @@ class Planner:
 
     def _singles(self, out: Attempt, run: list[Entry], task: Task) -> None:
         job = run[0].job
-        allowance = self.queues.allowance(job.queue, task.requests, preemptable=job.preemptable)
+        allowance = self.queues.allowance(job.queue, task.requests)
         allowed = len(run) if allowance.pods is None else min(len(run), allowance.pods)
-        left = self.queues.left_of_models(job.queue, preemptable=job.preemptable)
+        left = self.queues.left_of_models(job.queue)
         slots = self._allocate(Journal(self.columns), task, allowed, left)
         for entry, slot in zip(run, slots, strict=False):
             out.plans.append(self._plan(entry, [(task, entry.pending[0][1], [slot])]))
@@ -79,9 +79,7 @@ class Planner:
         if len(slots) == len(run):
             return
         reasons = self._reasons(run[0], task, left) if len(slots) < allowed else None
-        over = self.queues.allowance(
-            job.queue, task.requests, preemptable=job.preemptable
-        ).message  # anew: with what was placed just now
+        over = self.queues.allowance(job.queue, task.requests).message  # anew: with what was placed just now
         for position, entry in enumerate(run[len(slots) :], start=len(slots)):
             lacks_room = reasons is not None and position < allowed
             out.failed.append((entry, verdict_of(entry, reasons if lacks_room else None, over)))
@@ -91,7 +89,7 @@ class Planner:
         chosen: list[tuple[Task, list[PodRef], list[Slot]]] = []
         total: Resources = {}
         remaining = self.quota.remaining(entry.job.namespace)
-        models = self.queues.left_of_models(entry.job.queue, preemptable=entry.job.preemptable)
+        models = self.queues.left_of_models(entry.job.queue)
         left = entry.need
         full: Task | None = None
         short = 0
@@ -119,7 +117,7 @@ class Planner:
             out.failed.append((entry, verdict_of(entry, reasons, prefix=prefix if entry.need > 1 else "")))
             return
         job = entry.job
-        if len(chosen) > 1 and (over := self.queues.allowance(job.queue, total, preemptable=job.preemptable)).pods == 0:
+        if len(chosen) > 1 and (over := self.queues.allowance(job.queue, total)).pods == 0:
             journal.rollback()
             out.failed.append((entry, JobVerdict(job=entry.job.id, message=over.message)))
             return
@@ -130,16 +128,16 @@ class Planner:
         """Why the queue takes no gang like this; for gangs of several tasks only what is sure before they are placed."""
         task = tasks[0][0]
         each = {name: units * entry.need for name, units in task.requests.items()} if len(tasks) == 1 else task.requests
-        allowance = self.queues.allowance(entry.job.queue, each, preemptable=entry.job.preemptable)
+        allowance = self.queues.allowance(entry.job.queue, each)
         return allowance.message if allowance.pods == 0 else ""
 
     def _surplus(self, out: Attempt, entry: Entry) -> None:
         verdict: JobVerdict | None = None
         placed = False
         for task, pods in entry.pending:
-            allowance = self.queues.allowance(entry.job.queue, task.requests, preemptable=entry.job.preemptable)
+            allowance = self.queues.allowance(entry.job.queue, task.requests)
             allowed = len(pods) if allowance.pods is None else min(len(pods), allowance.pods)
-            left = self.queues.left_of_models(entry.job.queue, preemptable=entry.job.preemptable)
+            left = self.queues.left_of_models(entry.job.queue)
             slots = self._allocate(Journal(self.columns), task, allowed, left)
             for pod, slot in zip(pods, slots, strict=False):
                 out.plans.append(self._plan(entry, [(task, [pod], [slot])]))
@@ -194,7 +192,7 @@ class Planner:
         names, states = self.columns.names, self.columns.states
         placements: list[Placement] = []
         job_id, queue, priority, namespace = job.id, job.queue, job.priority, job.namespace
-        gang, soft = job.gang, job.preemptable
+        gang = job.gang
         for which, (task, pods, slots) in enumerate(chosen):
             bookings: list[Booking] = []
             requests = task.requests
@@ -202,9 +200,7 @@ class Planner:
                 name, state, uid = names[row], states[row], pod.uid
                 generation = state.generation if state is not None else Generation(0)
                 placements.append(Placement(uid, pod.name, pod.resource_version, name, generation, slices, which))
-                bookings.append(
-                    Booking(uid, job_id, queue, name, requests, slices, plan, priority, namespace, task, gang, soft)
-                )
+                bookings.append(Booking(uid, job_id, queue, name, requests, slices, plan, priority, namespace, task, gang))
             self.bookings.record(bookings)
         entry.plans.add(plan)
         return Plan(

@@ -28,7 +28,7 @@ class JobState(StrEnum):
 Order: TypeAlias = tuple[int, float, JobId]
 
 #: Jobs that wait for the same: the queue, for each task what its pods ask for, how many of them it takes to start, and whether they may be preempted.
-EquivalenceKey: TypeAlias = tuple[QueueName, tuple[Task, ...], int, bool]
+EquivalenceKey: TypeAlias = tuple[QueueName, tuple[Task, ...], int]
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class Entry:
 
     def equivalence_key(self) -> EquivalenceKey:
         """What it waits for, as of the last `update_pending`."""
-        return (self.job.queue, tuple(task for task, _ in self.pending), self.need, self.job.preemptable)
+        return (self.job.queue, tuple(task for task, _ in self.pending), self.need)
 
     @property
     def lone(self) -> Task | None:

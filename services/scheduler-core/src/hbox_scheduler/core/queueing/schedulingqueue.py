@@ -187,7 +187,7 @@ class SchedulingQueue:
             return run
         while len(run) < most and (entry := self.next()) is not None:
             one, other = entry.job, first.job
-            if entry.lone is not task or (one.queue, one.preemptable) != (other.queue, other.preemptable) or one.problem:
+            if entry.lone is not task or one.queue != other.queue or one.problem:
                 self.give_back(entry)
                 break
             run.append(entry)

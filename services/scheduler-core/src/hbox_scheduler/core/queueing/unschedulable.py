@@ -125,7 +125,7 @@ class UnschedulableJobs:
         return woken
 
     def _activate_some(self, key: EquivalenceKey, group: UnschedulableClass, entries: dict[JobId, Entry]) -> list[Entry]:
-        queue, tasks, need, preemptable = key
+        queue, tasks, need = key
         need = max(need, 1)
         while group.waiting and not self._here(group.waiting[0], key, entries):
             heappop(group.waiting)
@@ -133,14 +133,14 @@ class UnschedulableJobs:
             return []
         room = 0
         for task, size in zip(tasks, group.sizes, strict=True):
-            allowance = self._queues.allowance(queue, task.requests, preemptable=preemptable)
+            allowance = self._queues.allowance(queue, task.requests)
             if allowance.pods == 0:
                 continue
             kept, paid = task, None
             if task.namespace:
                 together = need if len(tasks) == 1 else 1
                 kept, paid = self._quota.within_quota(task, self._quota.remaining(task.namespace), together=together)
-            models = self._queues.left_of_models(queue, preemptable=preemptable)
+            models = self._queues.left_of_models(queue)
             kept, _ = within_limits(kept, models)
             paid = min((n for n in (paid, max_pods(task, models)) if n is not None), default=None)
             fits = self._views.of(kept).total()

@@ -53,7 +53,7 @@ class Queues:
         """Every queue that was announced."""
         return self._tree
 
-    def allowance(self, name: QueueName, each: Resources, *, preemptable: bool = True) -> Allowance:
+    def allowance(self, name: QueueName, each: Resources) -> Allowance:
         """How many times `each` fits under the capability of the queue and of all above it, and beside what is guaranteed to others."""
         if refusal := self._tree.refusal(name):
             return Allowance(0, f"{Label(refusal.reason)}: {refusal.message}")
@@ -62,14 +62,15 @@ class Queues:
                 if (queue := self._tree.get(above)) is not None and queue.stopped:
                     return Allowance(0, f"{Label.QUEUE_BUDGET}: {queue.stopped}")
         headroom = self._tree.headroom(name, each)
-        kept = self.kept_for_others(name, each, preemptable=preemptable)
+        kept = self.kept_for_others(name, each)
         if kept.pods is not None and (headroom.times is None or kept.pods < headroom.times):
             return kept
         return Allowance(headroom.times, f"{Label.QUEUE_CAPABILITY}: {headroom.message}" if headroom.message else "")
 
-    def kept_for_others(self, name: QueueName, each: Resources, *, preemptable: bool) -> Allowance:
-        """How many times `each` leaves enough that can be taken back for what others are guaranteed."""
-        if not self._lending.is_non_preemptible(name, preemptable=preemptable):
+    def kept_for_others(self, name: QueueName, each: Resources) -> Allowance:
+        """How many times `each` leaves enough that can be taken back for what others are guaranteed. Asks for queues that give nothing back; work of a
+        class that nobody takes from starts as a borrower's where it would leave too little."""
+        if not self._lending.is_non_preemptible(name, preemptable=True):
             return Allowance(None)
         headroom = self._lending.headroom(name, each)
         if headroom.times is not None:
@@ -84,15 +85,15 @@ class Queues:
         eased, self._limited_by_guarantees = self._limited_by_guarantees, set()
         return eased
 
-    def left_of_models(self, name: QueueName, *, preemptable: bool) -> Resources:
+    def left_of_models(self, name: QueueName) -> Resources:
         """How many cards more of each model work of the queue may have: under the capability of the queue and of all above it and, where nobody could take them
         back, beside what others are guaranteed. Nothing is reason of other models. To be spent from while an attempt is made."""
         if not self._tree.by_model:
             return {}
         left = self._tree.left_of_models(name)
-        non_preemptible = self._lending.is_non_preemptible(name, preemptable=preemptable)
+        non_preemptible = self._lending.is_non_preemptible(name, preemptable=True)
         for model in filter(is_model, self._lending.guaranteed) if non_preemptible else ():
-            kept = self.kept_for_others(name, {model: 1}, preemptable=preemptable).pods
+            kept = self.kept_for_others(name, {model: 1}).pods
             if kept is not None:
                 left[model] = min(left.get(model, kept), kept)
         return left

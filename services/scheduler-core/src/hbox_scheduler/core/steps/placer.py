@@ -138,7 +138,7 @@ class SessionPlacer:
 
     def _limited_by_guarantees(self, entry: Entry, amounts: Resources) -> str:
         """Why so much for the job would leave others without what they are guaranteed. Sessions do not check that."""
-        kept = self._queues.kept_for_others(entry.job.queue, amounts, preemptable=entry.job.preemptable)
+        kept = self._queues.kept_for_others(entry.job.queue, amounts)
         return kept.message if kept.pods == 0 else ""
 
     def _fail(self, attempt: Attempt, found: Unplaced) -> None:

@@ -161,7 +161,7 @@ class Preemptor:
 
     def _beside_guarantees(self, entry: Entry, amounts: Resources) -> bool:
         """Whether the job may have so much where others are guaranteed something. Sessions do not check that."""
-        return self._queues.kept_for_others(entry.job.queue, amounts, preemptable=entry.job.preemptable).pods != 0
+        return self._queues.kept_for_others(entry.job.queue, amounts).pods != 0
 
     def _changed_since(self, index: Index) -> bool:
         """Whether anything changed since the last session that could change its result."""
