@@ -167,6 +167,7 @@ steps = st.one_of(
         st.tuples(queue, st.integers(-1, 1), st.integers(0, 8), st.integers(0, 2), st.sampled_from(["", "1", "x"])),
     ),
     st.tuples(st.just("history"), st.tuples(queue, st.floats(0, 8))),
+    st.tuples(st.just("joins"), st.none()),
     st.tuples(st.just("session"), st.none()),
 )
 
@@ -186,6 +187,8 @@ def test_accounts_that_are_kept_say_what_new_ones_say(policy: str, done: list[tu
             case "rules", (int() as i, int() as parent, int() as deserved, int() as guarantee, str() as weight):
                 world.rules[i] = parent, {GPU: deserved}, {GPU: guarantee}, weight, world.rules[i][-1]
                 world.infos[i] = world._info(i)
+            case "joins", None:
+                world.columns.put_node(node(f"more-{world.columns.size}", cards=CARDS, cpu=64))
             case "history", (int() as i, float() as recent):
                 world.rules[i] = (*world.rules[i][:-1], recent)
                 world.infos[i] = world._info(i)
@@ -216,14 +219,18 @@ def test_a_session_changes_nothing_that_the_next_one_opens_with() -> None:
     assert said(world.session(policy, world.running)) == before
 
 
-def test_accounts_of_queues_that_did_not_change_are_the_same_objects() -> None:
+def test_accounts_are_kept_as_long_as_the_tree_is_the_same() -> None:
     world = World()
     policy = "{name: capacity, enableHierarchy: true, arguments: {reclaimAtParting: true}}"
     world.session(policy, world.running)
     kept = world.running.watchers["capacity"]
-    world.infos[0] = replace(world.infos[0], recent_cards=3.0)
+    assert isinstance(kept, QueueAccounts)
+    world.infos[0] = replace(world.infos[0], recent_cards=3.0, deserved={GPU: 1})
+    world.columns.put_node(node("more", cards=CARDS, cpu=64))
     world.session(policy, world.running)
     assert world.running.watchers["capacity"] is kept
-    world.infos[0] = replace(world.infos[0], deserved={GPU: 1})
+    cards = world.columns.resources[GPU]
+    assert (kept.total[cards], kept.accounts[QueueName("q0")].deserved[cards]) == (CARDS * (NODES + 1), 1)
+    world.infos[0] = replace(world.infos[0], parent=QueueName("d0"))
     world.session(policy, world.running)
     assert world.running.watchers["capacity"] is not kept

@@ -6,14 +6,14 @@ Cards are counted as pods ask for them, a share like a whole one, as Volcano doe
 KAI-Scheduler does. Amounts of cards are then in percent of a card.
 
 Opening a session costs by what changed. The accounts of one plugin are kept beside the gangs that run (`RunningGangs.watchers`), which tell of gangs that
-come and go; the tree of queues and its limits are made anew when a queue, or the cluster's size, is another one. What a session counts on top, its fresh
-gangs and each placement, is taken back when the next one opens: the first change of an account saves what it was (`_touch`).
+come and go. Limits and lines are made anew when those of a queue, or the cluster's size, are others, and all of it when the tree is another one. What a
+session counts on top, its fresh gangs and each placement, is taken back when the next one opens: the first change of an account saves what it was (`_touch`).
 """
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
+from operator import attrgetter, sub
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
@@ -40,8 +40,9 @@ UNLIMITED = 1 << 60
 
 _ASKING = HOLDING | {Status.PENDING, Status.PIPELINED}
 
-#: What of a queue makes the tree, limits and lines; the rest is asked of the queue itself.
-_rules = attrgetter("parent", "capability", "deserved", "guarantee", "annotations")
+#: What of a queue makes the tree; and what makes limits and lines. The rest is asked of the queue itself.
+_place = attrgetter("name", "parent", "annotations")
+_amounts = attrgetter("capability", "deserved", "guarantee")
 
 #: Different tasks of which the requests are kept.
 _TASKS = 8192
@@ -109,12 +110,7 @@ class QueueAccounts:
         self.total, self._card_mib = self._sizes(session)
         self.accounts = {name: Account(queue, self.size) for name, queue in session.queues.items()}
         self._tree(hierarchy)
-        resources = session.columns.resources
-        for account in self.accounts.values():
-            account.guarantee = self.amounts(account.queue.guarantee)
-            account.deserved = self.amounts(account.queue.deserved)
-            account.named = frozenset(resources[name] for name in account.queue.deserved if name in resources)
-        self.derive()
+        self._set_limits()
         for kind, count in session.running.alike():
             self.counted(kind, count)
         for name, minimum in session.running.minimums.items():
@@ -131,8 +127,16 @@ class QueueAccounts:
         kept.enter(session.fresh)
         return kept
 
+    def _set_limits(self) -> None:
+        resources = self._columns.resources
+        for account in self.accounts.values():
+            account.guarantee = self.amounts(account.queue.guarantee)
+            account.deserved = self.amounts(account.queue.deserved)
+            account.named = frozenset(resources[name] for name in account.queue.deserved if name in resources)
+        self.derive()
+
     def derive(self) -> None:
-        """What follows from the tree and its amounts alone."""
+        """What follows from the tree, its amounts and the cluster's size alone."""
 
     def resumes(self, session: "Session", *, hierarchy: bool) -> bool:
         """Whether they are right for this session too, which they follow then."""
@@ -144,17 +148,21 @@ class QueueAccounts:
             return False
         if len(queues) != len(self.accounts):
             return False
-        others: list[tuple[Account, QueueInfo]] = []
-        for account, (name, queue) in zip(self.accounts.values(), queues.items(), strict=True):
-            if account.queue is not queue:
-                if account.queue.name != name or _rules(account.queue) != _rules(queue):
-                    return False
-                others.append((account, queue))
-        self._follow(session)
-        if self._sizes(session) != (self.total, self._card_mib):
+        others = [
+            (one, queue) for one, queue in zip(self.accounts.values(), queues.values(), strict=True) if one.queue is not queue
+        ]
+        if any(_place(account.queue) != _place(queue) for account, queue in others):
             return False
+        self._follow(session)
+        total, card_mib = self._sizes(session)
+        if card_mib != self._card_mib:
+            return False
+        stale = total != self.total or any(_amounts(account.queue) != _amounts(queue) for account, queue in others)
         for account, queue in others:
             account.queue = queue
+        if stale:
+            self.total = total
+            self._set_limits()
         return True
 
     def _follow(self, session: "Session") -> None:
@@ -403,7 +411,7 @@ class QueueAccounts:
 def set_ceilings(queue_accounts: QueueAccounts, accounts: Sequence[Account], room: Sums) -> None:
     """What each of these siblings can have at most: the room `[R]` above them without what others are guaranteed, and its capability where that is
     less."""
-    left = [total - sum(account.guarantee[column] for account in accounts) for column, total in enumerate(room)]
+    left = list(map(sub, room, map(sum, zip(*(account.guarantee for account in accounts), strict=True)))) or room
     for account in accounts:
         account.ceiling = [max(0, free + own) for free, own in zip(left, account.guarantee, strict=True)]
     limit_to_capability(queue_accounts, accounts)
