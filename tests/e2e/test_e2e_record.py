@@ -21,6 +21,18 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 SPACE = "default"
 
+#: Nobody has to leave for anybody.
+PATIENT = """\
+actions: "allocate"
+tiers:
+- plugins:
+  - {name: priority}
+  - {name: gang}
+- plugins:
+  - {name: predicates}
+  - {name: binpack}
+"""
+
 #: What is recorded reaches the disk four times a second; on a busy machine later.
 FLUSHED_S = 1.5 * SLOWER
 
@@ -54,6 +66,13 @@ def replayed(record: Path, *, hash_seed: int) -> Mapping[str, Any]:
     return found
 
 
+def what_if(record: Path, policy: str | Path) -> Mapping[str, Any]:
+    done = hbox("-o", "json", "simulate", "replay", str(record), "--policy", str(policy))
+    assert done.returncode == 0, done.stdout + done.stderr
+    found: Mapping[str, Any] = json.loads(done.stdout)
+    return found
+
+
 async def work(running: Up) -> None:
     """A gang starts, a gang of higher priority takes its place, scheduler-core is killed, and one more job comes."""
     async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
@@ -76,6 +95,11 @@ async def work(running: Up) -> None:
         await all_placed(client, "late")
 
 
+def killed_record(records: Path) -> Path:
+    """That of the process that was killed: the older one."""
+    return min(records.iterdir())
+
+
 async def test_records_of_a_running_platform_replay_bit_by_bit(tmp_path: Path) -> None:
     records = tmp_path / "records"
     with up(tmp_path / "state", env={"HBOX_RECORD": str(records)}) as running:
@@ -87,3 +111,12 @@ async def test_records_of_a_running_platform_replay_bit_by_bit(tmp_path: Path) -
     assert killed["victims"] == 2
     assert killed["placements"] >= 2, "what came in its last quarter of a second may be missing"
     assert stopped["placements"] == 1
+    own = what_if(killed_record(records), "recorded")
+    assert own["evictions"] == {"recorded": 2, "other": 2}
+    assert own["pods"]["elsewhere"] == own["pods"]["byRecordAlone"] == own["pods"]["byOtherAlone"] == 0
+    patient = tmp_path / "patient.conf"
+    patient.write_text(PATIENT)
+    other = what_if(killed_record(records), patient)
+    assert other["evictions"] == {"recorded": 2, "other": 0}
+    assert other["jobs"] == {"byRecordAlone": [f"{SPACE}/top"], "byOtherAlone": []}
+    assert other["queues"]["default"]["other"]["waiting"] == 1

@@ -7,32 +7,56 @@ import click
 
 from ..context import Context, command_options
 from ..exits import Faulty
-from ..output import Form, duration, put, say
+from ..output import Column, Form, duration, put, say
+
+#: Jobs named for people; `-o json` names all.
+JOBS_SHOWN = 10
 
 
 @click.command("replay")
 @click.argument("record", metavar="RECORD", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--policy",
+    metavar="FILE|NAME",
+    help="What this policy would have done: a volcano-scheduler.conf; binpack, least-waste or fgd; or `recorded`, the record's own.",
+)
 @command_options
-def command(ctx: Context, *, record: Path) -> None:
-    """What scheduler-core was told, told again: whether it decides the same, plan by plan and verdict by verdict.
+def command(ctx: Context, *, record: Path, policy: str | None) -> None:
+    """What scheduler-core was told, told again: whether it decides the same, plan by plan and verdict by verdict; or what another policy would have done.
 
     \b
     HBOX_RECORD=records hbox up
     hbox simulate replay records/20260101T120000Z-scheduler-core.hboxrecord
+    hbox simulate replay RECORD --policy volcano-scheduler.conf
+    hbox simulate replay RECORD --policy recorded
 
-    RECORD is a file that scheduler-core writes where HBOX_RECORD is set. Exit status 1 where a decision differs.
+    RECORD is a file that scheduler-core writes where HBOX_RECORD is set. Without --policy, exit status 1 where a decision differs.
+
+    With --policy the same jobs come at the same times to the same nodes, and all that follows from decisions is made anew: a pod runs for as long as it did on
+    record, from when this policy starts it. `--policy recorded` shows what that method alone makes different.
     """
+    if policy is not None:
+        from ..simulate.whatif import what_if  # noqa: PLC0415  half a second that --help does not need
+
+        content = what_if(record, policy)
+        _warn(record, content)
+        _show_other(ctx, content)
+        return
     from ..simulate.replays import replayed  # noqa: PLC0415  half a second that --help does not need
 
     content = replayed(record)
-    for warning in content["warnings"]:
-        say(f"{record}: {warning}")
+    _warn(record, content)
     _show(ctx, content)
     if content["differences"]:
         raise Faulty(
             f"{content['differences']} decisions are not those of the record, the first in cycle {content['first']['cycle']}",
             hint="replay it with the HBox that wrote it; where that is this one, send us the record",
         )
+
+
+def _warn(record: Path, content: dict[str, Any]) -> None:
+    for warning in content["warnings"]:
+        say(f"{record}: {warning}")
 
 
 def _show(ctx: Context, content: dict[str, Any]) -> None:
@@ -59,3 +83,67 @@ def _show(ctx: Context, content: dict[str, Any]) -> None:
             f"  recorded   {first['recorded']}",
             f"  replayed   {first['replayed']}",
         )
+
+
+_QUEUES = (
+    Column("QUEUE", lambda q: q["name"]),
+    Column("JOBS", lambda q: q["jobs"]),
+    Column("MEAN WAIT", lambda q: _both(q, "meanSeconds")),
+    Column("P90 WAIT", lambda q: _both(q, "p90Seconds")),
+    Column("LONGEST", lambda q: _both(q, "longestSeconds"), wide=True),
+    Column("STILL WAIT", lambda q: f"{q['recorded']['waiting']} -> {q['other']['waiting']}"),
+)
+
+
+def _both(queue: Any, what: str) -> str:
+    return f"{_seconds(queue['recorded'][what])} -> {_seconds(queue['other'][what])}"
+
+
+def _seconds(value: float) -> str:
+    """Short waits are told apart by tenths."""
+    return f"{value:.1f}s" if value < 120 else duration(value)
+
+
+def _show_other(ctx: Context, content: dict[str, Any]) -> None:
+    if ctx.output.machine:
+        ctx.output.document("ReplayComparison", content)
+        return
+    queues = [{"name": name, **waits} for name, waits in content["queues"].items()]
+    if ctx.output.form in (Form.NAME, Form.CSV):
+        ctx.output.rows("Queue", queues, _QUEUES)
+        return
+    pods, jobs, policies = content["pods"], content["jobs"], content["policies"]
+    put(
+        f"record       {content['record']}, over {duration(content['seconds'])}",
+        f"policies     recorded: {policies['recorded']}; other: {policies['other']}. Below: recorded -> other",
+        f"pods         {pods['alike']} on the same node, {pods['elsewhere']} elsewhere, {pods['byRecordAlone']} placed on record alone, "
+        f"{pods['byOtherAlone']} by the other alone, {pods['neither']} by neither",
+    )
+    if (first := content["first"]) is not None:
+        put(
+            f"first apart  {first['job']} pod {first['pod']}: recorded {_place(first['recorded'])}; other {_place(first['other'])}"
+        )
+    put(
+        f"jobs         on record alone: {_names(jobs['byRecordAlone'])}",
+        f"             by the other alone: {_names(jobs['byOtherAlone'])}",
+        f"allocation   {'; '.join(f'{what} {_parts(sides)}' for what, sides in content['allocation'].items() if sides)}",
+        f"evictions    {content['evictions']['recorded']} -> {content['evictions']['other']}",
+    )
+    if queues:
+        put("")
+        ctx.output.rows("Queue", queues, _QUEUES)
+
+
+def _place(place: dict[str, Any] | None) -> str:
+    return "no place" if place is None else f"{place['node']} after {_seconds(place['seconds'])}"
+
+
+def _parts(sides: dict[str, float]) -> str:
+    return f"{sides['recorded']:.1%} -> {sides['other']:.1%}"
+
+
+def _names(names: list[str]) -> str:
+    if not names:
+        return "none"
+    more = f" and {len(names) - JOBS_SHOWN} more" if len(names) > JOBS_SHOWN else ""
+    return f"{len(names)}: {', '.join(names[:JOBS_SHOWN])}{more}"

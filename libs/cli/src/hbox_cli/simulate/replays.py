@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter
 
@@ -18,11 +18,7 @@ _ANY: TypeAdapter[Any] = TypeAdapter(Any)
 
 def replayed(path: Path) -> dict[str, Any]:
     """What came of it, for `-o json`. Raises InvalidRequest where the file is no record, of another format, or damaged."""
-    try:
-        file = path.open("rb")
-    except OSError as e:
-        raise InvalidRequest(f"{path} cannot be read: {e.strerror}", hint="name a file that HBOX_RECORD made") from e
-    with file:
+    with opened(path) as file:
         reader = Reader(file, str(path))
         replay = Replay(reader.head)
         whole = max(1, path.stat().st_size)
@@ -49,11 +45,20 @@ def replayed(path: Path) -> dict[str, Any]:
         "verdicts": replay.verdicts,
         "differences": replay.differences,
         "first": None if replay.first is None else _ANY.dump_python(asdict(replay.first), mode="json"),
-        "warnings": _warnings(reader),
+        "warnings": warnings_of(reader),
     }
 
 
-def _warnings(reader: Reader) -> list[str]:
+def opened(path: Path) -> BinaryIO:
+    """The record's file. Raises InvalidRequest."""
+    try:
+        return path.open("rb")
+    except OSError as e:
+        raise InvalidRequest(f"{path} cannot be read: {e.strerror}", hint="name a file that HBOX_RECORD made") from e
+
+
+def warnings_of(reader: Reader) -> list[str]:
+    """What is to be said of a record that was read to its end."""
     found = []
     if reader.torn:
         found.append(

@@ -4,7 +4,7 @@ The scheduler is pure: what it decides follows from how it was made and from wha
 the record does not hold, or another version of the code.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
@@ -48,11 +48,11 @@ class Replay:
     last_now: float | None = None
     first_now: float | None = None
     _scheduler: Scheduler = field(init=False)
-    _answers: "_Answers" = field(init=False)
+    _answers: "Answers" = field(init=False)
     _told: bool = False
 
     def __post_init__(self) -> None:
-        self._answers = _Answers()
+        self._answers = Answers()
         self._scheduler = scheduler_of(self.head, self._answers)
 
     def run(self, call: Call) -> None:
@@ -80,10 +80,7 @@ class Replay:
 
     def _count(self, call: Call) -> None:
         if not self._told:
-            raise InvalidRequest(
-                "the record begins in the middle: it has a cycle before the claims were read",
-                hint="a record has to begin with its service",
-            )
+            raise _began_late()
         self.cycles += 1
         self.last_now = call.arguments["now"]
         self.first_now = self.last_now if self.first_now is None else self.first_now
@@ -107,7 +104,7 @@ class Replay:
             self.first = Difference(self.cycles, call.name, *unlike[0])
 
 
-class _Answers:
+class Answers:
     """What plugins were answered while the call ran that is replayed; the port of `external.Ask`."""
 
     def __init__(self) -> None:
@@ -124,6 +121,23 @@ class _Answers:
             raise Unavailable(known.error)
         found: Mapping[str, Any] | None = known.answer
         return found
+
+
+def begins(calls: Iterable[Call]) -> Iterator[Call]:
+    """The calls of a whole record. Raises InvalidRequest where it does not begin with the beginning."""
+    told = False
+    for call in calls:
+        told = told or call.name == FIRST
+        if call.name == "cycle" and not told:
+            raise _began_late()
+        yield call
+
+
+def _began_late() -> InvalidRequest:
+    return InvalidRequest(
+        "the record begins in the middle: it has a cycle before the claims were read",
+        hint="a record has to begin with its service",
+    )
 
 
 def error_of(error: Exception) -> str:
