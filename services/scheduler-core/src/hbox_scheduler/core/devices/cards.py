@@ -139,7 +139,10 @@ class CardFit:
         yield Label.DEVICE_INSUFFICIENT, np.count_nonzero(present, axis=1) < request.count
         pods, memory, cores = columns.card_pods[rows], columns.card_memory[rows], columns.card_cores_used[rows]
         used = pods > 0
-        need = memory_needed(request, memory)
+        # Who names MiB of cards that he takes alone is judged by these, as in HAMi: that others are there is said at the end.
+        need = (
+            np.full(memory.shape, request.memory_mib, dtype=np.int64) if request.memory_mib else memory_needed(request, memory)
+        )
         asked = ALL if request.whole else request.cores
         left = present
         left = left & columns.card_ok[rows]
