@@ -7,7 +7,7 @@ happens that it did not have.
 
     work of known length     ends so long after its start under this policy
     cut short on record      runs until the record ends
-    evicted here             leaves `LEAVES_S` later and comes back as a new pod, which starts over
+    evicted here             leaves after as long as victims took on record (`Workload.leaves_s`), and comes back as a new pod, which starts over
     on a node that went      lost, and comes back at once
     outside                  holds its place as on record; evicted here it does not come back: nobody knows what it asked for
 
@@ -40,9 +40,6 @@ from .instantledger import InstantLedger
 from .record import Call, Head
 from .replay import Answers, scheduler_of
 from .workload import Meter, Workload, held_by, timed
-
-#: What an evicted pod takes to end and to be there anew.
-LEAVES_S = 1.0
 
 #: Told as they are. What follows from the record's own decisions is not among them: claims, answers, evictions that were refused.
 _OUTSIDE = frozenset(
@@ -315,7 +312,7 @@ class WhatIf:
             if claim.pod_uid not in self._leaving:
                 self._leaving.add(claim.pod_uid)
                 self.evictions += 1
-                self._at(now + LEAVES_S, _What.LEAVES, claim.pod_uid)
+                self._at(now + self.workload.leaves_s, _What.LEAVES, claim.pod_uid)
         self.ledger.evicted.clear()
         self._announce(touched.values())
 

@@ -15,6 +15,7 @@ Messages about jobs carry no time: they count as of the next call that has one, 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from statistics import median
 from typing import Any
 
 from hbox_common.model import Claim, Epoch, Index, Job, JobId, NodeName, NodeState, PlanId, PodUid, QueueName
@@ -22,6 +23,9 @@ from hbox_common.model.devices import GPU
 from hbox_common.model.resources import CPU
 
 from .record import Call
+
+#: What an evicted pod takes to end where the record has none.
+LEAVES_S = 1.0
 
 
 class End(StrEnum):
@@ -140,6 +144,7 @@ class Workload:
     held: Meter = field(default_factory=lambda: Meter(0.0))
     capacity: Meter = field(default_factory=lambda: Meter(0.0))
     evictions: int = 0
+    leaves_s: float = LEAVES_S  #: what victims took to end, in the median
     _nodes: dict[NodeName, NodeState] = field(default_factory=dict)
     _gone: dict[NodeName, float] = field(default_factory=dict)
     _plans: dict[PlanId, float] = field(default_factory=dict)  #: that give places, with their time
@@ -223,6 +228,11 @@ class Workload:
         self.capacity.until(self.until)
         for life in self.lives.values():
             life.end = self._end_of(life)
+        took = [
+            life.ended - life.evicted for life in self.lives.values() if life.ended is not None and life.evicted is not None
+        ]
+        if took:
+            self.leaves_s = max(median(took), 0.0)
         self._replacements()
 
     def _node(self, node: NodeState, at: float) -> None:
