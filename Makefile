@@ -54,12 +54,13 @@ kube-assets: ## etcd, Kubernetes and kwok as programs, from Go modules: 5 to 10 
 test-real: install kube-assets ## the conformance suite and the platform on a real control plane
 	@$(BIN)/python -m pytest -m real tests/conformance tests/real
 
-check: install ## format, lint, types, import contracts, generated documents
+check: install ## format, lint, types, import contracts, generated documents, tables of planted faults
 	@$(BIN)/ruff format --check $(SOURCES)
 	@$(BIN)/ruff check $(SOURCES)
 	@$(BIN)/mypy libs services tests
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m hbox_common.events.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
+	@$(BIN)/python -m tests.mutants --check
 
 mutants: install ## planted faults, and whether the tests nearest to them notice; J=2 side by side, SERVICE=binder, NAME=words of names
 	@$(BIN)/python -m tests.mutants $(if $(J),-j $(J)) $(addprefix --service ,$(SERVICE)) $(NAME)

@@ -16,7 +16,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from .scratch import Scratch
-from .table import BadTable, Mutant, chosen, read_tables
+from .table import BadTable, Mutant, chosen, faults_of, read_tables
 from .verdicts import FINE, Outcome, Verdict, failures, judge
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +30,7 @@ def main() -> int:
     parser.add_argument("--service", action="append", default=[], help="only faults of this table; may be repeated")
     parser.add_argument("-j", type=int, default=1, metavar="N", help="as many faults side by side")
     parser.add_argument("--list", action="store_true", help="list the faults and run nothing")
+    parser.add_argument("--check", action="store_true", help="only whether the tables fit the sources; runs nothing")
     arguments = parser.parse_args()
     try:
         mutants = chosen(read_tables(), services=arguments.service, words=arguments.words)
@@ -37,6 +38,9 @@ def main() -> int:
         return _complain(str(e))
     if not mutants:
         return _complain("no planted fault has such a name")
+    if arguments.check:
+        wrong = list(faults_of(mutants, ROOT))
+        return _complain("\n".join(wrong)) if wrong else 0
     if arguments.list:
         for mutant in mutants:
             print(f"{mutant.title}: {mutant.breaks}")

@@ -9,12 +9,16 @@ tests = ["tests/unit/hbox_binder/test_x.py::test_y"]   # at least one of them fa
 uncaught = "…"                                 # only where no near test can see it: the reason
 """
 
+import ast
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 TABLES = Path(__file__).parent / "tables"
+#: At most so many of all planted faults may have a reason instead of a test.
+MOST_UNCAUGHT = 0.03
 
 
 class BadTable(Exception):
@@ -51,6 +55,44 @@ def chosen(mutants: Sequence[Mutant], *, services: Sequence[str], words: Sequenc
     return tuple(
         m for m in mutants if (not services or m.service in services) and (not words or any(word in m.title for word in words))
     )
+
+
+def faults_of(mutants: Sequence[Mutant], root: Path) -> Iterator[str]:
+    """What is wrong with the tables themselves, without running anything: texts that do not stand in their file exactly once, faults that are no Python,
+    tests that do not exist, too many reasons. `root`: of the repository."""
+    for mutant in mutants:
+        path = root / mutant.file
+        if not path.is_file():
+            yield f"{mutant.title}: no file {mutant.file}"
+            continue
+        source = path.read_text()
+        patched = mutant.patched(source)
+        if patched is None:
+            yield f"{mutant.title}: its text stands {source.count(mutant.old)} times in {mutant.file}"
+            continue
+        try:
+            compile(patched, mutant.file, "exec")
+        except SyntaxError as e:
+            yield f"{mutant.title}: {mutant.file} is no Python with it: {e.msg}"
+        for test in mutant.tests:
+            file, _, name = test.partition("::")
+            if not (root / file).is_file() or (name and name.split("[")[0] not in _functions(root / file)):
+                yield f"{mutant.title}: no test {test}"
+    reasons = sum(bool(mutant.uncaught) for mutant in mutants)
+    if reasons > MOST_UNCAUGHT * len(mutants):
+        yield f"{reasons} of {len(mutants)} faults have a reason instead of a test: more than {MOST_UNCAUGHT:.0%}"
+
+
+@cache
+def _functions(path: Path) -> frozenset[str]:
+    """Names of the functions of a file, and of those that it takes from others (`from ... import`)."""
+    names = set[str]()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            names.update(alias.asname or alias.name for alias in node.names)
+    return frozenset(names)
 
 
 def _read(path: Path) -> list[Mutant]:

@@ -30,6 +30,7 @@ from hbox_common.store.engine import CHECKPOINT_ROWS, IDLE_TIMEOUT_MS, LOCK_TIME
 from hbox_common.store.schema import migrate
 
 from ...postgres_server import PASSWORD, PostgresServer
+from ...waiting import until
 
 metadata = MetaData()
 numbers = Table("numbers", metadata, Column("n", Integer, primary_key=True), CheckConstraint("n >= 0"))
@@ -224,6 +225,12 @@ async def test_what_was_acknowledged_survives_a_kill_of_the_server_and_work_goes
         assert await store.read(lambda c: c.execute(select(numbers.c.n).order_by(numbers.c.n)).scalars().all()) == [1, 3]
 
 
+def nobody_idle(connection: Connection) -> bool:
+    """Whether no session of this database waits within a transaction."""
+    others = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'idle in transaction'")
+    return bool(connection.execute(others).scalar_one() == 0)
+
+
 async def test_one_that_hangs_in_a_transaction_loses_its_rows_to_a_successor(postgres: PostgresServer) -> None:
     url = postgres.empty_database()
     awake = threading.Event()
@@ -240,6 +247,7 @@ async def test_one_that_hangs_in_a_transaction_loses_its_rows_to_a_successor(pos
         hanging = asyncio.create_task(old.write(hangs))
         await asyncio.to_thread(held.wait, 60)
         async with shared(url) as new:
+            await until(lambda: new.read(nobody_idle), "the end of who hangs", timeout_s=IDLE_TIMEOUT_MS / 2000)
             await new.write(lambda c: c.execute(update(numbers).values(n=9)))
         awake.set()
         with pytest.raises(Unavailable):

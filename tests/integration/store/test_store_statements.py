@@ -153,6 +153,22 @@ async def test_the_first_expectation_of_a_batch_that_does_not_hold_is_its_error(
         assert await count(store) == 1
 
 
+async def test_the_first_error_of_a_batch_is_told_and_what_stood_behind_it_can_be_used_again(database_url: str) -> None:
+    """The server passes over the rest, also over what it was to prepare there."""
+    put, taken_out = Prepared(insert(numbers), columns=["n"]), Prepared(delete(numbers).where(numbers.c.n == bindparam("old")))
+
+    def act(batch: Batch) -> None:
+        batch.run(put, [{"n": -1}])
+        batch.run(taken_out, [{"old": 5}])
+
+    async with opened(database_url) as store:
+        await store.write(lambda c: changed(c, put, [{"n": 5}]))
+        with pytest.raises(Bug, match="constraint"):
+            await store.write(lambda c: together(c, act))
+        assert await count(store) == 1
+        assert await store.write(lambda c: changed(c, taken_out, [{"old": 5}])) == 1
+
+
 async def test_a_batch_on_postgresql_waits_for_nothing_until_its_end(postgres: PostgresServer) -> None:
     """The first statement waits in the server for another session; the second is sent all the same."""
     put = Prepared(insert(numbers), columns=["n"], conflict="DO NOTHING")

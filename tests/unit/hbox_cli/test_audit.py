@@ -150,6 +150,19 @@ def test_a_host_port_that_two_pods_of_ours_hold_is_found(one: dict[str, Any], tw
 def test_pods_that_ended_hold_nothing() -> None:
     ended = replace(WHOLE, uid="u-e", holds=False)
     assert faults([ended, WHOLE], [claim(WHOLE)]) == []
+    meta = {"uid": "u", "name": "p", "namespace": "x"}
+    phases = ("Pending", "Running", "Succeeded", "Failed")
+    assert [read_pod({"metadata": meta, "spec": {}, "status": {"phase": phase}}).holds for phase in phases] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_what_a_node_does_not_have_at_all_cannot_be_given_away() -> None:
+    asks = replace(WHOLE, requests={**WHOLE.requests, "example.com/wire": 1})
+    assert faults([asks], [claim(asks)]) == ["node n: 1 of example.com/wire given away, 0 are there (base units)"]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hbox_cli import exits
+from hbox_cli.aio import Interrupted
 from hbox_cli.exits import Exit, leaf, status_of, tell
 from hbox_cli.output import Column, Form, Output, duration
 from hbox_common.errors import Bug, Conflict, InvalidRequest, NotFound, Unavailable
@@ -125,6 +126,7 @@ def test_errors_have_the_documented_statuses() -> None:
     assert status_of(InvalidRequest("Kubernetes API, GET /x: no (HTTP 403, Forbidden)")) == Exit.NOT_ALLOWED
     assert status_of(Unavailable("x")) == Exit.UNAVAILABLE
     assert status_of(TimeoutError()) == Exit.TIMED_OUT
+    assert status_of(KeyboardInterrupt()) == status_of(Interrupted()) == Exit.INTERRUPTED
     assert status_of(Bug("x")) == status_of(exits.Faulty("x")) == status_of(ValueError("x")) == Exit.FAILED
 
 

@@ -41,3 +41,10 @@ def test_a_reader_who_has_seen_enough_is_no_error() -> None:
         assert process.stderr is not None
         assert process.stderr.read() == b""
     assert process.returncode == 0
+
+
+def test_no_password_of_an_address_is_shown() -> None:
+    prints = "from hbox_cli.stdio import take_over; take_over(); print('at postgresql://me:secret@here/x')"
+    done = subprocess.run([sys.executable, "-c", prints], capture_output=True, text=True, check=True)
+    assert "here/x" in done.stdout
+    assert "secret" not in done.stdout

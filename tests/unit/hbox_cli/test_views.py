@@ -107,6 +107,14 @@ def test_a_node_shows_what_its_claims_leave() -> None:
     assert (item["pods"], item["used"]) == (3, {"cpu": 3000, "pods": 3})
 
 
+@pytest.mark.parametrize(
+    ("ready", "cordoned", "state"), [(True, False, "READY"), (True, True, "CORDONED"), (False, True, "NOT-READY")]
+)
+def test_the_state_of_a_node(ready: bool, cordoned: bool, state: str) -> None:
+    (item,) = node_items([NodeState(NodeName("n"), "u", Generation(1), ready, unschedulable=cordoned)], {}, [])
+    assert item["state"] == state
+
+
 def test_why_finds_a_job_by_each_of_its_names() -> None:
     items = job_items(
         [job("train-7", waiting=1), job("eval", bound=1)], [], {JobId("train-7"): "0/3 nodes are available"}, now=0

@@ -84,6 +84,14 @@ def test_quotas_of_the_namespace_count_what_passed_before_and_has_no_pods_yet() 
     assert [gang.name for gang in world.gangs if gang.phase is GroupPhase.INQUEUE] == ["before", "b"]
 
 
+def test_quotas_of_other_namespaces_keep_nobody_out() -> None:
+    world = SmallWorld(1)
+    world.quotas = [ResourceQuota("another", "cards", {f"requests.{GPU}": 0}, {})]
+    outside(world, "a", 2)
+    world.decide(conf("{name: resourcequota}"))
+    assert [gang.name for gang in world.gangs if gang.phase is GroupPhase.INQUEUE] == ["a"]
+
+
 def test_quotas_of_the_namespace_count_what_passed_in_the_same_session() -> None:
     world = SmallWorld(1)
     world.quotas = [ResourceQuota("d", "cards", {f"requests.{GPU}": 4}, {f"requests.{GPU}": 1})]

@@ -94,6 +94,15 @@ def test_the_place_is_for_one_that_asks_for_the_same() -> None:
     assert where(simulation) == {"old-0": "n0", "mid-0": "n1", "wide-0": "n1"}
 
 
+def test_the_place_is_for_one_of_the_same_namespace() -> None:
+    simulation = halves()
+    wide(simulation)
+    leaves(simulation, "new-0")
+    simulation.submit([replace(job("stranger", cards=2, created_at=0.0), namespace="another")])
+    simulation.run()
+    assert where(simulation) == {"old-0": "n0", "mid-0": "n1", "wide-0": "n1"}
+
+
 def test_who_has_no_successor_within_a_minute_loses_the_place() -> None:
     simulation = halves()
     wide(simulation)

@@ -188,6 +188,8 @@ def test_queues_use_their_node_groups_and_their_limits_in_them() -> None:
     assert Scored({}, (4, 1, 0), labels=labels, queue=queue).by("{name: nodegroup}") == {"a": 100.0, "b": 150.0, "c": -1.0}
     limited = QueueInfo(QueueName("q"), node_groups=groups, annotations={NODE_GROUP_LIMITS: '{"g2": {"cpu": "3"}}'})
     assert set(Scored({}, (4, 1, 0), labels=labels, queue=limited).by("{name: nodegroup}")) == {"a", "c"}
+    named = QueueInfo(QueueName("q"), node_groups={"requiredAffinity": ("g1",)})
+    assert set(Scored({}, (4, 1, 0), labels=labels, queue=named).by("{name: nodegroup}")) == {"a"}
     silent = QueueInfo(QueueName("q"))
     assert not Scored({}, (4, 1, 0), labels={"a": {GROUP_LABEL: "g1"}}, queue=silent).by("{name: nodegroup}")
     loose = Scored({}, (4, 1, 0), labels={"a": {GROUP_LABEL: "g1"}}, queue=silent).by(

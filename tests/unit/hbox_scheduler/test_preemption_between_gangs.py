@@ -101,12 +101,47 @@ def test_whoever_turns_out_not_to_be_needed_stays() -> None:
     assert evicted(world.decide(PREEMPT)) == ["large-0"]
 
 
+@pytest.mark.parametrize("guarded", [False, True])
+def test_of_two_on_a_node_of_whom_one_may_stay_the_more_important_does(*, guarded: bool) -> None:
+    """Also where one that may not leave stands before them, so that each is asked for by itself."""
+    world = SmallWorld(1, cards=5 + guarded)
+    if guarded:
+        world.gang("system", on=[0]).members[0].namespace = "kube-system"
+    world.gang("small1", priority=1, on=[0])
+    world.gang("small2", priority=2, on=[0])
+    world.gang("large", priority=3, cards=3, on=[0])
+    world.gang("high", priority=9, cards=4)
+    assert evicted(world.decide(PREEMPT)) == ["large-0", "small1-0"]
+
+
 def test_a_gang_that_would_not_be_whole_takes_nothing() -> None:
     world = SmallWorld(1, cards=2)
     world.gang("low", priority=1, on=[0])
     world.gang("pinned", priority=1, on=[0], preemptable=False)
     world.gang("high", priority=3, pods=2)
     assert evicted(world.decide(PREEMPT)) == []
+
+
+def test_a_gang_that_lacks_a_role_does_not_start() -> None:
+    world = SmallWorld(1)
+    gang = world.gang("g", pods=2)
+    gang.min_task_member = {"launcher": 1}
+    gang.members[0].role = gang.members[1].role = "worker"
+    report = world.decide(PREEMPT)
+    assert bound(report) == {}
+    assert {said.message for said in report.pending.values()} == {"GangIncomplete: task launcher needs 1 pods and 0 exist"}
+
+
+@pytest.mark.parametrize("launcher", [0, 1, 2])
+def test_a_gang_gives_none_of_a_role_of_which_it_needs_all(launcher: int) -> None:
+    world = SmallWorld(1, cards=3)
+    gang = world.gang("g", pods=3, min_member=2, on=[0, 0, 0])
+    gang.min_task_member = {"launcher": 1}
+    for number, member in enumerate(gang.members):
+        member.role = "launcher" if number == launcher else "worker"
+    world.gang("high", priority=3)
+    (gone,) = evicted(world.decide(PREEMPT))
+    assert gone != f"g-{launcher}"
 
 
 def test_one_that_never_preempts_waits() -> None:
@@ -155,6 +190,8 @@ def test_system_pods_are_spared() -> None:
     system = world.gang("system", priority=1, on=[0])
     system.members[0].priority = 2_000_000_001
     world.gang("high", priority=3)
+    assert evicted(world.decide(PREEMPT)) == []
+    system.members[0].priority, system.members[0].namespace = 1, "kube-system"
     assert evicted(world.decide(PREEMPT)) == []
 
 

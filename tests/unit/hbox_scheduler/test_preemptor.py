@@ -120,6 +120,22 @@ def test_what_victims_leave_is_kept_for_whom_they_left(late: str) -> None:
     assert (held(simulation, "a"), held(simulation, "b")) == (4, 4)
 
 
+def test_a_job_whose_victims_never_leave_is_tried_elsewhere_once_that_is_given_up() -> None:
+    simulation = world(1, [share("a", 4), share("b", 4)])
+    simulation.submit(job(f"b{i}", cards=1, queue="b", created_at=float(i)) for i in range(8))
+    simulation.run()
+    simulation.submit([job("a0", cards=1, queue="a", created_at=50.0)])
+    (plan,) = simulation.run()
+    assert len(plan.victims) == 1
+    simulation.put_nodes([node("n1", cards=8, cpu=128)])
+    simulation.now += simulation.scheduler.limits.nomination_s - 1.0
+    assert not simulation.run()
+    for _ in range(3):
+        simulation.now += 2.0
+        simulation.run()
+    assert [claim.node for claim in simulation.claims.values() if claim.queue == "a"] == ["n1"]
+
+
 @pytest.mark.parametrize(
     "revised",
     [job("a0", pods=3, cards=8, queue="a", priority=5), job("a0", cards=2, queue="a", priority=5)],

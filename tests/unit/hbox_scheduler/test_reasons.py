@@ -22,6 +22,15 @@ def test_each_node_gets_the_first_rule_that_it_fails_and_is_alone_where_it_fails
     assert reasons.fitting == 1
 
 
+def test_the_most_frequent_reason_is_said_first_and_equal_ones_by_name() -> None:
+    reasons = tally(
+        [(Label.UNTOLERATED_TAINT, mask("x....")), ("Insufficient cpu", mask(".xxx.")), ("Insufficient a", mask("....x"))],
+        np.arange(5),
+        5,
+    )
+    assert reasons.headline().startswith("0/5 nodes are available: 3 Insufficient cpu, 1 Insufficient a, 1 UntoleratedTaint")
+
+
 def test_what_is_said_of_cards_is_one_obstacle() -> None:
     reasons = tally(
         [(Label.CARD_NOT_HEALTH, mask("x.")), (Label.CARDS_TOO_FEW, mask("xx")), ("Insufficient cpu", mask(".x"))],

@@ -25,7 +25,8 @@ tiers:
 """
 
 
-RECLAIM = policy("reclaim", "{name: capacity, enableHierarchy: true, arguments: {reclaimAtParting: true}}")
+CAPACITY = "{name: capacity, enableHierarchy: true, arguments: {reclaimAtParting: true}}"
+RECLAIM = policy("reclaim", CAPACITY)
 
 
 def queue(name: str, deserved: int, *, parent: str = "") -> QueueInfo:
@@ -47,13 +48,14 @@ def test_a_gang_whose_last_pod_crosses_the_line_takes_nothing(deserved: int, lea
 
 
 @pytest.mark.parametrize(("department", "leave"), [(2, ["b-0", "b-1"]), (1, [])])
-def test_room_that_is_left_of_a_gang_that_breaks_is_no_right_to_it(department: int, leave: list[str]) -> None:
+@pytest.mark.parametrize("action", ["reclaim", "gangreclaim"])
+def test_room_that_is_left_of_a_gang_that_breaks_is_no_right_to_it(action: str, department: int, leave: list[str]) -> None:
     """Of b's gang both members go for the first pod; the second would find the room, and its department deserves no more."""
     queues = (queue("a", department), queue("a1", 4, parent="a"), queue("b", 0))
     world = SmallWorld(1, cards=2, queues=queues)
     world.gang("b", pods=2, queue="b", on=[0, 0])
     world.gang("want", pods=2, queue="a1")
-    assert evicted(world.decide(RECLAIM)) == leave
+    assert evicted(world.decide(policy(action, CAPACITY))) == leave
 
 
 # Inside a queue.

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_common.events import Plan, PlanAnswer
+from hbox_common.events import JobVerdict, Plan, PlanAnswer
 from hbox_common.model import (
     DEFAULT_QUEUE,
     Claim,
@@ -22,6 +22,7 @@ from hbox_common.model import (
 )
 from hbox_scheduler.core import Scheduler
 from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.protocol.inflight import Verdicts
 from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.queueing.jobs import JobState
 from hbox_scheduler.core.simulate import job, node
@@ -198,6 +199,16 @@ def test_a_commit_and_its_claims_may_come_in_any_order(scheduler: Scheduler, *, 
     assert scheduler.columns.changes.end == before, "the claim is what was booked already"
 
 
+def test_a_refusal_that_comes_after_the_claims_takes_nothing_from_the_ledger(scheduler: Scheduler) -> None:
+    scheduler.on_jobs([job("a", cards=2)])
+    plan = planned(scheduler)
+    assert changed(scheduler, claims_of(plan), previous=10, index=11)
+    answer(scheduler, plan, committed=False, index=12)
+    assert scheduler.bookings.get(PodUid("a-0")) is not None
+    scheduler.on_jobs([job("b", cards=2), job("c", cards=2)])
+    assert [len(out.placements) for out in scheduler.cycle(1.0).plans] == [1]
+
+
 def test_a_plan_without_an_answer_is_sent_again_with_the_same_id(scheduler: Scheduler) -> None:
     scheduler.on_jobs([job("a", cards=1)])
     plan = planned(scheduler)
@@ -346,6 +357,28 @@ def test_a_verdict_is_said_once_and_again_only_when_it_differs_and_not_too_often
     assert out.verdicts == []
     assert out.wake_at == pytest.approx(2.0)
     assert [v.nodes for v in scheduler.cycle(2.0).verdicts] == [3]
+
+
+def test_a_verdict_that_attempts_come_to_again_and_again_is_said_once() -> None:
+    verdicts = Verdicts(every_s=2.0)
+    full = JobVerdict(job=JobId("default/a"), message="full")
+    verdicts.put(full, 0.0)
+    assert verdicts.due(0.0) == [full]
+    for now in (1.0, 2.0, 9.0):
+        verdicts.put(full, now)
+        assert (verdicts.due(now), verdicts.next_at()) == ([], [])
+
+
+def test_a_verdict_that_could_not_be_sent_is_due_again_unless_there_is_a_newer_one() -> None:
+    verdicts = Verdicts(every_s=2.0)
+    full, closed = (JobVerdict(job=JobId("default/a"), message=message) for message in ("full", "closed"))
+    verdicts.put(full, 0.0)
+    verdicts.due(0.0)
+    verdicts.unpublished(full, 1.0)
+    assert (verdicts.due(1.0), verdicts.due(3.0)) == ([], [full])
+    verdicts.put(closed, 6.0)
+    verdicts.unpublished(full, 6.0)
+    assert (verdicts.due(6.0), verdicts.due(9.0)) == ([closed], [])
 
 
 def test_a_job_with_a_problem_is_told_so_and_not_tried(scheduler: Scheduler) -> None:

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from hbox_common.model import SubGangPolicy, TopologyWish
+from hbox_common.model import NodeName, SubGangPolicy, TopologyWish
 from hbox_scheduler.core.cluster.entities import Status
 
 from .fabric_world import SOFT, Fabric, apart, hard, placed
@@ -108,6 +108,23 @@ def test_of_equal_covers_the_one_is_taken_that_leaves_whole_leaves() -> None:
     fabric.gang("old", 1, on=["n2"])
     gang = fabric.gang("g", 2, wish=SOFT)
     assert fabric.leaves_used(placed(fabric.run(), gang)) == {"s1"}
+
+
+def test_of_equal_domains_the_one_is_taken_in_which_no_whole_leaf_breaks() -> None:
+    leaves = {"a0": {"n0": 1, "n1": 1}, "a1": {"n2": 1, "n3": 1}}
+    leaves |= {"b0": {"n4": 1, "n5": 1, "n6": 1}, "b1": {"n7": 1, "n8": 1, "n9": 1}}
+    fabric = Fabric(leaves, above={"a": ["a0", "a1"], "b": ["b0", "b1"]})
+    fabric.gang("old", 2, on=["n4", "n7"])
+    gang = fabric.gang("g", 4, wish=hard(2))
+    assert fabric.leaves_used(placed(fabric.run(), gang)) == {"b0", "b1"}
+
+
+def test_nominated_places_that_break_the_constraint_are_not_taken() -> None:
+    """They were made free in an earlier cycle, before the fabric was described as it is now."""
+    fabric = Fabric({"s0": {"n0": 1, "n1": 1}, "s1": {"n2": 1, "n3": 1}})
+    gang = fabric.gang("g", 2, wish=hard(1))
+    gang.members[0].nominated, gang.members[1].nominated = NodeName("n0"), NodeName("n2")
+    assert len(fabric.leaves_used(placed(fabric.run(), gang))) == 1
 
 
 def test_the_last_leaf_is_the_one_that_fits_best() -> None:

@@ -1,0 +1,37 @@
+"""nodeSelector and node affinity: what is required, as Kubernetes has it: of several terms one has to hold, of a term all parts."""
+
+import numpy as np
+import pytest
+
+from hbox_common.model import Match, MatchOperator, NodeTerm, PodGroupTask
+from hbox_scheduler.core.cluster import Columns
+from hbox_scheduler.core.cluster.task import Tasks
+from hbox_scheduler.core.plugins.nodeaffinity import NodeAffinity
+from hbox_scheduler.core.simulate import node
+
+ZONE_X, ZONE_Y = (Match("zone", MatchOperator.IN, (zone,)) for zone in "xy")
+FAST = Match("fast", MatchOperator.EXISTS, ())
+#: By node its labels.
+NODES = {"a": {"zone": "x"}, "b": {"zone": "y"}, "c": {"zone": "y", "fast": "1"}, "d": {"fast": "1"}}
+
+
+@pytest.mark.parametrize(
+    ("task", "allowed"),
+    [
+        pytest.param(PodGroupTask("w", {}, (), node_selector={"zone": "y"}), "bc", id="a selector"),
+        pytest.param(PodGroupTask("w", {}, (), node_selector={"zone": "y", "fast": "1"}), "c", id="all of a selector"),
+        pytest.param(
+            PodGroupTask("w", {}, (), affinity=(NodeTerm((ZONE_X,)), NodeTerm((ZONE_Y,)))), "abc", id="one of several terms"
+        ),
+        pytest.param(PodGroupTask("w", {}, (), affinity=(NodeTerm((ZONE_Y, FAST)),)), "c", id="all of a term"),
+        pytest.param(PodGroupTask("w", {}, (), affinity=()), "", id="none of no terms"),
+    ],
+)
+def test_the_nodes_that_are_allowed(task: PodGroupTask, allowed: str) -> None:
+    columns = Columns()
+    for name, labels in NODES.items():
+        columns.put_node(node(name, labels=labels))
+    fails = np.zeros(columns.size, dtype=np.bool_)
+    for _, one in NodeAffinity().failures(columns, slice(0, columns.size), Tasks(columns).of(task)):
+        fails |= one
+    assert {name for name, row in columns.row_of.items() if not fails[row]} == set(allowed)
