@@ -28,9 +28,11 @@ from hbox_common.events import (
     EvictDecided,
     EvictKind,
     FabricChanged,
+    GivenUp,
     GroupCounts,
     HealthChanged,
     HealthVerdict,
+    HeldNomination,
     JobPhase,
     JobPhaseChanged,
     JobsAdmitted,
@@ -200,6 +202,16 @@ _neighbour = Neighbour(
     GangPart("master", {"slice": "a"}, {"master": 1}, (SubGangPolicy("slices", ("slice",), {"app": "x"}, 2, 1),)),
 )  # fmt: skip
 
+_plan = Plan(
+    id=_PLAN, job=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, bound=1, requests=(_REQUESTS,),
+    placements=(Placement(pod_uid=_POD, pod="train-0", resource_version="991", node=_NODE, generation=Generation(5), slices=_SLICES),),
+    victims=(Victim(claim=_CLAIM, pod_uid=_POD, to=_NODE, slices=_SLICES, gang=True, cards=CardRequest(1)),), preemptable=False, created_at=1.5,
+    deadline_s=30.0, traceparent=_PARENT, succeeds=(PodUid("p9"),),
+)  # fmt: skip
+_nomination = HeldNomination(
+    scheduler=SchedulerId("s1"), plan=_plan, models=({"nvidia.com/gpu.A100": 1},), moved=(_claim,), until=9.5
+)
+
 EXAMPLES: tuple[Event, ...] = (
     NodeStateChanged(node=_node),
     HealthVerdict(verdict=Verdict(_NODE, Generation(5), False, (0, 3), "XID 79", 2.5), node_gone=True),
@@ -222,14 +234,7 @@ EXAMPLES: tuple[Event, ...] = (
     PodsObserved(pods=(_fact,)),
     PlansProposed(
         scheduler=SchedulerId("s1"), epoch=_EPOCH, seen=_INDEX,
-        plans=(
-            Plan(
-                id=_PLAN, job=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, bound=1, requests=(_REQUESTS,),
-                placements=(Placement(pod_uid=_POD, pod="train-0", resource_version="991", node=_NODE, generation=Generation(5), slices=_SLICES),),
-                victims=(Victim(claim=_CLAIM, pod_uid=_POD, to=_NODE, slices=_SLICES),), preemptable=False, created_at=1.5, deadline_s=30.0,
-                traceparent=_PARENT,
-            ),
-        ),
+        plans=(_plan,), given_up=(GivenUp(plan=_PLAN, moved=(_POD,)),),
     ),
     PlansAnswered(
         epoch=_EPOCH, index=_INDEX,
@@ -237,7 +242,9 @@ EXAMPLES: tuple[Event, ...] = (
     ),
     BudgetsChanged(budgets=(PodBudget("team", "web", 1, healthy=3, desired=2),)),
     VictimsStayed(epoch=_EPOCH, pods=(_POD,)),
-    ClaimsChanged(epoch=_EPOCH, previous=Index(11), index=_INDEX, claims=(_claim,)),
+    ClaimsChanged(
+        epoch=_EPOCH, previous=Index(11), index=_INDEX, claims=(_claim,), nominations=(_nomination,), ended=(PlanId("p2"),)
+    ),
     BindDecided(
         epoch=_EPOCH, index=_INDEX,
         binds=(
@@ -283,7 +290,8 @@ EXAMPLES: tuple[Event, ...] = (
     ),
     ClaimsAsked(asker="scheduler-core", head=True),
     ClaimsPage(epoch=_EPOCH, index=_INDEX, frozen=True, claims=(_claim,), queues=(_queue,), used={"research": {"cpu": 4000}},
-        quotas=(_quota,), held="pods were last seen 31 s ago", paused="200 pods were told to leave", released="2026-11-22T18:00:00Z",
+        quotas=(_quota,), nominations=(_nomination,),
+        held="pods were last seen 31 s ago", paused="200 pods were told to leave", released="2026-11-22T18:00:00Z",
     ),
     UsageAsked(asker="cli", by=(UsageKey.DEPARTMENT, UsageKey.MODEL), since=3600, until=7200),
     UsagePage(usage=(Usage(department=_QUEUE, queue=_QUEUE, user="team", model="A100", hour=3600, own=1500, borrowed=500, idle=250),),

@@ -162,14 +162,6 @@ def test_late_news_of_an_eviction_do_not_settle_the_decision_that_took_it_back(w
     assert decision(world, "p0") is Decision.NONE
 
 
-def test_a_place_is_promised_no_longer_than_somebody_leaves_for_it(world: World) -> None:
-    full(world)
-    world.commits(asks(world, "want", "new", 0))
-    assert world.state.evicting.places()
-    gone(world, "p0")
-    assert not world.state.evicting.places()
-
-
 def test_who_leaves_already_makes_room_once_however_many_plans_name_it(world: World) -> None:
     full(world)
     world.commits(asks(world, "want", "new", 0))

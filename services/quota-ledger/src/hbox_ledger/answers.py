@@ -63,6 +63,7 @@ class Answers:
                 queues=found.queues if first == 0 else (),
                 used=found.used if first == 0 else {},
                 quotas=found.quotas if first == 0 else (),
+                nominations=found.nominations if first == 0 else (),
                 held=self._ledger.state.held,
             )
 

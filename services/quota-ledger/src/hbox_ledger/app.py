@@ -228,7 +228,7 @@ class Shell:
 
     async def on_plans(self, deliveries: Sequence[Delivery]) -> None:
         proposals = [self.late.take_out(d.event) for d in deliveries if isinstance(d.event, PlansProposed)]
-        await self._propose([proposed for proposed in proposals if proposed.plans])
+        await self._propose([proposed for proposed in proposals if proposed.plans or proposed.given_up])
 
     async def _propose(self, proposals: Sequence[PlansProposed]) -> None:
         for some in _turns(proposals):

@@ -38,7 +38,7 @@ class Late:
         if not early or len(self._waiting) + len(early) > MOST:
             return proposed
         until = monotonic_s() + WAIT_S
-        self._waiting.extend((until, proposed.model_copy(update={"plans": (plan,)})) for plan in early)
+        self._waiting.extend((until, proposed.model_copy(update={"plans": (plan,), "given_up": ()})) for plan in early)
         self._some.set()
         waiting = {plan.id for plan in early}
         return proposed.model_copy(update={"plans": tuple(plan for plan in proposed.plans if plan.id not in waiting)})

@@ -155,6 +155,7 @@ class Ledger:
                 notes.append(Record(epoch, now, "quota-ledger", "ledger", "restored", text))
                 log.warning("the books were restored or lost their end: %s", text)
             loans.lend(loaded.state, step, loaded.state.used.keys() | loaded.state.borrowed.keys())
+            step.nominations = loaded.state.nominations.take_changes()
             index = loaded.state.index
             letters = [
                 Letter(epoch, number, message.event.ce_type(), message.keys, encode(message.event))
@@ -577,6 +578,7 @@ class Ledger:
             state, journal = self.state, self._journal
             step = state.step(self._clock())
             decide(step)
+            step.nominations = state.nominations.take_changes()
             usage.meter(step.made.values(), state.nodes)
             loans.lend(state, step, step.queues)
             epoch, index = state.epoch, state.index

@@ -5,6 +5,7 @@ How many bytes an item takes is estimated from above, by what of it varies: the 
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from hbox_common.events import (
@@ -14,6 +15,7 @@ from hbox_common.events import (
     Event,
     Evict,
     EvictDecided,
+    HeldNomination,
     PlanAnswer,
     PlansAnswered,
     VictimsStayed,
@@ -46,6 +48,11 @@ def messages_of(step: Step, *, epoch: Epoch, index: Index) -> list[Message]:
         previous = last
     if step.announce and not step.changes:
         out.append(Message(ClaimsChanged(epoch=epoch, previous=index, index=index, claims=()), (SHARD,)))
+    still = partial(ClaimsChanged, epoch=epoch, previous=index, index=index, claims=())
+    nominations = [one for one in step.nominations.values() if one is not None]
+    out += [Message(still(nominations=tuple(some)), (SHARD,)) for some in _chunks(nominations, _nomination_bytes)]
+    ended = [plan for plan, one in step.nominations.items() if one is None]
+    out += [Message(still(ended=tuple(some)), (SHARD,)) for some in _chunks(ended, len)]
     for scheduler, answers in step.answers.items():
         chunks = _chunks(tuple(answers.values()), _answer_bytes)
         out += [Message(PlansAnswered(epoch=epoch, index=index, answers=tuple(some)), (scheduler,)) for some in chunks]
@@ -78,6 +85,13 @@ def _claim_bytes(change: Change) -> int:
     names = sum(map(len, claim.requests)) + 10 * len(claim.requests) + sum(map(len, claim.models)) + 10 * len(claim.models)
     texts = len(claim.namespace) + len(claim.pod) + len(claim.node) + len(claim.queue) + 4 * len(claim.reason)
     return 600 + names + texts + 40 * len(claim.slices)
+
+
+def _nomination_bytes(nomination: HeldNomination) -> int:
+    plan, moved = nomination.plan, nomination.moved
+    slices = sum(len(placement.slices) for placement in plan.placements) + 2 * sum(len(claim.slices) for claim in moved)
+    resources = sum(map(len, (*plan.requests, *nomination.models, *(claim.requests for claim in moved))))
+    return 1000 + 800 * (len(plan.placements) + len(plan.victims)) + 1500 * len(moved) + 40 * slices + 60 * resources
 
 
 def _bind_bytes(bind: Bind) -> int:

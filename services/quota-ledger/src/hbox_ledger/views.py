@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from hbox_common.events import Budget, Usage, UsageKey
+from hbox_common.events import Budget, HeldNomination, Usage, UsageKey
 from hbox_common.model import (
     DEFAULT_QUEUE,
     CardQuota,
@@ -36,6 +36,7 @@ class Snapshot:
     queues: tuple[Queue, ...]
     used: dict[str, Resources]
     quotas: tuple[CardQuota, ...]
+    nominations: tuple[HeldNomination, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +80,16 @@ class Views:
             claims = [record.claim for record in state.live.values()]
             used = {str(name): amounts for name, amounts in arbitrate.usage(state).items()}
             queues = tuple(_published(state, queue) for queue in state.queues.values())
-            return Snapshot(state.epoch, state.index, state.frozen, claims, queues, used, tuple(state.card_quotas))
+            return Snapshot(
+                epoch=state.epoch,
+                index=state.index,
+                frozen=state.frozen,
+                claims=claims,
+                queues=queues,
+                used=used,
+                quotas=tuple(state.card_quotas),
+                nominations=tuple(state.nominations.all()),
+            )
 
     async def changed_queues(self) -> list[QueueView]:
         """The queues whose rules or use changed since the last call."""

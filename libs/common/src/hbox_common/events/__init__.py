@@ -18,7 +18,18 @@ from .decisions import (
 )
 from .jobs import JobsAdmitted, JobsPending, JobsWaiting, JobsWithdrawn, JobTermsPending, PodsObserved
 from .jobs import Verdict as JobVerdict
-from .plans import ClaimsChanged, Placement, Plan, PlanAnswer, PlansAnswered, PlansProposed, Victim, VictimsStayed
+from .plans import (
+    ClaimsChanged,
+    GivenUp,
+    HeldNomination,
+    Placement,
+    Plan,
+    PlanAnswer,
+    PlansAnswered,
+    PlansProposed,
+    Victim,
+    VictimsStayed,
+)
 from .public import BudgetUsed, DeadLetter, HealthChanged, JobPhase, JobPhaseChanged, QueueRefused
 from .rpc import (
     MOST_PODS_READ,
@@ -82,9 +93,11 @@ __all__ = [
     "EvictDecided",
     "EvictKind",
     "FabricChanged",
+    "GivenUp",
     "GroupCounts",
     "HealthChanged",
     "HealthVerdict",
+    "HeldNomination",
     "JobPhase",
     "JobPhaseChanged",
     "JobTermsPending",

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hbox_common.model import (
+    CardRequest,
     CardSlice,
     Claim,
     ClaimId,
@@ -42,6 +43,8 @@ class Victim(Event):
     pod_uid: PodUid
     to: NodeName = NodeName("")
     slices: tuple[CardSlice, ...] = ()
+    gang: bool = False  #: of one that moves, as the next: whether its successor has to be of the same job
+    cards: CardRequest | None = None  #: what it asks for, which its successor has to ask for too
 
 
 class Plan(Event):
@@ -66,11 +69,33 @@ class Plan(Event):
     created_at: float = 0.0  #: of the job
     deadline_s: float = 60.0  #: from commit: what is not bound whole by then is unwound
     traceparent: str = ""
+    succeeds: tuple[PodUid, ...] = ()  #: pods that moved, whose nominated places its own pods take
+
+
+class HeldNomination(Event):
+    """Places for which others leave, as the ledger remembers them from the commit of a plan with victims until they are taken, given up, or `until`. No claim:
+    in the ledger's accounts it takes nothing from anybody."""
+
+    scheduler: SchedulerId  #: whose plan it was
+    plan: Plan  #: its placements are those without a claim yet
+    models: tuple[Resources, ...]  #: of each placement: its cards, by model
+    moved: tuple[
+        Claim, ...
+    ]  #: of the victims that move: by what they held their places, where their successors have no claim yet
+    until: float  #: in seconds since the epoch
+
+
+class GivenUp(Event):
+    """A nomination that comes to nothing: the places of its job, and those kept for victims that have not left. With `moved` no more than the places of the
+    successors of these pods, which never came."""
+
+    plan: PlanId
+    moved: tuple[PodUid, ...] = ()
 
 
 @register
 class PlansProposed(Event):
-    """Plans made on a view of the books as new as `seen`, in the epoch named."""
+    """Plans made on a view of the books as new as `seen`, in the epoch named. What is `given_up` ends before the plans are judged."""
 
     about: ClassVar = About(
         "hbox.v1.plan.proposed.{scheduler}",
@@ -84,6 +109,7 @@ class PlansProposed(Event):
     epoch: SaidEpoch
     seen: SaidIndex
     plans: tuple[Plan, ...]
+    given_up: tuple[GivenUp, ...] = ()
 
 
 class PlanAnswer(Event):
@@ -119,10 +145,14 @@ class VictimsStayed(Event):
 
 @register
 class ClaimsChanged(Event):
-    """Claims made, posted and voided in the transactions after `previous`, up to `index`. A reader whose view is not at `previous` asks for a snapshot."""
+    """Claims made, posted and voided in the transactions after `previous`, up to `index`. A reader whose view is not at `previous` asks for a snapshot.
+
+    Nominations as they are now, and those that have ended, move no index: they hold from when they are heard."""
 
     about: ClassVar = About("hbox.v1.claim.changed.{shard}", Stream.PLANS, ("quota-ledger",), ("scheduler-core",), 8 * 2**20)
     epoch: SaidEpoch
     previous: SaidIndex
     index: SaidIndex
     claims: tuple[Claim, ...]
+    nominations: tuple[HeldNomination, ...] = ()
+    ended: tuple[PlanId, ...] = ()

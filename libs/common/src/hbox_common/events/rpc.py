@@ -21,6 +21,7 @@ from hbox_common.model import (
 
 from .base import About, Event, SaidEpoch, SaidIndex, register
 from .jobs import Verdict
+from .plans import HeldNomination
 
 
 @register
@@ -57,7 +58,7 @@ class ClaimsPage(Event):
         ("quota-ledger",),
         ("scheduler-core", "cli"),
         4 * 2**20,
-        items=("queues", "used", "quotas", "claims"),
+        items=("queues", "used", "quotas", "nominations", "claims"),
     )
     epoch: SaidEpoch
     index: SaidIndex
@@ -66,6 +67,7 @@ class ClaimsPage(Event):
     queues: tuple[Queue, ...] = ()
     used: dict[str, Resources] = {}  #: by queue
     quotas: tuple[CardQuota, ...] = ()  #: what ResourceQuotas say of cards
+    nominations: tuple[HeldNomination, ...] = ()
     held: str = ""
     paused: str = ""  #: of the head: why plans that take from others are refused now (`EvictionsPaused`)
     released: str = ""  #: of the head: with which word they were released last

@@ -16,10 +16,11 @@ from typing import Any
 from sqlalchemy import Table, and_, bindparam, delete, false, insert, update
 
 from hbox_common.errors import Conflict
-from hbox_common.model import ClaimState, Epoch, Index, Queue, format_slices
+from hbox_common.events import HeldNomination
+from hbox_common.model import ClaimState, Epoch, Index, PlanId, Queue, format_slices
 from hbox_common.store import Batch, Letter, Prepared
 
-from ..core.chain import GENESIS, NONE, Record, chained, entry
+from ..core.chain import ENDED, GENESIS, NOMINATED, NONE, Record, chained, entry
 from ..core.claimrecord import ClaimRecord
 from ..core.step import Bucket, CardKey, Step
 from ..core.usage import Account
@@ -69,6 +70,8 @@ _QUEUE_DROPPED = Prepared(delete(t.queues).where(t.queues.c.name == bindparam("q
 _QUEUE_SET = _rows_of(t.queues)
 _GANG_DROPPED = Prepared(delete(t.gangs).where(t.gangs.c.job == bindparam("j")))
 _GANG_SET = _rows_of(t.gangs)
+_NOMINATION_DROPPED = Prepared(delete(t.nominations).where(t.nominations.c.plan == bindparam("p")))
+_NOMINATION_SET = _rows_of(t.nominations)
 
 
 _CHANGE = {(before, after): f"{before or NONE}->{after}" for before in (None, *ClaimState) for after in ClaimState}
@@ -126,6 +129,7 @@ class Journal:
         self._cards(batch, step, head)
         self._accounts(batch, step, head, epoch, index)
         self._gangs(batch, step)
+        _nominate(batch, step)
         _accrue(batch, step)
         records = [
             Record(
@@ -139,7 +143,8 @@ class Journal:
             )
             for c in step.changes
         ]
-        batch.run(_AUDITED, [_chain(head, record) for record in (*records, *notes)])
+        nominated = [_nominated(epoch, step.now, plan, nomination) for plan, nomination in step.nominations.items()]
+        batch.run(_AUDITED, [_chain(head, record) for record in (*records, *nominated, *notes)])
         t.outbox.add(batch, letters())
         return head
 
@@ -214,6 +219,25 @@ class Journal:
             if g is not None
         ]
         batch.run(_GANG_SET, rows)
+
+
+def _nominate(batch: Batch, step: Step) -> None:
+    batch.run(_NOMINATION_DROPPED, [{"p": plan} for plan in step.nominations])
+    rows = [
+        {"plan": plan, "until": nomination.until, "body": nomination.model_dump_json()}
+        for plan, nomination in step.nominations.items()
+        if nomination is not None
+    ]
+    batch.run(_NOMINATION_SET, rows)
+
+
+def _nominated(epoch: Epoch, now: float, plan: PlanId, nomination: HeldNomination | None) -> Record:
+    subject = f"nomination {plan}"
+    if nomination is None:
+        return Record(epoch, now, "quota-ledger", subject, ENDED, "its places are taken, or given up")
+    job = f"{nomination.plan.namespace}/{nomination.plan.name}"
+    places = f"{len(nomination.plan.placements)} places, and {len(nomination.moved)} of pods that move"
+    return Record(epoch, now, "quota-ledger", subject, NOMINATED, f"{places}, for {job}")
 
 
 def _accrue(batch: Batch, step: Step) -> None:

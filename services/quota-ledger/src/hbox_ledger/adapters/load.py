@@ -23,7 +23,7 @@ from sqlalchemy import (
     update,
 )
 
-from hbox_common.events import PlanAnswer
+from hbox_common.events import HeldNomination, PlanAnswer
 from hbox_common.model import (
     Claim,
     ClaimId,
@@ -47,6 +47,7 @@ from ..core.chain import GENESIS
 from ..core.claimrecord import ClaimRecord, Decision, Gang
 from ..core.history import Decay, History, hour_of
 from ..core.ledgerstate import LedgerState
+from ..core.nominations import places_of
 from ..core.recovery import BEGINNING, Position
 from ..core.step import CardKey
 from ..core.usage import HOUR_S, Account, Amounts, Held
@@ -121,10 +122,14 @@ def load(connection: Connection) -> Loaded:
     gangs = connection.execute(select(t.gangs))
     read, slots = cache(amounts), cache(_slots)  # equal pods have equal texts: ten thousand claims, a few hundred of these
     unreadable: dict[ClaimId, str] = {}
+    nominations, unread = _nominations(connection)
     books.load(
         _readable(rows, read, slots, unreadable),
         [Gang(JobId(g.job), g.min_member, g.deadline, bool(g.unwinding), g.finished) for g in gangs],
+        nominations,
     )
+    for plan in unread:
+        books.nominations.set_aside(plan)
     for row in connection.execute(select(t.accounts).where(t.accounts.c.borrowed != 0)):
         books.borrowed.setdefault(QueueName(row.queue), {})[row.resource] = row.borrowed
     month = month_of(connection.execute(select(t.ledger.c.metered_until)).scalar_one())
@@ -154,6 +159,23 @@ def _readable(
             unreadable[ClaimId(row[0])] = f"{type(e).__name__}: {e}"
         else:
             yield record
+
+
+def _nominations(connection: Connection) -> tuple[list[HeldNomination], list[PlanId]]:
+    """In the order of their making, and the plans of those whose rows cannot be read: no claims, so that nothing is lost but the places."""
+    found, unread = [], []
+    for row in connection.execute(select(t.nominations).order_by(t.nominations.c.until, t.nominations.c.plan)):
+        try:
+            nomination = HeldNomination.model_validate_json(row.body)
+            places_of(nomination)
+            if nomination.plan.id != row.plan:
+                raise ValueError("it is of another plan")
+        except (ValueError, LookupError) as e:
+            log.error("nomination %s cannot be read and is ended: %s", sanitized(str(row.plan), 64), sanitized(str(e), 200))
+            unread.append(PlanId(row.plan))
+        else:
+            found.append(nomination)
+    return found, unread
 
 
 def _journal(connection: Connection) -> Journal:

@@ -87,6 +87,7 @@ def prove(url: str, *, through: Mark | None = None) -> Proof:
         claims = [claim for row in rows if (claim := _claim(proof, row, chain)) is not None]
         if chain is not None:
             _audit(proof, chain, claims, now=(Epoch(state.epoch), state.idx))
+            _nominations(connection, proof, chain)
         _balances(connection, proof, claims)
         _cards(connection, proof, claims)
     return proof
@@ -156,6 +157,14 @@ def _audit(proof: Proof, chain: Chain, claims: Sequence[_Claim], *, now: tuple[E
             proof.check(
                 claim.entry() == json.loads(entry), f"claim {id} holds {claim.entry()}, and {json.loads(entry)} by the audit"
             )
+
+
+def _nominations(connection: Connection, proof: Proof, chain: Chain) -> None:
+    rows = {f"nomination {plan}" for plan in connection.execute(select(t.nominations.c.plan)).scalars()}
+    for subject in sorted(rows ^ chain.nominations.keys()):
+        where = ("in its table", "the audit") if subject in rows else ("open by the audit", "its table")
+        proof.check(False, f"{sanitized(subject, 64)} is {where[0]}, and not in {where[1]}")
+    proof.checks += len(rows)
 
 
 def _balances(connection: Connection, proof: Proof, claims: Sequence[_Claim]) -> None:

@@ -189,6 +189,15 @@ gangs = Table(
     Column("finished", Integer, nullable=False),
 )
 
+#: Places for which others leave (`core.nominations`): they count in no account.
+nominations = Table(
+    "nominations",
+    metadata,
+    Column("plan", Text, primary_key=True),
+    Column("until", Double, nullable=False),
+    Column("body", Text, nullable=False),  # JSON
+)
+
 #: Queues as last read from Kubernetes. A deleted one stays, as `gone`, so that its end is told after any crash.
 queues = Table(
     "queues",

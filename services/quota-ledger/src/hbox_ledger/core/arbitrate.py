@@ -13,7 +13,7 @@ evicted and the plan completes it.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hbox_common.events import Placement, Plan, PlanAnswer, PlansProposed, QueueRefused
+from hbox_common.events import GivenUp, Placement, Plan, PlanAnswer, PlansProposed, QueueRefused
 from hbox_common.model import (
     PUBLIC,
     Claim,
@@ -27,6 +27,7 @@ from hbox_common.model import (
     Refusal,
     RefusalReason,
     Resources,
+    SchedulerId,
     cards_by_model,
     charge,
     may_use,
@@ -42,7 +43,9 @@ from .decisions import bind_of
 from .identity import claim_id
 from .ledgerstate import LedgerState
 from .lifecycle import called_off, stuck
+from .nominations import successor_of
 from .preemption import asked_of_queue, evict_own, preempt, to_be_freed
+from .recovery import NOBODY
 from .step import Step, StoredAnswer
 
 #: A plan's deadline is a promise to unwind; one far away would keep a partial gang's cards for as long.
@@ -66,12 +69,14 @@ class Refused:
 
 def propose(state: LedgerState, step: Step, proposed: PlansProposed, answered: Mapping[PlanId, PlanAnswer]) -> None:
     """Answer every plan of one message, into `step`. `answered` holds what was answered before: it is said again, the same."""
+    for ended in proposed.given_up:
+        give_up(state, ended)
     for plan in proposed.plans:
         before = answered.get(plan.id) or step.answers.get(proposed.scheduler, {}).get(plan.id)
         if before is not None and before.reason not in _TRANSIENT:
             step.answer(proposed.scheduler, before)
             continue
-        verdict = _closed(state, proposed.epoch) or arbitrate(state, step, plan)
+        verdict = _closed(state, proposed.epoch) or arbitrate(state, step, plan, proposed.scheduler)
         answer = _answer(plan, verdict)
         step.answer(proposed.scheduler, answer)
         if answer.reason in _TRANSIENT:
@@ -105,17 +110,27 @@ def _answer(plan: Plan, verdict: Committed | Refused) -> PlanAnswer:
     )
 
 
-def arbitrate(state: LedgerState, step: Step, plan: Plan) -> Committed | Refused:
-    """Enter the plan's claims into the books and its binds into `step`, or say why not."""
+def give_up(state: LedgerState, ended: GivenUp) -> None:
+    """End a nomination, or what is kept for the successors that it names."""
+    if not ended.moved:
+        state.give_up(ended.plan)
+        return
+    places = state.nominations.places(ended.plan)
+    for place in map(successor_of, ended.moved):
+        if place in places:
+            state.settle(place)
+
+
+def arbitrate(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId = NOBODY) -> Committed | Refused:
+    """Enter the plan's claims into the books and its binds into `step`, or say why not. `scheduler`: whose plan it is."""
     if (unknown := state.records.refusal(plan)) is not None:
         return Refused(unknown, state.index)
     if plan.victims and not plan.placements:
         refusal = _malformed(plan) or evict_own(state, step, plan)
         return Refused(refusal, state.index) if refusal is not None else Committed(())
     if plan.victims:
-        state.evicting.forget(plan)
         for placement in plan.placements:
-            state.beneficiaries.settled(placement.pod_uid)
+            state.settle(placement.pod_uid)
     refusal = (
         _malformed(plan)
         or _claimed(state, plan)
@@ -127,7 +142,7 @@ def arbitrate(state: LedgerState, step: Step, plan: Plan) -> Committed | Refused
         or _gang(state, plan)
     )
     if refusal is None:
-        refusal = preempt(state, step, plan) if plan.victims else _nodes(state, plan)
+        refusal = preempt(state, step, plan, scheduler) if plan.victims else _nodes(state, plan)
     if refusal is not None:
         return Refused(refusal, state.index)
     if plan.victims:
@@ -148,6 +163,8 @@ def arbitrate(state: LedgerState, step: Step, plan: Plan) -> Committed | Refused
         for placement in plan.placements
     )
     state.enter_plan(step, records, actor="scheduler-core", cause=f"plan {plan.id}")
+    for pod in plan.succeeds:
+        state.settle(successor_of(pod))
     step.binds.extend(bind_of(record, pod=record.claim.pod) for record in records)
     _begin_gang(state, step, plan, deadline)
     return Committed(records)
@@ -231,15 +248,15 @@ def _queue(state: LedgerState, plan: Plan) -> Refusal | None:
 
 
 def _namespace(state: LedgerState, plan: Plan) -> Refusal | None:
-    """The namespace's quotas of cards. Nobody leaves for a quota's sake: claims count until their pods are gone, and for a plan with victims what was
-    promised to others does as well."""
+    """The namespace's quotas of cards. Nobody leaves for a quota's sake: claims count until their pods are gone, and for a plan with victims the
+    places that others are nominated for do as well."""
     if plan.namespace not in state.card_quotas:
         return None
     asked: Resources = {}
     for placement in plan.placements:
         add(asked, charge(plan.requests[placement.requests], placement.slices))
     headroom = state.card_quotas.headroom(
-        plan.namespace, asked, state.evicting.promised_in(plan.namespace) if plan.victims else None
+        plan.namespace, asked, state.evicting.nominated_in(plan.namespace) if plan.victims else None
     )
     if headroom.times != 0 or not any(placement.slices for placement in plan.placements):
         return None

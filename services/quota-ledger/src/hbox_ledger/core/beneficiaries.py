@@ -2,8 +2,8 @@
 
 A plan needs its victims to go while one of its pods waits: has no claim, is not gone and was not asked for anew by another plan; and while all of them
 may go. A claim that leaves for
-plans none of which needs it any more leaves in vain: what was not done of its eviction yet is taken back (`lifecycle.tick`). Not kept over a restart:
-evictions that were decided before it go on.
+plans none of which needs it any more leaves in vain: what was not done of its eviction yet is taken back (`lifecycle.tick`). Over a restart what is needed is
+read from the nominations.
 """
 
 from collections.abc import Iterable
@@ -39,10 +39,12 @@ class Beneficiaries:
             if not waiting:
                 self._over(plan)
 
-    def thwart(self, claim: ClaimId) -> None:
-        """It may not leave: the plans that asked for it come to nothing, and nobody else has to leave for them."""
-        for plan in list(self._for.get(claim, ())):
+    def thwart(self, claim: ClaimId) -> list[PlanId]:
+        """It may not leave: the plans that asked for it, which are returned, come to nothing, and nobody else has to leave for them."""
+        plans = sorted(self._for.get(claim, ()))
+        for plan in plans:
             self._over(plan)
+        return plans
 
     def left(self, claim: ClaimId) -> None:
         """It is gone, or stays after all."""

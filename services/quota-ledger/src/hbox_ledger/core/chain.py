@@ -22,6 +22,7 @@ NONE = "none"  #: the state of a claim before its first record
 ASIDE = (
     "set aside"  #: what became of a claim whose row nobody can read: it is no change of the ledger's, and is not counted as one
 )
+NOMINATED, ENDED = "nominated", "ended"  #: of a nomination: its places, and that none of them is kept any more
 
 
 class Record(NamedTuple):
@@ -95,6 +96,7 @@ class Chain:
     live: dict[str, tuple[str, str]] = field(default_factory=dict)  #: claim -> state and entry, of those that hold something
     changes: dict[Epoch, int] = field(default_factory=dict)  #: records of claims, by epoch
     aside: dict[str, str] = field(default_factory=dict)  #: claim -> why it was set aside
+    nominations: dict[str, None] = field(default_factory=dict)  #: subjects of those that have not ended
 
     def follow(self, seq: int, record: Record, hash: bytes) -> str:
         """Take in the next record. Returns what is wrong with it; nothing may be followed after that."""
@@ -108,6 +110,10 @@ class Chain:
         if record.change == ASIDE:
             self.live.pop(record.subject, None)
             self.aside[record.subject] = record.cause
+        if record.change == NOMINATED:
+            self.nominations[record.subject] = None
+        elif record.change == ENDED:
+            self.nominations.pop(record.subject, None)
         return self._claim(seq, record) if record.of_claim else ""
 
     def _claim(self, seq: int, record: Record) -> str:

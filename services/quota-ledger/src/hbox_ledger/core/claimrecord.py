@@ -26,7 +26,7 @@ class ClaimRecord:
     generation: int = 1  #: counts the decisions on this claim
     decision: Decision = Decision.NONE
     reason: str = ""  #: of an eviction or revocation
-    beneficiary: PlanId = PlanId("")  #: of an eviction: the plan for which; not kept over a restart
+    beneficiary: PlanId = PlanId("")  #: of an eviction: the plan for which; over a restart by its nomination
     blocked: str = ""  #: why its pod may not be evicted now, where the open decision is that; not kept over a restart
     forced: bool = False  #: found bound: counts even where it over-books
     traceparent: str = ""

@@ -10,6 +10,7 @@ construction (a move has both its ends), S12 since the only writers of a claim's
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from hbox_common.events import HeldNomination
 from hbox_common.model import (
     CardQuota,
     CardQuotas,
@@ -41,6 +42,7 @@ from .beneficiaries import Beneficiaries
 from .claimrecord import ClaimRecord, Decision, Gang
 from .evicting import Evicting
 from .history import Decay, History
+from .nominations import Nominations, places_of, successor_of
 from .records import Records
 from .step import Bucket, CardDelta, CardKey, Change, Step
 from .storm import Storm
@@ -88,6 +90,7 @@ class LedgerState:
     )  #: of `gone`: a list that was asked for later shows them on a node
     evicting: Evicting = field(default_factory=Evicting)  #: posted, and their pods' eviction was decided
     beneficiaries: Beneficiaries = field(default_factory=Beneficiaries)  #: for whom
+    nominations: Nominations = field(default_factory=Nominations)  #: with which places
     storm: Storm = field(default_factory=Storm)  #: how many were told to leave of late
     records: Records = field(default_factory=Records)  #: of jobs that have something to place
     month: int = 0  #: the first second of the month of `spent`
@@ -130,7 +133,7 @@ class LedgerState:
     def node(self, name: NodeName) -> NodeAllocation:
         return self.by_node.setdefault(name, NodeAllocation())
 
-    def load(self, records: Iterable[ClaimRecord], gangs: Iterable[Gang]) -> None:
+    def load(self, records: Iterable[ClaimRecord], gangs: Iterable[Gang], nominations: Iterable[HeldNomination] = ()) -> None:
         """Fill empty books with what the database holds. Their queues have to be there."""
         self.by_model = self.queues.by_model
         for record in records:
@@ -139,6 +142,33 @@ class LedgerState:
             self._index(record)
             self._use(claim, 1)
         self.gangs = {gang.job: gang for gang in gangs}
+        for nomination in nominations:
+            self.nominate(nomination)
+            for victim in nomination.plan.victims:
+                if victim.claim in self.evicting and not self.live[victim.claim].beneficiary:
+                    self.live[victim.claim].beneficiary = nomination.plan.id
+        self.nominations.take_changes()
+
+    def nominate(self, nomination: HeldNomination) -> None:
+        """Keep these places for the plan's job, and for the successors of those that move. The plan's victims leave already."""
+        plan = nomination.plan
+        self.nominations.add(nomination)
+        for pod, place in places_of(nomination).items():
+            self.evicting.nominate(pod, place)
+        if victims := [victim.claim for victim in plan.victims if victim.claim in self.evicting]:
+            self.beneficiaries.need(plan.id, [p.pod_uid for p in plan.placements], victims)
+
+    def settle(self, pod: PodUid) -> None:
+        """The pod has a claim, is gone, or is asked for anew: no place is nominated for it any more, and nobody has to leave for it."""
+        self.evicting.settle(pod)
+        self.nominations.settle(pod)
+        self.beneficiaries.settled(pod)
+
+    def give_up(self, plan: PlanId) -> None:
+        """The nomination comes to nothing. Who moved for it already keeps the place of its successor."""
+        kept = {successor_of(claim.pod_uid) for claim in self.nominations.moves(plan) if claim.id not in self.live}
+        for pod in sorted(self.nominations.places(plan) - kept):
+            self.settle(pod)
 
     def rule(self, step: Step, name: QueueName, queue: Queue | None) -> None:
         """A queue's rules from now on; None: it is gone. Where it is the first to name models, or the last, what is held is counted by model, or no more."""
@@ -240,6 +270,7 @@ class LedgerState:
         """Its eviction was taken back before it was done."""
         self.evicting.discard(record.claim.id)
         self.beneficiaries.left(record.claim.id)
+        self.settle(successor_of(record.claim.pod_uid))
         record.reason, record.beneficiary = "", PlanId("")
         self.decide(step, record, Decision.NONE)
 
@@ -254,8 +285,7 @@ class LedgerState:
         """Remember that this pod holds nothing any more, whatever older news may say."""
         self.gone[pod] = self.index
         self.contradicted.pop(pod, None)
-        self.evicting.taken(pod)
-        self.beneficiaries.settled(pod)
+        self.settle(pod)
         while len(self.gone) > TOMBSTONES:
             oldest = next(iter(self.gone))
             del self.gone[oldest]
@@ -277,8 +307,7 @@ class LedgerState:
             self.open[claim.id] = record
         if claim.state is ClaimState.POSTED and record.reason:
             self.evicting.add(record)
-        self.evicting.taken(claim.pod_uid)
-        self.beneficiaries.settled(claim.pod_uid)
+        self.settle(claim.pod_uid)
         job = self.jobs.get(claim.job)
         if job is None:
             job = self.jobs[claim.job] = JobClaims()
@@ -369,6 +398,11 @@ class LedgerState:
         fresh = LedgerState(self.epoch)
         fresh.queues.update(self.queues)
         fresh.load(self.live.values(), ())
+        for nomination in self.nominations.all():
+            fresh.nominate(nomination)
+        assert fresh.nominations.all() == self.nominations.all()
+        assert dict(fresh.evicting.nominations()) == dict(self.evicting.nominations())
+        assert _solid(fresh.evicting.nominated) == _solid(self.evicting.nominated)
         assert fresh.by_pod == self.by_pod
         assert fresh.jobs == self.jobs
         assert fresh.open == self.open

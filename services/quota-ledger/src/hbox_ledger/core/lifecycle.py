@@ -129,7 +129,8 @@ def _blocked(state: LedgerState, step: Step, record: ClaimRecord, why: str) -> N
             called_off(state, step, gang)
             _end(state, step, gang)
         return
-    state.beneficiaries.thwart(record.claim.id)
+    for plan in state.beneficiaries.thwart(record.claim.id):
+        state.give_up(plan)
     keep(state, step, record, "it may not be evicted now")
     step.stayed.append(record.claim.pod_uid)
 
@@ -200,7 +201,13 @@ def _resized(state: LedgerState, record: ClaimRecord, fact: PodFact) -> bool:
 
 
 def tick(state: LedgerState, step: Step) -> None:
-    """Make what time asks for: unwind gangs, revoke binds that are overdue."""
+    """Make what time asks for: unwind gangs, revoke binds that are overdue, end nominations."""
+    for plan in state.nominations.overdue(step.now):
+        for place in sorted(state.nominations.places(plan)):
+            state.settle(place)
+    for plan, job in state.nominations.by_job().items():
+        if state.records.is_withdrawn(job):
+            state.give_up(plan)
     for gang in list(state.gangs.values()):
         if not gang.unwinding and gang.deadline <= step.now:
             gang.unwinding = True

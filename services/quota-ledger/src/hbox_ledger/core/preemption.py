@@ -5,18 +5,19 @@ gives has more than it deserves, and both only in dimensions that are asked for.
 department by what the projects deserve, between departments by what the departments deserve. All queues of the giving branch keep their guarantees. Inside a
 queue: lower priority gives. Nobody gives whose job may not be preempted. Who moves, with another place for its successor, gives nothing: it may not be of
 higher priority, and both places are kept. And nothing is evicted in vain: the placements have to fit where the victims are gone, by the same rule as every
-other claim, beside the places that were promised to others (`evicting`).
+other claim, beside the places that others are nominated for (`nominations`).
 
 A plan that places nothing is another matter: with it a job leaves places of its own that the policy wants back (`shuffle`). Then nothing is judged but that
 its pods may be taken away.
 
-A victim's claim is freed on evidence alone, as ever; what becomes free is proposed again by the scheduler, in a plan without victims.
+A victim's claim is freed on evidence alone, as ever; what becomes free is proposed again by the scheduler, in a plan without victims. Until then the plan's
+job is nominated for it.
 """
 
 from collections import Counter
 from collections.abc import Sequence
 
-from hbox_common.events import Plan, Victim
+from hbox_common.events import HeldNomination, Plan, Victim
 from hbox_common.model import (
     CardSlice,
     Claim,
@@ -27,6 +28,7 @@ from hbox_common.model import (
     Refusal,
     RefusalReason,
     Resources,
+    SchedulerId,
     TreeAmounts,
     cards_by_model,
     may_use,
@@ -49,11 +51,12 @@ from hbox_common.model.rights import (
 from .claimrecord import ClaimRecord, Decision
 from .decisions import take_back
 from .ledgerstate import LedgerState
+from .nominations import KEPT_S
 from .step import Step
 
 
-def preempt(state: LedgerState, step: Step, plan: Plan) -> Refusal | None:
-    """Decide the evictions that the plan asks for, or say why not."""
+def preempt(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId) -> Refusal | None:
+    """Decide the evictions that the plan asks for and nominate its job for the places, or say why not."""
     victims = _victims(state, plan)
     if isinstance(victims, Refusal):
         return victims
@@ -66,13 +69,19 @@ def preempt(state: LedgerState, step: Step, plan: Plan) -> Refusal | None:
         if record.claim.id in moved:
             message = f"moved to {moved[record.claim.id].to}"
         take_back(state, step, record, f"{message} for {plan.namespace}/{plan.name} of queue {plan.queue}", beneficiary=plan.id)
-    state.beneficiaries.need(plan.id, [p.pod_uid for p in plan.placements], [record.claim.id for record in victims])
-    state.evicting.promise(plan, [(h.claim, moved[h.claim.id]) for h in victims if h.claim.id in moved], state.nodes)
+    nomination = HeldNomination(
+        scheduler=scheduler,
+        plan=plan,
+        models=tuple(cards_by_model(state.nodes.get(p.node), p.slices) for p in plan.placements),
+        moved=tuple(record.claim for record in victims if record.claim.id in moved),
+        until=step.now + KEPT_S,
+    )
+    state.nominate(nomination)
     return None
 
 
 def evict_own(state: LedgerState, step: Step, plan: Plan) -> Refusal | None:
-    """Decide the evictions of a plan that places nothing: a job gives up places of its own, which the policy wants back. Nobody is promised them."""
+    """Decide the evictions of a plan that places nothing: a job gives up places of its own, which the policy wants back. Nobody is nominated for them."""
     victims = _victims(state, plan)
     if isinstance(victims, Refusal):
         return victims
@@ -120,14 +129,15 @@ def asked_of_queue(state: LedgerState, plan: Plan) -> Resources:
 
 
 def to_be_freed(state: LedgerState, plan: Plan) -> dict[QueueName, Resources]:
-    """What each queue with all below it will use less than now, once the plan's victims and all others that leave are gone and promises are kept.
+    """What each queue with all below it will use less than now, once the plan's victims and all others that leave are gone and all who are nominated have
+    their places.
 
     Nothing for a plan without victims: it is judged on what is.
     """
     freed: dict[QueueName, Resources] = {}
     if not plan.victims:
         return freed
-    for sums, times in ((state.evicting.used, 1), (state.evicting.promised, -1)):
+    for sums, times in ((state.evicting.used, 1), (state.evicting.nominated, -1)):
         for queue, amounts in sums.items():
             for name in state.queues.path(queue):
                 add(freed.setdefault(name, {}), amounts, times)
@@ -201,7 +211,7 @@ def _named(name: QueueName, below: QueueName) -> str:
 
 
 def _in_vain(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord]) -> Refusal | None:
-    """Whether the placements do not fit where the victims, and all others that leave, are gone, beside what was promised there. The books are as before
+    """Whether the placements do not fit where the victims, and all others that leave, are gone, beside those nominated there. The books are as before
     afterwards."""
     moves = [(h.claim, victim) for h, victim in zip(victims, plan.victims, strict=True) if victim.to]
     wanted = [(p.node, plan.requests[p.requests], p.slices) for p in plan.placements]

@@ -71,6 +71,10 @@ class Records:
         known = self._known.get(job)
         return known.priority_class if known is not None else ""
 
+    def is_withdrawn(self, job: JobId) -> bool:
+        """Whether the last word on the job is that it waits for nothing."""
+        return job in self._withdrawn and job not in self._known
+
     def refusal(self, plan: Plan) -> Refusal | None:
         """Why the plan is not one for the job as it is known; None where it is. A plan that places nothing asks for nothing in a job's name."""
         if not plan.placements:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from hbox_common.events import Bind, BudgetUsed, Evict, PlanAnswer, QueueRefused
+from hbox_common.events import Bind, BudgetUsed, Evict, HeldNomination, PlanAnswer, QueueRefused
 from hbox_common.model import Claim, ClaimId, ClaimState, Index, JobId, NodeName, PlanId, PodUid, QueueName, SchedulerId
 
 from .claimrecord import ClaimRecord, Gang
@@ -77,6 +77,7 @@ class Step:
     moves: dict[Move, int] = field(default_factory=dict)
     cards: dict[CardKey, CardDelta] = field(default_factory=dict)
     gangs: dict[JobId, Gang | None] = field(default_factory=dict)
+    nominations: dict[PlanId, HeldNomination | None] = field(default_factory=dict)  #: None: it has ended
     queues: set[QueueName] = field(default_factory=set)  #: whose use changed
     stored: list[StoredAnswer] = field(default_factory=list)
     answers: dict[SchedulerId, dict[PlanId, PlanAnswer]] = field(default_factory=dict)
@@ -91,7 +92,7 @@ class Step:
     @property
     def durable(self) -> bool:
         """Whether anything of it has to be on disk."""
-        done = self.changes or self.touched or self.gangs or self.stored or self.binds or self.evictions
+        done = self.changes or self.touched or self.gangs or self.nominations or self.stored or self.binds or self.evictions
         return bool(done or self.usage is not None or self.announce)
 
     def move(self, queue: QueueName, resource: str, debit: Bucket, credit: Bucket, amount: int) -> None:

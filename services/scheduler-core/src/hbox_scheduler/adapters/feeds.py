@@ -230,7 +230,13 @@ class Feeds:
 
     def _apply(self, change: ClaimsChanged, now: float) -> bool:
         return self._scheduler.on_claims(
-            epoch=change.epoch, previous=change.previous, index=change.index, claims=change.claims, now=now
+            epoch=change.epoch,
+            previous=change.previous,
+            index=change.index,
+            claims=change.claims,
+            nominations=change.nominations,
+            ended=change.ended,
+            now=now,
         )
 
     async def _claims_lost(self) -> None:
@@ -284,6 +290,7 @@ class Feeds:
             index=first.index,
             frozen=first.frozen,
             claims=[claim for page in pages for claim in page.claims],
+            nominations=[nomination for page in pages for nomination in page.nominations],
             now=now,
         )
         metrics.SNAPSHOTS.labels("claims").inc()

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest, Unavailable
-from hbox_common.events import JobsAdmitted, JobsWaiting, JobVerdict, Plan, PlansProposed
+from hbox_common.events import GivenUp, JobsAdmitted, JobsWaiting, JobVerdict, Plan, PlansProposed
 from hbox_common.model import JobId
 from hbox_common.telemetry import within
 
@@ -32,15 +32,17 @@ class Sender:
         """Say what a cycle proposed. Returns when the broker has it, or has failed to take it in time."""
         started = monotonic_s()
         async with asyncio.TaskGroup() as group:
-            if out.plans or out.resend:
-                group.create_task(self._plans(out.plans, out.resend))
+            if out.plans or out.resend or out.given_up:
+                group.create_task(self._plans(out.plans, out.resend, out.given_up))
             if out.admitted:
                 group.create_task(self._admitted(out.admitted))
             if out.verdicts:
                 group.create_task(self._verdicts(out.verdicts))
         metrics.PUBLISH.observe(monotonic_s() - started)
 
-    async def _plans(self, plans: Sequence[Plan], again: Sequence[Plan]) -> None:
+    async def _plans(self, plans: Sequence[Plan], again: Sequence[Plan], given_up: Sequence[GivenUp]) -> None:
+        for first in range(0, len(given_up), self._most):
+            await self._give_up(given_up[first : first + self._most])
         if again:
             log.warning("%d plans have no answer yet: sending them again", len(again))
         for batch in batches(plans, self._most):
@@ -50,6 +52,16 @@ class Sender:
         metrics.PLANS.labels("new").inc(len(plans))
         metrics.PLANS.labels("again").inc(len(again))
         metrics.PLACEMENTS.inc(sum(len(plan.placements) for plan in plans))
+
+    async def _give_up(self, nominations: Sequence[GivenUp]) -> None:
+        scheduler = self._scheduler
+        event = PlansProposed(
+            scheduler=scheduler.id, epoch=scheduler.epoch, seen=scheduler.index, plans=(), given_up=tuple(nominations)
+        )
+        try:
+            await self._bus.publish(event, scheduler.id, timeout_s=PUBLISH_TIMEOUT_S)
+        except (Unavailable, InvalidRequest) as e:
+            log.warning("the ledger remembers %d nominations longer than it has to: %s", len(nominations), e)
 
     async def _say(self, plans: Sequence[Plan]) -> None:
         scheduler = self._scheduler

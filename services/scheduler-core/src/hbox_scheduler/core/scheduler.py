@@ -7,11 +7,11 @@ jobs
 whose places depend on each other, `placer`'s; the rest is placed by the `planner`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import chain
 
-from hbox_common.events import JobVerdict, Plan, PlanAnswer
+from hbox_common.events import HeldNomination, JobVerdict, Plan, PlanAnswer
 from hbox_common.model import (
     CardQuota,
     Claim,
@@ -288,8 +288,17 @@ class Scheduler:
                 self._remove(entry)
             self._queue.note_withdrawn(job, revision)
 
-    def on_claims_snapshot(self, *, epoch: Epoch, index: Index, frozen: bool, claims: Iterable[Claim], now: float) -> None:
-        """All live claims at `index`. In a new epoch what we proposed and is not among them was never accepted, and never will be."""
+    def on_claims_snapshot(
+        self,
+        *,
+        epoch: Epoch,
+        index: Index,
+        frozen: bool,
+        claims: Iterable[Claim],
+        nominations: Sequence[HeldNomination] = (),
+        now: float,
+    ) -> None:
+        """All live claims at `index`, and all nominations. In a new epoch what we proposed and is not among them was never accepted, and never will be."""
         if epoch < self.epoch or (epoch == self.epoch and index < self.index):
             return
         news = {claim.pod_uid: claim for claim in claims if claim.state.live}
@@ -299,12 +308,31 @@ class Scheduler:
         self._claimed(news.values(), index, now)
         restarted = epoch != self.epoch
         self.epoch, self.index, self.frozen = epoch, index, frozen
+        named = {nomination.plan.id for nomination in nominations}
         if restarted:
-            self._restart(now)
+            self._restart(now, named)
+        self._preemptor.keep_only(named)
+        for nomination in nominations:
+            self._preemptor.take_over(nomination, now)
         self._settle(now)
 
-    def on_claims(self, *, epoch: Epoch, previous: Index, index: Index, claims: Iterable[Claim], now: float) -> bool:
-        """Changes of claims after `previous` up to `index`. False: something is missing between, ask for a snapshot."""
+    def on_claims(
+        self,
+        *,
+        epoch: Epoch,
+        previous: Index,
+        index: Index,
+        claims: Iterable[Claim],
+        nominations: Sequence[HeldNomination] = (),
+        ended: Sequence[PlanId] = (),
+        now: float,
+    ) -> bool:
+        """Changes of claims after `previous` up to `index`, and of nominations. False: something is missing between, ask for a snapshot."""
+        if epoch == self.epoch and previous <= self.index:
+            for nomination in nominations:
+                self._preemptor.take_over(nomination, now)
+            for plan in ended:
+                self._preemptor.ended(plan)
         if epoch < self.epoch or (epoch == self.epoch and index <= self.index):
             return True
         if epoch != self.epoch or previous > self.index:
@@ -416,6 +444,7 @@ class Scheduler:
         else:
             self._queues_changed, self.bookings.queues_freed = changed, freed
         out.resend = self._flights.due(now)
+        out.given_up = self._preemptor.take_given_up()
         out.verdicts = self._verdicts.due(now)
         times = chain(
             self._flights.next_at(),
@@ -495,15 +524,21 @@ class Scheduler:
                 if entry is not None:
                     self._queue.plan_answered(entry, claim.plan, self.index, now)
 
-    def _restart(self, now: float) -> None:
-        """A new epoch: what was proposed in the old one and has no claim is planned anew; indexes of the old one mean nothing any more."""
+    def _restart(self, now: float, nominated: Set[PlanId]) -> None:
+        """A new epoch: what was proposed in the old one and has no claim, nor is among the `nominated`, is planned anew; indexes of the old one mean nothing
+        any more."""
         for plan in self._flights.restart():
             if not plan.placements:
                 self._shuffling.refused(plan, float("-inf"))
                 continue
+            entry = self._queue.entries.get(plan.job)
+            if plan.id in nominated:
+                self._preemptor.accepted(plan)
+                if entry is not None:
+                    entry.plans.discard(plan.id)
+                continue
             self._undo(plan)
             self._preemptor.refused(plan)
-            entry = self._queue.entries.get(plan.job)
             if entry is not None:
                 self._queue.plan_answered(entry, plan.id, self.index, now)
         for entry in self._queue.entries.values():

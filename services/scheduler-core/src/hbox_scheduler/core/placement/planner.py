@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 
 from hbox_common.events import JobVerdict, Placement, Plan, Victim
-from hbox_common.model import Generation, NodeName, PlanId, PodRef, SchedulerId
+from hbox_common.model import Generation, PlanId, PodRef, SchedulerId
 from hbox_common.model.resources import Resources, add
 
 from ..cluster import Booking, Bookings, Columns, Journal
@@ -24,7 +24,7 @@ from ..queueing.jobs import Entry
 from ..quotas.models import limit_message, nearest_in, spend, within_limits
 from ..quotas.namespaces import NamespaceQuota, charge
 from ..quotas.queues import Queues
-from .runner import JobPlacement
+from .runner import JobPlacement, Move
 
 
 @dataclass(slots=True)
@@ -225,13 +225,15 @@ class Planner:
         plan = self._plan(placement.entry, self._chosen(placement))
         for placed in placement.placements:
             self.columns.book(placed.row, placed.task.requests, placed.slices)
-        moves = {move.leaves.pod: (self.columns.names[move.row], move.slices) for move in placement.moves}
-        victims = tuple(
-            Victim(claim=victim.claim, pod_uid=victim.pod, to=to, slices=slices)
-            for victim in placement.victims
-            for to, slices in (moves.get(victim.pod, (NodeName(""), ())),)
-        )
+        moves = {move.leaves.pod: move for move in placement.moves}
+        victims = tuple(self._victim(victim, moves.get(victim.pod)) for victim in placement.victims)
         return plan.model_copy(update={"victims": victims})
+
+    def _victim(self, leaves: Booking, move: Move | None) -> Victim:
+        if move is None:
+            return Victim(claim=leaves.claim, pod_uid=leaves.pod)
+        node, cards = self.columns.names[move.row], move.task.cards
+        return Victim(claim=leaves.claim, pod_uid=leaves.pod, to=node, slices=move.slices, gang=move.leaves.gang, cards=cards)
 
     def eviction_plan(self, leave: Sequence[Booking], number: int) -> Plan:
         """The plan that asks for nothing but that these pods leave, all of one job and with claims; `number`: of such plans in this process, from 1."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from hbox_common.events import JobVerdict, Plan
+from hbox_common.events import GivenUp, JobVerdict, Plan
 from hbox_common.model import JobId
 
 
@@ -35,5 +35,6 @@ class Proposals:
     verdicts: list[JobVerdict] = field(default_factory=list)
     admitted: list[JobId] = field(default_factory=list)  #: jobs whose PodGroups are admitted
     repeated: bool = False  #: some of `admitted` were published before: job-controller may not listen to this scheduler until it asks for all jobs
+    given_up: list[GivenUp] = field(default_factory=list)  #: nominations that the ledger need not remember any more
     wake_at: float | None = None
     more: bool = False

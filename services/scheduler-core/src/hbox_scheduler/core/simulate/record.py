@@ -18,7 +18,7 @@ import msgpack
 from pydantic import TypeAdapter, ValidationError
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.events import JobVerdict, Plan
+from hbox_common.events import GivenUp, JobVerdict, Plan
 from hbox_common.model import JobId, PlanId, SchedulerId
 from hbox_common.model.bounds import sanitized
 
@@ -79,6 +79,7 @@ class Decided:
     verdicts: tuple[JobVerdict, ...] = ()
     admitted: tuple[JobId, ...] = ()
     repeated: bool = False
+    given_up: tuple[GivenUp, ...] = ()
     wake_at: float | None = None
     more: bool = False
 
@@ -90,6 +91,7 @@ class Decided:
             verdicts=tuple(out.verdicts),
             admitted=tuple(out.admitted),
             repeated=out.repeated,
+            given_up=tuple(out.given_up),
             wake_at=out.wake_at,
             more=out.more,
         )

@@ -3,15 +3,19 @@
 A pod cannot move: it is evicted, and whoever made it makes another. From the plan on the new place is booked under a name of its own, so that nobody else
 gets it. Once the pod is gone its successor is waited for: another pod of the same job, or, for a pod without a gang, any of its namespace and queue that
 asks for the same: nobody tells whose successor it is. It is given the place before anybody else's turn. Who has none within a minute loses it.
+
+The ledger remembers these places with the nomination for which their pods leave; a scheduler that starts goes on with them. What else a pod asked for than
+resources and cards, claims do not tell: a successor is then one that may be on the node.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from hbox_common.events import Plan
-from hbox_common.model import JobId, PlanId, PodUid
+from hbox_common.events import GivenUp, HeldNomination, Plan
+from hbox_common.model import CardRequest, CardSlice, JobId, NodeName, PlanId, PodUid
 
 from ..cluster import Booking
+from ..cluster.task import Task
 from ..placement.runner import JobPlacement, Move, PodPlacement
 from ..queueing.jobs import Entry, JobState
 from .context import SchedulerContext
@@ -22,9 +26,17 @@ class ReservedPlace:
     """A place reserved for the successor of a pod that moves."""
 
     plan: PlanId
-    move: Move
-    place: PodUid  #: under which it is booked
+    leaves: Booking
+    node: NodeName
+    slices: tuple[CardSlice, ...]
+    cards: CardRequest | None
+    task: Task | None  #: all that the pod asked for, where this process knows it
     until: float | None = None  #: None while the pod is still there
+
+    @property
+    def place(self) -> PodUid:
+        """Under which it is booked."""
+        return PodUid(f"{self.leaves.pod}/moved")
 
 
 class Moves:
@@ -38,6 +50,7 @@ class Moves:
         self._flights = context.flights
         self._limits = context.limits
         self._kept: dict[PodUid, ReservedPlace] = {}
+        self.given_up: list[GivenUp] = []  #: what the ledger does not know yet; the reader empties it
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -45,26 +58,41 @@ class Moves:
     def put(self, plan: PlanId, moves: Iterable[Move]) -> None:
         """Reserve these places. The plan asks that their pods leave."""
         for move in moves:
-            old = move.leaves
-            self._release(old.pod)
-            place = PodUid(f"{old.pod}/moved")
             node = self._planner.columns.names[move.row]
-            self._bookings.put(
-                Booking(
-                    place,
-                    old.job,
-                    old.queue,
-                    node,
-                    old.requests,
-                    move.slices,
-                    plan,
-                    priority=old.priority,
-                    task=move.task,
-                    gang=old.gang,
-                    namespace=old.namespace,
-                )
+            self._keep(ReservedPlace(plan, move.leaves, node, move.slices, move.task.cards, move.task))
+
+    def take_over(self, held: HeldNomination) -> None:
+        """Reserve the places of a nomination that another process made."""
+        victims = {victim.claim: victim for victim in held.plan.victims}
+        for claim in held.moved:
+            victim, leaves = victims[claim.id], Booking.of(claim, None)
+            leaves.gang = victim.gang
+            self._keep(ReservedPlace(held.plan.id, leaves, victim.to, victim.slices, victim.cards, None))
+
+    def _keep(self, kept: ReservedPlace) -> None:
+        old = kept.leaves
+        self._release(old.pod)
+        self._bookings.put(
+            Booking(
+                kept.place,
+                old.job,
+                old.queue,
+                kept.node,
+                old.requests,
+                kept.slices,
+                kept.plan,
+                priority=old.priority,
+                task=kept.task,
+                gang=old.gang,
+                namespace=old.namespace,
             )
-            self._kept[old.pod] = ReservedPlace(plan, move, place)
+        )
+        self._kept[old.pod] = kept
+
+    def end(self, plan: PlanId) -> None:
+        """The ledger remembers no place of the plan any more."""
+        for pod in [pod for pod, kept in self._kept.items() if kept.plan == plan]:
+            self._release(pod)
 
     def cancel(self, plan: PlanId) -> None:
         """The plan was refused or given up: places of pods that are still there are released; successors of the others are waited for."""
@@ -80,14 +108,15 @@ class Moves:
             if kept.until is None:
                 kept.until = now + self._limits.successor_s
             elif kept.until <= now:
-                self._release(kept.move.leaves.pod)
+                self._release(kept.leaves.pod)
+                self.given_up.append(GivenUp(plan=kept.plan, moved=(kept.leaves.pod,)))
         by_job: dict[JobId, list[ReservedPlace]] = {}
         for kept in gone:
-            if kept.move.leaves.pod in self._kept:
-                by_job.setdefault(kept.move.leaves.job, []).append(kept)
+            if kept.leaves.pod in self._kept:
+                by_job.setdefault(kept.leaves.job, []).append(kept)
         plans = []
         for job, places in by_job.items():
-            if places[0].move.leaves.gang:
+            if places[0].leaves.gang:
                 if (entry := self._queue.entries.get(job)) is not None:
                     plans += self._give(entry, places, now)
                 continue
@@ -104,7 +133,7 @@ class Moves:
 
     def _like(self, kept: ReservedPlace) -> Iterator[Entry]:
         """Jobs of one pod that could be the successor."""
-        old, held = kept.move.leaves, kept.move.leaves.held
+        old, held = kept.leaves, kept.leaves.held
         for entry in self._queue.entries.values():
             job = entry.job
             if (
@@ -115,7 +144,8 @@ class Moves:
                 and _free(entry)
             ):
                 entry.update_pending(self._bookings)
-                if entry.lone is kept.move.task and entry.pending[0][1][0].uid not in self._kept:
+                lone = entry.lone
+                if lone is not None and self._suits(kept, lone) and entry.pending[0][1][0].uid not in self._kept:
                     yield entry
 
     def _give(self, entry: Entry, places: Sequence[ReservedPlace], now: float) -> list[Plan]:
@@ -123,20 +153,34 @@ class Moves:
         if not _free(entry):
             return []
         entry.update_pending(self._bookings)
-        left = {id(task): [pod for pod in pods if pod.uid not in self._kept] for task, pods in entry.pending}
-        given = [(kept, pods.pop(0)) for kept in places if (pods := left.get(id(kept.move.task)))]
+        left = [(task, [pod for pod in pods if pod.uid not in self._kept]) for task, pods in entry.pending]
+        given = [
+            (kept, found[0], found[1].pop(0))
+            for kept in places
+            if (found := next(((task, pods) for task, pods in left if pods and self._suits(kept, task)), None))
+        ]
         if not given or entry.need > len(given) or entry.problem():
             return []
-        for kept, _ in given:
-            self._release(kept.move.leaves.pod)
-        placed = tuple(PodPlacement(kept.move.task, pod, kept.move.row, kept.move.slices) for kept, pod in given)
+        for kept, _, _ in given:
+            self._release(kept.leaves.pod)
+        row_of = self._planner.columns.row_of
+        placed = tuple(PodPlacement(task, pod, row_of[kept.node], kept.slices) for kept, task, pod in given)
         plan = self._planner.placement_plan(JobPlacement(entry, placed, ()))
         if plan is None:
             return []
+        plan = plan.model_copy(update={"succeeds": tuple(kept.leaves.pod for kept, _, _ in given)})
         self._unschedulable.retry_class(entry)
         entry.state, entry.key, entry.activated_from = JobState.PROPOSED, None, None
         self._flights.open(plan, now)
         return [plan]
+
+    def _suits(self, kept: ReservedPlace, task: Task) -> bool:
+        """Whether a pod of the task asks for what the one asked for that moved, and its node is still there."""
+        row = self._planner.columns.row_of.get(kept.node)
+        if row is None or kept.task is not None:
+            return row is not None and task is kept.task
+        alike = task.requests == kept.leaves.requests and task.cards == kept.cards
+        return alike and bool(self._planner.views.of(task).allowed[row])
 
     def _release(self, pod: PodUid) -> None:
         kept = self._kept.pop(pod, None)

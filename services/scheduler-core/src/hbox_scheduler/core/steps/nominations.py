@@ -2,12 +2,16 @@
 
 The places of a nomination are booked on the columns from the start, on top of the victims, so that no other job gets what the victims leave. When the last of
 them is gone, a plan without victims asks the ledger for the places.
+
+The ledger remembers what it accepted. A scheduler that starts finds there for whom others leave, books the same places before it plans anything, and goes on
+from there. Until the job itself is heard of, such a nomination has no `placement`.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
+from hbox_common.events import Plan
 from hbox_common.model import JobId, PlanId, PodUid
 
 from ..placement.runner import JobPlacement
@@ -18,10 +22,13 @@ class Nomination:
     """The nominated places of one job. `waits_for`: victims that still have a booking."""
 
     plan: PlanId
-    placement: JobPlacement
+    job: JobId
+    pods: tuple[PodUid, ...]  #: to which the places are given
+    placement: JobPlacement | None
     waits_for: set[PodUid]
     until: float  #: the nomination is given up then, and the job is tried elsewhere
     accepted: bool = False
+    held: Plan | None = None  #: where another process made it: the plan, as the ledger has it
 
 
 @dataclass(slots=True)
@@ -38,12 +45,15 @@ class Nominations:
         return len(self._of)
 
     def put(self, nomination: Nomination) -> None:
-        job = nomination.placement.entry.job.id
+        job = nomination.job
         self._of[job] = nomination
         self._waiting.update(dict.fromkeys(nomination.waits_for, job))
 
     def get(self, job: JobId) -> Nomination | None:
         return self._of.get(job)
+
+    def by_plan(self, plan: PlanId) -> Nomination | None:
+        return next((nomination for nomination in self._of.values() if nomination.plan == plan), None)
 
     def of_plan(self, job: JobId, plan: PlanId) -> Nomination | None:
         nomination = self._of.get(job)
@@ -89,8 +99,16 @@ class Nominations:
             self._of[job].waits_for.discard(pod)
 
     def due(self) -> Iterator[Nomination]:
-        """Accepted ones whose victims are all gone."""
-        return (nomination for nomination in list(self._of.values()) if nomination.accepted and not nomination.waits_for)
+        """Accepted ones whose victims are all gone and whose jobs are known."""
+        return (
+            nomination
+            for nomination in list(self._of.values())
+            if nomination.accepted and not nomination.waits_for and nomination.placement is not None
+        )
+
+    def taken_over(self) -> Iterator[Nomination]:
+        """Those that another process made."""
+        return (nomination for nomination in list(self._of.values()) if nomination.held is not None)
 
     def overdue(self, now: float) -> Iterator[Nomination]:
         return (nomination for nomination in list(self._of.values()) if nomination.until <= now)

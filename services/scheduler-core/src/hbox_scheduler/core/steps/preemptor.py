@@ -4,13 +4,14 @@ are free.
 A look is over all who may have to leave, and has its price: it is had when something changed since the last one, at a pace that slows while nothing is found.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from operator import attrgetter
 
-from hbox_common.events import Plan
-from hbox_common.model import Index, JobId, PodUid, Resources
+from hbox_common.events import GivenUp, HeldNomination, Plan
+from hbox_common.model import ClaimId, Index, JobId, PlanId, PodUid, Resources
 
-from ..placement.runner import JobPlacement
+from ..cluster import Booking
+from ..placement.runner import JobPlacement, PodPlacement
 from ..queueing.backoff import Backoff
 from ..queueing.jobs import Entry, JobState
 from .context import SchedulerContext
@@ -37,6 +38,10 @@ class Preemptor:
         self._candidates: dict[JobId, None] = {}
         self._backoff = Backoff(context.limits.session_every_s, context.limits.session_max_s)
         self._tried_at: tuple[Index, int] = (Index(0), 0)
+        self._given_up: list[GivenUp] = []
+        self._taken_over: set[PlanId] = (
+            set()
+        )  #: nominations of other processes that the ledger remembers: each is taken over once
 
     def add(self, entry: Entry, equals: Iterable[JobId] = ()) -> None:
         """A job failed: others may have to leave for it, and for the jobs that it represents."""
@@ -60,9 +65,8 @@ class Preemptor:
         self._tried_at = (Index(-1), -1)
 
     def remove(self, job: JobId) -> None:
-        if (nomination := self.nominations.drop(job)) is not None:
-            self._release(nomination)
-            self._moves.cancel(nomination.plan)
+        if (nomination := self.nominations.get(job)) is not None:
+            self._give_up(nomination)
         self._candidates.pop(job, None)
 
     def pod_left(self, pod: PodUid) -> None:
@@ -72,7 +76,8 @@ class Preemptor:
     def eviction_failed(self, pods: Iterable[PodUid]) -> None:
         """Victims were not evicted: nominations that wait for them are given up at once."""
         for job in {job: None for pod in pods if (job := self.nominations.waiting_for(pod)) is not None}:
-            self._give_up(self.nominations.get(job))
+            if (nomination := self.nominations.get(job)) is not None:
+                self._give_up(nomination)
         self.nominations.stay(pods)
         self._backoff.retry_soon()
         self.invalidate()
@@ -87,6 +92,44 @@ class Preemptor:
         if plan.victims:
             self.nominations.drop(plan.job)
             self._moves.cancel(plan.id)
+
+    def take_over(self, held: HeldNomination, now: float) -> None:
+        """A nomination that the ledger remembers: where another process made it, it goes on here. What was booked here for its job is newer."""
+        plan = held.plan
+        pods = tuple(placement.pod_uid for placement in plan.placements)
+        if held.scheduler == self._planner.id or plan.id in self._taken_over:
+            return
+        self._taken_over.add(plan.id)
+        if self.nominations.get(plan.job) is not None:
+            return
+        if pods and not any(pod in self._bookings for pod in pods):
+            for p in plan.placements:
+                requests = plan.requests[p.requests]
+                self._bookings.put(
+                    Booking(p.pod_uid, plan.job, plan.queue, p.node, requests, p.slices, plan.id, plan.priority, plan.namespace)
+                )
+            waits_for = {victim.pod_uid for victim in plan.victims if self._leaves(victim.claim, victim.pod_uid)}
+            until = now + self._limits.nomination_s
+            self.nominations.put(Nomination(plan.id, plan.job, pods, None, waits_for, until, accepted=True, held=plan))
+        self._moves.take_over(held)
+
+    def keep_only(self, plans: Set[PlanId]) -> None:
+        """The ledger remembers these nominations and no others: what was taken over and is not among them has ended."""
+        for plan in sorted(self._taken_over - plans):
+            self.ended(plan)
+
+    def ended(self, plan: PlanId) -> None:
+        """The ledger remembers none of the plan's places any more."""
+        if (nomination := self.nominations.by_plan(plan)) is not None:
+            self._drop(nomination)
+        self._moves.end(plan)
+        self._taken_over.discard(plan)
+
+    def take_given_up(self) -> list[GivenUp]:
+        """What the ledger need not remember any more, since the last call."""
+        given_up = self._given_up + self._moves.given_up
+        self._given_up, self._moves.given_up = [], []
+        return given_up
 
     def next_at(self, index: Index) -> list[float]:
         """When `run` or `keep` has something next."""
@@ -133,13 +176,19 @@ class Preemptor:
 
     def keep(self, now: float) -> list[Plan]:
         """Plans for the places whose victims are gone, and for successors of those who moved; nominations whose victims never left are given up."""
+        for nomination in self.nominations.taken_over():
+            if nomination.placement is None and (entry := self._queue.entries.get(nomination.job)) is not None:
+                self._resume(nomination, entry)
         plans = self._moves.keep(now)
         for nomination in self.nominations.due():
-            entry = nomination.placement.entry
+            placement = nomination.placement
+            assert placement is not None
+            entry = placement.entry
             self.nominations.drop(entry.job.id)
             self._release(nomination)
-            plan = self._planner.placement_plan(nomination.placement)
+            plan = self._planner.placement_plan(placement)
             if plan is None:
+                self._given_up.append(GivenUp(plan=nomination.plan))
                 self._queue.activate(entry)
                 continue
             entry.state = JobState.PROPOSED
@@ -149,14 +198,39 @@ class Preemptor:
             self._give_up(nomination)
         return plans
 
-    def _give_up(self, nomination: Nomination | None) -> None:
-        if nomination is None:
-            return
-        entry = nomination.placement.entry
-        self.nominations.drop(entry.job.id)
+    def _resume(self, nomination: Nomination, entry: Entry) -> None:
+        """The job of a nomination that was taken over is known: it waits for its places, unless it asks for something else than the plan says."""
+        plan, row_of = nomination.held, self._planner.columns.row_of
+        assert plan is not None
+        pods = {pod.uid: (task, pod) for task, spec in zip(entry.tasks, entry.job.tasks, strict=True) for pod in spec.pods}
+        placed: list[PodPlacement] = []
+        for p in plan.placements:
+            task, pod = pods.get(p.pod_uid, (None, None))
+            row = row_of.get(p.node)
+            if task is None or pod is None or row is None or task.requests != plan.requests[p.requests]:
+                self._give_up(nomination)
+                return
+            placed.append(PodPlacement(task, pod, row, p.slices))
+        nomination.placement = JobPlacement(entry, tuple(placed), ())
+        self._unschedulable.retry_class(entry)
+        self._candidates.pop(entry.job.id, None)
+        entry.state, entry.key, entry.activated_from = JobState.NOMINATED, None, None
+
+    def _leaves(self, claim: ClaimId, pod: PodUid) -> bool:
+        """Whether the pod still holds its place by this claim."""
+        booking = self._bookings.get(pod)
+        return booking is not None and booking.claim == claim
+
+    def _give_up(self, nomination: Nomination) -> None:
+        self._given_up.append(GivenUp(plan=nomination.plan))
+        self._drop(nomination)
+
+    def _drop(self, nomination: Nomination) -> None:
+        self.nominations.drop(nomination.job)
         self._release(nomination)
         self._moves.cancel(nomination.plan)
-        if entry.state is JobState.NOMINATED:
+        entry = self._queue.entries.get(nomination.job)
+        if entry is not None and entry.state is JobState.NOMINATED:
             self._queue.activate(entry)
 
     def _beside_guarantees(self, entry: Entry, amounts: Resources) -> bool:
@@ -174,10 +248,12 @@ class Preemptor:
         plan = self._planner.preemption_plan(placement)
         entry.state, entry.key, entry.activated_from = JobState.NOMINATED, None, None
         victims = {victim.pod for victim in placement.victims}
-        self.nominations.put(Nomination(plan.id, placement, victims, until=now + self._limits.nomination_s))
+        pods = tuple(placed.pod.uid for placed in placement.placements)
+        until = now + self._limits.nomination_s
+        self.nominations.put(Nomination(plan.id, entry.job.id, pods, placement, victims, until))
         self._moves.put(plan.id, placement.moves)
         self._flights.open(plan, now)
         return plan
 
     def _release(self, nomination: Nomination) -> None:
-        self._bookings.take_back(nomination.plan, (placed.pod.uid for placed in nomination.placement.placements))
+        self._bookings.take_back(nomination.plan, nomination.pods)
