@@ -13,7 +13,7 @@ import pytest
 from hbox_common.kube import NODES, PODGROUPS, PODS, PRIORITYCLASSES, KubeClient
 
 from ..waiting import until
-from .platform_world import Up, up
+from .platform_world import Up, queue, up
 from .test_e2e_policy_actions import MOVING, SPACE, placed, pod
 from .traced_jobs import node
 
@@ -113,6 +113,7 @@ async def test_who_moved_gets_the_place_that_was_kept_from_the_next_scheduler(tm
     policy = tmp_path / "volcano-scheduler.conf"
     policy.write_text(MOVING)
     with up(tmp_path / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
+        queue(running, "create", "listed", "--deserved", "nvidia.com/gpu=8", "--non-preemptible-classes", "*")
         async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
             for name in ("n0", "n1"):
                 await client.json("POST", NODES.path(), body=node(name))
