@@ -140,8 +140,9 @@ def job_of(
     trace: Callable[[JobId], str],
     *,
     never: Collection[str] = (),
+    revision: int = 0,
 ) -> Job:
-    """The job as it is now, with revision 0. `classes`: values of the PriorityClasses, by name; `trace`: the context of a job's trace."""
+    """The job as it is now, as of that revision. `classes`: values of the PriorityClasses, by name; `trace`: the context of a job's trace."""
     group = record.group
     priority, priority_class, problem = _priority(record, classes)
     if record.gang and group is None:
@@ -161,7 +162,7 @@ def job_of(
         members=tally.live,
         bound=tally.bound,
         created_at=created,
-        revision=0,
+        revision=revision,
         tasks=tasks,
         gang=record.gang,
         preemptable=preemptable_of(record),

@@ -24,7 +24,7 @@ from .job import Record, Tally, class_of, gang_part, gated_of, job_of, preemptab
 from .neighbours import Neighbours
 from .phases import phase_of
 from .stuck import stuck_text
-from .views import GroupView, PodView
+from .views import GroupView, PodView, content
 from .volumes import Volumes
 
 LAZY_S = 0.25
@@ -406,7 +406,8 @@ class Jobs:
                 self._end(record, old, withdrawn, tally, wall)
             return None
         record.strangers = len(self._strangers.get(record.key, ()))
-        new = job_of(record, tally, self._classes, self.volumes, self._trace, never=self._never)
+        revision = old.revision if old is not None else 0
+        new = job_of(record, tally, self._classes, self.volumes, self._trace, never=self._never, revision=revision)
         if old is not None and old.id != new.id:
             self._end(record, old, withdrawn, tally, wall)
             record.announced, record.verdict, record.phase, old = False, None, None, None
@@ -420,7 +421,7 @@ class Jobs:
         if old is not None and old.members < old.min_member and new.members >= new.min_member:
             # What was said of a gang that was too small is about to change.
             record.published_from = max(record.published_from, now + self._tell_after_s)
-        said = old is not None and replace(old, revision=0) == new
+        said = new == old
         if said:
             assert old is not None
             new = old
@@ -532,7 +533,7 @@ class Jobs:
                 self._users.pop(key, None)
 
     def _mark_for(self, record: Record, old: PodView | None, new: PodView, now: float) -> None:
-        if old is not None and replace(old, resource_version=new.resource_version, told=new.told) == new:
+        if old is not None and content(old) == content(new):
             if new.placeable:
                 # Bindings are fenced by it. Of a gang many move one after the other, and its message is long.
                 self._mark(record.key, now, urgent=not record.gang)

@@ -1,8 +1,9 @@
 """Pods and PodGroups as this service keeps them: plain values, one for every version that the API shows."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from operator import attrgetter
 
 from hbox_common.model import (
     NO_CONSTRAINTS,
@@ -85,6 +86,10 @@ class PodView:
     def evidence(self) -> tuple[object, ...]:
         """What others want to hear of a pod with a node: they are told whenever this changes."""
         return (self.node, self.status, self.claim, self.slices, self.shape.key)
+
+
+#: All of a pod but its version and what it was told: what makes it another to place. A copy with these set alike costs five times as much to compare.
+content = attrgetter(*(each.name for each in fields(PodView) if each.name not in ("resource_version", "told")))
 
 
 class GroupPhase(StrEnum):
