@@ -1,12 +1,15 @@
 """What the binder counts."""
 
+from hbox_common.events import BindOutcome
 from hbox_common.telemetry import counter, gauge, histogram
 
-BINDS = counter("binder_binds", "Outcomes of bind decisions", ["outcome"])
+from .core import Verb
+
+_BINDS = counter("binder_binds", "Outcomes of bind decisions", ["outcome"])
 EVICTIONS = counter("binder_evictions", "Outcomes of evictions and revocations", ["kind", "outcome"])
 NODES = counter("binder_nodes", "Outcomes of node decisions", ["action", "outcome"])
 BIND_S = histogram("binder_bind_seconds", "One bind against the API server, reads for certainty included")
-CALL_S = histogram("binder_call_seconds", "One call of any kind", ["verb"])
+_CALL_S = histogram("binder_call_seconds", "One call of any kind", ["verb"])
 DECIDED_S = histogram("binder_decided_seconds", "From the broker's storing of a decision to its outcome being published")
 RUNNING = gauge("binder_calls_running", "Calls to the API server under way")
 WAITING = gauge("binder_decisions_waiting", "Decisions that are not settled and have no call under way")
@@ -14,3 +17,7 @@ REPEATED = counter("binder_repeated_decisions", "Decisions that were settled bef
 STALE = counter("binder_stale_decisions", "Decisions dropped because of their epoch")
 FALSE_EPOCHS = counter("binder_false_epochs", "Decisions of an epoch that the ledger, asked, has not come to")
 BREAKER = gauge("binder_eviction_breaker_open", "1 while evictions are held back because there are too many")
+
+#: Looked up once: of every binding, a label looked up by name costs more than the count.
+BINDS = {outcome: _BINDS.labels(outcome) for outcome in BindOutcome}
+CALL_S = {verb: _CALL_S.labels(verb) for verb in Verb}

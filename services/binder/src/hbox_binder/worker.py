@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hbox_common.bus import Bus, Delivery, LeadEdgeBatcher
 from hbox_common.clock import monotonic_s, wall_s
@@ -65,6 +66,8 @@ class Worker:
         self._outcomes: LeadEdgeBatcher[Outcome] = LeadEdgeBatcher(
             bus.publish, self._message, SHARD, window_s=OUTCOMES_S, backlog_window_s=OUTCOMES_S
         )
+        metrics.RUNNING.set_function(lambda: core.running)
+        metrics.WAITING.set_function(lambda: core.waiting)
         self._handlings: dict[DecisionId, list[_Handling]] = {}
         self._group = asyncio.TaskGroup()
         self._sooner = asyncio.Event()  #: the core wants to be woken earlier than `_keep_time` sleeps
@@ -116,7 +119,7 @@ class Worker:
                 case Start():
                     self._group.create_task(self._call(effect.call))
                 case Report():
-                    self._group.create_task(self._publish(effect))
+                    self._outcomes.hand_in(effect.outcome).add_done_callback(partial(self._stored, effect))
                 case Acknowledge():
                     if effect.stale:
                         metrics.STALE.inc()
@@ -129,8 +132,6 @@ class Worker:
                         log.warning("more than %g evictions a minute: %d are held back", rate, effect.waiting)
                     else:
                         log.warning("evictions are not held back any more")
-        metrics.RUNNING.set(self.core.running)
-        metrics.WAITING.set(self.core.waiting)
 
     async def _keep_time(self) -> None:
         while True:
@@ -150,7 +151,7 @@ class Worker:
         started, clock = wall_s(), monotonic_s()
         answer = await carry_out(self._client, call, taken_grace_s=self._taken_grace_s)
         took_s = monotonic_s() - clock
-        metrics.CALL_S.labels(call.verb).observe(took_s)
+        metrics.CALL_S[call.verb].observe(took_s)
         if call.verb is Verb.BIND:
             metrics.BIND_S.observe(took_s)
         self._trace(call, started, took_s)
@@ -169,13 +170,17 @@ class Worker:
         if not waiting:
             steps.record()
 
-    async def _publish(self, report: Report) -> None:
+    def _stored(self, report: Report, stored: "asyncio.Future[None]") -> None:
+        if stored.cancelled():
+            return
+        if (error := stored.exception()) is not None:
+            self._group.create_task(_fail(error))
+            return
         outcome = report.outcome
-        await self._outcomes.publish(outcome)
         if report.again:
             metrics.REPEATED.inc()
         elif report.kind is None:
-            metrics.BINDS.labels(outcome.outcome).inc()
+            metrics.BINDS[outcome.outcome].inc()
         else:
             metrics.EVICTIONS.labels(report.kind, "blocked" if outcome.blocked else outcome.outcome).inc()
         self._release(outcome.decision)
@@ -188,6 +193,11 @@ class Worker:
             handling.left -= 1
             if not handling.left and not handling.over.done():
                 handling.over.set_result(None)
+
+
+async def _fail(error: BaseException) -> None:
+    """Ends the service, by the group that it runs in: an outcome is bounded, so that a message carries it."""
+    raise error
 
 
 def _say(call: Call, answer: Answer) -> None:

@@ -34,7 +34,7 @@ class Publish(Protocol):
 class LeadEdgeBatcher(Generic[T]):
     """Publishes items as `make(items)`; `run()` is the task that does it.
 
-    `capacity`: items that may wait before `put` does. Batches whose message is too large are halved; an item too large alone is logged and refused.
+    Batches whose message is too large are halved; an item too large alone is logged and refused. Items that wait are bounded by whoever hands them in.
     """
 
     def __init__(
@@ -45,32 +45,23 @@ class LeadEdgeBatcher(Generic[T]):
         window_s: float = WINDOW_S,
         backlog_window_s: float = BACKLOG_WINDOW_S,
         max_items: int = MAX_ITEMS,
-        capacity: int = 16 * MAX_ITEMS,
     ) -> None:
         self._publish, self._make, self._keys = publish, make, keys
         self._window_s, self._backlog_window_s, self._max_items = window_s, backlog_window_s, max_items
-        self._waiting: deque[tuple[T, asyncio.Future[None] | None]] = deque()
-        self._room = asyncio.Semaphore(capacity)
+        self._waiting: deque[tuple[T, asyncio.Future[None]]] = deque()
         self._wake = asyncio.Event()
 
-    async def put(self, item: T) -> None:
-        """Hand in an item; waits while `capacity` items wait already."""
-        await self._add(item, None)
-
-    async def publish(self, item: T) -> None:
-        """Return when JetStream has stored the item's batch. Raises InvalidRequest when the item is too large."""
+    def hand_in(self, item: T) -> "asyncio.Future[None]":
+        """Done when JetStream has stored the item's batch; InvalidRequest in it when the item is too large. No task waits for it: one of these for each
+        item costs more than to publish it."""
         stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        await self._add(item, stored)
-        await stored
-
-    async def _add(self, item: T, stored: "asyncio.Future[None] | None") -> None:
-        await self._room.acquire()
         self._waiting.append((item, stored))
         self._wake.set()
+        return stored
 
     async def run(self) -> NoReturn:
         """Until cancelled; what waits is then sent within CLOSE_S, or is lost."""
-        batch: list[tuple[T, asyncio.Future[None] | None]] = []
+        batch: list[tuple[T, asyncio.Future[None]]] = []
         try:
             while True:
                 self._wake.clear()
@@ -86,13 +77,10 @@ class LeadEdgeBatcher(Generic[T]):
         finally:
             await self._close(batch)
 
-    def _next(self) -> list[tuple[T, asyncio.Future[None] | None]]:
-        batch = [self._waiting.popleft() for _ in range(min(self._max_items, len(self._waiting)))]
-        for _ in batch:
-            self._room.release()
-        return batch
+    def _next(self) -> "list[tuple[T, asyncio.Future[None]]]":
+        return [self._waiting.popleft() for _ in range(min(self._max_items, len(self._waiting)))]
 
-    async def _send(self, batch: "list[tuple[T, asyncio.Future[None] | None]]") -> None:
+    async def _send(self, batch: "list[tuple[T, asyncio.Future[None]]]") -> None:
         message_id = new_id()
         event = self._make([item for item, _ in batch])
         while True:
@@ -113,7 +101,7 @@ class LeadEdgeBatcher(Generic[T]):
                 _settle(batch, None)
                 return
 
-    async def _close(self, batch: "list[tuple[T, asyncio.Future[None] | None]]") -> None:
+    async def _close(self, batch: "list[tuple[T, asyncio.Future[None]]]") -> None:
         try:
             async with asyncio.timeout(CLOSE_S):
                 while batch or self._waiting:
@@ -123,9 +111,9 @@ class LeadEdgeBatcher(Generic[T]):
             log.warning("%d items were not published before the end", len(batch) + len(self._waiting))
 
 
-def _settle(batch: "Sequence[tuple[T, asyncio.Future[None] | None]]", error: Exception | None) -> None:
+def _settle(batch: "Sequence[tuple[T, asyncio.Future[None]]]", error: Exception | None) -> None:
     for _, stored in batch:
-        if stored is None or stored.done():
+        if stored.done():
             continue
         if error is None:
             stored.set_result(None)

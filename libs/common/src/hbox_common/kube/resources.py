@@ -1,7 +1,11 @@
 """Where the kinds that HBox touches live in the API."""
 
+import re
 from dataclasses import dataclass
 from urllib.parse import quote
+
+#: What nearly all names are made of, and no URL escapes.
+_PLAIN = re.compile(r"[a-z0-9.-]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +26,17 @@ class Resource:
         """The URL path, escaped. Without a namespace, a namespaced kind's path covers all namespaces."""
         parts = [self.list_of_kinds]
         if self.namespaced and namespace is not None:
-            parts += ["namespaces", quote(namespace, safe="")]
+            parts += ["namespaces", _escaped(namespace)]
         parts.append(self.plural)
         if name is not None:
-            parts.append(quote(name, safe=""))
+            parts.append(_escaped(name))
         if subresource is not None:
             parts.append(subresource)
         return "/".join(parts)
+
+
+def _escaped(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else quote(name, safe="")
 
 
 PODS = Resource("", "v1", "pods", namespaced=True)

@@ -159,7 +159,8 @@ class Binder:
         self._lanes: dict[PodUid, _Lane] = {}  #: of pods with tasks
         self._lines: dict[Verb, deque[_Task]] = {Verb.FENCE: deque(), Verb.EVICT: deque(), Verb.BIND: deque()}
         self._retries: deque[_Task] = deque()  #: evictions that are asked for again
-        self._running = dict.fromkeys(Verb, 0)
+        self.running = 0  #: calls under way
+        self._binding = 0  #: of these, bindings
         self._timers: list[tuple[float, int, bool, _Task]] = []  #: (due, order, whether to report or to try again, task)
         self._order = itertools.count()
         self._binds = TokenBucket(rate_per_s=limits.binds_per_s, burst=limits.binds_per_s * _BURST_S)
@@ -197,10 +198,6 @@ class Binder:
         if self._paced_until is not None:
             due.append(self._paced_until)
         return min(due, default=None)
-
-    @property
-    def running(self) -> int:
-        return sum(self._running.values())
 
     @property
     def waiting(self) -> int:
@@ -289,11 +286,7 @@ class Binder:
             self._asked_again.take(now)
             self._begin(task, now, wall, effects)
         most = self.limits.slots - self.limits.urgent_slots
-        while (
-            self.running < self.limits.slots
-            and self._running[Verb.BIND] < most
-            and (task := self._front(self._lines[Verb.BIND]))
-        ):
+        while self.running < self.limits.slots and self._binding < most and (task := self._front(self._lines[Verb.BIND])):
             if not self._binds.take(now):
                 self._pace(now + self._binds.wait_s(now), now)
                 break
@@ -322,7 +315,8 @@ class Binder:
                 self._timer(now + self.limits.patience_s, task, report=True)
         task.state = _State.RUNNING
         self._lanes[decision.pod_uid].running = task
-        self._running[task.call.verb] += 1
+        self.running += 1
+        self._binding += task.call.verb is Verb.BIND
         effects.append(Start(task.call))
 
     def _answered(self, task: _Task, answer: Answer, now: float, wall: float, effects: list[Effect]) -> None:
@@ -330,7 +324,8 @@ class Binder:
         if lane.running is not task:
             raise KeyError(task.decision.id)
         lane.running = None
-        self._running[task.call.verb] -= 1
+        self.running -= 1
+        self._binding -= task.call.verb is Verb.BIND
         stays = task.call.verb is Verb.EVICT and answer.finding in STAYS
         if stays:
             self._evictions.give_back()
@@ -461,6 +456,7 @@ class Binder:
         """Assert what has to hold between any two steps."""
         running = [task for task in self._tasks.values() if task.state is _State.RUNNING]
         assert len(running) == self.running <= self.limits.slots
+        assert self._binding == sum(task.call.verb is Verb.BIND for task in running)
         assert sum(len(lane.tasks) for lane in self._lanes.values()) == len(self._tasks)
         for uid, lane in self._lanes.items():
             assert lane.tasks, "an empty lane is removed"
