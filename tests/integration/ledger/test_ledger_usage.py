@@ -1,6 +1,7 @@
 """Card-seconds of queues, users and models, on SQLite and PostgreSQL: what claims held and for how long, whatever dies in between."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, select
@@ -8,6 +9,7 @@ from sqlalchemy import Connection, select
 from hbox_common.errors import Unavailable
 from hbox_common.events import BudgetUsed, UsageKey
 from hbox_common.model import DEFAULT_QUEUE, CardSlice, PodPhase, PodUid, Queue, QueueName
+from hbox_ledger.adapters import load
 from hbox_ledger.adapters import tables as t
 
 from .conftest import Kit, Running
@@ -121,6 +123,36 @@ async def test_what_was_deserved_counts_as_it_was_at_that_time(kit: Kit, databas
         await running.ledger.drop_queue(DEFAULT_QUEUE)
         running.clock[0] += 10
         assert await accounts(running, "queue") == {("default",): (40, 40, 30)}
+
+
+async def test_what_happens_while_the_claims_are_gone_through_counts_from_then(
+    kit: Kit, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with kit.started(database_url) as running:
+        await running.open()
+        await running.propose(kit.plan("p", ("pod", "n0", (kit.whole(0),))), kit.plan("q", ("gone", "n1", (kit.whole(0),))))
+        look, looks = running.store.look, 0
+
+        async def slowly(fn: Callable[[Connection], Any]) -> Any:
+            nonlocal looks
+            looks += 1
+            if looks == 1:  # ten seconds: the lock is free meanwhile, and everything goes on
+                running.clock[0] += 10
+                await running.see("x", kit.fact("gone", "n1", PodPhase.GONE))
+                await running.propose(kit.plan("r", ("new", "n1", (kit.whole(1), kit.whole(2)))))
+            found = await look(fn)
+            if looks == 2:  # and here a queue brings the accounts up to date, before its rules change
+                running.clock[0] += 10
+                await running.ledger.set_queue(deserving(9))
+            return found
+
+        running.clock[0] += 10
+        monkeypatch.setattr(running.store, "look", slowly)
+        await running.ledger.meter()
+        assert await running.store.read(load.metered_until) == int(running.clock[0]) - 10
+        await running.ledger.meter()
+        monkeypatch.undo()
+        assert await accounts(running, "queue") == {("default",): (0, 30 + 20 + 20, 0)}
 
 
 async def test_hours_are_cut_where_they_end(kit: Kit, database_url: str) -> None:

@@ -432,14 +432,21 @@ class Ledger:
             self._touch_relatives(name)
 
     async def meter(self) -> None:
-        """Bring the usage accounts up to the present second."""
+        """Bring the usage accounts up to the present second.
+
+        All claims are gone through without the lock, beside the writer: what is decided meanwhile begins or ends claims no earlier than that second. Where
+        the accounts were brought up to date meanwhile, by a queue whose rules changed, that counts.
+        """
         async with self._lock:
             await self._fresh()
-            accrued = await self._accrued()
+            until, deserved = int(self._clock()), usage.deserved_cards(self.state.queues.values())
+        accrued = await self._store.look(lambda c: load.accrued(c, deserved, until=until))
+        async with self._lock:
+            await self._fresh()
             behind = accrued.since - self._clock()
             if behind > BEHIND_S:
                 log.warning("usage was accrued up to %d s from now: the clock went back; it goes on from there", behind)
-            if accrued.since < accrued.until:
+            if accrued.since < accrued.until and accrued.since == await self._store.read(load.metered_until):
                 await self._turn(lambda step: budget.spend(self.state, step, accrued))
             if (hours := self.state.history.outdated()) is not None:
                 self.state.history.forget(hours[1], await self._store.read(lambda c: load.used_in(c, *hours)))
@@ -564,10 +571,8 @@ class Ledger:
 
     async def _accrued(self) -> usage.Accrued:
         """What is to be added to the usage accounts by now. The caller holds the lock until that is committed: no claim begins or ends meanwhile."""
-        until = int(self._clock())
-        since, held = await self._store.read(lambda c: load.unmetered(c, until))
-        deserved = usage.deserved_cards(self.state.queues.values())
-        return usage.accrue(held, deserved, since=since, until=max(since, until))
+        until, deserved = int(self._clock()), usage.deserved_cards(self.state.queues.values())
+        return await self._store.read(lambda c: load.accrued(c, deserved, until=until))
 
     async def _turn(
         self, decide: Callable[[Step], None], *, extra: Extra | None = None, notes: Sequence[Record] = (), opens: bool = False

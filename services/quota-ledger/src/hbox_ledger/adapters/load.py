@@ -3,7 +3,7 @@
 import json
 import logging
 import secrets
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Any
@@ -50,7 +50,7 @@ from ..core.ledgerstate import LedgerState
 from ..core.nominations import places_of
 from ..core.recovery import BEGINNING, Position
 from ..core.step import CardKey
-from ..core.usage import HOUR_S, Account, Amounts, Held
+from ..core.usage import HOUR_S, Account, Accrued, Amounts, Held, accrue
 from . import tables as t
 from .journal import Head, Journal
 from .mending import SET_ASIDE, amounts
@@ -242,11 +242,22 @@ def answers(connection: Connection, plans: Collection[PlanId]) -> dict[PlanId, P
     return found
 
 
-def unmetered(connection: Connection, until: int) -> tuple[int, list[Held]]:
-    """The second up to which usage was accrued, and what held cards between it and `until`."""
-    since: int = connection.execute(select(t.ledger.c.metered_until)).scalar_one()
-    if until <= since:
-        return since, []
+def metered_until(connection: Connection) -> int:
+    """The second up to which usage was accrued."""
+    found: int = connection.execute(select(t.ledger.c.metered_until)).scalar_one()
+    return found
+
+
+def accrued(connection: Connection, deserved: Mapping[QueueName, int], *, until: int) -> Accrued:
+    """What is to be added to the usage accounts up to `until`. `deserved`: thousandths of a card by queue, since it was accrued last. What happened to claims
+    from `until` on may be in the database or not."""
+    since = metered_until(connection)
+    held = _unmetered(connection, since, until) if since < until else ()
+    return accrue(held, deserved, since=since, until=max(since, until))
+
+
+def _unmetered(connection: Connection, since: int, until: int) -> Sequence[Held]:
+    """What held cards between these seconds."""
     c = t.claims.c
     kind, some = (c.queue, c.namespace, c.cards), c.cards != "{}"
     live = c.state != literal_column("'void'")  # as in the partial indexes, which a parameter would not be matched with
@@ -264,7 +275,7 @@ def unmetered(connection: Connection, until: int) -> tuple[int, list[Held]]:
             Held(QueueName(r.queue), r.namespace, _cards(r.cards), int(r.claimed_at), int(r.end))
             for r in connection.execute(moving)
         ]
-    return since, held
+    return held
 
 
 @lru_cache(maxsize=4096)
