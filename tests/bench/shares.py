@@ -7,7 +7,7 @@ from random import Random
 
 from hbox_common.model import CardRequest, JobId, PodGroupTask, PodUid, QueueName
 from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.app import calm_collector
 from hbox_scheduler.core.cluster import Columns

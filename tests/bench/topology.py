@@ -18,7 +18,7 @@ from hbox_common.model import (
     TopologyMode,
     TopologyWish,
 )
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import CPU, MEMORY, PODS
 from hbox_scheduler.app import calm_collector
 from hbox_scheduler.core.actions.registry import run_action

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hbox_common.model import CardRequest, CardSlice, JobId, PodGroupTask, PodUid, QueueName
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import CPU, MEMORY, PODS
 from hbox_scheduler.app import calm_collector
 from hbox_scheduler.core.actions.registry import run_action

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hbox_common.model import GroupPhase, QueueName
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import CPU
 from hbox_scheduler.core.actions.registry import run_action
 from hbox_scheduler.core.cluster.entities import QueueInfo

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hbox_common.model import CardRequest, JobId, PodGroupTask, PodUid, QueueName
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import CPU
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hbox_common.model import CardRequest, CardSlice, JobId, PodGroupTask, PodUid, QueueName
 from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.core.actions.registry import run_action
 from hbox_scheduler.core.cluster import Columns

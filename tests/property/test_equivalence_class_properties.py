@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hbox_common.model import CardRequest, Job, JobId, Neighbour, Queue, QueueName
 from hbox_common.model.annotations import WAITING_TIME
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import DEFAULT_CONF

@@ -8,7 +8,7 @@ from tests.bench.victims import new_member, new_task
 
 from hbox_common.model import CardSlice, GroupPhase, JobId, QueueName, Resources
 from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.actions.registry import run_action
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, QueueInfo, Status

@@ -19,7 +19,7 @@ from hbox_common.model import (
     QueueName,
     Selector,
 )
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.core.cluster import Booking, Bookings, Columns
 from hbox_scheduler.core.cluster.bookings import Changed

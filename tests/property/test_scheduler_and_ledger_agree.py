@@ -31,7 +31,7 @@ from hbox_common.model import (
     terms_of,
     validate_claim,
 )
-from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY
+from hbox_common.model.devices.nvidia import GPU, GPU_CORES, GPU_MEMORY
 from hbox_ledger.core import arbitrate, lifecycle
 from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.step import Step

@@ -38,8 +38,11 @@ from hbox_ledger.core import arbitrate
 from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.loans import on_loan
 from hbox_ledger.core.usage import cards_of as cards_used
+from hbox_scheduler.core.cluster import Columns
+from hbox_scheduler.core.cluster.task import Tasks
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
+from hbox_scheduler.core.quotas.models import within_limits
 from hbox_scheduler.core.simulate import Simulation, job
 from hbox_topology.core.facts import NodeFacts
 from hbox_topology.core.node import read_node
@@ -264,3 +267,8 @@ def test_two_vendors_with_one_resource_are_refused(acme: Vendor) -> None:
     with pytest.raises(Bug, match="resource in common"):
         VENDORS.adopt((*VENDORS, Acme(name="acme-too")))
     assert acme in tuple(VENDORS)
+
+
+def test_limits_of_another_vendors_models_hold_nobody_back() -> None:
+    task = Tasks(Columns()).of(wants("some", 2).tasks[0])
+    assert within_limits(task, {f"{GPU}.A100": 2, f"{GPU}.T4": 0, B7: 8}) == (task, 4)

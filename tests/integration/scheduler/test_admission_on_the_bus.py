@@ -10,7 +10,7 @@ import pytest
 from hbox_common.bus import Bus, Delivery, EmbeddedServer
 from hbox_common.events import Event, JobsAdmitted, JobsAsked, JobsPage, JobsPending
 from hbox_common.model import DEFAULT_QUEUE, GroupPhase, GroupState, JobId
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.runtime import Health
 from hbox_scheduler.app import SchedulerService
 from hbox_scheduler.core.simulate import job, node

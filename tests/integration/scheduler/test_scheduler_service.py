@@ -54,7 +54,7 @@ from hbox_common.model import (
     Selector,
     Verdict,
 )
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.runtime import Health
 from hbox_scheduler.app import SchedulerService
 from hbox_scheduler.core.policy.default import DEFAULT_CONF

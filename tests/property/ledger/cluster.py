@@ -43,7 +43,7 @@ from hbox_common.model import (
     QueueName,
     Resources,
 )
-from hbox_common.model.devices import GPU_MEMORY
+from hbox_common.model.devices.nvidia import GPU_MEMORY
 from hbox_ledger.core.recovery import BEGINNING, Position, StreamHistory
 from hbox_ledger.ledger import Numbered
 

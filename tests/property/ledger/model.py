@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from hbox_common.events import Placement, Plan
 from hbox_common.model import CardSlice, PodUid, Queue, QueueName, Resources
-from hbox_common.model.devices import GPU_MEMORY
+from hbox_common.model.devices.nvidia import GPU_MEMORY
 
 from . import lent
 from .cluster import CARDS, GPU, JOBS, MEMORY_MIB, NODES, QUOTA, ROOM, SHARES, counted, path

@@ -11,7 +11,7 @@ from typing import Any
 
 from hbox_common.events import BindDecided, Event, EvictDecided, EvictKind, Plan
 from hbox_common.model import CardSlice, QueueName
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_ledger.core.chain import GENESIS, Record, chained
 
 from . import lent

@@ -9,7 +9,7 @@ from hbox_cli.simulate.documents import objects_of
 from hbox_cli.simulate.queues import remembered
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardRequest, Job, JobId, PodGroupTask, PodRef, PodUid, Queue, QueueName, QueueTree
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.yamltext import contents_of
 from hbox_scheduler.core.cluster.entities import QueueInfo
 

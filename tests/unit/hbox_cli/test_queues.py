@@ -31,7 +31,7 @@ from hbox_common.model import (
     QueueTree,
     Resources,
 )
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_ledger.dryrun import DryRunAnswer, DryRunRequest, judge
 
 NOW = 100.0

@@ -29,7 +29,7 @@ from hbox_common.model import (
     QueueName,
     QueueTree,
 )
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_ledger.dryrun import ChangedQueue, DryRunAnswer, DryRunRequest, judge
 
 A100, H100 = f"{GPU}.A100", f"{GPU}.H100"

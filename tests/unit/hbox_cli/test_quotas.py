@@ -7,7 +7,7 @@ import pytest
 from hbox_cli.quotas import limit_of, quota_bar, quota_effect, quota_items
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardQuota, CardSlice, Claim, ClaimId, JobId, NodeName, PlanId, PodUid, QueueName
-from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY
+from hbox_common.model.devices.nvidia import GPU, GPU_CORES, GPU_MEMORY
 from hbox_scheduler.core.simulate import job
 
 QUOTAS = [

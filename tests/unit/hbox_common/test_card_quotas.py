@@ -5,7 +5,7 @@ import pytest
 from hbox_common.kube import ResourceQuota, ResourceQuotaSpec
 from hbox_common.kube.objects import Metadata, ScopeSelector, ScopeSelectorTerm
 from hbox_common.model import VENDORS, CardQuota, CardQuotas, CardSlice, charge, charge_all
-from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY
+from hbox_common.model.devices.nvidia import GPU, GPU_CORES, GPU_MEMORY
 from hbox_ledger.adapters.quotas import card_quota
 
 MEM, CORES = "limits.nvidia.com/gpumem", "limits.nvidia.com/gpucores"

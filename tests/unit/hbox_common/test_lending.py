@@ -23,7 +23,7 @@ from hbox_common.model import (
     Resources,
     Verdict,
 )
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import add
 
 KEPT, LAB, BENCH, OPEN, STERN = map(QueueName, ("kept", "lab", "bench", "open", "stern"))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from hbox_common.model import Queue, QueueName, QueueTree, Resources, faults
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 
 
 def tree_of(*queues: Queue, own: dict[QueueName, Resources] | None = None) -> QueueTree:

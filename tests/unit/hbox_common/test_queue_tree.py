@@ -3,7 +3,7 @@
 import pytest
 
 from hbox_common.model import POOL, Queue, QueueName, QueuePhase, QueueTree, RefusalReason, Resources, faults, may_use, pool_of
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import add
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.rights import (
     CARDS_BY_NAME,
     AtParting,

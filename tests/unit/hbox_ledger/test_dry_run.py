@@ -14,7 +14,7 @@ import pytest
 from pydantic import ValidationError
 
 from hbox_common.model import Claim, ClaimId, JobId, NodeName, PlanId, PodUid, Queue, QueueName, QueueTree, Resources
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import add
 from hbox_ledger.dryrun import DryRunAnswer, DryRunRequest, judge
 

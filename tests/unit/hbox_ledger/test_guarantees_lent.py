@@ -10,7 +10,7 @@ import pytest
 
 from hbox_common.events import BindOutcome, Plan, Victim
 from hbox_common.model import NodeName, PodPhase, PodUid, Queue, QueueName
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 
 from .conftest import World
 

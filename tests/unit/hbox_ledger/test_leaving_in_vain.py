@@ -4,7 +4,7 @@ from typing import Any
 
 from hbox_common.events import BindOutcome, EvictKind, Plan, Victim
 from hbox_common.model import ClaimState, PodPhase, PodUid, Queue, QueueName
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_ledger.core.claimrecord import Decision
 from hbox_ledger.core.preemption import to_be_freed
 

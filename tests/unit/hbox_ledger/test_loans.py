@@ -1,7 +1,7 @@
 """Loans: what a queue uses beyond what it deserves is a transfer from the pool, and goes back when it uses less or deserves more."""
 
 from hbox_common.model import DEFAULT_QUEUE, PodPhase, Queue
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_ledger.core import loans
 from hbox_ledger.core.step import Bucket, Step
 

@@ -2,7 +2,7 @@
 
 from hbox_common.events import BindOutcome, Plan, Victim
 from hbox_common.model import CardQuota, CardRequest, PodPhase, PodUid
-from hbox_common.model.devices import GPU_CORES, GPU_MEMORY
+from hbox_common.model.devices.nvidia import GPU_CORES, GPU_MEMORY
 from hbox_ledger.core.ledgerstate import LedgerState
 
 from .conftest import World

@@ -7,7 +7,7 @@ import pytest
 
 from hbox_common.events import BindOutcome, Evict, Plan, Victim
 from hbox_common.model import ClaimId, NodeName, PodUid, Queue, QueueName, QueuePhase, RefusalReason
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_ledger.core.ledgerstate import LedgerState
 
 from .conftest import World

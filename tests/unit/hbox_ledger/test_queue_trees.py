@@ -17,7 +17,7 @@ from hbox_common.kube import Queue as QueueObject
 from hbox_common.kube import QueueAffinity, QueueSpec
 from hbox_common.kube.objects import Metadata, NodeGroups
 from hbox_common.model import NodeName, PodPhase, PodUid, Queue, QueueName, QueuePhase
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.store import Store
 from hbox_ledger.adapters import load, tables
 from hbox_ledger.adapters.queues import queue_of

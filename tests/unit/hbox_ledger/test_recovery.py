@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from hbox_common.events import Bind, BindOutcome, EvictKind
 from hbox_common.model import ClaimId, ClaimState, PlanId, PodPhase, PodUid
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.recovery import UNDER_WAY_S, adopt
 from hbox_ledger.core.step import Step

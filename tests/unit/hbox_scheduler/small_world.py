@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hbox_common.model import CardRequest, CardSlice, JobId, NodeName, NodeUsage, PodGroupTask, PodUid, QueueName
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo, Status
 from hbox_scheduler.core.cluster.snapshot import Cluster, DisruptionBudget

@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from hbox_common.model import GroupPhase, GroupState, Job, JobId, PodUid, Queue, QueueName, QueuePhase, ResourceQuota
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo
 from hbox_scheduler.core.cluster.snapshot import Cluster

@@ -3,7 +3,7 @@
 import pytest
 
 from hbox_common.model import QueueName
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster.entities import Gang, QueueInfo, Status
 from hbox_scheduler.core.framework import GroupPhase, ResourceQuota
 

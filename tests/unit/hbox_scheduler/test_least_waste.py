@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hbox_common.model import CardRequest, NodeState, PodGroupTask
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import CPU, MEMORY, PODS
 from hbox_scheduler.core.cluster import Columns, Journal
 from hbox_scheduler.core.cluster.task import Tasks

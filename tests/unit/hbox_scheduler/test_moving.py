@@ -9,7 +9,7 @@ import pytest
 
 from hbox_common.events import Plan, PlanAnswer
 from hbox_common.model import Epoch, Index, Job, JobId, PodGroupTask, PodRef, PodUid, RefusalReason
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.registry import PLUGINS

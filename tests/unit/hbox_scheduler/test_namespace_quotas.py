@@ -27,7 +27,7 @@ from hbox_common.model import (
     TopologyMode,
     TopologyWish,
 )
-from hbox_common.model.devices import GPU, GPU_CORES, GPU_MEMORY
+from hbox_common.model.devices.nvidia import GPU, GPU_CORES, GPU_MEMORY
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate import Simulation, job, node

@@ -7,7 +7,7 @@ import pytest
 
 from hbox_common.model import JobId, NodeName, PodGroupTask, PreferredTerm, QueueName
 from hbox_common.model.annotations import NODE_GROUP_LIMITS
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.job import Match, MatchOperator, NodeTerm
 from hbox_common.model.resources import CPU, MEMORY, MIB
 from hbox_scheduler.core.cluster import Columns

@@ -7,7 +7,7 @@ import pytest
 
 from hbox_common.model import CardRequest, Job, JobId, Neighbour, NodeState, PodUid, Queue, QueueName
 from hbox_common.model.annotations import HIERARCHY, HIERARCHY_WEIGHTS, OVER_QUOTA_WEIGHT, WALLTIME
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo, Status
 from hbox_scheduler.core.cluster.snapshot import Cluster

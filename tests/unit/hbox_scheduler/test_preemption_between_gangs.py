@@ -7,7 +7,7 @@ import pytest
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import CardSlice, Match, MatchOperator, QueueName
 from hbox_common.model.annotations import COOLDOWN, JDB_MAX_UNAVAILABLE, JDB_MIN_AVAILABLE, REVOCABLE_ZONE, TASK_PRIORITY
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import PODS
 from hbox_scheduler.core.cluster.entities import Gang, QueueInfo
 from hbox_scheduler.core.cluster.snapshot import DisruptionBudget

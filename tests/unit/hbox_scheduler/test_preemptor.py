@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from hbox_common.model import CardRequest, Job, Queue, QueueName, QueuePhase
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import DEFAULT_CONF

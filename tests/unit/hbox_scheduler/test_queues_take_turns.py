@@ -5,7 +5,7 @@ import pytest
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import QueueName, QueuePhase
 from hbox_common.model.annotations import HIERARCHY, HIERARCHY_WEIGHTS, NODE_GROUP_LIMITS, OVER_QUOTA_WEIGHT
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster.entities import QueueInfo
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.cycles import Report

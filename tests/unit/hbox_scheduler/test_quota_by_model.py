@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 
 from hbox_common.model import CardRequest, JobId, NodeState, PodUid, Queue, QueueName
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate import Simulation, job, node

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from hbox_common.model import CardRequest, QueueName
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster.entities import QueueInfo
 from hbox_scheduler.core.devices import memory_needed
 from hbox_scheduler.core.framework.conf import PluginConf

@@ -7,7 +7,7 @@ import pytest
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import QueueName
 from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster.entities import QueueInfo
 
 from .small_world import SmallWorld, bound, evicted

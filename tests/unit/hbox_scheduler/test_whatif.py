@@ -19,7 +19,7 @@ from hbox_common.model import (
     QueueName,
     SchedulerId,
 )
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.adapters.recorder import Recorder
 from hbox_scheduler.core import Limits, Scheduler

@@ -15,7 +15,7 @@ from hbox_common.model import (
     QueueName,
     Selector,
 )
-from hbox_common.model.devices import GPU
+from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster.entities import QueueInfo
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of

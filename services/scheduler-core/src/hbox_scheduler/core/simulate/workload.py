@@ -18,8 +18,7 @@ from enum import StrEnum
 from statistics import median
 from typing import Any
 
-from hbox_common.model import Claim, Epoch, Index, Job, JobId, NodeName, NodeState, PlanId, PodUid, QueueName
-from hbox_common.model.devices import GPU
+from hbox_common.model import VENDORS, Claim, Epoch, Index, Job, JobId, NodeName, NodeState, PlanId, PodUid, QueueName
 from hbox_common.model.resources import CPU
 
 from .record import Call
@@ -97,7 +96,7 @@ def held_by(claim: Claim, node: NodeState | None) -> tuple[float, float]:
     """Cards and cores that a claim holds: a share of a card is the larger of its parts of compute and memory."""
     cores = claim.requests.get(CPU, 0) / 1000
     if not claim.slices:
-        return float(claim.requests.get(GPU, 0)), cores
+        return float(VENDORS.asked(claim.requests)), cores
     sizes = {card.index: card.memory_mib for card in node.cards} if node is not None else {}
     cards = 0.0
     for part in claim.slices:
