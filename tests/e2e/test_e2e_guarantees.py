@@ -5,6 +5,7 @@ open     no amounts
 stern    gives nothing back
 listed   deserves 2; nobody takes from its classes
 owner    deserves 4
+gangs    deserves 4
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from hbox_cli.platform.layout import Layout
 from hbox_common.bus import Bus
 from hbox_common.errors import NotFound
 from hbox_common.events import EvictDecided
-from hbox_common.kube import MERGE_PATCH, NODES, PODS, KubeClient
+from hbox_common.kube import MERGE_PATCH, NODES, PODGROUPS, PODS, KubeClient
 
 from .platform_world import Up, queue, until, up
 from .traced_jobs import node
@@ -38,6 +39,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
             ("stern", "--no-reclaimable"),
             ("listed", "--deserved", f"{GPU}=2", "--non-preemptible-classes", "*"),
             ("owner", "--deserved", f"{GPU}=4"),
+            ("gangs", "--deserved", f"{GPU}=4"),
             ("kept", "--guarantee", f"{GPU}=2", "--deserved", f"{GPU}=2"),
         ):
             queue(running, "create", *words)
@@ -55,10 +57,11 @@ async def client(platform: Up) -> AsyncIterator[KubeClient]:
         yield client
 
 
-async def submit(client: KubeClient, queue: str, count: int, *, preemptable: str = "") -> list[str]:
+async def submit(client: KubeClient, queue: str, count: int, *, preemptable: str = "", group: str = "") -> list[str]:
     container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: "1"}}}
-    names = [f"{queue}-{preemptable or 'plain'}-{number}" for number in range(count)]
+    names = [f"{queue}-{group or preemptable or 'plain'}-{number}" for number in range(count)]
     notes = {"scheduling.volcano.sh/queue-name": queue} | ({"volcano.sh/preemptable": preemptable} if preemptable else {})
+    notes |= {"scheduling.k8s.io/group-name": group} if group else {}
     for name in names:
         body = {
             "apiVersion": "v1",
@@ -133,6 +136,33 @@ async def test_nobody_takes_from_listed_classes_within_what_their_queue_deserves
     for name in pods:
         assert "deletionTimestamp" not in (await client.json("GET", PODS.path(SPACE, name)))["metadata"]
     await delete(client, *owners, *pods)
+    await has(platform, "owner", 0)
+    assert platform.json("audit")["faults"] == []
+
+
+@pytest.mark.parametrize(("least", "left"), [(8, 0), (2, 4)])
+async def test_a_gang_across_the_line_gives_what_it_can_spare_or_goes_whole(
+    platform: Up, client: KubeClient, least: int, left: int
+) -> None:
+    """Eight of one gang run, of which four are deserved; the owner of the other four gets them."""
+    name = f"needs-{least}"
+    group = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name},
+        "spec": {"minMember": least, "queue": "gangs"},
+    }
+    await client.json("POST", PODGROUPS.path(SPACE), body=group)
+    gang = await submit(client, "gangs", 8, group=name)
+    await has(platform, "gangs", 8)
+    owners = await submit(client, "owner", 4)
+    await has(platform, "owner", 4)
+    await has(platform, "gangs", left)
+    await delete(client, *owners)
+    for pod in gang:
+        with suppress(NotFound):
+            await delete(client, pod)
+    await has(platform, "gangs", 0)
     await has(platform, "owner", 0)
     assert platform.json("audit")["faults"] == []
 

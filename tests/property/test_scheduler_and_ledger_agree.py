@@ -9,7 +9,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hbox_common.events import BindOutcome, Outcome, PlansProposed
+from hbox_common.events import BindOutcome, Outcome, Placement, Plan, PlansProposed, Victim
 from hbox_common.model import (
     CardQuota,
     CardRequest,
@@ -20,11 +20,13 @@ from hbox_common.model import (
     Job,
     JobId,
     NodeState,
+    PlanId,
     PodFact,
     PodPhase,
     PodUid,
     Queue,
     QueueName,
+    Refusal,
     Resources,
     SchedulerId,
     charge,
@@ -32,7 +34,7 @@ from hbox_common.model import (
     validate_claim,
 )
 from hbox_common.model.devices.nvidia import GPU, GPU_CORES, GPU_MEMORY
-from hbox_ledger.core import arbitrate, lifecycle
+from hbox_ledger.core import arbitrate, guarantees, lifecycle, preemption
 from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.step import Step
 from hbox_scheduler.core import Scheduler
@@ -219,6 +221,54 @@ def test_nothing_that_is_proposed_is_refused(queues: list[Queue], data: st.DataO
     for one in queues:
         limit = one.capability.get(GPU)
         assert limit is None or both.held(one.name) <= limit
+
+
+def granted(both: Both, one: Job) -> list[Plan]:
+    """What the ledger would have leave for a job of one pod, of one job each: one member of it, or all of them."""
+    task = one.tasks[0]
+    plans: list[Plan] = []
+    for id, held in both.books.jobs.items():
+        claims = [both.books.live[claim].claim for claim in held.live]
+        if id == one.id or len({claim.queue for claim in claims}) > 1:
+            continue
+        spare = len(claims) > max(claim.min_member for claim in claims)
+        for victims in [*([[claim] for claim in claims] if spare else []), claims]:
+            pod, place = task.pods[0], victims[0]
+            plan = Plan(
+                id=PlanId("would"), job=one.id, namespace=one.namespace, name=one.name, queue=one.queue, priority=one.priority,
+                min_member=1, bound=0, requests=(task.requests,), created_at=one.created_at, preemptable=one.preemptable,
+                deadline_s=60.0, victims=tuple(Victim(claim=claim.id, pod_uid=claim.pod_uid) for claim in victims),
+                placements=(
+                    Placement(pod.uid, pod.name, pod.resource_version, place.node, Generation(0), place.slices[: task.requests[GPU]], 0),
+                ),
+            )  # fmt: skip
+            records = preemption._victims(both.books, plan)
+            assert not isinstance(records, Refusal)
+            refused = arbitrate._queue(both.books, plan) or guarantees.refuse(both.books, plan)
+            if (
+                refused or preemption._rights(both.books, plan, records) or preemption._in_vain(both.books, plan, records)
+            ) is None:
+                plans.append(plan)
+    return plans
+
+
+@settings(max_examples=100, deadline=None)
+@given(trees(), st.data())
+def test_nobody_waits_for_what_it_may_take_back(queues: list[Queue], data: st.DataObject) -> None:
+    """Gangs of any minimum fill the cluster; jobs of one card that still wait when nothing moves any more have no right to anything that runs."""
+    both = Both(queues)
+    leaves = [queue.name for queue in queues if not both.books.queues.children(queue.name)]
+    for number in range(data.draw(st.integers(1, 5), label="gangs")):
+        queue = data.draw(st.sampled_from(leaves), label="queue")
+        pods = data.draw(st.integers(1, CARDS * NODES), label="pods")
+        least = data.draw(st.integers(1, pods), label="least")
+        gang = job(f"g{number}", pods=pods, min_member=least, cards=1, queue=queue, created_at=float(number))
+        both.submit(replace(gang, preemptable=data.draw(st.booleans(), label="offered")))
+    for place in range(data.draw(st.integers(1, 6), label="jobs")):
+        queue = data.draw(st.sampled_from(leaves), label="queue")
+        both.submit(job(f"j{place}", cards=1, queue=queue, created_at=100.0 + place))
+    for one in both.waiting():
+        assert granted(both, one) == []
 
 
 A100, H100 = f"{GPU}.A100", f"{GPU}.H100"

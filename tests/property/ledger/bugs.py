@@ -24,6 +24,7 @@ from hbox_common.model import (
     validate_claim,
 )
 from hbox_common.model.queuetree import Headroom
+from hbox_common.model.rights import Standing
 from hbox_common.store import Batch, Letter, Prepared
 from hbox_common.store.prepared import Sent
 from hbox_ledger.adapters import journal, load, tables
@@ -276,6 +277,14 @@ def a_gang_is_completed_and_its_members_leave(patch: pytest.MonkeyPatch) -> None
     patch.setattr(arbitrate, "called_off", half)
 
 
+def gangs_leave_one_by_one(patch: pytest.MonkeyPatch) -> None:  # S8
+    patch.setattr(preemption, "units", lambda victims, *_: [[victim] for victim in victims])
+
+
+def gangs_leave_together_whatever_they_can_spare(patch: pytest.MonkeyPatch) -> None:  # S8
+    patch.setattr(preemption, "_standing", lambda state, job: Standing(len(state.jobs[job].live), 99))
+
+
 def a_victim_may_have_the_same_priority(patch: pytest.MonkeyPatch) -> None:  # S8
     rights = preemption._rights
     patch.setattr(
@@ -399,6 +408,8 @@ BUGS: list[Bug] = [
     messages_that_were_handled_are_handled_again,
     a_refusal_is_judged_anew,
     victims_are_evicted_in_vain,
+    gangs_leave_one_by_one,
+    gangs_leave_together_whatever_they_can_spare,
     a_victim_may_have_the_same_priority,
     the_protected_are_taken_too,
     a_pod_is_evicted_for_each_who_asks,

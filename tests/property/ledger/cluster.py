@@ -115,6 +115,7 @@ JOBS = [
     Job(JobId("f"), BLUE, 5, 1),
     Job(JobId("g"), RED, 5, 1, namespace=NARROW),
     Job(JobId("i"), LONE, 5, 1, preemptable=False),
+    Job(JobId("k"), LONE, 0, 2),
     Job(JobId("h"), LONE, 0, 1),
 ]
 

@@ -178,6 +178,7 @@ class Model:
         asked = {n: units for n, units in self._asked(plan).items() if n != "pods"}
         gone = {c.id for c in self.rows.live() if evicted(c)}
         takers = set()
+        given: list[ClaimRow] = []
         for victim in plan.victims:
             claim = self.rows.claims.get(victim.claim)
             if claim is None or claim.pod != victim.pod_uid or claim.state != "posted" or not claim.preemptable:
@@ -196,16 +197,18 @@ class Model:
             if giver is None or not giver.reclaimable or not ours or not theirs:
                 return False
             takers.add(ours[-1])
-            if claim.id in gone:
-                continue
+            if claim.id not in gone:
+                given.append(claim)
+        for loss in self._losses(given, gone):
+            theirs = [q for q in path(loss[0].queue) if q not in path(plan.queue)]
             has, deserved = self._used(theirs[-1], gone), self.queues[theirs[-1]].deserved
-            amounts = claim.amounts
+            amounts = {n: sum(c.amounts.get(n, 0) for c in loss) for c in loss for n in c.amounts}
             gives = [n for n, units in amounts.items() if units > 0 and asked.get(n, 0) > 0]
             named = _judged(amounts, deserved)
             shared = [n for n in named if n in gives or n.startswith(f"{GPU}.")] or named
             if not gives or (shared and all(has[n] <= deserved[n] for n in shared)):
                 return False
-            gone.add(claim.id)
+            gone |= {claim.id for claim in loss}
             for queue in theirs:
                 left = self._used(queue, gone)
                 if any(amounts.get(n, 0) > 0 and left.get(n, 0) < kept for n, kept in self._guarantee(queue).items()):
@@ -217,6 +220,20 @@ class Model:
             if not named or any(used.get(n, 0) + asked[n] > due[n] for n in named):
                 return False
         return True
+
+    def _losses(self, given: Sequence[ClaimRow], gone: Collection[str]) -> list[list[ClaimRow]]:
+        """One claim each; but of a gang all of which is taken, what it cannot spare together, where the first of that stands."""
+        losses: list[list[ClaimRow]] = []
+        for claim in given:
+            gang = [c for c in self.rows.live() if c.job == claim.job and c.id not in gone]
+            mine = [c for c in given if c.job == claim.job]
+            needs = max(c.min_member for c in gang)
+            spared = mine[: len(gang) - needs] if len(mine) == len(gang) else mine
+            if claim in spared:
+                losses.append([claim])
+            elif claim is mine[len(spared)]:
+                losses.append(mine[len(spared) :])
+        return losses
 
     def _guarantee(self, queue: QueueName) -> Resources:
         below: Resources = {}

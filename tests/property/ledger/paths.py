@@ -14,7 +14,7 @@ from .rows import ClaimRow
 Path: TypeAlias = Callable[[LedgerMachine], None]
 
 RED_LOW, RED_PAIR, BLUE_LOW, BLUE_HIGH = (next(job for job in JOBS if job.id == id) for id in ("a", "b", "c", "f"))
-LONE_FIRM = next(job for job in JOBS if job.id == "i")
+LONE_FIRM, LONE_PAIR, LONE_LOW = (next(job for job in JOBS if job.id == id) for id in ("i", "k", "h"))
 GREEN = next(job for job in JOBS if job.id == "e")
 
 
@@ -74,6 +74,20 @@ def a_third_half_for_good_when_one_has_ended(machine: LedgerMachine) -> None:
     machine.a_bound_pod_changes(0, PodPhase.SUCCEEDED)
     machine.work_goes_on()
     machine.propose_a_plan(GREEN, _HALVES[2:], twice=False, works=False)
+
+
+def _two_of_one_queue_taken_for_another(machine: LedgerMachine, job: Job) -> None:
+    """Of a queue that deserves one of them."""
+    bound(machine, job, at("a", 0) + at("b", 0))
+    machine.take([claim for claim in machine.rows.live() if claim.job == job.id], RED_PAIR)
+
+
+def a_gang_that_stands_across_the_line(machine: LedgerMachine) -> None:
+    _two_of_one_queue_taken_for_another(machine, LONE_PAIR)
+
+
+def two_pods_of_a_job_of_which_one_is_deserved(machine: LedgerMachine) -> None:
+    _two_of_one_queue_taken_for_another(machine, LONE_LOW)
 
 
 def room_for_a_pod_that_has_a_place(machine: LedgerMachine) -> None:
@@ -292,6 +306,8 @@ PATHS: dict[bugs.Bug, Path] = {
     bugs.a_pod_that_cannot_be_read_counts_as_gone: a_pod_that_an_old_view_lacks_and_that_cannot_be_read,
     bugs.a_refusal_is_judged_anew: a_refusal_that_would_be_none_now,
     bugs.the_protected_are_taken_too: a_victim_whose_queue_gives_nothing,
+    bugs.gangs_leave_one_by_one: a_gang_that_stands_across_the_line,
+    bugs.gangs_leave_together_whatever_they_can_spare: two_pods_of_a_job_of_which_one_is_deserved,
     bugs.a_victim_may_have_the_same_priority: a_victim_of_its_equal,
     bugs.a_restored_ledger_forgets_the_binds_under_way: a_backup_from_before_a_bind_that_is_under_way,
     bugs.pods_of_ours_that_are_found_stay_unaccounted: a_backup_from_before_a_pod_was_bound,

@@ -24,6 +24,7 @@ from hbox_common.model.rights import (
     Nearest,
     Reclaim,
     Rights,
+    Standing,
     below_guarantee,
     excess,
     headroom,
@@ -36,6 +37,7 @@ from hbox_common.model.rights import (
     reclaimable,
     remaining,
     spare,
+    units,
     within,
 )
 
@@ -277,3 +279,26 @@ def test_what_is_freed_is_not_in_use() -> None:
     assert Named(cards(4), cards(3))[GPU] == 1
     assert Named({}, cards(3))[GPU] == -3
     assert Named(cards(4))["cpu"] == 0
+
+
+# Gangs.
+
+
+@pytest.mark.parametrize(
+    ("victims", "standing", "losses"),
+    [
+        ("aa", {"a": (4, 2)}, ["a", "a"]),  # it can spare both
+        ("aaa", {"a": (4, 2)}, ["a", "a", "a"]),  # it would be left in pieces: each is a loss of its own
+        ("aaaa", {"a": (4, 2)}, ["a", "a", "aa"]),  # it goes whole
+        ("aaaa", {"a": (4, 4)}, ["aaaa"]),
+        ("aaa", {"a": (3, 1)}, ["a", "a", "a"]),  # pods that need nobody else
+        ("a", {"a": (1, 1)}, ["a"]),
+        ("abab", {"a": (2, 2), "b": (4, 2)}, ["aa", "b", "b"]),  # in their order
+        ("baab", {"a": (2, 2), "b": (2, 2)}, ["bb", "aa"]),
+    ],
+)
+def test_gangs_are_judged_by_what_they_can_spare_and_then_whole(
+    victims: str, standing: dict[str, tuple[int, int]], losses: list[str]
+) -> None:
+    found = units(victims, lambda victim: victim, lambda gang: Standing(*standing[gang]))
+    assert ["".join(unit) for unit in found] == losses

@@ -155,12 +155,13 @@ tiers:
 """
 
 
-def reclaim(fabric: Fabric, *, others_deserve: int, deserved: int = 4) -> Report:
+def reclaim(fabric: Fabric, *, others_deserve: int, guaranteed: int = 0, deserved: int = 4) -> Report:
     """Gangs named `old...` are of another queue."""
     for gang in fabric.gangs:
         gang.queue = QueueName("other" if gang.name.startswith("old") else "q")
     queues = [
-        QueueInfo(QueueName(name), deserved={"cpu": 1000 * n}) for name, n in (("q", deserved), ("other", others_deserve))
+        QueueInfo(QueueName("q"), deserved={"cpu": 1000 * deserved}),
+        QueueInfo(QueueName("other"), deserved={"cpu": 1000 * others_deserve}, guarantee={"cpu": 1000 * guaranteed}),
     ]
     return fabric.run(actions="gangreclaim", conf=RECLAIM, queues=queues)
 
@@ -189,18 +190,25 @@ def test_its_members_in_other_domains_go_too() -> None:
 
 
 def test_a_gang_of_which_one_member_may_not_be_taken_is_left_alone() -> None:
-    """Its queue deserves one core: the last member is its own."""
+    """Its queue is guaranteed one core: the last member is its own."""
     fabric = Fabric(ONE_LEAF, above={"top": ["s0"]})
     fabric.gang("old", 4, on=["n0", "n1", "n2", "n3"])
     fabric.gang("new", 3, wish=hard(1))
-    assert not evicted(reclaim(fabric, others_deserve=1))
+    assert not evicted(reclaim(fabric, others_deserve=1, guaranteed=1))
+
+
+def test_a_gang_goes_whole_although_its_queue_has_less_than_it_deserves_then() -> None:
+    fabric = Fabric(ONE_LEAF, above={"top": ["s0"]})
+    fabric.gang("old", 4, on=["n0", "n1", "n2", "n3"])
+    fabric.gang("new", 3, wish=hard(1))
+    assert len(evicted(reclaim(fabric, others_deserve=1))) == 4
 
 
 def test_a_gang_that_cannot_go_whole_does_not_stand_before_one_that_can() -> None:
-    """The youngest is asked first; of its four members three are more than its queue deserves."""
+    """The youngest is asked first; without its four members its queue would have less than it is guaranteed."""
     leaf = {"s0": {f"n{i}": 1 for i in range(7)}}
     fabric = Fabric(leaf, above={"top": ["s0"]})
     fabric.gang("old-three", 3, on=["n0", "n1", "n2"])
     fabric.gang("old-four", 4, on=["n3", "n4", "n5", "n6"])
     fabric.gang("new", 3, wish=hard(1))
-    assert evicted(reclaim(fabric, others_deserve=4)) == ["old-three-000", "old-three-001", "old-three-002"]
+    assert evicted(reclaim(fabric, others_deserve=4, guaranteed=4)) == ["old-three-000", "old-three-001", "old-three-002"]

@@ -100,6 +100,37 @@ def test_what_may_not_be_preempted_stays() -> None:
     assert (held(simulation, "a"), held(simulation, "b")) == (0, 8)
 
 
+@pytest.mark.parametrize(
+    ("pods", "least", "asks", "left"),
+    [
+        (8, 8, 4, 0),  # it has to break: all of it goes, though its queue deserves 4
+        (8, 4, 4, 4),  # it gives what it can spare
+        (8, 6, 2, 6),
+        (8, 6, 4, 0),  # what it can spare, and then the rest together
+        (8, 8, 1, 0),
+    ],
+)
+def test_a_gang_across_the_line_gives_what_it_can_spare_and_then_goes_whole(
+    pods: int, least: int, asks: int, left: int
+) -> None:
+    simulation = world(1, [share("a", 4), share("b", 4)])
+    simulation.submit([job("b", pods=pods, cards=1, queue="b", min_member=least)])
+    simulation.run()
+    assert held(simulation, "b") == pods
+    simulation.submit([job("a", pods=asks, cards=1, queue="a", created_at=9.0)])
+    settle(simulation)
+    assert (held(simulation, "a"), held(simulation, "b")) == (asks, left)
+
+
+def test_no_gang_goes_below_what_its_queue_is_guaranteed() -> None:
+    simulation = world(1, [share("a", 4), replace(share("b", 4), guarantee={GPU: 1})])
+    simulation.submit([job("b", pods=8, cards=1, queue="b")])
+    simulation.run()
+    simulation.submit([job("a", pods=4, cards=1, queue="a", created_at=9.0)])
+    settle(simulation)
+    assert (held(simulation, "a"), held(simulation, "b")) == (0, 8)
+
+
 @pytest.mark.parametrize("late", ["small", "large"])
 def test_what_victims_leave_is_kept_for_whom_they_left(late: str) -> None:
     """A job that comes while victims are leaving does not get their room, whatever its size."""

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .claim import Claim
-from .ids import QueueName
+from .ids import JobId, QueueName
 from .queue import Queue
 from .queuefaults import faults
 from .queuetree import QueueTree, TreeAmounts
-from .resources import CPU, MEMORY, PODS, add
-from .rights import CARDS_BY_NAME, AtParting, Named, Reclaim, excess, lacking, reclaimable, spare
+from .resources import CPU, MEMORY, PODS, Resources, add
+from .rights import CARDS_BY_NAME, AtParting, Named, Reclaim, Standing, excess, lacking, reclaimable, spare, units
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,24 +132,33 @@ def _lacking(tree: QueueTree, name: QueueName, resource: str) -> int:
 
 
 def _chosen(
-    tree: QueueTree, reclaimee: QueueName, of: dict[QueueName, list[Claim]], resource: str, units: int
+    tree: QueueTree, reclaimee: QueueName, of: dict[QueueName, list[Claim]], resource: str, asked: int
 ) -> tuple[Claim, ...]:
-    """Whom the ledger would let go for a claimant beside the giver that asks for `units` of the resource, in that order."""
+    """Whom the ledger would let go for a claimant beside the giver that asks for so much of the resource, in that order."""
     reclaim, rule = Reclaim(TreeAmounts(tree)), AtParting(tree.rights, CARDS_BY_NAME)
     chosen: list[Claim] = []
     there = [claim for name in dict.fromkeys((reclaimee, *tree.below(reclaimee))) for claim in of.get(name, ())]
-    for claim in sorted(there, key=lambda c: (c.priority, -c.created_at, c.pod)):
-        path, loss = tree.path(claim.queue), claim.amounts
-        if units <= 0:
+    gangs: dict[JobId, list[Claim]] = {}
+    for claim in there:
+        gangs.setdefault(claim.job, []).append(claim)
+    standing = {job: Standing(len(held), max(claim.min_member for claim in held)) for job, held in gangs.items()}
+    named = sorted(
+        (claim for claim in there if reclaimable(tree.of(claim.queue), preemptable=claim.preemptable)),
+        key=lambda c: (c.priority, -c.created_at, c.pod),
+    )
+    for unit in units(named, lambda claim: claim.job, standing.__getitem__):
+        path = tree.path(unit[0].queue)
+        loss: Resources = {}
+        for claim in unit:
+            add(loss, claim.amounts)
+        if asked <= 0:
             break
         if reclaimee not in path or not loss.get(resource):
-            continue
-        if not reclaimable(tree.of(claim.queue), preemptable=claim.preemptable):
             continue
         branch = path[: path.index(reclaimee) + 1][::-1]
         if not rule.gives(branch, {resource}, loss, reclaim.used) or reclaim.guaranteed(branch, loss):
             continue
         reclaim.leaves(branch, loss)
-        units -= loss[resource]
-        chosen.append(claim)
+        asked -= loss[resource]
+        chosen += unit
     return tuple(chosen)

@@ -13,19 +13,23 @@ amount: KAI-Scheduler). Victims are judged one after the other, each one that ma
 
 Preempting (inside a queue) compares priorities alone.
 
-A loss is an amount, not a pod: whoever judges a gang as a unit hands in the sum of its members. What may be taken at all (non-preemptible pods) and what
-was taken already stay with the caller; the module keeps no state beyond one `Reclaim`, and reads no clock.
+A loss is an amount, not a pod. A gang loses what it can spare one by one; where its minimum breaks it goes whole, and what is left of it is one loss
+(`units`): a gang across the line goes although its queue keeps less than the line then. What may be taken at all (non-preemptible pods) and what was taken
+already stay with the caller; the module keeps no state beyond one `Reclaim`, and reads no clock.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from .cardmodels import is_model
 from .devices import VENDORS
 
 K = TypeVar("K", bound=Hashable)
 Q = TypeVar("Q", bound=Hashable)
+G = TypeVar("G", bound=Hashable)
+V = TypeVar("V")
 _In_contra = TypeVar("_In_contra", contravariant=True)
 _Queue_contra = TypeVar("_Queue_contra", contravariant=True)
 _Out_co = TypeVar("_Out_co", covariant=True)
@@ -369,6 +373,38 @@ class Reclaim(Generic[Q, K]):
             ):
                 return queue, keys
         return None
+
+
+class Standing(NamedTuple):
+    """How a gang stands: how many members hold a place and do not leave, and how many it needs."""
+
+    holding: int
+    needs: int
+
+
+def units(victims: Sequence[V], gang_of: Callable[[V], G], standing: Callable[[G], Standing]) -> list[list[V]]:
+    """Victims as they are judged, each list one loss, in their order: one by one the first members that their gangs can spare, and together, where the first of
+    them stands, all the others of a gang that goes whole. Of a gang that would be left in pieces each is a loss of its own."""
+    if len(victims) == 1:
+        return [list(victims)]
+    named = Counter(map(gang_of, victims))
+    spare: dict[G, int] = {}
+    for gang, count in named.items():
+        holding, needs = standing(gang)
+        spare[gang] = max(0, holding - needs) if count >= holding and needs > 1 else count
+    found: list[list[V]] = []
+    whole: dict[G, list[V]] = {}
+    for victim in victims:
+        gang = gang_of(victim)
+        if spare[gang] > 0:
+            spare[gang] -= 1
+            found.append([victim])
+        elif gang in whole:
+            whole[gang].append(victim)
+        else:
+            found.append([victim])
+            whole[gang] = found[-1]
+    return found
 
 
 # Preempting inside a queue, and moving.

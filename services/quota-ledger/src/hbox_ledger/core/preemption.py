@@ -1,11 +1,11 @@
 """Plans that ask for room which others hold: judging them, and deciding the evictions.
 
 The ledger is the bank: it checks the right to take (`hbox_common.model.rights`), not the choice. Between queues: who takes gets no more than it deserves, who
-gives has more than it deserves, and both only in dimensions that are asked for. In a tree that is judged where the two branches part: between projects of one
-department by what the projects deserve, between departments by what the departments deserve. All queues of the giving branch keep their guarantees. Inside a
-queue: lower priority gives. Nobody gives whose job may not be preempted. Who moves, with another place for its successor, gives nothing: it may not be of
-higher priority, and both places are kept. And nothing is evicted in vain: the placements have to fit where the victims are gone, by the same rule as every
-other claim, beside the places that others are nominated for (`nominations`).
+gives has more than it deserves, and both only in dimensions that are asked for; a gang is one loss where its minimum breaks (`rights.units`). In a tree that
+is judged where the two branches part: between projects of one department by what the projects deserve, between departments by what the departments deserve.
+All queues of the giving branch keep their guarantees. Inside a queue: lower priority gives. Nobody gives whose job may not be preempted. Who moves, with
+another place for its successor, gives nothing: it may not be of higher priority, and both places are kept. And nothing is evicted in vain: the placements
+have to fit where the victims are gone, by the same rule as every other claim, beside the places that others are nominated for (`nominations`).
 
 A plan that places nothing is another matter: with it a job leaves places of its own that the policy wants back (`shuffle`). Then nothing is judged but that
 its pods may be taken away.
@@ -22,6 +22,7 @@ from hbox_common.model import (
     CardSlice,
     Claim,
     ClaimState,
+    JobId,
     NodeName,
     QueueName,
     QueueTree,
@@ -42,10 +43,12 @@ from hbox_common.model.rights import (
     AtParting,
     Named,
     Reclaim,
+    Standing,
     may_move,
     may_preempt,
     not_entitled,
     reclaimable,
+    units,
 )
 
 from .claimrecord import ClaimRecord, Decision
@@ -154,6 +157,7 @@ def _rights(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord]) -> R
     asked = {name: units for name, units in asked_of_queue(state, plan).items() if name != PODS and units > 0}
     reclaim = _reclaim(state)
     preemptors: dict[QueueName, None] = {}
+    reclaimed: list[Claim] = []
     moved = {victim.claim for victim in plan.victims if victim.to}
     for record in victims:
         claim = record.claim
@@ -172,7 +176,11 @@ def _rights(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord]) -> R
         if not reclaimable(tree.get(claim.queue), preemptable=claim.preemptable) or not ours or not theirs:
             return _protected(f"queue {claim.queue} gives nothing back")
         preemptors[ours[0]] = None
-        if claim.id not in state.evicting and (refusal := _may_reclaim(tree, reclaim, claim, asked, theirs)):
+        if claim.id not in state.evicting:
+            reclaimed.append(claim)
+    for unit in units(reclaimed, lambda claim: claim.job, lambda job: _standing(state, job)):
+        _, theirs = tree.parting(plan.queue, unit[0].queue)
+        if refusal := _may_reclaim(tree, reclaim, unit, asked, theirs):
             return refusal
     freed = to_be_freed(state, plan) if preemptors else {}
     for preemptor in preemptors:
@@ -192,11 +200,20 @@ def _reclaim(state: LedgerState) -> Reclaim[QueueName, str]:
     return reclaim
 
 
+def _standing(state: LedgerState, job: JobId) -> Standing:
+    live = [state.live[claim].claim for claim in state.jobs[job].live if claim not in state.evicting]
+    return Standing(len(live), max(claim.min_member for claim in live))
+
+
 def _may_reclaim(
-    tree: QueueTree, reclaim: Reclaim[QueueName, str], claim: Claim, asked: Resources, theirs: Sequence[QueueName]
+    tree: QueueTree, reclaim: Reclaim[QueueName, str], unit: Sequence[Claim], asked: Resources, theirs: Sequence[QueueName]
 ) -> Refusal | None:
-    """Whether the claim's branch, from where it parts from the taker's, keeps what is its own when the claim leaves; then it has left."""
-    head, amounts = theirs[0], claim.amounts
+    """Whether the branch of these claims of one job, from where it parts from the taker's, keeps what is its own when they leave together; then they have
+    left."""
+    claim, head = unit[0], theirs[0]
+    amounts: Resources = {}
+    for one in unit:
+        add(amounts, one.amounts)
     if not AtParting(tree.rights, CARDS_BY_NAME).gives(theirs, asked, amounts, reclaim.used):
         return _protected(f"queue {_named(head, claim.queue)} has no more than it deserves")
     if (short := reclaim.guaranteed(theirs, amounts)) is not None:

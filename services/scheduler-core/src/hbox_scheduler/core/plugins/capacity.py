@@ -41,6 +41,7 @@ from hbox_common.model.rights import (
     beyond,
     may_lose,
     not_entitled,
+    units,
 )
 
 from ..cluster.amounts import Asked, Sums
@@ -64,11 +65,13 @@ from .queueaccounts import (
     UNLIMITED,
     Account,
     QueueAccounts,
+    gang_of,
     limit_to_capability,
     passes,
     reject_reason,
     set_ceilings,
     share,
+    standing,
     withheld_reason,
 )
 
@@ -391,7 +394,8 @@ class Capacity(
         return self._rule(account).entitled(account.path, dict(asked), self._rights.used)
 
     def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
-        """Taken in this order, each one named counts. For a preemptor whose model is not known: those whom it may take whichever it gets."""
+        """Taken in this order, each one named counts; a gang that is named whole is one loss where its minimum breaks.
+        For a preemptor whose model is not known: those whom it may take whichever it gets."""
         variants = self._session.models.variants(preemptor) if self._queue_accounts.models else ()
         for variant in variants:
             with self._session.models.tried(preemptor, variant):
@@ -408,21 +412,23 @@ class Capacity(
         paths: dict[Account, _Paths] = {}
         alike: Asked | None = None  # the same for equal members
         loss: dict[int, int] = {}
-        for member in candidates:
-            other = self._queue_accounts.accounts.get(member.gang.queue)
+        for unit in units(candidates, gang_of, standing):
+            other = self._queue_accounts.accounts.get(unit[0].gang.queue)
             if other is None or other is account:
                 continue
             if (branches := paths.get(other)) is None:
                 branches = paths[other] = self._parting(account, other)
-            units = self._queue_accounts.asked_with_models(member)
-            if units is not alike:
-                alike, loss = units, dict(units)
+            asks = self._queue_accounts.asked_with_models(unit[0])
+            if len(unit) > 1:
+                alike, loss = None, self._queue_accounts.together(unit)
+            elif asks is not alike:
+                alike, loss = asks, dict(asks)
             if (branches.guaranteed and reclaim.guaranteed(branches.guaranteed, loss)) or not rule.allows(
                 branches.ours, branches.theirs, asked, wanted, loss, reclaim.used
             ):
                 continue
             reclaim.leaves(other.path, loss)
-            victims.append(member)
+            victims += unit
             if len(branches.ours) < len(account.path):  # an ancestor of both has less now
                 wanted = rule.wanted(account.path, asked, reclaim.used)
         return victims

@@ -8,14 +8,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hbox_common.model import QueueName
-from hbox_common.model.rights import Cards, KeyedCards, below_guarantee, may_lose, within
+from hbox_common.model.rights import Cards, KeyedCards, below_guarantee, may_lose, units, within
 
 from ..cluster.entities import Gang, Member, QueueInfo
 from ..explain.labels import Label
 from ..framework.hooks import Allocatable, Enqueueable, Events, Overused, Preemptive, QueueOrder, Reclaimable, Vote
 from .arguments import Arguments
 from .fairshare import USAGE_WEIGHT, fill
-from .queueaccounts import Account, QueueAccounts, passes, reject_reason, set_ceilings, share, withheld_reason
+from .queueaccounts import (
+    Account,
+    QueueAccounts,
+    gang_of,
+    passes,
+    reject_reason,
+    set_ceilings,
+    share,
+    standing,
+    withheld_reason,
+)
 
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
@@ -107,12 +117,13 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Enq
         return account.open and within(lines[account], account.allocated, self._queue_accounts.asked(member))
 
     def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
-        """Members of queues that have more than they deserve of something that both ask for; each one named counts."""
+        """Members of queues that have more than they deserve of something that both ask for; each one named counts, and a gang that is named whole is one
+        loss where its minimum breaks."""
         wanted = {column for column, _ in self._queue_accounts.asked(preemptor)}
         left: dict[Account, tuple[Mapping[int, float], Mapping[int, int], list[int]]] = {}
         victims: list[Member] = []
-        for member in candidates:
-            account = self._queue_accounts.accounts.get(member.gang.queue)
+        for unit in units(candidates, gang_of, standing):
+            account = self._queue_accounts.accounts.get(unit[0].gang.queue)
             if account is None:
                 continue
             if account not in left:
@@ -122,11 +133,11 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Enq
                     list(account.allocated),
                 )
             lines, guarantee, allocated = left[account]
-            loss = dict(self._queue_accounts.asked(member))
+            loss = self._queue_accounts.together(unit)
             if may_lose(lines, allocated, loss, wanted, _CARDS) and not below_guarantee(guarantee, allocated, loss):
-                victims.append(member)
-                for column, units in loss.items():
-                    allocated[column] -= units
+                victims += unit
+                for column, amount in loss.items():
+                    allocated[column] -= amount
         return victims
 
     def enqueueable(self, gang: Gang) -> Vote:

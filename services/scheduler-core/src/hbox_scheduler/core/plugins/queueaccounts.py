@@ -20,7 +20,7 @@ import numpy as np
 
 from hbox_common.model import GroupPhase, QueueName, QueuePhase, quantity
 from hbox_common.model.devices import ALL_CORES, VENDORS
-from hbox_common.model.rights import within
+from hbox_common.model.rights import Standing, within
 
 from ..cluster.amounts import Asked, Sums
 from ..cluster.entities import HOLDING, Gang, Member, QueueInfo, Status
@@ -359,6 +359,14 @@ class QueueAccounts:
             found = self._modelled[key] = (member.task, self.asked(member) + member.models)
         return found[1]
 
+    def together(self, members: Iterable[Member]) -> dict[int, int]:
+        """As `asked_with_models`, of all of them."""
+        sums: Counter[int] = Counter()
+        for member in members:
+            for column, units in self.asked_with_models(member):
+                sums[column] += units
+        return sums
+
     # Changes.
 
     def commit(self, gang: Gang) -> None:
@@ -482,6 +490,16 @@ def reject_reason(queue_accounts: QueueAccounts, gang: Gang) -> str:
 def share(allocated: Sequence[int], deserved: Sequence[float]) -> float:
     """The largest part of what is deserved that is in use; all of it where nothing is deserved and something is used."""
     return max((a / d if d > 0 else 1.0 for a, d in zip(allocated, deserved, strict=True) if d > 0 or a > 0), default=0.0)
+
+
+def gang_of(member: Member) -> Gang:
+    """Whose it is."""
+    return member.gang
+
+
+def standing(gang: Gang) -> Standing:
+    """How it stands, for who judges its members' leaving (`rights.units`)."""
+    return Standing(gang.holding, gang.min_member)
 
 
 def _cards_of(session: "Session", models: Mapping[int, str]) -> dict[int, frozenset[int]]:
