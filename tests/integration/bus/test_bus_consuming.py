@@ -283,7 +283,7 @@ async def test_a_bug_of_ours_ends_the_consumer_instead_of_blaming_the_message(bu
         await bus.consume("reader", [JobsWithdrawn], broken)
 
 
-async def test_a_dead_letter_waits_for_the_broker_without_being_lost(bus: Bus) -> None:
+async def test_a_dead_letter_is_stored_though_its_stream_has_to_be_made_anew(bus: Bus) -> None:
     await bus._connection.api("STREAM.DELETE.HBOX_DLQ")
     await bus._connection.request(JobsWithdrawn.subject("0"), b"rubbish")
     async with running(bus.consume("reader", [JobsWithdrawn], Reader())), dead_letters(bus) as letters:

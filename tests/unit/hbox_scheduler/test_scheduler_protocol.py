@@ -1,10 +1,14 @@
 """The core's half of the protocol with the ledger: answers, claims, epochs, repetition."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
 
-from hbox_common.events import JobVerdict, Plan, PlanAnswer
+from hbox_common.events import JobVerdict, Plan, PlanAnswer, PlansProposed
+from hbox_common.events.codec import decode, encode, headers
 from hbox_common.model import (
     DEFAULT_QUEUE,
     Claim,
@@ -26,6 +30,22 @@ from hbox_scheduler.core.protocol.inflight import Verdicts
 from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.queueing.jobs import JobState
 from hbox_scheduler.core.simulate import job, node
+
+#: As `started`, with one job; prints the id of its plan.
+FIRST_ID = """
+from hbox_common.model import DEFAULT_QUEUE, Epoch, Index, Queue, SchedulerId
+from hbox_scheduler.core import Scheduler
+from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.protocol.limits import Limits
+from hbox_scheduler.core.simulate import job, node
+s = Scheduler(id=SchedulerId("s1"), policy=policy_of(PolicyName.BINPACK), limits=Limits(placements=4))
+s.on_queue(Queue(DEFAULT_QUEUE))
+s.on_claims_snapshot(epoch=Epoch(1), index=Index(10), frozen=False, claims=(), now=0.0)
+for i in range(2):
+    s.on_node(node(f"n{i}", cards=2))
+s.on_jobs([job("a", cards=1)])
+print(*(plan.id for plan in s.cycle(0.0).plans))
+"""
 
 
 @pytest.fixture
@@ -98,7 +118,8 @@ def test_a_plan_names_what_it_was_made_on(scheduler: Scheduler) -> None:
 def test_a_plan_survives_the_bus(scheduler: Scheduler) -> None:
     scheduler.on_jobs([job("a", cards=2, pods=2)])
     plan = planned(scheduler)
-    assert Plan.model_validate(plan.model_dump()) == plan
+    said = PlansProposed(scheduler=SchedulerId("s1"), epoch=Epoch(1), seen=Index(10), plans=(plan,))
+    assert decode(encode(said), headers(said, source="s1", message_id="1", now=0.0)) == said
 
 
 def test_plan_ids_are_the_same_for_the_same_history_and_differ_between_attempts(scheduler: Scheduler) -> None:
@@ -112,6 +133,20 @@ def test_plan_ids_are_the_same_for_the_same_history_and_differ_between_attempts(
     assert planned(again).id == first.id
     answer(again, first, committed=False, index=10)
     assert planned(again).id == second.id
+
+
+def test_plan_ids_are_the_same_in_another_process() -> None:
+    """One in which sets and hashes are in another order."""
+    first = started()
+    first.on_jobs([job("a", cards=1)])
+    other = subprocess.run(
+        [sys.executable, "-c", FIRST_ID],
+        env={**os.environ, "PYTHONHASHSEED": "4711"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert other.stdout.split() == [planned(first).id]
 
 
 def test_a_job_proposed_is_not_proposed_again_before_the_answer(scheduler: Scheduler) -> None:
