@@ -15,6 +15,7 @@ from aiohttp import web
 from hbox_common.bus import Bus, Delivery, EmbeddedServer
 from hbox_common.clock import wall_s
 from hbox_common.events import (
+    IMAGE_SHARDS,
     ClaimsAsked,
     ClaimsChanged,
     ClaimsPage,
@@ -24,6 +25,7 @@ from hbox_common.events import (
     JobsPage,
     JobsPending,
     JobsWaiting,
+    NodeImagesChanged,
     NodesMeasured,
     NodeStateChanged,
     Plan,
@@ -31,6 +33,7 @@ from hbox_common.events import (
     PlansAnswered,
     PlansProposed,
     QueueStateChanged,
+    shard_of,
 )
 from hbox_common.model import (
     DEFAULT_QUEUE,
@@ -38,6 +41,7 @@ from hbox_common.model import (
     ClaimId,
     Epoch,
     Generation,
+    HeldImage,
     Index,
     Job,
     JobId,
@@ -353,6 +357,23 @@ async def test_nodes_that_are_busy_take_nobody_until_they_are_measured_again(
             await measure(n2=20.0)
             await until(lambda: "a-0" in peers.claims, "it is placed")
             assert peers.claims["a-0"].node == "n2"
+
+
+async def test_a_pod_goes_where_its_image_is(nats: EmbeddedServer, peers: Peers, tmp_path: Path) -> None:
+    path = tmp_path / "volcano-scheduler.conf"
+    plugins = ", ".join(f"{{name: {name}}}" for name in ("priority", "gang", "predicates", "nodeorder"))
+    path.write_text(f'actions: "allocate"\ntiers:\n- plugins: [{plugins}]\n')
+    settings = SchedulerSettings(nats_url=nats.url, scheduler_conf=path)
+    image, one = "nvcr.io/nvidia/pytorch:24.01", job("a", cards=1)
+    async with Bus.connect(nats.url, name="scheduler-core", instance="s") as bus:
+        service = SchedulerService(settings, Health("scheduler-core"), bus)
+        await peers.cluster([node(name, cards=2) for name in ("n1", "n2", "n3")])
+        held = HeldImage((image,), 20 << 30, (NodeName("n3"),))
+        await peers._bus.publish(NodeImagesChanged(images=(held,)), shard_of(image, IMAGE_SHARDS))
+        async with running(peers, service):
+            await peers.submit(replace(one, tasks=tuple(replace(task, images=(image,)) for task in one.tasks)))
+            await until(lambda: "a-0" in peers.claims, "it is placed")
+            assert peers.claims["a-0"].node == "n3"
 
 
 async def test_a_web_service_that_the_policy_names_is_asked_for_pods_that_have_to_do_with_others(

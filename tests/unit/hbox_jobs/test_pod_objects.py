@@ -144,6 +144,20 @@ def test_what_cannot_be_honoured_is_a_problem_of_the_pod(meta: Any, spec: Any, p
     assert re.search(problem, shape.problem), shape.problem
 
 
+def test_images_of_containers_are_known_by_their_whole_names() -> None:
+    containers = [
+        {"name": "a", "image": "nginx"},
+        {"name": "b", "image": "nvcr.io/x/y@sha256:0"},
+        {"name": "c", "image": "\u202e"},
+        {"name": "d"},
+    ]
+    reader = PodReader()
+    view = read(reader, spec={"containers": containers})
+    assert view.shape.images == ("docker.io/library/nginx:latest", "nvcr.io/x/y@sha256:0")
+    other = read(reader, spec={"containers": [{"name": "a", "image": "nginx:2"}, *containers[1:]]})
+    assert other.shape.key != view.shape.key
+
+
 def test_pods_that_write_the_same_share_one_shape() -> None:
     reader = PodReader()
     assert read(reader).shape is read(reader, meta={"name": "b", "uid": "v"}).shape

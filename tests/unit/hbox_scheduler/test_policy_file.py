@@ -106,7 +106,7 @@ def test_a_service_does_not_begin_with_a_wrong_policy(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("plugin", "argument", "off"),
-    [("nodeorder", "imagelocality.weight: 1", "0"), ("predicates", "predicate.NodeVolumeLimitsEnable: true", "false")],
+    [("predicates", "predicate.NodeVolumeLimitsEnable: true", "false")],
 )
 def test_what_could_have_no_effect_in_the_service_is_refused_with_the_reason(
     tmp_path: Path, plugin: str, argument: str, off: str

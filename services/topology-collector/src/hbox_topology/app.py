@@ -13,15 +13,17 @@ from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import wall_s
 from hbox_common.events import NodeStateChanged
 from hbox_common.kube import NODES, Delta, Informer, KubeClient
-from hbox_common.model import NodeState
+from hbox_common.model import NodeName, NodeState
 from hbox_common.runtime import Condition, Health
 
 from . import metrics
 from .adapters.fabric import Fabric
-from .adapters.objects import node_facts
+from .adapters.images import ImagePublisher
+from .adapters.objects import images_of, node_facts, without_images
 from .adapters.poolsfile import pools_file
 from .adapters.publisher import Publisher
 from .adapters.usage import Usages
+from .core.images import ImageTable
 from .core.inventory import Inventory
 from .core.pools import PoolRule
 from .settings import TopologySettings
@@ -54,7 +56,9 @@ class TopologyCollector:
         self._pools = None if settings.pools_file is None else pools_file(settings.pools_file)
         if self._pools is not None:
             self.inventory.pools = self._pools.value
-        self._nodes = Informer(client, NODES, kube.Node)
+        self._nodes = Informer(client, NODES, kube.Node, keep=without_images)
+        self._images = ImageTable()
+        self._image_publisher = ImagePublisher(bus, self._images)
         self._publisher = Publisher(bus)
         self._labels: dict[str, Mapping[str, str]] = {}
         self._fabric = Fabric(client, bus, lambda: self._labels)
@@ -76,6 +80,7 @@ class TopologyCollector:
             log.info("synced", extra={"nodes": len(self.inventory)})
             group.create_task(self._fabric.run())
             group.create_task(self._usages.run())
+            group.create_task(self._image_publisher.run())
             if self._pools is not None:
                 group.create_task(self._pools.watch(self._pools_changed))
 
@@ -104,13 +109,16 @@ class TopologyCollector:
             self._publisher.put(state)
         self._fabric.say_again()
         self._usages.say_again()
+        self._images.say_again()
 
     async def _on_nodes(self, deltas: Sequence[Delta[kube.Node]]) -> None:
         for delta in deltas:
             if delta.new is not None:
+                self._images.observe(NodeName(delta.new.metadata.name), images_of(delta.new))
                 self._observe(delta.new)
             else:
                 assert delta.old is not None
+                self._images.observe(NodeName(delta.old.metadata.name), ())
                 self._say(self.inventory.removed(delta.old.metadata.name, uid=delta.old.metadata.uid, now=wall_s()))
 
     def _pools_changed(self, rules: Sequence[PoolRule]) -> None:

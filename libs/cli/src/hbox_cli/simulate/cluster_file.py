@@ -16,6 +16,7 @@ from hbox_common.model import DEFAULT_QUEUE, JobId, NodeName
 from hbox_common.model.resources import PODS
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo
+from hbox_scheduler.core.cluster.images import HeldImages
 from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.cluster.task import Task, Tasks
 from hbox_scheduler.core.explain.labels import Label
@@ -25,7 +26,7 @@ from .cards import Holder, slices_of
 from .documents import Document, documents_of
 from .gangs import gang_of, lone_gang_of, priority_of
 from .hypernodes import hypernodes_of
-from .images import images_of_node, images_of_pod
+from .images import images_of_nodes, images_of_pod
 from .nodes import node_of
 from .pods import PodEntries, PodEntry
 from .queues import SYSTEM_CLASSES, budget_of, card_quota_of, class_of, namespace_of, queue_of, quota_of, remembered, rights_of
@@ -101,11 +102,8 @@ class _Reading:
         options = self._options()
         read = [node_of(document) for document in self._of["Node"]]
         columns = Columns()
-        self._images = {
-            NodeName(state.name): held
-            for document, (state, _) in zip(self._of["Node"], read, strict=True)
-            if (held := images_of_node(document))
-        }
+        named = ((document, state.name) for document, (state, _) in zip(self._of["Node"], read, strict=True))
+        self._images = HeldImages(images_of_nodes(named))
         for state, _ in read:
             columns.put_node(state)
         classes = SYSTEM_CLASSES | {one.metadata.name: one for one in map(class_of, self._of["PriorityClass"])}

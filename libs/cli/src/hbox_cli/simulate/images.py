@@ -1,48 +1,21 @@
-"""Container images: which a pod runs, and which a node has already."""
+"""Container images: which a pod runs, and which nodes have already."""
 
-import msgspec
+from collections.abc import Iterable, Iterator
 
 from hbox_common import kube
+from hbox_common.model import HeldImage, NodeName, image_name
 
 from .documents import Document
 
 
-class _Slim(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    pass
-
-
-class _Container(_Slim, frozen=True, gc=False):
-    image: str = ""
-
-
-class _PodSpec(_Slim, frozen=True, gc=False):
-    containers: tuple[_Container, ...] = ()
-
-
-class _Pod(kube.KubeObject, frozen=True, gc=False):
-    spec: _PodSpec = _PodSpec()
-
-
-class _Image(_Slim, frozen=True, gc=False):
-    names: tuple[str, ...] = ()
-    size_bytes: int = 0
-
-
-class _NodeStatus(_Slim, frozen=True, gc=False):
-    images: tuple[_Image, ...] = ()
-
-
-class _Node(kube.KubeObject, frozen=True, gc=False):
-    status: _NodeStatus = _NodeStatus()
-
-
 def images_of_pod(document: Document) -> tuple[str, ...]:
     """Raises InvalidRequest."""
-    pod = document.read(_Pod, namespaced=True)
-    return tuple(container.image for container in pod.spec.containers if container.image)
+    pod = document.read(kube.Pod, namespaced=True)
+    return tuple(image_name(container.image) for container in pod.spec.containers if container.image)
 
 
-def images_of_node(document: Document) -> dict[str, int]:
-    """Bytes, by every name that the image has; a name without a tag is `:latest`, as the kubelet writes it. Raises InvalidRequest."""
-    node = document.read(_Node, namespaced=False)
-    return {name: image.size_bytes for image in node.status.images for name in image.names}
+def images_of_nodes(nodes: Iterable[tuple[Document, NodeName]]) -> Iterator[HeldImage]:
+    """Raises InvalidRequest."""
+    for document, name in nodes:
+        for image in document.read(kube.Node, namespaced=False).status.images or ():
+            yield HeldImage(tuple(map(image_name, image.names or ())), image.size_bytes, (name,))

@@ -52,6 +52,7 @@ from .rpc import (
 )
 from .state import (
     COUNT_SHARDS,
+    IMAGE_SHARDS,
     QUOTA_SHARDS,
     BudgetsChanged,
     CardQuotasChanged,
@@ -59,6 +60,7 @@ from .state import (
     GroupCounts,
     HealthVerdict,
     NamespaceQuotasChanged,
+    NodeImagesChanged,
     NodesMeasured,
     NodeStateChanged,
     PodGroupsCounted,
@@ -69,6 +71,7 @@ from .state import (
 __all__ = [
     "CONTENT_TYPE",
     "COUNT_SHARDS",
+    "IMAGE_SHARDS",
     "MESSAGE_ID",
     "MOST_PODS_READ",
     "QUOTA_SHARDS",
@@ -111,6 +114,7 @@ __all__ = [
     "NamespaceQuotasChanged",
     "NodeAction",
     "NodeDecided",
+    "NodeImagesChanged",
     "NodeObserved",
     "NodeOutcome",
     "NodeStateChanged",

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from hbox_common.model import (
     CardQuota,
+    HeldImage,
     HyperNode,
     NodeState,
     NodeUsage,
@@ -18,7 +19,7 @@ from hbox_common.model import (
 from .base import About, Event, SaidEpoch, SaidIndex, Stream, register
 
 #: Parts in which states are said that grow with what tenants make: one message of each would be too large in a large cluster.
-QUOTA_SHARDS, COUNT_SHARDS = 16, 8
+QUOTA_SHARDS, COUNT_SHARDS, IMAGE_SHARDS = 16, 8, 16
 
 
 @register
@@ -84,6 +85,22 @@ class NodesMeasured(Event):
         whole=True,
     )
     usages: tuple[NodeUsage, ...]
+
+
+@register
+class NodeImagesChanged(Event):
+    """Which nodes have the larger images of one shard (IMAGE_SHARDS of them, by an image's first name): each message is the whole of it."""
+
+    about: ClassVar = About(
+        "hbox.v1.node.images.{shard}",
+        Stream.STATE,
+        ("topology-collector",),
+        ("scheduler-core",),
+        4 * 2**20,
+        items=("images",),
+        whole=True,
+    )
+    images: tuple[HeldImage, ...]
 
 
 @register

@@ -71,6 +71,7 @@ class Needs(_Slim, frozen=True, gc=False):
 
 class Container(_Slim, frozen=True, gc=False):
     name: str = ""
+    image: str = ""
     resources: Needs = Needs()
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""  #: "Always" makes an init container a sidecar, which keeps its request
@@ -233,10 +234,16 @@ class NodeSpec(_Slim, frozen=True, gc=False):
     taints: tuple[Taint, ...] = ()
 
 
+class ContainerImage(_Slim, frozen=True, gc=False):
+    names: tuple[str, ...] | None = None  #: null where the runtime knows none
+    size_bytes: int = 0
+
+
 class NodeStatus(_Slim, frozen=True, gc=False):
     capacity: Quantities = {}
     allocatable: Quantities = {}
     conditions: tuple[Condition, ...] = ()
+    images: tuple[ContainerImage, ...] | None = None
 
 
 class Node(KubeObject, frozen=True, gc=False):

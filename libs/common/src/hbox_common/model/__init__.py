@@ -33,6 +33,7 @@ from .ids import (
     QueueName,
     SchedulerId,
 )
+from .images import HeldImage, image_name
 from .job import (
     Job,
     JobTerms,
@@ -98,6 +99,7 @@ __all__ = [
     "GroupState",
     "Headroom",
     "Held",
+    "HeldImage",
     "HostPort",
     "HyperNode",
     "Index",
@@ -156,6 +158,7 @@ __all__ = [
     "charge_all",
     "faults",
     "format_slices",
+    "image_name",
     "is_host_port",
     "is_model",
     "may_use",

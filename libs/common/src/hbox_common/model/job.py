@@ -88,6 +88,7 @@ class PodGroupTask:
     labels: dict[str, str] = field(default_factory=dict)  #: those that the job's sub-gangs are formed by
     annotations: dict[str, str] = field(default_factory=dict)  #: the pods' own annotations that policies read
     never_preempts: bool = False  #: preemptionPolicy Never: nobody has to leave for them
+    images: tuple[str, ...] = ()  #: of their containers, as `image_name` writes them
 
 
 @dataclass(frozen=True, slots=True)

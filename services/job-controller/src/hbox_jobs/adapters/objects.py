@@ -33,6 +33,7 @@ from hbox_common.model import (
     Toleration,
     TolerationOperator,
     TopologyWish,
+    image_name,
     parse_slices,
     request_units,
 )
@@ -69,6 +70,9 @@ NEVER = "Never"
 
 #: Keys of ResourceQuotas that stand for no resource of their own.
 _QUOTA_KEYS = ("requests.", "limits.", "count/")
+
+#: Of one pod, by which nodes are scored.
+MAX_IMAGES = 16
 
 #: Distinct shapes kept; a cluster's day has a few hundred.
 MAX_SHAPES = 10_000
@@ -160,6 +164,7 @@ class PodReader:
                 _ports(spec),
                 models,
                 unsupported,
+                *([("images", images)] if (images := _images(spec)) else []),
                 *([given] if given else []),
             )
         )
@@ -219,6 +224,7 @@ def _read_shape(
             tolerations=tolerations,
             ports=_ports(spec),
             models=models,
+            images=_images(spec),
             unsupported=unsupported,
         ),
         problem=problem,
@@ -236,6 +242,11 @@ def _container(c: kube.Container, given: Given) -> Container:
         given=own,
         infeasible=infeasible,
     )
+
+
+def _images(spec: kube.PodSpec) -> tuple[str, ...]:
+    """Of its containers; those that cannot be passed on are left out: they say where a pod starts sooner, and no more."""
+    return tuple(image_name(c.image) for c in spec.containers[:MAX_IMAGES] if c.image and is_plain(c.image, KEY_BYTES))
 
 
 def _ports(spec: kube.PodSpec) -> tuple[HostPort, ...]:

@@ -286,4 +286,5 @@ def _spec(pods: list[PodView], reach: Reach, part: _Part, *, never: bool = False
         labels=dict(part[1]),
         annotations=dict(part[2]),
         never_preempts=never,
+        images=shape.images,
     )

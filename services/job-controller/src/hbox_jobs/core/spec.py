@@ -31,6 +31,7 @@ class PodSpec:
     models: Mapping[str, str] = field(
         default_factory=dict
     )  #: by vendors' annotations: the models that it may have, separated by commas
+    images: tuple[str, ...] = ()  #: of its containers
     unsupported: frozenset[str] = frozenset()  #: which annotations that no vendor's cards can honour are written on it
 
 
@@ -45,6 +46,7 @@ class Shape:
     affinity: tuple[NodeTerm, ...] | None = field(default=None, compare=False)
     preferred: tuple[PreferredTerm, ...] = field(default=(), compare=False)
     tolerations: tuple[Toleration, ...] = field(default=(), compare=False)
+    images: tuple[str, ...] = field(default=(), compare=False)
     problem: str = field(default="", compare=False)
     oversized: bool = field(default=False, compare=False)  #: where it may run is too long to be carried, and left out
 
@@ -70,6 +72,7 @@ def shape_of(key: str, spec: PodSpec, *, problem: str = "", oversized: bool = Fa
         affinity=spec.affinity,
         preferred=spec.preferred,
         tolerations=spec.tolerations,
+        images=spec.images,
         problem=sanitized(problem),
         oversized=oversized,
     )

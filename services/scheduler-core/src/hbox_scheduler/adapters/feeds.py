@@ -26,6 +26,7 @@ from hbox_common.events import (
     JobsPending,
     JobsWithdrawn,
     NamespaceQuotasChanged,
+    NodeImagesChanged,
     NodesMeasured,
     NodeStateChanged,
     PlansAnswered,
@@ -78,6 +79,7 @@ class Feeds:
                         NamespaceQuotasChanged,
                         FabricChanged,
                         NodesMeasured,
+                        NodeImagesChanged,
                         BudgetsChanged,
                     ],
                     self._on_state,
@@ -125,6 +127,8 @@ class Feeds:
                     self._scheduler.on_fabric(hypernodes)
                 case NodesMeasured(usages=usages):
                     self._scheduler.on_usage(usages)
+                case NodeImagesChanged(images=images):
+                    self._scheduler.on_images(delivery.subject, images)
                 case CardQuotasChanged(quotas=quotas):
                     self._card_quotas[delivery.subject] = quotas
                     self._scheduler.on_card_quotas(tuple(one for some in self._card_quotas.values() for one in some))

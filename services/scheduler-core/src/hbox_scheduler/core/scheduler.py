@@ -18,6 +18,7 @@ from hbox_common.model import (
     ClaimState,
     Epoch,
     GroupState,
+    HeldImage,
     HyperNode,
     Index,
     Job,
@@ -235,6 +236,10 @@ class Scheduler:
         """Answers that plugins have from outside may differ now: jobs that wait in sessions are tried again."""
         self._placer.invalidate()
         self._preemptor.invalidate()
+
+    def on_images(self, shard: str, images: Sequence[HeldImage]) -> None:
+        """Which nodes have the images of one shard. Scores alone go by it: nobody is tried again."""
+        self._facts.images.put(shard, images)
 
     def on_usage(self, usages: Sequence[NodeUsage]) -> None:
         """What nodes really use, as it was measured last."""

@@ -1,5 +1,9 @@
 """Node objects as the core's values."""
 
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
 from hbox_common import kube
 
 from ..core.facts import NodeFacts
@@ -18,3 +22,13 @@ def node_facts(node: kube.Node) -> NodeFacts:
         conditions={c.type: c.status for c in status.conditions},
         allocatable=status.allocatable,
     )
+
+
+def images_of(node: kube.Node) -> Iterator[tuple[Sequence[str], int]]:
+    """Names and bytes of its images."""
+    return ((image.names or (), image.size_bytes) for image in node.status.images or ())
+
+
+def without_images(node: kube.Node) -> kube.Node:
+    """What is kept of a node: its images are most of it, and kept in a table of their own."""
+    return msgspec.structs.replace(node, status=msgspec.structs.replace(node.status, images=None))

@@ -8,13 +8,13 @@ from hbox_common.model import (
     CardQuotas,
     CardRequest,
     HyperNode,
-    NodeName,
     NodeUsage,
     PodUid,
     ResourceQuota,
 )
 
 from .entities import Gang, QueueInfo
+from .images import HeldImages
 from .running import RunningGangs
 
 
@@ -43,7 +43,7 @@ class Cluster:
     card_books: CardQuotas | None = None  #: in place of them: with what is held, by members and others
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     priority_classes: Mapping[str, int] = field(default_factory=dict)
-    images: Mapping[NodeName, Mapping[str, int]] = field(default_factory=dict)  #: bytes of each image that a node has
+    images: HeldImages = field(default_factory=HeldImages)  #: that nodes have
     usage: Sequence[NodeUsage] = ()
     running: RunningGangs | None = None  #: gangs beside `gangs` that were seen by sessions before
     #: Cards asked for lately, by what is asked of each; None = by the gangs alone.

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from hbox_common.model import CardRequest, HyperNode, NodeUsage, PodUid, QueueName, ResourceQuota
 
+from ..cluster.images import HeldImages
 from ..cluster.snapshot import DisruptionBudget
 
 
@@ -17,6 +18,7 @@ class ClusterFacts:
     namespace_labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)  #: those that pods' constraints ask about
     quotas: Sequence[ResourceQuota] = ()  #: of namespaces
     usage: Sequence[NodeUsage] = ()  #: what nodes really use
+    images: HeldImages = field(default_factory=HeldImages)  #: that nodes have
     recent_cards: dict[QueueName, float] = field(
         default_factory=dict
     )  #: what queues, with all below them, used on average of late

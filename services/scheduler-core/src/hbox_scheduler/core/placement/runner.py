@@ -42,6 +42,7 @@ from ..framework.hooks import FLAGS, Hook, Pipelined, Plugin, Readiness, SubGang
 from ..framework.waiting import BACKFILL, WaitReasons
 from ..plugins.capacity import RECLAIM_AT_PARTING, Capacity
 from ..plugins.gang import GangPlugin
+from ..plugins.nodeorder import NodeOrder
 from ..plugins.pdb import Pdb
 from ..plugins.rescheduling import Rescheduling
 from ..plugins.reservation import Reservation
@@ -165,6 +166,7 @@ class SessionRunner:
         self.reserves_from = min(
             keeping, default=None
         )  #: gangs that start with so many pods may have nodes set aside; None: nobody
+        self._reads_images = any(isinstance(one, NodeOrder) and one.reads_images for tier in plugins_of(conf) for one in tier)
         self.shuffles = SHUFFLE in conf.actions  #: whether the policy has pods leave of its own accord
 
     def has_plugin(self, plugin: str) -> bool:
@@ -295,6 +297,7 @@ class SessionRunner:
                     namespace_labels=facts.namespace_labels,
                     card_books=self._bookings.card_quotas,
                     priority_classes=facts.priority_classes,
+                    images=facts.images,
                     usage=facts.usage,
                     running=running,
                     demand=facts.demand,
@@ -344,7 +347,7 @@ class SessionRunner:
             annotations=job.annotations,
             whole=True,
         )
-        specs = _specs(job)
+        specs = _specs(job, images=self._reads_images)
         for task, pods in entry.pending:
             vector = vector_of(task, self._columns)
             for pod in pods:
@@ -367,6 +370,7 @@ class SessionRunner:
                     annotations=spec.annotations if spec is not None else {},
                     constraints=neighbour.constraints if neighbour is not None else NO_CONSTRAINTS,
                     never_preempts=spec is not None and spec.never_preempts,
+                    images=spec.images if spec is not None else (),
                     budgets=neighbour.budgets if neighbour is not None else (),
                 )
                 gang.members.append(member)
@@ -449,9 +453,14 @@ def _pending_id(job: JobId) -> JobId:
     return JobId(f"{job} ")
 
 
-def _specs(job: Job) -> dict[PodUid, PodGroupTask]:
-    """By pod, where it matters which of the job's pods is which."""
-    if not (job.sub_gangs or job.min_task_member or any(spec.annotations or spec.never_preempts for spec in job.tasks)):
+def _specs(job: Job, *, images: bool = False) -> dict[PodUid, PodGroupTask]:
+    """By pod, where it matters which of the job's pods is which. `images`: for those that they run too."""
+    if not (
+        (images and any(spec.images for spec in job.tasks))
+        or job.sub_gangs
+        or job.min_task_member
+        or any(spec.annotations or spec.never_preempts for spec in job.tasks)
+    ):
         return {}
     return {pod.uid: spec for spec in (*job.tasks, *job.standing) for pod in spec.pods}
 

@@ -56,6 +56,11 @@ class NodeOrder(ShapeScore, PodScore, CandidateScore):
 
     def open(self, session: "Session") -> None:
         self._session = session
+        self._image_scores: dict[tuple[str, ...], Floats] = {}
+
+    @property
+    def reads_images(self) -> bool:
+        return self._weights["imagelocality"] > 0
 
     @property
     def sees_plain_pods(self) -> bool:
@@ -100,21 +105,19 @@ class NodeOrder(ShapeScore, PodScore, CandidateScore):
     def _images(self, member: Member, cluster: Columns) -> Floats | None:
         """Bytes of the pod's images that a node has already, each counted by how widespread it is."""
         assert self._session is not None
-        on_nodes = self._session.cluster.images
-        wanted = member.images
-        if not wanted or not on_nodes:
+        held, wanted = self._session.cluster.images, member.images
+        if not wanted or not held:
             return None
-        out = np.zeros(cluster.size, dtype=np.float64)
-        for image in wanted:
-            counted = [
-                (row, images[image])
-                for node, images in on_nodes.items()
-                if image in images and (row := cluster.row_of.get(node)) is not None
-            ]
-            for row, size in counted:
-                out[row] += size * len(counted) / max(len(self._session.rows), 1)
-        most = _IMAGE_MOST * len(wanted)
-        return 100.0 * (np.clip(out, _IMAGE_LEAST, most) - _IMAGE_LEAST) / (most - _IMAGE_LEAST)
+        known = self._image_scores.get(wanted)
+        if known is None:
+            out = np.zeros(cluster.size, dtype=np.float64)
+            for image in wanted:
+                if (sizes := held.sizes(image, cluster)) is not None:
+                    out += sizes * np.count_nonzero(sizes) / max(len(self._session.rows), 1)
+            most = _IMAGE_MOST * len(wanted)
+            known = 100.0 * (np.clip(out, _IMAGE_LEAST, most) - _IMAGE_LEAST) / (most - _IMAGE_LEAST)
+            self._image_scores[wanted] = known
+        return known
 
 
 def _asked_at_least(task: Task) -> Resources:

@@ -6,10 +6,6 @@ from ..framework.conf import Conf
 
 _WITHOUT_INPUT = {
     (
-        "nodeorder",
-        "imagelocality.weight",
-    ): "no service tells scheduler-core which images nodes have; `hbox simulate` reads them off the saved cluster",
-    (
         "predicates",
         "predicate.NodeVolumeLimitsEnable",
     ): "volumes that are attached to nodes are not counted, nor held to CSINode limits",

@@ -44,8 +44,8 @@ from .workload import Meter, Workload, held_by, timed
 #: Told as they are. What follows from the record's own decisions is not among them: claims, answers, evictions that were refused.
 _OUTSIDE = frozenset(
     {
-        "on_queue", "on_card_quotas", "on_namespace_quotas", "on_fabric", "on_priority_classes", "on_namespaces", "on_usage", "on_budgets", "on_held",
-        "invalidate_sessions",
+        "on_queue", "on_card_quotas", "on_namespace_quotas", "on_fabric", "on_priority_classes", "on_namespaces", "on_usage", "on_budgets",
+        "on_held", "on_images", "invalidate_sessions",
     }
 )  # fmt: skip
 
