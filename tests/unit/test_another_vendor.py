@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from hbox_cli.commands.quota_changes import limits_of
 from hbox_common.errors import Bug, InvalidRequest
 from hbox_common.events import Plan, PlansProposed
 from hbox_common.kube import ResourceQuota, ResourceQuotaSpec
 from hbox_common.kube.objects import Metadata
 from hbox_common.model import (
+    POOLED,
     VENDORS,
     Card,
     CardRequest,
@@ -31,6 +33,9 @@ from hbox_common.model import (
     is_model,
     model_of,
 )
+from hbox_common.model.lending import usable
+from hbox_common.model.rights import CARDS_BY_NAME, KeyedCards
+from hbox_common.model.rights import judged as judged_by
 from hbox_jobs.core.requests import Container
 from hbox_jobs.core.spec import PodSpec, Shape, shape_of
 from hbox_ledger.adapters.quotas import card_quota
@@ -215,6 +220,18 @@ def test_models_of_two_vendors_do_not_mix() -> None:
     assert cards_in({GPU: 3, f"{GPU}.T4": 2, B7: 4}) == 7
 
 
+def test_models_of_one_vendor_do_not_stand_for_cards_of_another() -> None:
+    named = {GPU, BOARD, B7}
+    assert judged_by({GPU: 1, BOARD: 3, B7: 3}, named, CARDS_BY_NAME) == [GPU, B7]
+    by_column = KeyedCards({0: frozenset({2}), 1: frozenset({3})})
+    assert judged_by({0: 1, 1: 3, 3: 3}, {0, 1, 2, 3}, by_column) == [0, 3]
+
+
+def test_a_node_lends_the_cards_that_it_has() -> None:
+    red = node("red", **{"acme.example_board": "4"})
+    assert usable(red, None, [GPU, BOARD, B7, "cpu"]) == (POOLED, {GPU: 0, BOARD: 4, B7: 4, "cpu": 64_000})
+
+
 @pytest.fixture
 def ledger() -> LedgerState:
     state = LedgerState(Epoch(7), frozen=False)
@@ -261,6 +278,12 @@ def test_quotas_of_namespaces_limit_boards(ledger: LedgerState) -> None:
     ledger.limit([quota])
     assert judged(ledger, planned("one", 2)) == ""
     assert judged(ledger, planned("two", 1)) == "ResourceQuotaNotFit"
+
+
+def test_limits_are_set_of_what_its_boards_have(acme: Vendor) -> None:
+    assert limits_of(acme, {"gpu": "4", "gpumem": None}) == {BOARD: 4}
+    with pytest.raises(InvalidRequest, match="cards of acme are taken whole"):
+        limits_of(acme, {"gpumem": "1000"})
 
 
 def test_two_vendors_with_one_resource_are_refused(acme: Vendor) -> None:

@@ -45,13 +45,7 @@ def set_(ctx: Context, namespace: str, name: str, *, vendor: str, dry_run: bool,
     hbox quota set team-a --gpumem 80000 --dry-run
     hbox quota set team-a --gpumem none --gpu 8
     """
-    whose = next(one for one in VENDORS if one.name == vendor)
-    limits = {}
-    for option, text in given.items():
-        if text is not None:
-            if not (resource := OPTIONS[option](whose)):
-                raise InvalidRequest(f"--{option}: cards of {vendor} have no such amount")
-            limits[resource] = limit_of(f"--{option}", text)
+    limits = limits_of(next(one for one in VENDORS if one.name == vendor), given)
     if not limits:
         raise InvalidRequest("no limit is named that should change", hint=f"hbox quota set {namespace} --gpumem 80000")
     effect = run(lambda: _effect(ctx, namespace, name, limits))
@@ -65,6 +59,19 @@ def set_(ctx: Context, namespace: str, name: str, *, vendor: str, dry_run: bool,
     else:
         for line in effect.told():
             say(line)
+
+
+def limits_of(vendor: Vendor, given: Mapping[str, str | None]) -> dict[str, int | None]:
+    """By resource of the vendor's, what options say; None = no limit. Raises InvalidRequest."""
+    limits: dict[str, int | None] = {}
+    for option, text in given.items():
+        if text is not None:
+            if not (resource := OPTIONS[option](vendor)):
+                raise InvalidRequest(
+                    f"--{option}: cards of {vendor.name} are taken whole", hint="limit their number with --gpu"
+                )
+            limits[resource] = limit_of(f"--{option}", text)
+    return limits
 
 
 async def _effect(ctx: Context, namespace: str, name: str, limits: dict[str, int | None]) -> QuotaEffect:
