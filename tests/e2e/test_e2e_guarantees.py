@@ -6,6 +6,7 @@ stern    gives nothing back
 listed   deserves 2; nobody takes from its classes
 owner    deserves 4
 gangs    deserves 4
+picky    takes jobs of PriorityClass normal alone
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from hbox_cli.platform.layout import Layout
 from hbox_common.bus import Bus
 from hbox_common.errors import NotFound
 from hbox_common.events import EvictDecided
-from hbox_common.kube import MERGE_PATCH, NODES, PODGROUPS, PODS, KubeClient
+from hbox_common.kube import MERGE_PATCH, NODES, PODGROUPS, PODS, PRIORITYCLASSES, KubeClient
 
 from .platform_world import Up, queue, until, up
 from .traced_jobs import node
@@ -39,6 +40,7 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
             ("stern", "--no-reclaimable"),
             ("listed", "--deserved", f"{GPU}=2", "--non-preemptible-classes", "*"),
             ("owner", "--deserved", f"{GPU}=4"),
+            ("picky", "--priority-classes", "normal"),
             ("gangs", "--deserved", f"{GPU}=4"),
             ("kept", "--guarantee", f"{GPU}=2", "--deserved", f"{GPU}=2"),
         ):
@@ -165,6 +167,36 @@ async def test_a_gang_across_the_line_gives_what_it_can_spare_or_goes_whole(
     await has(platform, "gangs", 0)
     await has(platform, "owner", 0)
     assert platform.json("audit")["faults"] == []
+
+
+async def test_a_class_that_the_queue_does_not_take_evicts_nobody(platform: Up, client: KubeClient) -> None:
+    """And what is put right starts, where there is room."""
+    for name, value in (("normal", 0), ("urgent", 1000)):
+        body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+        await client.json("POST", PRIORITYCLASSES.path(), body=body)
+    for name, priority_class in (("tenants", "normal"), ("forged", "urgent")):
+        spec = {"minMember": 1, "queue": "picky", "priorityClassName": priority_class}
+        group = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+        await client.json("POST", PODGROUPS.path(SPACE), body=group)
+    tenants = await submit(client, "picky", 8, group="tenants")
+    await has(platform, "picky", 8)
+    forged = await submit(client, "picky", 2, group="forged")
+
+    def reason() -> str:
+        jobs: list[dict[str, Any]] = platform.json("jobs", "-q", "picky", "--state-is", "waiting")["items"]
+        return " ".join(str(job["reason"]) for job in jobs)
+
+    said = "QueueNotForPriorityClass: queue picky takes jobs of PriorityClass normal, not of urgent"
+    await asyncio.to_thread(until, lambda: reason().startswith(said), timeout_s=20, what="the reason")
+    for name in tenants:
+        assert "deletionTimestamp" not in (await client.json("GET", PODS.path(SPACE, name)))["metadata"]
+    change = {"spec": {"priorityClassName": "normal"}}
+    await client.json("PATCH", PODGROUPS.path(SPACE, "forged"), body=change, content_type=MERGE_PATCH)
+    await asyncio.to_thread(until, lambda: said not in reason(), timeout_s=20, what="another reason")
+    await delete(client, *tenants)
+    await has(platform, "picky", 2)
+    await delete(client, *forged)
+    await has(platform, "picky", 0)
 
 
 async def test_nobody_is_told_to_go_whom_a_budget_protects_nor_later_in_vain(platform: Up, client: KubeClient) -> None:

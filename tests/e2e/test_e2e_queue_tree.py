@@ -7,6 +7,7 @@ robots    deserved 5              arm
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -149,6 +150,18 @@ async def test_nodes_of_a_pool_are_for_the_queue_that_names_it(departments: Up, 
     }  # fmt: skip
     mismatch = "2 NodePoolMismatch"
     await asyncio.to_thread(until, lambda: mismatch in why(departments, "lab"), timeout_s=20, what="why the ninth waits")
+
+
+async def test_where_queues_are_bound_one_that_nobody_bound_is_for_nobody(tmp_path: Path) -> None:
+    with up(tmp_path / "state", env={"HBOX_QUEUES": "bound"}) as running:
+        async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+            await client.json("POST", NODES.path(), body=node("n0"))
+            queue(running, "create", "lab")
+            await submit(client, "lab", 1)
+            said = "QueueNotForNamespace: queue lab is bound to no namespace, so that default may not use it"
+            await asyncio.to_thread(until, lambda: why(running, "lab").startswith(said), timeout_s=20, what="the reason")
+            queue(running, "set", "lab", "--namespaces", "default")
+            await asyncio.to_thread(until, lambda: cards(running)["lab"] == 1, timeout_s=30, what="its card")
 
 
 async def test_a_department_that_is_closed_takes_nothing_and_one_that_is_drained_is_empty(

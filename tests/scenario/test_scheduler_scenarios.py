@@ -263,6 +263,31 @@ def test_nodes_of_a_pool_are_for_the_queues_that_name_it_and_rights_may_change(w
     assert w.drawn() == {"a": "own:0,1", "b": "free:0", "c": "all:1", "e": "all:0"}
 
 
+def test_a_queue_that_nobody_bound_is_for_nobody_where_queues_are_bound(world: Draw, capped: Capped) -> None:
+    closed, default = replace(capped("q"), bound=True), replace(capped("default"), bound=True)
+    w = world("n1 8 cards", queues=[closed, default]).submit("a 1 card queue=q \n b 1 card queue=default")
+    assert w.drawn() == {"b": "n1:0"}
+    assert (
+        w.why("a")
+        == "QueueNotForNamespace: queue q is bound to no namespace, so that default may not use it; name another queue in the job"
+    )
+    w.simulation.scheduler.on_queue(replace(closed, namespaces=("*",)))
+    w.simulation.run()
+    assert w.drawn() == {"a": "n1:1", "b": "n1:0"}
+
+
+def test_a_queue_is_for_jobs_of_the_classes_that_it_names(world: Draw, capped: Capped) -> None:
+    """Drawn jobs are of no class."""
+    own = replace(capped("own"), priority_classes=("normal",))
+    w = world("n1 8 cards", queues=[own]).submit("a 1 card queue=own")
+    assert w.why("a") == (
+        "QueueNotForPriorityClass: queue own takes jobs of PriorityClass normal, and the job is of none; name one of these, or another queue"
+    )
+    w.simulation.scheduler.on_queue(capped("own"))
+    w.simulation.run()
+    assert w.drawn() == {"a": "n1:0"}
+
+
 def test_a_queue_is_for_the_namespaces_that_it_names(world: Draw, capped: Capped) -> None:
     """Drawn jobs are of namespace default."""
     own = replace(capped("own"), namespaces=("team",))

@@ -178,6 +178,7 @@ _queue = Queue(
     _QUEUE, QueuePhase.CLOSED, {"nvidia.com/gpu": 8}, weight=3, priority=1, deserved={"nvidia.com/gpu": 4}, guarantee={"nvidia.com/gpu": 2},
     reclaimable=False, parent="root", budget_card_hours=100, stopped="spent", created_at=1.5,
     annotations={"volcano.sh/hierarchy": "root/research"}, node_groups={"requiredAffinity": ("g1", "g2")}, non_preemptible_classes=("urgent",),
+    bound=True, priority_classes=("urgent", "normal"),
 )  # fmt: skip
 _node = NodeState(
     name=_NODE, uid="node-uid", generation=Generation(5), ready=True, unschedulable=True, labels={"zone": "a"},

@@ -46,6 +46,11 @@ spec: {schedulerName: hbox, containers: [{name: c, resources: {requests: {cpu: 1
             set(),
             "QueueNotForNamespace: queue q is for namespace others, not for ns; name another queue in the job",
         ),
+        (
+            "hbox.io/priority-classes: normal",
+            set(),
+            "QueueNotForPriorityClass: queue q takes jobs of PriorityClass normal, and the job is of none; name another queue in the job",
+        ),
     ],
 )
 def test_pools_and_namespaces_of_queues_count_as_in_the_running_platform(notes: str, expected: set[str], reason: str) -> None:

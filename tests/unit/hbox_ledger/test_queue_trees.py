@@ -211,3 +211,35 @@ def test_a_queue_and_all_below_it_is_for_the_namespaces_that_it_names(department
     )
     queues[QueueName("vision")] = replace(queues[QueueName("vision")], namespaces=("a", "ml"))
     departments.commits(wants(departments, "q", "train"))
+
+
+def test_a_queue_and_all_below_it_is_for_the_classes_that_it_names(departments: World) -> None:
+    queues = departments.state.queues
+    queues[QueueName("vision")] = replace(queues[QueueName("vision")], priority_classes=("low", "normal"))
+    forged, of_none, right = (wants(departments, name, "train") for name in ("p", "n", "q"))
+    departments.classes |= {forged.job: "urgent", right.job: "normal"}
+    takes = "queue vision, above queue train, takes jobs of PriorityClass low, normal"
+    assert said(departments, forged) == f"{takes}, not of urgent"
+    assert said(departments, of_none) == f"{takes}, and the job is of none"
+    departments.commits(right)
+
+
+@pytest.mark.parametrize(
+    ("above", "own", "let_in"),
+    [
+        ((), (), False),
+        (("ml",), (), True),
+        ((), ("ml",), True),
+        ((), ("*",), True),
+        (("*",), ("b",), False),
+        (("a",), ("*",), False),
+    ],
+)
+def test_where_queues_are_bound_one_that_nobody_bound_is_for_nobody(
+    departments: World, above: tuple[str, ...], own: tuple[str, ...], *, let_in: bool
+) -> None:
+    queues = departments.state.queues
+    for name, namespaces in (("vision", above), ("train", own)):
+        queues[QueueName(name)] = replace(queues[QueueName(name)], bound=True, namespaces=namespaces)
+    [answer] = departments.propose(wants(departments, "p", "train"))
+    assert answer.committed is let_in

@@ -102,7 +102,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
         conditions.state.bad("waiting for nodes, queues and pods")
         statuses = StatusWriter(kube, instance=settings.instance, per_s=settings.queue_statuses_per_s)
         quotas = QuotaPublisher(bus)
-        rules = Rules(kube, ledger, statuses, quotas)
+        rules = Rules(kube, ledger, statuses, quotas, bound=settings.queues == "bound")
         shell = Shell(settings, ledger, bus, rules, statuses)
         views = Views(ledger, store)
         answers = Answers(ledger, views, bus, statuses)

@@ -45,6 +45,7 @@ class ChangedQueue(_Model):
     reclaimable: bool | None = None
     pools: tuple[str, ...] | None = None
     namespaces: tuple[str, ...] | None = None
+    priority_classes: tuple[str, ...] | None = None
     non_preemptible_classes: tuple[str, ...] | None = None
 
     @field_validator(*_AMOUNTS)
@@ -55,7 +56,7 @@ class ChangedQueue(_Model):
                 _units(resource, quantity)
         return amounts
 
-    @field_validator("pools", "namespaces", "non_preemptible_classes")
+    @field_validator("pools", "namespaces", "priority_classes", "non_preemptible_classes")
     @classmethod
     def _names(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if wrong := [name for name in names or () if not name.strip() or "," in name]:
@@ -66,7 +67,15 @@ class ChangedQueue(_Model):
         """The queue with these rules."""
         plain: dict[str, Any] = {
             key: value
-            for key in ("weight", "priority", "reclaimable", "pools", "namespaces", "non_preemptible_classes")
+            for key in (
+                "weight",
+                "priority",
+                "reclaimable",
+                "pools",
+                "namespaces",
+                "priority_classes",
+                "non_preemptible_classes",
+            )
             if (value := getattr(self, key)) is not None
         }
         if self.parent is not None:

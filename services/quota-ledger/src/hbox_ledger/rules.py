@@ -31,7 +31,11 @@ LONGEST_WORD = 64  #: with which evictions are released: a time, as `hbox` write
 class Rules:
     """Follows Queue and ResourceQuota objects."""
 
-    def __init__(self, kube: KubeClient, ledger: Ledger, statuses: StatusWriter, quotas: QuotaPublisher) -> None:
+    def __init__(
+        self, kube: KubeClient, ledger: Ledger, statuses: StatusWriter, quotas: QuotaPublisher, *, bound: bool = False
+    ) -> None:
+        """bound: queues are closed to namespaces that nobody bound to them."""
+        self._bound = bound
         self.read = asyncio.Event()  #: all that there are were handed to the ledger
         self._ledger, self._statuses, self._teller = ledger, statuses, quotas
         self._queues = Informer(kube, QUEUES, QueueObject)
@@ -56,7 +60,7 @@ class Rules:
                 word = sanitized(delta.new.metadata.annotations.get(EVICTIONS_RELEASED, ""), LONGEST_WORD)
                 await _insist(partial(self._ledger.release_evictions, word))
             try:
-                queue = queue_of(delta.new)
+                queue = queue_of(delta.new, bound=self._bound)
             except InvalidRequest as e:
                 queue = closed(delta.new, e.message)
             await _insist(partial(self._ledger.set_queue, queue))

@@ -1,5 +1,7 @@
 """Settings of the quota-ledger."""
 
+from typing import Literal
+
 from pydantic import Field
 
 from hbox_common.runtime import Settings as Base
@@ -20,6 +22,10 @@ class LedgerSettings(Base):
     )
     queue_statuses_per_s: float = Field(
         10.0, ge=0, le=1000, description="statuses of Queue objects written a second, at most; 0 = they are left alone"
+    )
+    queues: Literal["open", "bound"] = Field(
+        "open",
+        description="who may use a queue that names no namespaces, nor any above it: every namespace, as in Volcano; or, where queues are bound, none",
     )
     usage_half_life_h: float = Field(
         168.0,

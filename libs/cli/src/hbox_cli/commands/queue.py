@@ -169,7 +169,10 @@ def show(ctx: Context, name: str) -> None:
     columns = [Column("RESOURCE", lambda r: r["name"]), Column("", lambda r: bars[r["name"]] or " ")]
     columns += [Column(amount.upper(), lambda r, amount=amount: r[amount]) for amount in amounts]  # type: ignore[misc]
     ctx.output.rows("Resource", rows, columns)
-    put(f"pools: {', '.join(item['pools'])}; namespaces: {', '.join(item['namespaces']) or 'any'}")
+    namespaces = ", ".join(item["namespaces"]) or ("those of the queues above it" if item["bound"] else "any")
+    put(f"pools: {', '.join(item['pools'])}; namespaces: {namespaces}")
+    if item["priorityClasses"]:
+        put(f"takes jobs of PriorityClass {', '.join(item['priorityClasses'])}")
     if item["nonPreemptibleClasses"]:
         put(f"classes that nobody takes from, within what it deserves: {', '.join(item['nonPreemptibleClasses'])}")
     print(f"{item['pods']} pods; {item['pendingJobs']} jobs wait for {item['pendingCards']} cards")

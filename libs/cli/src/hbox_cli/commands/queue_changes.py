@@ -32,7 +32,10 @@ def rules(command: F) -> F:
         click.option("--deserved", multiple=True, metavar="R=A", help=f"Taken back from those who borrowed it: {amount}"),
         click.option("--guarantee", multiple=True, metavar="R=A", help=f"Never taken from it: {amount}"),
         click.option("--budget", metavar="CARD-HOURS", help="What it may use in a calendar month; none = no limit."),
-        click.option("--namespaces", metavar="NAME,NAME", help="Whose pods may use it, and all below it; empty = any."),
+        click.option("--namespaces", metavar="NAME,NAME", help="Whose pods may use it, and all below it; * = all."),
+        click.option(
+            "--priority-classes", metavar="CLASS,CLASS", help="Of one of which its jobs have to be; empty = any, or none."
+        ),
         click.option(
             "--non-preemptible-classes",
             metavar="CLASS,CLASS",

@@ -55,6 +55,14 @@ POLICIES = ("binpack", "least-waste", "fgd")
     help="Pods with these schedulerNames are HBox's; with volcano among them it stands in for Volcano's scheduler, which must be stopped.",
 )
 @click.option("--policy", type=click.Choice(POLICIES), default=POLICIES[0], show_default=True, help="How nodes are chosen.")
+@click.option(
+    "--queues",
+    type=click.Choice(("open", "bound")),
+    envvar="HBOX_QUEUES",
+    default="open",
+    show_default=True,
+    help="Whether any namespace may use a queue that names none, nor any above it, or none may.",
+)
 @click.option("--database", metavar="URL", help="The ledger's database [SQLite in the state folder].")
 @click.option("--nats-url", metavar="URL", help="A NATS server with JetStream [one of our own].")
 @click.option(
@@ -74,6 +82,7 @@ def command(
     standby: bool,
     scheduler_names_: str,
     policy: str,
+    queues: str,
     database: str | None,
     nats_url: str | None,
     time_scale: float,
@@ -104,7 +113,9 @@ def command(
         names = scheduler_names(scheduler_names_)
     except InvalidRequest as e:
         raise click.UsageError(f"--scheduler-names: {e.message}: {e.hint}") from e
-    plan = Plan(ctx.state, kubeconfig, nats_url, database, policy, time_scale, ready_s, Api(api), as_given, standby, names)
+    plan = Plan(
+        ctx.state, kubeconfig, nats_url, database, policy, time_scale, ready_s, Api(api), as_given, standby, names, queues
+    )
     platform: Platform | None = None
     began = time.monotonic()
 

@@ -92,6 +92,7 @@ class Plan:
     as_given: bool = False  #: all services act as the given kubeconfig's user, none with an identity of its own
     standby: bool = False  #: a second process of each service of PAIRED
     scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)  #: whose pods are HBox's
+    queues: str = "open"  #: who may use queues that nobody bound to namespaces (`HBOX_QUEUES`)
 
     @property
     def emulated(self) -> bool:
@@ -327,6 +328,7 @@ class Platform:
                 "HBOX_DATABASE_URL": self.running.database_url,
                 "HBOX_POLICY": self.plan.policy,
                 "HBOX_SCHEDULER_NAMES": ",".join(self.plan.scheduler_names),
+                "HBOX_QUEUES": self.plan.queues,
                 "HBOX_HEALTH_HOST": "127.0.0.1",
                 "HBOX_HEALTH_PORT": str(port),
                 "HBOX_LOG_FORMAT": "json",

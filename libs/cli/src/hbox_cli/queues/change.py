@@ -7,11 +7,16 @@ from typing import Any
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import POOLS, VENDORS, QueueName, capacity_units, is_model, model_of, named_models, parse_quantity
-from hbox_common.model.annotations import BUDGET, NAMESPACES, NON_PREEMPTIBLE_CLASSES, parse_names
+from hbox_common.model.annotations import BUDGET, NAMESPACES, NON_PREEMPTIBLE_CLASSES, PRIORITY_CLASSES, parse_names
 from hbox_ledger.dryrun import ChangedQueue, DryRunAnswer, FaultAnswer, ReclaimPreviewAnswer, VictimAnswer
 
 AMOUNTS = ("guarantee", "deserved", "capability")
-ANNOTATED = {"pools": POOLS, "namespaces": NAMESPACES, "non_preemptible_classes": NON_PREEMPTIBLE_CLASSES}
+ANNOTATED = {
+    "pools": POOLS,
+    "namespaces": NAMESPACES,
+    "priority_classes": PRIORITY_CLASSES,
+    "non_preemptible_classes": NON_PREEMPTIBLE_CLASSES,
+}
 PLAIN = ("parent", "weight", "priority", "reclaimable")
 #: Kubernetes' own, and qualified names.
 _RESOURCE = re.compile(

@@ -55,6 +55,8 @@ def queue_item(
         "idle": {resource: units for resource in due if (units := lacking(rights, Named(used), resource))},
         "pools": [PUBLIC, *tree.pools(name)],
         "namespaces": list(queue.namespaces),
+        "bound": queue.bound,
+        "priorityClasses": list(queue.priority_classes),
         "nonPreemptibleClasses": list(queue.non_preemptible_classes),
         "pendingJobs": len(waiting),
         "pendingCards": VENDORS.asked(asked_of(waiting)),

@@ -182,11 +182,13 @@ class _Reading:
             if pod.problem and not gang.problem and pod.ours and pod.view.placeable:
                 gang.problem = pod.problem
         rights = rights_of(self._of["Queue"])
-        for gang in gangs:
-            if gang.queue and not gang.problem and (said := rights.forbids(gang.queue, gang.namespace)):
-                gang.problem = f"{Label.QUEUE_NAMESPACE}: {said}; name another queue in the job"
         for gang, named_class in groups:
             gang.priority, gang.priority_class = priority_of(named_class, classes, members[gang.id]), named_class
+        for gang in gangs:
+            of_pods = ((pod.priority, pod.view.priority_class) for pod in members[gang.id])
+            named = gang.priority_class or max(of_pods, default=(0, ""))[1]
+            if gang.queue and not gang.problem and (said := rights.forbids(gang.queue, gang.namespace, named)):
+                gang.problem = f"{Label(said.reason)}: {said.message}; name another queue in the job"
         tasks = Tasks(columns)
         kinds_of_pods = [
             tasks.of(pod.spec, rights.pools(gang.queue) if gang.queue else None) for pod, gang in zip(pods, owner, strict=True)

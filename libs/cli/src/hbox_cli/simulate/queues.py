@@ -6,7 +6,7 @@ from dataclasses import replace
 from hbox_common import kube
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import POOLS, CardQuota, Queue, QueueName, QueuePhase, QueueTree
-from hbox_common.model.annotations import NAMESPACES, RECENT_CARDS, parse_names
+from hbox_common.model.annotations import NAMESPACES, PRIORITY_CLASSES, RECENT_CARDS, parse_names
 from hbox_ledger.adapters.quotas import card_quota
 from hbox_scheduler.core.cluster.entities import QueueInfo
 from hbox_scheduler.core.cluster.snapshot import DisruptionBudget
@@ -74,6 +74,7 @@ def rights_of(documents: Sequence[Document]) -> QueueTree:
             parent=queue.spec.parent,
             pools=_names(document, POOLS, queue.metadata.annotations),
             namespaces=_names(document, NAMESPACES, queue.metadata.annotations),
+            priority_classes=_names(document, PRIORITY_CLASSES, queue.metadata.annotations),
         )
     return tree
 

@@ -8,7 +8,8 @@ PREEMPTABLE = (
     "volcano.sh/preemptable"  #: "true" on a pod or PodGroup: others may take from it, whatever its queue says of its class
 )
 
-NAMESPACES = "hbox.io/namespaces"  #: on a Queue: whose pods may use it
+NAMESPACES = "hbox.io/namespaces"  #: on a Queue: whose pods may use it; `*` = all
+PRIORITY_CLASSES = "hbox.io/priority-classes"  #: on a Queue: PriorityClasses of which its jobs have to be
 NON_PREEMPTIBLE_CLASSES = (
     "hbox.io/non-preemptible-classes"  #: on a Queue: PriorityClasses that nobody takes from, within what it deserves
 )

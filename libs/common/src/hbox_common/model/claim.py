@@ -97,6 +97,7 @@ class RefusalReason(StrEnum):
     QUEUE_NOT_LEAF = "QueueNotLeaf"
     QUEUE_INVALID = "QueueInvalid"
     QUEUE_NAMESPACE = "QueueNotForNamespace"
+    QUEUE_PRIORITY_CLASS = "QueueNotForPriorityClass"
     QUEUE_CAPABILITY = "QueueCapabilityExceeded"
     QUEUE_BUDGET = "QueueBudgetSpent"
     QUEUE_GUARANTEES = "QueueGuaranteedToOthers"

@@ -16,8 +16,8 @@ class QueuePhase(StrEnum):
     CLOSED = "Closed"
 
 
-#: In a queue's list of PriorityClasses: all of them, and pods without one.
-ANY_CLASS = "*"
+#: In a queue's list of PriorityClasses: all of them, and pods without one. In that of namespaces: every namespace.
+ANY = "*"
 
 #: What `spec.affinity` of a Queue can say of groups of nodes.
 REQUIRED_GROUPS, PREFERRED_GROUPS, FORBIDDEN_GROUPS, AVOIDED_GROUPS = NODE_GROUP_RULES = (
@@ -49,7 +49,13 @@ class Queue:
     stopped: str = ""  #: why it is given no cards now although it is open: the ledger's word, not a rule
     created_at: float = 0.0  #: seconds since the epoch
     pools: Pools = ()  #: that it may use, with all below it (`pools`); none named = as the queue above it, or `pooled`
-    namespaces: tuple[str, ...] = ()  #: whose pods may use it, and all below it; none named = any
+    namespaces: tuple[str, ...] = ()  #: whose pods may use it, and all below it; `*` = any
+    bound: bool = (
+        False  #: no namespace may use it that neither it nor a queue above it names; False: where none is named any may
+    )
+    priority_classes: tuple[
+        str, ...
+    ] = ()  #: of one of which its jobs have to be, and those of all below it; none named = any, or none
     non_preemptible_classes: tuple[
         str, ...
     ] = ()  #: PriorityClasses whose pods nobody takes from, within what the queue deserves; `*` = all; none named = as the queue above it

@@ -21,7 +21,7 @@ from .cardmodels import is_model, named_models
 from .claim import Refusal, RefusalReason
 from .ids import DEFAULT_QUEUE, QueueName
 from .pools import POOLED, Pools
-from .queue import ANY_CLASS, Queue, QueuePhase
+from .queue import ANY, Queue, QueuePhase
 from .resources import Resources, add
 from .rights import Limit, Named, Rights, headroom, remaining
 
@@ -230,14 +230,27 @@ class QueueTree(MutableMapping[QueueName, Queue]):
                 return Refusal(RefusalReason.QUEUE_CLOSED, f"queue {which} is closed and takes no new work")
         return None
 
-    def forbids(self, name: QueueName, namespace: str) -> str:
-        """Why pods of this namespace may not use the queue; empty where they may."""
+    def forbids(self, name: QueueName, namespace: str, priority_class: str | None = None) -> Refusal | None:
+        """Why pods of this namespace, or jobs of this class ("" = of none), may not use the queue. None as a class: it is not known yet."""
+        bound = False
         for above in self.path(name):
             queue = self._queues.get(above)
-            if queue is not None and queue.namespaces and namespace not in queue.namespaces:
-                which = name if above == name else f"{above}, above queue {name},"
-                return f"queue {which} is for namespace {', '.join(queue.namespaces)}, not for {namespace}"
-        return ""
+            if queue is None:
+                continue
+            which = name if above == name else f"{above}, above queue {name},"
+            if queue.namespaces and ANY not in queue.namespaces and namespace not in queue.namespaces:
+                message = f"queue {which} is for namespace {', '.join(queue.namespaces)}, not for {namespace}"
+                return Refusal(RefusalReason.QUEUE_NAMESPACE, message)
+            if queue.priority_classes and priority_class is not None and priority_class not in queue.priority_classes:
+                given = f"not of {priority_class}" if priority_class else "and the job is of none"
+                message = f"queue {which} takes jobs of PriorityClass {', '.join(queue.priority_classes)}, {given}"
+                return Refusal(RefusalReason.QUEUE_PRIORITY_CLASS, message)
+            bound |= bool(queue.namespaces)
+        own = self._queues.get(name)
+        if own is not None and own.bound and not bound and name != DEFAULT_QUEUE:
+            message = f"queue {name} is bound to no namespace, so that {namespace} may not use it"
+            return Refusal(RefusalReason.QUEUE_NAMESPACE, message)
+        return None
 
     def non_preemptible(self, name: QueueName, priority_class: str) -> bool:
         """Whether nobody may take from pods of this class, as far as they are within what the queue deserves: the word of the nearest queue of the path that
@@ -245,7 +258,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         for above in self.path(name):
             queue = self._queues.get(above)
             if queue is not None and queue.non_preemptible_classes:
-                return ANY_CLASS in queue.non_preemptible_classes or priority_class in queue.non_preemptible_classes
+                return ANY in queue.non_preemptible_classes or priority_class in queue.non_preemptible_classes
         return False
 
     def limits(self, name: QueueName, freed: Mapping[QueueName, Resources] = _NOTHING) -> Iterator[Limit[QueueName, str]]:

@@ -304,6 +304,8 @@ def _rules(queue: Queue) -> dict[str, Any]:
         "budget_card_hours": queue.budget_card_hours, "created_at": queue.created_at, **({"fault": queue.fault} if queue.fault else {}),
         **({"pools": queue.pools} if queue.pools else {}),
         **({"namespaces": queue.namespaces} if queue.namespaces else {}),
+        **({"bound": True} if queue.bound else {}),
+        **({"priority_classes": queue.priority_classes} if queue.priority_classes else {}),
         **({"non_preemptible_classes": queue.non_preemptible_classes} if queue.non_preemptible_classes else {}),
         **({"annotations": queue.annotations} if queue.annotations else {}),
         **({"node_groups": queue.node_groups} if queue.node_groups else {}),

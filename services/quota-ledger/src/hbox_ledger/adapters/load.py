@@ -141,7 +141,9 @@ def load(connection: Connection) -> Loaded:
 
 def _queue(row: Row[Any]) -> Queue:
     rules = json.loads(row.rules)
-    rules |= {names: tuple(rules.get(names, ())) for names in ("pools", "namespaces", "non_preemptible_classes")}
+    rules |= {
+        names: tuple(rules.get(names, ())) for names in ("pools", "namespaces", "priority_classes", "non_preemptible_classes")
+    }
     rules["node_groups"] = {rule: tuple(groups) for rule, groups in rules.get("node_groups", {}).items()}
     return Queue(QueueName(row.name), QueuePhase(row.phase), amounts(row.capability), row.weight, row.priority, **rules)
 

@@ -11,6 +11,7 @@ from hbox_common.model.annotations import (
     NAMESPACES,
     NODE_GROUP_LIMITS,
     NON_PREEMPTIBLE_CLASSES,
+    PRIORITY_CLASSES,
     QUEUE_POLICY_ANNOTATIONS,
     parse_names,
 )
@@ -32,9 +33,11 @@ QUEUE_AMOUNTS, QUEUE_NAMES_BYTES = 64, 32 * 1024
 QUEUE_GROUPS, GROUP_BYTES = 256, 63
 
 
-def queue_of(found: QueueObject) -> Queue:
+def queue_of(found: QueueObject, *, bound: bool = False) -> Queue:
     """The rules of one Queue. A state other than Open (or none yet) takes no new work: Volcano's Closed, Closing, Unknown. Which of these it
     is follows from what it holds.
+
+    `bound`: it is closed to namespaces that neither it nor a queue above it names (`HBOX_QUEUES`).
 
     Raises InvalidRequest where one of its shares holds something that is not a quantity, or a negative one, and where it says more than a message holds.
     """
@@ -51,6 +54,8 @@ def queue_of(found: QueueObject) -> Queue:
         parent=_parent(spec.parent),
         pools=_names(POOLS, found),
         namespaces=_names(NAMESPACES, found),
+        bound=bound,
+        priority_classes=_names(PRIORITY_CLASSES, found),
         non_preemptible_classes=_names(NON_PREEMPTIBLE_CLASSES, found),
         budget_card_hours=_budget(found.metadata.annotations.get(BUDGET)),
         created_at=_seconds(found.metadata.creation_timestamp),

@@ -241,8 +241,8 @@ def _queue(state: LedgerState, plan: Plan) -> Refusal | None:
     """The walls of the plan's queue and of all above it. A plan with victims is judged as if all that leave were gone, and again when they are."""
     if refusal := state.queues.refusal(plan.queue):
         return refusal
-    if forbidden := state.queues.forbids(plan.queue, plan.namespace):
-        return Refusal(RefusalReason.QUEUE_NAMESPACE, forbidden)
+    if forbidden := state.queues.forbids(plan.queue, plan.namespace, state.records.class_of(plan.job)):
+        return forbidden
     headroom = state.queues.headroom(plan.queue, asked_of_queue(state, plan), to_be_freed(state, plan))
     return Refusal(RefusalReason.QUEUE_CAPABILITY, headroom.message) if headroom.times == 0 else None
 

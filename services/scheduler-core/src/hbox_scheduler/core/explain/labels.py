@@ -49,6 +49,7 @@ class Label(StrEnum):
     QUEUE_INVALID = "QueueInvalid"
     QUEUE_BUDGET = "QueueBudgetSpent"
     QUEUE_NAMESPACE = "QueueNotForNamespace"
+    QUEUE_PRIORITY_CLASS = "QueueNotForPriorityClass"
     QUEUE_CAPABILITY = "QueueCapabilityExceeded"
     QUEUE_SHARE = "QueueShareSpent"  #: a plugin of the policy gives the queue nothing more now; which stands behind the colon
     QUEUE_GUARANTEES = "QueueGuaranteedToOthers"

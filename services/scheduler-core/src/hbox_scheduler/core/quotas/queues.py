@@ -4,14 +4,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hbox_common.model import Job, Pools, Queue, QueueName, QueueTree, Resources, is_model
+from hbox_common.model import Job, Pools, Queue, QueueName, QueueTree, RefusalReason, Resources, is_model
 from hbox_common.model.devices import VENDORS
 
 from ..cluster import Bookings
 from ..explain.labels import Label
 
-#: Pools that a queue may use, and the lists of namespaces each of which has to name a job's.
-Route: TypeAlias = tuple[Pools, tuple[tuple[str, ...], ...]]
+#: Pools that a queue may use; and of each queue of its path the namespaces and PriorityClasses that it is for, and whether it is closed to all others.
+Route: TypeAlias = tuple[Pools, tuple[tuple[tuple[str, ...], tuple[str, ...], bool], ...]]
+
+
+_MENDED = {
+    RefusalReason.QUEUE_NAMESPACE: "name another queue in the job",
+    RefusalReason.QUEUE_PRIORITY_CLASS: "name one of these, or another queue",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +106,20 @@ class Queues:
 
     def blocked_reason(self, job: Job) -> str:
         """Why the job may not use its queue at all."""
-        reason = self._tree.forbids(job.queue, job.namespace)
-        return f"{Label.QUEUE_NAMESPACE}: {reason}; name another queue in the job" if reason else ""
+        refusal = self._tree.forbids(job.queue, job.namespace, job.priority_class)
+        return f"{Label(refusal.reason)}: {refusal.message}; {_MENDED[refusal.reason]}" if refusal is not None else ""
 
     def closed(self, name: QueueName, namespace: str) -> str:
         """Why the queue takes nobody of this namespace now."""
         if refusal := self._tree.refusal(name):
             return f"{Label(refusal.reason)}: {refusal.message}"
-        reason = self._tree.forbids(name, namespace)
-        return f"{Label.QUEUE_NAMESPACE}: {reason}" if reason else ""
+        refusal = self._tree.forbids(name, namespace)
+        return f"{Label(refusal.reason)}: {refusal.message}" if refusal is not None else ""
 
     def route(self, name: QueueName) -> Route:
         """Where work of the queue may go, and of whom."""
-        namespaces = [queue.namespaces for above in self._tree.path(name) if (queue := self._tree.get(above)) is not None]
-        return self._tree.pools(name), tuple(named for named in namespaces if named)
+        rules = [queue for above in self._tree.path(name) if (queue := self._tree.get(above)) is not None]
+        return self._tree.pools(name), tuple((queue.namespaces, queue.priority_classes, queue.bound) for queue in rules)
 
     def freed(self, names: Iterable[QueueName]) -> set[QueueName]:
         """These queues, and those above them with a limit or a share: what lies below any of them may have room again, or a right to it."""
