@@ -15,7 +15,6 @@ from hbox_binder.core import (
     Report,
     Start,
     Ticked,
-    TokenBucket,
     Verb,
     fence_value,
     fences_off,
@@ -357,14 +356,6 @@ def test_memory_is_bounded() -> None:
 )
 def test_which_fences_forbid_the_second_decision_of_my_claim(value: str, forbidden: bool) -> None:
     assert fences_off(value, ClaimId("mine"), 2) is forbidden
-
-
-def test_a_token_bucket_fills_up_to_its_burst() -> None:
-    bucket = TokenBucket(rate_per_s=10.0, burst=2.0)
-    assert [bucket.take(0.0) for _ in range(3)] == [True, True, False]
-    assert bucket.wait_s(0.0) == pytest.approx(0.1)
-    assert bucket.take(0.11)
-    assert [bucket.take(99.0) for _ in range(3)] == [True, True, False]
 
 
 def test_an_eviction_that_a_budget_forbids_is_said_to_be_blocked_at_once_and_again_to_who_sends_it_again() -> None:

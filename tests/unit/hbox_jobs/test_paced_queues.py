@@ -3,7 +3,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbox_jobs.core.queues import DueQueue, Meter, TokenBucket
+from hbox_jobs.core.queues import DueQueue, Meter
 
 
 def test_a_newer_value_replaces_an_older_one_and_keeps_its_turn() -> None:
@@ -42,16 +42,6 @@ def test_every_key_is_taken_with_its_newest_value_when_it_is_due(steps: Any) -> 
             model[key] = (min(due, model[key][0]) if key in model else due, n)
         assert len(queue) == len(model)
         assert queue.next_due() == min((d for d, _ in model.values()), default=None)
-
-
-def test_a_bucket_lets_a_burst_through_and_then_its_rate() -> None:
-    bucket = TokenBucket(10.0, 3)
-    assert bucket.available(0.0) == 3
-    bucket.spend(3)
-    assert bucket.available(0.05) == 0
-    assert bucket.wait_s() == 0.05
-    assert bucket.available(0.1) == 1
-    assert bucket.available(100.0) == 3
 
 
 def test_a_meter_counts_what_came_of_late_and_forgets_it() -> None:

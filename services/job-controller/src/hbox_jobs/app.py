@@ -9,7 +9,7 @@ from typing import Any
 from hbox_common import kube
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.clock import monotonic_s, wall_s
-from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.errors import InvalidRequest
 from hbox_common.events import (
     BindDecided,
     BindOutcome,
@@ -24,6 +24,7 @@ from hbox_common.events import (
     OutcomesObserved,
     PolicyFollowed,
 )
+from hbox_common.insisting import insist
 from hbox_common.kube import (
     NAMESPACES,
     PODDISRUPTIONBUDGETS,
@@ -36,10 +37,11 @@ from hbox_common.kube import (
     KubeClient,
 )
 from hbox_common.model import JobId, PodUid, scheduler_names
+from hbox_common.pacing import TokenBucket
 from hbox_common.runtime import Condition, Health
 
 from . import metrics
-from .adapters.announcer import RETRY_S, SHARD, Announcer, last_revision, pages
+from .adapters.announcer import SHARD, Announcer, last_revision, pages
 from .adapters.budgets import BudgetTeller, budget_view
 from .adapters.counts import CountsTeller
 from .adapters.objects import NEVER, PodReader, group_view, identity
@@ -51,7 +53,6 @@ from .adapters.writes import KubeWriter
 from .core.feedback import Feedback
 from .core.jobs import Jobs
 from .core.phases import is_news
-from .core.queues import TokenBucket
 from .settings import JobControllerSettings
 
 log = logging.getLogger(__name__)
@@ -166,17 +167,16 @@ class JobController:
 
     async def _resume(self) -> None:
         """Revisions go on above those of earlier processes."""
-        while True:
-            try:
-                said = [*await self._bus.last(JobsPending, [(SHARD,)]), *await self._bus.last(JobsWithdrawn, [(SHARD,)])]
-            except Unavailable as e:
-                log.warning("the last revision is not known yet: %s", e)
-                await asyncio.sleep(RETRY_S)
-            except InvalidRequest as e:
-                log.warning("the last revision cannot be read: %s", e)
-                return None
-            else:
-                return self.jobs.resume(max((last_revision(delivery.event) for delivery in said), default=0))
+
+        async def last() -> list[Delivery]:
+            return [*await self._bus.last(JobsPending, [(SHARD,)]), *await self._bus.last(JobsWithdrawn, [(SHARD,)])]
+
+        try:
+            said = await insist(last, say=lambda e: log.warning("the last revision is not known yet: %s", e))
+        except InvalidRequest as e:
+            log.warning("the last revision cannot be read: %s", e)
+        else:
+            self.jobs.resume(max((last_revision(delivery.event) for delivery in said), default=0))
 
     # --- Kubernetes in
 
@@ -363,8 +363,8 @@ class JobController:
         The first phase of a job that was there before this process may have been said by the one before it.
         """
         listed, said = self.jobs.ids(), dict[JobId, JobPhase]()
-        full = TokenBucket(self._settings.phases_per_s, PHASES_AT_ONCE)
-        slow = TokenBucket(BUSY_SHARE * self._settings.phases_per_s, PHASES_AT_ONCE)
+        full = TokenBucket(rate_per_s=self._settings.phases_per_s, burst=PHASES_AT_ONCE)
+        slow = TokenBucket(rate_per_s=BUSY_SHARE * self._settings.phases_per_s, burst=PHASES_AT_ONCE)
         rested = 0  #: of the oldest phases
         while True:
             if not rested:
@@ -375,9 +375,9 @@ class JobController:
                 await asyncio.sleep(PHASE_REST_S)
             fresh = wall_s() - self.jobs.phases[0].at < PHASES_PATIENCE_S
             bucket = slow if fresh and self._announcer.busy() else full
-            limit = bucket.available(monotonic_s())
+            limit = bucket.available(now := monotonic_s())
             if limit == 0:
-                await asyncio.sleep(bucket.wait_s())
+                await asyncio.sleep(bucket.wait_s(now))
                 continue
             before = len(self.jobs.phases)
             phases = self.jobs.take_phases(min(limit, rested))
@@ -395,43 +395,37 @@ class JobController:
         self, phases: Sequence[JobPhaseChanged], listed: set[JobId], said: dict[JobId, JobPhase]
     ) -> list[JobPhaseChanged]:
         """Without those that only repeat what an earlier process said last. Jobs looked up go from `listed` to `said`, and from there with their first news."""
-        doubtful = [phase for phase in phases if phase.job in listed]
-        while doubtful:
-            try:
-                last = await self._bus.last(JobPhaseChanged, [(None, phase.queue, phase.job) for phase in doubtful])
-            except Unavailable as e:
-                log.warning("phases said before are not known yet: %s", e)
-                await asyncio.sleep(RETRY_S)
-            except InvalidRequest as e:
-                log.warning("phases said before cannot be read, and are said again: %s", e)
-                break
-            else:
-                said.update((d.event.job, d.event.phase) for d in last if isinstance(d.event, JobPhaseChanged))
-                break
+        if doubtful := [phase for phase in phases if phase.job in listed]:
+            await self._look_up(doubtful, said)
         listed.difference_update(phase.job for phase in doubtful)
         news = [phase for phase in phases if is_news(phase.phase, said.get(phase.job))]
         for phase in news:
             said.pop(phase.job, None)
         return news
 
+    async def _look_up(self, phases: Sequence[JobPhaseChanged], said: dict[JobId, JobPhase]) -> None:
+        """Add to `said` what was said last of these jobs."""
+        try:
+            last = await insist(
+                lambda: self._bus.last(JobPhaseChanged, [(None, phase.queue, phase.job) for phase in phases]),
+                say=lambda e: log.warning("phases said before are not known yet: %s", e),
+            )
+        except InvalidRequest as e:
+            log.warning("phases said before cannot be read, and are said again: %s", e)
+        else:
+            said.update((d.event.job, d.event.phase) for d in last if isinstance(d.event, JobPhaseChanged))
+
     async def _say_phase(self, phase: JobPhaseChanged) -> None:
-        while True:
-            try:
-                await self._bus.publish(
-                    phase,
-                    phase.phase.value,
-                    phase.queue,
-                    phase.job,
-                    message_id=f"{phase.job}.{phase.phase.value}.{phase.at:.6f}",
-                )
-            except Unavailable:
-                await asyncio.sleep(RETRY_S)
-                continue
-            except InvalidRequest as e:
-                log.error("that job %s/%s is %s cannot be said: %s", phase.namespace, phase.name, phase.phase, e)
-                return
+        message_id = f"{phase.job}.{phase.phase.value}.{phase.at:.6f}"
+        try:
+            await insist(
+                lambda: self._bus.publish(phase, phase.phase.value, phase.queue, phase.job, message_id=message_id),
+                say=lambda e: log.debug("phases wait: %s", e),
+            )
+        except InvalidRequest as e:
+            log.error("that job %s/%s is %s cannot be said: %s", phase.namespace, phase.name, phase.phase, e)
+        else:
             metrics.PHASES.labels(phase.phase.value).inc()
-            return
 
     async def _watch_health(self) -> None:
         conditions = {name: self._health.condition(name) for name in CONDITIONS}

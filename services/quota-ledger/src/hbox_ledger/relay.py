@@ -19,6 +19,7 @@ from typing import NoReturn, Protocol
 
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import CONTENT_TYPE, REGISTRY, Event, Stream, decode
+from hbox_common.insisting import insist
 from hbox_common.store import Letter, Store
 
 from . import metrics
@@ -151,20 +152,23 @@ class Relay:
 
     async def _deliver(self, outgoing: Outgoing) -> None:
         refused = False
+
+        def waits(e: Unavailable) -> None:
+            nonlocal refused
+            log.warning("outbox: %s waits: %s", outgoing.event.ce_type(), e)
+            self._refused += not refused
+            refused = True
+
         try:
-            while True:
-                try:
-                    return await self._bus.publish_raw(
-                        type(outgoing.event), outgoing.body, *outgoing.keys, message_id=f"ledger-{outgoing.id}"
-                    )
-                except Unavailable as e:
-                    log.warning("outbox: %s waits: %s", outgoing.event.ce_type(), e)
-                except InvalidRequest as e:  # it would block its lane for ever; snapshots and re-sent decisions tell it again
-                    log.error("outbox: %s is dropped: %s", outgoing.event.ce_type(), e)
-                    return None
-                self._refused += not refused
-                refused = True
-                await asyncio.sleep(RETRY_S)
+            await insist(
+                lambda: self._bus.publish_raw(
+                    type(outgoing.event), outgoing.body, *outgoing.keys, message_id=f"ledger-{outgoing.id}"
+                ),
+                say=waits,
+                every_s=RETRY_S,
+            )
+        except InvalidRequest as e:  # it would block its lane for ever; snapshots and re-sent decisions tell it again
+            log.error("outbox: %s is dropped: %s", outgoing.event.ce_type(), e)
         finally:
             self._refused -= refused
 

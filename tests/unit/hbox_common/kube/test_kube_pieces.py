@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from random import Random
 from typing import Any
 
 import msgspec
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 
 from hbox_common.errors import Conflict, HBoxError, InvalidRequest, NotFound, Unavailable
 from hbox_common.kube import LEASES, NODES, PODGROUPS, PODS, QUEUES, Pod, Queue, epoch_s, micro_time
-from hbox_common.kube.backoff import Backoff
 from hbox_common.kube.election import Create, Seen, Take, Wait, decide, is_ours, observe
 from hbox_common.kube.lines import MAX_LINE_BYTES, LineSplitter
 from hbox_common.kube.status import Busy, Expired, error_of
@@ -163,14 +161,6 @@ def test_the_servers_wish_to_wait_is_read_from_header_or_status() -> None:
 
 def test_a_proxys_page_becomes_the_message() -> None:
     assert "Bad Gateway" in str(error_of(502, b"<h1>Bad Gateway</h1>", what="GET /x"))
-
-
-# --- waiting
-
-
-def test_the_same_seed_waits_the_same() -> None:
-    one, two = Backoff(Random(7)), Backoff(Random(7))
-    assert [one.next_s() for _ in range(9)] == [two.next_s() for _ in range(9)]
 
 
 # --- election

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from typing import Generic, NoReturn, Protocol, TypeVar
 
 from hbox_common.clock import monotonic_s, new_id
-from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.errors import InvalidRequest
 from hbox_common.events import Event
+from hbox_common.insisting import insist
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,6 @@ T = TypeVar("T")
 WINDOW_S = 0.010
 BACKLOG_WINDOW_S = 0.025
 MAX_ITEMS = 512
-RETRY_S = 0.5
 CLOSE_S = 3.0
 
 
@@ -83,23 +83,20 @@ class LeadEdgeBatcher(Generic[T]):
     async def _send(self, batch: "list[tuple[T, asyncio.Future[None]]]") -> None:
         message_id = new_id()
         event = self._make([item for item, _ in batch])
-        while True:
-            try:
-                await self._publish(event, *self._keys, message_id=message_id)
-            except Unavailable as e:
-                log.warning("%s: %d items wait: %s", type(event).__name__, len(batch), e)
-                await asyncio.sleep(RETRY_S)
-            except InvalidRequest as e:
-                if len(batch) > 1:
-                    await self._send(batch[: len(batch) // 2])
-                    await self._send(batch[len(batch) // 2 :])
-                    return
-                log.error("%s: an item cannot be published: %s", type(event).__name__, e)
-                _settle(batch, e)
+        try:
+            await insist(
+                lambda: self._publish(event, *self._keys, message_id=message_id),
+                say=lambda e: log.warning("%s: %d items wait: %s", type(event).__name__, len(batch), e),
+            )
+        except InvalidRequest as e:
+            if len(batch) > 1:
+                await self._send(batch[: len(batch) // 2])
+                await self._send(batch[len(batch) // 2 :])
                 return
-            else:
-                _settle(batch, None)
-                return
+            log.error("%s: an item cannot be published: %s", type(event).__name__, e)
+            _settle(batch, e)
+        else:
+            _settle(batch, None)
 
     async def _close(self, batch: "list[tuple[T, asyncio.Future[None]]]") -> None:
         try:

@@ -1,6 +1,5 @@
 """The bus as services see it."""
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -10,8 +9,9 @@ from typing import NoReturn, Self, TypeVar
 from pydantic import BaseModel
 
 from hbox_common.clock import new_id
-from hbox_common.errors import InvalidRequest, Unavailable
+from hbox_common.errors import InvalidRequest
 from hbox_common.events import Event
+from hbox_common.insisting import insist
 
 from . import rpc
 from .connection import Connection
@@ -228,9 +228,7 @@ class Bus:
 
 
 async def _prepare(connection: Connection) -> None:
-    while True:
-        try:
-            return await ensure_streams(connection)
-        except Unavailable as e:  # JetStream starts a moment after the server
-            log.info("the streams cannot be made now: %s", e)
-            await asyncio.sleep(RETRY_S)
+    # JetStream starts a moment after the server.
+    await insist(
+        lambda: ensure_streams(connection), say=lambda e: log.info("the streams cannot be made now: %s", e), every_s=RETRY_S
+    )

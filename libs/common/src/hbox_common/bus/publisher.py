@@ -1,12 +1,14 @@
 """Publishing until JetStream has stored it: the same message id at every attempt, so that a lost acknowledgement stores nothing twice."""
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable
 
 from hbox_common.clock import monotonic_s, new_id, wall_s
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import Event, encode, headers
+from hbox_common.pacing import backoff_s
 from hbox_common.telemetry import current_traceparent
 
 from . import metrics
@@ -79,14 +81,13 @@ class Publisher:
             last = await self._attempt(subject, body, header, min(ATTEMPT_S, timeout_s))
             if last is None:  # nearly always
                 return
-        pause_s = FIRST_PAUSE_S
+        pauses = itertools.count()
         try:
             async with asyncio.timeout(deadline - monotonic_s()):
                 while True:
                     if isinstance(last, Unavailable) and not last.outcome_unknown and self._connection.connected.is_set():
                         await self._try_to_heal()
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(LAST_PAUSE_S, 2 * pause_s)
+                    await asyncio.sleep(backoff_s(next(pauses), base_s=FIRST_PAUSE_S, cap_s=LAST_PAUSE_S))
                     await self._connection.connected.wait()
                     self._check_size(subject, body, header)
                     last = await self._attempt(subject, body, header, ATTEMPT_S)

@@ -27,6 +27,7 @@ from typing import NoReturn
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import Bug, InvalidRequest, Unavailable
 from hbox_common.events import Event, Stream
+from hbox_common.pacing import backoff_s
 
 from . import metrics
 from .connection import Connection
@@ -65,12 +66,12 @@ def nak(delay_s: float) -> bytes:
 
 def nak_delay_s(deliveries: int) -> float:
     """Seconds until a message that failed alone comes again: 0.1, 0.4, 1.6, 6.4, 10."""
-    return min(10.0, 0.1 * 4.0 ** (deliveries - 1))
+    return backoff_s(deliveries - 1, base_s=0.1, cap_s=10.0, factor=4.0)
 
 
 def unavailable_delay_s(attempt: int) -> float:
     """Seconds until a batch is handled again whose handler reached nobody: 0.1, 0.2, ... 5."""
-    return min(5.0, 0.1 * 2.0 ** min(attempt, 10))
+    return backoff_s(attempt, base_s=0.1, cap_s=5.0)
 
 
 @dataclass(frozen=True, slots=True)

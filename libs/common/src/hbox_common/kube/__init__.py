@@ -6,7 +6,6 @@
 The only package that imports `kubernetes`, and that only on `connect`.
 """
 
-from .backoff import Backoff
 from .binding import BindOutcome, BindResult, FenceOutcome, FenceResult, bind, fence, read_pod
 from .cordon import CordonOutcome, CordonResult, cordon, uncordon
 from .eventwriter import EventWriter, Involved
@@ -121,7 +120,6 @@ __all__ = [
     "STORAGECLASSES",
     "STRATEGIC_MERGE_PATCH",
     "Affinity",
-    "Backoff",
     "BindOutcome",
     "BindResult",
     "Busy",

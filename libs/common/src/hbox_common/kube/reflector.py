@@ -27,7 +27,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from .backoff import Backoff
+from hbox_common.pacing import Backoff
+
 from .freshness import older
 from .objects import KubeObject, Metadata
 from .status import Status, retry_after_s

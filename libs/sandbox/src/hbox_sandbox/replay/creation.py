@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from hbox_common.clock import wall_s
 from hbox_common.errors import Conflict, HBoxError, Unavailable
 from hbox_common.kube import MERGE_PATCH, NODES, KubeClient, Resource
+from hbox_common.pacing import backoff_s
 from hbox_sandbox.trace import TraceNode, node_manifest
 
 #: A create is tried again this often where the API server does not answer, or asks to come back later.
@@ -37,7 +38,7 @@ class Creation:
             except Unavailable:
                 if attempt == CREATE_TRIES - 1:
                     raise
-                await asyncio.sleep(self._rng.uniform(0.5, 1.0) * min(5.0, 0.1 * 2**attempt))
+                await asyncio.sleep(self._rng.uniform(0.5, 1.0) * backoff_s(attempt, base_s=0.1, cap_s=5.0))
                 continue
             return made
         raise Unavailable(f"{body['kind']} {meta['name']} was not created in {CREATE_TRIES} tries")

@@ -16,7 +16,7 @@ from .binder import (
 )
 from .calls import Answer, Call, Finding, Verb
 from .fence import fence_value, fences_off
-from .pace import Limits, TokenBucket
+from .pace import Limits
 
 __all__ = [
     "LONGEST_MESSAGE",
@@ -35,7 +35,6 @@ __all__ = [
     "Ruled",
     "Start",
     "Ticked",
-    "TokenBucket",
     "Verb",
     "fence_value",
     "fences_off",

@@ -29,9 +29,10 @@ from typing import TypeAlias
 
 from hbox_common.events import Bind, BindOutcome, Evict, EvictKind, Outcome
 from hbox_common.model import ClaimId, DecisionId, Epoch, PodUid
+from hbox_common.pacing import TokenBucket, backoff_s
 
 from .calls import STAYS, Answer, Call, Finding, Verb, fence_after, settles
-from .pace import Limits, TokenBucket
+from .pace import Limits
 
 Decision: TypeAlias = Bind | Evict
 
@@ -361,7 +362,7 @@ class Binder:
     def _delay_s(self, task: _Task, answer: Answer) -> float:
         if answer.finding is Finding.REFUSED:
             return self.limits.retry_cap_s
-        own = min(self.limits.retry_cap_s, self.limits.retry_base_s * 2.0 ** min(task.attempts, 20))
+        own = backoff_s(task.attempts, base_s=self.limits.retry_base_s, cap_s=self.limits.retry_cap_s)
         return max(own, min(answer.retry_after_s or 0.0, _LONGEST_WISH_S))
 
     # --- the life of a task

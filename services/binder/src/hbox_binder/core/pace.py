@@ -17,36 +17,3 @@ class Limits:
     retry_base_s: float = 0.1
     retry_cap_s: float = 10.0
     remembered: int = 50_000  #: decisions whose outcome is answered again without a call
-
-
-class TokenBucket:
-    """Lets through `rate_per_s` on average, and up to `burst` at once after a rest."""
-
-    __slots__ = ("_at", "_tokens", "burst", "rate_per_s")
-
-    def __init__(self, *, rate_per_s: float, burst: float) -> None:
-        self.rate_per_s, self.burst = rate_per_s, max(1.0, burst)
-        self._tokens = self.burst
-        self._at: float | None = None
-
-    def take(self, now: float) -> bool:
-        """One token, if there is one. `now`: monotonic seconds."""
-        self._fill(now)
-        if self._tokens < 1.0:
-            return False
-        self._tokens -= 1.0
-        return True
-
-    def give_back(self) -> None:
-        """A token that was taken for nothing."""
-        self._tokens = min(self.burst, self._tokens + 1.0)
-
-    def wait_s(self, now: float) -> float:
-        """Seconds until `take` succeeds."""
-        self._fill(now)
-        return max(0.0, (1.0 - self._tokens) / self.rate_per_s)
-
-    def _fill(self, now: float) -> None:
-        if self._at is not None:
-            self._tokens = min(self.burst, self._tokens + (now - self._at) * self.rate_per_s)
-        self._at = now

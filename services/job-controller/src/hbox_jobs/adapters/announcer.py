@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s, new_id, wall_s
-from hbox_common.errors import Unavailable
 from hbox_common.events import Event, JobsAsked, JobsPage, JobsPending, JobsWithdrawn, PodsObserved
+from hbox_common.insisting import insist
 from hbox_common.kube import Freshness
 from hbox_common.model import Job, JobId, PodFact, PodPhase, terms_of
 from hbox_common.telemetry import within
@@ -33,7 +33,6 @@ WINDOW_UNDER_BACKLOG_S = 0.025
 #: More jobs than BURST_JOBS within a window: then throughput counts, which is what messages leave of the machine.
 WINDOW_IN_A_BURST_S = 0.05
 BURST_JOBS = 4
-RETRY_S = 0.5
 
 #: Pods that came and pods that were bound a second, above which the platform is busy.
 BUSY_PER_S = 120.0
@@ -140,12 +139,10 @@ class Announcer:
     async def _publish(self, event: Event) -> list[Event]:
         """Say it, in as many messages as it takes, however long the broker is away. Returns what no message can carry."""
         message_id = new_id()
-        while True:
-            try:
-                return await self._bus.publish_parts(event, SHARD, message_id=message_id)
-            except Unavailable as e:
-                log.warning("%s not said yet, trying again: %s", type(event).__name__, e)
-                await asyncio.sleep(RETRY_S)
+        return await insist(
+            lambda: self._bus.publish_parts(event, SHARD, message_id=message_id),
+            say=lambda e: log.warning("%s not said yet, trying again: %s", type(event).__name__, e),
+        )
 
 
 def _window_s(jobs: int) -> float:

@@ -7,9 +7,9 @@ from typing import TypeVar
 
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import HBoxError, Unavailable
+from hbox_common.pacing import TokenBucket
 
 from .. import metrics
-from ..core.queues import TokenBucket
 
 W = TypeVar("W")
 
@@ -44,7 +44,8 @@ async def paced(
     A write that raises Unavailable is put back with `again(write, due)`; one that raises another HBoxError is logged and given up, or, where others wait for
     it (`insist`), put back for REFUSED_S: rights are granted, webhooks mended.
     """
-    full, slow = TokenBucket(rate_per_s, AT_ONCE), TokenBucket(BUSY_SHARE * rate_per_s, AT_ONCE)
+    full = TokenBucket(rate_per_s=rate_per_s, burst=AT_ONCE)
+    slow = TokenBucket(rate_per_s=BUSY_SHARE * rate_per_s, burst=AT_ONCE)
 
     async def do(work: W) -> None:
         result = "done"
@@ -64,7 +65,7 @@ async def paced(
         now = monotonic_s()
         bucket = slow if busy() and now - (next_due() or now) < PATIENCE_S else full
         if (limit := bucket.available(now)) == 0:
-            await asyncio.sleep(bucket.wait_s())
+            await asyncio.sleep(bucket.wait_s(now))
             continue
         works = take(now, limit)
         bucket.spend(len(works))

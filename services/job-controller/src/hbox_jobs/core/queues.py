@@ -53,29 +53,6 @@ class DueQueue(Generic[K, V]):
         return None
 
 
-class TokenBucket:
-    """At most `rate_per_s` on average, `burst` at once."""
-
-    def __init__(self, rate_per_s: float, burst: int) -> None:
-        self._rate, self._burst = rate_per_s, max(1, burst)
-        self._tokens = float(self._burst)
-        self._at: float | None = None
-
-    def available(self, now: float) -> int:
-        """Whole tokens at `now` (monotonic seconds)."""
-        if self._at is not None and now > self._at:
-            self._tokens = min(self._burst, self._tokens + (now - self._at) * self._rate)
-        self._at = now if self._at is None else max(self._at, now)
-        return int(self._tokens)
-
-    def spend(self, count: int) -> None:
-        self._tokens -= count
-
-    def wait_s(self) -> float:
-        """Seconds until the next whole token."""
-        return max(0.0, (1.0 - self._tokens) / self._rate)
-
-
 class Meter:
     """How many a second, of late: a sum that decays with a time constant of SMOOTHING_S. `now` is monotonic seconds."""
 

@@ -23,6 +23,7 @@ from hbox_common.events import GroupCounts
 from hbox_common.kube import QUEUES, EventWriter, Involved, KubeClient, patch_status
 from hbox_common.kube import Queue as QueueObject
 from hbox_common.model import QueueName, Resources
+from hbox_common.pacing import backoff_s
 
 from .. import metrics
 from ..core.queue_status import COUNTS, QueueStatus, change, contested
@@ -140,7 +141,7 @@ class StatusWriter:
 
     def _later(self, name: QueueName, seconds: float) -> None:
         known = self._objects[name]
-        patience = min(2.0**known.contests, PATIENCE_S) if known.contests else 0.0
+        patience = backoff_s(known.contests, base_s=1.0, cap_s=PATIENCE_S) if known.contests else 0.0
         self._due[name] = max(monotonic_s() + seconds, known.contested_at + patience)
         self._wake.set()
 

@@ -59,6 +59,7 @@ from hbox_common.model import (
 )
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import CPU, EPHEMERAL, MEMORY, PODS
+from hbox_common.pacing import backoff_s
 
 from . import guarantees
 from .claimrecord import ClaimRecord, Decision, Gang
@@ -227,7 +228,7 @@ def tick(state: LedgerState, step: Step) -> None:
 def send_again(state: LedgerState, step: Step) -> None:
     """Send again what has had no result for so long."""
     for record in list(state.open.values()):
-        if not 0 <= step.now - record.sent_at < min(RESEND_S * 2 ** max(0, record.sendings - 1), RESEND_MAX_S):
+        if not 0 <= step.now - record.sent_at < backoff_s(max(0, record.sendings - 1), base_s=RESEND_S, cap_s=RESEND_MAX_S):
             send(step, record)  # it is time, or the clock went back and none can say
 
 

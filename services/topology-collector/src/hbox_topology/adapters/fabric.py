@@ -13,6 +13,7 @@ from hbox_common import kube
 from hbox_common.bus import Bus
 from hbox_common.errors import HBoxError, InvalidRequest, NotFound, Unavailable
 from hbox_common.events import FabricChanged
+from hbox_common.insisting import RETRY_S, insist
 from hbox_common.kube import HYPERNODES, Delta, Informer, KubeClient, resource_of
 from hbox_common.kube.fabric import Wrong, resolve
 from hbox_common.model import HyperNode
@@ -26,7 +27,6 @@ FABRIC = "hypernodes"
 #: Changes that come together are said together.
 WINDOW_S = 0.5
 LOOK_AGAIN_S = 15.0
-RETRY_S = 0.5
 
 
 class Fabric:
@@ -111,14 +111,10 @@ class Fabric:
         self._complaints = frozenset(told)
 
     async def _publish(self, hypernodes: tuple[HyperNode, ...]) -> None:
-        while True:
-            try:
-                await self._bus.publish(FabricChanged(fabric=FABRIC, hypernodes=hypernodes), FABRIC)
-            except Unavailable as e:
-                log.warning("the fabric is not said yet, trying again: %s", e)
-                await asyncio.sleep(RETRY_S)
-            except InvalidRequest as e:
-                log.error("the fabric cannot be said: %s", e)
-                return
-            else:
-                return
+        try:
+            await insist(
+                lambda: self._bus.publish(FabricChanged(fabric=FABRIC, hypernodes=hypernodes), FABRIC),
+                say=lambda e: log.warning("the fabric is not said yet, trying again: %s", e),
+            )
+        except InvalidRequest as e:
+            log.error("the fabric cannot be said: %s", e)
