@@ -23,6 +23,7 @@ import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
+from nats.protocol.command import hpub_cmd
 
 from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import token_of
@@ -49,6 +50,20 @@ class _Client(Client):
             if colon and name.isascii() and " " not in name and "\t" not in name:
                 out[name] = value.strip()
         return out
+
+    async def _send_publish(
+        self, subject: str, reply: str, payload: bytes, payload_size: int, headers: dict[str, Any] | None
+    ) -> None:
+        """Writes headers in one go where no value brings a line of its own; the library's own way checks and appends them piece by piece."""
+        text = "NATS/1.0\r\n" + "".join([f"{name}: {value}\r\n" for name, value in headers.items()]) if headers else ""
+        if not headers or text.count("\r") != len(headers) + 1 or text.count("\n") != len(headers) + 1:
+            await super()._send_publish(subject, reply, payload, payload_size, headers)
+            return
+        self.stats["out_msgs"] += 1
+        self.stats["out_bytes"] += payload_size
+        await self._send_command(hpub_cmd(subject, reply, f"{text}\r\n".encode(), payload))
+        if self._flush_queue is not None and self._flush_queue.empty():
+            await self._flush_pending()
 
 
 class Connection:
