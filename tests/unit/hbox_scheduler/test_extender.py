@@ -167,8 +167,16 @@ async def test_a_score_that_is_no_number_is_no_answer(service: Service, score: s
     [
         ("localhost:80", "extender.predicateVerb: f", "extender.urlPrefix: 'localhost:80' is no address .*http://"),
         ("http://a", "extender.ignorable: true", "asks nothing .*extender.predicateVerb, extender.prioritizeVerb"),
-        ("http://a", "extender.jobReadyVerb: r", "extender.jobReadyVerb: HBox does not ask this"),
-        ("http://a", "extender.allocateFuncVerb: r", "extender.allocateFuncVerb: HBox does not ask this"),
+        (
+            "http://a",
+            "extender.jobReadyVerb: r",
+            "extender.jobReadyVerb: HBox asks about nodes alone, and nobody while it decides",
+        ),
+        (
+            "http://a",
+            "extender.allocateFuncVerb: r",
+            "extender.allocateFuncVerb: HBox asks about nodes alone, and nobody while it decides",
+        ),
         ("http://a", "extender.predicateVerb: f, extender.httpTimeout: 1", "extender.httpTimeout: '1' is not a duration"),
         ("http://a", "extender.predicateverb: f", "no argument .*did you mean extender.predicateVerb"),
     ],

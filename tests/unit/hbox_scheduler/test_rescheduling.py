@@ -95,7 +95,7 @@ def test_the_running_scheduler_does_it_once_an_interval() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("strategies: [{name: other}]", "argument strategies: [{'name': 'other'}]"),
+        ("strategies: [{nome: other}]", "argument strategies: {'nome': 'other'}"),
         ("strategies: [{name: lowNodeUtilization, params: {limits: {}}}]", "argument strategies"),
         (STRATEGY % (20, 120), "targetThresholds.cpu: 120 is no percentage"),
         ("interval: soon", "argument interval: 'soon' is not a duration"),

@@ -38,7 +38,9 @@ class Models:
     """False where no queue names a model: then it has no say, and costs nothing."""
 
     def __init__(self, columns: Columns, cluster: Cluster, running: RunningGangs, fresh: Sequence[Gang]) -> None:
-        amounts = {name for queue in cluster.queues for of in (queue.capability, queue.deserved, queue.guarantee) for name in of}
+        amounts = {
+            name for queue in cluster.queues for of in (queue.capability, queue.deserved, queue.guarantee) for name in of
+        }
         named = named_models(amounts)
         self._named = bool(named)
         self._columns = columns
