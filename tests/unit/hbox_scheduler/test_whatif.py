@@ -26,9 +26,9 @@ from hbox_scheduler.core import Limits, Scheduler
 from hbox_scheduler.core.policy import PolicyName
 from hbox_scheduler.core.simulate import job
 from hbox_scheduler.core.simulate.comparison import Comparison, compared
-from hbox_scheduler.core.simulate.record import Head, Reader
+from hbox_scheduler.core.simulate.record import INPUTS, Head, Reader
 from hbox_scheduler.core.simulate.replay import begins
-from hbox_scheduler.core.simulate.whatif import WhatIf
+from hbox_scheduler.core.simulate.whatif import CHANGED, OUTSIDE, OWN, WhatIf
 from hbox_scheduler.core.simulate.workload import End, Workload, timed
 
 from .whatif_world import POLICIES, Arrival, World, arrivals, six_nodes
@@ -95,6 +95,12 @@ def test_what_another_policy_would_have_done_is_what_it_does(tmp_path: Path, one
     assert run.evictions == sum(at <= until for at in truth.evicted_at)
     assert found.elsewhere > 0
     assert found.first is not None
+
+
+def test_of_every_input_it_is_known_how_it_is_told() -> None:
+    """Who adds an input has to say whether it comes from outside, or follows from decisions."""
+    assert set(INPUTS) == OUTSIDE | CHANGED | OWN
+    assert len(OUTSIDE) + len(CHANGED) + len(OWN) == len(INPUTS)
 
 
 def by_hand(policy: str, tell: Callable[[World], None], *, nodes: int = 1) -> Callable[[Callable[[Scheduler], None]], None]:

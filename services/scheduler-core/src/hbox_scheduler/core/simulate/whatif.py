@@ -41,13 +41,31 @@ from .record import Call, Head
 from .replay import Answers, scheduler_of
 from .workload import Meter, Workload, held_by, timed
 
-#: Told as they are. What follows from the record's own decisions is not among them: claims, answers, evictions that were refused.
-_OUTSIDE = frozenset(
+#: Told as they are.
+OUTSIDE = frozenset(
     {
-        "on_queue", "on_card_quotas", "on_namespace_quotas", "on_fabric", "on_priority_classes", "on_namespaces", "on_usage", "on_budgets",
-        "on_held", "on_images", "invalidate_sessions",
+        "on_queue", "on_card_quotas", "on_namespace_quotas", "on_fabric", "on_priority_classes", "on_namespaces", "on_usage", "on_images", "on_budgets",
+        "on_held", "invalidate_sessions",
     }
 )  # fmt: skip
+
+#: Told with what follows from decisions made anew.
+CHANGED = frozenset(
+    {
+        "on_node",
+        "on_verdict",
+        "on_neighbours",
+        "on_groups",
+        "on_jobs",
+        "on_jobs_snapshot",
+        "on_claims_snapshot",
+        "follow",
+        "cycle",
+    }
+)
+
+#: What follows from the record's own decisions is not told; `workload` has read what it says of pods.
+OWN = frozenset({"on_withdrawn", "on_claims", "on_answers", "on_stayed", "refuse", "unpublished"})
 
 
 class _What(IntEnum):
@@ -188,7 +206,7 @@ class WhatIf:
             return
         self._changed = True
         match call.name:
-            case name if name in _OUTSIDE:
+            case name if name in OUTSIDE:
                 getattr(self.ledger.scheduler, name)(**what)
             case "on_node":
                 self._node(what["node"])
