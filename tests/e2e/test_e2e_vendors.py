@@ -122,6 +122,10 @@ async def test_what_people_see_names_the_vendors_cards(platform: Up) -> None:
     ]
     share = platform.json("share", "default", "--resource", RED)
     assert (share["resource"], share["used"]) == (RED, 7)
+    told = platform.hbox("share", "default", "--resource", RED).stdout.splitlines()
+    assert told[0].startswith(f"default has 7 of {RED}: it deserves none of its own")
+    assert all(line.startswith("  ") for line in told[1:])
+    assert len(told) > 1, "a line each"
     [queues] = [item for item in platform.json("queue", "ls")["items"] if item["name"] == "default"]
     assert (queues["used"][RED], queues["used"][GREEN]) == (7, 8)
     assert "15" in platform.hbox("queue", "ls").stdout

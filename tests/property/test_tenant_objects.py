@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hbox_common import kube
 from hbox_common.bus.parts import parts
 from hbox_common.events import CONTENT_TYPE, Event, JobsPending, PodsObserved, decode, token_of
-from hbox_common.model import DEFAULT_QUEUE, Epoch, Index, PodFact, Queue, SchedulerId
+from hbox_common.model import DEFAULT_QUEUE, VENDORS, Epoch, Index, PodFact, Queue, SchedulerId
 from hbox_common.model.annotations import POLICY_ANNOTATIONS
 from hbox_common.store import Store
 from hbox_jobs.adapters.objects import PodReader, group_view
@@ -53,7 +53,7 @@ int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
 
 annotations = st.dictionaries(
-    st.sampled_from([*POLICY_ANNOTATIONS, GROUP, QUEUE, ROLE, "hbox.io/cards", "hbox.io/claim", "nvidia.com/use-gputype"]),
+    st.sampled_from([*POLICY_ANNOTATIONS, GROUP, QUEUE, ROLE, "hbox.io/cards", "hbox.io/claim", *VENDORS.models_annotations]),
     st.one_of(
         texts, st.sampled_from(["g", "g", "q", "0:100:1", "0:1:18446744073709551615", "1:1:99999999999999999999", "-1:5:5"])
     ),
@@ -61,7 +61,11 @@ annotations = st.dictionaries(
 )
 amounts = st.one_of(
     st.dictionaries(
-        st.one_of(st.sampled_from(["cpu", "memory", "nvidia.com/gpu", "nvidia.com/gpumem"]), keys), quantities, max_size=6
+        st.one_of(
+            st.sampled_from(["cpu", "memory", *(name for vendor in VENDORS for name in (vendor.cards, *vendor.parts))]), keys
+        ),
+        quantities,
+        max_size=6,
     ),
     st.integers(60, 3000).map(lambda count: {f"example.com/r{n}": "1" for n in range(count)}),
 )

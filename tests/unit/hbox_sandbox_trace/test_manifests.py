@@ -2,7 +2,12 @@
 
 import json
 
+import pytest
+
+from hbox_common.model import Generation
 from hbox_sandbox.trace import TraceNode, TracePod, node_manifest, pod_group_manifest, pod_manifest
+from hbox_topology.core.facts import NodeFacts
+from hbox_topology.core.node import read_node
 
 
 def test_a_node_registers_its_cards_as_hami_does() -> None:
@@ -51,3 +56,22 @@ def test_a_gang_names_its_group_and_the_group_its_size() -> None:
     assert pod["metadata"]["annotations"]["scheduling.k8s.io/group-name"] == group["metadata"]["name"]
     assert pod["metadata"]["annotations"]["nvidia.com/use-gputype"] == "T4,P100"
     assert group["spec"]["minMember"] == 4
+
+
+@pytest.mark.parametrize(
+    ("model", "resource", "register"),
+    [
+        ("AMD_Instinct_MI300X_OAM", "amd.com/gpu", "hami.io/node-amd-register"),
+        ("DCU-Z100L", "hygon.com/dcunum", "hami.io/node-dcu-register"),
+        ("NVIDIA-A100-SXM4-80GB", "nvidia.com/gpu", "hami.io/node-nvidia-register"),
+    ],
+)
+def test_a_models_name_says_whose_cards_a_node_has(model: str, resource: str, register: str) -> None:
+    made = node_manifest(TraceNode("n-0", 96_000, 393_216, 2, model), now="2026-01-01T00:00:00Z")
+    facts = NodeFacts(
+        "n-0", "uid", made["metadata"]["labels"], made["metadata"]["annotations"], allocatable=made["status"]["allocatable"]
+    )
+    reading = read_node(facts, Generation(1))
+    assert (list(made["metadata"]["annotations"]), reading.warnings) == ([register], ())
+    assert [(card.model, card.memory_mib > 16_000) for card in reading.state.cards] == [(model, True)] * 2
+    assert resource in reading.state.allocatable

@@ -46,7 +46,8 @@ def command(ctx: Context, queue: str, resource: str) -> None:
     if ctx.output.machine:
         ctx.output.document("QueueShare", share)
         return
-    put(*map(explain, (share, *share["models"])))
+    for one in (share, *share["models"]):
+        put(*explain(one).split("\n"))
 
 
 def explain(share: Mapping[str, Any]) -> str:

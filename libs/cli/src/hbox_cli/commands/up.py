@@ -39,7 +39,7 @@ POLICIES = ("binpack", "least-waste", "fgd")
     "nodes",
     metavar="NODESxCARDS[:MODEL]",
     multiple=True,
-    help="Make so many nodes in our own cluster, like 16x8 or 4x8:NVIDIA-A100-SXM4-80GB; may stand several times [none].",
+    help="Make so many nodes in our own cluster, like 16x8, 4x8:NVIDIA-A100-SXM4-80GB or 2x8:AMD_Instinct_MI300X_OAM; may stand several times [none].",
 )
 @click.option("--as-given", is_flag=True, help="All services act as the kubeconfig's user [each has an account of its own].")
 @click.option(

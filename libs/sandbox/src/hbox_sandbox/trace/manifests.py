@@ -10,6 +10,9 @@ from typing import Any
 
 from hbox_common.model import SCHEDULER_NAME
 from hbox_common.model import annotations as names
+from hbox_common.model.devices.amd import AMD
+from hbox_common.model.devices.hami import HamiVendor
+from hbox_common.model.devices.hygon import HYGON
 from hbox_common.model.devices.nvidia import NVIDIA
 
 from .model import TraceNode, TracePod
@@ -33,8 +36,13 @@ MEMORY_MIB: Mapping[str, int] = {
     "NVIDIA-A100-SXM4-80GB": 81_900,
     "NVIDIA-H100-80GB-HBM3": 81_500,
     "NVIDIA-H200": 143_700,
+    "AMD_Instinct_MI300X_OAM": 196_600,
+    "DCU-Z100L": 32_700,
 }
 UNKNOWN_MEMORY_MIB = 16_000
+
+#: Whose a card is, by how its model begins; NVIDIA's where it begins with none of these.
+BY_MODEL: Mapping[str, HamiVendor] = {"AMD": AMD, "DCU": HYGON}
 
 #: As many as large managed clusters allow; the trace's nodes are never short of it.
 PODS_PER_NODE = 256
@@ -47,13 +55,11 @@ def node_manifest(node: TraceNode, *, now: str) -> dict[str, Any]:
     annotations: dict[str, str] = {}
     if node.cards:
         memory = MEMORY_MIB.get(node.model, UNKNOWN_MEMORY_MIB)
-        resources[NVIDIA.cards] = str(node.cards * SHARES)
-        labels |= {
-            NVIDIA.model_label: node.model,
-            NVIDIA.memory_label: str(memory),
-            "nvidia.com/gpu.count": str(node.cards),
-        }
-        annotations[NVIDIA.register_annotation] = json.dumps(
+        vendor = vendor_of(node.model)
+        resources[vendor.cards] = str(node.cards * SHARES)
+        told = {vendor.model_label: node.model, vendor.memory_label: str(memory)}
+        labels |= {label: value for label, value in told.items() if label}
+        annotations[vendor.register_annotation] = json.dumps(
             [
                 {
                     "id": f"GPU-{node.name}-{index}",
@@ -61,7 +67,7 @@ def node_manifest(node: TraceNode, *, now: str) -> dict[str, Any]:
                     "count": SHARES,
                     "devmem": memory,
                     "devcore": 100,
-                    "type": f"{NVIDIA.type_prefix}{node.model}",  # the plugin puts its vendor word before the product's name
+                    "type": f"{vendor.type_prefix}{node.model}",  # the plugin puts its vendor word before the product's name
                     "numa": index * 2 // node.cards,
                     "mode": "hami-core",
                     "health": True,
@@ -89,6 +95,11 @@ def node_manifest(node: TraceNode, *, now: str) -> dict[str, Any]:
             ],
         },
     }
+
+
+def vendor_of(model: str) -> HamiVendor:
+    """Whose cards are of this model."""
+    return next((vendor for begin, vendor in BY_MODEL.items() if model.startswith(begin)), NVIDIA)
 
 
 def pod_manifest(pod: TracePod, *, namespace: str, prefix: str = "", queue: str = "default") -> dict[str, Any]:
