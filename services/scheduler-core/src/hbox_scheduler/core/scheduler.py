@@ -545,6 +545,8 @@ class Scheduler:
             self._undo(plan)
             self._preemptor.refused(plan)
             if entry is not None:
+                if plan.victims:
+                    entry.state = JobState.PROPOSED
                 self._queue.plan_answered(entry, plan.id, self.index, now)
         for entry in self._queue.entries.values():
             entry.refresh = Index(0)

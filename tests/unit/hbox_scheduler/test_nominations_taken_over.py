@@ -1,0 +1,208 @@
+"""A scheduler that starts finds at the ledger for whom others leave. Drawing: one node [4/4] of `low` (4); `high` wants 4."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from hbox_common.events import HeldNomination, Plan, PlanAnswer
+from hbox_common.model import (
+    Claim,
+    ClaimState,
+    Epoch,
+    Index,
+    Job,
+    JobId,
+    NodeName,
+    PodUid,
+    Queue,
+    QueueName,
+    RefusalReason,
+    SchedulerId,
+)
+from hbox_scheduler.core import Scheduler
+from hbox_scheduler.core.framework.conf import parse_conf
+from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.policy.default import DEFAULT_CONF
+from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.queueing.jobs import JobState
+from hbox_scheduler.core.simulate.simulation import Simulation, job, node
+
+HIGH = job("high", cards=4, priority=9, created_at=10.0)
+CONF = parse_conf(DEFAULT_CONF, plugins=list(PLUGINS))
+
+
+def scheduler(id: str) -> Scheduler:
+    made = Scheduler(id=SchedulerId(id), policy=policy_of(PolicyName.BINPACK), conf=CONF)
+    made.on_node(node("n0", cards=4))
+    made.on_queue(Queue(QueueName("default")))
+    return made
+
+
+def nominated() -> tuple[HeldNomination, list[Claim]]:
+    """As the ledger has it, and its claims."""
+    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=CONF)
+    simulation.put_nodes([node("n0", cards=4)])
+    simulation.submit([job("low", cards=4)])
+    simulation.run()
+    simulation.submit([HIGH])
+    [plan] = simulation.run()
+    assert [victim.pod_uid for victim in plan.victims] == ["low-0"]
+    return HeldNomination(scheduler=SchedulerId("before"), plan=plan, models=({},), moved=(), until=300.0), list(
+        simulation.claims.values()
+    )
+
+
+def told(
+    one: Scheduler, claims: Sequence[Claim], *nominations: HeldNomination, epoch: int = 1, index: int = 5, now: float = 0.0
+) -> None:
+    one.on_claims_snapshot(
+        epoch=Epoch(epoch), index=Index(index), frozen=False, claims=claims, nominations=nominations, now=now
+    )
+
+
+def goes(one: Scheduler, claim: Claim, *, index: int = 6) -> None:
+    void = replace(claim, state=ClaimState.VOID)
+    assert one.on_claims(epoch=one.epoch, previous=one.index, index=Index(index), claims=[void], now=1.0)
+
+
+def placed(plans: Sequence[Plan]) -> dict[str, str]:
+    return {p.pod_uid: p.node for plan in plans if not plan.victims for p in plan.placements}
+
+
+def test_it_gets_its_places_when_the_last_victim_is_gone_and_nobody_else_does() -> None:
+    nomination, claims = nominated()
+    fresh = scheduler("after")
+    told(fresh, claims, nomination)
+    fresh.on_jobs([HIGH, job("thief", cards=1)])
+    assert fresh.cycle(0.5).plans == [], "nobody has to leave a second time"
+    goes(fresh, claims[0])
+    assert placed(fresh.cycle(1.0).plans) == {"high-0": "n0"}
+
+
+def test_its_places_are_kept_though_its_job_is_not_heard_of_yet() -> None:
+    nomination, claims = nominated()
+    fresh = scheduler("after")
+    told(fresh, claims, nomination)
+    goes(fresh, claims[0])
+    fresh.on_jobs([job("thief", cards=1)])
+    assert fresh.cycle(1.0).plans == []
+    fresh.on_jobs([HIGH])
+    assert placed(fresh.cycle(2.0).plans) == {"high-0": "n0"}
+
+
+def test_after_two_minutes_without_its_job_the_places_are_free() -> None:
+    nomination, claims = nominated()
+    fresh = scheduler("after")
+    told(fresh, claims, nomination)
+    goes(fresh, claims[0])
+    fresh.on_jobs([job("thief", cards=1)])
+    assert fresh.cycle(119.0).plans == []
+    out = fresh.cycle(120.0)
+    assert [one.plan for one in out.given_up] == [nomination.plan.id]
+    assert placed(out.plans) == {"thief-0": "n0"}
+
+
+@pytest.mark.parametrize("other", [replace(HIGH, tasks=()), job("high", cards=2, priority=9, created_at=10.0)])
+def test_a_job_that_asks_for_something_else_by_now_gives_its_places_up(other: Job) -> None:
+    nomination, claims = nominated()
+    fresh = scheduler("after")
+    told(fresh, claims, nomination)
+    goes(fresh, claims[0])
+    fresh.on_jobs([other, job("thief", cards=1)])
+    out = fresh.cycle(1.0)
+    assert [one.plan for one in out.given_up] == [nomination.plan.id]
+    assert placed(out.plans)["thief-0"] == "n0"
+
+
+def test_what_the_ledger_has_ended_is_kept_no_longer() -> None:
+    nomination, claims = nominated()
+    fresh = scheduler("after")
+    told(fresh, claims, nomination)
+    goes(fresh, claims[0])
+    fresh.on_jobs([job("thief", cards=1)])
+    assert fresh.on_claims(epoch=Epoch(1), previous=Index(6), index=Index(6), claims=[], ended=[nomination.plan.id], now=1.0)
+    assert placed(fresh.cycle(1.0).plans) == {"thief-0": "n0"}
+
+
+def test_what_is_missing_in_a_later_snapshot_has_ended() -> None:
+    nomination, claims = nominated()
+    fresh = scheduler("after")
+    told(fresh, claims, nomination)
+    goes(fresh, claims[0])
+    fresh.on_jobs([job("thief", cards=1)])
+    told(fresh, (), index=7)
+    assert placed(fresh.cycle(1.0).plans) == {"thief-0": "n0"}
+
+
+def test_a_nomination_that_the_ledger_makes_after_the_snapshot_is_taken_over_too() -> None:
+    """The plan was under way when its scheduler died."""
+    nomination, claims = nominated()
+    fresh = scheduler("after")
+    told(fresh, claims)
+    fresh.on_jobs([HIGH])
+    assert fresh.on_claims(epoch=Epoch(1), previous=Index(5), index=Index(5), claims=[], nominations=[nomination], now=0.1)
+    assert fresh.cycle(0.5).plans == []
+    goes(fresh, claims[0])
+    assert placed(fresh.cycle(1.0).plans) == {"high-0": "n0"}
+
+
+def test_ones_own_nomination_that_was_given_up_is_not_taken_over_again() -> None:
+    nomination, claims = nominated()
+    own = scheduler("before")
+    told(own, claims, nomination)
+    goes(own, claims[0])
+    own.on_jobs([job("thief", cards=1)])
+    assert placed(own.cycle(1.0).plans) == {"thief-0": "n0"}
+
+
+def test_a_plan_whose_answer_was_lost_with_the_ledger_holds_where_the_next_one_remembers_it() -> None:
+    _, claims = nominated()
+    one = scheduler("s")
+    told(one, claims)
+    one.on_jobs([HIGH])
+    [plan] = one.cycle(1.0).plans
+    held = HeldNomination(scheduler=SchedulerId("s"), plan=plan, models=({},), moved=(), until=300.0)
+    told(one, claims, held, epoch=2, index=0)
+    entry = one.entry(JobId("high"))
+    assert entry is not None
+    assert (entry.state, entry.plans) == (JobState.NOMINATED, set())
+    assert one.cycle(2.0).plans == []
+    goes(one, claims[0], index=1)
+    assert placed(one.cycle(3.0).plans) == {"high-0": "n0"}
+
+
+def test_a_plan_that_the_next_ledger_does_not_remember_is_made_anew() -> None:
+    _, claims = nominated()
+    one = scheduler("s")
+    told(one, claims)
+    one.on_jobs([HIGH])
+    [plan] = one.cycle(1.0).plans
+    told(one, claims, epoch=2, index=0)
+    [again] = one.cycle(2.0).plans
+    assert again.victims == plan.victims
+    assert again.id != plan.id
+
+
+def test_the_ledger_is_told_that_a_withdrawn_job_needs_no_places() -> None:
+    nomination, claims = nominated()
+    fresh = scheduler("after")
+    told(fresh, claims, nomination)
+    fresh.on_jobs([HIGH])
+    assert fresh.cycle(0.5).given_up == []
+    fresh.on_withdrawn([HIGH.id], [9])
+    assert [one.plan for one in fresh.cycle(1.0).given_up] == [nomination.plan.id]
+
+
+def test_a_refused_plan_after_a_take_over_is_tried_anew() -> None:
+    nomination, claims = nominated()
+    fresh = scheduler("after")
+    told(fresh, claims, nomination)
+    fresh.on_jobs([HIGH])
+    fresh.cycle(0.5)
+    goes(fresh, claims[0])
+    [plan] = fresh.cycle(1.0).plans
+    refused = PlanAnswer(plan=plan.id, job=plan.job, committed=False, reason=RefusalReason.CARD_TAKEN)
+    fresh.on_answers(epoch=Epoch(1), index=Index(6), answers=[refused], now=1.1)
+    assert placed(fresh.cycle(2.0).plans) == {"high-0": "n0"}
+    assert fresh.placed_on()[PodUid("high-0")] == NodeName("n0")
