@@ -62,7 +62,7 @@ class Up:
         self.out, self.err = state.with_suffix(".out"), state.with_suffix(".err")
         with self.out.open("wb") as out, self.err.open("wb") as err:
             self.process = subprocess.Popen(
-                [*HBOX, "up", "--state", str(state), *words],
+                [*HBOX, "up", "--state", str(state), *([] if "--levels" in words else ["--no-levels"]), *words],
                 stdout=out,
                 stderr=err,
                 stdin=subprocess.DEVNULL,

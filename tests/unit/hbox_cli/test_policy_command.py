@@ -77,7 +77,7 @@ def test_a_wrong_file_is_refused_with_file_and_line(shown: Path) -> None:
     shown.write_text(shown.read_text().replace("binpack.idle-cards", "binpack.idel-cards"))
     with pytest.raises(InvalidRequest) as caught:
         run("policy", "check", shown)
-    assert caught.value.message.startswith(f"{shown}: line 14: plugin binpack has no argument 'binpack.idel-cards.weight'")
+    assert caught.value.message.startswith(f"{shown}: line 15: plugin binpack has no argument 'binpack.idel-cards.weight'")
     assert caught.value.hint == "did you mean binpack.idle-cards.weight?"
 
 

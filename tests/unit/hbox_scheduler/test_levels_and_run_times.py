@@ -3,6 +3,9 @@
 import pytest
 
 from hbox_common.errors import InvalidRequest
+from hbox_common.model import QueueName
+from hbox_common.model.devices.nvidia import GPU
+from hbox_scheduler.core.cluster.entities import QueueInfo
 
 from .small_world import SmallWorld, evicted
 
@@ -39,6 +42,68 @@ def test_high_takes_from_low_and_medium_takes_no_part(claimant: str, holder: str
     world.gang("holder", on=[0], priority=CLASSES[holder], priority_class=holder, age_s=60)
     world.gang("claimant", priority=CLASSES.get(claimant, 40), priority_class=claimant)
     assert evicted(world.decide(LEVELS)) == (["holder-0"] if taken else [])
+
+
+STANDARD = """
+actions: "{action}"
+tiers:
+- plugins:
+  - name: priority
+  - name: gang
+  - name: levels
+- plugins:
+  - name: predicates
+  - name: capacity
+"""
+THREE = {"high": 30, "medium": 20, "low": -10}
+
+
+@pytest.mark.parametrize(
+    ("claimant", "holder", "taken"),
+    [
+        ("high", "low", True),
+        ("high", "medium", False),
+        ("high", "high", False),
+        ("medium", "low", False),
+        ("high", "", True),  # on no level, of lower priority
+        ("medium", "", False),
+        ("", "low", True),
+        ("", "medium", False),
+    ],
+)
+def test_without_arguments_they_are_high_medium_and_low_once_there_are_such_classes(
+    claimant: str, holder: str, *, taken: bool
+) -> None:
+    def evictions(classes: dict[str, int]) -> list[str]:
+        world = SmallWorld(1, 1, classes=classes)
+        world.gang("holder", on=[0], priority=THREE.get(holder, 0), priority_class=holder, age_s=60)
+        world.gang("claimant", priority=THREE.get(claimant, 0), priority_class=claimant)
+        return evicted(world.decide(STANDARD.format(action="preempt")))
+
+    assert evictions(THREE) == (["holder-0"] if taken else [])
+    by_priority = THREE.get(claimant, 0) > THREE.get(holder, 0)
+    assert evictions({"high": 30, "low": -10}) == (["holder-0"] if by_priority else [])
+
+
+@pytest.mark.parametrize("holder", ["", "high", "medium", "low"])
+def test_a_share_is_taken_back_from_every_level(holder: str) -> None:
+    """And from jobs without a class."""
+    assert _reclaimed(STANDARD.format(action="reclaim"), THREE, holder) == ["holder-0"]
+
+
+def test_but_not_from_one_that_is_left_out_of_it() -> None:
+    kept = LEVELS.replace('"preempt"', '"reclaim"').replace("preempts: [], ", "preempts: [], reclaimable: false, ")
+    kept += "  - name: capacity\n"
+    assert _reclaimed(kept, CLASSES, "normal") == []
+    assert _reclaimed(kept, CLASSES, "urgent") == ["holder-0"]
+
+
+def _reclaimed(conf: str, classes: dict[str, int], holder: str) -> list[str]:
+    queues = [QueueInfo(QueueName(name), deserved={GPU: cards}) for name, cards in (("mine", 1), ("theirs", 0))]
+    world = SmallWorld(1, 1, queues=queues, classes=classes)
+    world.gang("holder", queue="theirs", on=[0], priority=classes.get(holder, 0), priority_class=holder, age_s=60)
+    world.gang("claimant", queue="mine")
+    return evicted(world.decide(conf))
 
 
 def test_rules_can_be_limited_to_queues() -> None:

@@ -3,13 +3,14 @@
 import asyncio
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
 
-from hbox_common.errors import InvalidRequest
-from hbox_common.kube import KubeClient
+from hbox_common.errors import Conflict, InvalidRequest
+from hbox_common.kube import PRIORITYCLASSES, KubeClient
 from hbox_common.model import SCHEDULER_NAME, scheduler_names
 from hbox_sandbox.replay import Creation, side_by_side
 from hbox_sandbox.trace import TraceNode, machines
@@ -56,6 +57,11 @@ POLICIES = ("binpack", "least-waste", "fgd")
 )
 @click.option("--policy", type=click.Choice(POLICIES), default=POLICIES[0], show_default=True, help="How nodes are chosen.")
 @click.option(
+    "--levels/--no-levels",
+    default=True,
+    help="Make the PriorityClasses high, medium and low in a cluster of our own; once a cluster has them they are HBox's levels [made].",
+)
+@click.option(
     "--queues",
     type=click.Choice(("open", "bound")),
     envvar="HBOX_QUEUES",
@@ -82,6 +88,7 @@ def command(
     standby: bool,
     scheduler_names_: str,
     policy: str,
+    levels: bool,
     queues: str,
     database: str | None,
     nats_url: str | None,
@@ -123,7 +130,7 @@ def command(
         nonlocal platform
         async with Platform.run(plan, _tell) as platform:
             running = platform.running
-            await _make(wanted, running.kubeconfig)
+            await _make(wanted, running.kubeconfig, LEVELS if levels and kubeconfig is None else {})
             print(
                 f"ready in {time.monotonic() - began:.1f} s: kubeconfig {running.kubeconfig}, broker {running.nats_url}, "
                 f"state {platform.layout.folder}",
@@ -143,10 +150,20 @@ def command(
     return Exit.OK
 
 
-async def _make(nodes: Sequence[TraceNode], kubeconfig: str) -> None:
-    if not nodes:
+#: PriorityClasses by name. What names none has 0.
+LEVELS = {"high": 300, "medium": 200, "low": -100}
+
+
+async def _make(nodes: Sequence[TraceNode], kubeconfig: str, classes: Mapping[str, int]) -> None:
+    if not nodes and not classes:
         return
     async with KubeClient.connect(kubeconfig, user_agent="hbox up") as client:
+        for name, value in classes.items():
+            body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+            with suppress(Conflict):  # a cluster that is kept between runs has it, with whatever value its owner gave it
+                await client.json("POST", PRIORITYCLASSES.path(), body=body)
+        if not nodes:
+            return
         creation = Creation(client)
 
         async def make(rest: Iterator[TraceNode]) -> None:

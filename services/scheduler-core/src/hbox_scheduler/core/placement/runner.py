@@ -341,6 +341,7 @@ class SessionRunner:
             phase=self._groups.phase(job.id),
             min_resources=group.min_resources if group is not None else None,
             gated=dict(group.gated) if group is not None else {},
+            priority_class=job.priority_class,
             min_task_member=job.min_task_member,
             topology=job.topology,
             sub_gang_policies=job.sub_gangs,

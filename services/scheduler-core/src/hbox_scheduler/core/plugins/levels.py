@@ -7,10 +7,16 @@
           high:   {classes: [urgent], preempts: [low], preemptable: false}
           medium: {classes: [normal], preempts: [], preemptable: false}
           low:    {classes: [batch], preempts: [], preemptable: true}
-        default: medium
+        default: medium           # `none`: the others are on no level
 
 A gang is on the level that lists its priority class (or, where levels have `from: <priority>`, on the highest whose `from` it reaches); any other is on the
-default one. Levels only protect: who may be taken from by this rule still has to be given away by the plugins that choose victims.
+default one. Who is on no level may take from levels that are preemptable, and from its like; levels that preempt any take from it. Levels only protect: who
+may be taken from by this rule still has to be given away by the plugins that choose victims.
+
+Levels say who preempts whom inside a queue. Between queues a share is taken back from every level: a job that nobody could take from would keep what it
+borrowed. A level with `reclaimable: false` is left out of that too.
+
+Without the argument `levels` they are high, medium and low, as soon as the cluster has PriorityClasses of these three names; until then nothing is said.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,18 +33,22 @@ if TYPE_CHECKING:
     from ..framework.conf import PluginConf
     from ..framework.session import Session
 
-_KEYS = ("classes", "from", "preempts", "preemptable")
+_KEYS = ("classes", "from", "preempts", "preemptable", "reclaimable")
+
+#: As `default`: no level.
+_NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """`preempts`: levels from which it may take; `preemptable`: whether anybody may take from it."""
+    """`preempts`: levels from which it may take; `preemptable`: whether anybody of its queue may take from it; `reclaimable`: whether other queues may."""
 
     name: str
     classes: frozenset[str]
     least_priority: int | None
     preempts: frozenset[str]
     preemptable: bool
+    reclaimable: bool
 
 
 #: Three levels of a department's queue: high takes from low and gives nothing, medium takes no part, low gives.
@@ -50,62 +60,70 @@ STANDARD: Mapping[str, Mapping[str, Any]] = {
 
 
 class LevelsPlugin(Preemptable, Reclaimable, Evictable):
-    """Arguments: levels (three named high, medium, low where absent), default (medium, or the first that is there), queues."""
+    """Arguments: levels (three named high, medium, low where absent), default (medium, or the first that is there; none where `levels` is absent), queues."""
 
     name = "levels"
     guards = True
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)
-        written = arguments.mapping("levels") or STANDARD
-        self._levels = {name: _level(name, row, written) for name, row in written.items()}
-        self._default = arguments.text("default") or ("medium" if "medium" in self._levels else next(iter(self._levels)))
-        if self._default not in self._levels:
+        written = arguments.mapping("levels")
+        self._standard = not written
+        rows = written or STANDARD
+        self._levels = {name: _level(name, row, rows) for name, row in rows.items()}
+        usual = _NONE if self._standard else "medium" if "medium" in self._levels else next(iter(self._levels))
+        default = arguments.text("default") or usual
+        if default not in self._levels and default != _NONE:
             raise InvalidRequest(
-                f"plugin levels, argument default: there is no level {self._default!r}",
-                hint=f"allowed: {', '.join(self._levels)}",
+                f"plugin levels, argument default: there is no level {default!r}",
+                hint=f"allowed: {', '.join((*self._levels, _NONE))}",
             )
+        self._default = self._levels.get(default)
         self._queues = frozenset(arguments.names("queues"))
         arguments.done()
         self._classes: Mapping[str, int] = {}
-        self._of: dict[Gang, Level] = {}
+        self._on = True
+        self._of: dict[Gang, Level | None] = {}
 
     def open(self, session: "Session") -> None:
         self._classes = session.cluster.priority_classes
+        self._on = not self._standard or STANDARD.keys() <= self._classes.keys()
         self._of.clear()
 
-    def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
+    def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member] | None:
         return self._given(preemptor.gang, candidates)
 
-    def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
-        """Between queues a share is taken back from those who may be preempted; the preemptor's own level plays no part."""
-        return [m for m in candidates if self._free(preemptor.gang) and self._free(m.gang) and self._level(m.gang).preemptable]
+    def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member] | None:
+        """The preemptor's own level plays no part."""
+        return self._given_back(preemptor.gang, candidates)
 
-    def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:
-        if reclaim:
-            return [m for m in candidates if self._free(preemptor) and self._free(m.gang) and self._level(m.gang).preemptable]
-        return self._given(preemptor, candidates)
+    def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member] | None:
+        return self._given_back(preemptor, candidates) if reclaim else self._given(preemptor, candidates)
 
-    def _given(self, preemptor: Gang, candidates: Sequence[Member]) -> list[Member]:
+    def _given_back(self, preemptor: Gang, candidates: Sequence[Member]) -> list[Member] | None:
+        if not self._on:
+            return None
         if not self._free(preemptor):
             return []
-        takes = self._level(preemptor).preempts
-        return [
-            member
-            for member in candidates
-            if self._free(member.gang) and (level := self._level(member.gang)).preemptable and level.name in takes
-        ]
+        return [m for m in candidates if self._free(m.gang) and ((level := self._level(m.gang)) is None or level.reclaimable)]
+
+    def _given(self, preemptor: Gang, candidates: Sequence[Member]) -> list[Member] | None:
+        if not self._on:
+            return None
+        if not self._free(preemptor):
+            return []
+        own = self._level(preemptor)
+        return [member for member in candidates if self._free(member.gang) and _may_take(own, self._level(member.gang))]
 
     def _free(self, gang: Gang) -> bool:
         return not self._queues or gang.queue in self._queues
 
-    def _level(self, gang: Gang) -> Level:
-        found = self._of.get(gang)
-        if found is None:
-            found = self._of[gang] = self._found(gang)
-        return found
+    def _level(self, gang: Gang) -> Level | None:
+        if gang not in self._of:
+            self._of[gang] = self._found(gang)
+        return self._of[gang]
 
-    def _found(self, gang: Gang) -> Level:
+    def _found(self, gang: Gang) -> Level | None:
         for level in self._levels.values():
             if gang.priority_class and gang.priority_class in level.classes:
                 return level
@@ -116,7 +134,14 @@ class LevelsPlugin(Preemptable, Reclaimable, Evictable):
             for level in self._levels.values()
             if level.least_priority is not None and gang.priority >= level.least_priority
         ]
-        return max(reached, key=lambda level: level.least_priority or 0, default=self._levels[self._default])
+        return max(reached, key=lambda level: level.least_priority or 0, default=self._default)
+
+
+def _may_take(own: Level | None, other: Level | None) -> bool:
+    """Whether a gang on one level may preempt one on another."""
+    if other is None:
+        return own is None or bool(own.preempts)
+    return other.preemptable and (own is None or other.name in own.preempts)
 
 
 def _level(name: str, row: Any, all_levels: Mapping[str, Any]) -> Level:
@@ -134,7 +159,14 @@ def _level(name: str, row: Any, all_levels: Mapping[str, Any]) -> Level:
     least = row.get("from")
     if least is not None and not isinstance(least, int):
         raise InvalidRequest(f"plugin levels, level {name}: from {least!r} is not a priority", hint="write a whole number")
-    preemptable = row.get("preemptable", True)
-    if not isinstance(preemptable, bool):
-        raise InvalidRequest(f"plugin levels, level {name}: preemptable {preemptable!r}", hint="write true or false")
-    return Level(name, frozenset(map(str, row.get("classes") or ())), least, preempts, preemptable)
+    for key in ("preemptable", "reclaimable"):
+        if not isinstance(row.get(key, True), bool):
+            raise InvalidRequest(f"plugin levels, level {name}: {key} {row[key]!r}", hint="write true or false")
+    return Level(
+        name,
+        frozenset(map(str, row.get("classes") or ())),
+        least,
+        preempts,
+        preemptable=row.get("preemptable", True),
+        reclaimable=row.get("reclaimable", True),
+    )

@@ -20,6 +20,7 @@ tiers:
   - name: gang
   - name: conformance
   - name: pdb
+  - name: levels
 - plugins:
   - name: predicates
   - name: capacity

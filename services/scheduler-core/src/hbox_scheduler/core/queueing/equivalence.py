@@ -205,6 +205,7 @@ class EquivalenceClasses:
             job.queue,
             job.namespace,
             job.priority,
+            job.priority_class,
             job.preemptable,
             entry.need,
             tuple((task, len(pods)) for task, pods in entry.pending),
