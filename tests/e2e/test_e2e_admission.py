@@ -172,8 +172,13 @@ async def test_what_was_let_in_stays_in_and_nothing_more_is_let_in_when_services
     for killed in (["scheduler-core"], ["job-controller"], ["scheduler-core", "job-controller"]):
         for name in killed:
             os.kill(platform.pids()[name], signal.SIGKILL)
-        await submit(kube, f"late-{len(killed)}-{killed[0][0]}", cards=5)
-        await asyncio.sleep(4.0)
+        late = f"late-{len(killed)}-{killed[0][0]}"
+        await submit(kube, late, cards=5)
+
+        async def said(late: str = late) -> bool:
+            return bool(await why(kube, late))
+
+        await until(said, f"{late} is told why it waits, by a scheduler that has judged all of them", timeout_s=60)
         assert [name for name, phase in (await phases(kube)).items() if phase == "Inqueue"] == ["a"], killed
     assert not any((await nodes(kube)).values())
     await add_pods(kube, "a", 5)

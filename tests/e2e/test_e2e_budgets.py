@@ -115,7 +115,10 @@ async def test_a_gang_that_may_not_be_unwound_is_completed_and_its_user_told_unt
                 return set(await placed(client)) == {"g-0", "g-1", "g-2"}
 
             await until(whole, "the gang is completed", timeout_s=40)
-            await asyncio.sleep(8.0)
+
+            async def told_no_more() -> bool:
+                return not await told()
+
+            await until(told_no_more, "the user is told of the budget no more", timeout_s=40)
             assert await whole(), "nobody is taken back"
-            assert not await told()
         assert running.json("audit")["faults"] == []

@@ -167,3 +167,18 @@ def test_pools_are_those_that_a_queue_names_and_all_above_it_allow() -> None:
 )
 def test_a_node_is_for_those_whose_pool_it_is(labels: dict[str, str], plain: bool, gold: bool) -> None:
     assert [may_use(pools, pool_of(labels)) for pools in (("pooled",), ("gold",))] == [plain, gold]
+
+
+def test_the_nearest_queue_that_names_classes_says_whom_nobody_takes_from() -> None:
+    tree = QueueTree({})
+    for queue in (
+        Queue(QueueName("department"), non_preemptible_classes=("firm",)),
+        Queue(QueueName("own"), parent=QueueName("department"), non_preemptible_classes=("hard",)),
+        Queue(QueueName("all"), parent=QueueName("department"), non_preemptible_classes=("*",)),
+        Queue(QueueName("silent"), parent=QueueName("department")),
+    ):
+        tree[queue.name] = queue
+    found = {
+        name: [tree.non_preemptible(QueueName(name), of) for of in ("firm", "hard", "")] for name in ("own", "all", "silent")
+    }
+    assert found == {"own": [False, True, False], "all": [True, True, True], "silent": [True, False, False]}
