@@ -3,7 +3,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hbox_jobs.core.queues import DueQueue, Meter
+from hbox_jobs.core.queues import Burst, DueQueue, Meter
 
 
 def test_a_newer_value_replaces_an_older_one_and_keeps_its_turn() -> None:
@@ -50,3 +50,13 @@ def test_a_meter_counts_what_came_of_late_and_forgets_it() -> None:
         meter.count(20, tenth / 10)
     assert 180 < meter.per_s(9.9) < 220
     assert meter.per_s(15.0) < 2
+
+
+def test_a_burst_lasts_through_the_gaps_between_its_clumps_and_ends() -> None:
+    burst = Burst(120.0, 3.0)
+    burst.count(50, 0.0)
+    assert not burst.lasts(0.0)
+    for clump in range(5):
+        burst.count(200, 2.0 * clump)
+        assert burst.lasts(2.0 * clump + 1.9)
+    assert not burst.lasts(11.0)

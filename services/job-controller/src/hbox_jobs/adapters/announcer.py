@@ -22,7 +22,7 @@ from .. import metrics
 from ..core.batch import Batch
 from ..core.feedback import Feedback
 from ..core.jobs import MAX_ITEMS, Jobs
-from ..core.queues import Meter
+from ..core.queues import Burst
 from .traces import JobTraces
 
 log = logging.getLogger(__name__)
@@ -34,8 +34,8 @@ WINDOW_UNDER_BACKLOG_S = 0.025
 WINDOW_IN_A_BURST_S = 0.05
 BURST_JOBS = 4
 
-#: Pods that came and pods that were bound a second, above which the platform is busy.
-BUSY_PER_S = 120.0
+#: Pods that came and pods that were bound a second, above which the platform is busy; and for how long it is so after that.
+BUSY_PER_S, BUSY_FOR_S = 120.0, 3.0
 
 PAGE_ITEMS = 500
 PAGE_PODS = 10_000
@@ -54,11 +54,11 @@ class Announcer:
     ) -> None:
         self._jobs, self._feedback, self._traces, self._bus = jobs, feedback, traces, bus
         self._wake, self._behind = wake, behind
-        self._busy = Meter()
+        self._busy = Burst(BUSY_PER_S, BUSY_FOR_S)
 
     def busy(self) -> bool:
         """Whether so much is being placed now that what can wait should."""
-        return self._busy.per_s(monotonic_s()) > BUSY_PER_S
+        return self._busy.lasts(monotonic_s())
 
     def came(self, pods: int) -> None:
         """So many pods to place were seen for the first time."""

@@ -69,3 +69,21 @@ class Meter:
 
     def _decayed(self, now: float) -> float:
         return self._sum * exp(min(0.0, self._at - now) / self.SMOOTHING_S)
+
+
+class Burst:
+    """Whether more than `per_s` a second came of late, or up to `for_s` seconds ago: on a crowded machine a burst comes in clumps, and what waits for its end
+    must not be done in the gaps between them."""
+
+    def __init__(self, per_s: float, for_s: float) -> None:
+        self._per_s, self._for_s = per_s, for_s
+        self._meter = Meter()
+        self._until = float("-inf")
+
+    def count(self, amount: int, now: float) -> None:
+        self._meter.count(amount, now)
+        if self._meter.per_s(now) > self._per_s:
+            self._until = now + self._for_s
+
+    def lasts(self, now: float) -> bool:
+        return now < self._until
