@@ -41,8 +41,8 @@ log = logging.getLogger(__name__)
 #: Everything is in one shard today.
 SHARD = "0"
 
-#: Between two messages of outcomes: nobody waits for a single one.
-OUTCOMES_S = 0.05
+#: Between two messages of outcomes, and behind one with several: nobody waits for a single one.
+OUTCOMES_S, MANY_OUTCOMES_S = 0.05, 0.1
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +64,7 @@ class Worker:
         self._taken_grace_s = taken_grace_s
         self._client, self._on_kube, self._epochs = client, on_kube, epochs
         self._outcomes: LeadEdgeBatcher[Outcome] = LeadEdgeBatcher(
-            bus.publish, self._message, SHARD, window_s=OUTCOMES_S, backlog_window_s=OUTCOMES_S
+            bus.publish, self._message, SHARD, window_s=OUTCOMES_S, backlog_window_s=MANY_OUTCOMES_S
         )
         metrics.RUNNING.set_function(lambda: core.running)
         metrics.WAITING.set_function(lambda: core.waiting)

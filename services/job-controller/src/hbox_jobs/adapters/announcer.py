@@ -33,6 +33,8 @@ WINDOW_UNDER_BACKLOG_S = 0.025
 #: More jobs than BURST_JOBS within a window: then throughput counts, which is what messages leave of the machine.
 WINDOW_IN_A_BURST_S = 0.05
 BURST_JOBS = 4
+#: And while the platform is busy: what a job's announcement starts (a plan, a commit, a decision) costs the same for ten jobs as for twenty.
+WINDOW_WHILE_BUSY_S = 0.1
 
 #: Pods that came and pods that were bound a second, above which the platform is busy; and for how long it is so after that.
 BUSY_PER_S, BUSY_FOR_S = 120.0, 3.0
@@ -94,7 +96,7 @@ class Announcer:
                 self._traces.announced(batch.pending, batch.settled, wall, wall_s())
                 self._busy.count(sum(fact.phase is PodPhase.BOUND for fact in batch.facts), started)
                 if batch.settled:
-                    await asyncio.sleep(started + _window_s(len(batch.pending)) - monotonic_s())
+                    await asyncio.sleep(started + _window_s(len(batch.pending), busy=self.busy()) - monotonic_s())
 
     async def _something_due(self) -> None:
         while True:
@@ -145,10 +147,10 @@ class Announcer:
         )
 
 
-def _window_s(jobs: int) -> float:
+def _window_s(jobs: int, *, busy: bool) -> float:
     """Until the next announcement. Two jobs within a window: more are coming, and each message costs every service behind us."""
     if jobs > BURST_JOBS:
-        return WINDOW_IN_A_BURST_S
+        return WINDOW_WHILE_BUSY_S if busy else WINDOW_IN_A_BURST_S
     return WINDOW_UNDER_BACKLOG_S if jobs > 1 else WINDOW_S
 
 
