@@ -8,9 +8,9 @@ from pathlib import Path
 
 from hbox_common.model import CardRequest, Job, NodeState
 from hbox_scheduler.app import calm_collector
-from hbox_scheduler.core.framework.conf import parse_conf
+from hbox_scheduler.core.framework.conf import Conf, parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
-from hbox_scheduler.core.policy.default import DEFAULT_CONF
+from hbox_scheduler.core.policy.default import default_text
 from hbox_scheduler.core.policy.registry import PLUGINS
 from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.simulate import Simulation, job, node
@@ -20,9 +20,28 @@ def rss_mib() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def cluster(nodes: int, policy: PolicyName = PolicyName.BINPACK) -> Simulation:
+#: What Volcano installs.
+VOLCANO = """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins: [{name: priority}, {name: gang, enablePreemptable: false}, {name: conformance}]
+- plugins:
+  - {name: overcommit}
+  - {name: drf, enablePreemptable: false}
+  - {name: predicates}
+  - {name: proportion}
+  - {name: nodeorder}
+  - {name: binpack}
+"""
+
+OURS, FGD, VOLCANOS = (
+    parse_conf(text, plugins=list(PLUGINS)) for text in (default_text(), default_text(PolicyName.FGD), VOLCANO)
+)
+
+
+def cluster(nodes: int, conf: Conf = OURS) -> Simulation:
     """Nodes of eight cards, all free."""
-    simulation = Simulation(policy_of(policy), limits=Limits(outstanding=1 << 30))
+    simulation = Simulation(policy_of(PolicyName.BINPACK), limits=Limits(outstanding=1 << 30), conf=conf)
     simulation.put_nodes(_nodes(nodes))
     return simulation
 
@@ -70,18 +89,18 @@ def best_of(runs: int, once: Callable[[], float], pick: Callable[[list[float]], 
     return pick([once() for _ in range(runs)])
 
 
-def pods_per_s(nodes: int, jobs: list[Job], policy: PolicyName = PolicyName.BINPACK) -> float:
+def pods_per_s(nodes: int, jobs: list[Job], conf: Conf = OURS) -> float:
     def once() -> float:
-        seconds, placements = decide(cluster(nodes, policy), jobs)
+        seconds, placements = decide(cluster(nodes, conf), jobs)
         assert placements == len(jobs), f"{placements} of {len(jobs)} placed"
         return placements / seconds
 
     return best_of(3, once, max)
 
 
-def gang_ms(nodes: int, pods: int, runs: int = 100) -> tuple[float, float, float]:
+def gang_ms(nodes: int, pods: int, conf: Conf = OURS, runs: int = 100) -> tuple[float, float, float]:
     """Milliseconds: p50 and p99 by the clock, and p99 of this process's own processor time, which other processes do not disturb."""
-    simulation = cluster(nodes)
+    simulation = cluster(nodes, conf)
     clock, processor = [], []
     for i in range(runs):
         gang = job(f"gang-{i}", pods=pods, cards=8, cpu_milli=64_000)
@@ -112,12 +131,19 @@ def verdict_ms(nodes: int) -> float:
     return max(times)
 
 
-def release_ms(nodes: int, waiting: int, *, user_policy: bool = False) -> float:
-    """One pod ends while many jobs wait: the cycle that starts those that fit now. `user_policy`: in sessions of HBox's own policy."""
-    simulation = by_sessions(nodes) if user_policy else cluster(nodes)
+def unlike_jobs(count: int) -> list[Job]:
+    """No two ask for the same."""
+    return [
+        job(f"unlike-{i}", cards=1 + i % 8, cpu_milli=1000 + i, memory_mib=1024 + i, created_at=float(i)) for i in range(count)
+    ]
+
+
+def release_ms(waiting: list[Job], conf: Conf = OURS) -> float:
+    """One pod ends while jobs wait: the cycle that starts those that fit now."""
+    simulation, nodes = cluster(1250, conf), 1250
     simulation.submit([job(f"full-{i}", cards=8, cpu_milli=64_000) for i in range(nodes)])
     placed = [plan.placements[0].pod_uid for plan in simulation.run()]
-    simulation.submit(mixed_jobs(waiting))
+    simulation.submit(waiting)
     simulation.run()
     times = []
     for pod in placed[:20]:
@@ -131,21 +157,9 @@ def release_ms(nodes: int, waiting: int, *, user_policy: bool = False) -> float:
     return sorted(times)[len(times) // 2]
 
 
-def by_sessions(nodes: int) -> Simulation:
-    """Jobs are placed by HBox's own policy, as by one of a user's."""
-    simulation = Simulation(
-        policy_of(PolicyName.BINPACK),
-        limits=Limits(outstanding=1 << 30),
-        conf=parse_conf(DEFAULT_CONF, plugins=list(PLUGINS)),
-        user_policy=True,
-    )
-    simulation.put_nodes(_nodes(nodes))
-    return simulation
-
-
-def session_ms(running: int) -> tuple[float, float]:
-    """One pod placed by a user's policy beside so many that run, each in a session of its own: milliseconds by the clock and of processor time, medians."""
-    simulation = by_sessions(1250)
+def session_ms(running: int, conf: Conf = OURS) -> tuple[float, float]:
+    """One pod placed beside so many that run, each in a session of its own: milliseconds by the clock and of processor time, medians."""
+    simulation = cluster(1250, conf)
     simulation.submit(one_card_jobs(running))
     simulation.run()
     assert len(simulation.claims) == running
@@ -174,22 +188,23 @@ def memory() -> None:
 def main() -> None:
     calm_collector()  # as the service does
     memory()
-    report("one-card jobs, 1,250 nodes", pods_per_s(1250, one_card_jobs(4000)), "pods/s", 20_000, least=True)
-    report("one-card jobs, 12,500 nodes", pods_per_s(12_500, one_card_jobs(4000)), "pods/s", 10_000, least=True)
-    mixed = pods_per_s(1250, mixed_jobs(4000))
-    print(f"{'18 shapes in turn, 1,250 nodes':66} {mixed:>10,.1f} pods/s")
-    fgd = pods_per_s(1250, mixed_jobs(2000), PolicyName.FGD)
-    print(f"{'18 shapes in turn, 1,250 nodes, policy fgd':66} {fgd:>10,.1f} pods/s")
-    p50, p99, processor = gang_ms(1250, 1024)
-    report("gang of 1,024 pods x 8 cards, 1,250 nodes, p99", p99, "ms", 5, least=False)
-    print(f"{'  the same: p50 by the clock, p99 of processor time':66} {p50:>10,.1f} {processor:.1f} ms")
+    for conf, name in ((OURS, ""), (VOLCANOS, ", Volcano's policy")):
+        report(f"one-card jobs, 1,250 nodes{name}", pods_per_s(1250, one_card_jobs(4000), conf), "pods/s", 20_000, least=True)
+        report(
+            f"one-card jobs, 12,500 nodes{name}", pods_per_s(12_500, one_card_jobs(4000), conf), "pods/s", 10_000, least=True
+        )
+        report(f"18 shapes in turn, 1,250 nodes{name}", pods_per_s(1250, mixed_jobs(4000), conf), "pods/s", 10_000, least=True)
+        p50, p99, processor = gang_ms(1250, 1024, conf)
+        report(f"gang of 1,024 pods x 8 cards, 1,250 nodes, p99{name}", p99, "ms", 5, least=False)
+        print(f"{'  the same: p50 by the clock, p99 of processor time':66} {p50:>10,.1f} {processor:.1f} ms")
+        unlike = release_ms(unlike_jobs(8000), conf)
+        report(f"a pod ends, 8,000 jobs wait, no two alike, median{name}", unlike, "ms", 50, least=False)
+        print(f"{'  the same, of 18 shapes':66} {release_ms(mixed_jobs(8000), conf):>10,.1f} ms")
+        session, processor = session_ms(8000, conf)
+        report(f"a pod beside 8,000 that run{name}", session, "ms", 10, least=False)
+        print(f"{'  the same: of processor time':66} {processor:>10,.1f} ms")
+    print(f"{'18 shapes in turn, 1,250 nodes, policy fgd':66} {pods_per_s(1250, mixed_jobs(2000), FGD):>10,.1f} pods/s")
     report("verdict with reasons on a gang that does not fit, 1,250 nodes, max", verdict_ms(1250), "ms", 20, least=False)
-    print(f"{'a pod ends, 8,000 jobs of 18 shapes wait, 1,250 nodes, median':66} {release_ms(1250, 8000):>10,.1f} ms")
-    waits = release_ms(1250, 8000, user_policy=True)
-    print(f"{'  the same by a policy, each cycle a session':66} {waits:>10,.1f} ms")
-    session, processor = session_ms(8000)
-    report("a pod by a policy of the user, 8,000 that run", session, "ms", 10, least=False)
-    print(f"{'  the same: of processor time':66} {processor:>10,.1f} ms")
 
 
 if __name__ == "__main__":

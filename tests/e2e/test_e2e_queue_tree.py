@@ -95,7 +95,7 @@ def why(running: Up, name: str) -> str:
 async def test_departments_lend_and_take_back(departments: Up, client: KubeClient) -> None:
     await submit(client, "train", 16)
     await settles(departments, {"vision": 12, "train": 12})
-    assert f"queue vision, above queue train, may use 12 of {GPU}, 12 are in use and 1 more are asked for" in why(
+    assert f"queue vision, above queue train, may use 12 {GPU} now, 12 {GPU} are in use and 1 {GPU} more are asked for" in why(
         departments, "train"
     )
 

@@ -84,7 +84,6 @@ class World:
             limits=Limits(session_every_s=0.0, session_max_s=0.0),
             queues=[Queue(QueueName("a"), weight=1), Queue(QueueName("b"), weight=3, capability={GPU: 6})],
             conf=parse_conf(conf, plugins=list(PLUGINS)),
-            user_policy=True,
         )
         self.simulation.put_nodes([node("n0", cards=4, cpu=16), node("n1", cards=4, cpu=8, model="T4")])
         self.simulation.now = 1_000.0

@@ -76,7 +76,6 @@ class World:
             id=SchedulerId(f"s{self.schedulers}"),
             policy=policy_of(PolicyName.BINPACK),
             conf=parse_conf(POLICY, plugins=list(PLUGINS)),
-            user_policy=True,
         )
         for state in self.cluster:
             self.scheduler.on_node(state)

@@ -38,9 +38,12 @@ from hbox_ledger.core import arbitrate, guarantees, lifecycle, preemption
 from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.step import Step
 from hbox_scheduler.core import Scheduler
-from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.framework.conf import Conf
+from hbox_scheduler.core.policy import policy_from
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate import job, node
+
+from ..policies import one_by_one
 
 CARDS, NODES = 4, 3
 ROUNDS = 40
@@ -53,14 +56,12 @@ class Both:
     queues: list[Queue]
     cluster: list[NodeState] = field(default_factory=lambda: [node(f"n{i}", cards=CARDS, cpu=64) for i in range(NODES)])
     quotas: list[CardQuota] = field(default_factory=list)
-    user_policy: bool = False  #: every job goes through a session
+    policy: Conf = field(default_factory=default_conf)
     books: LedgerState = field(default_factory=lambda: LedgerState(Epoch(1), frozen=False))
     now: float = 0.0
 
     def __post_init__(self) -> None:
-        self.scheduler = Scheduler(
-            id=SchedulerId("s"), policy=policy_of(PolicyName.BINPACK), conf=default_conf(), user_policy=self.user_policy
-        )
+        self.scheduler = Scheduler(id=SchedulerId("s"), policy=policy_from(self.policy), conf=self.policy)
         for state in self.cluster:
             self.books.nodes[state.name] = state
             self.scheduler.on_node(state)
@@ -301,11 +302,15 @@ def trees_of_models(draw: st.DrawFn) -> list[Queue]:
     return queues
 
 
+#: In batches, and one by one.
+policies = st.sampled_from([default_conf(), one_by_one()])
+
+
 @settings(max_examples=200, deadline=None)
-@given(trees_of_models(), st.booleans(), st.data())
-def test_what_is_proposed_keeps_to_amounts_by_model(queues: list[Queue], user_policy: bool, data: st.DataObject) -> None:
+@given(trees_of_models(), policies, st.data())
+def test_what_is_proposed_keeps_to_amounts_by_model(queues: list[Queue], policy: Conf, data: st.DataObject) -> None:
     """One queue fills the cluster, others ask for what is theirs: of one model or of any; pods end, rules change, nodes get other cards."""
-    both = Both(queues, two_models(), user_policy=user_policy)
+    both = Both(queues, two_models(), policy=policy)
     leaves = [queue.name for queue in queues if not both.books.queues.children(queue.name)]
     first = data.draw(st.sampled_from(leaves), label="who fills it")
     both.submit(*(job(f"f{i}", cards=1, queue=first, created_at=float(i)) for i in range(CARDS * NODES)))
@@ -355,13 +360,13 @@ def requests(draw: st.DrawFn) -> CardRequest:
 
 
 @settings(max_examples=150, deadline=None)
-@given(quotas(), st.booleans(), st.data())
+@given(quotas(), policies, st.data())
 def test_what_is_proposed_in_namespaces_with_quotas_is_paid_for(
-    limits: list[CardQuota], user_policy: bool, data: st.DataObject
+    limits: list[CardQuota], policy: Conf, data: st.DataObject
 ) -> None:
     """Cards of 8, 16 and 40 MiB; jobs of all shapes, pods that end, quotas that change."""
     cluster = [node(f"n{i}", cards=2, card_mib=size, shares=4) for i, size in enumerate((8, 8, 16, 40))]
-    both = Both([Queue(QueueName("default"))], cluster, limits, user_policy)
+    both = Both([Queue(QueueName("default"))], cluster, limits, policy)
     for number in range(data.draw(st.integers(1, 8), label="jobs")):
         pods, priority = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 1))
         one = job(f"j{number}", pods=pods, cards=data.draw(requests()), priority=priority, created_at=float(number))

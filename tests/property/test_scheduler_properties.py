@@ -31,11 +31,11 @@ from hbox_scheduler.core.cluster import Columns, Journal
 from hbox_scheduler.core.cluster.task import Tasks
 from hbox_scheduler.core.devices import free_percent, pick
 from hbox_scheduler.core.explain.reasons import reasons_of
+from hbox_scheduler.core.framework.views import View
 from hbox_scheduler.core.plugins import Shape, expected_fragment
 from hbox_scheduler.core.plugins.fgd import Fgd, Mix
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.seating import allocate
-from hbox_scheduler.core.policy.view import View
 from hbox_scheduler.core.scheduler import Scheduler
 from hbox_scheduler.core.simulate import Simulation, job, node
 

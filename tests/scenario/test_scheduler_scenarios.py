@@ -212,7 +212,7 @@ def test_a_verdict_of_health_monitor_takes_cards_and_nodes_out_of_use(world: Dra
 def test_a_queue_starts_no_more_than_its_capability(world: Draw, capped: Capped) -> None:
     w = world("n1 8 cards", queues=[capped("q", cards=3)]).submit("a 2 cards queue=q \n b 2 cards queue=q \n c 1 card queue=q")
     assert w.drawn() == {"a": "n1:0,1", "c": "n1:2"}
-    assert w.why("b").startswith("QueueCapabilityExceeded: queue q may use 3 of nvidia.com/gpu, 2 are in use")
+    assert w.why("b").startswith("QueueCapabilityExceeded: queue q may use 3 nvidia.com/gpu now, 3 nvidia.com/gpu are in use")
     assert w.finish("a").drawn() == {"b": "n1:0,1", "c": "n1:2"}
 
 
@@ -220,9 +220,9 @@ def test_a_department_is_a_wall_for_its_projects_and_what_one_gives_back_wakes_t
     projects = [replace(capped(name), parent="vision") for name in ("train", "serve")]
     w = world("n1 8 cards", queues=[capped("vision", cards=3), *projects])
     w.submit("a 2 cards queue=train \n b 2 cards queue=serve \n c 1 card queue=serve \n d 1 card queue=vision")
-    assert w.drawn() == {"a": "n1:0,1", "c": "n1:2"}
-    assert w.why("b").startswith(
-        "QueueCapabilityExceeded: queue vision, above queue serve, may use 3 of nvidia.com/gpu, 2 are in use"
+    assert w.drawn() == {"b": "n1:0,1", "c": "n1:2"}
+    assert w.why("a").startswith(
+        "QueueCapabilityExceeded: queue vision, above queue train, may use 3 nvidia.com/gpu now, 3 nvidia.com/gpu are in use"
     )
     assert w.why("d").startswith("QueueNotLeaf: queue vision takes no work of its own")
     assert w.finish("a").drawn() == {"b": "n1:0,1", "c": "n1:2"}

@@ -53,6 +53,7 @@ from hbox_topology.core.facts import NodeFacts
 from hbox_topology.core.node import read_node
 
 from ..jobterms import terms
+from ..policies import one_by_one
 
 BOARD, GPU = "acme.example/board", "nvidia.com/gpu"
 B7 = f"{BOARD}.B7-Turbo"
@@ -112,14 +113,13 @@ def wants(name: str, boards: int, *, pods: int = 1, queue: str = "default") -> J
     return replace(made, tasks=tuple(replace(task, requests=shape.requests, cards=shape.cards) for task in made.tasks))
 
 
-@pytest.fixture(params=["batches", "sessions"])
+@pytest.fixture(params=["batches", "one by one"])
 def simulation(request: Any) -> Callable[..., Simulation]:
     def made(*queues: Queue) -> Simulation:
         world = Simulation(
             policy_of(PolicyName.BINPACK),
             queues=queues or (Queue(QueueName("default")),),
-            conf=default_conf(),
-            user_policy=request.param == "sessions",
+            conf=default_conf() if request.param == "batches" else one_by_one(),
         )
         world.put_nodes(nodes())
         return world

@@ -61,14 +61,11 @@ def test_what_is_shown_is_what_the_service_follows(
     assert policy_file(path).value == default_conf(name)
 
 
-def test_a_file_that_is_right_is_told_what_is_in_the_way_of_batches(shown: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_in_hboxs_own_policy_is_in_the_way_of_batches(shown: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("policy", "check", shown)
     told = capsys.readouterr().out.splitlines()
-    assert told[0].startswith(f"{shown} is right: actions enqueue, allocate,")
-    assert told[1:] == [
-        "in the way of batches: capacity serves queues in turns: batches go by priority, then by age, over all queues"
-    ]
-    shown.write_text("\n".join(line for line in shown.read_text().splitlines() if "capacity" not in line))
+    assert told[0].startswith(f"{shown} is right: actions allocate,")
+    assert told[1:] == []
     run("policy", "check", "-o", "json", shown)
     assert json.loads(capsys.readouterr().out)["inTheWayOfBatches"] == []
 
@@ -95,22 +92,16 @@ tiers:
   - name: nodeorder
   - {name: resource-strategy-fit, arguments: {proportional: {enable: true, resources: nvidia.com/gpu}}}
   - {name: card-models, enablePredicate: false, arguments: {reserve.percent: 10}}
+  - name: usage
 """)
     run("policy", "check", "-o", "json", path)
     masks, scores = "masks nodes by more of a pod than what it asks for", "scores nodes by more of a pod than what it asks for"
-    queues = "serves queues in turns: batches go by priority, then by age, over all queues"
     assert json.loads(capsys.readouterr().out)["inTheWayOfBatches"] == [
-        f"drf {queues}",
-        "sla orders jobs by more than priority and age",
-        f"proportion {queues}",
-        "proportion holds queues to a share",
         f"nodegroup {masks}",
         f"nodegroup {scores}",
-        f"nodeorder {scores}",
-        "nodeorder scores nodes relative to each other",
         "resource-strategy-fit masks nodes by what is booked on them",
         f"card-models {scores}",
-        "priority is missing: batches go by priority, then by age",
+        "usage judges nodes by what is measured",
     ]
 
 

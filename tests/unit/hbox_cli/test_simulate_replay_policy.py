@@ -33,7 +33,7 @@ def run(*words: str | Path) -> None:
 def record(tmp_path: Path) -> Path:
     """One node: a gang of low priority is there, and one of higher priority takes its place."""
     recorder = Recorder(tmp_path / "records", most_mib=8)
-    head = Head("0.1.0", SchedulerId("simulation"), PolicyName.BINPACK, Limits(), default_conf(), False, 1_700_000_000.0)
+    head = Head("0.1.0", SchedulerId("simulation"), Limits(), default_conf(), 1_700_000_000.0)
     world = Simulation(
         policy_of(PolicyName.BINPACK), conf=default_conf(), attach=lambda scheduler: recorder.attach(scheduler, head)
     )

@@ -40,9 +40,7 @@ def conf(text: str) -> Conf:
 
 
 def world(policy: str = POLICY, *, cards: int = 8, queues: list[Queue] | None = None) -> Simulation:
-    made = Simulation(
-        policy_of(PolicyName.BINPACK), queues=queues or [Queue(QueueName("default"))], conf=conf(policy), user_policy=True
-    )
+    made = Simulation(policy_of(PolicyName.BINPACK), queues=queues or [Queue(QueueName("default"))], conf=conf(policy))
     made.put_nodes([node("n0", cards=cards)])
     made.now = 1000.0
     return made
@@ -207,10 +205,9 @@ def test_pods_of_who_stays_outside_wait_with_the_reason_of_enqueue() -> None:
     assert len(simulation.run()) == 1
 
 
-@pytest.mark.parametrize("user_policy", [True, False])
-def test_without_the_action_or_a_policy_of_the_users_nobody_waits(user_policy: bool) -> None:
-    policy = conf(OPEN) if user_policy else default_conf()
-    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=policy, user_policy=user_policy)
+@pytest.mark.parametrize("policy", [conf(OPEN), default_conf()], ids=["open", "own"])
+def test_without_the_action_nobody_waits(policy: Conf) -> None:
+    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=policy)
     simulation.put_nodes([node("n0", cards=8)])
     tell(simulation, group("a", 99))
     simulation.submit([job("a", cards=1)])
@@ -288,7 +285,7 @@ def test_a_successor_counts_what_was_let_in_before_it() -> None:
 def test_many_who_wait_outside_are_looked_at_more_rarely() -> None:
     """Each costs a look something, and whoever is to be placed waits for the look."""
     limits = Limits(session_jobs=2)
-    simulation = Simulation(policy_of(PolicyName.BINPACK), limits=limits, conf=conf(POLICY), user_policy=True)
+    simulation = Simulation(policy_of(PolicyName.BINPACK), limits=limits, conf=conf(POLICY))
     simulation.put_nodes([node("n0", cards=1)])
     tell(simulation, *(group(f"g{i}", 9) for i in range(8)))
     cycle(simulation)

@@ -50,7 +50,6 @@ def world(policy: str = POLICY, *, nodes: int = 2, pods: int = 110) -> Simulatio
         policy_of(PolicyName.BINPACK),
         queues=[Queue(QueueName("default"))],
         conf=parse_conf(policy, plugins=list(PLUGINS)),
-        user_policy=True,
     )
     rooms = [node(f"n{i}", cpu=4) for i in range(nodes)]
     made.put_nodes(replace(one, allocatable={**one.allocatable, PODS: pods}) for one in rooms)
@@ -92,7 +91,10 @@ def test_a_gang_does_not_start_in_part_where_no_node_takes_all_of_its_pods() -> 
     simulation = world(nodes=1, pods=3)
     simulation.submit([best_effort("four", pods=2, beside=2)])
     assert placed(simulation) == []
-    assert simulation.verdicts[JobId("four")] == "3 of 4 pods fit that have to start together"
+    assert (
+        simulation.verdicts[JobId("four")]
+        == "3 of 4 pods fit that have to start together; for the next one 0/1 nodes are available: 1 Insufficient pods"
+    )
     simulation.submit([best_effort("three", pods=3)])
     assert placed(simulation) == ["three-0", "three-1", "three-2"]
 

@@ -295,7 +295,7 @@ def test_it_would_have_taken_a_card_of_them_for_being_the_first() -> None:
 
 def test_the_scheduler_tells_why_a_pod_waits_for_whom() -> None:
     conf = parse_conf(POLICY % RESERVE, plugins=list(PLUGINS))
-    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=conf, user_policy=True)
+    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=conf)
     simulation.put_nodes([
         node("n0", cards=4, model=A100[0], card_mib=A100[1]),
         node("n1", cards=1, model=T4[0], card_mib=T4[1]),

@@ -27,7 +27,7 @@ from hbox_scheduler.core.simulate.simulation import Simulation, job, node
 POLICY = """
 actions: "allocate, backfill"
 tiers:
-- plugins: [{name: priority}, {name: gang}, {name: predicates}]
+- plugins: [{name: priority}, {name: gang}, {name: predicates}, {name: usage}]
 """
 
 
@@ -36,7 +36,6 @@ def world(conf: str = POLICY, cards: int = 4, **node_rules: object) -> Simulatio
         policy_of(PolicyName.BINPACK),
         queues=[Queue(QueueName("default"))],
         conf=parse_conf(conf, plugins=list(PLUGINS)),
-        user_policy=True,
     )
     made.put_nodes([replace(node("n0", cards=cards, labels={"kubernetes.io/hostname": "n0"}), **node_rules)])  # type: ignore[arg-type]
     made.now = 10_000.0
@@ -51,9 +50,9 @@ def test_a_look_at_many_that_are_alike_is_a_look_at_a_few_of_them(monkeypatch: p
     looked: list[int] = []
     original = SessionRunner.place
 
-    def place(self: SessionRunner, entries: list[object], *more: object) -> object:
+    def place(self: SessionRunner, entries: list[object], *more: object, **limits: object) -> object:
         looked.append(len(entries))
-        return original(self, entries, *more)  # type: ignore[arg-type]
+        return original(self, entries, *more, **limits)  # type: ignore[arg-type]
 
     simulation = world()
     simulation.submit(job(f"runs{i}", cards=1, created_at=float(i)) for i in range(4))

@@ -16,14 +16,15 @@ from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate import Simulation, job, node
 
+from ...policies import one_by_one
+
 KEPT = Queue(QueueName("kept"), guarantee={GPU: 3})
 
 
-@pytest.fixture(params=["columns", "sessions"])
+@pytest.fixture(params=["batches", "one by one"])
 def world(request: pytest.FixtureRequest) -> Simulation:
-    """The planner's way, and a user's policy."""
-    user_policy = request.param == "sessions"
-    made = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf() if user_policy else None, user_policy=user_policy)
+    """By HBox's own policy, and by one under which equal pods are not alike."""
+    made = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf() if request.param == "batches" else one_by_one())
     made.put_nodes(node(f"n{i}", cards=4) for i in range(2))
     for queue in (KEPT, Queue(QueueName("open")), Queue(QueueName("stern"), reclaimable=False)):
         made.scheduler.on_queue(queue)

@@ -30,7 +30,7 @@ tiers:
 """,
         plugins=list(PLUGINS),
     )
-    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=conf, user_policy=True)
+    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=conf)
     simulation.put_nodes(node(f"n{i}", cards=8) for i in range(3))
     return simulation
 

@@ -13,10 +13,10 @@ from hbox_common.model.resources import CPU, MEMORY, PODS
 from hbox_scheduler.core.cluster import Columns, Journal
 from hbox_scheduler.core.cluster.task import Tasks
 from hbox_scheduler.core.devices import free_percent, pick
+from hbox_scheduler.core.framework.views import Views
 from hbox_scheduler.core.plugins import Shape, card_worth, expected_fragment
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.seating import allocate
-from hbox_scheduler.core.policy.view import Views
 from hbox_scheduler.core.simulate import node
 
 demands = st.dictionaries(st.integers(3, 99), st.integers(1, 50).map(float), min_size=1, max_size=8)

@@ -27,9 +27,7 @@ tiers:
 
 def halves(*, gang: bool = False, more: str = "") -> Simulation:
     """`gang`: `new` is a gang of one pod."""
-    simulation = Simulation(
-        policy_of(PolicyName.BINPACK), conf=parse_conf(MOVING + more, plugins=list(PLUGINS)), user_policy=True
-    )
+    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=parse_conf(MOVING + more, plugins=list(PLUGINS)))
     simulation.put_nodes(node(f"n{i}", cards=4) for i in range(2))
     new = replace(job("new", cards=2, created_at=4.0), gang=gang)
     for one in (
@@ -154,7 +152,7 @@ def test_no_more_move_than_the_policy_allows(more: str) -> None:
 def test_of_whom_only_the_claim_is_known_nobody_moves() -> None:
     """A scheduler that has just started does not know where else a running pod might be."""
     simulation = halves()
-    fresh = Simulation(policy_of(PolicyName.BINPACK), conf=parse_conf(MOVING, plugins=list(PLUGINS)), user_policy=True)
+    fresh = Simulation(policy_of(PolicyName.BINPACK), conf=parse_conf(MOVING, plugins=list(PLUGINS)))
     fresh.put_nodes(node(f"n{i}", cards=4) for i in range(2))
     fresh.scheduler.on_claims_snapshot(epoch=Epoch(1), index=Index(1), frozen=False, claims=simulation.claims.values(), now=0.0)
     fresh.scheduler.on_jobs([job("wide", cards=3, created_at=10.0)])
@@ -166,7 +164,7 @@ def test_every_promise_is_kept_on_random_clusters(seed: int) -> None:
     """Some of many pods end, two larger ones come. Whoever moves has a successor where it was promised, whoever it moves for gets its place, and nobody
     moves for nothing; the simulated ledger refuses what does not fit."""
     rng = Random(seed)
-    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=parse_conf(MOVING, plugins=list(PLUGINS)), user_policy=True)
+    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=parse_conf(MOVING, plugins=list(PLUGINS)))
     simulation.put_nodes(node(f"n{i}", cards=8, cpu=64) for i in range(4))
     small = {
         f"s{i}": job(f"s{i}", cards=rng.choice((1, 1, 2, 3)), priority=rng.choice((0, 0, 5)), created_at=float(i))

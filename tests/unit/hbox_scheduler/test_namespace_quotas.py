@@ -32,6 +32,8 @@ from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate import Simulation, job, node
 
+from ...policies import one_by_one
+
 SPACE = "default"
 
 
@@ -39,11 +41,10 @@ def nodes() -> Iterable[NodeState]:
     return node("small", cards=2, card_mib=2000, shares=10), node("large", cards=2, card_mib=8000, shares=10)
 
 
-@pytest.fixture(params=["columns", "sessions"])
+@pytest.fixture(params=["batches", "one by one"])
 def world(request: pytest.FixtureRequest) -> Simulation:
-    """The planner's way, and a user's policy."""
-    user_policy = request.param == "sessions"
-    made = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf() if user_policy else None, user_policy=user_policy)
+    """By HBox's own policy, and by one under which equal pods are not alike."""
+    made = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf() if request.param == "batches" else one_by_one())
     made.put_nodes(nodes())
     return made
 

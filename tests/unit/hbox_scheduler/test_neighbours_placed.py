@@ -17,8 +17,9 @@ from hbox_common.model import (
     Selector,
     Spread,
 )
+from hbox_scheduler.core.cluster.entities import Member
 from hbox_scheduler.core.framework.conf import parse_conf
-from hbox_scheduler.core.framework.session import Session
+from hbox_scheduler.core.framework.placing import Placing
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import DEFAULT_CONF
 from hbox_scheduler.core.policy.registry import PLUGINS
@@ -163,19 +164,19 @@ def over_the_bus(event: Event) -> Event:
 
 
 @pytest.mark.parametrize(
-    ("constraints", "sessions"), [(PodConstraints(), 0), (APART, 1)], ids=["a note that policies read", "an anti-affinity"]
+    ("constraints", "alone"), [(PodConstraints(), 0), (APART, 1)], ids=["a note that policies read", "an anti-affinity"]
 )
-def test_only_pods_that_want_something_of_others_are_placed_in_sessions(
-    constraints: PodConstraints, sessions: int, monkeypatch: pytest.MonkeyPatch
+def test_only_pods_that_want_something_of_others_are_placed_one_by_one(
+    constraints: PodConstraints, alone: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened: list[Session] = []
-    open_session = Session.__init__
+    found: list[Member] = []
+    find = Placing.find
 
-    def counted(self: Session, **given: object) -> None:
-        opened.append(self)
-        open_session(self, **given)  # type: ignore[arg-type]
+    def counted(self: Placing, member: Member, *more: object) -> object:
+        found.append(member)
+        return find(self, member, *more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Session, "__init__", counted)
+    monkeypatch.setattr(Placing, "find", counted)
     simulation = world(2)
     neighbour = Neighbour(PodUid("a-0"), "default", constraints=constraints, annotations={"volcano.sh/preemptable": "true"})
     told = over_the_bus(JobsPending(jobs=(job("a"),), neighbours=(neighbour,)))
@@ -184,4 +185,4 @@ def test_only_pods_that_want_something_of_others_are_placed_in_sessions(
     simulation.submit(told.jobs)
     settle(simulation)
     assert set(where(simulation)) == {"a-0"}
-    assert len(opened) == sessions
+    assert len(found) == alone

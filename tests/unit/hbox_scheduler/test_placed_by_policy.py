@@ -51,9 +51,7 @@ tiers:
 
 
 def world(conf: str, nodes: list[NodeState], queues: list[Queue]) -> Simulation:
-    made = Simulation(
-        policy_of(PolicyName.BINPACK), queues=queues, conf=parse_conf(conf, plugins=list(PLUGINS)), user_policy=True
-    )
+    made = Simulation(policy_of(PolicyName.BINPACK), queues=queues, conf=parse_conf(conf, plugins=list(PLUGINS)))
     made.put_nodes(nodes)
     return made
 
@@ -214,7 +212,6 @@ def test_more_jobs_wait_than_one_session_looks_at() -> None:
         limits=Limits(session_jobs=4),
         queues=[Queue(QueueName("default"))],
         conf=parse_conf(SPREAD, plugins=list(PLUGINS)),
-        user_policy=True,
     )
     simulation.put_nodes([node("n0", cards=8)])
     simulation.submit(job(f"first-{i}", cards=1, created_at=float(i)) for i in range(8))

@@ -217,7 +217,7 @@ def test_work_that_waited_in_a_closed_queue_takes_what_is_its_own_when_it_opens(
 def test_a_policy_that_comes_later_is_followed_for_jobs_that_wait_already() -> None:
     """Nobody is evicted under a policy without reclaim; with the next one the queue gets what it deserves, though nothing else has changed."""
     simulation = world(1, [share("a", 4), share("b", 4)])
-    simulation.scheduler.follow(replace(CONF, actions=("preempt",)))
+    simulation.scheduler.follow(replace(CONF, actions=("allocate", "preempt")))
     simulation.submit(job(f"b{i}", cards=1, queue="b", created_at=float(i)) for i in range(8))
     simulation.run()
     simulation.submit([job("a0", pods=4, cards=1, queue="a", created_at=9.0)])

@@ -16,6 +16,8 @@ from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate import Simulation, job, node
 
+from ...policies import one_by_one
+
 A100, H100 = f"{GPU}.A100", f"{GPU}.H100"
 
 
@@ -26,10 +28,10 @@ def nodes() -> Iterable[NodeState]:
     yield node("new", cards=4, model="H100")
 
 
-@pytest.fixture(params=["columns", "sessions"])
+@pytest.fixture(params=["batches", "one by one"])
 def world(request: pytest.FixtureRequest) -> Simulation:
-    """The planner's way, and a user's policy."""
-    made = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf(), user_policy=request.param == "sessions")
+    """By HBox's own policy, and by one under which equal pods are not alike."""
+    made = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf() if request.param == "batches" else one_by_one())
     made.put_nodes(nodes())
     return made
 

@@ -31,7 +31,7 @@ READS = {"mark", "entry", "is_claimed", "placed_on", "outstanding"}
 
 
 def head(policy: PolicyName = PolicyName.BINPACK) -> Head:
-    return Head("0.1.0", SchedulerId("simulation"), policy, Limits(), default_conf(), False, 1_700_000_000.0)
+    return Head("0.1.0", SchedulerId("simulation"), Limits(), default_conf(policy), 1_700_000_000.0)
 
 
 def recorded(folder: Path, work: Callable[[Simulation], None], *, most_mib: int = 64) -> Path:

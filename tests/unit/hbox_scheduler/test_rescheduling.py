@@ -72,7 +72,7 @@ def test_who_may_not_be_evicted_stays() -> None:
 
 def test_the_running_scheduler_does_it_once_an_interval() -> None:
     conf = parse_conf(policy(actions="allocate, shuffle"), plugins=list(PLUGINS))
-    simulation = Simulation(policy_of(PolicyName.BINPACK), queues=[Queue(QueueName("default"))], conf=conf, user_policy=True)
+    simulation = Simulation(policy_of(PolicyName.BINPACK), queues=[Queue(QueueName("default"))], conf=conf)
     simulation.put_nodes([node("n0", cpu=128)])
     simulation.now = 1000.0
     simulation.submit(job(f"p{i}", created_at=float(i)) for i in range(6))

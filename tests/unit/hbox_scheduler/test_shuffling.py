@@ -31,7 +31,6 @@ def lent(*jobs: Job, actions: str = "shuffle", cards: int = 8) -> Simulation:
         policy_of(PolicyName.BINPACK),
         queues=[Queue(QueueName("default"))],
         conf=parse_conf(TDM % actions, plugins=list(PLUGINS)),
-        user_policy=True,
     )
     simulation.put_nodes([node("n0", cards=cards, cpu=64, labels={REVOCABLE_ZONE: "night"})])
     simulation.now = NIGHT

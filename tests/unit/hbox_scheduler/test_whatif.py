@@ -23,7 +23,6 @@ from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.adapters.recorder import Recorder
 from hbox_scheduler.core import Limits, Scheduler
-from hbox_scheduler.core.policy import PolicyName
 from hbox_scheduler.core.simulate import job
 from hbox_scheduler.core.simulate.comparison import Comparison, compared
 from hbox_scheduler.core.simulate.record import INPUTS, Head, Reader
@@ -35,9 +34,7 @@ from .whatif_world import POLICIES, Arrival, World, arrivals, six_nodes
 
 
 def head_of(policy: str) -> Head:
-    conf, by_user = POLICIES[policy]
-    name = PolicyName.BINPACK if by_user else PolicyName(policy)
-    return Head("0.1.0", SchedulerId("simulation"), name, Limits(), conf, by_user, 0.0)
+    return Head("0.1.0", SchedulerId("simulation"), Limits(), POLICIES[policy], 0.0)
 
 
 def recorded(folder: Path, policy: str, work: Callable[[Callable[[Scheduler], None]], object]) -> Path:
@@ -58,7 +55,7 @@ def under(record: Path, policy: str) -> tuple[Workload, WhatIf, Comparison]:
             workload.take(at, call)
     workload.close()
     other = head_of(policy)
-    run = WhatIf(replace(head, policy=other.policy, conf=other.conf, user_policy=other.user_policy), workload)
+    run = WhatIf(replace(head, conf=other.conf), workload)
     with record.open("rb") as file:
         run.run(Reader(file, "the record").calls())
     return workload, run, compared(workload, run)

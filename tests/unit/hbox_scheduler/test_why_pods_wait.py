@@ -36,7 +36,7 @@ def in_the_service(
     plugin: str = "capacity",
     cards: int = 8,
     nodes: int = 4,
-    user_policy: bool = True,
+    own: bool = False,
     apart: int = 0,
     **limits: int,
 ) -> str:
@@ -44,9 +44,7 @@ def in_the_service(
     conf = parse_conf(POLICY % plugin, plugins=list(PLUGINS))
     capability = {GPU: limits["limit"]} if limits else {}
     queues = [Queue(QueueName("default"), capability=capability)]
-    simulation = Simulation(
-        policy_of(PolicyName.BINPACK), queues=queues, conf=conf if user_policy else None, user_policy=user_policy
-    )
+    simulation = Simulation(policy_of(PolicyName.BINPACK), queues=queues, conf=None if own else conf)
     simulation.put_nodes(node(f"n{i}", cards=cards, labels={"kubernetes.io/hostname": f"n{i}"}) for i in range(nodes))
     term = PodTerm("kubernetes.io/hostname", Selector((Match("app", MatchOperator.IN, ("a",)),)))
     simulation.scheduler.on_neighbours(
@@ -84,20 +82,23 @@ def test_a_gang_above_its_queues_share_is_told_which_share() -> None:
 
 def test_of_a_gang_that_no_four_nodes_can_hold_it_is_said_how_much_fits() -> None:
     said = "4 of 5 pods fit that have to start together, and no more than 4 would on an empty cluster"
-    assert in_the_service(job("a", pods=5, cards=8)) == said
-    assert in_a_cycle((5, 8)) == said
-    assert in_the_service(job("a", pods=5, cards=8), user_policy=False).startswith(said)
+    next_one = "; for the next one 0/4 nodes are available: 4 CardTimeSlicingExhausted"
+    assert in_the_service(job("a", pods=5, cards=8)) == said + next_one
+    assert in_a_cycle((5, 8)).startswith(said)
+    assert in_the_service(job("a", pods=5, cards=8), own=True) == said + next_one
 
 
 def test_pods_that_stay_apart_and_lack_a_node_are_counted_too() -> None:
-    assert in_the_service(job("a", pods=5, cards=1), apart=5) == "4 of 5 pods fit that have to start together"
+    assert in_the_service(job("a", pods=5, cards=1), apart=5) == (
+        "4 of 5 pods fit that have to start together; for the next one 0/4 nodes are available: 4 PodAntiAffinityMismatch"
+    )
 
 
-@pytest.mark.parametrize("user_policy", [True, False])
-def test_a_full_cluster_reads_differently_from_a_request_that_can_never_fit(user_policy: bool) -> None:
-    full = in_the_service(job("a", pods=4, cards=8), job("b", cards=8), user_policy=user_policy)
+@pytest.mark.parametrize("own", [True, False])
+def test_a_full_cluster_reads_differently_from_a_request_that_can_never_fit(own: bool) -> None:
+    full = in_the_service(job("a", pods=4, cards=8), job("b", cards=8), own=own)
     assert full == "0/4 nodes are available: 4 CardExclusive".replace("CardExclusive", "CardTimeSlicingExhausted")
-    never = in_the_service(job("b", cards=9), user_policy=user_policy)
+    never = in_the_service(job("b", cards=9), own=own)
     assert never == "0/4 nodes are available: 4 NodeInsufficientDevice; no node has room for it even when empty"
 
 

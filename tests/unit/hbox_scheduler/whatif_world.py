@@ -54,11 +54,11 @@ tiers:
   - {name: binpack}
 """
 
-POLICIES: dict[str, tuple[Conf, bool]] = {
-    "binpack": (default_conf(PolicyName.BINPACK), False),
-    "least-waste": (default_conf(PolicyName.LEAST_WASTE), False),
+POLICIES: dict[str, Conf] = {
+    "binpack": default_conf(PolicyName.BINPACK),
+    "least-waste": default_conf(PolicyName.LEAST_WASTE),
     **{
-        name: (parse_conf(text, plugins=list(PLUGINS)), True)
+        name: parse_conf(text, plugins=list(PLUGINS))
         for name, text in {"spreading": SPREADING, "patient": PATIENT, "strict": STRICT}.items()
     },
 }
@@ -101,9 +101,8 @@ class World:
     evicted_at: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        conf, by_user = POLICIES[self.policy]
-        name = PolicyName(self.policy) if not by_user else PolicyName.BINPACK
-        self.simulation = Simulation(policy_of(name), conf=conf, user_policy=by_user, limits=Limits(), attach=self.attach)
+        conf = POLICIES[self.policy]
+        self.simulation = Simulation(policy_of(PolicyName.BINPACK), conf=conf, limits=Limits(), attach=self.attach)
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self.count = 0
         self.waiting: dict[JobId, dict[str, PodRef]] = {}

@@ -67,7 +67,6 @@ class SchedulerService:
         head = Head(
             version=version("hbox-scheduler"),
             scheduler=SchedulerId(f"{settings.instance}-{new_id()[:12]}"),
-            policy=settings.policy,
             limits=Limits(
                 placements=settings.cycle_placements,
                 resend_after_s=settings.resend_after_s,
@@ -75,7 +74,6 @@ class SchedulerService:
                 deadline_s=settings.gang_deadline_s,
             ),
             conf=self._conf,
-            user_policy=self._policy is not None,
             wall=wall_s(),
         )
         self._recorder = None if settings.record is None else Recorder(settings.record, most_mib=settings.record_most_mib)

@@ -58,8 +58,7 @@ def _head_of(head: Head, policy: str) -> Head:
     if policy == RECORDED:
         return head
     if policy in list(PolicyName):
-        name = PolicyName(policy)
-        return replace(head, policy=name, conf=default_conf(name), user_policy=False)
+        return replace(head, conf=default_conf(PolicyName(policy)))
     try:
         conf = parse_conf(read_file(Path(policy)).decode(), plugins=tuple(PLUGINS))
         check_inputs(conf)
@@ -69,7 +68,7 @@ def _head_of(head: Head, policy: str) -> Head:
         raise InvalidRequest(
             f"the policy {policy}: {e.message}", hint=e.hint or f"name a file, {', '.join(PolicyName)} or {RECORDED}"
         ) from e
-    return replace(head, conf=conf, user_policy=True)
+    return replace(head, conf=conf)
 
 
 def _document(path: Path, head: Head, policy: str, found: Comparison, warnings: list[str]) -> dict[str, Any]:
@@ -77,7 +76,10 @@ def _document(path: Path, head: Head, policy: str, found: Comparison, warnings: 
         "record": str(path),
         "version": head.version,
         "scheduler": head.scheduler,
-        "policies": {"recorded": "a file" if head.user_policy else head.policy.value, "other": policy},
+        "policies": {
+            "recorded": next((name.value for name in PolicyName if head.conf == default_conf(name)), "a file"),
+            "other": policy,
+        },
         "seconds": round(found.seconds, 3),
         "pods": {
             "alike": found.alike,

@@ -3,8 +3,7 @@
 Theory of operation. The ledger owns the truth; this is a view of it, with placements that it has not answered yet. A placement is booked on the columns the
 moment it is made and stays booked until the ledger has answered: a refusal takes it back, a claim takes its place. Messages may come late,
 twice or out of order: revisions, plan ids and the ledger's index decide what counts. Whose turn it is, is `queueing`'s; room that others hold, `preemptor`'s;
-jobs
-whose places depend on each other, `placer`'s; the rest is placed by the `planner`.
+the rest are the `placer`'s. All look for places in sessions of the policy (`framework`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -44,28 +43,31 @@ from .cluster.task import Tasks
 from .devices.models import Demand
 from .framework.conf import Conf
 from .framework.external import Ask, nobody
-from .framework.hooks import ShapeScore
+from .framework.views import Views
 from .placement.facts import ClusterFacts
-from .placement.planner import Attempt, Planner
+from .placement.plans import Plans
 from .placement.runner import PLACE, SessionRunner
 from .policy import Policy, policy_from
-from .policy.view import Views
 from .protocol.inflight import InFlight, Verdicts
 from .protocol.limits import Limits, Proposals
 from .queueing.groups import Groups
-from .queueing.jobs import Entry, JobState
+from .queueing.jobs import Entry, JobState, Waiting
 from .queueing.schedulingqueue import SchedulingQueue
 from .queueing.unschedulable import UnschedulableJobs
 from .quotas.namespaces import NamespaceQuota
 from .quotas.queues import Queues
 from .steps.admission import Admission
 from .steps.context import SchedulerContext
-from .steps.placer import SessionPlacer
+from .steps.placer import Attempt, Placer
 from .steps.preemptor import Preemptor
 from .steps.shuffling import Shuffling
 
 #: Least time to the next cycle while the ledger holds plans: nothing could be planned sooner.
 HELD_S = 1.0
+
+
+#: Pods of a job whose gang is made when the job is told of: it takes a millisecond for some hundreds of them.
+LARGE = 32
 
 
 class Scheduler:
@@ -78,11 +80,10 @@ class Scheduler:
         policy: Policy,
         limits: Limits | None = None,
         conf: Conf | None = None,
-        user_policy: bool = False,
         ask: Ask = nobody,
     ) -> None:
-        """`conf`: the policy of sessions, whose reclaim and preempt actions make room; None = that of `policy` without them. `user_policy`: every job is
-        placed in a session, not only those whose places depend on others. `ask`: how the policy's plugins ask others."""
+        """`policy`: what goes by shape, with what it has learned. `conf`: the policy in full, of which `policy` was made; None = as `policy` has it, without
+        actions that evict. `ask`: how the policy's plugins ask others."""
         self.id = id
         self.limits = limits or Limits()
         self.policy = policy
@@ -96,16 +97,7 @@ class Scheduler:
         self.held = ""  #: why the ledger accepts no plans for now
         self.tasks = Tasks(self.columns)
         quota = NamespaceQuota(self.columns, self.bookings.card_quotas)
-        self._planner = Planner(
-            id=id,
-            columns=self.columns,
-            bookings=self.bookings,
-            views=self.views,
-            policy=policy,
-            queues=self.queues,
-            quota=quota,
-            deadline_s=self.limits.deadline_s,
-        )
+        plans = Plans(id, self.columns, self.bookings, self.limits.deadline_s)
         self._groups = Groups(self.columns)
         self._unschedulable = UnschedulableJobs(self.columns, self.views, self.queues, quota)
         self._queue = SchedulingQueue(
@@ -118,7 +110,6 @@ class Scheduler:
         self._quotas_changed: set[str] = set()  #: namespaces
         neighbours: dict[PodUid, Neighbour] = {}
         self._facts = ClusterFacts(demand=self._demand.cards)
-        self._learned = policy.learned if conf is None or not user_policy else self._learned_by(conf)
         self._runner = SessionRunner(
             columns=self.columns,
             bookings=self.bookings,
@@ -126,15 +117,17 @@ class Scheduler:
             neighbours=neighbours,
             facts=self._facts,
             conf=conf or replace(policy.conf, actions=PLACE),
-            user_policy=user_policy,
+            policy=policy,
+            views=self.views,
+            demand=self._queue.waiting,
             ask=ask,
-            learned=self._learned,
             quota=quota,
             groups=self._groups,
         )
         context = SchedulerContext(
             runner=self._runner,
-            planner=self._planner,
+            plans=plans,
+            views=self.views,
             bookings=self.bookings,
             queues=self.queues,
             queue=self._queue,
@@ -142,13 +135,13 @@ class Scheduler:
             flights=self._flights,
             limits=self.limits,
         )
-        self._preemptor = Preemptor(context, user_policy=user_policy)
+        self._preemptor = Preemptor(context)
         self._shuffling = Shuffling(context, nominations=self._preemptor.nominations)
         self.admission = Admission(
             context, groups=self._groups, verdicts=self._verdicts, nominations=self._preemptor.nominations
         )
         self.admission.follow(enqueues=self._runner.enqueues)
-        self._placer = SessionPlacer(context, neighbours=neighbours, user_policy=user_policy)
+        self._placer = Placer(context, neighbours=neighbours)
 
     # Inputs.
 
@@ -217,20 +210,16 @@ class Scheduler:
             self._placer.invalidate()
 
     def follow(self, conf: Conf) -> None:
-        """The policy for sessions from the next cycle on; jobs that wait are looked at again by it."""
-        self._learned = self._learned_by(conf)
-        self._runner.follow(conf, self._learned)
-        self.admission.follow(enqueues=self._runner.enqueues)
-        self.invalidate_sessions()
-
-    def _learned_by(self, conf: Conf) -> Mapping[str, ShapeScore]:
-        """Scores of a user's policy that learn, kept from session to session, with what the jobs that are known ask for."""
-        learned = policy_from(conf).learned
+        """The policy from the next cycle on; jobs that wait are looked at again by it."""
+        self.policy = policy_from(conf)
         for entry in self._queue.entries.values():
             for task, spec in zip(entry.tasks, entry.job.tasks, strict=True):
-                for plugin in learned.values():
-                    plugin.learn(task, len(spec.pods))
-        return learned
+                self.policy.learn(task, len(spec.pods))
+        self.views.follow(self.policy)
+        self._runner.follow(conf, self.policy)
+        self.admission.follow(enqueues=self._runner.enqueues)
+        self._queue.activate_all()
+        self.invalidate_sessions()
 
     def invalidate_sessions(self) -> None:
         """Answers that plugins have from outside may differ now: jobs that wait in sessions are tried again."""
@@ -442,6 +431,7 @@ class Scheduler:
             self._quotas_changed, self.bookings.namespaces_freed = set(), set()
             out.admitted, out.repeated = self.admission.run(now)
             self._plan(out, now)
+            out.more |= self._unschedulable.behind
             self._verdicts.put_all(self._placer.changed_verdicts(now), now)
             self._preemptor.add_all(self._unschedulable.still_waiting(self._queue.entries, freed), rules_changed=bool(changed))
             out.plans += self._preemptor.run(self.index, now)
@@ -467,31 +457,33 @@ class Scheduler:
         return out
 
     def _plan(self, out: Proposals, now: float) -> None:
-        placed = 0
-        while entry := self._queue.next():
-            if placed >= self.limits.placements or self._flights.placements >= self.limits.outstanding:
-                self._queue.give_back(entry)
-                out.more = placed >= self.limits.placements
+        """Sessions, one after the other, until nobody waits for a turn, or enough is done for one cycle."""
+        placed = tried = 0
+        while self._flights.placements < self.limits.outstanding:
+            if placed >= self.limits.placements or tried >= self.limits.session_jobs:
+                out.more = self._queue.waits
                 return
-            if self._placer.concerns(entry):
-                attempt = self._placer.place(entry, self._preemptor.nominations)
-            else:
-                attempt = self._planner.attempt(self._queue.run(entry, self.limits.placements - placed))
+            attempt = self._placer.place(self._preemptor.nominations, self.limits.placements - placed)
+            if attempt is None:
+                return
+            out.plans += attempt.plans
+            placed += attempt.placements
+            tried += len(attempt.failed)
             for plan in attempt.plans:
-                out.plans.append(plan)
-                placed += len(plan.placements)
                 self._flights.open(plan, now)
             self._conclude(attempt, now)
 
     def _conclude(self, attempt: Attempt, now: float) -> None:
         for entry in attempt.proposed:
             entry.state = JobState.PROPOSED
+            self._queue.recount(entry)
             if entry.activated_from is not None and len(entry.activated_from[1]) > 1:
                 self._unschedulable.retry_class(entry)
             entry.activated_from = None
         for entry in attempt.settled:
             self._unschedulable.retry_class(entry)
             entry.state = JobState.SETTLED
+            self._queue.recount(entry)
         for entry, verdict in attempt.failed:
             if entry.problem():
                 self._unschedulable.retry_class(entry)
@@ -505,9 +497,10 @@ class Scheduler:
     def _add(self, job: Job) -> None:
         entry = self._queue.add(job)
         for task, spec in zip(entry.tasks, job.tasks, strict=True):
-            for plugin in self._learned.values():
-                plugin.learn(task, len(spec.pods))
+            self.policy.learn(task, len(spec.pods))
             self._demand.add(task.cards, len(spec.pods))
+        if sum(len(spec.pods) for spec in job.tasks) >= LARGE:
+            self._runner.prepare(entry)
 
     def _remove(self, entry: Entry) -> None:
         self._queue.remove(entry)
@@ -575,6 +568,11 @@ class Scheduler:
         self._queue.reached(self.index)
 
     # For reports and tests.
+
+    @property
+    def waiting(self) -> Mapping[Waiting, int]:
+        """Pods that wait for places, by queue and by what they ask for, as they are when looked at."""
+        return self._queue.waiting
 
     @property
     def jobs_by_state(self) -> dict[JobState, int]:

@@ -14,11 +14,12 @@ import numpy as np
 from hbox_common.model import GroupPhase
 
 from ..cluster.arrays import Bools
-from ..cluster.entities import Gang, Member, SubGang
+from ..cluster.entities import Gang, Member, Status, SubGang
 from ..framework.placing import FilterKey, NodePlacement, Placing, filter_key_of
 from ..framework.statement import OperationKind, Statement
 from ..framework.turns import ServiceOrder
 from ..topology.constraints import concerned
+from .batches import Batches, Run
 from .domains import Domains
 from .pending import PendingMembers, pending_members_of
 
@@ -46,16 +47,20 @@ def candidates(session: "Session") -> Iterable[Gang]:
 
 def run(session: "Session") -> None:
     waiting = {gang: pending for gang in candidates(session) if (pending := pending_members_of(session, gang)).left}
-    turns = ServiceOrder(session, waiting)
+    turns = ServiceOrder(session, waiting, session.cluster.outside)
     serving = Serving(session)
-    while (queue := turns.next_queue()) is not None:
+    most = session.cluster.most
+    while (most is None or serving.bound < most) and (queue := turns.next_queue()) is not None:
         if session.overused(queue):
             turns.drop(queue)
             continue
         gang = turns.of(queue)
-        assert gang is not None
+        if gang is None:  # it is the turn of one that is not in this session
+            break
         if serving.turn(waiting[gang]) and waiting[gang].left:
             turns.put_back(gang)
+    serving.end()
+    session.outcome.untried = turns.left()
 
 
 class Serving:
@@ -64,6 +69,8 @@ class Serving:
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._placing = Placing(session)
+        self._batches = Batches(session)
+        self._run = Run(session, self._batches)
         self._failed: dict[FilterKey, int] = {}  #: kinds of members without a place, and how many departures there had been
 
     @cached_property
@@ -74,7 +81,12 @@ class Serving:
         """One turn of a gang. Returns whether it got anything, so that another turn makes sense."""
         session, gang = self._session, pending.gang
         if concerned(gang) and session.topological:
+            self._run.end()
             return self._domains.turn(pending)
+        if (member := self._next_lone(pending)) is not None and self._run.take(member):
+            next(iter(pending.by_sub_gang.values())).pop(0)
+            return True
+        self._run.end()
         untried = {sub_gang: list(members) for sub_gang, members in pending.by_sub_gang.items()}
         statement = session.statement()
         for sub_gang in sorted(pending.by_sub_gang, key=session.sub_gang_key):
@@ -82,7 +94,7 @@ class Serving:
             if session.ready(gang) and session.sub_gang_ready(sub_gang):
                 break
         if not session.ready(gang):
-            session.outcome.fitting[gang.id] = sum(done.kind is OperationKind.ALLOCATE for done in statement.operations)
+            self._note_fitting(statement, gang)
         if not statement.operations:
             return False
         if session.ready(gang):
@@ -92,6 +104,30 @@ class Serving:
             statement.discard()
             return self._in_one_domain(pending, untried)
         return True
+
+    def end(self) -> None:
+        """No more turns: what is under way is concluded."""
+        self._run.end()
+
+    @property
+    def bound(self) -> int:
+        """Members that got places."""
+        return len(self._session.outcome.bindings) + len(self._run)
+
+    def _next_lone(self, pending: PendingMembers) -> Member | None:
+        """The gang's next member, where it may start by itself and goes by its shape alone."""
+        gang = pending.gang
+        if gang.min_member - gang.ready > 1 or gang.min_task_member or gang.sub_gang_policies:
+            return None
+        member = next(iter(pending.by_sub_gang.values()))[0]
+        return member if self._batches.concerns(member) and not self._batches.bounded(member) else None
+
+    def _note_fitting(self, statement: Statement, gang: Gang) -> None:
+        """How many members found places, and why the next one found none beside them."""
+        outcome = self._session.outcome
+        outcome.fitting[gang.id] = sum(done.kind is OperationKind.ALLOCATE for done in statement.operations)
+        if outcome.fitting[gang.id] and (left := next((one for one in gang.of(Status.PENDING) if not one.best_effort), None)):
+            outcome.next_ones[gang.id] = self._placing.reasons(left)
 
     def _in_one_domain(self, pending: PendingMembers, untried: Mapping[SubGang, list[Member]]) -> bool:
         """A gang whose members want each other's company, once more: where the first of them went all others had to go. Domains of the affinity's topology key
@@ -129,7 +165,12 @@ class Serving:
         gang = sub_gang.gang
         queue = session.queues[gang.queue]
         failed: set[tuple[str, int]] = set()
+        alike = within is None and not gang.sub_gang_policies and not gang.min_task_member
         while members:
+            if alike and (members[0].role, id(members[0].task)) not in failed and self._fill_alike(statement, gang, members):
+                if session.ready(gang):
+                    break
+                continue
             member = members.pop(0)
             if not session.allocatable(queue, member):
                 continue
@@ -146,6 +187,16 @@ class Serving:
                 statement.pipeline(member, found.row, found.slices)
             if session.sub_gang_ready(sub_gang) and session.ready(gang):
                 break
+
+    def _fill_alike(self, statement: Statement, gang: Gang, members: list[Member]) -> int:
+        """Places at once for the first members, as far as they are alike and the gang needs them. Returns how many have one; they leave `members`."""
+        first, need = members[0], max(gang.min_member - gang.ready, 1)
+        if need == 1 or not self._batches.concerns(first):
+            return 0
+        count = next((i for i, one in enumerate(members[:need]) if one.task is not first.task), min(need, len(members)))
+        placed = self._batches.place(statement, members[:count])
+        del members[:placed]
+        return placed
 
     def _find(self, member: Member, within: Bools | None) -> NodePlacement | None:
         """A place for it. None at once where one like it found none, and nobody has left since."""

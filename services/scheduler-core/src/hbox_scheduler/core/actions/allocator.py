@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum, auto
-from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -122,13 +121,16 @@ class Allocator:
             first.gang.queue, zip(rows.repeat(counts).tolist(), slices, strict=True)
         ):
             return False
-        if cluster is session.columns:
-            asked = session.has_quotas or self._may is not None
-            return statement.allocate_all(members, batch, slices, partial(self._admits, queue) if asked else None)
+        now = cluster is session.columns
+        if now and self._may is None:
+            if session.room(queue, first, len(members)) < len(members):
+                return False
+            statement.allocate_all(members, batch, slices)
+            return True
         for member, row, own in zip(members, rows.repeat(counts).tolist(), slices, strict=True):
             if not self._admits(queue, member):
                 return False
-            statement.pipeline(member, row, own)
+            (statement.allocate if now else statement.pipeline)(member, row, own)
         return True
 
     def take_one_by_one(self, statement: Statement, members: list[Member], within: Sequence[Bools], when: When) -> bool:

@@ -241,8 +241,17 @@ class Columns:
             np.add.at(self.card_pods.reshape(-1), cells, times)
         self.changes.extend(batch.rows.tolist())
 
+    def undo(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice]) -> None:
+        """Take back what was booked for one pod in the same session. Not logged as a rise: no reader saw the lower amounts."""
+        self._book(row, requests, slices, -1)
+
     def book(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice], times: int = 1) -> None:
         """Book one pod on one row, or take it back. Slices of cards that the node does not have count nowhere."""
+        self._book(row, requests, slices, times)
+        if times < 0:
+            self.risen.add(row)
+
+    def _book(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice], times: int) -> None:
         for name, units in requests.items():
             if name not in self._resource and is_host_port(name):
                 self.ports.book((row,), name, times * units)
@@ -254,8 +263,6 @@ class Columns:
             self.card_memory_used[row, position] += times * s.memory_mib
             self.card_pods[row, position] += times
         self.changes.add(row)
-        if times < 0:
-            self.risen.add(row)
 
     def depart(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice], times: int = 1) -> None:
         """What is booked for one pod will go (`times=1`), or what will be free is promised to one (`times=-1`)."""
@@ -300,6 +307,13 @@ class Columns:
         for field in ("used", "card_cores_used", "card_memory_used", "card_pods"):
             setattr(view, field, np.zeros_like(getattr(self, field)))
         view.ports = HostPorts()
+        return view
+
+    def trial(self) -> Self:
+        """The columns as they are, of which resources and cards may be booked without anybody seeing it."""
+        view = copy(self)
+        for field in ("used", "card_cores_used", "card_memory_used", "card_pods"):
+            setattr(view, field, getattr(self, field).copy())
         return view
 
     @property

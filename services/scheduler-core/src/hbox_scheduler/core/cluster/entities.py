@@ -78,6 +78,8 @@ class Member:
     nominated: NodeName | None = None
     started_at: float | None = None
     constraints: PodConstraints = NO_CONSTRAINTS
+    selectable: bool = True  #: constraints of others may select it
+    resource_version: str = ""  #: of the pod, where it is to be bound
     images: tuple[str, ...] = ()
     sub_gang: "SubGang | None" = None
     budgets: tuple[str, ...] | None = None  #: names of the disruption budgets that select it; None = by their selectors
@@ -135,6 +137,9 @@ class Gang:
     problem: str = ""  #: why it cannot be scheduled as written
     nominated_domain: str = ""
     represented: Sequence[float] = ()  #: others for whom it stands: just like it, and not in the session. When each was made
+    kinds: "Sequence[tuple[Member, int]]" = ()
+    """Of a gang that is made once for several sessions, all of whose members wait, and of which no more is known than their shapes: one member of each shape,
+    and how many there are. It is divided into sub-gangs and counted."""
     whole: bool = False  #: members that ask for nothing and wait do not make it ready for `backfill`: its minimum needs places
     _counts: dict[Status, int] | None = field(default=None, repr=False)  #: of the members by status, while a session is on
     _ready: int = 0

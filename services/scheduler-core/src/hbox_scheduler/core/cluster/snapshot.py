@@ -1,6 +1,6 @@
 """What a session is opened on beside the nodes, which are in the columns."""
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hbox_common.model import (
@@ -10,12 +10,13 @@ from hbox_common.model import (
     HyperNode,
     NodeUsage,
     PodUid,
+    QueueName,
     ResourceQuota,
 )
 
 from .entities import Gang, QueueInfo
 from .images import HeldImages
-from .running import RunningGangs
+from .running import Kind, RunningGangs
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,12 @@ class Cluster:
     priority_classes: Mapping[str, int] = field(default_factory=dict)
     images: HeldImages = field(default_factory=HeldImages)  #: that nodes have
     usage: Sequence[NodeUsage] = ()
+    #: Of members that wait for places, those of `gangs` and others: kinds, and how many. Empty: those of `gangs` are all.
+    waiting: Sequence[tuple[Kind, int]] = ()
+    outside: Collection[QueueName] = ()  #: queues of which gangs wait that are not among `gangs`
+    most: int | None = (
+        None  #: members that `allocate` gives places to, before it leaves the turns of others to the next session
+    )
     running: RunningGangs | None = None  #: gangs beside `gangs` that were seen by sessions before
     #: Cards asked for lately, by what is asked of each; None = by the gangs alone.
     demand: Mapping[CardRequest, float] | None = None

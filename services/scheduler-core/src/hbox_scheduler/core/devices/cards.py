@@ -180,6 +180,8 @@ def pick(columns: Columns, rows: Ints, counts: Ints, task: Task, keys: Floats | 
     nothing = np.zeros(0, dtype=np.int64)
     if request is None:
         return Batch(rows, counts, task.amount, nothing, nothing, 0, nothing, task.ports)
+    if keys is None and len(rows) == 1 and request.whole and not request.models and type(request) is CardRequest:
+        return _first_free(columns, rows, counts, task, request.count * int(counts[0]))
     fits = seats(columns, rows, request)
     wanted = counts * request.count
     np.minimum(fits, wanted[:, None] if request.count == 1 else 1, out=fits)
@@ -201,6 +203,14 @@ def pick(columns: Columns, rows: Ints, counts: Ints, task: Task, keys: Floats | 
     need = memory_needed(request, columns.card_memory[card_rows, positions])
     cores = ALL if request.whole else request.cores
     return Batch(rows, counts, task.amount, card_rows, positions, cores, need, task.ports)
+
+
+def _first_free(columns: Columns, rows: Ints, counts: Ints, task: Task, cards: int) -> Batch:
+    """As `pick`, for whole cards of any model on one row."""
+    row = rows.item()
+    positions = np.flatnonzero(columns.card_ok[row] & (columns.card_pods[row] == 0))[:cards]
+    assert len(positions) == cards, "more pods than seats"
+    return Batch(rows, counts, task.amount, rows.repeat(cards), positions, ALL, columns.card_memory[row, positions], task.ports)
 
 
 @lru_cache(maxsize=65_536)

@@ -117,8 +117,8 @@ class Overused(Plugin):
 
 class Allocatable(Plugin):
     @abstractmethod
-    def allocatable(self, queue: QueueInfo, member: Member) -> bool:
-        """Whether the queue may take this member on top of what it has. All have to agree."""
+    def room(self, queue: QueueInfo, member: Member, most: int) -> int:
+        """How many members like this one, and `most` at most, the queue may take on top of what it has. The least of all answers counts."""
 
     @abstractmethod
     def withheld_reason(self, queue: QueueInfo, members: Sequence[Member]) -> str:
@@ -166,7 +166,13 @@ class Starving(Plugin):
 # Nodes. n = rows asked about; [N] = `session.columns.size` rows. The columns given are those as they are, or as they will be once all that leaves has left.
 
 
-class ShapeMask(Plugin):
+class ByShape(Plugin):
+    """What masks and scores by shape have in common."""
+
+    of_session: ClassVar[bool] = False  #: it reads what `open` computed for one session: nothing of it is kept
+
+
+class ShapeMask(ByShape):
     """A mask by shape: see above."""
 
     @property
@@ -185,7 +191,11 @@ class PerPod(Plugin):
     @property
     @abstractmethod
     def sees_plain_pods(self) -> bool:
-        """Whether it has an opinion on plain pods: single ones that have no constraints on others, and nothing written on them that it reads."""
+        """Whether it has an opinion on plain pods: those that have no constraints on others, and nothing written on them that it reads."""
+
+    def concerns(self, member: Member) -> bool:  # noqa: ARG002  # the hook's signature
+        """Whether it may tell nodes apart for this member, as things stand; members for whom no plugin does are placed by their shape."""
+        return True
 
 
 class PodMask(PerPod):
@@ -200,7 +210,7 @@ class PodMask(PerPod):
         """Label and mask `[N]` of nodes that the member may not use."""
 
 
-class ShapeScore(Plugin):
+class ShapeScore(ByShape):
     """A score by shape: see above."""
 
     @property
@@ -319,6 +329,11 @@ class Events(Plugin):
     @abstractmethod
     def displaced(self, member: Member, row: int) -> None: ...
 
+    def placed_alike(self, members: Sequence[Member]) -> None:
+        """As `placed`, for equal members of one gang, each where it is now."""
+        for member in members:
+            self.placed(member, member.row)
+
 
 Hook: TypeAlias = type[Plugin]
 
@@ -393,13 +408,14 @@ def _methods(hook: Hook) -> set[str]:
     """Names of what a hook's class asks for: methods and properties."""
     return {
         name
-        for name, value in vars(hook).items()
+        for base in ((hook, PerPod) if issubclass(hook, PerPod) else (hook,))
+        for name, value in vars(base).items()
         if not name.startswith("_") and (callable(value) or isinstance(value, property))
     }
 
 
 def _public_methods(plugin: Hook) -> set[str]:
-    own = (base for base in plugin.__mro__ if base not in (*HOOKS, PerPod, Plugin, ABC, object))
+    own = (base for base in plugin.__mro__ if base not in (*HOOKS, PerPod, ByShape, Plugin, ABC, object))
     return {name for base in own for name, value in vars(base).items() if not name.startswith("_") and inspect.isroutine(value)}
 
 

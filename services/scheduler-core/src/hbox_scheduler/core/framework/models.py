@@ -161,6 +161,10 @@ class Models:
             return without_models(task, self._others({self.names[column] for column, _ in member.models}))
         return within_limits(task, self.left(member.gang.queue, later=later))[0]
 
+    def most(self, member: Member) -> int | None:
+        """How many members like this one have room in any case under the limits of models; None = no limit."""
+        return within_limits(member.task, self.left(member.gang.queue, later=False))[1]
+
     def admits(self, queue: QueueName, places: Iterable[tuple[int, Sequence[CardSlice]]], *, later: bool) -> bool:
         """Whether the queue may have all of these cards. places: rows and slices."""
         left = self.left(queue, later=later)

@@ -45,6 +45,13 @@ class NamespaceQuotas:
             else member.task
         )
 
+    def most(self, member: Member) -> int | None:
+        """How many members like it the quotas pay for, on cards of the size that they pay for now; None = no quota limits it."""
+        need = self.need(member)
+        if not need:
+            return None
+        return self._quota.within_quota(member.task, self._quota.remaining(member.namespace), together=need)[1]
+
     def limit_message(self, member: Member) -> str:
         """Which quota does not."""
         return self._quota.limit_message(member.namespace, member.task, together=self.need(member) or 1)

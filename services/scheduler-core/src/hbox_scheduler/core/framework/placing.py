@@ -122,7 +122,16 @@ class Placing:
 
         within: `[N]`, rows to be looked at; None = all.
         """
-        columns = self._columns
+        columns, session = self._columns, self._session
+        if within is None and member.nominated is None and not session.promises and session.by_shape(member):
+            assert session.views is not None
+            view = session.views.of(self.task(member))
+            rows, _ = view.best(1)
+            if len(rows):
+                return NodePlacement(int(rows[0]), True, self.slices(member, int(rows[0]), columns))
+            if not future or not columns.moving:
+                return None
+            return self._find_later(member, view.allowed[: columns.size])
         allowed = self.allowed(member, columns)
         if within is not None:
             allowed &= within
@@ -135,9 +144,11 @@ class Placing:
         if now.any():
             row = self.best(member, now)
             return NodePlacement(row, True, self.slices(member, row, free))
-        if not future:
-            return None
-        cluster = columns.future()
+        return self._find_later(member, allowed) if future else None
+
+    def _find_later(self, member: Member, allowed: Bools) -> NodePlacement | None:
+        """The best place of those that will be free once all that leaves has left. allowed: `[N]`."""
+        cluster = self._columns.future()
         later = allowed & self.fits(member, cluster)
         if not later.any():
             return None
@@ -161,6 +172,15 @@ class Placing:
         namespace_quotas, models = self._session.namespace_quotas, self._session.models
         task = namespace_quotas.task(member) if namespace_quotas else member.task
         return models.task(member, task, later=self._later) if models else task
+
+    def most(self, member: Member, most: int) -> int:
+        """Of `most` members like this one, how many the limits of card models and the quotas of its namespace leave cards for."""
+        session = self._session
+        if session.models and (by_model := session.models.most(member)) is not None:
+            most = min(most, by_model)
+        if session.namespace_quotas and (paid := session.namespace_quotas.most(member)) is not None:
+            most = min(most, paid)
+        return most
 
     def admits(self, queue: QueueName, places: Iterable[tuple[int, Sequence[CardSlice]]]) -> bool:
         """Whether the queue's limits of card models allow all of these slices on these rows."""

@@ -29,6 +29,7 @@ from ..cluster.running import RunningGangs
 from ..cluster.snapshot import Cluster
 from ..cluster.task import Task
 from ..explain.labels import Label
+from ..explain.reasons import Reasons
 from ..topology.tree import Tree, tree_of
 from .asking import Asking
 from .external import Ask, nobody
@@ -74,6 +75,7 @@ from .models import Models
 from .namespacequotas import NamespaceQuotas
 from .ranking import QueueRanking
 from .statement import Operation, OperationKind, Statement
+from .views import Views
 
 if TYPE_CHECKING:
     from .conf import Conf
@@ -102,10 +104,14 @@ class Outcome:
     bindings: list[Member] = field(default_factory=list)
     evictions: list[Eviction] = field(default_factory=list)
     nominations: list[Member] = field(default_factory=list)
+    untried: set[Gang] = field(default_factory=set)  #: gangs whose turn did not come: the session ended before it
     verdicts: dict[str, str] = field(default_factory=dict)  #: gang id -> why it waits, where it is not about nodes
     fitting: dict[str, int] = field(
         default_factory=dict
     )  #: gang id -> how many members found places in its last turn, which were too few
+    next_ones: dict[str, Reasons] = field(
+        default_factory=dict
+    )  #: gang id -> why the next member found no place beside those of its gang, then
     warnings: list[str] = field(default_factory=list)  #: what was passed over
 
     def warn(self, what: str) -> None:
@@ -137,9 +143,11 @@ class Session:
         now: float = 0.0,
         ask: Ask = nobody,
         learned: Mapping[str, Plugin] = MappingProxyType({}),
+        views: Views | None = None,
     ) -> None:
         """`tiers`: the plugins of `conf`, in its order (`policy.registry.plugins_of`); `ask`: how they ask others;
-        `learned`: plugins that are kept from session to session for what they learned, by name.
+        `learned`: plugins that are kept from session to session for what they learned, by name; `views`: of the same policy, where equal members may be placed
+        by their shape.
 
         Raises InvalidRequest where they contradict each other.
         """
@@ -175,20 +183,26 @@ class Session:
         self._events = self._all(Events)
         self._shape_masks, self._pod_masks = self._all(ShapeMask), self._all(PodMask)
         self._masking = self._with(ShapeMask, PodMask)
+        self.views = views
+        self._by_shape: dict[tuple[int, bool], bool] = {}
+        self._per_pod = [plugin for hook in (PodMask, PodScore, CandidateScore) for plugin in self._all(hook)]
         self._masks_read_bookings = any(plugin.reads_bookings for plugin in self._shape_masks)
         self.namespace_quotas = NamespaceQuotas(columns, cluster)
         self.population = self.running.population.copy(cluster.namespace_labels)
         self.ranking = QueueRanking(self.queues, self._queue_key, self._related)
+        self.promises = 0  #: members that are promised a place which others have yet to leave
         self.departures: list[Sequence[Member]] = []  #: members that left their places, one entry each time
         self.unplaced: list[Gang] = []  #: gangs with members that waited when the session began
         for gang in self.fresh:
-            form_sub_gangs(gang)
-            gang.tally()
+            if not gang.kinds:
+                form_sub_gangs(gang)
+                gang.tally()
             if gang.count(Status.PENDING):
                 self.unplaced.append(gang)
+            self.promises += gang.waiting
             for member in gang.of(Status.GATED) if gang.count(Status.GATED) else ():
                 add(gang.gated, member.task.requests)
-        self.population.put_all([member for gang in self.fresh for member in gang.members if member.row >= 0])
+        self.population.put_all([member for gang in self.fresh if not gang.kinds for member in gang.members if member.row >= 0])
         plugins = [plugin for tier in tiers for plugin in tier]
         for plugin in sorted(plugins, key=lambda plugin: plugin.asks_others):
             plugin.open(self)
@@ -243,12 +257,11 @@ class Session:
             plugin.placed(member, row)
 
     def placed_all(self, members: Sequence[Member]) -> None:
-        """As `placed`, where each of them is now."""
-        if self._events:
-            for member in members:
-                self.placed(member, member.row)
-        else:
-            self.population.put_all(members)
+        """As `placed`, for equal members of one gang, each where it is now."""
+        self.population.put_all(members)
+        self.ranking.touch(members[0].gang.queue)
+        for plugin in self._events:
+            plugin.placed_alike(members)
 
     def displaced(self, member: Member, row: int) -> None:
         self.population.take(member)
@@ -305,6 +318,8 @@ class Session:
     def members_in_order(self, members: Iterable[Member]) -> list[Member]:
         """As sorted by `member_key`, for many: by the last part of it first. Most parts are equal for all members of a gang, and cost no sorting."""
         ordered = sorted(members, key=attrgetter("uid"))
+        if len(ordered) == 1 or (ordered and ordered[0].gang.kinds and not ordered[0].gang.annotations):
+            return ordered  # no plugin can tell them apart
         parts: list[Callable[[Member], Key]] = [
             *(plugin.member_key for plugin in self._all(MemberOrder)),
             lambda member: -member.priority,
@@ -315,11 +330,6 @@ class Session:
             if keys and keys.count(keys[0]) < len(keys):
                 ordered = [ordered[i] for i in sorted(range(len(keys)), key=keys.__getitem__)]
         return ordered
-
-    @property
-    def has_quotas(self) -> bool:
-        """Whether some plugin may say no in `allocatable`."""
-        return bool(self._all(Allocatable))
 
     def relatives(self, preemptor: QueueInfo) -> Sequence[Collection[QueueName]]:
         """Whose members are taken first: those of queues in the first collection, and so on; last those of all others. Inside each, and without a plugin's
@@ -380,7 +390,15 @@ class Session:
         return any(plugin.overused(queue) for plugin in self._all(Overused))
 
     def allocatable(self, queue: QueueInfo, member: Member) -> bool:
-        return all(plugin.allocatable(queue, member) for plugin in self._all(Allocatable))
+        """Whether the queue may take this member on top of what it has."""
+        return all(plugin.room(queue, member, 1) > 0 for plugin in self._all(Allocatable))
+
+    def room(self, queue: QueueInfo, member: Member, most: int) -> int:
+        """How many members like this one, and `most` at most, the queue may take on top of what it has."""
+        for plugin in self._all(Allocatable):
+            if most > 0:
+                most = plugin.room(queue, member, most)
+        return most
 
     def withheld_reason(self, members: Sequence[Member]) -> str:
         """Why the queue of these members of one gang gets nothing more for all of them together now: label and words; "" = no plugin says so."""
@@ -433,6 +451,18 @@ class Session:
                 yield from plugin.shape_failures(cluster, rows, member.task)
             if isinstance(plugin, PodMask):
                 yield from plugin.failures(member, cluster)
+
+    def by_shape(self, member: Member) -> bool:
+        """Whether every node is to it as to any other member of its shape, and stays so but for what is booked there: `views` say where it goes."""
+        if self.views is None:
+            return False
+        if not member.gang.kinds or member.gang.annotations:
+            return not any(plugin.concerns(member) for plugin in self._per_pod)
+        key = id(member.task), member.gang.min_member > 1  # all else is equal for such members
+        found = self._by_shape.get(key)
+        if found is None:
+            found = self._by_shape[key] = not any(plugin.concerns(member) for plugin in self._per_pod)
+        return found
 
     def settled(self, member: Member) -> bool:
         """Whether what the masks say about it stays true whoever comes or goes."""

@@ -5,10 +5,10 @@ it was before. What Volcano's statement gets wrong when it replays a dry run (#5
 is rolled back, and the chosen outcome is made anew by the same operations.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from hbox_common.model import CardSlice
 
@@ -24,10 +24,6 @@ class OperationKind(Enum):
     EVICT = auto()
     PIPELINE = auto()
     ALLOCATE = auto()
-
-
-#: Whether one more member may have a place.
-May: TypeAlias = Callable[[Member], bool]
 
 
 @dataclass(slots=True)  # not frozen: those take three times as long to make, and large gangs make thousands
@@ -64,44 +60,25 @@ class Statement:
         self._count_models(member)
         self._session.placed(member, row)
 
-    def allocate_all(
-        self, members: Sequence[Member], batch: Batch, slices: Sequence[Sequence[CardSlice]], may: May | None
-    ) -> bool:
-        """As `allocate`, for equal pending members of one gang, one after the other along the batch, which is booked at once.
-
-        may: asked before each member, on the state after those before it; None = nobody has a say. Returns False where it said no: what was allocated
-        until then stays in the statement.
-        """
-        session, task = self._session, members[0].task
+    def allocate_all(self, members: Sequence[Member], batch: Batch, slices: Sequence[Sequence[CardSlice]]) -> None:
+        """As `allocate`, for equal pending members of one gang, along the batch, which is booked at once."""
+        session = self._session
         session.columns.apply(batch)
         rows: list[int] = batch.rows.repeat(batch.counts).tolist()
         allocate, allocated = OperationKind.ALLOCATE, Status.ALLOCATED
-        if may is None:
-            self.operations += [Operation(allocate, member, member.status, member.row, member.slices) for member in members]
-            for member, row, own in zip(members, rows, slices, strict=True):
-                member.status, member.row, member.slices = allocated, row, tuple(own)
-            members[0].gang.moved_alike(members, Status.PENDING)
-            session.namespace_quotas.book(members)
-            for member in members if session.models else ():
-                self._count_models(member)
-            session.placed_all(members)
-            return True
-        for done, (member, row, own) in enumerate(zip(members, rows, slices, strict=True)):
-            if not may(member):
-                for spare, cards in zip(rows[done:], slices[done:], strict=True):
-                    session.columns.book(spare, task.requests, cards, -1)
-                return False
-            self.operations.append(Operation(allocate, member, member.status, member.row, member.slices))
+        self.operations += [Operation(allocate, member, member.status, member.row, member.slices) for member in members]
+        for member, row, own in zip(members, rows, slices, strict=True):
             member.status, member.row, member.slices = allocated, row, tuple(own)
-            member.gang.moved(member, Status.PENDING)
-            session.namespace_quotas.book((member,))
+        members[0].gang.moved_alike(members, Status.PENDING)
+        session.namespace_quotas.book(members)
+        for member in members if session.models else ():
             self._count_models(member)
-            session.placed(member, row)
-        return True
+        session.placed_all(members)
 
     def pipeline(self, member: Member, row: int, slices: Sequence[CardSlice] = ()) -> None:
         """Promise a pending member a place that will be free once all that leaves has left."""
         self._note(OperationKind.PIPELINE, member)
+        self._session.promises += 1
         member.row, member.slices = row, tuple(slices)
         self._turn(member, Status.PIPELINED)
         self._session.columns.depart(row, member.task.requests, member.slices, -1)
@@ -177,12 +154,13 @@ class Statement:
                 self._uncount_models(done)
             match done.kind:
                 case OperationKind.ALLOCATE:
-                    columns.book(member.row, member.task.requests, member.slices, -1)
+                    columns.undo(member.row, member.task.requests, member.slices)
                     member.row, member.slices = done.row, done.slices
                     self._turn(member, done.status)
                     self._session.displaced(member, row)
                     member.models = done.models
                 case OperationKind.PIPELINE:
+                    self._session.promises -= 1
                     columns.depart(member.row, member.task.requests, member.slices)
                     member.row, member.slices = done.row, done.slices
                     self._turn(member, done.status)

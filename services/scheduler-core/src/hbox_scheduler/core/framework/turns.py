@@ -28,7 +28,8 @@ _Entry: TypeAlias = tuple[tuple[object, ...], int, Gang]
 class ServiceOrder:
     """Gangs that wait for their turn, by queue. Gangs whose queue does not exist have none."""
 
-    def __init__(self, session: "Session", gangs: Iterable[Gang]) -> None:
+    def __init__(self, session: "Session", gangs: Iterable[Gang], outside: Iterable[QueueName] = ()) -> None:
+        """`outside`: queues of which other gangs wait that are not here: such a queue has turns also when none of those here is left."""
         self._session = session
         self._heaps: dict[QueueName, list[_Entry]] = {}
         self._waiting: set[Gang] = set()
@@ -42,6 +43,9 @@ class ServiceOrder:
         for gang in gangs:
             if gang.queue in session.queues:
                 self.put_back(gang)
+        for name in outside:
+            if name in self._in_queue:
+                self._in_queue[name] += 1
 
     def next(self) -> Gang | None:
         """The gang whose turn it is; it waits no longer."""
@@ -50,15 +54,18 @@ class ServiceOrder:
 
     def next_queue(self) -> QueueInfo | None:
         """The queue whose turn it is, of those with gangs that wait."""
+        if len(self._in_queue) == 1:
+            (name,) = self._in_queue
+            return self._session.queues[name]
         ranking, queues = self._session.ranking, self._session.queues
         ranking.refresh()
         for name in ranking.changed[self._seen :]:
-            if self._in_queue[name]:
+            if name in self._in_queue:
                 self._enter(name)
         self._seen = len(ranking.changed)
         while self._turns:
             turn = self._turns[0]
-            if self._in_queue[turn[-1]] and turn == self._turn(turn[-1]):
+            if turn[-1] in self._in_queue and turn == self._turn(turn[-1]):
                 return queues[turn[-1]]
             heappop(self._turns)
         return None
@@ -70,8 +77,12 @@ class ServiceOrder:
         """The queue has a turn by its key as it is now; entries by older ones are passed over."""
         heappush(self._turns, self._turn(name))
 
+    def left(self) -> set[Gang]:
+        """Those that wait for their turn."""
+        return self._waiting
+
     def of(self, queue: QueueInfo) -> Gang | None:
-        """The queue's gang that is served first; it waits no longer."""
+        """The queue's gang that is served first; it waits no longer. None: all of those that are here have been served."""
         self._push_again()
         heap = self._heaps.get(queue.name, [])
         while heap:
@@ -82,10 +93,10 @@ class ServiceOrder:
                 heappush(heap, (now, next(self._number), gang))
                 continue
             self._waiting.discard(gang)
-            self._in_queue[queue.name] -= 1
+            self._leave(queue.name)
             self._nominated_in[queue.name] -= gang in self._nominated
             self._nominated.discard(gang)
-            if self._in_queue[queue.name]:
+            if len(self._in_queue) > 1 and queue.name in self._in_queue:
                 self._enter(queue.name)
             return gang
         return None
@@ -106,6 +117,11 @@ class ServiceOrder:
             self._waiting.discard(gang)
             self._nominated.discard(gang)
         del self._in_queue[queue.name], self._nominated_in[queue.name]
+
+    def _leave(self, name: QueueName) -> None:
+        self._in_queue[name] -= 1
+        if not self._in_queue[name]:
+            del self._in_queue[name]
 
     def _push(self, gang: Gang) -> None:
         heappush(self._heaps.setdefault(gang.queue, []), (self._key(gang), next(self._number), gang))

@@ -4,10 +4,13 @@ Each refusal has one author, in the order in which a session refuses: the gang a
 actions); what the policy gives the queue now; how many pods of a gang fit; node by node.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..cluster import Columns
 from ..cluster.entities import Gang, Member, Status
+from ..cluster.task import Task
 from ..explain.labels import Label
 from ..explain.reasons import Reasons, fit_together
 from .placing import FilterKey, Placing, capacity_when_empty, filter_key_of
@@ -30,15 +33,37 @@ class Waiting:
 
     message: str
     reasons: Reasons | None = None
+    lacks_room: bool = False  #: nothing but a change of nodes can help it
+
+
+class KnownReasons:
+    """Reasons by shape, kept from session to session as long as no node changes."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._known: dict[Task, Reasons] = {}
+        self._at = -1
+
+    def of(self, task: Task, find: Callable[[], Reasons]) -> Reasons:
+        """Why one more pod like this one finds no place that is free now."""
+        if self._at != self._columns.changes.end:
+            self._at = self._columns.changes.end
+            self._known.clear()
+        found = self._known.get(task)
+        if found is None:
+            found = self._known[task] = find()
+        return found
 
 
 class WaitReasons:
     """Asked after the actions of a session. What is the same for members that are alike is found once."""
 
-    def __init__(self, session: "Session") -> None:
+    def __init__(self, session: "Session", by_shape: KnownReasons | None = None) -> None:
+        """`by_shape`: what sessions before have found."""
         self._session = session
         self._placing = Placing(session)
         self._known: dict[FilterKey, Reasons] = {}
+        self._by_shape = by_shape or KnownReasons(session.columns)
 
     def of(self, member: Member) -> Waiting:
         """Why this member has no place that it could be bound to."""
@@ -63,12 +88,16 @@ class WaitReasons:
             return Waiting(why)
         reasons = self.nodes(member)
         if reasons.fitting and (why := self._together(gang, member, needed)):
-            return Waiting(why)
-        return Waiting(reasons.headline(), reasons)
+            if (next_one := session.outcome.next_ones.get(gang.id)) is None or next_one.fitting:
+                return Waiting(why, lacks_room=True)
+            return Waiting(f"{why}; for the next one {next_one.headline()}", next_one, lacks_room=True)
+        return Waiting(reasons.headline(), reasons, lacks_room=not reasons.fitting)
 
     def nodes(self, member: Member) -> Reasons:
         """Of each node the first rule that it fails for the member, were it alone."""
         session = self._session
+        if session.by_shape(member) and not (session.models or session.namespace_quotas):
+            return self._by_shape.of(member.task, lambda: self._placing.reasons(member))
         if not session.settled(member):
             return self._placing.reasons(member)
         key = (*filter_key_of(member), session.namespace_quotas.need(member))

@@ -1,21 +1,19 @@
-"""What the service asks of sessions: victims for jobs that may have more, places for pods with constraints about each other, and admission of PodGroups.
+"""What the service asks of sessions: places for jobs, victims for those that may have more, and admission of PodGroups.
 
 The policy's actions run on a session over the service's own columns, with the ledger's claims as its members: the same code, and so the same outcomes, as
-`hbox simulate cycle`. The session decides and is then undone; its outcome comes back as job placements, which the scheduler books and proposes.
+`hbox simulate cycle`. Places that are given stay on the columns, for the scheduler to book and propose; all else that the session did is undone.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from hbox_common.model import (
-    NO_CONSTRAINTS,
     CardSlice,
-    Job,
     JobId,
     Neighbour,
-    PodGroupTask,
     PodRef,
     PodUid,
     Queue,
@@ -26,32 +24,39 @@ from hbox_common.model import (
     TreeAmounts,
     named_models,
 )
+from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
 from hbox_common.model.resources import PODS, add
 from hbox_common.model.rights import CARDS_BY_NAME, AtParting, may_preempt
 
 from ..actions.registry import run_action
 from ..cluster import Booking, Bookings, Columns
 from ..cluster.entities import Gang, Member, QueueInfo, Status
+from ..cluster.running import Kind
 from ..cluster.snapshot import Cluster
 from ..cluster.task import Task, Tasks
 from ..explain.reasons import Reasons
 from ..framework import GroupPhase, Session
 from ..framework.conf import Conf, PluginConf
 from ..framework.external import Ask, nobody
-from ..framework.hooks import FLAGS, Hook, Pipelined, Plugin, Readiness, SubGangPipelined, SubGangReadiness
-from ..framework.waiting import BACKFILL, WaitReasons
+from ..framework.hooks import FLAGS, Hook, Pipelined, Readiness, SubGangPipelined, SubGangReadiness
+from ..framework.views import Views
+from ..framework.waiting import BACKFILL, KnownReasons, WaitReasons
 from ..plugins.capacity import RECLAIM_AT_PARTING, Capacity
+from ..plugins.fairshare import usage_weight
 from ..plugins.gang import GangPlugin
 from ..plugins.nodeorder import NodeOrder
 from ..plugins.pdb import Pdb
 from ..plugins.rescheduling import Rescheduling
 from ..plugins.reservation import Reservation
+from ..policy.batches import in_the_way
+from ..policy.policy import Policy
 from ..policy.registry import plugins_of
 from ..queueing.groups import Groups
-from ..queueing.jobs import Entry
+from ..queueing.jobs import Entry, Waiting
 from ..quotas.models import concerned
 from ..quotas.namespaces import NamespaceQuota
 from .facts import ClusterFacts
+from .gangs import WaitingGangs, join
 from .running import RunningJobs, vector_of
 
 #: Actions of a policy that give free places.
@@ -67,6 +72,13 @@ ENQUEUE = "enqueue"
 SHUFFLE = "shuffle"
 
 
+#: Plugins by which what queues may have depends on what others ask for.
+_SHARES_BY_DEMAND = frozenset({"proportion"})
+
+#: Plugins that judge whom to evict by the time, or by what they are told from outside.
+_TIMED = frozenset({"minruntime", "tdm", "cdp", "sla", "reservation", "extender", "usage", "rescheduling", "proportion", "drf"})
+
+
 @dataclass(frozen=True, slots=True)
 class PodPlacement:
     """One pod's place among what its job is given."""
@@ -76,6 +88,18 @@ class PodPlacement:
     row: int
     slices: tuple[CardSlice, ...]
     models: Resources = field(default_factory=dict)  #: cards by model
+
+    @property
+    def uid(self) -> PodUid:
+        return self.pod.uid
+
+    @property
+    def name(self) -> str:
+        return self.pod.name
+
+    @property
+    def resource_version(self) -> str:
+        return self.pod.resource_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +131,29 @@ class JobPlacement:
 
 
 @dataclass(frozen=True, slots=True)
+class Placed:
+    """The members of a job that got places, which are on the columns, and what these take together."""
+
+    entry: Entry
+    members: Sequence[Member]
+    amounts: Resources
+
+
+@dataclass(frozen=True, slots=True)
 class Unplaced:
-    """Why a job gets nothing; `reasons` where it is about nodes."""
+    """Why a job gets nothing; `reasons` where it is about nodes; `lacks_room`: nothing but a change of nodes can help it."""
 
     entry: Entry
     message: str
     reasons: Reasons | None
+    lacks_room: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Untried:
+    """The turn of a job did not come."""
+
+    entry: Entry
 
 
 class SessionRunner:
@@ -129,11 +170,12 @@ class SessionRunner:
         conf: Conf,
         quota: NamespaceQuota,
         groups: Groups,
-        learned: Mapping[str, Plugin],
-        user_policy: bool = False,
+        policy: Policy,
+        views: Views,
+        demand: Mapping[Waiting, int],
         ask: Ask = nobody,
     ) -> None:
-        """`learned`: as in `Session`; `user_policy`: gangs are seen whole, those with places too."""
+        """`policy`: what of `conf` goes by shape, and what it has learned; `views`: of the same policy; `demand`: pods that wait, as they are when asked."""
         self._facts = facts
         self._neighbours = neighbours
         self._groups = groups
@@ -143,18 +185,30 @@ class SessionRunner:
         self._tasks = tasks
         self._ask = ask
         self._quota = quota
-        self._user_policy = user_policy
+        self._views = views
+        self._demand = demand
+        self._kinds: dict[Waiting, Kind] = {}
+        self._kinds_size = 0
+        self._waiting = WaitingGangs(columns, groups, neighbours)
+        self._reasons = KnownReasons(columns)
         self._queue_infos = _QueueInfos()
-        self.follow(conf, learned)
+        self.follow(conf, policy)
 
-    def follow(self, conf: Conf, learned: Mapping[str, Plugin]) -> None:
+    def follow(self, conf: Conf, policy: Policy) -> None:
         """The policy from the next session on."""
-        self._learned = learned
+        self._learned = policy.learned
+        self.by_shape = not in_the_way(conf)  #: whether equal pods are equal to the policy
+        names = {plugin.name for plugin in conf.plugins}
+        self.shares_by_use = (
+            not names & _SHARES_BY_DEMAND
+        )  #: whether what queues may have changes with their rules and what they have alone
+        self._by_demand = not self.shares_by_use or usage_weight(conf) > 0  #: whether what waits elsewhere counts in a session
+        self.timed = bool(names & _TIMED)  #: whether whom it evicts changes with time alone
         conf = _as_the_ledger_judges(conf)
         self._placing = replace(conf, actions=tuple(action for action in conf.actions if action in PLACE))
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in MAKE_ROOM))
         self._enqueue = replace(conf, actions=(ENQUEUE,))
-        self.enqueues = self._user_policy and ENQUEUE in conf.actions  #: whether PodGroups wait for admission
+        self.enqueues = ENQUEUE in conf.actions  #: whether PodGroups wait for admission
         self._moves = "consolidate" in conf.actions
         self._shuffling = replace(conf, actions=(SHUFFLE,))
         self._between = replace(
@@ -166,7 +220,9 @@ class SessionRunner:
         self.reserves_from = min(
             keeping, default=None
         )  #: gangs that start with so many pods may have nodes set aside; None: nobody
-        self._reads_images = any(isinstance(one, NodeOrder) and one.reads_images for tier in plugins_of(conf) for one in tier)
+        self._waiting.reads_images = any(
+            isinstance(one, NodeOrder) and one.reads_images for tier in plugins_of(conf) for one in tier
+        )
         self.shuffles = SHUFFLE in conf.actions  #: whether the policy has pods leave of its own accord
 
     def has_plugin(self, plugin: str) -> bool:
@@ -203,22 +259,55 @@ class SessionRunner:
                 run_action(action, session)
             return self._job_placements(session, preemptors)
 
+    def prepare(self, entry: Entry) -> None:
+        """Make the job's gang now, not when its turn comes."""
+        entry.update_pending(self._bookings)
+        if entry.pending:
+            self._waiting.of(entry)
+
     def place(
         self,
         entries: Sequence[Entry],
         queues: QueueTree,
         leaving: Iterable[PodUid],
         represented: Mapping[JobId, Sequence[float]],
-    ) -> list[JobPlacement | Unplaced]:
-        """Places that are free, for jobs whose pods have to do with others: for each job what it gets, or why it gets nothing. `represented`: for whom it
-        stands
-        (`Gang.represented`)."""
-        with self._session(self._placing, entries, queues, leaving, represented=represented) as (session, preemptors):
+        *,
+        outside: Collection[QueueName],
+        most: int,
+    ) -> list[Placed | Unplaced | Untried]:
+        """Places that are free: for each job what it gets, or why it gets nothing. `represented`: for whom it stands (`Gang.represented`); `outside`, `most`:
+        as in `Cluster`. What is given is on the columns."""
+        with self._session(self._placing, entries, queues, leaving, represented=represented, outside=outside, most=most) as (
+            session,
+            gangs,
+        ):
             for action in self._placing.actions:
                 run_action(action, session)
-            bound = {id(member) for member in session.outcome.bindings}
-            reasons = WaitReasons(session)
-            return [_placed(session, gang, entry, bound, reasons) for gang, entry in preemptors.items()]
+            by_gang: dict[Gang, list[Member]] = {}
+            for member in session.outcome.bindings:
+                by_gang.setdefault(member.gang, []).append(member)
+            reasons = WaitReasons(session, self._reasons)
+            return [_found(session, gang, entry, by_gang.get(gang), reasons) for gang, entry in gangs.items()]
+
+    def _waiting_kinds(self) -> list[tuple[Kind, int]]:
+        """All that waits, by queue and shape."""
+        known, size = self._kinds, len(self._columns.allocatable)
+        if self._kinds_size != size or len(known) > 4 * len(self._demand) + 1024:
+            known.clear()
+            self._kinds_size = size
+        found = []
+        for key, count in self._demand.items():
+            kind = known.get(key)
+            if kind is None:
+                kind = known[key] = Kind(*key, vector_of(key[1], self._columns), True, False, ())
+            found.append((kind, count))
+        return found
+
+    def take_back(self, found: Placed) -> None:
+        """Its places are not wanted: they are free again."""
+        for member in found.members:
+            self._columns.undo(member.row, member.task.requests, member.slices)
+        found.entry.gang = None
 
     def shuffle(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid], *, slow: bool) -> list[Booking]:
         """Whom the policy wants elsewhere, of those who run. `entries`: jobs with pods that wait; they count as away from theirs. `slow`: also by plugins
@@ -259,11 +348,13 @@ class SessionRunner:
         whole: bool = False,
         with_groups: bool = False,
         represented: Mapping[JobId, Sequence[float]] = MappingProxyType({}),
+        outside: Collection[QueueName] = (),
+        most: int | None = None,
     ) -> Iterator[tuple[Session, dict[Gang, Entry]]]:
         """A session with these jobs as preemptors. What it does to the columns is taken back in the end. `whole`: members of theirs that have places are as
         those of others; else they stay where they are. `with_groups`: with the PodGroups that have no pods here, admitted or not."""
         running = self._running.current()
-        joining = [entry.job.id for entry in entries if whole or self._user_policy or entry.job.together]
+        joining = [entry.job.id for entry in entries if entry.job.bound or entry.held]
         before = {gang.id: gang for gang in self._running.lend(joining)}
         goes = set(leaving)
         others = self._running.lend_with(goes)
@@ -272,10 +363,10 @@ class SessionRunner:
         ]
         preemptors: dict[Gang, Entry] = {}
         for entry in entries:
-            gang = self._preemptor(entry)
+            gang = self._waiting.of(entry)
             gang.represented = represented.get(entry.job.id, ())
             if (own := before.get(entry.job.id)) is not None:
-                _join(gang, own, entry, settled=not whole)
+                join(gang, own, entry, settled=not whole)
                 if gang.phase is GroupPhase.PENDING:
                     gang.phase = GroupPhase.INQUEUE  # a gang that runs was admitted
             preemptors[gang] = entry
@@ -303,17 +394,25 @@ class SessionRunner:
                     demand=facts.demand,
                     budgets=facts.budgets,
                     may_not_leave=facts.may_not_leave,
+                    waiting=self._waiting_kinds()
+                    if self._by_demand or any(OVER_QUOTA_WEIGHT in one.annotations for one in known)
+                    else (),
+                    outside=outside,
+                    most=most,
                 ),
                 conf=conf,
                 tiers=plugins_of(conf),
                 now=facts.now,
                 ask=self._ask,
                 learned=self._learned,
+                views=self._views if self.by_shape else None,
             )
+            given: Collection[Member] = ()
             try:
                 yield session, preemptors
+                given = session.outcome.bindings
             finally:
-                self._undo(session, preemptors)
+                self._undo(session, preemptors, given)
 
     @contextmanager
     def _gone(self, members: Sequence[Member]) -> Iterator[None]:
@@ -326,57 +425,6 @@ class SessionRunner:
         finally:
             for member in members:
                 self._columns.depart(member.row, member.task.requests, member.slices, -1)
-
-    def _preemptor(self, entry: Entry) -> Gang:
-        job = entry.job
-        group = self._groups.get(job.id)
-        gang = Gang(
-            id=_pending_id(job.id),
-            namespace=job.namespace,
-            name=job.name,
-            queue=job.queue,
-            priority=job.priority,
-            min_member=max(entry.need, 1),
-            created_at=job.created_at,
-            phase=self._groups.phase(job.id),
-            min_resources=group.min_resources if group is not None else None,
-            gated=dict(group.gated) if group is not None else {},
-            priority_class=job.priority_class,
-            min_task_member=job.min_task_member,
-            topology=job.topology,
-            sub_gang_policies=job.sub_gangs,
-            annotations=job.annotations,
-            whole=True,
-        )
-        specs = _specs(job, images=self._reads_images)
-        for task, pods in entry.pending:
-            vector = vector_of(task, self._columns)
-            for pod in pods:
-                neighbour = self._neighbours.get(pod.uid)
-                spec = specs.get(pod.uid)
-                member = Member(
-                    uid=pod.uid,
-                    namespace=job.namespace,
-                    name=pod.name,
-                    gang=gang,
-                    role=spec.name if spec is not None else "",
-                    task=task,
-                    request=vector,
-                    created_at=job.created_at,
-                    priority=job.priority,
-                    labels={
-                        **(neighbour.labels if neighbour is not None else {}),
-                        **(spec.labels if spec is not None else {}),
-                    },
-                    annotations=spec.annotations if spec is not None else {},
-                    constraints=neighbour.constraints if neighbour is not None else NO_CONSTRAINTS,
-                    never_preempts=spec is not None and spec.never_preempts,
-                    images=spec.images if spec is not None else (),
-                    budgets=neighbour.budgets if neighbour is not None else (),
-                )
-                gang.members.append(member)
-        _keep_with_others(gang, entry.need)
-        return gang
 
     def _job_placements(self, session: Session, preemptors: Mapping[Gang, Entry]) -> list[JobPlacement]:
         victims: dict[Gang, list[Booking]] = {}
@@ -400,20 +448,27 @@ class SessionRunner:
                 found.append(JobPlacement(entry, placements, tuple(gone), tuple(moves.get(gang, ()))))
         return found
 
-    def _undo(self, session: Session, preemptors: Iterable[Gang]) -> None:
-        """Take what the session did off the columns again."""
+    def _undo(self, session: Session, gangs: Mapping[Gang, Entry], given: Collection[Member]) -> None:
+        """Take what the session did off the columns again, but what is given."""
         for eviction in session.outcome.evictions:
             member = eviction.member
             if member.status is Status.PIPELINED:  # to another place
                 self._columns.depart(member.row, member.task.requests, member.slices)
             self._columns.depart(eviction.row, member.task.requests, eviction.slices, -1)
             self._running.mark_changed((eviction.member.uid,))
-        for gang in preemptors:
+        kept = set(map(id, given))
+        for gang, entry in gangs.items():
+            there = gang.count(Status.ALLOCATED)
+            if gang.kinds and not there and not gang.waiting:
+                continue  # as it was
+            entry.gang = None
+            if gang.kinds and there == len(gang.members) and id(gang.members[0]) in kept:
+                continue
             for member in gang.members:
                 if member.status is Status.PIPELINED:
                     self._columns.depart(member.row, member.task.requests, member.slices)
-                elif member.status is Status.ALLOCATED:
-                    self._columns.book(member.row, member.task.requests, member.slices, -1)
+                elif member.status is Status.ALLOCATED and id(member) not in kept:
+                    self._columns.undo(member.row, member.task.requests, member.slices)
 
 
 def _may_reclaim(task: Task, queues: QueueTree, name: QueueName) -> bool:
@@ -434,14 +489,15 @@ def _runs(member: Member) -> bool:
     return member.status is Status.RUNNING
 
 
-def _placed(session: Session, gang: Gang, entry: Entry, bound: set[int], reasons: WaitReasons) -> JobPlacement | Unplaced:
-    """`bound`: by id(member)."""
-    pods = {pod.uid: pod for _, pending in entry.pending for pod in pending}
-    placements = tuple(_pod_placement(session, member, pods[member.uid]) for member in gang.members if id(member) in bound)
-    if placements:
-        return JobPlacement(entry, placements, ())
+def _found(
+    session: Session, gang: Gang, entry: Entry, bound: Sequence[Member] | None, reasons: WaitReasons
+) -> Placed | Unplaced | Untried:
+    if bound:
+        return Placed(entry, bound, amounts_of(bound, session.models.names))
+    if gang in session.outcome.untried:
+        return Untried(entry)
     waiting = reasons.of(next(gang.of(Status.PENDING), gang.members[0]))
-    return Unplaced(entry, waiting.message, waiting.reasons)
+    return Unplaced(entry, waiting.message, waiting.reasons, waiting.lacks_room)
 
 
 def _pod_placement(session: Session, member: Member, pod: PodRef) -> PodPlacement:
@@ -449,47 +505,17 @@ def _pod_placement(session: Session, member: Member, pod: PodRef) -> PodPlacemen
     return PodPlacement(member.task, pod, member.row, member.slices, models)
 
 
-def _pending_id(job: JobId) -> JobId:
-    """An id beside the job's own: that is the gang of its members with places, where it does not matter which those are."""
-    return JobId(f"{job} ")
-
-
-def _specs(job: Job, *, images: bool = False) -> dict[PodUid, PodGroupTask]:
-    """By pod, where it matters which of the job's pods is which. `images`: for those that they run too."""
-    if not (
-        (images and any(spec.images for spec in job.tasks))
-        or job.sub_gangs
-        or job.min_task_member
-        or any(spec.annotations or spec.never_preempts for spec in job.tasks)
-    ):
-        return {}
-    return {pod.uid: spec for spec in (*job.tasks, *job.standing) for pod in spec.pods}
-
-
-def _keep_with_others(gang: Gang, need: int) -> None:
-    """Where those that ask for something are too few to start by themselves, the others go with them: the ledger lets in no part of a gang."""
-    asking = sum(not member.best_effort for member in gang.members)
-    if 0 < asking < need:
-        for member in gang.members:
-            member.with_others = True
-
-
-def _join(gang: Gang, placed: Gang, entry: Entry, *, settled: bool) -> None:
-    """Members that have places join those that wait: the places of all depend on each other. `settled`: nobody may have them leave."""
-    specs = _specs(entry.job)
-    for member in placed.members:
-        spec = specs.get(member.uid)
-        if spec is not None:
-            member.role, member.labels = spec.name, {**member.labels, **spec.labels}
-        member.gang = gang
-        if settled:
-            member.preemptable = False
-            if member.status is not Status.RELEASING:
-                member.status = Status.BOUND
-    held = sum(member.status is not Status.RELEASING for member in placed.members)
-    unseen = max(entry.job.bound + entry.held - held, 0)  # the cluster has them, the ledger does not yet
-    gang.min_member = max(entry.job.min_member - unseen, 1)
-    gang.members = [*placed.members, *gang.members]
+def amounts_of(members: Sequence[Member], models: Mapping[int, str]) -> Resources:
+    """What all their places take together. `models`: by column, the resources of card models."""
+    amounts: Resources = {}
+    if not any(member.models for member in members):
+        for task, count in Counter(member.task for member in members).items():
+            add(amounts, task.requests, count)
+        return amounts
+    for member in members:
+        add(amounts, member.task.requests)
+        add(amounts, {models[column]: cards for column, cards in member.models})
+    return amounts
 
 
 class _QueueInfos:

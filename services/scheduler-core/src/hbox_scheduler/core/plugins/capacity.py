@@ -315,9 +315,10 @@ class Capacity(
         return 1.0, part / weight if weight > 0 else inf, part / last if last > 0 else inf
 
     def _share(self, account: Account) -> float:
-        """What deserves nothing counts as fully used; annotated, and said to deserve none of a resource, as more than that."""
+        """What deserves nothing counts as fully used; annotated, and said to deserve none of a resource, as more than that. With `reclaimAtParting` of queues
+        that deserve nothing the one that has the least part of the cluster comes first: they would be served by their age alone."""
         if not self._lines[account]:
-            return 1.0
+            return 1.0 + share(account.allocated, self._queue_accounts.total) if self._at_parting else 1.0
         if self._weights[account] is not None and any(account.deserved[c] <= 0 for c in self._lines[account]):
             return inf
         return max(share((account.allocated[c],), (account.deserved[c],)) for c in self._lines[account])
@@ -343,11 +344,15 @@ class Capacity(
     def enqueued(self, gang: Gang) -> None:
         self._queue_accounts.commit(gang)
 
-    def allocatable(self, queue: QueueInfo, member: Member) -> bool:
+    def room(self, queue: QueueInfo, member: Member, most: int) -> int:
         account, asked = self._queue_accounts.of(queue), self._queue_accounts.asked_with_models(member)
         if not account.open or not account.leaf:
-            return False
-        return all(one.fits(one.ceiling, asked) for one in account.path) and self._may_stay(account, member, asked)
+            return 0
+        for one in account.path:
+            most = one.times(one.ceiling, asked, most)
+        if member.preemptable or most <= 0:
+            return most
+        return most if self._may_stay(account, member, asked, most) else int(self._may_stay(account, member, asked))
 
     def withheld_reason(self, queue: QueueInfo, members: Sequence[Member]) -> str:
         accounts = self._queue_accounts
@@ -360,12 +365,12 @@ class Capacity(
             f"{Label.QUEUE_SHARE}: pods that may not be evicted stay within what queue {queue.name} and those above it deserve"
         )
 
-    def _may_stay(self, account: Account, member: Member, asked: Asked) -> bool:
-        """Nobody can take back what a member has that may not be evicted: in annotated queues it stays within what they deserve."""
+    def _may_stay(self, account: Account, member: Member, asked: Asked, times: int = 1) -> bool:
+        """Nobody can take back what members have that may not be evicted: in annotated queues they stay within what these deserve. `times`: so many members."""
         if member.preemptable:
             return True
         return all(
-            not beyond(self._rights.rights(one).deserved, one.protected, dict(asked))
+            not beyond(self._rights.rights(one).deserved, one.protected, {column: times * units for column, units in asked})
             for one in account.path
             if self._weights[one] is not None
         )
@@ -499,6 +504,10 @@ class Capacity(
     def placed(self, member: Member, row: int) -> None:
         self._queue_accounts.placed(member, row)
         self._changed(member)
+
+    def placed_alike(self, members: Sequence[Member]) -> None:
+        self._queue_accounts.placed_alike(members)
+        self._changed(members[0])
 
     def displaced(self, member: Member, row: int) -> None:
         self._queue_accounts.displaced(member, row)

@@ -95,6 +95,16 @@ class CardModels(PodMask, ShapeScore, PodScore):
     def sees_plain_pods(self) -> bool:
         return bool(self._reserve) or self._link_required
 
+    def concerns(self, member: Member) -> bool:
+        return self.sees_plain_pods or (
+            self._speaks_over_link(self._columns, member) and bool(self._slow.any()) and not self._slow.all()
+        )
+
+    def _speaks_over_link(self, columns: Columns, member: Member) -> bool:
+        """Whether it is one of a gang, has one card, and models to choose from."""
+        cards = member.task.cards
+        return cards is not None and cards.count == 1 and member.gang.min_member > 1 and steered(columns, member.task)
+
     def settled(self, member: Member) -> bool:
         """Whether what it says against nodes stays true whoever comes or goes."""
         return not self._kept.any() or self._may_have_kept(member.task.cards)
@@ -140,13 +150,7 @@ class CardModels(PodMask, ShapeScore, PodScore):
     def score(self, member: Member, cluster: Columns) -> Floats | None:
         """The link, for pods of one card that speak over their gang's."""
         cards = member.task.cards
-        if (
-            not self._weight
-            or cards is None
-            or cards.count > 1
-            or member.gang.min_member < 2
-            or not steered(cluster, member.task)
-        ):
+        if not self._weight or cards is None or not self._speaks_over_link(cluster, member):
             return None
         rows = slice(0, cluster.size)
         return (

@@ -179,6 +179,9 @@ def _counts(member: Member) -> bool:
 
 
 def _there(sub_gang: SubGang, *, waiting: bool) -> int:
+    gang = sub_gang.gang
+    if len(gang.sub_gangs) == 1:
+        return gang.ready + (gang.waiting if waiting else 0)
     return sum(_counts(member) or (waiting and member.status is Status.PIPELINED) for member in sub_gang.members)
 
 

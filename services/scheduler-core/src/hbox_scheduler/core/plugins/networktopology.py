@@ -58,6 +58,9 @@ class NetworkTopology(Validity, DomainGradients, DomainScore, PodScore):
     def sees_plain_pods(self) -> bool:
         return bool(self._weight) and self._normal_pods
 
+    def concerns(self, member: Member) -> bool:
+        return self.sees_plain_pods or concerned(member.gang)
+
     def valid(self, gang: Gang) -> str:
         return problem_of(gang)
 

@@ -47,6 +47,7 @@ class NodeOrder(ShapeScore, PodScore, CandidateScore):
 
     name = "nodeorder"
     fills = False
+    sees_plain_pods = False
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)
@@ -62,9 +63,33 @@ class NodeOrder(ShapeScore, PodScore, CandidateScore):
     def reads_images(self) -> bool:
         return self._weights["imagelocality"] > 0
 
-    @property
-    def sees_plain_pods(self) -> bool:
-        return any(self._weights[name] for name in ("imagelocality", "nodeaffinity", "tainttoleration"))
+    def concerns(self, member: Member) -> bool:
+        """Whether a score by more than how full a node is differs between nodes."""
+        assert self._session is not None
+        weights, constraints, task = self._weights, member.constraints, member.task
+        if weights["nodeaffinity"] and task.preferred:
+            return True
+        if (
+            weights["imagelocality"]
+            and (images := self._images(member, self._session.columns)) is not None
+            and images.min() < images.max()
+        ):
+            return True
+        if weights["podtopologyspread"] and constraints.spread:
+            return True
+        if weights["podaffinity"] and (constraints.preferred_affinity or constraints.preferred_anti_affinity):
+            return True
+        population = self._session.population
+        if (
+            weights["podaffinity"]
+            and member.selectable
+            and any(any(population.term_counts(wish)) for wish in podaffinity.WISHES)
+        ):
+            return True
+        return bool(weights["tainttoleration"]) and any(
+            untolerated(taints, task.tolerations, (TaintEffect.PREFER_NO_SCHEDULE,))
+            for taints in self._session.columns.descriptions.taint_sets
+        )
 
     def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
         """How full a node is, and how evenly."""

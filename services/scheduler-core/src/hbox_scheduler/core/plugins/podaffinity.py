@@ -17,6 +17,9 @@ from ..explain.labels import Label
 #: What a pod's required affinity adds to the score of those that it would like to be near to (kube-scheduler's hardPodAffinityWeight).
 _HARD_WEIGHT = 1
 
+#: Wishes of others by which a node is scored (`Population.term_counts`).
+WISHES = ("near", "rather_near", "rather_apart")
+
 
 def failures(population: Population, member: Member) -> Iterator[tuple[str, Bools]]:
     """Label and mask `[N]`."""

@@ -61,6 +61,14 @@ class Predicates(ShapeMask, PodMask):
     def open(self, session: "Session") -> None:
         self._session = session
 
+    def concerns(self, member: Member) -> bool:
+        """Whether it has constraints about other pods, or others may have some about it."""
+        assert self._session is not None
+        constraints = member.constraints
+        if constraints.affinity or constraints.anti_affinity or constraints.spread:
+            return True
+        return self._pods and member.selectable and any(self._session.population.term_counts("apart"))
+
     def settled(self, member: Member) -> bool:
         """Whether no rule about other pods concerns it."""
         assert self._session is not None

@@ -102,8 +102,9 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Enq
         account = self._queue_accounts.of(queue)
         return all(d <= a for d, a in zip(self._most[account], account.allocated, strict=True))
 
-    def allocatable(self, queue: QueueInfo, member: Member) -> bool:
-        return self._within(self._queue_accounts.of(queue), self._most, member)
+    def room(self, queue: QueueInfo, member: Member, most: int) -> int:
+        account = self._queue_accounts.of(queue)
+        return account.times(self._most[account], self._queue_accounts.asked(member), most) if account.open else 0
 
     def withheld_reason(self, queue: QueueInfo, members: Sequence[Member]) -> str:
         return withheld_reason(
@@ -151,6 +152,9 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Enq
 
     def placed(self, member: Member, row: int) -> None:
         self._queue_accounts.placed(member, row)
+
+    def placed_alike(self, members: Sequence[Member]) -> None:
+        self._queue_accounts.placed_alike(members)
 
     def displaced(self, member: Member, row: int) -> None:
         self._queue_accounts.displaced(member, row)

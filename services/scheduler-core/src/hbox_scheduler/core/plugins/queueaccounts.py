@@ -92,6 +92,13 @@ class Account:
         """Whether what it has and `asked` are within the limit, in the columns asked for."""
         return within(limit, self.allocated, asked)
 
+    def times(self, limit: Sequence[float], asked: Asked, most: int) -> int:
+        """How many times `asked` fits under the limit beside what it has, `most` at most."""
+        for column, units in asked:
+            if units > 0:
+                most = min(most, int((limit[column] - self.allocated[column]) // units))
+        return max(most, 0)
+
 
 class QueueAccounts:
     """Accounts of all queues, of one plugin in all sessions over the same running gangs."""
@@ -124,7 +131,7 @@ class QueueAccounts:
         kept = session.running.watchers.get(plugin)
         if not isinstance(kept, cls) or not kept.resumes(session, **options):
             kept = session.running.watchers[plugin] = cls(session, **options)
-        kept.enter(session.fresh)
+        kept.enter(session.fresh, session.cluster.waiting)
         return kept
 
     def _set_limits(self) -> None:
@@ -276,17 +283,26 @@ class QueueAccounts:
         if (account := self.accounts.get(queue)) is not None:
             self._promise(account, minimum, times)
 
-    def enter(self, gangs: Sequence[Gang]) -> None:
-        """The members of a session's own gangs, equal ones at once."""
+    def enter(self, gangs: Sequence[Gang], waiting: Sequence[tuple[Kind, int]]) -> None:
+        """The members of a session's own gangs, equal ones at once; and those that wait, in this session and elsewhere."""
+        for kind, count in waiting:
+            if (account := self.accounts.get(kind.queue)) is not None:
+                self._touch(account)
+                asked = self.asked(kind)
+                for one in account.path:
+                    add(one.requested, asked, count)
         alike: dict[tuple[Account, Asked, bool, bool, bool], int] = {}
         for gang in gangs:
             account = self.accounts.get(gang.queue)
             if account is None:
                 continue
             gate = gang.counts_minimum
-            for member in gang.members:
+            for member, count in gang.kinds if not waiting else ():
+                key = account, self.asked_with_models(member), False, member.preemptable, gate
+                alike[key] = alike.get(key, 0) + count * (1 + len(gang.represented))
+            for member in gang.members if not gang.kinds else ():
                 status = member.status
-                if status in _ASKING:
+                if status in _ASKING and not (waiting and status is Status.PENDING):
                     holds = status in HOLDING or status is Status.PIPELINED
                     key = account, self.asked_with_models(member), holds, member.preemptable, gate
                     alike[key] = alike.get(key, 0) + 1 + len(gang.represented)
@@ -400,6 +416,19 @@ class QueueAccounts:
             self._touch(account)
             self._hold(
                 account, self.asked_with_models(member), -1, preemptable=member.preemptable, gate=member.gang.counts_minimum
+            )
+
+    def placed_alike(self, members: Sequence[Member]) -> None:
+        first = members[0]
+        account = self.accounts.get(first.gang.queue)
+        if account is None:
+            return
+        self._touch(account)
+        kinds = Counter(member.models for member in members) if self.models else {(): len(members)}
+        for models, count in kinds.items():
+            member = first if not self.models else next(one for one in members if one.models == models)
+            self._hold(
+                account, self.asked_with_models(member), count, preemptable=first.preemptable, gate=first.gang.counts_minimum
             )
 
     @staticmethod

@@ -72,6 +72,9 @@ class TaskTopology(MemberOrder, PodScore):
                 self._largest[gang] = max((len(bucket.members) for bucket in buckets), default=1)
                 self._bucket_of.update((member, bucket) for bucket in buckets for member in bucket.members)
 
+    def concerns(self, member: Member) -> bool:
+        return member in self._bucket_of
+
     def member_key(self, member: Member) -> tuple[int, int]:
         """Larger buckets first, whole bucket by whole bucket."""
         bucket = self._bucket_of.get(member)

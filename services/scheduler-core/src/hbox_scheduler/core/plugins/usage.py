@@ -32,6 +32,7 @@ class Usage(ShapeMask, ShapeScore):
 
     name = "usage"
     reads_bookings = False
+    of_session = True
     fills = True
 
     def __init__(self, conf: "PluginConf") -> None:

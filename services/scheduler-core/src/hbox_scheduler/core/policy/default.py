@@ -13,7 +13,7 @@ class PolicyName(StrEnum):
 
 
 _COMMON = """\
-actions: "enqueue, allocate, backfill, reclaim, preempt, gangreclaim, gangpreempt"
+actions: "allocate, backfill, reclaim, preempt, gangreclaim, gangpreempt"
 tiers:
 - plugins:
   - name: priority

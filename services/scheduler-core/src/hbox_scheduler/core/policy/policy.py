@@ -49,6 +49,10 @@ class Policy:
         return all(plugin.fills for plugin in self.scores)
 
     @property
+    def orders_cards(self) -> bool:
+        return bool(self.cards)
+
+    @property
     def version(self) -> int:
         return sum(plugin.version for plugin in self._learning)
 
@@ -107,7 +111,8 @@ class _MaskRule:
 
 
 def policy_from(conf: Conf) -> Policy:
-    """What batches see of a conf: hooks that are switched off are left out. Raises InvalidRequest for arguments that are wrong."""
+    """What goes by shape in a conf, and holds from session to session: hooks that are switched off are left out, and so are plugins that judge by what one
+    session computes, or by bookings. Raises InvalidRequest for arguments that are wrong."""
     plugins = [
         (plugin, plugin_conf.off)
         for tier, confs in zip(plugins_of(conf), conf.tiers, strict=True)
@@ -115,8 +120,16 @@ def policy_from(conf: Conf) -> Policy:
     ]
     return Policy(
         conf,
-        masks=[plugin for plugin, off in plugins if isinstance(plugin, ShapeMask) and ShapeMask not in off],
-        scores=[plugin for plugin, off in plugins if isinstance(plugin, ShapeScore) and ShapeScore not in off],
+        masks=[
+            plugin
+            for plugin, off in plugins
+            if isinstance(plugin, ShapeMask) and ShapeMask not in off and not (plugin.of_session or plugin.reads_bookings)
+        ],
+        scores=[
+            plugin
+            for plugin, off in plugins
+            if isinstance(plugin, ShapeScore) and ShapeScore not in off and not plugin.of_session
+        ],
         cards=[plugin for plugin, off in plugins if isinstance(plugin, CardOrder) and CardOrder not in off],
     )
 

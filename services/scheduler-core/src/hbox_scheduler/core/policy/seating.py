@@ -10,8 +10,8 @@ from hbox_common.model import CardSlice
 from ..cluster import Columns, Journal
 from ..cluster.task import Task
 from ..devices import pick, slices_of
+from ..framework.views import Views
 from .policy import Policy
-from .view import Views
 
 #: A place for one pod: the node's row, and the slices of its cards.
 Slot: TypeAlias = tuple[int, tuple[CardSlice, ...]]

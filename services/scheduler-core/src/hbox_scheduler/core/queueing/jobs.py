@@ -8,6 +8,7 @@ from hbox_common.model import Index, Job, JobId, PlanId, PodRef, Pools, QueueNam
 from hbox_common.model.resources import add
 
 from ..cluster import Bookings
+from ..cluster.entities import Gang
 from ..cluster.task import Task, Tasks
 from ..explain.labels import Label
 
@@ -31,6 +32,10 @@ Order: TypeAlias = tuple[int, float, JobId]
 EquivalenceKey: TypeAlias = tuple[QueueName, tuple[Task, ...], int]
 
 
+#: Pods that wait: their queue, and what they ask for.
+Waiting: TypeAlias = tuple[QueueName, Task]
+
+
 @dataclass(slots=True)
 class Entry:
     """A job. `pending` holds the pods without a booking, by task, as of the last `update_pending`; `need` of them have to start together."""
@@ -49,11 +54,13 @@ class Entry:
     pending: list[tuple[Task, list[PodRef]]] = field(default_factory=list)
     held: int = 0  #: pods of its tasks that have a booking
     need: int = 0
+    counted: tuple[tuple["Waiting", int], ...] = ()  #: of its pods, what counts as waiting in its queue
+    gang: Gang | None = None  #: of `pending`, kept where it depends on these pods alone
     blocked_reason: str = ""  #: why it may not have places: its queue is not for it, or its PodGroup is not enqueued
 
     def update_pending(self, bookings: Bookings) -> None:
         """Bring `pending`, `held` and `need` up to date with the bookings."""
-        tasks = self.job.tasks
+        tasks, before = self.job.tasks, self.pending
         if len(tasks) == 1 and len(tasks[0].pods) == 1:  # most jobs by far
             spec = tasks[0]
             free = spec.pods[0].uid not in bookings
@@ -67,6 +74,8 @@ class Entry:
                 if pods:
                     self.pending.append((task, pods))
         self.need = max(self.job.min_member - self.job.bound - self.held, 0)
+        if self.gang is not None and self.pending != before:
+            self.gang = None
 
     def least(self) -> Resources:
         """What of its pods the first that have to start together ask for, or the first one: the least that it can begin with, where all ask for the same."""

@@ -3,21 +3,25 @@
 Every job is in one state (`jobs.JobState`). Every change that could matter moves it back to ACTIVE, and only eager jobs cost a cycle anything.
 """
 
-from collections.abc import Set
-from heapq import heappop, heappush
+from collections.abc import Iterable, Iterator, Set
+from heapq import heapify, heappop, heappush
 
 from hbox_common.model import Index, Job, JobId, PlanId, Pools, QueueName
 
 from ..cluster import Bookings
-from ..cluster.task import Tasks
+from ..cluster.task import Task, Tasks
 from ..protocol.limits import Limits
 from ..quotas.queues import Queues, Route
 from .groups import Groups
-from .jobs import Entry, JobState, Order, entry_of
+from .jobs import Entry, JobState, Order, Waiting, entry_of
 from .unschedulable import UnschedulableJobs
 
 #: Withdrawn jobs of which late messages are ignored.
 _WITHDRAWN_KEPT = 50_000
+
+
+#: Of jobs in these states no pod counts as waiting: all have places, or are promised some.
+_HAVE = (JobState.PROPOSED, JobState.NOMINATED, JobState.SETTLED)
 
 
 class SchedulingQueue:
@@ -35,6 +39,9 @@ class SchedulingQueue:
     ) -> None:
         self.entries: dict[JobId, Entry] = {}
         self.touched = 0
+        self.waiting: dict[
+            Waiting, int
+        ] = {}  #: pods of all jobs that wait for places, but those that are proposed or nominated
         self._tasks = tasks
         self._bookings = bookings
         self._unschedulable = unschedulable
@@ -43,7 +50,7 @@ class SchedulingQueue:
         self._routes: dict[QueueName, Route] = {}  #: as they were when the first job of each queue was added
         self._limits = limits
         self._withdrawn: dict[JobId, int] = {}  #: with the revision
-        self._active: list[Order] = []
+        self._active: dict[QueueName, list[Order]] = {}  #: heaps; what is not as its entry says any more does not count
         self._awaiting: set[JobId] = set()
         self._delayed: list[tuple[float, JobId]] = []
 
@@ -53,6 +60,7 @@ class SchedulingQueue:
         entry = self.entries[job.id] = entry_of(job, self._tasks, self.touched, self._pools(job), self._space(job))
         entry.blocked_reason = self._blocked_reason(job)
         self.activate(entry)
+        self._count(entry, [(task, len(spec.pods)) for task, spec in zip(entry.tasks, job.tasks, strict=True)])
         return entry
 
     def update(self, entry: Entry, job: Job) -> None:
@@ -61,8 +69,11 @@ class SchedulingQueue:
         fresh = entry_of(job, self._tasks, self.touched, self._pools(job), self._space(job))
         moved = fresh.order != entry.order
         alike = _constraints(job) == _constraints(entry.job)
+        entry.gang = None
         entry.job, entry.order, entry.tasks, entry.touched = job, fresh.order, fresh.tasks, self.touched
         entry.blocked_reason = self._blocked_reason(job)
+        if entry.state not in _HAVE:
+            self._count(entry, [(task, len(spec.pods)) for task, spec in zip(entry.tasks, job.tasks, strict=True)])
         if entry.state in (JobState.PROPOSED, JobState.NOMINATED, JobState.AWAITING_STATE, JobState.DELAYED):
             return  # tried again anyway when that is over
         if entry.state is JobState.UNSCHEDULABLE and before is not None and not moved and alike:
@@ -72,9 +83,25 @@ class SchedulingQueue:
         self.activate(entry)
 
     def remove(self, entry: Entry) -> None:
+        self._count(entry, ())
         self._unschedulable.retry_class(entry)
         del self.entries[entry.job.id]
         self._awaiting.discard(entry.job.id)
+
+    def recount(self, entry: Entry) -> None:
+        """What of the job waits for places may be another amount than before."""
+        waits = entry.state not in _HAVE
+        self._count(entry, [(task, len(pods)) for task, pods in entry.pending] if waits else ())
+
+    def _count(self, entry: Entry, pods: Iterable[tuple[Task, int]]) -> None:
+        waiting, queue = self.waiting, entry.job.queue
+        for key, count in entry.counted:
+            waiting[key] -= count
+            if not waiting[key]:
+                del waiting[key]
+        entry.counted = tuple(((queue, task), count) for task, count in pods)
+        for key, count in entry.counted:
+            waiting[key] = waiting.get(key, 0) + count
 
     def unnamed(self, named: Set[JobId], since: int) -> list[Entry]:
         """Jobs that are not among `named`, and of which no message came after the mark `since`."""
@@ -101,7 +128,7 @@ class SchedulingQueue:
 
     def activate(self, entry: Entry) -> None:
         entry.state, entry.key = JobState.ACTIVE, None
-        heappush(self._active, entry.order)
+        self._push(entry)
 
     def _pools(self, job: Job) -> Pools:
         if job.queue not in self._routes:
@@ -148,6 +175,12 @@ class SchedulingQueue:
             if entry.state is JobState.UNSCHEDULABLE:
                 self.activate(entry)
 
+    def activate_all(self) -> None:
+        """All unschedulable jobs are activated: they are judged by another policy now."""
+        for entry in self.entries.values():
+            if entry.state is JobState.UNSCHEDULABLE:
+                self.activate(entry)
+
     def requota(self, namespaces: set[str]) -> None:
         """The quotas of these namespaces changed: unschedulable jobs there are activated."""
         for entry in self.entries.values() if namespaces else ():
@@ -161,37 +194,58 @@ class SchedulingQueue:
         """Activate unschedulable jobs that may be able to start, since free amounts of rows rose, or the queues `freed` or the quotas of the namespaces `paid`
         allow more; all of those whose queues' rules changed."""
         for entry in self._unschedulable.activate(self.entries, freed, changed, paid):
-            heappush(self._active, entry.order)
+            self._push(entry)
 
-    def next(self) -> Entry | None:
-        """The active job that comes first, with its pending pods brought up to date. The caller sets its state or gives it back."""
-        while self._active:
-            order = heappop(self._active)
-            while self._active and self._active[0] == order:
-                heappop(self._active)  # it was activated more than once
+    def take(self, most: int) -> tuple[list[Entry], set[QueueName]]:
+        """Active jobs for one session, with their pending pods brought up to date, and the queues of which more are active: whose turn it is, the session
+        finds out. Of each queue the first ones, as many as of any other while there are so many; `most` in all, or one of each queue.
+
+        The caller sets their states, or gives them back."""
+        names = [name for name in list(self._active) if self._first(name) is not None]
+        each = max(most // len(names), 1) if names else 0
+        taken = [entry for name in names for entry in self._pop(name, each)]
+        heads = [(order, name) for name in names if (order := self._first(name)) is not None]
+        heapify(heads)
+        while heads and len(taken) < most:
+            _, name = heappop(heads)
+            taken += self._pop(name, 1)
+            if (order := self._first(name)) is not None:
+                heappush(heads, (order, name))
+        return taken, {name for _, name in heads}
+
+    def _pop(self, name: QueueName, most: int) -> Iterator[Entry]:
+        while most > 0 and (order := self._first(name)) is not None:
+            active, most = self._active[name], most - 1
+            while active and active[0] == order:
+                heappop(active)  # it may have been activated more than once
+            entry = self.entries[order[2]]
+            entry.update_pending(self._bookings)
+            self.recount(entry)
+            yield entry
+
+    def _first(self, name: QueueName) -> Order | None:
+        """Of the queue's active jobs the one that comes first."""
+        active = self._active.get(name, [])
+        while active:
+            order = active[0]
             entry = self.entries.get(order[2])
-            if entry is not None and entry.state is JobState.ACTIVE and entry.order == order:
-                entry.update_pending(self._bookings)
-                return entry
+            if entry is not None and entry.state is JobState.ACTIVE and entry.order == order and entry.job.queue == name:
+                return order
+            heappop(active)
+        self._active.pop(name, None)
         return None
+
+    @property
+    def waits(self) -> bool:
+        """Whether any job is active."""
+        return any(self._first(name) is not None for name in list(self._active))
 
     def give_back(self, entry: Entry) -> None:
         """The job was not tried: it keeps its place in the order."""
-        heappush(self._active, entry.order)
+        self._push(entry)
 
-    def run(self, first: Entry, most: int) -> list[Entry]:
-        """The job, and those after it that ask for the same: each one pod of the same task in the same queue."""
-        run = [first]
-        task = first.lone
-        if task is None or first.job.problem:
-            return run
-        while len(run) < most and (entry := self.next()) is not None:
-            one, other = entry.job, first.job
-            if entry.lone is not task or one.queue != other.queue or one.problem:
-                self.give_back(entry)
-                break
-            run.append(entry)
-        return run
+    def _push(self, entry: Entry) -> None:
+        heappush(self._active.setdefault(entry.job.queue, []), entry.order)
 
     # Waiting for answers, for a newer view, for time.
 

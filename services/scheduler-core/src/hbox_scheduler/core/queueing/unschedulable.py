@@ -16,11 +16,14 @@ from ..cluster import Columns
 from ..cluster.arrays import Ints, Rows
 from ..cluster.task import Task
 from ..devices import free_percent
-from ..policy.view import Views
+from ..framework.views import Views
 from ..quotas.models import max_pods, within_limits
 from ..quotas.namespaces import NamespaceQuota
 from ..quotas.queues import Queues
 from .jobs import Entry, EquivalenceKey, JobState, Order
+
+#: Classes that are examined in one cycle; the others wait for the next, which sees what is left for them.
+LOOKS = 128
 
 #: Jobs of a class, in their order, that preemption considers.
 SHOWN = 512
@@ -51,6 +54,7 @@ class UnschedulableClass:
     waiting: list[Order] = field(default_factory=list)
     sizes: tuple[int, ...] = ()
     retry: bool = False
+    behind: bool = False  #: something that it waits for has changed, and others were examined first
 
 
 class UnschedulableJobs:
@@ -64,6 +68,7 @@ class UnschedulableJobs:
         self._classes: dict[EquivalenceKey, UnschedulableClass] = {}
         self._risen = columns.risen.end
         self._retries = False
+        self.behind = False  #: classes are left that the next call examines
 
     @property
     def classes(self) -> int:
@@ -106,8 +111,9 @@ class UnschedulableJobs:
         self._risen = self._columns.risen.end
         if hint is None and not freed and not paid and not self._retries:
             return []
-        self._retries = False
+        now = QueueingHint(self._columns, None) if self.behind else None
         woken: list[Entry] = []
+        found: list[tuple[EquivalenceKey, UnschedulableClass]] = []
         for key, group in list(self._classes.items()):
             if self._queues.among(key[0], changed):
                 woken.extend(self._first(key, group, entries, len(group.waiting)))
@@ -117,11 +123,21 @@ class UnschedulableJobs:
                 or self._queues.among(key[0], freed)
                 or any(task.namespace in paid for task in key[1])
                 or (hint is not None and any(hint.may_hold(task) for task in key[1]))
+                or (group.behind and now is not None and any(now.may_hold(task) for task in key[1]))
             ):
-                group.retry = False
-                woken.extend(self._activate_some(key, group, entries))
-                if not group.waiting:
-                    del self._classes[key]
+                found.append((key, group))
+            else:
+                group.behind = False
+        if len(found) > LOOKS:
+            found.sort(key=lambda item: item[1].waiting[:1])
+        for _, group in found[LOOKS:]:
+            group.behind = True
+        self._retries = self.behind = len(found) > LOOKS
+        for key, group in found[:LOOKS]:
+            group.retry = group.behind = False
+            woken.extend(self._activate_some(key, group, entries))
+            if not group.waiting:
+                del self._classes[key]
         return woken
 
     def _activate_some(self, key: EquivalenceKey, group: UnschedulableClass, entries: dict[JobId, Entry]) -> list[Entry]:

@@ -59,14 +59,20 @@ class Queues:
         """Every queue that was announced."""
         return self._tree
 
-    def allowance(self, name: QueueName, each: Resources) -> Allowance:
-        """How many times `each` fits under the capability of the queue and of all above it, and beside what is guaranteed to others."""
+    def refusal(self, name: QueueName, each: Resources) -> str:
+        """Why the queue takes nothing, or nothing like `each`, whatever room there is; "" = it may."""
         if refusal := self._tree.refusal(name):
-            return Allowance(0, f"{Label(refusal.reason)}: {refusal.message}")
+            return f"{Label(refusal.reason)}: {refusal.message}"
         if VENDORS.asked(each) > 0:
             for above in self._tree.path(name):
                 if (queue := self._tree.get(above)) is not None and queue.stopped:
-                    return Allowance(0, f"{Label.QUEUE_BUDGET}: {queue.stopped}")
+                    return f"{Label.QUEUE_BUDGET}: {queue.stopped}"
+        return ""
+
+    def allowance(self, name: QueueName, each: Resources) -> Allowance:
+        """How many times `each` fits under the capability of the queue and of all above it, and beside what is guaranteed to others."""
+        if why := self.refusal(name, each):
+            return Allowance(0, why)
         headroom = self._tree.headroom(name, each)
         kept = self.kept_for_others(name, each)
         if kept.pods is not None and (headroom.times is None or kept.pods < headroom.times):

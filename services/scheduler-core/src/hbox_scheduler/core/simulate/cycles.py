@@ -17,7 +17,10 @@ from ..cluster.snapshot import Cluster
 from ..framework import GroupPhase, Placing, Session
 from ..framework.conf import Conf
 from ..framework.external import Ask, nobody
+from ..framework.views import Views
 from ..framework.waiting import WaitReasons
+from ..policy import policy_from
+from ..policy.batches import in_the_way
 from ..policy.registry import plugins_of
 
 
@@ -81,6 +84,10 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan, ask: As
         for member in gang.members:
             _settle(columns, member)
     report = Report()
+    policy = policy_from(conf)
+    views = None if in_the_way(conf) else Views(columns, policy)
+    for task in (member.task for gang in cluster.gangs for member in gang.members):
+        policy.learn(task, 1)
     for number in range(plan.cycles):
         session = Session(
             columns=columns,
@@ -89,6 +96,8 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan, ask: As
             tiers=plugins_of(conf),
             now=plan.now + number * plan.cycle_s,
             ask=ask,
+            learned=policy.learned,
+            views=views,
         )
         if plan.explain and number == 0:
             explain(session, report)

@@ -16,11 +16,11 @@ from ..cluster import Columns, Journal
 from ..cluster.arrays import Floats
 from ..cluster.task import Task, Tasks
 from ..devices import ALL, free_percent
+from ..framework.views import Views
 from ..plugins import Shape, expected_fragment
 from ..plugins.fgd import shape_of
 from ..policy import Policy
 from ..policy.seating import allocate
-from ..policy.view import Views
 
 #: Percent of the cards that have been asked for when a run ends.
 FULL = 130

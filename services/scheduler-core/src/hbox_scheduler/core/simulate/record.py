@@ -24,7 +24,6 @@ from hbox_common.model.bounds import sanitized
 
 from ..framework.conf import Conf, PluginConf
 from ..framework.hooks import HOOKS
-from ..policy import PolicyName
 from ..protocol.limits import Limits, Proposals
 from ..scheduler import Scheduler
 
@@ -53,10 +52,8 @@ class Head:
 
     version: str  #: of HBox
     scheduler: SchedulerId
-    policy: PolicyName
     limits: Limits
     conf: Conf
-    user_policy: bool
     wall: float  #: when the record was begun, in seconds since the epoch
 
 
@@ -148,10 +145,8 @@ class Encoder:
             {
                 "version": head.version,
                 "scheduler": head.scheduler,
-                "policy": head.policy,
                 "limits": asdict(head.limits),
                 "conf": _conf_out(head.conf),
-                "user_policy": head.user_policy,
                 "wall": head.wall,
             }
         )
@@ -326,9 +321,7 @@ def _head_in(raw: Mapping[str, Any]) -> Head:
     return Head(
         version=str(raw["version"]),
         scheduler=SchedulerId(raw["scheduler"]),
-        policy=PolicyName(raw["policy"]),
         limits=Limits(**raw["limits"]),
         conf=_conf_in(raw["conf"]),
-        user_policy=bool(raw["user_policy"]),
         wall=float(raw["wall"]),
     )

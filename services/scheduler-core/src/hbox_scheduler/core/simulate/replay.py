@@ -12,7 +12,7 @@ from typing import Any
 from hbox_common.errors import InvalidRequest, Unavailable
 
 from ..framework.external import Question
-from ..policy import policy_of
+from ..policy import policy_from
 from ..protocol.limits import Proposals
 from ..scheduler import Scheduler
 from .record import Asked, Call, Decided, Head
@@ -149,9 +149,8 @@ def scheduler_of(head: Head, ask: Callable[[Question], Mapping[str, Any] | None]
     """A scheduler as the one of the record was when it began."""
     return Scheduler(
         id=head.scheduler,
-        policy=policy_of(head.policy),
+        policy=policy_from(head.conf),
         limits=head.limits,
         conf=head.conf,
-        user_policy=head.user_policy,
         ask=ask,
     )

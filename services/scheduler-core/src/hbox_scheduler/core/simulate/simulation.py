@@ -25,7 +25,7 @@ from hbox_common.model.devices import VENDORS, Vendor
 from hbox_common.model.resources import CPU, MEMORY, MIB, PODS
 
 from ..framework.conf import Conf
-from ..policy import Policy
+from ..policy import Policy, policy_from
 from ..protocol.limits import Limits
 from ..scheduler import Scheduler
 from .instantledger import InstantLedger
@@ -115,12 +115,13 @@ class Simulation(InstantLedger):
         limits: Limits | None = None,
         queues: Sequence[Queue] = (Queue(DEFAULT_QUEUE),),
         conf: Conf | None = None,
-        user_policy: bool = False,
         attach: Callable[[Scheduler], None] = lambda _: None,
     ) -> None:
-        """`conf`: by which room is taken from others, and `user_policy` all jobs are placed. `attach` is called with the new
+        """`conf`: another policy than `policy`, in full; None = `policy`, without actions that evict. `attach` is called with the new
         scheduler."""
-        scheduler = Scheduler(id=SchedulerId("simulation"), policy=policy, limits=limits, conf=conf, user_policy=user_policy)
+        scheduler = Scheduler(
+            id=SchedulerId("simulation"), policy=policy if conf is None else policy_from(conf), limits=limits, conf=conf
+        )
         attach(scheduler)
         super().__init__(scheduler)
         for queue in queues:

@@ -20,9 +20,9 @@ from ..cluster import Columns, Journal
 from ..cluster.arrays import Bools, Ints
 from ..cluster.task import Task, Tasks
 from ..devices import pick
+from ..framework.views import Views
 from ..policy import Policy
 from ..policy.seating import allocate
-from ..policy.view import Views
 from ..topology.cover import Parts, select
 from .trace_jobs import JobOutcome, Sample, Topology, Totals, TraceJob, checked
 from .trace_shares import QueueShares

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from ..cluster import Bookings
-from ..placement.planner import Planner
+from ..framework.views import Views
+from ..placement.plans import Plans
 from ..placement.runner import SessionRunner
 from ..protocol.inflight import InFlight
 from ..protocol.limits import Limits
@@ -17,7 +18,8 @@ class SchedulerContext:
     """Of one scheduler."""
 
     runner: SessionRunner
-    planner: Planner
+    plans: Plans
+    views: Views
     bookings: Bookings
     queues: Queues
     queue: SchedulingQueue

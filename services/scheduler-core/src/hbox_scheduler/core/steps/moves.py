@@ -44,7 +44,8 @@ class Moves:
 
     def __init__(self, context: SchedulerContext) -> None:
         self._bookings = context.bookings
-        self._planner = context.planner
+        self._plans = context.plans
+        self._views = context.views
         self._queue = context.queue
         self._unschedulable = context.unschedulable
         self._flights = context.flights
@@ -58,7 +59,7 @@ class Moves:
     def put(self, plan: PlanId, moves: Iterable[Move]) -> None:
         """Reserve these places. The plan asks that their pods leave."""
         for move in moves:
-            node = self._planner.columns.names[move.row]
+            node = self._plans.columns.names[move.row]
             self._keep(ReservedPlace(plan, move.leaves, node, move.slices, move.task.cards, move.task))
 
     def take_over(self, held: HeldNomination) -> None:
@@ -163,9 +164,9 @@ class Moves:
             return []
         for kept, _, _ in given:
             self._release(kept.leaves.pod)
-        row_of = self._planner.columns.row_of
+        row_of = self._plans.columns.row_of
         placed = tuple(PodPlacement(task, pod, row_of[kept.node], kept.slices) for kept, task, pod in given)
-        plan = self._planner.placement_plan(JobPlacement(entry, placed, ()))
+        plan = self._plans.placement_plan(JobPlacement(entry, placed, ()))
         if plan is None:
             return []
         plan = plan.model_copy(update={"succeeds": tuple(kept.leaves.pod for kept, _, _ in given)})
@@ -176,11 +177,11 @@ class Moves:
 
     def _suits(self, kept: ReservedPlace, task: Task) -> bool:
         """Whether a pod of the task asks for what the one asked for that moved, and its node is still there."""
-        row = self._planner.columns.row_of.get(kept.node)
+        row = self._plans.columns.row_of.get(kept.node)
         if row is None or kept.task is not None:
             return row is not None and task is kept.task
         alike = task.requests == kept.leaves.requests and task.cards == kept.cards
-        return alike and bool(self._planner.views.of(task).allowed[row])
+        return alike and bool(self._views.of(task).allowed[row])
 
     def _release(self, pod: PodUid) -> None:
         kept = self._kept.pop(pod, None)

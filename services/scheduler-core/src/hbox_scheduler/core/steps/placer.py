@@ -1,17 +1,19 @@
-"""Jobs that are placed in a session, as `hbox simulate cycle` places them: those whose pods have constraints about other pods or about each other's places,
-and all where the user brought a policy.
+"""Places that are free, for the jobs whose turn it may be: a session at a time.
 
-The planner's way, equal pods on the columns at once, cannot see affinities between pods, spreading, the fabric, or plugins. A session can, one pod at a time:
-jobs that come together share one, and those that found no place are looked at again when anybody came or went, at a pace that slows while that is in vain.
+Who finds no place waits in one of two ways. Where the policy goes by shape, and what its queues may have depends on what they have, a job is tried again when
+something that it waits for changed: room on nodes, what its queue has, rules (`queueing.unschedulable`). Other jobs are tried again when anybody came or went,
+at a pace that slows while that is in vain: those whose pods have constraints about other pods or about each other's places, and, under policies that judge by
+more, all of them. Of jobs that no rule tells apart the first represent the others (`queueing.equivalence`).
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
-from hbox_common.events import JobVerdict
+from hbox_common.events import JobVerdict, Plan
 from hbox_common.model import Index, JobId, Neighbour, PodUid, Resources
 
-from ..placement.planner import Attempt, verdict_of
-from ..placement.runner import Unplaced
+from ..placement.plans import verdict_of
+from ..placement.runner import Placed, Unplaced, Untried
 from ..queueing.backoff import Backoff
 from ..queueing.equivalence import EquivalenceClasses
 from ..queueing.jobs import Entry, JobState
@@ -22,22 +24,35 @@ from .nominations import Nominations
 NEIGHBOURS_KEPT = 100_000
 
 
-class SessionPlacer:
-    """`neighbours`: pods with constraints about other pods, and pods that such constraints select. `user_policy`: all jobs are placed here."""
+@dataclass(slots=True)
+class Attempt:
+    """The result of a session, job by job."""
 
-    def __init__(self, context: SchedulerContext, *, neighbours: dict[PodUid, Neighbour], user_policy: bool) -> None:
+    plans: list[Plan] = field(default_factory=list)
+    proposed: list[Entry] = field(default_factory=list)
+    settled: list[Entry] = field(default_factory=list)  #: nothing left to place
+    failed: list[tuple[Entry, JobVerdict]] = field(default_factory=list)
+
+    @property
+    def placements(self) -> int:
+        return sum(len(plan.placements) for plan in self.plans)
+
+
+class Placer:
+    """`neighbours`: pods with constraints about other pods, and pods that such constraints select."""
+
+    def __init__(self, context: SchedulerContext, *, neighbours: dict[PodUid, Neighbour]) -> None:
         self._runner = context.runner
         self._neighbours = neighbours
-        self._planner = context.planner
+        self._plans = context.plans
         self._bookings = context.bookings
         self._queues = context.queues
         self._queue = context.queue
         self._limits = context.limits
-        self._user_policy = user_policy
-        self._waiting: dict[JobId, None] = {}  #: those that are in no class
+        self._waiting: dict[JobId, None] = {}  #: those that are tried again when anything changed, and are in no class
         self._leaving: Iterable[PodUid] = ()
         self._classes = EquivalenceClasses(
-            context.planner.columns,
+            context.plans.columns,
             context.bookings,
             context.queue.entries,
             neighbours,
@@ -64,18 +79,6 @@ class SessionPlacer:
         """Something else changed on which places depend: jobs that wait are tried again."""
         self._changes += 1
 
-    def concerns(self, entry: Entry) -> bool:
-        """Whether the job is placed here: its pods have constraints about other pods or each other, or are selected by such constraints."""
-        if entry.problem() or not entry.pending:
-            return False
-        if self._user_policy or entry.job.together:
-            return True
-        return bool(self._neighbours) and any(
-            (neighbour := self._neighbours.get(pod.uid)) is not None and neighbour.has_pod_constraints
-            for _, pods in entry.pending
-            for pod in pods
-        )
-
     def remove(self, job: JobId) -> None:
         self._waiting.pop(job, None)
         self._classes.remove(job)
@@ -99,7 +102,8 @@ class SessionPlacer:
         return self._classes.equals(job)
 
     def activate_waiting(self, index: Index, now: float) -> None:
-        """At the beginning of a cycle: jobs that found no place are activated when the state changed; with a user's policy also when time has passed."""
+        """At the beginning of a cycle: jobs that wait for any change are activated when the state changed; under a policy by which time alone may change what
+        it says also when time has passed."""
         self._tried.clear()
         self._classes.begin_cycle()
         if not (self._waiting or self._classes) or not self._changed_since(index) or not self._backoff.due(now):
@@ -108,47 +112,85 @@ class SessionPlacer:
         self._backoff.record(now, success=False)
         self._activate_all()
 
-    def place(self, first: Entry, nominations: Nominations) -> Attempt:
-        """The job, and those of its kind right after it, in one session. By a user's policy with those that wait: they count for its plugins."""
-        attempt = Attempt()
+    def place(self, nominations: Nominations, most: int) -> Attempt | None:
+        """One session, for jobs of all queues; None: no job waits for its turn. `most`: pods after which it ends."""
         self._leaving = nominations
-        if self._user_policy:
-            self._activate_all()
-        entries: list[Entry] = []
-        for entry in (first, *self._company()):
-            if (verdict := self._classes.verdict_of_equal(entry)) is not None:
-                self._wait(attempt, entry, verdict)
-            elif why := self._limited_by_guarantees(entry, entry.least()):
-                self._fail(attempt, Unplaced(entry, why, None))
-            else:
-                entries.append(entry)
+        taken, outside = self._queue.take(self._limits.session_jobs)
+        if not taken:
+            return None
+        if not self._runner.by_shape and any(entry.pending for entry in taken):
+            self._activate_all()  # those that wait count for the policy's plugins
+            for entry in taken:
+                self._queue.give_back(entry)
+            taken, outside = self._queue.take(self._limits.session_jobs)
+        attempt = Attempt()
+        entries = [entry for entry in taken if self._is_tried(attempt, entry)]
         represented = self._classes.represented(entries)
-        for found in self._runner.place(entries, self._queues.all(), nominations, represented) if entries else ():
-            if isinstance(found, Unplaced):
-                self._fail(attempt, found)
-            elif why := self._limited_by_guarantees(found.entry, found.amounts()):
-                self._fail(attempt, Unplaced(found.entry, why, None))
-            elif (plan := self._planner.placement_plan(found)) is not None:
-                self._classes.remove(found.entry.job.id)
-                attempt.proposed.append(found.entry)
-                attempt.plans.append(plan)
+        found = (
+            self._runner.place(entries, self._queues.all(), nominations, represented, outside=outside, most=most)
+            if entries
+            else ()
+        )
+        for one in found:
+            match one:
+                case Placed(entry):
+                    self._book(attempt, one)
+                case Unplaced(entry, message, reasons, lacks_room):
+                    self._wait(attempt, entry, verdict_of(entry, reasons, message), lacks_room=lacks_room)
+                case Untried(entry):
+                    self._queue.give_back(entry)
         if attempt.plans:
             self._backoff.reset()
         return attempt
+
+    def _is_tried(self, attempt: Attempt, entry: Entry) -> bool:
+        """Whether a session is needed to say what becomes of the job."""
+        if not entry.pending:
+            attempt.settled.append(entry)
+        elif problem := entry.problem():
+            attempt.failed.append((entry, JobVerdict(job=entry.job.id, message=problem)))
+        elif why := self._queues.refusal(entry.job.queue, entry.least()):
+            self._wait(attempt, entry, verdict_of(entry, None, why), lacks_room=True)
+        elif (verdict := self._classes.verdict_of_equal(entry)) is not None:
+            self._wait(attempt, entry, verdict)
+        elif why := self._limited_by_guarantees(entry, entry.least()):
+            self._wait(attempt, entry, verdict_of(entry, None, why))
+        else:
+            return True
+        return False
+
+    def _book(self, attempt: Attempt, found: Placed) -> None:
+        entry = found.entry
+        if why := self._limited_by_guarantees(entry, found.amounts):
+            self._runner.take_back(found)
+            self._wait(attempt, entry, verdict_of(entry, None, why))
+            return
+        self.remove(entry.job.id)
+        attempt.proposed.append(entry)
+        attempt.plans += self._plans.placed(entry, found.members)
 
     def _limited_by_guarantees(self, entry: Entry, amounts: Resources) -> str:
         """Why so much for the job would leave others without what they are guaranteed. Sessions do not check that."""
         kept = self._queues.kept_for_others(entry.job.queue, amounts)
         return kept.message if kept.pods == 0 else ""
 
-    def _fail(self, attempt: Attempt, found: Unplaced) -> None:
-        self._wait(attempt, found.entry, verdict_of(found.entry, found.reasons, found.message))
-
-    def _wait(self, attempt: Attempt, entry: Entry, verdict: JobVerdict) -> None:
+    def _wait(self, attempt: Attempt, entry: Entry, verdict: JobVerdict, *, lacks_room: bool = False) -> None:
         attempt.failed.append((entry, verdict))
-        if not self._user_policy or not self._classes.add(entry, verdict):
+        if self._waits_for_hints(entry, lacks_room=lacks_room):
+            self.remove(entry.job.id)
+        elif self._runner.by_shape or not self._classes.add(entry, verdict):
             self._waiting[entry.job.id] = None
             self._tried.add(entry.job.id)
+
+    def _waits_for_hints(self, entry: Entry, *, lacks_room: bool) -> bool:
+        """Whether what the job waits for is among what `queueing.unschedulable` watches."""
+        if not self._runner.by_shape or entry.job.together or not (lacks_room or self._runner.shares_by_use):
+            return False
+        return not self._neighbours or not any(
+            (neighbour := self._neighbours.get(pod.uid)) is not None and neighbour.has_pod_constraints
+            for _, pods in entry.pending
+            for pod in pods
+        )
 
     def _activate_all(self) -> None:
         for representative in list(self._classes.representatives(self._leaving)):
@@ -161,22 +203,7 @@ class SessionPlacer:
                 self._queue.activate(entry)
 
     def _changed_since(self, index: Index) -> bool:
-        return self._user_policy or self._tried_at != (index, self._changes)
-
-    def _company(self) -> list[Entry]:
-        """The jobs right after it that are placed here too. Jobs with nothing to place are passed over."""
-        company: list[Entry] = []
-        aside: list[Entry] = []
-        while len(company) < self._limits.session_jobs - 1 and (entry := self._queue.next()) is not None:
-            if self.concerns(entry):
-                company.append(entry)
-                continue
-            aside.append(entry)
-            if entry.pending and not entry.problem():
-                break
-        for entry in aside:
-            self._queue.give_back(entry)
-        return company
+        return not self._runner.by_shape or self._tried_at != (index, self._changes)
 
     def _forget_gone(self) -> None:
         """Drop pods that neither have a booking nor wait for a place."""

@@ -22,19 +22,17 @@ from .nominations import Nomination, Nominations
 class Preemptor:
     """Jobs for which others may have to leave, and their nominations."""
 
-    def __init__(self, context: SchedulerContext, *, user_policy: bool) -> None:
-        """`user_policy`: the result of a session may change with time alone, by plugins of the policy."""
+    def __init__(self, context: SchedulerContext) -> None:
         self.nominations = Nominations()
         self._moves = Moves(context)
         self._runner = context.runner
-        self._planner = context.planner
+        self._plans = context.plans
         self._bookings = context.bookings
         self._queues = context.queues
         self._queue = context.queue
         self._unschedulable = context.unschedulable
         self._flights = context.flights
         self._limits = context.limits
-        self._user_policy = user_policy
         self._candidates: dict[JobId, None] = {}
         self._backoff = Backoff(context.limits.session_every_s, context.limits.session_max_s)
         self._tried_at: tuple[Index, int] = (Index(0), 0)
@@ -97,7 +95,7 @@ class Preemptor:
         """A nomination that the ledger remembers: where another process made it, it goes on here. What was booked here for its job is newer."""
         plan = held.plan
         pods = tuple(placement.pod_uid for placement in plan.placements)
-        if held.scheduler == self._planner.id or plan.id in self._taken_over:
+        if held.scheduler == self._plans.id or plan.id in self._taken_over:
             return
         self._taken_over.add(plan.id)
         if self.nominations.get(plan.job) is not None:
@@ -186,7 +184,7 @@ class Preemptor:
             entry = placement.entry
             self.nominations.drop(entry.job.id)
             self._release(nomination)
-            plan = self._planner.placement_plan(placement)
+            plan = self._plans.placement_plan(placement)
             if plan is None:
                 self._given_up.append(GivenUp(plan=nomination.plan))
                 self._queue.activate(entry)
@@ -200,7 +198,7 @@ class Preemptor:
 
     def _resume(self, nomination: Nomination, entry: Entry) -> None:
         """The job of a nomination that was taken over is known: it waits for its places, unless it asks for something else than the plan says."""
-        plan, row_of = nomination.held, self._planner.columns.row_of
+        plan, row_of = nomination.held, self._plans.columns.row_of
         assert plan is not None
         pods = {pod.uid: (task, pod) for task, spec in zip(entry.tasks, entry.job.tasks, strict=True) for pod in spec.pods}
         placed: list[PodPlacement] = []
@@ -239,14 +237,15 @@ class Preemptor:
 
     def _changed_since(self, index: Index) -> bool:
         """Whether anything changed since the last session that could change its result."""
-        return self._user_policy or self._tried_at != (index, len(self._candidates))
+        return self._runner.timed or self._tried_at != (index, len(self._candidates))
 
     def _nominate(self, placement: JobPlacement, now: float) -> Plan:
         entry = placement.entry
         self._unschedulable.retry_class(entry)
         del self._candidates[entry.job.id]
-        plan = self._planner.preemption_plan(placement)
+        plan = self._plans.preemption_plan(placement)
         entry.state, entry.key, entry.activated_from = JobState.NOMINATED, None, None
+        self._queue.recount(entry)
         victims = {victim.pod for victim in placement.victims}
         pods = tuple(placed.pod.uid for placed in placement.placements)
         until = now + self._limits.nomination_s

@@ -24,7 +24,7 @@ class Shuffling:
 
     def __init__(self, context: SchedulerContext, *, nominations: Nominations) -> None:
         self._runner = context.runner
-        self._planner = context.planner
+        self._plans = context.plans
         self._bookings = context.bookings
         self._queues = context.queues
         self._queue = context.queue
@@ -80,7 +80,7 @@ class Shuffling:
 
     def _evict(self, bookings: list[Booking], now: float) -> Plan:
         self._asked += 1
-        plan = self._planner.eviction_plan(bookings, self._asked)
+        plan = self._plans.eviction_plan(bookings, self._asked)
         self._nominations.add_evicted(_victims(plan), now + self._limits.nomination_s)
         self._flights.open(plan, now)
         return plan

@@ -51,6 +51,8 @@ class TopologyConstraint:
 
 def concerned(gang: Gang) -> bool:
     """Whether the topology plays a part in where this gang goes."""
+    if gang.topology is None and not gang.annotations and not gang.sub_gang_policies:
+        return False
     word = gang.annotations.get(NETWORK_TOPOLOGY)
     if word is not None:
         return word != Word.NONE

@@ -1,20 +1,56 @@
 """What is known of a task on every node: allowed or not, how many pods fit, how good. Kept per task, brought up to date row by row."""
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from typing import Protocol
 
 import numpy as np
+
+from hbox_common.model import CardRequest
+from hbox_common.model.devices import ALL_CORES
 
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows
 from ..cluster.interning import grown
 from ..cluster.task import Task
-from .policy import Policy
+
+
+class Shapes(Protocol):
+    """What a policy says of a pod's shape on a node, whoever else waits or runs."""
+
+    @property
+    def fills(self) -> bool:
+        """As `ShapeScore.fills`, of all scores together."""
+        ...
+
+    @property
+    def orders_cards(self) -> bool:
+        """Whether it says which of a node's cards a pod takes."""
+        ...
+
+    @property
+    def version(self) -> int:
+        """As `ShapeScore.version`, of all scores together."""
+        ...
+
+    def allowed(self, columns: Columns, rows: Rows, task: Task) -> Bools:
+        """`[n]`: alive nodes that fail no mask."""
+        ...
+
+    def capacity(self, columns: Columns, rows: Rows, task: Task) -> Ints:
+        """`[n]`: pods that fit by what is booked alone, 0 or more."""
+        ...
+
+    def score(self, columns: Columns, rows: Rows, task: Task) -> Floats:
+        """`[n]`: the sum of all scores."""
+        ...
 
 
 class View:
     """`capacity[N]` and `rank[N]` (the score, -inf where nothing fits) of one task, as of the columns' last `refresh`."""
 
-    def __init__(self, columns: Columns, policy: Policy, task: Task) -> None:
+    def __init__(self, columns: Columns, policy: Shapes, task: Task) -> None:
         self._columns = columns
         self._policy = policy
         self.task = task
@@ -94,6 +130,70 @@ class View:
             counts[-1] -= surplus
         return order, counts
 
+    def sequence(self, pods: int) -> list[int]:
+        """The rows of up to `pods` more pods, one after the other. Empty = none fits. As many as can be told without looking at all nodes again."""
+        if pods > 1 and not self._policy.fills and self._foreseen():
+            return self._spread(pods)
+        rows, counts = self.best(pods)
+        return rows.repeat(counts).tolist()
+
+    def _foreseen(self) -> bool:
+        """Whether it is known beforehand what such a pod takes of its node: no card of several that would do, and no port."""
+        cards = self.task.cards
+        if cards is None:
+            return not self.task.ports
+        plain = cards.whole and not cards.models and type(cards) is CardRequest
+        return plain and not self.task.ports and not self._policy.orders_cards
+
+    def _spread(self, pods: int) -> list[int]:
+        """Where a pod makes its node worse for the next one: the best nodes are scored as they would be with one, two and more such pods, and the pods go
+        where the best score is then; until it is the turn of a node that was not looked at, or of one with more pods than were looked at."""
+        open_rows = np.flatnonzero(self.capacity)
+        wide = min(len(open_rows), pods, _WIDE)
+        if not wide:
+            return []
+        order = open_rows[np.argsort(-self.rank[open_rows], kind="stable")]
+        chosen, room = order[:wide], self.capacity[order[:wide]].tolist()
+        turns = [
+            (-rank, row, i, 0) for i, (rank, row) in enumerate(zip(self.rank[chosen].tolist(), chosen.tolist(), strict=True))
+        ]
+        if wide < len(order):
+            turns.append((-float(self.rank[order[wide]]), int(order[wide]), -1, 0))
+        heapify(turns)
+        deeper, levels = self._deeper(chosen), [[0.0]]
+        found: list[int] = []
+        while turns and len(found) < pods:
+            _, row, i, level = heappop(turns)
+            if i < 0:
+                break
+            found.append(row)
+            level += 1
+            if level < room[i]:
+                if level == _DEEP:
+                    break
+                if level == len(levels):
+                    levels.append(next(deeper).tolist())
+                heappush(turns, (-levels[level][i], row, i, level))
+        return found
+
+    def _deeper(self, rows: Ints) -> Iterator[Floats]:
+        """Scores of these rows with one such pod, with two, and so on; where so many do not fit they mean nothing."""
+        task, request = self.task, self.task.cards
+        columns = self._columns.trial()
+        while True:
+            for column, units in task.amount:
+                columns.used[column, rows] += units
+            if request is not None:
+                free = columns.card_ok[rows] & (columns.card_pods[rows] == 0)
+                taken = free & (np.cumsum(free, axis=1) <= request.count)
+                columns.card_pods[rows] += taken
+                columns.card_cores_used[rows] += ALL_CORES * taken
+                columns.card_memory_used[rows] += columns.card_memory[rows] * taken
+            yield self._policy.score(columns, rows, task)
+
+
+#: Nodes that are looked at together, and pods on each.
+_WIDE, _DEEP = 512, 16
 
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 
@@ -101,11 +201,16 @@ _NONE: Ints = np.zeros(0, dtype=np.int64)
 class Views:
     """The views of the tasks met lately; at most `cells` nodes in all of them."""
 
-    def __init__(self, columns: Columns, policy: Policy, cells: int = 3_000_000) -> None:
+    def __init__(self, columns: Columns, policy: Shapes, cells: int = 3_000_000) -> None:
         self._columns = columns
         self._policy = policy
         self._views: OrderedDict[int, View] = OrderedDict()
         self._cells = cells
+
+    def follow(self, policy: Shapes) -> None:
+        """Another policy from now on."""
+        self._policy = policy
+        self._views.clear()
 
     def of(self, task: Task) -> View:
         """The task's view, up to date."""

@@ -1,6 +1,7 @@
-"""The same policy places a single pod on the same node and the same cards, whether in a batch over columns or in a session."""
+"""Placing equal pods at once is a matter of speed, not of outcome: one by one they go to the same nodes, and get the same cards."""
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -10,9 +11,9 @@ from hbox_common.model import (
     CardRequest,
     CardSlice,
     Job,
+    JobId,
     Match,
     MatchOperator,
-    Neighbour,
     NodeName,
     NodeState,
     NodeTerm,
@@ -21,9 +22,13 @@ from hbox_common.model import (
     Taint,
     TaintEffect,
 )
+from hbox_scheduler.core.framework.conf import Conf
+from hbox_scheduler.core.framework.session import Session
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
+
+from ..policies import volcano
 
 Places = dict[PodUid, tuple[NodeName, tuple[CardSlice, ...]]]
 
@@ -46,15 +51,17 @@ def nodes(draw: st.DrawFn, name: str) -> NodeState:
 
 
 @st.composite
-def single_pods(draw: st.DrawFn, name: str, at: float) -> Job:
+def gangs(draw: st.DrawFn, name: str, at: float) -> Job:
+    """Of one pod mostly; equal ones come often, so that there are batches."""
     share = st.builds(
         CardRequest, st.just(1), cores=st.sampled_from([10, 30, 50]), memory_percent=st.sampled_from([10, 33, 50])
     )
     whole = st.builds(CardRequest, st.integers(1, 3), models=st.sampled_from([(), (), ("A100",), ("V100", "T4")]))
     drawn = job(
         name,
+        pods=draw(st.sampled_from([1, 1, 1, 2, 5])),
         cpu_milli=draw(st.sampled_from([100, 1000, 3000])),
-        memory_mib=draw(st.sampled_from([256, 4096])),
+        memory_mib=4096,
         cards=draw(st.one_of(st.just(0), share, whole)),
         node_selector=draw(st.sampled_from([{}, {}, {"zone": "a"}])),
         created_at=at,
@@ -66,31 +73,46 @@ def single_pods(draw: st.DrawFn, name: str, at: float) -> Job:
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[list[NodeState], list[Job]]:
     cluster = [draw(nodes(f"n{i}")) for i in range(draw(st.integers(2, 6)))]
-    return cluster, [draw(single_pods(f"j{i}", float(i))) for i in range(draw(st.integers(1, 12)))]
+    shapes = [draw(gangs("shape", 0.0)) for _ in range(draw(st.integers(1, 3)))]
+    return cluster, [
+        replace(
+            shape,
+            id=JobId(f"j{i}"),
+            name=f"j{i}",
+            created_at=float(i),
+            tasks=tuple(
+                replace(
+                    task, pods=tuple(replace(pod, uid=PodUid(f"j{i}-{n}"), name=f"j{i}-{n}") for n, pod in enumerate(task.pods))
+                )
+                for task in shape.tasks
+            ),
+        )
+        for i, shape in enumerate(draw(st.lists(st.sampled_from(shapes), min_size=1, max_size=12)))
+    ]
 
 
-def placed(simulation: Simulation, cluster: list[NodeState], jobs: list[Job], *, constrained: bool) -> Places:
-    """One after the other. `constrained`: with a label that an affinity might ask about, so that a session places them."""
+def placed(conf: Conf, cluster: list[NodeState], jobs: list[Job], *, one_by_one: bool) -> Places:
+    """All of them wait at the same time."""
+    simulation = Simulation(policy_of(PolicyName.BINPACK), conf=conf)
     simulation.put_nodes(cluster)
-    for one in jobs:
-        if constrained:
-            pod = one.tasks[0].pods[0].uid
-            simulation.scheduler.on_neighbours([Neighbour(pod, one.namespace, {"app": "web"})])
-        simulation.submit([one])
-        simulation.now += 1.0
+    by_shape = (lambda *_: False) if one_by_one else Session.by_shape
+    with patch.object(Session, "by_shape", by_shape):
+        simulation.submit(jobs)
         simulation.run()
     return {uid: (claim.node, claim.slices) for uid, claim in simulation.claims.items()}
 
 
-@pytest.mark.parametrize("name", PolicyName)
-@settings(max_examples=25, deadline=None)
+CONFS = {
+    **{name.value: replace(default_conf(name), actions=("allocate", "backfill")) for name in PolicyName},
+    "volcano": volcano(),
+}
+
+
+@pytest.mark.parametrize("name", CONFS)
+@settings(max_examples=50, deadline=None)
 @given(world=worlds())
-def test_single_pods_go_to_the_same_places(name: PolicyName, world: tuple[list[NodeState], list[Job]]) -> None:
-    conf = replace(default_conf(name), actions=("enqueue", "allocate", "backfill"))
-    batches = placed(Simulation(policy_of(name), conf=conf), *world, constrained=False)
-    assert placed(Simulation(policy_of(name), conf=conf), *world, constrained=True) == batches, "in sessions beside batches"
-    by_conf = Simulation(policy_of(name), conf=conf, user_policy=True)
-    assert placed(by_conf, *world, constrained=False) == batches, "the same policy as a file"
+def test_pods_go_to_the_same_places_at_once_and_one_by_one(name: str, world: tuple[list[NodeState], list[Job]]) -> None:
+    assert placed(CONFS[name], *world, one_by_one=False) == placed(CONFS[name], *world, one_by_one=True)
 
 
 @pytest.mark.parametrize("name", PolicyName)
@@ -103,10 +125,7 @@ def test_one_card_goes_to_the_same_node_both_ways(name: PolicyName) -> None:
     ]
     cluster = [replace(one, labels={"kubernetes.io/hostname": one.name}) for one in cluster]
     jobs = [*before, job("j", cards=1, created_at=2.0)]
-    found = [
-        placed(Simulation(policy_of(name), conf=default_conf(name)), cluster, jobs, constrained=constrained)[PodUid("j-0")][0]
-        for constrained in (False, True)
-    ]
+    found = [placed(default_conf(name), cluster, jobs, one_by_one=one_by_one)[PodUid("j-0")][0] for one_by_one in (False, True)]
     assert found[0] == found[1]
     if name is PolicyName.BINPACK:
         assert found[0] == "n-cards"

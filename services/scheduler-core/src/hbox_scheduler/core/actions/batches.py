@@ -1,0 +1,124 @@
+"""Equal members placed at once: a strategy of `allocate` for members that are to every plugin as any other of their shape (`Session.by_shape`).
+
+Where they go is what one after the other would come to: views keep masks, room and scores by shape from session to session, and are brought up to date by the
+rows that changed. Which members are placed, and in which order, is the queue's business as always; only the search for a node is not made anew for each.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hbox_common.model import CardSlice
+
+from ..cluster import Batch
+from ..cluster.entities import Member, Status
+from ..cluster.task import Task
+from ..devices import pick, slices_of
+from ..framework.placing import Placing
+from ..framework.statement import Statement
+
+if TYPE_CHECKING:
+    from ..framework.session import Session
+
+
+class Batches:
+    """On one session."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._placing = Placing(session)
+
+    def concerns(self, member: Member) -> bool:
+        """Whether the member may be placed here: by its shape, while nothing is promised to others."""
+        return member.nominated is None and not self._session.promises and self._session.by_shape(member)
+
+    def bounded(self, member: Member) -> bool:
+        """Whether some of the cards are not for it, or not so many: limits of models, or quotas of its namespace, have a say."""
+        session = self._session
+        return member.task.cards is not None and (bool(session.models) or bool(session.namespace_quotas))
+
+    def place(self, statement: Statement, members: Sequence[Member]) -> int:
+        """Places for equal members of one gang, as many as there are. Returns how many of them, the first ones, have one now."""
+        queue, done = self._session.queues[members[0].gang.queue], 0
+        while done < len(members):
+            first = members[done]
+            wanted = self._placing.most(first, self._session.room(queue, first, len(members) - done))
+            rows = self.rows(self._placing.task(first), wanted) if wanted > 0 else []
+            if not rows:
+                break
+            taken = members[done : done + len(rows)]
+            batch, slices, order = self.seats(first, rows)
+            statement.allocate_all([taken[i] for i in order], batch, slices)
+            done += len(rows)
+        return done
+
+    def rows(self, task: Task, wanted: int) -> list[int]:
+        """The nodes of `wanted` members at most, one after the other: of as many as can be told without looking at all nodes again."""
+        assert self._session.views is not None
+        return self._session.views.of(task).sequence(wanted)
+
+    def seats(self, member: Member, rows: Sequence[int]) -> tuple[Batch, list[tuple[CardSlice, ...]], Sequence[int]]:
+        """The batch to be booked for members like this one that go to these rows, one after the other; the slices of each, and whose they are: its place
+        among `rows`."""
+        session, columns, cards = self._session, self._session.columns, member.task.cards
+        counts = Counter(rows)
+        distinct = np.array([*counts], dtype=np.int64)
+        keys = None if cards is None else session.card_keys(member.task, columns, distinct)
+        batch = pick(columns, distinct, np.array([*counts.values()], dtype=np.int64), self._placing.task(member), keys)
+        order: Sequence[int] = range(len(rows))
+        if len(counts) > 1:
+            place = {row: number for number, row in enumerate(counts)}
+            order = sorted(order, key=[place[row] for row in rows].__getitem__)
+        return batch, slices_of(columns, batch, cards.count if cards is not None else 0), order
+
+
+class Run:
+    """Members that start by themselves, one a turn, of equal shape: their nodes are known at once, their cards when the run ends. Turns go on meanwhile as if
+    each were placed, which it is."""
+
+    def __init__(self, session: "Session", batches: Batches) -> None:
+        self._session = session
+        self._batches = batches
+        self._taken: list[Member] = []
+        self._rows: list[int] = []  #: the nodes of `_taken`, and of those that may come
+        self._task: Task | None = None
+        self._size = 1  #: of nodes asked for at once: more, the longer the run is
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+    def take(self, member: Member) -> bool:
+        """Whether there is a place for the member: then it has it."""
+        session = self._session
+        if not session.allocatable(session.queues[member.gang.queue], member):
+            return False
+        if member.task is not self._task or len(self._taken) == len(self._rows):
+            size = min(8 * self._size, _MOST) if member.task is self._task else 1
+            self.end()
+            rows = self._batches.rows(member.task, size)
+            if not rows:
+                return False
+            self._task, self._size, self._rows = member.task, size, rows
+        row = self._rows[len(self._taken)]
+        self._taken.append(member)
+        member.status, member.row = Status.ALLOCATED, row
+        member.gang.moved(member, Status.PENDING)
+        session.placed(member, row)
+        return True
+
+    def end(self) -> None:
+        """Those taken get their cards, and are bound."""
+        if self._taken:
+            session = self._session
+            batch, slices, order = self._batches.seats(self._taken[0], self._rows[: len(self._taken)])
+            session.columns.apply(batch)
+            for number, own in zip(order, slices, strict=True):
+                self._taken[number].slices = own
+            session.outcome.bindings += self._taken
+        self._taken, self._rows, self._task = [], [], None
+
+
+#: Members of a run until their cards are chosen.
+_MOST = 512

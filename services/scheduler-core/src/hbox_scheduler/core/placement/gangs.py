@@ -1,0 +1,145 @@
+"""Jobs with pods that wait, as the gangs of sessions.
+
+A gang is made once for a revision of its job, kept with the entry, and given to every session until its pods have places; a gang of which more is known than
+what its pods ask for (places of its other members, constraints, the fabric) is made anew for each.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+
+from hbox_common.model import Job, JobId, Neighbour, PodGroupTask, PodUid
+
+from ..cluster import Columns
+from ..cluster.arrays import Ints
+from ..cluster.entities import Gang, Member, Status, form_sub_gangs
+from ..cluster.task import Task
+from ..queueing.groups import Groups
+from ..queueing.jobs import Entry
+from .running import vector_of
+
+_uid = attrgetter("uid")
+
+
+@dataclass(slots=True)
+class WaitingGangs:
+    """`neighbours`: what is known of pods that have to do with others; `reads_images`: whether the policy asks which images pods run."""
+
+    columns: Columns
+    groups: Groups
+    neighbours: Mapping[PodUid, Neighbour]
+    reads_images: bool = False
+
+    def of(self, entry: Entry) -> Gang:
+        """The gang of the job's pods without places, as of the entry's last `update_pending`."""
+        gang = entry.gang
+        if gang is not None and len(gang.members[0].request) != len(self.columns.allocatable):
+            gang = None
+        if gang is None or (self.neighbours and any(member.uid in self.neighbours for member in gang.members)):
+            gang = self._made(entry)
+        job, group = entry.job, self.groups.get(entry.job.id)
+        gang.min_member = max(entry.need, 1)
+        gang.phase = self.groups.phase(job.id)
+        gang.min_resources = group.min_resources if group is not None else None
+        gang.gated = dict(group.gated) if group is not None else {}
+        return gang
+
+    def _made(self, entry: Entry) -> Gang:
+        job, specs, known = entry.job, _specs(entry.job, images=self.reads_images), self.neighbours
+        gang = Gang(
+            id=_waiting_id(job.id),
+            namespace=job.namespace,
+            name=job.name,
+            queue=job.queue,
+            priority=job.priority,
+            min_member=1,
+            created_at=job.created_at,
+            priority_class=job.priority_class,
+            min_task_member=job.min_task_member,
+            topology=job.topology,
+            sub_gang_policies=job.sub_gangs,
+            annotations=job.annotations,
+            whole=True,
+        )
+        keeps = not (specs or job.together or job.topology or job.bound or entry.held)
+        for task, pods in entry.pending:
+            vector = self._vector(task)
+            for pod in pods:
+                neighbour, spec = known.get(pod.uid) if known else None, specs.get(pod.uid)
+                member = Member(pod.uid, job.namespace, pod.name, gang, "", task, vector, job.created_at, job.priority)
+                member.resource_version = pod.resource_version
+                member.selectable = False
+                if spec is not None:
+                    member.role, member.labels, member.annotations = spec.name, spec.labels, spec.annotations
+                    member.never_preempts, member.images = spec.never_preempts, spec.images
+                if neighbour is not None:
+                    keeps = False
+                    member.selectable = True
+                    member.labels = {**neighbour.labels, **member.labels}
+                    member.constraints, member.budgets = neighbour.constraints, neighbour.budgets
+                else:
+                    member.budgets = ()
+                gang.members.append(member)
+        _keep_with_others(gang, entry.need)
+        if keeps:
+            gang.members.sort(key=_uid)
+            form_sub_gangs(gang)
+            gang.tally()
+            gang.kinds, entry.gang = _kinds(gang.members), gang
+        return gang
+
+    def _vector(self, task: Task) -> Ints:
+        return vector_of(task, self.columns)
+
+
+def _kinds(members: Sequence[Member]) -> list[tuple[Member, int]]:
+    first: dict[Task, Member] = {}
+    counts: Counter[Task] = Counter()
+    for member in members:
+        first.setdefault(member.task, member)
+        counts[member.task] += 1
+    return [(member, counts[task]) for task, member in first.items()]
+
+
+def join(gang: Gang, placed: Gang, entry: Entry, *, settled: bool) -> None:
+    """Members that have places join those that wait: the places of all depend on each other. `settled`: nobody may have them leave."""
+    specs = _specs(entry.job)
+    for member in placed.members:
+        spec = specs.get(member.uid)
+        if spec is not None:
+            member.role, member.labels = spec.name, {**member.labels, **spec.labels}
+        member.gang = gang
+        if settled:
+            member.preemptable = False
+            if member.status is not Status.RELEASING:
+                member.status = Status.BOUND
+    held = sum(member.status is not Status.RELEASING for member in placed.members)
+    unseen = max(entry.job.bound + entry.held - held, 0)  # the cluster has them, the ledger does not yet
+    gang.min_member = max(entry.job.min_member - unseen, 1)
+    gang.members = [*placed.members, *gang.members]
+
+
+def _waiting_id(job: JobId) -> JobId:
+    """An id beside the job's own: that is the gang of its members with places, where it does not matter which those are."""
+    return JobId(f"{job} ")
+
+
+def _specs(job: Job, *, images: bool = False) -> dict[PodUid, PodGroupTask]:
+    """By pod, where it matters which of the job's pods is which. `images`: for those that they run too."""
+    if not (
+        (images and any(spec.images for spec in job.tasks))
+        or job.sub_gangs
+        or job.min_task_member
+        or any(spec.annotations or spec.never_preempts for spec in job.tasks)
+    ):
+        return {}
+    return {pod.uid: spec for spec in (*job.tasks, *job.standing) for pod in spec.pods}
+
+
+def _keep_with_others(gang: Gang, need: int) -> None:
+    """Where those that ask for something are too few to start by themselves, the others go with them: the ledger lets in no part of a gang."""
+    asking = sum(not member.best_effort for member in gang.members)
+    if 0 < asking < need:
+        for member in gang.members:
+            member.with_others = True

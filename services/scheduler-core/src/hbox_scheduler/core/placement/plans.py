@@ -1,0 +1,131 @@
+"""Plans: what is proposed to the ledger, taken down in the bookings under the plan's id until it has answered."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+
+from hbox_common.events import JobVerdict, Placement, Plan, Victim
+from hbox_common.model import Generation, PlanId, SchedulerId
+
+from ..cluster import Booking, Bookings, Columns
+from ..cluster.entities import Member
+from ..cluster.task import Task
+from ..explain.reasons import Reasons
+from ..queueing.jobs import Entry
+from .runner import JobPlacement, Move, PodPlacement
+
+
+@dataclass(frozen=True, slots=True)
+class Plans:
+    """Of one scheduler. `deadline_s`: for a gang to be bound whole."""
+
+    id: SchedulerId
+    columns: Columns
+    bookings: Bookings
+    deadline_s: float
+
+    def placed(self, entry: Entry, members: Sequence[Member]) -> list[Plan]:
+        """The plans for places that a session gave to these members, which are on the columns: one for all that have to start together; what a gang has beyond
+        its minimum goes pod by pod, so that no conflict about one holds up others."""
+        if entry.need > 0 or len(members) == 1:
+            return [self._plan(entry, members)]
+        return [self._plan(entry, (member,)) for member in members]
+
+    def _plan(self, entry: Entry, members: Sequence[Member | PodPlacement]) -> Plan:
+        """The plan of these places, taken down in the bookings."""
+        job = entry.job
+        entry.counter += 1
+        plan = PlanId(blake2b(f"{self.id}/{job.id}/{entry.counter}".encode(), digest_size=16).hexdigest())
+        names, states = self.columns.names, self.columns.states
+        placements: list[Placement] = []
+        job_id, queue, priority, namespace = job.id, job.queue, job.priority, job.namespace
+        gang = job.gang
+        by_task: dict[Task, list[Member | PodPlacement]] = {}
+        for member in members:
+            by_task.setdefault(member.task, []).append(member)
+        for which, (task, alike) in enumerate(by_task.items()):
+            bookings: list[Booking] = []
+            requests = task.requests
+            for one in alike:
+                row, uid, slices = one.row, one.uid, one.slices
+                name, state = names[row], states[row]
+                generation = state.generation if state is not None else Generation(0)
+                placements.append(Placement(uid, one.name, one.resource_version, name, generation, slices, which))
+                bookings.append(Booking(uid, job_id, queue, name, requests, slices, plan, priority, namespace, task, gang))
+            self.bookings.record(bookings)
+        entry.plans.add(plan)
+        return Plan(
+            id=plan,
+            job=job.id,
+            namespace=job.namespace,
+            name=job.name,
+            queue=job.queue,
+            priority=job.priority,
+            min_member=job.min_member,
+            bound=job.bound + entry.held,
+            requests=tuple(task.requests for task in by_task),
+            placements=tuple(placements),
+            preemptable=job.preemptable,
+            created_at=job.created_at,
+            deadline_s=self.deadline_s,
+            traceparent=job.traceparent,
+        )
+
+    def preemption_plan(self, placement: JobPlacement) -> Plan:
+        """The plan with victims. Its places are booked on top of the victims' bookings."""
+        plan = self._plan(placement.entry, placement.placements)
+        for placed in placement.placements:
+            self.columns.book(placed.row, placed.task.requests, placed.slices)
+        moves = {move.leaves.pod: move for move in placement.moves}
+        victims = tuple(self._victim(victim, moves.get(victim.pod)) for victim in placement.victims)
+        return plan.model_copy(update={"victims": victims})
+
+    def _victim(self, leaves: Booking, move: Move | None) -> Victim:
+        if move is None:
+            return Victim(claim=leaves.claim, pod_uid=leaves.pod)
+        node, cards = self.columns.names[move.row], move.task.cards
+        return Victim(claim=leaves.claim, pod_uid=leaves.pod, to=node, slices=move.slices, gang=move.leaves.gang, cards=cards)
+
+    def eviction_plan(self, leave: Sequence[Booking], number: int) -> Plan:
+        """The plan that asks for nothing but that these pods leave, all of one job and with claims; `number`: of such plans in this process, from 1."""
+        first = leave[0]
+        held = first.held
+        assert held is not None, "what has no claim has nothing to leave"
+        return Plan(
+            id=PlanId(blake2b(f"{self.id}/{first.job}/away/{number}".encode(), digest_size=16).hexdigest()),
+            job=first.job,
+            namespace=held.namespace,
+            name=held.pod,
+            queue=first.queue,
+            priority=first.priority,
+            min_member=1,
+            bound=0,
+            requests=(),
+            placements=(),
+            victims=tuple(Victim(claim=booking.claim, pod_uid=booking.pod) for booking in leave),
+            deadline_s=self.deadline_s,
+        )
+
+    def placement_plan(self, placement: JobPlacement) -> Plan | None:
+        """The plan for the same places without victims; None where the job is not what it was: its pods, what they ask for, or how many have to start
+        together."""
+        entry = placement.entry
+        entry.update_pending(self.bookings)
+        pods = {pod.uid: (task, pod) for task, pending in entry.pending for pod in pending}
+        if entry.problem() or entry.need > len(placement.placements):
+            return None
+        if any(pods.get(placed.pod.uid, (None,))[0] is not placed.task for placed in placement.placements):
+            return None
+        fresh = replace(
+            placement, placements=tuple(replace(placed, pod=pods[placed.pod.uid][1]) for placed in placement.placements)
+        )
+        plan = self._plan(entry, fresh.placements)
+        for placed in placement.placements:
+            self.columns.book(placed.row, placed.task.requests, placed.slices)
+        return plan
+
+
+def verdict_of(entry: Entry, reasons: Reasons | None, message: str) -> JobVerdict:
+    if reasons is None:
+        return JobVerdict(job=entry.job.id, message=message)
+    return JobVerdict(job=entry.job.id, message=message, nodes=reasons.nodes, reasons=reasons.counts, sole=reasons.sole)

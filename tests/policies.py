@@ -1,0 +1,29 @@
+"""Policies of tests."""
+
+from hbox_scheduler.core.framework.conf import Conf, parse_conf
+from hbox_scheduler.core.policy.default import DEFAULT_CONF
+from hbox_scheduler.core.policy.registry import PLUGINS
+
+
+def one_by_one() -> Conf:
+    """HBox's own policy, and a plugin for whom pods of one shape are not alike: each is placed by itself, and tried again by and by."""
+    return parse_conf(DEFAULT_CONF + "  - name: usage\n", plugins=list(PLUGINS))
+
+
+def volcano() -> Conf:
+    """What Volcano installs."""
+    return parse_conf(
+        """
+actions: "enqueue, allocate, backfill"
+tiers:
+- plugins: [{name: priority}, {name: gang, enablePreemptable: false}, {name: conformance}]
+- plugins:
+  - {name: overcommit}
+  - {name: drf, enablePreemptable: false}
+  - {name: predicates}
+  - {name: proportion}
+  - {name: nodeorder}
+  - {name: binpack}
+""",
+        plugins=list(PLUGINS),
+    )
