@@ -254,7 +254,7 @@ def a_victim_that_may_not_leave_goes_on_leaving(patch: pytest.MonkeyPatch) -> No
 
 
 def others_leave_on_for_a_plan_that_came_to_nothing(patch: pytest.MonkeyPatch) -> None:  # S7
-    patch.setattr(Beneficiaries, "thwart", lambda *_: None)
+    patch.setattr(Beneficiaries, "thwart", lambda *_: [])
 
 
 def a_gang_that_is_unwound_counts_those_who_leave(patch: pytest.MonkeyPatch) -> None:  # S6

@@ -51,7 +51,7 @@ from hbox_ledger.ledger import Ledger, Numbered
 
 from ...jobterms import terms
 from .cluster import CARDS, GPU, JOBS, NODES, QUEUES, Cluster, Job, Pod, Streams
-from .model import Model, Promised, promises_of
+from .model import Model, nominated_by, nominated_in
 from .process import Process, empty, failing, started
 from .proof import Proof, evictions, s10_s11_a_binding_is_what_was_claimed, s11_every_pod_of_ours_has_a_claim
 from .rows import ClaimRow, Reader, Rows
@@ -92,8 +92,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.cluster, self.streams, self.proof = Cluster(), Streams(), Proof()
         self.plans: list[Plan] = []
         self.answered: dict[PlanId, PlanAnswer] = {}
-        self.promised: list[Promised] = []
-        self.promisers: LedgerState | None = None  #: the books that hold these promises
+        self.needing: LedgerState | None = None  #: the books for which `needed` was noted
         self.needed: dict[str, list[Plan]] = {}  #: by claim, the plans for which those books have it leave
         self.blocked: dict[str, int] = {}  #: claims of gangs that are unwound, and the decision to evict that was refused
         self.blockers: LedgerState | None = None  #: the books that were told so
@@ -201,16 +200,17 @@ class LedgerMachine(RuleBasedStateMachine):
         if frozen:
             assert {answer.reason for answer in told.values()} == {"LedgerReconciling"}
             return
-        if self.ledger.state is not self.promisers:  # promises are not kept over a restart, nor when the books are read anew
-            self.promisers, self.promised, self.needed = self.ledger.state, [], {}
+        if self.ledger.state is not self.needing:
+            self.needing, self.needed = self.ledger.state, {}
+        nominated = nominated_in(before)
         for plan in {plan.id: plan for plan in plans}.values():
-            model = Model(before, QUEUES, gone, self.promised, self.may_not_leave(before))
+            model = Model(before, QUEUES, gone, nominated, self.may_not_leave(before))
             right = model.accepts(plan)
             self.completed(plan, before) if right else None
             if plan.victims:
                 mine = {p.pod_uid for p in plan.placements}
-                self.promised = [p for p in self.promised if p.pod not in mine]
-                self.promised += promises_of(plan, before) if right else []
+                nominated = [p for p in nominated if p.pod not in mine]
+                nominated += nominated_by(plan) if right else []
                 for victim in plan.victims if right else ():
                     self.needed.setdefault(victim.claim, []).append(plan)
             assert told[plan.id].committed == right, f"{told[plan.id]} of {plan}"
@@ -464,7 +464,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.clock += seconds
         self.run(self.ledger.tick())
         self.settle()
-        if self.ledger.state is self.promisers and not self.ledger.state.frozen:
+        if self.ledger.state is self.needing and not self.ledger.state.frozen:
             self.proof.s7_nobody_leaves_in_vain(self.rows, self.needed, self.ledger.state.gone)
 
     @rule(zombie=st.booleans(), opens=st.sampled_from([True, True, True, False]))

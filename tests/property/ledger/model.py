@@ -13,8 +13,8 @@ from .rows import ClaimRow, Rows
 
 
 @dataclass(frozen=True)
-class Promised:
-    """A place that is kept for a pod while one of `awaits` still leaves for its plan."""
+class Nominated:
+    """A place that is nominated for a pod."""
 
     pod: PodUid
     job: str
@@ -22,17 +22,16 @@ class Promised:
     node: str
     requests: Resources
     slices: tuple[CardSlice, ...]
-    awaits: frozenset[str]
 
 
-def promises_of(plan: Plan, rows: Rows) -> list[Promised]:
-    """What a plan with victims is promised where it is committed on these rows: nothing where all of them leave for others already."""
-    awaits = frozenset(v.claim for v in plan.victims if not evicted(rows.claims[v.claim]))
-    if not awaits:
-        return []
-    return [
-        Promised(p.pod_uid, plan.job, plan.queue, p.node, plan.requests[p.requests], p.slices, awaits) for p in plan.placements
-    ]
+def nominated_by(plan: Plan) -> list[Nominated]:
+    """The places of a plan with victims that is committed."""
+    return [Nominated(p.pod_uid, plan.job, plan.queue, p.node, plan.requests[p.requests], p.slices) for p in plan.placements]
+
+
+def nominated_in(rows: Rows) -> list[Nominated]:
+    """By the plans that the ledger remembers, with the places that nobody has taken. How long it does, is not judged here."""
+    return [place for one in rows.nominations for place in nominated_by(Plan.model_validate(one["plan"]))]
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class Model:
     rows: Rows
     queues: dict[QueueName, Queue]
     gone: Collection[PodUid]  #: pods of which the ledger knows that they hold nothing any more
-    promised: Sequence[Promised] = ()
+    nominated: Sequence[Nominated] = ()
     blocked: Collection[str] = ()  #: claims whose pods may not be evicted, as the ledger has heard; of gangs that are unwound
 
     def accepts(self, plan: Plan) -> bool:
@@ -91,7 +90,7 @@ class Model:
         return used
 
     def _to_be_used(self, queue: str, plan: Plan) -> Resources:
-        """By the queue and all below it, when those who leave are gone and those to whom places were promised have them."""
+        """By the queue and all below it, when those who leave are gone and those who are nominated have their places."""
         used = self._used(queue, self._leaving(plan))
         for place in self._places(plan):
             for name, units in counted(place.requests, place.slices).items() if queue in path(place.queue) else ():
@@ -103,17 +102,16 @@ class Model:
         victims: set[str] = {v.claim for v in plan.victims}
         return victims | {c.id for c in self.rows.live() if evicted(c)} if victims else victims
 
-    def _places(self, plan: Plan) -> list[Promised]:
-        """Places promised to others, as far as this plan is judged by them."""
+    def _places(self, plan: Plan) -> list[Nominated]:
+        """Places nominated for others, as far as this plan is judged by them."""
         if not plan.victims:
             return []
-        mine, live = {p.pod_uid for p in plan.placements}, self.rows.live()
-        claimed, leaving = {c.pod for c in live}, {c.id for c in live if evicted(c)}
+        mine, claimed = {p.pod_uid for p in plan.placements}, {c.pod for c in self.rows.live()}
         taken = mine | claimed | set(self.gone)
-        return [p for p in self.promised if p.pod not in taken and leaving & p.awaits]
+        return [p for p in self.nominated if p.pod not in taken]
 
     def _within_capability(self, plan: Plan) -> bool:
-        """S3 at every ancestor, with pending claims. Who asks for room is judged as if all that leave were gone, and promises were kept."""
+        """S3 at every ancestor, with pending claims. Who asks for room is judged as if all that leave were gone, and all who are nominated had their places."""
         asked = self._asked(plan)
         for queue in path(plan.queue):
             used = self._to_be_used(queue, plan)

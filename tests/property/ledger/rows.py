@@ -84,6 +84,7 @@ class Rows:
     audit: list[AuditRow]
     transfers: list[TransferRow]
     deserved: dict[str, Resources]
+    nominations: list[dict[str, Any]]  #: as they are written
 
     def live(self) -> list[ClaimRow]:
         return [claim for claim in self.claims.values() if claim.live]
@@ -130,6 +131,7 @@ class Reader:
             [AuditRow(*r) for r in do(_AUDIT, (self._audit,))],
             [TransferRow(*r) for r in do(_TRANSFER, (self._transfer,))],
             {name: json.loads(rules)["deserved"] for name, rules in do("SELECT name, rules FROM queues WHERE NOT gone")},
+            [json.loads(body) for (body,) in do("SELECT body FROM nominations ORDER BY until, plan")],
         )
         do("COMMIT")
         return rows
