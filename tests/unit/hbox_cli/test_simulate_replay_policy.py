@@ -1,13 +1,14 @@
-"""`hbox simulate replay RECORD --policy`, as its users meet it."""
+"""`hbox simulate replay RECORD` with `--policy` and `--placed`, as its users meet it."""
 
 import json
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
 from hbox_cli.__main__ import cli
-from hbox_common.errors import InvalidRequest
+from hbox_common.errors import InvalidRequest, NotFound
 from hbox_common.model import SchedulerId
 from hbox_scheduler.adapters.recorder import Recorder
 from hbox_scheduler.core import Limits
@@ -105,3 +106,28 @@ def test_a_policy_that_is_none_is_refused_by_its_name(record: Path, tmp_path: Pa
         conf.write_text(text)
     with pytest.raises(InvalidRequest, match=r"wrong\.conf"):
         run(record, "--policy", conf)
+
+
+def test_a_place_on_record_is_explained_by_the_name_of_job_or_pod(record: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, record, "--placed", "default/low")
+    assert (found["kind"], found["name"]) == ("PlacementExplanation", "default/low")
+    [decision] = found["decisions"]
+    assert decision["policy"] == default_conf().words
+    [on] = decision["nodes"]
+    assert (on["node"], on["pods"], on["runner_up"]) == ("n0", ["low-0", "low-1"], None)
+    assert on["why"] == "no other node was allowed and had room"
+    assert told(capsys, record, "--placed", "low-1")["decisions"] == [decision]
+    run(record, "--placed", "top")
+    lines = capsys.readouterr().out
+    assert "2 pods had to leave for it, by plan " in lines
+    assert "n0: top-0, top-1" in lines
+
+
+def test_a_job_without_a_place_on_record_is_not_found(record: Path) -> None:
+    with pytest.raises(NotFound, match="gives no job nobody a place"):
+        run(record, "--placed", "nobody")
+
+
+def test_two_questions_at_once_are_refused(record: Path) -> None:
+    with pytest.raises(click.UsageError, match="one at a time"):
+        run(record, "--placed", "low", "--policy", "recorded")

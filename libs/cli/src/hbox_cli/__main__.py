@@ -22,7 +22,7 @@ COMMANDS = {
     "check": ("check", "Is everything reachable, and if not, what to do."),
     "audit": ("audit", "Prove from outside that no card is over-booked and no gang partial."),
     "jobs": ("jobs", "Jobs with their state and the reason why they wait."),
-    "why": ("why", "Why a job does not start."),
+    "why": ("why", "Why a job does not start, or why it is where it is."),
     "nodes": ("nodes", "Nodes with their free cards, health and reasons."),
     "queue": ("queue", "Queues: their tree, what they may use and do use; create, set, open, close, drain."),
     "quota": ("quota", "Quotas of namespaces: what pods hold of cards there, and may."),

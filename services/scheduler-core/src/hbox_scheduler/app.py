@@ -20,6 +20,7 @@ from .adapters.feeds import Feeds
 from .adapters.policyfile import policy_file
 from .adapters.recorder import Recorder
 from .adapters.sender import Sender
+from .api import Api
 from .core.framework.conf import Conf
 from .core.plugins.fairshare import usage_weight
 from .core.policy.default import default_conf
@@ -32,6 +33,7 @@ from .settings import SchedulerSettings
 log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
+ABOUT = "The scheduler: recent decisions"
 SHARD = "0"
 #: By how much several plans in a cycle, and more than BURST_PLANS, widen the window to the next.
 BACKLOG_WINDOWS, BURST_WINDOWS = 2.5, 5.0
@@ -81,6 +83,7 @@ class SchedulerService:
         self.scheduler = scheduler_of(head, ask)
         if self._recorder is not None:
             self._recorder.attach(self.scheduler, head)
+        self._api = Api(self.scheduler.decisions.of, since=head.wall)
         self._wake = asyncio.Event()
         self._feeds = Feeds(self.scheduler, bus, instance=settings.instance, changed=self._wake.set)
         self._sender = Sender(self.scheduler, bus, placements_a_message=settings.cycle_placements)
@@ -93,6 +96,7 @@ class SchedulerService:
                 group.create_task(self._watch_health())
                 group.create_task(self._extenders.run())
                 group.create_task(self._tell_policy())
+                group.create_task(self._bus.offer(self._api.endpoints(), version=version("hbox-scheduler"), about=ABOUT))
                 if self._policy is not None:
                     group.create_task(self._policy.watch(self._follow))
         finally:
@@ -103,6 +107,7 @@ class SchedulerService:
         self._conf = conf
         self._unpublished.set()
         self.scheduler.follow(conf)
+        self.scheduler.decisions.policy = conf.words
         self._wake.set()
 
     async def _tell_policy(self) -> NoReturn:

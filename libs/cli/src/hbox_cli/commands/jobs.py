@@ -1,8 +1,11 @@
 """`hbox jobs`."""
 
 import time
+from collections.abc import Sequence
 
 import click
+
+from hbox_common.events import JobsPage
 
 from ..aio import run
 from ..context import Context, command_options
@@ -52,7 +55,11 @@ def command(ctx: Context, namespace: str | None, queue: str | None, states: tupl
 
 async def read(ctx: Context) -> list[Item]:
     async with bus_of(Layout(ctx.state).running()) as bus:
-        pages = await job_pages(bus)
+        return items_of(await job_pages(bus))
+
+
+def items_of(pages: Sequence[JobsPage]) -> list[Item]:
+    """Jobs as job-controller told them."""
     return job_items(
         [job for page in pages for job in page.jobs],
         [pod for page in pages for pod in page.pods],

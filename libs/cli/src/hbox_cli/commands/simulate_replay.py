@@ -8,6 +8,7 @@ import click
 from ..context import Context, command_options
 from ..exits import Faulty
 from ..output import Column, Form, duration, put, say
+from ..placements import show
 
 #: Jobs named for people; `-o json` names all.
 JOBS_SHOWN = 10
@@ -20,8 +21,9 @@ JOBS_SHOWN = 10
     metavar="FILE|NAME",
     help="What this policy would have done: a volcano-scheduler.conf; binpack, least-waste or fgd; or `recorded`, the record's own.",
 )
+@click.option("--placed", metavar="JOB", help="Why JOB has the places that the record gave it: scores, and who came second.")
 @command_options
-def command(ctx: Context, *, record: Path, policy: str | None) -> None:
+def command(ctx: Context, *, record: Path, policy: str | None, placed: str | None) -> None:
     """What scheduler-core was told, told again: whether it decides the same, plan by plan and verdict by verdict; or what another policy would have done.
 
     \b
@@ -29,12 +31,18 @@ def command(ctx: Context, *, record: Path, policy: str | None) -> None:
     hbox simulate replay records/20260101T120000Z-scheduler-core.hboxrecord
     hbox simulate replay RECORD --policy volcano-scheduler.conf
     hbox simulate replay RECORD --policy recorded
+    hbox simulate replay RECORD --placed ml/train-7
 
     RECORD is a file that scheduler-core writes where HBOX_RECORD is set. Without --policy, exit status 1 where a decision differs.
 
     With --policy the same jobs come at the same times to the same nodes, and all that follows from decisions is made anew: a pod runs for as long as it did on
     record, from when this policy starts it. `--policy recorded` shows what that method alone makes different.
     """
+    if policy is not None and placed is not None:
+        raise click.UsageError("--policy and --placed are two questions: ask one at a time", ctx=click.get_current_context())
+    if placed is not None:
+        _show_placed(ctx, record, placed)
+        return
     if policy is not None:
         from ..simulate.whatif import what_if  # noqa: PLC0415  half a second that --help does not need
 
@@ -52,6 +60,18 @@ def command(ctx: Context, *, record: Path, policy: str | None) -> None:
             f"{content['differences']} decisions are not those of the record, the first in cycle {content['first']['cycle']}",
             hint="replay it with the HBox that wrote it; where that is this one, send us the record",
         )
+
+
+def _show_placed(ctx: Context, record: Path, job: str) -> None:
+    from ..simulate import replays  # noqa: PLC0415
+
+    content = replays.placed(record, job)
+    _warn(record, content)
+    if ctx.output.machine:
+        ctx.output.document("PlacementExplanation", content)
+        return
+    put(content["name"])
+    show(content["decisions"])
 
 
 def _warn(record: Path, content: dict[str, Any]) -> None:

@@ -1,6 +1,7 @@
 """`hbox why JOB`."""
 
 import difflib
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -10,31 +11,72 @@ from hbox_common.errors import NotFound
 from ..aio import run
 from ..context import Context, command_options
 from ..output import duration, put
+from ..placements import show
+from ..platform.layout import Layout
+from ..session import bus_of, job_pages
 from . import jobs
+from .jobs import items_of
 
 NODES_SHOWN = 8
 
 
 @click.command("why")
 @click.argument("job")
+@click.option("--placed", is_flag=True, help="Why its pods are where they are: scores of the decision, and who came second.")
 @command_options
-def command(ctx: Context, job: str) -> None:
+def command(ctx: Context, job: str, *, placed: bool) -> None:
     """Why JOB waits, or where it is. JOB is a job's or a pod's name, namespace/name, or a job's uid.
 
     \b
     hbox why train-7
     hbox why ml/train-7 -o json
+    hbox why --placed train-7
+
+    --placed is answered from what scheduler-core kept of its last decisions. Older ones, and those of a process before, a record has (HBOX_RECORD):
+    `hbox simulate replay RECORD --placed JOB`.
     """
+    if placed:
+        _show_placed(ctx, job)
+        return
     found = find(run(lambda: jobs.read(ctx)), job)
     if ctx.output.machine:
         ctx.output.document("JobExplanation", found)
         return
+    _head(found)
+    put(f"  {explain(found)}")
+
+
+def _head(found: dict[str, Any]) -> None:
     pods = found["pods"]
     put(
         f"{found['name']}  {found['state']}  queue {found['queue']}  priority {found['priority']}  "
         f"{pods['bound']}/{pods['members']} pods bound, {pods['min']} needed  {found['cards']} cards  {duration(found['ageSeconds'])} old"
     )
-    put(f"  {explain(found)}")
+
+
+def _show_placed(ctx: Context, job: str) -> None:
+    from hbox_scheduler.api import DecisionsAnswer, DecisionsRequest  # noqa: PLC0415  half a second that others do not need
+
+    async def ask() -> tuple[dict[str, Any], DecisionsAnswer]:
+        async with bus_of(Layout(ctx.state).running()) as bus:
+            found = find(items_of(await job_pages(bus)), job)
+            return found, await bus.call("scheduler-core", "decisions", DecisionsRequest(job=found["id"]), DecisionsAnswer)
+
+    found, answer = run(ask)
+    decisions = answer.model_dump(mode="json")["decisions"]
+    if not decisions and not found["placed"]:
+        raise NotFound(f"{found['name']} has no places", hint=f"`hbox why {found['name']}` says why it waits")
+    if not decisions:
+        began = datetime.fromtimestamp(answer.since, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        raise NotFound(
+            f"the decision on {found['name']} is not kept: it was made before this scheduler-core began ({began}), or is older than the last 10,000",
+            hint=f"where HBOX_RECORD was set, `hbox simulate replay RECORD --placed {found['name']}` computes it from the record",
+        )
+    if ctx.output.machine:
+        ctx.output.document("PlacementExplanation", {"name": found["name"], "id": found["id"], "decisions": decisions})
+        return
+    _head(found)
+    show(decisions)
 
 
 def find(items: list[dict[str, Any]], job: str) -> dict[str, Any]:

@@ -7,7 +7,10 @@ from typing import Any, BinaryIO
 
 from pydantic import TypeAdapter
 
-from hbox_common.errors import InvalidRequest
+from hbox_common.errors import InvalidRequest, NotFound
+from hbox_common.events import Plan
+from hbox_common.model import JobId, PlanId
+from hbox_scheduler.core.explain.decisions import Decision
 from hbox_scheduler.core.simulate.record import Reader
 from hbox_scheduler.core.simulate.replay import Replay
 
@@ -47,6 +50,49 @@ def replayed(path: Path) -> dict[str, Any]:
         "first": None if replay.first is None else _ANY.dump_python(asdict(replay.first), mode="json"),
         "warnings": warnings_of(reader),
     }
+
+
+def placed(path: Path, job: str) -> dict[str, Any]:
+    """Why a job has the places that a record gave it. `job`: its name, namespace/name, or id, or a pod's name.
+
+    Raises NotFound where the record gives no such job a place, InvalidRequest as `replayed`.
+    """
+    with opened(path) as file:
+        reader = Reader(file, str(path))
+        replay = Replay(reader.head)
+        decisions = replay.scheduler.decisions
+        decisions.rate = None
+        found: dict[PlanId, Decision] = {}
+        names: dict[JobId, str] = {}
+        with Runs(max(1, path.stat().st_size), "bytes") as tick:
+            for call in reader.calls():
+                replay.run(call)
+                if call.name != "cycle" or call.error:
+                    continue
+                for plan in call.result.plans:
+                    if plan.placements and not plan.victims and _is_meant(plan, job):
+                        names[plan.job] = f"{plan.namespace}/{plan.name}"
+                        found.update((one.plan, one) for one in decisions.of(plan.job))
+            tick(reader.read)
+    if not found:
+        raise NotFound(f"{path} gives no job {job} a place", hint="name a job, or a pod of it, that is placed on record")
+    if len(names) > 1:
+        raise NotFound(
+            f"{len(names)} jobs on record are called {job}", hint=f"name one of {', '.join(sorted(names.values())[:5])}"
+        )
+    warnings = warnings_of(reader)
+    if replay.differences:
+        warnings.append(f"{replay.differences} decisions are not those of the record: these are what this HBox decides")
+    [(id, name)] = names.items()
+    explained = [_ANY.dump_python(asdict(one), mode="json") for one in found.values()]
+    return {"record": str(path), "name": name, "id": id, "decisions": explained, "warnings": warnings}
+
+
+def _is_meant(plan: Plan, job: str) -> bool:
+    name = f"{plan.namespace}/{plan.name}"
+    if job in (plan.job, plan.name, name):
+        return True
+    return any(job in (one.pod, f"{plan.namespace}/{one.pod}") for one in plan.placements)
 
 
 def opened(path: Path) -> BinaryIO:

@@ -41,6 +41,7 @@ from .cluster import Booking, Bookings, Columns
 from .cluster.snapshot import DisruptionBudget
 from .cluster.task import Tasks
 from .devices.models import Demand
+from .explain.decisions import Decisions
 from .framework.conf import Conf
 from .framework.external import Ask, nobody
 from .framework.views import Views
@@ -91,6 +92,11 @@ class Scheduler:
         self.bookings = Bookings(self.columns)
         self.queues = Queues(self.bookings)
         self.views = Views(self.columns, policy)
+        #: Why pods have the places that they have, for the recent ones.
+        self.decisions = Decisions(
+            self.columns, lambda rows, task: self.policy.terms(self.columns, rows, task), (conf or policy.conf).words
+        )
+        self.columns.choices = self.decisions
         self.epoch = Epoch(0)
         self.index = Index(0)
         self.frozen = True
@@ -415,6 +421,7 @@ class Scheduler:
         """Plan for the jobs whose turn it is. Nothing is planned while the ledger is frozen or plans are held. `wall`: seconds since the epoch, for
         plugins of the policy."""
         out = Proposals()
+        self.decisions.begin(now)
         self._facts.now = wall
         if self._facts.expire_refused(now):
             self._preemptor.invalidate()
@@ -438,6 +445,7 @@ class Scheduler:
             out.plans += self._shuffling.run(now)
         else:
             self._queues_changed, self.bookings.queues_freed = changed, freed
+        self.decisions.end(out.plans, wall)
         out.resend = self._flights.due(now)
         out.given_up = self._preemptor.take_given_up()
         out.verdicts = self._verdicts.due(now)

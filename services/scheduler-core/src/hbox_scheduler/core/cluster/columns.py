@@ -22,6 +22,7 @@ from hbox_common.model import VENDORS, Card, CardSlice, NodeName, NodeState, Ver
 
 from .arrays import Bools, Ints
 from .changelog import ChangeLog
+from .choices import Choices
 from .hostports import HostPorts, Ports
 from .interning import Descriptions, grown
 
@@ -84,6 +85,7 @@ class Columns:
         self.card_cores_leaving: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
         self.card_memory_leaving: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
         self.card_pods_leaving: Ints = np.zeros((_ROWS, _CARDS), dtype=np.int64)
+        self.choices: Choices | None = None  #: who is told when a node is chosen
         self.descriptions = Descriptions(_ROWS)
         self.ports, self.ports_leaving = HostPorts(), HostPorts()
 

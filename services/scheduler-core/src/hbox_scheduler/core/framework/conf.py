@@ -68,6 +68,11 @@ class Conf:
     def plugins(self) -> list[PluginConf]:
         return [plugin for tier in self.tiers for plugin in tier]
 
+    @property
+    def words(self) -> str:
+        """Its actions and plugins, in a line."""
+        return f"{', '.join(self.actions)} by {', '.join(plugin.name for plugin in self.plugins) or 'no plugins'}"
+
 
 #: Of a policy; one with all plugins and all their arguments has 20,000.
 MAX_LENGTH = 2**20

@@ -112,10 +112,15 @@ class Placing:
 
     def best(self, member: Member, candidates: Bools, cluster: Columns | None = None) -> int:
         """The best row of the candidates `[N]`, of which there must be one; equal ones by row."""
-        scores = self.scores(member, cluster or self._columns, candidates)
+        seen = cluster or self._columns
+        terms = [(plugin.name, score) for plugin, score in self._session.scores(member, seen, candidates)]
+        scores = sum((score for _, score in terms), np.zeros(seen.size, dtype=np.float64))
         scores[~candidates] = -np.inf
         chosen = self._session.best_node(member, scores)
-        return chosen if chosen is not None and candidates[chosen] else int(scores.argmax())
+        row = chosen if chosen is not None and candidates[chosen] else int(scores.argmax())
+        if (choices := self._columns.choices) is not None:
+            choices.of_pod(member.uid, row, scores, terms)
+        return row
 
     def find(self, member: Member, within: Bools | None = None, *, future: bool = True) -> NodePlacement | None:
         """The best place for a member: one that is free now, else (`future`) one that will be. None = there is none.

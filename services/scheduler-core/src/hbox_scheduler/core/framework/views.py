@@ -101,6 +101,13 @@ class View:
         return int(self.capacity.sum())
 
     def best(self, pods: int) -> tuple[Ints, Ints]:
+        """As `_best`, and whoever wants to know of choices is told."""
+        rows, counts = self._best(pods)
+        if len(rows) and (choices := self._columns.choices) is not None:
+            choices.of_equals(self.task, rows, self.rank)
+        return rows, counts
+
+    def _best(self, pods: int) -> tuple[Ints, Ints]:
         """Rows for up to `pods` more pods and how many on each, best node first; equal ones by row. Empty = none fits.
 
         Only as many as can be given without looking at scores again: all at once under a policy that fills nodes, else one on the best

@@ -92,6 +92,12 @@ class Policy:
                 total += score
         return total
 
+    def terms(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Floats]]:
+        """`[n]` each: what `score` is the sum of, by plugin."""
+        for plugin in self.scores:
+            if (score := plugin.shape_score(columns, rows, task)) is not None:
+                yield plugin.name, score
+
     def card_keys(self, columns: Columns, rows: Ints, task: Task) -> Floats | None:
         """`[n, D]`, the lowest first; None = nobody has an opinion."""
         for plugin in self.cards:

@@ -47,13 +47,13 @@ class Replay:
     first: Difference | None = None
     last_now: float | None = None
     first_now: float | None = None
-    _scheduler: Scheduler = field(init=False)
+    scheduler: Scheduler = field(init=False)
     _answers: "Answers" = field(init=False)
     _told: bool = False
 
     def __post_init__(self) -> None:
         self._answers = Answers()
-        self._scheduler = scheduler_of(self.head, self._answers)
+        self.scheduler = scheduler_of(self.head, self._answers)
 
     def run(self, call: Call) -> None:
         """Raises InvalidRequest where the record does not begin with the beginning."""
@@ -61,8 +61,10 @@ class Replay:
         self._told = self._told or call.name == FIRST
         if call.name == "cycle":
             self._count(call)
+        if call.name == "follow":
+            self.scheduler.decisions.policy = call.arguments["conf"].words
         self._answers.known(call.asked)
-        method: Callable[..., Any] = getattr(self._scheduler, call.name)
+        method: Callable[..., Any] = getattr(self.scheduler, call.name)
         try:
             result = method(**call.arguments)
         except Exception as e:  # noqa: BLE001  what the service ran into, a replay runs into as well
