@@ -33,6 +33,10 @@ class PendingMembers:
 
 def pending_members_of(session: "Session", gang: Gang) -> PendingMembers:
     waiting = PendingMembers(gang)
+    if len(gang.members) == 1 and gang.kinds:
+        if not gang.members[0].best_effort:
+            waiting.by_sub_gang[gang.sub_gangs[0]] = [gang.members[0]]
+        return waiting
     for sub_gang in gang.sub_gangs:
         members = [m for m in sub_gang.members if m.status is Status.PENDING and not m.best_effort]
         if members:

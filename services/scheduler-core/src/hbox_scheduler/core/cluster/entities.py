@@ -193,6 +193,10 @@ class Gang:
         """Members that have a place."""
         return self.count(*HOLDING) if self._counts is None else self._holding
 
+    def dissolve(self) -> None:
+        """Nobody needs it any more: what refers to it does so no longer, so that it goes at once and not when the collector comes."""
+        self.members, self.sub_gangs, self.kinds = [], [], ()
+
     def tally(self) -> None:
         """Count the members. From now on their statuses are changed by statements alone, which tell (`moved`), or this is called again."""
         counts: dict[Status, int] = {}

@@ -50,7 +50,7 @@ class Watcher(Protocol):
 
 
 class RunningGangs:
-    """Gangs that run whole. Not to be changed while a session is on."""
+    """Gangs that run whole. Not to be changed while a session is on, which has them `tell` of changes when it opens."""
 
     def __init__(self, columns: Columns) -> None:
         self.gangs: dict[JobId, Gang] = {}
@@ -61,6 +61,7 @@ class RunningGangs:
         self._columns = columns
         self.requested: Ints = np.zeros(len(columns.allocatable), dtype=np.int64)  #: `[R]`, by all members
         self._alike: dict[_KindKey, tuple[Kind, int]] = {}
+        self._news: dict[_KindKey, tuple[Kind, int]] = {}  #: that nobody was told of
         self._counted: dict[JobId, _Counted] = {}
 
     def put(self, gang: Gang) -> None:
@@ -81,6 +82,15 @@ class RunningGangs:
             self._count(gang.queue, self._counted.pop(job), -1)
         return gang
 
+    def tell(self) -> None:
+        """Have the sums, and those who watch, follow what came and went: of each kind once."""
+        for kind, more in self._news.values():
+            if more:
+                self.requested += more * kind.request
+                for watcher in self.watchers.values():
+                    watcher.counted(kind, more)
+        self._news.clear()
+
     def alike(self) -> Iterator[tuple[Kind, int]]:
         """Each kind of members, and how many there are."""
         return iter(self._alike.values())
@@ -94,9 +104,8 @@ class RunningGangs:
                 alike[key] = first, before + more
             else:
                 del alike[key]
-            self.requested += more * kind.request
-            for watcher in self.watchers.values():
-                watcher.counted(kind, more)
+            _, news = self._news.get(key, (kind, 0))
+            self._news[key] = kind, news + more
         if counted.minimum is None:
             return
         sums = self.minimums.setdefault(queue, {})

@@ -161,6 +161,7 @@ class Session:
         self.queues: dict[QueueName, QueueInfo] = {queue.name: queue for queue in cluster.queues}
         _intern(columns, cluster)
         self.running = cluster.running or RunningGangs(columns)  #: gangs that were here before, and have nothing to place
+        self.running.tell()
         self.fresh: list[Gang] = sorted(cluster.gangs, key=_by_age)  #: all others
         self.models = Models(columns, cluster, self.running, self.fresh)
         self.gangs: list[Gang] = sorted([*self.running.gangs.values(), *self.fresh], key=_by_age)
@@ -206,6 +207,13 @@ class Session:
         plugins = [plugin for tier in tiers for plugin in tier]
         for plugin in sorted(plugins, key=lambda plugin: plugin.asks_others):
             plugin.open(self)
+
+    def close(self) -> None:
+        """Nobody asks it any more: its plugins and it refer to each other no longer, so that all of it goes at once."""
+        self._tiers, self._events, self._shape_masks, self._pod_masks, self._masking, self._per_pod = (), [], [], [], [], []
+        self._hooks.clear()
+        self._flat.clear()
+        del self.ranking
 
     # What plugins and actions ask about the cluster.
 

@@ -42,7 +42,9 @@ class ServiceOrder:
         self._seen = len(session.ranking.changed)
         for gang in gangs:
             if gang.queue in session.queues:
-                self.put_back(gang)
+                self._wait(gang)
+        for name in self._in_queue:
+            self._enter(name)
         for name in outside:
             if name in self._in_queue:
                 self._in_queue[name] += 1
@@ -89,7 +91,7 @@ class ServiceOrder:
             key, _, gang = heappop(heap)
             if gang not in self._waiting:
                 continue
-            if (now := self._key(gang)) != key:
+            if (gang.holding or gang.waiting) and (now := self._key(gang)) != key:
                 heappush(heap, (now, next(self._number), gang))
                 continue
             self._waiting.discard(gang)
@@ -103,13 +105,16 @@ class ServiceOrder:
 
     def put_back(self, gang: Gang) -> None:
         """The gang waits for another turn."""
+        self._wait(gang)
+        self._enter(gang.queue)
+
+    def _wait(self, gang: Gang) -> None:
         self._waiting.add(gang)
         self._in_queue[gang.queue] += 1
         if _nominated(gang):
             self._nominated.add(gang)
             self._nominated_in[gang.queue] += 1
         self._push(gang)
-        self._enter(gang.queue)
 
     def drop(self, queue: QueueInfo) -> None:
         """The queue has no more turns."""

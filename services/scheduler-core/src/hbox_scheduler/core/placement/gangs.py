@@ -6,7 +6,7 @@ what its pods ask for (places of its other members, constraints, the fabric) is 
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 
 from hbox_common.model import Job, JobId, Neighbour, PodGroupTask, PodUid
@@ -21,6 +21,9 @@ from .running import vector_of
 
 _uid = attrgetter("uid")
 
+#: Different requests of which the vectors are kept.
+_SHAPES = 4096
+
 
 @dataclass(slots=True)
 class WaitingGangs:
@@ -30,6 +33,7 @@ class WaitingGangs:
     groups: Groups
     neighbours: Mapping[PodUid, Neighbour]
     reads_images: bool = False
+    _vectors: dict[Task, Ints] = field(default_factory=dict)
 
     def of(self, entry: Entry) -> Gang:
         """The gang of the job's pods without places, as of the entry's last `update_pending`."""
@@ -90,10 +94,17 @@ class WaitingGangs:
         return gang
 
     def _vector(self, task: Task) -> Ints:
-        return vector_of(task, self.columns)
+        found = self._vectors.get(task)
+        if found is None or len(found) != len(self.columns.allocatable):
+            if len(self._vectors) >= _SHAPES:
+                self._vectors.clear()
+            found = self._vectors[task] = vector_of(task, self.columns)
+        return found
 
 
 def _kinds(members: Sequence[Member]) -> list[tuple[Member, int]]:
+    if len(members) == 1:
+        return [(members[0], 1)]
     first: dict[Task, Member] = {}
     counts: Counter[Task] = Counter()
     for member in members:

@@ -413,6 +413,7 @@ class SessionRunner:
                 given = session.outcome.bindings
             finally:
                 self._undo(session, preemptors, given)
+                session.close()
 
     @contextmanager
     def _gone(self, members: Sequence[Member]) -> Iterator[None]:

@@ -82,7 +82,8 @@ class RunningJobs:
         self._size = len(self._columns.allocatable)
 
     def _renew(self, job: JobId) -> None:
-        self._gangs.take(job)
+        if (gone := self._gangs.take(job)) is not None:
+            gone.dissolve()
         pods = self._pods_of.get(job)
         if not pods:
             self._pods_of.pop(job, None)

@@ -168,6 +168,7 @@ class Placer:
         self.remove(entry.job.id)
         attempt.proposed.append(entry)
         attempt.plans += self._plans.placed(entry, found.members)
+        found.members[0].gang.dissolve()
 
     def _limited_by_guarantees(self, entry: Entry, amounts: Resources) -> str:
         """Why so much for the job would leave others without what they are guaranteed. Sessions do not check that."""
