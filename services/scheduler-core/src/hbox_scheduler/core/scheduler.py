@@ -466,9 +466,10 @@ class Scheduler:
 
     def _plan(self, out: Proposals, now: float) -> None:
         """Sessions, one after the other, until nobody waits for a turn, or enough is done for one cycle."""
-        placed = tried = 0
+        placed = failed = 0
+        most = self._placer.most_failures or self.limits.session_jobs
         while self._flights.placements < self.limits.outstanding:
-            if placed >= self.limits.placements or tried >= self.limits.session_jobs:
+            if placed >= self.limits.placements or failed >= most:
                 out.more = self._queue.waits
                 return
             attempt = self._placer.place(self._preemptor.nominations, self.limits.placements - placed)
@@ -476,7 +477,7 @@ class Scheduler:
                 return
             out.plans += attempt.plans
             placed += attempt.placements
-            tried += len(attempt.failed)
+            failed += len(attempt.failed)
             for plan in attempt.plans:
                 self._flights.open(plan, now)
             self._conclude(attempt, now)

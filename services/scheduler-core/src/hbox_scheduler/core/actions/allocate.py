@@ -49,7 +49,7 @@ def run(session: "Session") -> None:
     waiting = {gang: pending for gang in candidates(session) if (pending := pending_members_of(session, gang)).left}
     turns = ServiceOrder(session, waiting, session.cluster.outside)
     serving = Serving(session)
-    most = session.cluster.most
+    most, failures = session.cluster.most, 0
     while (most is None or serving.bound < most) and (queue := turns.next_queue()) is not None:
         if session.overused(queue):
             turns.drop(queue)
@@ -57,7 +57,11 @@ def run(session: "Session") -> None:
         gang = turns.of(queue)
         if gang is None:  # it is the turn of one that is not in this session
             break
-        if serving.turn(waiting[gang]) and waiting[gang].left:
+        if not serving.turn(waiting[gang]):
+            failures += 1
+            if failures == session.cluster.most_failures:
+                break
+        elif waiting[gang].left:
             turns.put_back(gang)
     serving.end()
     session.outcome.untried = turns.left()

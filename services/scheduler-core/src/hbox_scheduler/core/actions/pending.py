@@ -37,6 +37,9 @@ def pending_members_of(session: "Session", gang: Gang) -> PendingMembers:
         if not gang.members[0].best_effort:
             waiting.by_sub_gang[gang.sub_gangs[0]] = [gang.members[0]]
         return waiting
+    if gang.kinds and not any(member.best_effort for member, _ in gang.kinds):
+        waiting.by_sub_gang[gang.sub_gangs[0]] = session.members_in_order(gang.sub_gangs[0].members)
+        return waiting
     for sub_gang in gang.sub_gangs:
         members = [m for m in sub_gang.members if m.status is Status.PENDING and not m.best_effort]
         if members:

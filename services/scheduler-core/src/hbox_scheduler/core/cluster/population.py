@@ -53,7 +53,7 @@ class Population:
 
     def put_all(self, members: Sequence[Member]) -> None:
         """Each where it is now."""
-        if self._matching or any(member.constraints for member in members):
+        if self._matching or ((not members[:1] or not members[0].gang.kinds) and any(member.constraints for member in members)):
             for member in members:
                 self.put(member, member.row)
         else:

@@ -52,6 +52,7 @@ class Cluster:
     most: int | None = (
         None  #: members that `allocate` gives places to, before it leaves the turns of others to the next session
     )
+    most_failures: int | None = None  #: gangs that find no place, after which it does so too
     running: RunningGangs | None = None  #: gangs beside `gangs` that were seen by sessions before
     #: Cards asked for lately, by what is asked of each; None = by the gangs alone.
     demand: Mapping[CardRequest, float] | None = None

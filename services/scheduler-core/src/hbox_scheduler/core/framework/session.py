@@ -120,14 +120,14 @@ class Outcome:
             self.warnings.append(what)
 
     def take(self, operations: Iterable[Operation]) -> None:
+        allocate, pipeline = OperationKind.ALLOCATE, OperationKind.PIPELINE
         for done in operations:
-            match done.kind:
-                case OperationKind.ALLOCATE:
-                    self.bindings.append(done.member)
-                case OperationKind.PIPELINE:
-                    self.nominations.append(done.member)
-                case OperationKind.EVICT:
-                    self.evictions.append(Eviction(done.member, done.row, done.preemptor, done.reason, done.slices))
+            if done.kind is allocate:
+                self.bindings.append(done.member)
+            elif done.kind is pipeline:
+                self.nominations.append(done.member)
+            else:
+                self.evictions.append(Eviction(done.member, done.row, done.preemptor, done.reason, done.slices))
 
 
 class Session:

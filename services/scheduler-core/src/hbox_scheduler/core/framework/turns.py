@@ -111,7 +111,7 @@ class ServiceOrder:
     def _wait(self, gang: Gang) -> None:
         self._waiting.add(gang)
         self._in_queue[gang.queue] += 1
-        if _nominated(gang):
+        if not gang.kinds and _nominated(gang):
             self._nominated.add(gang)
             self._nominated_in[gang.queue] += 1
         self._push(gang)

@@ -132,11 +132,20 @@ class JobPlacement:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The members of a job that got places, which are on the columns, and what these take together."""
+    """The members of a job that got places, which are on the columns. `models`: by column, the resources of card models."""
 
     entry: Entry
     members: Sequence[Member]
-    amounts: Resources
+    models: Mapping[int, str]
+
+    def amounts(self) -> Resources:
+        """What all their places take together."""
+        amounts: Resources = {}
+        for task, count in Counter(member.task for member in self.members).items():
+            add(amounts, task.requests, count)
+        for member in self.members:
+            add(amounts, {self.models[column]: cards for column, cards in member.models})
+        return amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +261,12 @@ class SessionRunner:
         lowest = self._bookings.lowest_priority(entry.job.queue)
         return lowest is not None and may_preempt(entry.job.priority, lowest)
 
+    def may_preempt_at_all(self, queue: QueueName, priority: int, queues: QueueTree) -> bool:
+        """False where `may_preempt` is False for all jobs of the queue with this priority."""
+        lowest = self._bookings.lowest_priority(queue)
+        by_priority = lowest is not None and may_preempt(priority, lowest)
+        return self._moves or by_priority or any(queues.rights(one).entitlement for one in queues.path(queue))
+
     def preempt(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]) -> list[JobPlacement]:
         """What the policy would take for these jobs, in its order. `leaving`: pods that go already. Columns and bookings are as before afterwards."""
         with self._session(self._conf, entries, queues, leaving) as (session, preemptors):
@@ -274,10 +289,20 @@ class SessionRunner:
         *,
         outside: Collection[QueueName],
         most: int,
+        most_failures: int | None,
     ) -> list[Placed | Unplaced | Untried]:
-        """Places that are free: for each job what it gets, or why it gets nothing. `represented`: for whom it stands (`Gang.represented`); `outside`, `most`:
-        as in `Cluster`. What is given is on the columns."""
-        with self._session(self._placing, entries, queues, leaving, represented=represented, outside=outside, most=most) as (
+        """Places that are free: for each job what it gets, or why it gets nothing. `represented`: for whom it stands (`Gang.represented`); `outside`, `most`,
+        `most_failures`: as in `Cluster`. What is given is on the columns."""
+        with self._session(
+            self._placing,
+            entries,
+            queues,
+            leaving,
+            represented=represented,
+            outside=outside,
+            most=most,
+            most_failures=most_failures,
+        ) as (
             session,
             gangs,
         ):
@@ -350,6 +375,7 @@ class SessionRunner:
         represented: Mapping[JobId, Sequence[float]] = MappingProxyType({}),
         outside: Collection[QueueName] = (),
         most: int | None = None,
+        most_failures: int | None = None,
     ) -> Iterator[tuple[Session, dict[Gang, Entry]]]:
         """A session with these jobs as preemptors. What it does to the columns is taken back in the end. `whole`: members of theirs that have places are as
         those of others; else they stay where they are. `with_groups`: with the PodGroups that have no pods here, admitted or not."""
@@ -399,6 +425,7 @@ class SessionRunner:
                     else (),
                     outside=outside,
                     most=most,
+                    most_failures=most_failures,
                 ),
                 conf=conf,
                 tiers=plugins_of(conf),
@@ -494,7 +521,7 @@ def _found(
     session: Session, gang: Gang, entry: Entry, bound: Sequence[Member] | None, reasons: WaitReasons
 ) -> Placed | Unplaced | Untried:
     if bound:
-        return Placed(entry, bound, amounts_of(bound, session.models.names))
+        return Placed(entry, bound, session.models.names)
     if gang in session.outcome.untried:
         return Untried(entry)
     waiting = reasons.of(next(gang.of(Status.PENDING), gang.members[0]))
@@ -504,19 +531,6 @@ def _found(
 def _pod_placement(session: Session, member: Member, pod: PodRef) -> PodPlacement:
     models = {session.models.names[column]: cards for column, cards in member.models}
     return PodPlacement(member.task, pod, member.row, member.slices, models)
-
-
-def amounts_of(members: Sequence[Member], models: Mapping[int, str]) -> Resources:
-    """What all their places take together. `models`: by column, the resources of card models."""
-    amounts: Resources = {}
-    if not any(member.models for member in members):
-        for task, count in Counter(member.task for member in members).items():
-            add(amounts, task.requests, count)
-        return amounts
-    for member in members:
-        add(amounts, member.task.requests)
-        add(amounts, {models[column]: cards for column, cards in member.models})
-    return amounts
 
 
 class _QueueInfos:

@@ -59,6 +59,10 @@ class Pdb(ShuffleGuard, Preemptable, Reclaimable, Evictable, Events):
             self._gone.discard(id(member))
             self._count(member, 1)
 
+    def placed_alike(self, members: Sequence[Member]) -> None:
+        for member in members if self._gone else ():
+            self.placed(member, member.row)
+
     def displaced(self, member: Member, row: int) -> None:  # noqa: ARG002
         """Also told when a placement of this session is taken back: that costs no budget."""
         if member.status is Status.RELEASING and id(member) not in self._gone:

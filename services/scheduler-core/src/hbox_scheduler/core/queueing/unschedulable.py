@@ -5,9 +5,9 @@ Jobs of the same key (queue, requests, pods that have to start together) form a 
 decides whether one of them starts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nsmallest
 from itertools import islice
 
 from hbox_common.model import JobId, QueueName
@@ -23,7 +23,7 @@ from ..quotas.queues import Queues
 from .jobs import Entry, EquivalenceKey, JobState, Order
 
 #: Classes that are examined in one cycle; the others wait for the next, which sees what is left for them.
-LOOKS = 128
+LOOKS = 32
 
 #: Jobs of a class, in their order, that preemption considers.
 SHOWN = 512
@@ -112,28 +112,29 @@ class UnschedulableJobs:
         if hint is None and not freed and not paid and not self._retries:
             return []
         now = QueueingHint(self._columns, None) if self.behind else None
+        is_changed, is_freed = self._among(changed), self._among(freed)
         woken: list[Entry] = []
         found: list[tuple[EquivalenceKey, UnschedulableClass]] = []
         for key, group in list(self._classes.items()):
-            if self._queues.among(key[0], changed):
+            if is_changed(key[0]):
                 woken.extend(self._first(key, group, entries, len(group.waiting)))
                 del self._classes[key]
             elif (
                 group.retry
-                or self._queues.among(key[0], freed)
-                or any(task.namespace in paid for task in key[1])
+                or is_freed(key[0])
+                or (paid and any(task.namespace in paid for task in key[1]))
                 or (hint is not None and any(hint.may_hold(task) for task in key[1]))
                 or (group.behind and now is not None and any(now.may_hold(task) for task in key[1]))
             ):
                 found.append((key, group))
             else:
                 group.behind = False
-        if len(found) > LOOKS:
-            found.sort(key=lambda item: item[1].waiting[:1])
-        for _, group in found[LOOKS:]:
-            group.behind = True
         self._retries = self.behind = len(found) > LOOKS
-        for key, group in found[:LOOKS]:
+        if self.behind:
+            for _, group in found:
+                group.behind = True
+            found = nsmallest(LOOKS, found, key=lambda item: item[1].waiting[:1])
+        for key, group in found:
             group.retry = group.behind = False
             woken.extend(self._activate_some(key, group, entries))
             if not group.waiting:
@@ -182,9 +183,22 @@ class UnschedulableJobs:
 
     def still_waiting(self, entries: dict[JobId, Entry], freed: set[QueueName]) -> Iterator[Iterator[Entry]]:
         """By class, the first one first, some of the jobs that wait on though their queue, or one above it, is among `freed`."""
+        among = self._among(freed)
         for key, group in self._classes.items():
-            if self._queues.among(key[0], freed):
+            if among(key[0]):
                 yield (entries[order[2]] for order in islice(group.waiting, SHOWN) if self._here(order, key, entries))
+
+    def _among(self, names: set[QueueName]) -> Callable[[QueueName], bool]:
+        """Whether a queue or one above it is among `names`: once for each queue, for thousands of classes may be of one."""
+        known: dict[QueueName, bool] = {}
+
+        def among(queue: QueueName) -> bool:
+            found = known.get(queue)
+            if found is None:
+                found = known[queue] = self._queues.among(queue, names)
+            return found
+
+        return among
 
     @staticmethod
     def _here(order: Order, key: EquivalenceKey, entries: dict[JobId, Entry]) -> bool:

@@ -59,11 +59,11 @@ class Queues:
         """Every queue that was announced."""
         return self._tree
 
-    def refusal(self, name: QueueName, each: Resources) -> str:
-        """Why the queue takes nothing, or nothing like `each`, whatever room there is; "" = it may."""
+    def refusal(self, name: QueueName, *, cards: bool) -> str:
+        """Why the queue takes nothing, or nobody who asks for cards, whatever room there is; "" = it may."""
         if refusal := self._tree.refusal(name):
             return f"{Label(refusal.reason)}: {refusal.message}"
-        if VENDORS.asked(each) > 0:
+        if cards:
             for above in self._tree.path(name):
                 if (queue := self._tree.get(above)) is not None and queue.stopped:
                     return f"{Label.QUEUE_BUDGET}: {queue.stopped}"
@@ -71,7 +71,7 @@ class Queues:
 
     def allowance(self, name: QueueName, each: Resources) -> Allowance:
         """How many times `each` fits under the capability of the queue and of all above it, and beside what is guaranteed to others."""
-        if why := self.refusal(name, each):
+        if why := self.refusal(name, cards=VENDORS.asked(each) > 0):
             return Allowance(0, why)
         headroom = self._tree.headroom(name, each)
         kept = self.kept_for_others(name, each)
@@ -96,6 +96,10 @@ class Queues:
         self._lending.eased = False
         eased, self._limited_by_guarantees = self._limited_by_guarantees, set()
         return eased
+
+    def gives_back(self, name: QueueName) -> bool:
+        """Whether work of the queue can be taken back for what others are guaranteed: then nothing is kept from it."""
+        return not self._lending.is_non_preemptible(name, preemptable=True)
 
     def left_of_models(self, name: QueueName) -> Resources:
         """How many cards more of each model work of the queue may have: under the capability of the queue and of all above it and, where nobody could take them

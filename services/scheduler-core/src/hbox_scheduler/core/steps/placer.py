@@ -6,7 +6,7 @@ at a pace that slows while that is in vain: those whose pods have constraints ab
 more, all of them. Of jobs that no rule tells apart the first represent the others (`queueing.equivalence`).
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from hbox_common.events import JobVerdict, Plan
@@ -101,6 +101,11 @@ class Placer:
         """The jobs of its class, itself among them; none where it belongs to no class."""
         return self._classes.equals(job)
 
+    @property
+    def most_failures(self) -> int | None:
+        """Jobs without a place after which a cycle ends. None: those that wait count for the policy's plugins, and are all looked at."""
+        return self._limits.session_failures if self._runner.by_shape else None
+
     def activate_waiting(self, index: Index, now: float) -> None:
         """At the beginning of a cycle: jobs that wait for any change are activated when the state changed; under a policy by which time alone may change what
         it says also when time has passed."""
@@ -127,7 +132,15 @@ class Placer:
         entries = [entry for entry in taken if self._is_tried(attempt, entry)]
         represented = self._classes.represented(entries)
         found = (
-            self._runner.place(entries, self._queues.all(), nominations, represented, outside=outside, most=most)
+            self._runner.place(
+                entries,
+                self._queues.all(),
+                nominations,
+                represented,
+                outside=outside,
+                most=most,
+                most_failures=self.most_failures,
+            )
             if entries
             else ()
         )
@@ -149,11 +162,11 @@ class Placer:
             attempt.settled.append(entry)
         elif problem := entry.problem():
             attempt.failed.append((entry, JobVerdict(job=entry.job.id, message=problem)))
-        elif why := self._queues.refusal(entry.job.queue, entry.least()):
+        elif why := self._queues.refusal(entry.job.queue, cards=any(task.cards for task, _ in entry.pending)):
             self._wait(attempt, entry, verdict_of(entry, None, why), lacks_room=True)
         elif (verdict := self._classes.verdict_of_equal(entry)) is not None:
             self._wait(attempt, entry, verdict)
-        elif why := self._limited_by_guarantees(entry, entry.least()):
+        elif why := self._limited_by_guarantees(entry, entry.least):
             self._wait(attempt, entry, verdict_of(entry, None, why))
         else:
             return True
@@ -170,9 +183,11 @@ class Placer:
         attempt.plans += self._plans.placed(entry, found.members)
         found.members[0].gang.dissolve()
 
-    def _limited_by_guarantees(self, entry: Entry, amounts: Resources) -> str:
+    def _limited_by_guarantees(self, entry: Entry, amounts: Callable[[], Resources]) -> str:
         """Why so much for the job would leave others without what they are guaranteed. Sessions do not check that."""
-        kept = self._queues.kept_for_others(entry.job.queue, amounts)
+        if self._queues.gives_back(entry.job.queue):
+            return ""
+        kept = self._queues.kept_for_others(entry.job.queue, amounts())
         return kept.message if kept.pods == 0 else ""
 
     def _wait(self, attempt: Attempt, entry: Entry, verdict: JobVerdict, *, lacks_room: bool = False) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Set
 from operator import attrgetter
 
 from hbox_common.events import GivenUp, HeldNomination, Plan
-from hbox_common.model import ClaimId, Index, JobId, PlanId, PodUid, Resources
+from hbox_common.model import ClaimId, Index, JobId, PlanId, PodUid, QueueName, Resources
 
 from ..cluster import Booking
 from ..placement.runner import JobPlacement, PodPlacement
@@ -50,9 +50,15 @@ class Preemptor:
 
     def add_all(self, classes: Iterable[Iterator[Entry]], *, rules_changed: bool) -> None:
         """Unschedulable jobs, by class, whose queues hold less than before. `rules_changed`: the rules of queues changed, so that a session may find more."""
+        queues = self._queues.all()
+        entitled: dict[tuple[QueueName, int], bool] = {}  #: by queue and priority: thousands of classes may be of one
         for jobs in classes:
-            first = next(jobs, None)
-            if first is not None and self._runner.may_preempt(first, self._queues.all()):
+            if (first := next(jobs, None)) is None:
+                continue
+            rank = first.job.queue, first.job.priority
+            if rank not in entitled:
+                entitled[rank] = self._runner.may_preempt_at_all(*rank, queues)
+            if entitled[rank] and self._runner.may_preempt(first, queues):
                 self._candidates[first.job.id] = None
                 self._candidates.update((entry.job.id, None) for entry in jobs)
         if rules_changed:
