@@ -1,6 +1,7 @@
 """Laws that hold for every cluster and every sequence of events."""
 
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 from hypothesis import given, settings
@@ -30,7 +31,7 @@ from hbox_common.model import (
 from hbox_scheduler.core.cluster import Columns, Journal
 from hbox_scheduler.core.cluster.task import Tasks
 from hbox_scheduler.core.devices import free_percent, pick
-from hbox_scheduler.core.explain.reasons import reasons_of
+from hbox_scheduler.core.explain.reasons import tally
 from hbox_scheduler.core.framework.views import View
 from hbox_scheduler.core.plugins import Shape, expected_fragment
 from hbox_scheduler.core.plugins.fgd import Fgd, Mix
@@ -238,7 +239,12 @@ def test_the_reasons_sum_to_the_nodes_and_name_exactly_those_where_nothing_fits(
 ) -> None:
     scheduler = loaded(cluster, batch).scheduler
     task = scheduler.tasks.of(late.tasks[0])
-    reasons = reasons_of(scheduler.columns, task, scheduler.policy.rules)
+    columns, policy, every = scheduler.columns, scheduler.policy, slice(0, scheduler.columns.size)
+    failures = chain(
+        *(mask.shape_failures(columns, every, task) for mask in policy.masks),
+        *(fit.failures(columns, every, task) for fit in policy.fits),
+    )
+    reasons = tally(failures, np.flatnonzero(columns.alive[: columns.size]).astype(np.int64), columns.size)
     view = scheduler.views.of(task)
     assert sum(reasons.counts.values()) + reasons.fitting == reasons.nodes == len(cluster)
     assert reasons.fitting == np.count_nonzero(view.capacity)

@@ -37,7 +37,7 @@ def placed_elsewhere(world: World) -> None:
 
 
 def withdrawn(world: World) -> None:
-    world.state.records.withdraw([world.plan("want", ("new", "a", [])).job], [99])
+    world.state.records.withdraw([world.plan("want", ("new", "a", [])).job], [1 << 60])
     world.wait(1)
 
 

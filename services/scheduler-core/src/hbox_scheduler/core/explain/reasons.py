@@ -4,17 +4,14 @@ So the counts of all labels sum to the number of nodes (kube-scheduler's own cou
 only: what to change, or to wait for, to get those nodes.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
 from hbox_common.model.devices import VENDORS
 
-from ..cluster import Columns
-from ..cluster.arrays import Bools, Ints, Rows
-from ..cluster.task import Task
+from ..cluster.arrays import Bools, Ints
 from .labels import Label, insufficient
 
 #: What is said of cards is one chain, with the count of a vendor's cards at its end: a node that fails one link fails those after it.
@@ -23,14 +20,6 @@ _CARDS = frozenset({
     Label.QUEUE_MODEL, Label.CARD_INSUFFICIENT_MEMORY,
     Label.CARD_INSUFFICIENT_CORE, Label.CARD_EXCLUSIVE, Label.CARD_UNITS_EXHAUSTED, Label.CARDS_TOO_FEW,
 })  # fmt: skip
-
-
-class Rule(Protocol):
-    """A predicate, or a plugin that says how much fits."""
-
-    def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
-        """Label and `[n]` mask of the nodes that fail."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +85,3 @@ def _by_label(found: Ints, labels: Sequence[str]) -> dict[str, int]:
         if count:
             counts[labels[number]] = counts.get(labels[number], 0) + count
     return counts
-
-
-def reasons_of(columns: Columns, task: Task, rules: Sequence[Rule]) -> Reasons:
-    """Why one more pod of the task does not fit, node by node, as the columns are now."""
-    every = slice(0, columns.size)
-
-    def failures() -> Iterator[tuple[str, Bools]]:
-        for rule in rules:
-            yield from rule.failures(columns, every, task)
-
-    rows = np.flatnonzero(columns.alive[: columns.size]).astype(np.int64)
-    return tally(failures(), rows, columns.size)

@@ -14,7 +14,7 @@ from ..framework.conf import Conf
 from ..framework.hooks import CardOrder, ShapeMask, ShapeScore
 from ..framework.nodeports import NodePorts
 from ..framework.resources import ResourceFit
-from ..framework.vectorised import FitPlugin, Predicate
+from ..framework.vectorised import FitPlugin
 from ..plugins.fgd import FgdPlugin, Mix, Shape
 from .default import PolicyName, default_conf
 from .registry import plugins_of
@@ -33,11 +33,6 @@ class Policy:
     scores: Sequence[ShapeScore]
     cards: Sequence[CardOrder]
     fits: Sequence[FitPlugin] = _FITS
-
-    @property
-    def rules(self) -> Sequence[Predicate | FitPlugin]:
-        """In the order in which reasons are given."""
-        return (*map(_MaskRule, self.masks), *self.fits)
 
     @property
     def learned(self) -> Mapping[str, ShapeScore]:
@@ -104,16 +99,6 @@ class Policy:
             if (keys := plugin.card_keys(columns, rows, task)) is not None:
                 return keys
         return None
-
-
-@dataclass(frozen=True, slots=True)
-class _MaskRule:
-    """A plugin's mask, asked for reasons."""
-
-    plugin: ShapeMask
-
-    def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
-        return self.plugin.shape_failures(columns, rows, task)
 
 
 def policy_from(conf: Conf) -> Policy:

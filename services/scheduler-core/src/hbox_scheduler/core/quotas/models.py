@@ -5,24 +5,19 @@ time as there is room for whichever of the other models they take. Where a node 
 is left than a whole pod asks for is not used for it at all, though on such a node a mixture might do.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import TypeAlias
 
 from hbox_common.model import (
     VENDORS,
-    CardSlice,
-    NodeState,
     QueueName,
-    QueueTree,
-    Resources,
-    cards_by_model,
     model_of,
     model_resource,
     plain_model,
 )
-from hbox_common.model.rights import Blocking, headroom
+from hbox_common.model.rights import Blocking
 
 from ..cluster.task import Task
 from ..devices import bounded_request
@@ -55,14 +50,6 @@ def max_pods(task: Task, left: Mapping[str, int]) -> int | None:
     if len(limited) < len({plain_model(name) for name in request.models}):
         return None
     return sum(left[model] // request.count for model in limited)
-
-
-def spend(left: Resources, states: Sequence[NodeState | None], seats: Iterable[tuple[int, tuple[CardSlice, ...]]]) -> None:
-    """Take the cards of these seats out of what is left."""
-    for row, slices in seats:
-        for model, cards in cards_by_model(states[row], slices).items():
-            if model in left:
-                left[model] -= cards
 
 
 def limit_message(task: Task, queue: QueueName, left: Mapping[str, int], nearest: Nearest, nodes: int) -> str:
@@ -101,8 +88,3 @@ def concerned(task: Task, models: Collection[str]) -> Collection[str]:
     if request.models:
         return dict.fromkeys(model for name in request.models if (model := model_resource(vendor.cards, name)) in models)
     return [model for model in models if model.startswith(f"{vendor.cards}.")]
-
-
-def nearest_in(queues: QueueTree, queue: QueueName) -> Nearest:
-    """Of the limits of the queue and of all above it the one that leaves the least of a model."""
-    return lambda model: headroom(queues.limits(queue), {model: 1})

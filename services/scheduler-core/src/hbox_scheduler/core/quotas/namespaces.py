@@ -7,13 +7,13 @@ one that is not above the mean.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
-from hbox_common.model import VENDORS, CardQuotas, CardRequest, CardSlice, Resources, charge_all
+from hbox_common.model import VENDORS, CardQuotas, CardRequest, Resources
 from hbox_common.model.devices import ALL_CORES
 
 from ..cluster import Columns
@@ -97,13 +97,6 @@ class NamespaceQuota:
                 np.unique(columns.card_memory[there & (columns.card_memory > 0)]).tolist()
             )
         return tuple(sorted({request.memory_on(size) for size in sizes}))
-
-
-def charge(left: Resources, requests: Resources, pods: Iterable[Sequence[CardSlice]]) -> None:
-    """Take what the slices of these pods count, which request the same, out of the left."""
-    for name, units in charge_all(requests, pods).items():
-        if name in left:
-            left[name] -= units
 
 
 @lru_cache(maxsize=4096)
