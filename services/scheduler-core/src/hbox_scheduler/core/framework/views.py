@@ -103,9 +103,12 @@ class View:
     def best(self, pods: int) -> tuple[Ints, Ints]:
         """As `_best`, and whoever wants to know of choices is told."""
         rows, counts = self._best(pods)
+        self._tell(rows)
+        return rows, counts
+
+    def _tell(self, rows: Ints) -> None:
         if len(rows) and (choices := self._columns.choices) is not None:
             choices.of_equals(self.task, rows, self.rank)
-        return rows, counts
 
     def _best(self, pods: int) -> tuple[Ints, Ints]:
         """Rows for up to `pods` more pods and how many on each, best node first; equal ones by row. Empty = none fits.
@@ -140,7 +143,9 @@ class View:
     def sequence(self, pods: int) -> list[int]:
         """The rows of up to `pods` more pods, one after the other. Empty = none fits. As many as can be told without looking at all nodes again."""
         if pods > 1 and not self._policy.fills and self._foreseen():
-            return self._spread(pods)
+            found = self._spread(pods)
+            self._tell(np.array([*dict.fromkeys(found)], dtype=np.int64))
+            return found
         rows, counts = self.best(pods)
         return rows.repeat(counts).tolist()
 
