@@ -8,35 +8,20 @@ from pathlib import Path
 
 from hbox_common.model import CardRequest, Job, NodeState
 from hbox_scheduler.app import calm_collector
-from hbox_scheduler.core.framework.conf import Conf, parse_conf
+from hbox_scheduler.core.framework.conf import Conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
-from hbox_scheduler.core.policy.default import default_text
-from hbox_scheduler.core.policy.registry import PLUGINS
+from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.protocol.limits import Limits
 from hbox_scheduler.core.simulate import Simulation, job, node
+
+from ..policies import volcano
 
 
 def rss_mib() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-#: What Volcano installs.
-VOLCANO = """
-actions: "enqueue, allocate, backfill"
-tiers:
-- plugins: [{name: priority}, {name: gang, enablePreemptable: false}, {name: conformance}]
-- plugins:
-  - {name: overcommit}
-  - {name: drf, enablePreemptable: false}
-  - {name: predicates}
-  - {name: proportion}
-  - {name: nodeorder}
-  - {name: binpack}
-"""
-
-OURS, FGD, VOLCANOS = (
-    parse_conf(text, plugins=list(PLUGINS)) for text in (default_text(), default_text(PolicyName.FGD), VOLCANO)
-)
+OURS, FGD, VOLCANOS = default_conf(), default_conf(PolicyName.FGD), volcano()
 
 
 def cluster(nodes: int, conf: Conf = OURS) -> Simulation:
