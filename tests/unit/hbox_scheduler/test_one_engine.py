@@ -1,6 +1,7 @@
 """One engine: whichever policy is followed, queues take turns and equal pods are placed at once."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -97,3 +98,16 @@ def test_pods_that_wait_are_counted_as_they_come_and_go(conf: Conf) -> None:
     assert sum(waiting.values()) == 3
     simulation.scheduler.on_withdrawn([JobId("two")], [3])
     assert not waiting
+
+
+def test_another_policy_sees_of_waiting_pods_what_the_one_before_did_not_ask_for() -> None:
+    """Gangs are kept from session to session, without the images of their pods where no plugin reads them."""
+    simulation = world(default_conf(), Queue(QueueName("a")))
+    waits = job("waits", pods=40, cards=8, queue="a")
+    simulation.submit([replace(waits, tasks=tuple(replace(task, images=("cuda",)) for task in waits.tasks))])
+    simulation.run()
+    entry = simulation.scheduler.entry(JobId("waits"))
+    assert entry is not None
+    assert entry.gang is not None
+    simulation.scheduler.follow(volcano())
+    assert entry.gang is None

@@ -438,7 +438,7 @@ class Scheduler:
             self._quotas_changed, self.bookings.namespaces_freed = set(), set()
             out.admitted, out.repeated = self.admission.run(now)
             self._plan(out, now)
-            out.more |= self._unschedulable.behind
+            out.more |= self._unschedulable.behind and self._flights.placements < self.limits.outstanding
             self._verdicts.put_all(self._placer.changed_verdicts(now), now)
             self._preemptor.add_all(self._unschedulable.still_waiting(self._queue.entries, freed), rules_changed=bool(changed))
             out.plans += self._preemptor.run(self.index, now)

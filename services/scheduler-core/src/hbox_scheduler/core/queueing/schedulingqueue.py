@@ -176,8 +176,9 @@ class SchedulingQueue:
                 self.activate(entry)
 
     def activate_all(self) -> None:
-        """All unschedulable jobs are activated: they are judged by another policy now."""
+        """All unschedulable jobs are activated: they are judged by another policy now, which may ask for more of their pods."""
         for entry in self.entries.values():
+            entry.gang = None
             if entry.state is JobState.UNSCHEDULABLE:
                 self.activate(entry)
 

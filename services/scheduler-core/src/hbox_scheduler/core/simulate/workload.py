@@ -189,7 +189,7 @@ class Workload:
             case "on_node":
                 self._node(what["node"], at)
             case "on_jobs":
-                self._told(what["jobs"], at)
+                self._take_jobs(what["jobs"], at)
             case "on_groups":
                 self._touched += 1
             case "on_jobs_snapshot":
@@ -197,7 +197,7 @@ class Workload:
                 named = {job.id for job in what["jobs"]}
                 for job in [j for j, touched in self._touched_of.items() if touched <= what["since"] and j not in named]:
                     self._unlist(job, at)
-                self._told(what["jobs"], at)
+                self._take_jobs(what["jobs"], at)
             case "on_withdrawn":
                 for job, revision in zip(what["jobs"], what["revisions"], strict=True):
                     if self._revisions.get(job, -1) <= revision:
@@ -247,7 +247,7 @@ class Workload:
         else:
             self._gone.pop(node.name, None)
 
-    def _told(self, jobs: Iterable[Job], at: float) -> None:
+    def _take_jobs(self, jobs: Iterable[Job], at: float) -> None:
         self._touched += 1
         for job in jobs:
             self._touched_of[job.id] = self._touched
