@@ -24,6 +24,7 @@ from hbox_common.model.resources import CPU, PODS
 from hbox_scheduler.core.cluster import Booking, Bookings, Columns
 from hbox_scheduler.core.cluster.bookings import Changed
 from hbox_scheduler.core.cluster.entities import Status
+from hbox_scheduler.core.cluster.population import Population
 from hbox_scheduler.core.cluster.running import RunningGangs
 from hbox_scheduler.core.cluster.task import Tasks
 from hbox_scheduler.core.placement.running import RunningJobs
@@ -185,7 +186,9 @@ def seen(gangs: RunningGangs) -> object:
     alike = sorted(
         (k.queue, k.preemptable, k.counts_minimum, k.models, k.request.tolist(), count) for k, count in gangs.alike()
     )
-    population = gangs.population.copy({})
+    population = Population.beginning_with(
+        lambda: gangs.population, gangs.population.columns, {}, constrained=gangs.constrained
+    )
     everybody = population.of((), "d").tolist() if gangs.population.columns.size else []
     wishes = sorted((h.term.topology_key, h.counts.tolist()) for h in population.term_counts("apart"))
     return by_id, alike, gangs.requested.tolist(), everybody, wishes, gangs.minimums, gangs.unmet

@@ -8,7 +8,7 @@ from ..framework.turns import ServiceOrder
 
 def run(session: Session) -> None:
     """Queues in turn, one gang a turn, each in its order; those that pass are INQUEUE; why the others do not is their verdict."""
-    turns = ServiceOrder(session, (gang for gang in session.gangs if gang.phase is GroupPhase.PENDING))
+    turns = ServiceOrder(session, (gang for gang in session.fresh if gang.phase is GroupPhase.PENDING))
     while (gang := turns.next()) is not None:
         if gang.min_resources is None or session.enqueueable(gang):
             session.enqueue(gang)

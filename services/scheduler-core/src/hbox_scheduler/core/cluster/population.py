@@ -4,7 +4,7 @@ A kind is asked for by a term (selector and namespaces); from the first question
 asks about cost nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -41,11 +41,37 @@ class Population:
     _matching: dict[TermKey, Ints] = field(default_factory=dict)
     _by_term: dict[str, dict[tuple[PodTerm, str, int], TermCounts]] = field(default_factory=dict)
 
-    def copy(self, namespace_labels: Mapping[str, Mapping[str, str]]) -> "Population":
-        """The same members, of whom nothing was asked yet."""
-        return Population(self.columns, namespace_labels, dict(self._members), dict(self._constrained))
+    _beginning: "Callable[[], Population] | None" = None  #: until somebody asks: the members that were there before
+    _since: list[tuple[Member, int]] = field(default_factory=list)  #: those that came to a row, or left (-1), until then
+    _constraining: bool = True  #: whether anybody may want something of others, of those before; then, of all
+
+    @classmethod
+    def beginning_with(
+        cls,
+        before: "Callable[[], Population]",
+        columns: Columns,
+        namespace_labels: Mapping[str, Mapping[str, str]],
+        *,
+        constrained: bool,
+    ) -> "Population":
+        """The members of another, who are looked at when somebody asks about them. `constrained`: whether one of them may want something of others."""
+        return cls(columns, namespace_labels, _beginning=before, _constraining=constrained)
+
+    def _begin(self) -> None:
+        if self._beginning is not None:
+            before, since, self._beginning, self._since = self._beginning(), self._since, None, []
+            self._members, self._constrained = dict(before._members), dict(before._constrained)
+            for member, row in since:
+                if row >= 0:
+                    self.put(member, row)
+                else:
+                    self.take(member)
 
     def put(self, member: Member, row: int) -> None:
+        if self._beginning is not None:
+            self._since.append((member, row))
+            self._constraining = self._constraining or bool(member.constraints)
+            return
         self._members[id(member)] = (member, row)
         if member.constraints:
             self._constrained[id(member)] = (member, row)
@@ -53,7 +79,11 @@ class Population:
 
     def put_all(self, members: Sequence[Member]) -> None:
         """Each where it is now."""
-        if self._matching or ((not members[:1] or not members[0].gang.kinds) and any(member.constraints for member in members)):
+        constrained = (not members[:1] or not members[0].gang.kinds) and any(member.constraints for member in members)
+        if self._beginning is not None:
+            self._since += [(member, member.row) for member in members]
+            self._constraining = self._constraining or constrained
+        elif self._matching or constrained:
             for member in members:
                 self.put(member, member.row)
         else:
@@ -61,13 +91,18 @@ class Population:
             self._members.update(zip(map(id, members), places, strict=True))
 
     def take(self, member: Member) -> None:
+        if self._beginning is not None:
+            self._since.append((member, -1))
+            return
         found = self._members.pop(id(member), None)
         if found is not None:
             self._constrained.pop(id(member), None)
             self._count(member, found[1], -1)
 
     def take_all(self, members: Sequence[Member]) -> None:
-        if self._matching or any(member.constraints for member in members):
+        if self._beginning is not None:
+            self._since += [(member, -1) for member in members]
+        elif self._matching or any(member.constraints for member in members):
             for member in members:
                 self.take(member)
         else:
@@ -76,6 +111,7 @@ class Population:
 
     def of(self, terms: tuple[PodTerm, ...], namespace: str) -> Ints:
         """`[N]`: members that match all of the terms, each asked by a pod of `namespace`. Not to be written to."""
+        self._begin()
         key = (terms, namespace)
         found = self._matching.get(key)
         if found is None:
@@ -90,6 +126,9 @@ class Population:
 
     def term_counts(self, wish: str) -> Iterator[TermCounts]:
         """Who has which terms. `wish`: "near", "apart", "rather_near" or "rather_apart"."""
+        if self._beginning is not None and not self._constraining:
+            return iter(())
+        self._begin()
         found = self._by_term.get(wish)
         if found is None:
             found = self._by_term[wish] = {}

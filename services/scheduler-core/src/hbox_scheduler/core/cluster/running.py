@@ -3,10 +3,12 @@
 The running service opens sessions many times a second over all that runs, and hardly any of it changes from one to the next. What is kept here is divided
 into sub-gangs and counted once, is in `Session.gangs` like all others, and its sums are read as they are. A gang that a session may change other than by
 operations that are told to its maker is not kept here: it is given to that session as the others are.
+
+What places pods asks for sums alone, and most gangs that come are never looked at: they are counted when they come (`expect`), and made when somebody looks.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -22,7 +24,7 @@ from .population import Population
 from .task import Task
 
 #: Of members that count alike in every sum: as `Kind`, the task by identity.
-_KindKey: TypeAlias = tuple[QueueName, int, bool, bool, Asked]
+KindKey: TypeAlias = tuple[QueueName, int, bool, bool, Asked]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,34 +54,83 @@ class Watcher(Protocol):
 class RunningGangs:
     """Gangs that run whole. Not to be changed while a session is on, which has them `tell` of changes when it opens."""
 
-    def __init__(self, columns: Columns) -> None:
-        self.gangs: dict[JobId, Gang] = {}
-        self.population = Population(columns, {})
+    def __init__(self, columns: Columns, make: Callable[[JobId], Gang] | None = None) -> None:
+        """`make`: the gang of an expected job, as it is now."""
+        self._gangs: dict[JobId, Gang] = {}
+        self._expected: dict[JobId, None] = {}  #: counted, and not made yet
+        self._make = make
+        self._population = Population(columns, {})
+        self.constrained = True  #: whether any member may want something of others
         self.minimums: dict[QueueName, Resources] = {}  #: sums of minimums, of gangs that count with them
         self.unmet: Resources = {}  #: what such gangs have less than their minimums, resource by resource
         self.watchers: dict[str, Watcher] = {}  #: by the plugin's name
         self._columns = columns
         self.requested: Ints = np.zeros(len(columns.allocatable), dtype=np.int64)  #: `[R]`, by all members
-        self._alike: dict[_KindKey, tuple[Kind, int]] = {}
-        self._news: dict[_KindKey, tuple[Kind, int]] = {}  #: that nobody was told of
-        self._counted: dict[JobId, _Counted] = {}
+        self._alike: dict[KindKey, tuple[Kind, int]] = {}
+        self._news: dict[KindKey, tuple[Kind, int]] = {}  #: that nobody was told of
+        self._counted: dict[JobId, Counted] = {}
+
+    @property
+    def jobs(self) -> Set[JobId]:
+        """Whose gangs are here."""
+        return self._counted.keys()
+
+    @property
+    def gangs(self) -> Mapping[JobId, Gang]:
+        """All of them, made by now."""
+        for job in self._expected:
+            assert self._make is not None
+            self._enter(self._make(job))
+        self._expected.clear()
+        return self._gangs
+
+    @property
+    def population(self) -> Population:
+        """All of their members."""
+        self.gangs  # noqa: B018  # made by now
+        return self._population
 
     def put(self, gang: Gang) -> None:
         """All of its members hold places, it is admitted, and its id is new here. What its minimum names has to have a column."""
-        assert gang.id not in self.gangs
+        assert gang.id not in self._counted
+        self._enter(gang)
+        counted = self._counted[gang.id] = _counted(gang, self._columns)
+        self._count(counted, 1)
+
+    def expect(self, job: JobId, counted: "Counted") -> None:
+        """As `put`, of a gang that counts so, and with no minimum."""
+        self._expected[job] = None
+        self._counted[job] = counted
+        self._count(counted, 1)
+
+    def _enter(self, gang: Gang) -> None:
         form_sub_gangs(gang)
         gang.tally()
-        self.gangs[gang.id] = gang
-        self.population.put_all(gang.members)
-        counted = self._counted[gang.id] = _counted(gang, self._columns)
-        self._count(gang.queue, counted, 1)
+        self._gangs[gang.id] = gang
+        self._population.put_all(gang.members)
 
     def take(self, job: JobId) -> Gang | None:
         """Out of here, if it is here."""
-        gang = self.gangs.pop(job, None)
+        expected = job in self._expected
+        gang = self._leave(job)
+        if expected:
+            assert self._make is not None
+            gang = self._make(job)
+        return gang
+
+    def drop(self, job: JobId) -> None:
+        """As `take`, of a gang that nobody needs any more."""
+        if (gang := self._leave(job)) is not None:
+            gang.dissolve()
+
+    def _leave(self, job: JobId) -> Gang | None:
+        if (counted := self._counted.pop(job, None)) is None:
+            return None
+        self._count(counted, -1)
+        self._expected.pop(job, None)
+        gang = self._gangs.pop(job, None)
         if gang is not None:
-            self.population.take_all(gang.members)
-            self._count(gang.queue, self._counted.pop(job), -1)
+            self._population.take_all(gang.members)
         return gang
 
     def tell(self) -> None:
@@ -95,7 +146,7 @@ class RunningGangs:
         """Each kind of members, and how many there are."""
         return iter(self._alike.values())
 
-    def _count(self, queue: QueueName, counted: "_Counted", times: int) -> None:
+    def _count(self, counted: "Counted", times: int) -> None:
         alike = self._alike
         for key, (kind, count) in counted.kinds.items():
             first, before = alike.get(key, (kind, 0))
@@ -108,29 +159,30 @@ class RunningGangs:
             self._news[key] = kind, news + more
         if counted.minimum is None:
             return
-        sums = self.minimums.setdefault(queue, {})
+        sums = self.minimums.setdefault(counted.queue, {})
         for into, amounts in ((sums, counted.minimum), (self.unmet, counted.unmet)):
             add(into, {name: units for name, units in amounts.items() if units > 0}, times)
             for name in [name for name, units in into.items() if not units]:
                 del into[name]
         if not sums:
-            del self.minimums[queue]
+            del self.minimums[counted.queue]
         for watcher in self.watchers.values():
-            watcher.promised(queue, counted.minimum, times)
+            watcher.promised(counted.queue, counted.minimum, times)
 
 
 @dataclass(frozen=True, slots=True)
-class _Counted:
+class Counted:
     """What a gang counted when it came: what a session does to it meanwhile, to evict members for instance, is not to be taken out again."""
 
-    kinds: Mapping[_KindKey, tuple[Kind, int]]
-    minimum: Resources | None  #: None: it does not count with one
-    unmet: Resources
+    queue: QueueName
+    kinds: Mapping[KindKey, tuple[Kind, int]]
+    minimum: Resources | None = None  #: None: it does not count with one
+    unmet: Resources = field(default_factory=dict)
 
 
-def _counted(gang: Gang, columns: Columns) -> _Counted:
+def _counted(gang: Gang, columns: Columns) -> Counted:
     gate = gang.counts_minimum
-    kinds: dict[_KindKey, tuple[Kind, int]] = {}
+    kinds: dict[KindKey, tuple[Kind, int]] = {}
     for member in gang.members:
         key = gang.queue, id(member.task), member.preemptable, gate, member.models
         found = kinds.get(key)
@@ -138,7 +190,9 @@ def _counted(gang: Gang, columns: Columns) -> _Counted:
             found = Kind(gang.queue, member.task, member.request, member.preemptable, gate, member.models), 0
         kinds[key] = found[0], found[1] + 1
     if not gate:
-        return _Counted(kinds, None, {})
+        return Counted(gang.queue, kinds)
     held = np.sum([member.request for member in gang.members], axis=0)
     minimum = gang.counted_minimum
-    return _Counted(kinds, minimum, {name: units - int(held[columns.resources[name]]) for name, units in minimum.items()})
+    return Counted(
+        gang.queue, kinds, minimum, {name: units - int(held[columns.resources[name]]) for name, units in minimum.items()}
+    )

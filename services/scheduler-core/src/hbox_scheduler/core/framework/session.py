@@ -11,7 +11,7 @@ another (its #5896).
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -25,6 +25,7 @@ from hbox_common.model.resources import PODS, add
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints
 from ..cluster.entities import Gang, Member, QueueInfo, Status, SubGang, form_sub_gangs
+from ..cluster.population import Population
 from ..cluster.running import RunningGangs
 from ..cluster.snapshot import Cluster
 from ..cluster.task import Task
@@ -164,7 +165,6 @@ class Session:
         self.running.tell()
         self.fresh: list[Gang] = sorted(cluster.gangs, key=_by_age)  #: all others
         self.models = Models(columns, cluster, self.running, self.fresh)
-        self.gangs: list[Gang] = sorted([*self.running.gangs.values(), *self.fresh], key=_by_age)
         self.rows: Ints = np.flatnonzero(columns.alive[: columns.size]).astype(np.int64)
         self.total: Ints = columns.allocatable[:, self.rows].sum(axis=1) if len(self.rows) else self.zeros()
         self.counted: Bools = np.ones(len(self.total), dtype=np.bool_)  #: dimensions that quotas look at: all but `pods`
@@ -189,7 +189,12 @@ class Session:
         self._per_pod = [plugin for hook in (PodMask, PodScore, CandidateScore) for plugin in self._all(hook)]
         self._masks_read_bookings = any(plugin.reads_bookings for plugin in self._shape_masks)
         self.namespace_quotas = NamespaceQuotas(columns, cluster)
-        self.population = self.running.population.copy(cluster.namespace_labels)
+        self.population = Population.beginning_with(
+            partial(getattr, self.running, "population"),
+            columns,
+            cluster.namespace_labels,
+            constrained=self.running.constrained,
+        )
         self.ranking = QueueRanking(self.queues, self._queue_key, self._related)
         self.promises = 0  #: members that are promised a place which others have yet to leave
         self.departures: list[Sequence[Member]] = []  #: members that left their places, one entry each time
@@ -233,6 +238,11 @@ class Session:
     def amounts(self, vector: Ints) -> Resources:
         """The reverse of `vector`, without what is 0."""
         return {name: int(vector[column]) for name, column in self.columns.resources.items() if vector[column]}
+
+    @cached_property
+    def gangs(self) -> list[Gang]:
+        """All of them, the oldest first."""
+        return sorted([*self.running.gangs.values(), *self.fresh], key=_by_age)
 
     @cached_property
     def tree(self) -> Tree:

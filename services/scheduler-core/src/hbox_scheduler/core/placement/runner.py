@@ -398,7 +398,7 @@ class SessionRunner:
             preemptors[gang] = entry
         gangs = [*others, *preemptors]
         if with_groups:
-            there = {*running.gangs, *(gang.id for gang in others), *(entry.job.id for entry in entries)}
+            there = {*running.jobs, *(gang.id for gang in others), *(entry.job.id for entry in entries)}
             gangs += self._groups.without_pods(there)
         named = {gang.queue for gang in gangs} | {kind.queue for kind, _ in running.alike()}
         facts = self._facts

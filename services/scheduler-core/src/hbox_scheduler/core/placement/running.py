@@ -11,7 +11,7 @@ from ..cluster import Booking, Bookings, Columns
 from ..cluster.amounts import Asked
 from ..cluster.arrays import Ints
 from ..cluster.entities import Gang, Member, Status
-from ..cluster.running import RunningGangs
+from ..cluster.running import Counted, Kind, KindKey, RunningGangs
 from ..cluster.task import Task, Tasks
 from ..framework import GroupPhase
 from ..queueing.groups import Groups
@@ -51,6 +51,7 @@ class RunningJobs:
                 self._job_of[pod] = booking.job
                 self._pods_of.setdefault(booking.job, {})[pod] = None
         self._marked.clear()
+        self._gangs.constrained = bool(self._neighbours)
         for job in changed_jobs:
             self._renew(job)
         return self._gangs
@@ -73,25 +74,52 @@ class RunningJobs:
         self._marked.update(dict.fromkeys(pods))
 
     def _begin(self) -> None:
-        self._gangs = RunningGangs(self._columns)
+        self._gangs = RunningGangs(self._columns, lambda job: self._gang(self._placed(job)))
         self._job_of: dict[PodUid, JobId] = {}
         self._pods_of: dict[JobId, dict[PodUid, None]] = {}
         self._marked: dict[PodUid, None] = {}
         self._shapes: dict[tuple[tuple[str, int], ...], tuple[Task, Ints]] = {}
         self._models: dict[tuple[tuple[str, int], ...], Asked] = {}
+        self._lone: dict[KindKey, Counted] = {}  #: what jobs of one pod count
         self._size = len(self._columns.allocatable)
 
     def _renew(self, job: JobId) -> None:
-        if (gone := self._gangs.take(job)) is not None:
-            gone.dissolve()
-        pods = self._pods_of.get(job)
-        if not pods:
+        self._gangs.drop(job)
+        if not self._pods_of.get(job):
             self._pods_of.pop(job, None)
             return
-        row_of = self._columns.row_of
-        placed = [booking for pod in pods if (booking := self._bookings.get(pod)) is not None and booking.node in row_of]
-        if placed:
+        if not (placed := self._placed(job)):
+            return
+        group = self._groups.get(job)
+        if group is not None and group.min_resources is not None:
             self._gangs.put(self._gang(placed))
+        else:
+            self._gangs.expect(job, self._counted(placed))
+
+    def _placed(self, job: JobId) -> list[Booking]:
+        """The job's bookings on known nodes."""
+        row_of = self._columns.row_of
+        found = map(self._bookings.get, self._pods_of[job])
+        return [booking for booking in found if booking is not None and booking.node in row_of]
+
+    def _counted(self, placed: Sequence[Booking]) -> Counted:
+        """What their gang counts, which has no minimum."""
+        queue, kinds = placed[0].queue, dict[KindKey, tuple[Kind, int]]()
+        for booking in placed:
+            claim = booking.held
+            task = booking.task or self._shape(booking)[0]
+            preemptable = claim is not None and claim.preemptable
+            key = queue, id(task), preemptable, False, self._models_of(booking) if booking.models else ()
+            if len(placed) == 1 and (known := self._lone.get(key)) is not None:
+                return known
+            kind, count = kinds.get(key) or (Kind(queue, task, self._shape(booking)[1], preemptable, False, key[-1]), 0)
+            kinds[key] = kind, count + 1
+        counted = Counted(queue, kinds)
+        if len(placed) == 1:
+            if len(self._lone) >= _SHAPES:
+                self._lone.clear()
+            self._lone[key] = counted
+        return counted
 
     def _gang(self, bookings: Sequence[Booking]) -> Gang:
         """Of one job."""
