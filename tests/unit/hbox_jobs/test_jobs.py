@@ -202,6 +202,39 @@ def test_the_first_fact_is_told_at_once_and_those_after_it_together() -> None:
     assert len(jobs.take(1.1, WALL).facts) == 2
 
 
+def test_facts_that_only_confirm_wait_for_others_and_a_freed_node_is_told_sooner() -> None:
+    jobs = Jobs()
+    for name in "abc":
+        jobs.pod(pod(name), 0.0)
+    settle(jobs)
+    jobs.pod(pod("a", node="n1", claim="c1"), 1.0)
+    assert [f.name for f in jobs.take(1.0, WALL).facts] == ["a"], "the first at once"
+    jobs.pod(pod("b", node="n1", claim="c2"), 1.05)
+    assert not jobs.take(1.2, WALL).facts
+    jobs.pod_gone(PodUid("uid-a"), 1.2)
+    assert [f.name for f in jobs.take(1.21, WALL).facts] == ["b", "a"]
+    jobs.pod(pod("c", node="n1", claim="c3"), 1.3)
+    assert not jobs.take(1.4, WALL).facts
+    assert [f.name for f in jobs.take(1.5, WALL).facts] == ["c"]
+    jobs.pod(pod("c", node="n1", claim="c3", shape=CARD), 1.6)
+    assert [f.name for f in jobs.take(1.61, WALL).facts] == ["c"], "resized in place: it takes another amount"
+    jobs.pod(pod("stranger", node="n2", ours=False), 1.7)
+    assert [f.name for f in jobs.take(1.72, WALL).facts] == ["stranger"], "room that others take"
+
+
+def test_jobs_that_are_under_way_are_counted() -> None:
+    jobs = Jobs()
+    for name in "abc":
+        jobs.pod(pod(name), 0.0)
+    settle(jobs)
+    assert jobs.pending == 3
+    jobs.pod(pod("a", node="n1", claim="c1"), 1.0)
+    jobs.pod_gone(PodUid("uid-b"), 1.0)
+    settle(jobs, 2.0)
+    assert jobs.pending == 1
+    jobs.validate()
+
+
 def test_facts_that_wait_for_the_bus_are_told_as_the_newest_only() -> None:
     jobs = Jobs()
     jobs.pod(pod("a", node="n1"), 0.0)

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 SHARD = "0"
 
 #: Between two messages of outcomes, and behind one with several: nobody waits for a single one.
-OUTCOMES_S, MANY_OUTCOMES_S = 0.05, 0.1
+OUTCOMES_S, MANY_OUTCOMES_S = 0.05, 0.2
 
 
 @dataclass(slots=True, eq=False)

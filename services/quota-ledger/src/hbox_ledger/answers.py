@@ -28,7 +28,7 @@ from .views import QueueView, Views
 log = logging.getLogger(__name__)
 
 PAGE = 1000
-QUEUE_WINDOW_S = 0.25
+QUEUE_WINDOW_S = 0.5
 AGAIN_S = 0.5
 
 

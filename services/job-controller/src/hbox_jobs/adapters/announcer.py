@@ -33,8 +33,10 @@ WINDOW_UNDER_BACKLOG_S = 0.025
 #: More jobs than BURST_JOBS within a window: then throughput counts, which is what messages leave of the machine.
 WINDOW_IN_A_BURST_S = 0.05
 BURST_JOBS = 4
-#: And while the platform is busy: what a job's announcement starts (a plan, a commit, a decision) costs the same for ten jobs as for twenty.
-WINDOW_WHILE_BUSY_S = 0.1
+#: And while so many jobs are under way that one more waits far longer than this: what an announcement starts (a plan, a commit, a decision, each with its
+#: messages) costs about the same for thirty jobs as for sixty. By what is under way, and not by the rate alone: 50 pods a second that come in clumps are no
+#: backlog, and at 0.1 s a window they would keep coming in clumps.
+WINDOW_UNDER_LOAD_S, UNDER_LOAD = 0.2, 64
 
 #: Pods that came and pods that were bound a second, above which the platform is busy; and for how long it is so after that.
 BUSY_PER_S, BUSY_FOR_S = 120.0, 3.0
@@ -66,6 +68,12 @@ class Announcer:
         """So many pods to place were seen for the first time."""
         self._busy.count(pods, monotonic_s())
 
+    def window_s(self, jobs: int) -> float:
+        """Until the next announcement, behind one of so many jobs. Two within a window: more are coming, and each message costs every service behind us."""
+        if jobs > BURST_JOBS:
+            return WINDOW_UNDER_LOAD_S if self._jobs.pending > UNDER_LOAD and self.busy() else WINDOW_IN_A_BURST_S
+        return WINDOW_UNDER_BACKLOG_S if jobs > 1 else WINDOW_S
+
     async def run(self) -> None:
         """Until cancelled. Nobody who waits for a node waits for facts, or for what is withdrawn, to be said."""
         said: asyncio.Task[None] | None = None
@@ -96,7 +104,7 @@ class Announcer:
                 self._traces.announced(batch.pending, batch.settled, wall, wall_s())
                 self._busy.count(sum(fact.phase is PodPhase.BOUND for fact in batch.facts), started)
                 if batch.settled:
-                    await asyncio.sleep(started + _window_s(len(batch.pending), busy=self.busy()) - monotonic_s())
+                    await asyncio.sleep(started + self.window_s(len(batch.pending)) - monotonic_s())
 
     async def _something_due(self) -> None:
         while True:
@@ -145,13 +153,6 @@ class Announcer:
             lambda: self._bus.publish_parts(event, SHARD, message_id=message_id),
             say=lambda e: log.warning("%s not said yet, trying again: %s", type(event).__name__, e),
         )
-
-
-def _window_s(jobs: int, *, busy: bool) -> float:
-    """Until the next announcement. Two jobs within a window: more are coming, and each message costs every service behind us."""
-    if jobs > BURST_JOBS:
-        return WINDOW_WHILE_BUSY_S if busy else WINDOW_IN_A_BURST_S
-    return WINDOW_UNDER_BACKLOG_S if jobs > 1 else WINDOW_S
 
 
 def pages(asked: JobsAsked, jobs: Jobs, seen: Freshness, *, synced: bool) -> Iterator[JobsPage]:

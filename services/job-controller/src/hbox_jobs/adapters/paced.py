@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 AT_ONCE = 8
 
 #: Every write takes as much of the API server as a binding (reference performance §4.3), so in a burst the bindings go first.
-BUSY_SHARE = 0.1
+BUSY_SHARE = 0.03
 PATIENCE_S = 20.0
 
 #: After so long a write that was refused is tried again, where others wait for it.

@@ -5,7 +5,8 @@ from what was said before: nothing is queued, so a job that changes ten times be
 bus costs no memory. Marks are of two kinds. Urgent: a pod that can be placed is new, changed or gone, and its gang is complete. Lazy, said
 within LAZY_S: a gang still growing, pods that got their node (the scheduler has it from the ledger already), resource versions
 of a gang's pods that moved (they fence bindings, and the binder looks again). So a gang of a thousand, created or bound pod by pod, is said a few times, not a
-thousand. Facts about pods with a node are said at once, and then every FACTS_S: the ledger waits for them, but commits once a message.
+thousand. Facts about pods with a node are said at once, and then every FACTS_S: the ledger waits for them, but commits once a message. Those that say no more
+than that a pod of ours has its node wait for others up to CONFIRMED_S.
 
 Revisions rise over all jobs and over restarts: previous + 1, at least the wall clock in microseconds.
 """
@@ -30,6 +31,8 @@ from .volumes import Volumes
 LAZY_S = 0.25
 TELL_AFTER_S = 1.0
 FACTS_S = 0.1
+#: Behind the last ones, where they only confirm what the ledger decided: nobody waits for them.
+CONFIRMED_S = 0.25
 #: When a lazy one is due, those due so soon after it come along: each message costs every service behind us.
 COMPANY_S = 0.8 * LAZY_S
 MAX_ITEMS = 512
@@ -70,10 +73,12 @@ class Jobs:
         self._lazy: dict[str, float] = {}  #: in order of their due times, since the delay is always the same
         self._facts: dict[PodUid, PodFact] = {}
         self._ended: deque[tuple[float, PodFact]] = deque(maxlen=MAX_ENDED)  #: GONE facts of the last minute, with when
-        self._facts_from = float("-inf")  #: monotonic; facts are said from then on
+        self._facts_awaited = False  #: some of these do more than confirm
+        self._facts_said = float("-inf")  #: monotonic; when some were said last
         self._disowned: dict[JobId, None] = {}
         self._revision = 0
         self.phases: deque[JobPhaseChanged] = deque(maxlen=MAX_PHASES)
+        self.pending = 0  #: jobs with pods to place of which nobody has said why they wait
 
     def resume(self, revision: int) -> None:
         """Revisions up to this one were said by earlier processes: the clock may have gone back since."""
@@ -102,7 +107,9 @@ class Jobs:
         if new.volumes and old is None:
             self._use_volumes(new)
         if new.node and (old is None or old.evidence != new.evidence):
-            self._facts[new.uid] = self._fact(new, FACT_PHASE[new.status])
+            fact = self._facts[new.uid] = self._fact(new, FACT_PHASE[new.status])
+            confirms = new.ours and fact.claim and fact.phase.holds and (old is None or old.shape.key == new.shape.key)
+            self._facts_awaited = self._facts_awaited or not confirms
         if record is not None:
             self._mark_for(record, old, new, now)
 
@@ -119,6 +126,7 @@ class Jobs:
             self._release_volumes(old)
         if old.ours or old.node:
             fact = self._facts[uid] = self._fact(old, PodPhase.GONE)
+            self._facts_awaited = True
             self._ended.append((now, fact))
         self._leave(old, now)
         return old
@@ -286,6 +294,7 @@ class Jobs:
             record.again = True
             self._mark(record.key, now, urgent=True)
         self._facts.update((fact.uid, fact) for fact in (*self.facts(), *self.ended(now)))
+        self._facts_awaited = True
         self.admission.repeat_all()
 
     def repeat_unexplained(self, now: float) -> None:
@@ -347,7 +356,12 @@ class Jobs:
         lazy = next(iter(self._lazy.values()), None)
         if not self._facts:
             return lazy
-        return self._facts_from if lazy is None else min(lazy, self._facts_from)
+        facts = self._facts_due
+        return facts if lazy is None else min(lazy, facts)
+
+    @property
+    def _facts_due(self) -> float:
+        return self._facts_said + (FACTS_S if self._facts_awaited else CONFIRMED_S)
 
     def take(self, now: float, wall: float) -> Batch:
         """What is to be said, at most MAX_ITEMS of each kind. The caller says it, for as long as it takes."""
@@ -368,9 +382,10 @@ class Jobs:
                 pending.append(job)
                 pods += sum(len(task.pods) for task in job.tasks)
         facts: list[PodFact] = []
-        if self._facts and now >= self._facts_from:
+        if self._facts and now >= self._facts_due:
             facts = [self._facts.pop(uid) for uid in list(self._facts)[:MAX_ITEMS]]
-            self._facts_from = now if self._facts else now + FACTS_S
+            if not self._facts:
+                self._facts_said, self._facts_awaited = now, False
         classes = dict(self._classes) if self._classes_changed else None
         self._classes_changed = False
         return Batch(
@@ -457,6 +472,7 @@ class Jobs:
 
     def _enter(self, record: Record, phase: JobPhase, tally: Tally, message: str, wall: float) -> None:
         assert record.job is not None
+        self.pending += (phase is JobPhase.PENDING) - (record.phase is JobPhase.PENDING)
         record.phase = phase
         self.phases.append(
             JobPhaseChanged(
@@ -579,6 +595,7 @@ class Jobs:
 
     def validate(self) -> None:
         """Assert the invariants; for tests."""
+        assert self.pending == sum(record.phase is JobPhase.PENDING for record in self._records.values())
         for key, record in self._records.items():
             assert record.key == key
             assert all(pod.key == key and pod.ours and self._pods.get(uid) is pod for uid, pod in record.pods.items())
