@@ -24,7 +24,7 @@ from hbox_common.model import (
 )
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo, Status
-from hbox_scheduler.core.cluster.snapshot import Cluster
+from hbox_scheduler.core.cluster.snapshot import Cluster, DisruptionBudget
 from hbox_scheduler.core.cluster.task import Tasks
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy.registry import PLUGINS
@@ -141,8 +141,9 @@ class Fabric:
         cycles: int = 1,
         explain: bool = False,
         queues: Sequence[QueueInfo] = (QueueInfo(QueueName("q")),),
+        budgets: Sequence[DisruptionBudget] = (),
     ) -> Report:
-        cluster = Cluster(self.gangs, list(queues), hypernodes=self.hypernodes)
+        cluster = Cluster(self.gangs, list(queues), hypernodes=self.hypernodes, budgets=budgets)
         policy = parse_conf(conf.format(actions=actions), plugins=list(PLUGINS))
         return simulate(self.columns, cluster, policy, Plan(cycles=cycles, explain=explain))
 

@@ -1,10 +1,13 @@
 """gangpreempt and gangreclaim: whole gangs make room for themselves inside one domain, and nobody leaves in vain."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import QueueName, SubGangPolicy
 from hbox_scheduler.core.cluster.entities import QueueInfo
+from hbox_scheduler.core.cluster.snapshot import DisruptionBudget
 from hbox_scheduler.core.simulate.cycles import Report
 
 from .fabric_world import SOFT, Fabric, hard, placed
@@ -153,9 +156,19 @@ tiers:
 - plugins: [{{name: priority}}, {{name: gang}}]
 - plugins: [{{name: predicates}}, {{name: network-topology-aware}}, {{name: capacity}}]
 """
+PDB = "- plugins: [{{name: pdb}}]"
+GUARDED = [RECLAIM + PDB, RECLAIM.replace("tiers:", "tiers:\n" + PDB)]
 
 
-def reclaim(fabric: Fabric, *, others_deserve: int, guaranteed: int = 0, deserved: int = 4) -> Report:
+def reclaim(
+    fabric: Fabric,
+    *,
+    others_deserve: int,
+    guaranteed: int = 0,
+    deserved: int = 4,
+    conf: str = RECLAIM,
+    budgets: Sequence[DisruptionBudget] = (),
+) -> Report:
     """Gangs named `old...` are of another queue."""
     for gang in fabric.gangs:
         gang.queue = QueueName("other" if gang.name.startswith("old") else "q")
@@ -163,7 +176,7 @@ def reclaim(fabric: Fabric, *, others_deserve: int, guaranteed: int = 0, deserve
         QueueInfo(QueueName("q"), deserved={"cpu": 1000 * deserved}),
         QueueInfo(QueueName("other"), deserved={"cpu": 1000 * others_deserve}, guarantee={"cpu": 1000 * guaranteed}),
     ]
-    return fabric.run(actions="gangreclaim", conf=RECLAIM, queues=queues)
+    return fabric.run(actions="gangreclaim", conf=conf, queues=queues, budgets=budgets)
 
 
 ONE_LEAF = {"s0": {f"n{i}": 1 for i in range(4)}}
@@ -212,3 +225,15 @@ def test_a_gang_that_cannot_go_whole_does_not_stand_before_one_that_can() -> Non
     fabric.gang("old-four", 4, on=["n3", "n4", "n5", "n6"])
     fabric.gang("new", 3, wish=hard(1))
     assert evicted(reclaim(fabric, others_deserve=4, guaranteed=4)) == ["old-three-000", "old-three-001", "old-three-002"]
+
+
+@pytest.mark.parametrize("conf", GUARDED, ids=["budgets last", "budgets first"])
+def test_a_gang_of_which_a_budget_keeps_one_does_not_stand_before_one_that_can(conf: str) -> None:
+    """The youngest is asked first, and would be all that its queue has to give back; its budget lets three of its four members go."""
+    fabric = Fabric({"s0": {f"n{i}": 1 for i in range(7)}}, above={"top": ["s0"]})
+    fabric.gang("old-three", 3, on=["n0", "n1", "n2"])
+    fabric.gang("old-four", 4, on=["n3", "n4", "n5", "n6"])
+    fabric.gang("new", 3, wish=hard(1))
+    budget = DisruptionBudget("ns", "kept", {"gang": "old-four"}, 3)
+    report = reclaim(fabric, others_deserve=3, conf=conf, budgets=[budget])
+    assert evicted(report) == ["old-three-000", "old-three-001", "old-three-002"]
