@@ -114,10 +114,10 @@ class Load:
                 group.create_task(self._create(_pod(f"{prefix}-{i}", scheduler, 1)))
         return await self._all_bound(count)
 
-    async def settled(self, count: int, *, nodes: int, scheduler: str) -> None:
-        """So many pods of one card that have their nodes already."""
+    async def settled(self, count: int, *, nodes: int, scheduler: str, cards: int = 1) -> None:
+        """So many pods that have their nodes already, one after the other."""
         prefix = self._begin()
-        await _all(lambda i: self._create(_pod(f"{prefix}-{i}", scheduler, 1, node=f"n{i % nodes:05d}")), range(count))
+        await _all(lambda i: self._create(_pod(f"{prefix}-{i}", scheduler, cards, node=f"n{i % nodes:05d}")), range(count))
 
     async def clean(self) -> None:
         """No pods and no PodGroups are left."""
@@ -167,7 +167,9 @@ class Load:
 
 
 def _pod(name: str, scheduler: str, cards: int, *, group: str = "", node: str = "") -> dict[str, Any]:
-    resources = {"requests": {"cpu": str(cards), "memory": f"{4 * cards}Gi"}, "limits": {"nvidia.com/gpu": str(cards)}}
+    resources: dict[str, Any] = {"requests": {"cpu": str(cards or 1), "memory": f"{4 * (cards or 1)}Gi"}}
+    if cards:
+        resources["limits"] = {"nvidia.com/gpu": str(cards)}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
