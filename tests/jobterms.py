@@ -5,7 +5,7 @@ from itertools import count
 from hbox_common.events import Plan
 from hbox_common.model import JobTerms
 
-_revisions = count(1)
+revisions = count(1)
 
 
 def terms(plan: Plan) -> JobTerms:
@@ -17,6 +17,6 @@ def terms(plan: Plan) -> JobTerms:
         plan.priority,
         plan.min_member,
         plan.created_at,
-        next(_revisions),
+        next(revisions),
         plan.preemptable,
     )

@@ -22,7 +22,7 @@ from hbox_scheduler.core.framework import GroupPhase, Session
 from hbox_scheduler.core.framework.conf import Conf, parse_conf
 from hbox_scheduler.core.framework.pool import Pool
 from hbox_scheduler.core.framework.victims import Search
-from hbox_scheduler.core.plugins.fairshare import Claim, divide, fill
+from hbox_scheduler.core.plugins.fairshare import Claim, divide
 from hbox_scheduler.core.policy.registry import PLUGINS, plugins_of
 from hbox_scheduler.core.simulate import node
 from hbox_scheduler.core.simulate.cycles import Plan, Report, simulate
@@ -318,16 +318,3 @@ def test_what_is_divided_is_wanted_and_all_of_it_goes_to_whoever_wants_more(amou
     assert sum(given_) <= max(amount, sum(owed))
     hungry = any(got < claim.wanted and claim.weight > 0 for got, claim in zip(given_, of, strict=True))
     assert not hungry or sum(given_) >= amount
-
-
-@given(
-    amount=st.floats(0, 100),
-    of=st.lists(st.tuples(st.floats(0, 50), st.integers(0, 5)), max_size=6),
-)
-def test_filling_gives_all_away_and_nobody_more_than_wanted(amount: float, of: list[tuple[float, int]]) -> None:
-    wanted, weights = np.array([w for w, _ in of], dtype=np.float64), np.array([w for _, w in of], dtype=np.float64)
-    got = fill(amount, wanted, weights)
-    assert (got <= wanted + 1e-9).all()
-    assert got.sum() <= amount + 1e-6
-    if (got < wanted - 1e-6)[weights > 0].any():
-        assert got.sum() >= amount - 1e-6

@@ -10,9 +10,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from hbox_common.errors import HBoxError
+from hbox_ledger.core import demand
 
 from .ledger.bugs import BUGS, Bug
-from .ledger.machine import LedgerMachine
+from .ledger.machine import LedgerMachine, WeightsMachine
 from .ledger.paths import PATHS, Path
 
 FOUND = (AssertionError, HBoxError, KeyError)
@@ -38,6 +39,12 @@ def name(what: Bug | Path) -> str:
 @pytest.mark.hypothesis
 def test_the_ledger_keeps_its_invariants() -> None:
     run_state_machine_as_test(LedgerMachine, settings=search)
+
+
+@pytest.mark.hypothesis
+def test_it_keeps_them_where_queues_have_shares_by_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demand, "GRACE_S", 0.0)  # the model does not remember what was taken
+    run_state_machine_as_test(WeightsMachine, settings=search)
 
 
 SEARCHED = [bug for bug in BUGS if bug not in PATHS]

@@ -66,10 +66,12 @@ GPU = "nvidia.com/gpu"
 RARE = f"{GPU}.rare"
 DEPARTMENT, RED, BLUE, LONE, GREEN = map(QueueName, ("department", "red", "blue", "lone", "green"))
 QUEUES = {
-    DEPARTMENT: Queue(DEPARTMENT, capability={"cpu": 12_000, GPU: 3}, deserved={GPU: 3}),
-    RED: Queue(RED, parent=DEPARTMENT, capability={"cpu": 5000, GPU: 2, RARE: 1}, deserved={GPU: 2}, guarantee={GPU: 1}),
+    DEPARTMENT: Queue(DEPARTMENT, weight=2, capability={"cpu": 12_000, GPU: 3}, deserved={GPU: 3}),
+    RED: Queue(
+        RED, weight=3, parent=DEPARTMENT, capability={"cpu": 5000, GPU: 2, RARE: 1}, deserved={GPU: 2}, guarantee={GPU: 1}
+    ),
     BLUE: Queue(BLUE, parent=DEPARTMENT, deserved={GPU: 1}, guarantee={GPU: 1}, non_preemptible_classes=("*",)),
-    LONE: Queue(LONE, deserved={GPU: 1, RARE: 1}, non_preemptible_classes=("*",)),
+    LONE: Queue(LONE, weight=4, deserved={GPU: 1, RARE: 1}, non_preemptible_classes=("*",)),
     GREEN: Queue(GREEN, reclaimable=False),
 }
 

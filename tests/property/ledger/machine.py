@@ -40,16 +40,23 @@ from hbox_common.model import (
     Epoch,
     Generation,
     Index,
+    JobDemand,
+    JobTerms,
     NodeName,
     PlanId,
     PodFact,
     PodPhase,
+    PodRef,
+    PodUid,
+    QueueName,
+    Resources,
     SchedulerId,
+    TaskDemand,
 )
 from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.ledger import Ledger, Numbered
 
-from ...jobterms import terms
+from ...jobterms import revisions, terms
 from .cluster import CARDS, GPU, JOBS, NODES, QUEUES, Cluster, Job, Pod, Streams
 from .model import Model, nominated_by, nominated_in
 from .process import Process, empty, failing, started
@@ -80,6 +87,8 @@ anything = st.integers(0, 2**16)
 
 
 class LedgerMachine(RuleBasedStateMachine):
+    by_weight = False  #: whether queues have shares by weight
+
     def __init__(self) -> None:
         super().__init__()
         memory = Path("/dev/shm")
@@ -98,7 +107,8 @@ class LedgerMachine(RuleBasedStateMachine):
         self.blockers: LedgerState | None = None  #: the books that were told so
         self.zombie: Process | None = None
         self.reader = Reader(self.path)
-        self.process = self.run(started(self.path, self.streams, self.wall))
+        self.waits: dict[PodUid, tuple[QueueName, Resources]] = {}  #: as job-controller said last
+        self.process = self.start()
         for queue in QUEUES.values():
             self.run(self.ledger.set_queue(queue))
         self.settle()
@@ -123,6 +133,9 @@ class LedgerMachine(RuleBasedStateMachine):
             return await what
 
         return self.runner.run(awaited())
+
+    def start(self) -> Process:
+        return self.run(started(self.path, self.streams, self.wall, by_weight=self.by_weight))
 
     def wall(self) -> float:
         """The time of day, as the ledger and the binder are told it."""
@@ -163,12 +176,49 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def propose(self, plans: Sequence[Plan], epoch: Epoch, process: Process | None = None) -> dict[PlanId, PlanAnswer]:
         process = process or self.process
-        process.ledger.state.records.only(map(terms, plans))
+        process.ledger.state.records.ask()
+        process.ledger.state.records.only(self.told(plans))
         message = PlansProposed(scheduler=SCHEDULER, epoch=epoch, seen=Index(0), plans=tuple(plans))
         first = len(process.relay.told)
         self.run(process.ledger.propose([message]))
         told = [a for e in process.relay.told[first:] if isinstance(e, PlansAnswered) for a in e.answers]
         return {answer.plan: answer for answer in told}
+
+    def told(self, plans: Sequence[Plan]) -> list[JobTerms]:
+        """What job-controller says of jobs: of those of the plans what these say and, where weights count, of all pods that wait what they ask for."""
+        known = {plan.job: terms(plan) for plan in plans}
+        if not self.by_weight:
+            return list(known.values())
+        self.waits = {
+            pod.uid: (pod.job.queue, {"cpu": 1000, "pods": 1, GPU: 1})
+            for pod in self.cluster.pods.values()
+            if pod.job is not None and pod.phase is None
+        }
+        for plan in plans:
+            for p in plan.placements:
+                self.waits[p.pod_uid] = plan.queue, dict(plan.requests[p.requests])
+        found: list[JobTerms] = []
+        for job in JOBS:
+            pods = {uid: asks for uid, (_, asks) in self.waits.items() if self.cluster.pods[uid].job is job}
+            tasks = tuple(TaskDemand(asks, (PodRef(uid, uid, "1"),)) for uid, asks in pods.items())
+            own = known.get(job.id)
+            revision = own.revision if own is not None else next(revisions)
+            preemptable = own.preemptable if own is not None else True
+            created_at = own.created_at if own is not None else 0.0
+            found.append(
+                JobDemand(
+                    job.id,
+                    job.namespace,
+                    job.queue,
+                    job.priority,
+                    job.min_member,
+                    created_at,
+                    revision,
+                    preemptable,
+                    tasks=tasks,
+                )
+            )
+        return found
 
     @rule(job=jobs, where=wheres, twice=st.booleans(), works=st.booleans())
     def propose_a_plan(self, job: Job, where: list[Where], twice: bool, works: bool) -> None:
@@ -204,7 +254,7 @@ class LedgerMachine(RuleBasedStateMachine):
             self.needing, self.needed = self.ledger.state, {}
         nominated = nominated_in(before)
         for plan in {plan.id: plan for plan in plans}.values():
-            model = Model(before, QUEUES, gone, nominated, self.may_not_leave(before))
+            model = Model(before, QUEUES, gone, nominated, self.may_not_leave(before), self.waits if self.by_weight else None)
             right = model.accepts(plan)
             self.completed(plan, before) if right else None
             if plan.victims:
@@ -470,7 +520,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(zombie=st.booleans(), opens=st.sampled_from([True, True, True, False]))
     def the_ledger_is_killed(self, zombie: bool, opens: bool) -> None:
         old = self.process
-        self.process = self.run(started(self.path, self.streams, self.wall))
+        self.process = self.start()
         if self.zombie is not None:
             self.run(self.zombie.stack.aclose())
             self.zombie = None
@@ -506,7 +556,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.proof.begin_with(self.rows)
         self.cluster.old_news.clear()
         self.streams.lost = {id for _, id in evictions(self.streams.said.values())}
-        self.process = self.run(started(self.path, self.streams, self.wall))
+        self.process = self.start()
         kept = self.reader.read().answers
         self.answered = {id: answer for id, answer in self.answered.items() if id in kept}
         assert self.ledger.state.epoch > self.cluster.epoch, "S14: an epoch was given out twice"
@@ -525,3 +575,9 @@ class LedgerMachine(RuleBasedStateMachine):
             else:
                 assert self.ledger.state.frozen, "the ledger answered what is not on disk"
         self.settle()
+
+
+class WeightsMachine(LedgerMachine):
+    """And queues have shares by weight, of what there is among those that ask for it."""
+
+    by_weight = True

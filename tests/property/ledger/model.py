@@ -1,7 +1,8 @@
 """What the ledger may answer: the rules of arbitration said a second time, over the committed rows, with no sums kept."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 
 from hbox_common.events import Placement, Plan
 from hbox_common.model import CardSlice, PodUid, Queue, QueueName, Resources
@@ -41,6 +42,9 @@ class Model:
     gone: Collection[PodUid]  #: pods of which the ledger knows that they hold nothing any more
     nominated: Sequence[Nominated] = ()
     blocked: Collection[str] = ()  #: claims whose pods may not be evicted, as the ledger has heard; of gangs that are unwound
+    waiting: Mapping[PodUid, tuple[QueueName, Resources]] | None = (
+        None  #: pods, as job-controller says; None: weights do not count
+    )
 
     def accepts(self, plan: Plan) -> bool:
         """Whether an open ledger commits this plan, proposed in its epoch and never answered before."""
@@ -176,6 +180,7 @@ class Model:
         asked = {n: units for n, units in self._asked(plan).items() if n != "pods"}
         gone = {c.id for c in self.rows.live() if evicted(c)}
         takers = set()
+        shares = self._shares()
         given: list[ClaimRow] = []
         for victim in plan.victims:
             claim = self.rows.claims.get(victim.claim)
@@ -199,7 +204,7 @@ class Model:
                 given.append(claim)
         for loss in self._losses(given, gone):
             theirs = [q for q in path(loss[0].queue) if q not in path(plan.queue)]
-            has, deserved = self._used(theirs[-1], gone), self.queues[theirs[-1]].deserved
+            has, deserved = self._used(theirs[-1], gone), _larger(self.queues[theirs[-1]].deserved, shares.get(theirs[-1], {}))
             amounts = {n: sum(c.amounts.get(n, 0) for c in loss) for c in loss for n in c.amounts}
             gives = [n for n, units in amounts.items() if units > 0 and asked.get(n, 0) > 0]
             named = _judged(amounts, deserved)
@@ -214,10 +219,55 @@ class Model:
         for taker in takers:
             due, used = self.queues[taker].deserved, self._to_be_used(taker, plan)
             due = due | {n: max(units, due.get(n, 0)) for n, units in self._guarantee(taker).items()}
+            due = _larger(due, shares.get(taker, {}))
             named = _judged(asked, due)
             if not named or any(used.get(n, 0) + asked[n] > due[n] for n in named):
                 return False
         return True
+
+    def _shares(self) -> dict[QueueName, Resources]:
+        """By weight: what there is goes round by round to those who ask for more, as fractions."""
+        if self.waiting is None:
+            return {}
+        claimed = {c.pod for c in self.rows.live()}
+        found: dict[QueueName, Resources] = {queue: {} for queue in self.queues}
+        for name in ("cpu", GPU):
+            asked = dict.fromkeys(self.queues, 0)
+            held = [(c.queue, c.requests) for c in self.rows.live()]
+            for queue, requests in [*held, *(one for pod, one in self.waiting.items() if pod not in claimed)]:
+                for above in path(queue) if queue in self.queues else ():
+                    asked[above] += requests.get(name, 0)
+            levels = [(Fraction(sum(ROOM[name] for _ in NODES)), "")]
+            while levels:
+                amount, parent = levels.pop()
+                children = [queue for queue in self.queues.values() if queue.parent == parent]
+                for queue, share in self._divided(amount, children, name, asked).items():
+                    found[queue][name] = int(share)
+                    levels.append((share, queue))
+        return found
+
+    def _divided(
+        self, amount: Fraction, children: Sequence[Queue], name: str, asked: Mapping[QueueName, int]
+    ) -> dict[QueueName, Fraction]:
+        kept = {queue.name: self._guarantee(queue.name).get(name, 0) for queue in children}
+        wanted: dict[QueueName, Fraction] = {}
+        has: dict[QueueName, Fraction] = {}
+        for queue in children:
+            reach = max(Fraction(0), amount - sum(kept.values()) + kept[queue.name])
+            wanted[queue.name] = min(Fraction(asked[queue.name]), reach, Fraction(queue.capability.get(name, 10**9)))
+            has[queue.name] = min(wanted[queue.name], Fraction(queue.deserved.get(name, 0)))
+        rest = amount - sum(has.values())
+        hungry = [queue for queue in children if has[queue.name] < wanted[queue.name]]
+        while hungry and rest > 0:
+            each = min(
+                [rest / sum(queue.weight for queue in hungry)]
+                + [(wanted[queue.name] - has[queue.name]) / queue.weight for queue in hungry]
+            )
+            for queue in hungry:
+                has[queue.name] += each * queue.weight
+                rest -= each * queue.weight
+            hungry = [queue for queue in hungry if has[queue.name] < wanted[queue.name]]
+        return {queue: max(share, Fraction(kept[queue])) for queue, share in has.items()}
 
     def _losses(self, given: Sequence[ClaimRow], gone: Collection[str]) -> list[list[ClaimRow]]:
         """One claim each; but of a gang all of which is taken, what it cannot spare together, where the first of that stands."""
@@ -251,6 +301,10 @@ class Model:
                 return False
             held.append((placement.node, requests, placement.slices))
         return True
+
+
+def _larger(one: Resources, other: Resources) -> Resources:
+    return {n: max(one.get(n, 0), other.get(n, 0)) for n in one | other}
 
 
 def _judged(amounts: Resources, named: Resources) -> list[str]:

@@ -63,13 +63,13 @@ class Process:
         self.ledger, self.relay, self.store, self.stack = ledger, relay, store, stack
 
 
-async def started(path: Path, bus: Streams, clock: Callable[[], float]) -> Process:
+async def started(path: Path, bus: Streams, clock: Callable[[], float], *, by_weight: bool = False) -> Process:
     """As the service starts: it hears first what the streams know."""
     stack = AsyncExitStack()
     opened = Store.open(f"sqlite:///{path}", metadata=tables.metadata, versions=tables.VERSIONS, exclusive=False)
     store = await stack.enter_async_context(opened)
     relay = Noting(store, bus)
-    ledger = await Ledger.begin(store, relay, clock=clock, history=bus.heard())
+    ledger = await Ledger.begin(store, relay, clock=clock, history=bus.heard(), by_weight=by_weight)
     for node in NODES.values():
         ledger.node(node)
     ledger.limit([QUOTA])

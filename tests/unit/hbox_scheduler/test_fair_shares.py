@@ -1,8 +1,6 @@
 """Amounts divided among claims."""
 
-import numpy as np
-
-from hbox_scheduler.core.plugins.fairshare import Claim, divide, fill
+from hbox_scheduler.core.plugins.fairshare import Claim, divide
 
 
 def test_everybody_gets_what_it_deserves_before_the_rest_is_divided_by_weight() -> None:
@@ -27,7 +25,3 @@ def test_what_is_deserved_is_given_even_where_there_is_less() -> None:
 
 def test_without_a_weight_nothing_comes_on_top() -> None:
     assert divide(10, [Claim(2, 100, weight=0), Claim(3, 100, weight=0)]) == [2, 3]
-
-
-def test_water_fills_by_weight_up_to_what_is_wanted() -> None:
-    assert fill(12.0, np.array([2.0, 100.0, 100.0]), np.array([1.0, 1.0, 4.0])).tolist() == [2.0, 2.0, 8.0]

@@ -17,6 +17,7 @@ from hbox_common.events import (
     ClaimsAsked,
     EpochAsked,
     HealthVerdict,
+    JobDemandPending,
     JobsAsked,
     JobsPage,
     JobsWithdrawn,
@@ -97,7 +98,13 @@ async def run(settings: LedgerSettings, health: Health) -> None:
         decay = Decay(settings.usage_half_life_h, settings.usage_window_h)
         history = await _read_streams(bus, position, conditions.bus)
         ledger = await Ledger.begin(
-            store, relay, clock=wall_s, history=history, decay=decay, evictions_most=settings.evictions_most
+            store,
+            relay,
+            clock=wall_s,
+            history=history,
+            decay=decay,
+            evictions_most=settings.evictions_most,
+            by_weight=settings.shares == "weight",
         )
         conditions.state.bad("waiting for nodes, queues and pods")
         statuses = StatusWriter(kube, instance=settings.instance, per_s=settings.queue_statuses_per_s)
@@ -120,7 +127,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
                 )
                 tasks.create_task(
                     bus.follow(
-                        [JobTermsPending, JobsWithdrawn],
+                        [JobDemandPending if settings.shares == "weight" else JobTermsPending, JobsWithdrawn],
                         shell.on_jobs,
                         on_ready=shell.jobs_followed.set,
                         on_gap=shell.jobs_missed,
@@ -271,7 +278,14 @@ class Shell:
                 self._ledger.state.records.ask()
                 try:
                     pages = await self._bus.ask(
-                        JobsAsked(asker=self._settings.instance, jobs=False, pods=True, ended=True, terms=terms),
+                        JobsAsked(
+                            asker=self._settings.instance,
+                            jobs=False,
+                            pods=True,
+                            ended=True,
+                            terms=terms,
+                            demand=terms and self._ledger.state.demand is not None,
+                        ),
                         JobsPage,
                         timeout_s=LIST_S,
                     )
@@ -283,7 +297,7 @@ class Shell:
                     raise
                 if terms:
                     self._asked_terms_at = asked_at
-                    self._ledger.state.records.only(one for page in pages for one in page.terms)
+                    self._ledger.state.records.only(one for page in pages for one in (*page.terms, *page.demand))
                     metrics.JOBS.set(len(self._ledger.state.records))
                     self.late.jobs_changed()
                 pods = [pod for page in pages for pod in page.pods]

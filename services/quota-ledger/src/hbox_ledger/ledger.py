@@ -126,8 +126,10 @@ class Ledger:
         history: StreamHistory = NOTHING,
         decay: Decay = DECAY,
         evictions_most: int = 0,
+        by_weight: bool = False,
     ) -> "Ledger":
-        """Begin a new epoch on what the database holds, and on what the streams have heard beyond it; frozen until `reconcile`."""
+        """Begin a new epoch on what the database holds, and on what the streams have heard beyond it; frozen until `reconcile`.
+        by_weight: queues are entitled to shares by weight too."""
         now = clock()
 
         def start(connection: Connection) -> tuple[load.Loaded, list[Letter], int]:
@@ -143,6 +145,8 @@ class Ledger:
             metrics.SET_ASIDE.set(len(aside))
             loaded.state.history = load.history(connection, decay)
             loaded.state.storm = Storm(evictions_most)
+            if by_weight:
+                loaded.state.count_demand()
             step = loaded.state.step(now)
             notes = [Record(epoch, now, "quota-ledger", "ledger", "epoch", f"epoch {epoch} begins")]
             notes += [Record(epoch, now, "quota-ledger", claim, ASIDE, why) for claim, why in aside.items()]
@@ -673,7 +677,8 @@ class Ledger:
         state.look_at |= old.look_at
         state.nodes, state.verdicts = old.nodes, old.verdicts
         state.gone, state.contradicted = old.gone, old.contradicted
-        state.records, state.storm = old.records, old.storm
+        state.storm = old.storm
+        state.keep_records(old.records)
         state.suspects = {id: None for id in old.suspects if id in state.live}
         state.unseen = {id: posted for id, posted in old.unseen.items() if id in state.live}
         state.frozen, state.held, state.history = old.frozen, old.held, history

@@ -27,6 +27,11 @@ class LedgerSettings(Base):
         "open",
         description="who may use a queue that names no namespaces, nor any above it: every namespace, as in Volcano; or, where queues are bound, none",
     )
+    shares: Literal["deserved", "weight"] = Field(
+        "deserved",
+        description="what queues may take back from others: what they deserve by their objects; or at least their share by weight too, of what there is, "
+        "among those that ask for it (a policy with proportion)",
+    )
     usage_half_life_h: float = Field(
         168.0,
         ge=0,

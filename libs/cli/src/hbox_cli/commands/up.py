@@ -69,6 +69,13 @@ POLICIES = ("binpack", "least-waste", "fgd")
     show_default=True,
     help="Whether any namespace may use a queue that names none, nor any above it, or none may.",
 )
+@click.option(
+    "--shares",
+    type=click.Choice(("deserved", "weight")),
+    envvar="HBOX_SHARES",
+    help="What queues may take back from others: what they deserve by their objects, or at least their share by weight too "
+    "[weight where HBOX_SCHEDULER_CONF names a policy with proportion, else deserved].",
+)
 @click.option("--database", metavar="URL", help="The ledger's database [SQLite in the state folder].")
 @click.option("--nats-url", metavar="URL", help="A NATS server with JetStream [one of our own].")
 @click.option(
@@ -90,6 +97,7 @@ def command(
     policy: str,
     levels: bool,
     queues: str,
+    shares: str | None,
     database: str | None,
     nats_url: str | None,
     time_scale: float,
@@ -121,7 +129,19 @@ def command(
     except InvalidRequest as e:
         raise click.UsageError(f"--scheduler-names: {e.message}: {e.hint}") from e
     plan = Plan(
-        ctx.state, kubeconfig, nats_url, database, policy, time_scale, ready_s, Api(api), as_given, standby, names, queues
+        ctx.state,
+        kubeconfig,
+        nats_url,
+        database,
+        policy,
+        time_scale,
+        ready_s,
+        Api(api),
+        as_given,
+        standby,
+        names,
+        queues,
+        shares or _shares(os.environ.get("HBOX_SCHEDULER_CONF", "")),
     )
     platform: Platform | None = None
     began = time.monotonic()
@@ -148,6 +168,21 @@ def command(
     except Interrupted:
         say("stopped")
     return Exit.OK
+
+
+def _shares(policy: str) -> str:
+    """As the policy's file has it: whoever brings `proportion` means shares by weight. A file that is wrong is scheduler-core's to refuse."""
+    if not policy:
+        return "deserved"
+    from hbox_common.yamltext import read_file  # noqa: PLC0415
+    from hbox_scheduler.core.framework.conf import parse_conf  # noqa: PLC0415  half a second that --help does not need
+    from hbox_scheduler.core.policy.registry import PLUGINS  # noqa: PLC0415
+
+    with suppress(InvalidRequest, UnicodeError):
+        conf = parse_conf(read_file(Path(policy)).decode(), plugins=tuple(PLUGINS))
+        if any(plugin.name == "proportion" for plugin in conf.plugins):
+            return "weight"
+    return "deserved"
 
 
 #: PriorityClasses by name. What names none has 0.

@@ -93,6 +93,7 @@ class Plan:
     standby: bool = False  #: a second process of each service of PAIRED
     scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)  #: whose pods are HBox's
     queues: str = "open"  #: who may use queues that nobody bound to namespaces (`HBOX_QUEUES`)
+    shares: str = "deserved"  #: what queues may take back from others (`HBOX_SHARES`)
 
     @property
     def emulated(self) -> bool:
@@ -329,6 +330,7 @@ class Platform:
                 "HBOX_POLICY": self.plan.policy,
                 "HBOX_SCHEDULER_NAMES": ",".join(self.plan.scheduler_names),
                 "HBOX_QUEUES": self.plan.queues,
+                "HBOX_SHARES": self.plan.shares,
                 "HBOX_HEALTH_HOST": "127.0.0.1",
                 "HBOX_HEALTH_PORT": str(port),
                 "HBOX_LOG_FORMAT": "json",

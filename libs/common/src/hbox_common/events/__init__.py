@@ -16,7 +16,7 @@ from .decisions import (
     Outcome,
     OutcomesObserved,
 )
-from .jobs import JobsAdmitted, JobsPending, JobsWaiting, JobsWithdrawn, JobTermsPending, PodsObserved
+from .jobs import JobDemandPending, JobsAdmitted, JobsPending, JobsWaiting, JobsWithdrawn, JobTermsPending, PodsObserved
 from .jobs import Verdict as JobVerdict
 from .plans import (
     ClaimsChanged,
@@ -101,6 +101,7 @@ __all__ = [
     "HealthChanged",
     "HealthVerdict",
     "HeldNomination",
+    "JobDemandPending",
     "JobPhase",
     "JobPhaseChanged",
     "JobTermsPending",

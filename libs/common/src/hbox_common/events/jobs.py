@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from hbox_common.model import GroupState, Job, JobId, JobTerms, Neighbour, PodFact, SchedulerId
+from hbox_common.model import GroupState, Job, JobDemand, JobId, JobTerms, Neighbour, PodFact, SchedulerId
 
 from .base import About, Event, Stream, register
 
@@ -36,6 +36,12 @@ class JobTermsPending(Event):
     about: ClassVar = JobsPending.about
     jobs: tuple[JobTerms, ...]
     anew: bool = False
+
+
+class JobDemandPending(JobTermsPending):
+    """And with what they wait for: what the ledger reads where queues have shares by weight."""
+
+    jobs: tuple[JobDemand, ...]
 
 
 @register

@@ -8,6 +8,7 @@ from hbox_common.model import (
     Claim,
     GroupState,
     Job,
+    JobDemand,
     JobTerms,
     Neighbour,
     NodeName,
@@ -130,8 +131,8 @@ class UsagePage(Event):
 @register
 class JobsAsked(Event):
     """All jobs with a live pod, and all pods that have a node, please. `pods` and `verdicts` only where asked for; `ended`: also pods that ended lately;
-    `terms`: of jobs with something to place, no more than what they are entitled to. `gatekeeper`: the scheduler that asks; from the answer on nobody else's
-    word lets PodGroups in."""
+    `terms`: of jobs with something to place, no more than what they are entitled to, or (`demand`) that and what they wait for. `gatekeeper`: the scheduler
+    that asks; from the answer on nobody else's word lets PodGroups in."""
 
     about: ClassVar = About("hbox.v1.rpc.jobs.list", None, ("scheduler-core", "quota-ledger", "cli"), ("job-controller",))
     asker: str
@@ -140,6 +141,7 @@ class JobsAsked(Event):
     verdicts: bool = False
     ended: bool = False
     terms: bool = False
+    demand: bool = False
     gatekeeper: SchedulerId = SchedulerId("")
 
 
@@ -154,7 +156,7 @@ class JobsPage(Event):
         ("job-controller",),
         ("scheduler-core", "quota-ledger", "cli"),
         8 * 2**20,
-        items=("neighbours", "groups", "jobs", "pods", "verdicts", "terms"),
+        items=("neighbours", "groups", "jobs", "pods", "verdicts", "terms", "demand"),
     )
     complete: bool
     jobs: tuple[Job, ...] = ()
@@ -165,6 +167,7 @@ class JobsPage(Event):
     namespaces: dict[str, dict[str, str]] | None = None  #: labels that wishes ask about, on that page too
     groups: tuple[GroupState, ...] = ()  #: PodGroups with a minimum of resources, where jobs were asked for
     terms: tuple[JobTerms, ...] = ()
+    demand: tuple[JobDemand, ...] = ()  #: in the place of `terms`
     resource_version: str = ""
     age_s: float = 0.0
     why: str = ""

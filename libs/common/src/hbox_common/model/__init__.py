@@ -36,6 +36,7 @@ from .ids import (
 from .images import HeldImage, image_name
 from .job import (
     Job,
+    JobDemand,
     JobTerms,
     Match,
     MatchOperator,
@@ -45,8 +46,10 @@ from .job import (
     PodPhase,
     PodRef,
     PreferredTerm,
+    TaskDemand,
     Toleration,
     TolerationOperator,
+    demand_of,
     terms_of,
 )
 from .lending import Held, Lending
@@ -104,6 +107,7 @@ __all__ = [
     "HyperNode",
     "Index",
     "Job",
+    "JobDemand",
     "JobId",
     "JobTerms",
     "Lending",
@@ -140,6 +144,7 @@ __all__ = [
     "SubGangPolicy",
     "Taint",
     "TaintEffect",
+    "TaskDemand",
     "Toleration",
     "TolerationOperator",
     "TopologyMode",
@@ -156,6 +161,7 @@ __all__ = [
     "cards_of",
     "charge",
     "charge_all",
+    "demand_of",
     "faults",
     "format_slices",
     "image_name",

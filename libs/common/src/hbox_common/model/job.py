@@ -149,6 +149,38 @@ class JobTerms:
     priority_class: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class TaskDemand:
+    """Pods of one job that wait for a node and ask for the same."""
+
+    requests: Resources  #: base units, of one pod
+    pods: tuple[PodRef, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class JobDemand(JobTerms):
+    """And what it waits for: where queues have shares by weight."""
+
+    tasks: tuple[TaskDemand, ...] = ()
+
+
+def demand_of(job: Job) -> JobDemand:
+    """What the ledger keeps of a job where weights count."""
+    tasks = tuple(TaskDemand(task.requests, task.pods) for task in job.tasks)
+    return JobDemand(
+        job.id,
+        job.namespace,
+        job.queue,
+        job.priority,
+        job.min_member,
+        job.created_at,
+        job.revision,
+        job.preemptable,
+        job.priority_class,
+        tasks,
+    )
+
+
 def terms_of(job: Job) -> JobTerms:
     """What the ledger keeps of a job."""
     return JobTerms(

@@ -60,6 +60,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         self._refusals: dict[QueueName, Refusal | None] = {}
         self._pools: dict[QueueName, Pools] = {}
         self._by_model: bool | None = None
+        self._shares: Mapping[QueueName, Resources] = {}  #: by weight
 
     def __getitem__(self, name: QueueName) -> Queue:
         return self._queues[name]
@@ -146,14 +147,26 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         )
 
     def rights(self, name: QueueName) -> Rights[str]:
-        """What is its own, as `rights` judges by it."""
+        """What is its own as things stand, as `rights` judges by it: what its rules say and, where weights count, at least its share by weight."""
         found = self._rights.get(name)
         if found is None:
-            queue = self.of(name)
-            found = Rights(queue.effective_deserved if queue is not None else {}, self.guarantee(name), self.entitlement(name))
+            found, share = self.ruled(name), self._shares.get(name)
+            if share is not None:
+                found = Rights(_most(found.deserved, share), found.guarantee, _most(found.entitlement, share))
             if name in self._queues:  # nothing is remembered of names that anybody may write into a pod
                 self._rights[name] = found
         return found
+
+    def ruled(self, name: QueueName) -> Rights[str]:
+        """What is its own by its rules alone, whatever others ask for."""
+        queue = self.of(name)
+        return Rights(queue.effective_deserved if queue is not None else {}, self.guarantee(name), self.entitlement(name))
+
+    def divide(self, shares: Mapping[QueueName, Resources]) -> None:
+        """These are the shares by weight from now on (`weightshares`); none: weights do not count."""
+        if shares != self._shares:
+            self._shares = shares
+            self._rights.clear()
 
     def pools(self, name: QueueName) -> Pools:
         """The pools that the queue may use: those that it and the queues above it name, each of them all; `pooled` where none names any."""
@@ -358,8 +371,8 @@ class TreeAmounts:
         return Counter(self.tree.used(queue))
 
 
-def _most(one: Resources, other: Resources) -> Resources:
-    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one | other}
+def _most(one: Mapping[str, int], other: Mapping[str, int]) -> Resources:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in {**one, **other}}
 
 
 def _solid(amounts: Resources) -> Resources:

@@ -15,7 +15,7 @@ from hbox_common.clock import monotonic_s, new_id, wall_s
 from hbox_common.events import Event, JobsAsked, JobsPage, JobsPending, JobsWithdrawn, PodsObserved
 from hbox_common.insisting import insist
 from hbox_common.kube import Freshness
-from hbox_common.model import Job, JobId, PodFact, PodPhase, terms_of
+from hbox_common.model import Job, JobId, PodFact, PodPhase, demand_of, terms_of
 from hbox_common.telemetry import within
 
 from .. import metrics
@@ -177,7 +177,11 @@ def pages(asked: JobsAsked, jobs: Jobs, seen: Freshness, *, synced: bool) -> Ite
         wanted += [page(pods=some) for some in _some(jobs.ended(monotonic_s()))]
     if synced and asked.verdicts:
         wanted += [page(verdicts=some) for some in _some(jobs.verdicts())]
-    if synced and asked.terms:
+    if synced and asked.demand:
+        found = [job for job in jobs.jobs() if job.tasks]
+        chunks = _chunks(list(map(demand_of, found)), [sum(len(task.pods) for task in job.tasks) for job in found])
+        wanted += [page(demand=tuple(chunk)) for chunk in chunks]
+    elif synced and asked.terms:
         terms = _some(terms_of(job) for job in jobs.jobs() if job.tasks)
         wanted += [page(terms=some) for some in terms]
     if synced and asked.jobs:

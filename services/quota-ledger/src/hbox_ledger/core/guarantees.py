@@ -51,7 +51,7 @@ def protects_found(state: LedgerState, fact: PodFact, held: Resources) -> bool:
 
 def _may_stay(state: LedgerState, queue: QueueName, asked: Resources, by_pool: Mapping[str, Resources]) -> bool:
     counted = {name: units for name, units in asked.items() if name != PODS}
-    path = [(state.queues.rights(name), Named(state.protected_in(name))) for name in state.queues.path(queue)]
+    path = [(state.queues.ruled(name), Named(state.protected_in(name))) for name in state.queues.path(queue)]
     return may_be_protected(path, counted, CARDS_BY_NAME) and state.lending.headroom(queue, asked, by_pool=by_pool).times != 0
 
 

@@ -37,9 +37,11 @@ from hbox_common.model import (
     is_host_port,
 )
 from hbox_common.model.resources import add
+from hbox_common.model.weightshares import shares_by_weight
 
 from .beneficiaries import Beneficiaries
 from .claimrecord import ClaimRecord, Decision, Gang
+from .demand import Demand
 from .evicting import Evicting
 from .history import Decay, History
 from .nominations import Nominations, places_of, successor_of
@@ -103,6 +105,8 @@ class LedgerState:
     )  #: posted with that change by the binder's word, and their pods were not heard of since; the oldest first
     lending: Lending = field(init=False)  #: what of guarantees is lent, and may be
     by_model: bool = False  #: whether `used` counts cards by model: while any queue names models
+    _divided: tuple[int, ...] = ()  #: what the shares by weight were computed from
+    _inventory: int = 0  #: rises with every change of what nodes have
 
     def __post_init__(self) -> None:
         self.queues = QueueTree(self.used)
@@ -111,6 +115,44 @@ class LedgerState:
             lambda: (_held(record.claim) for record in self.live.values()),
             lambda: ((node, self.verdicts.get(name)) for name, node in self.nodes.items()),
         )
+
+    @property
+    def demand(self) -> Demand | None:
+        """What queues ask for, where they have shares by weight; None: they have what their rules say alone."""
+        return self.records.demand
+
+    def count_demand(self) -> None:
+        """Queues have shares by weight from now on. Before any job is known."""
+        assert not len(self.records)
+        self.records.demand = Demand(self.by_pod.__contains__)
+
+    def keep_records(self, records: Records) -> None:
+        """What other books, of the same ledger, knew of jobs."""
+        self.records = records
+        if records.demand is not None:
+            records.demand = records.demand.with_claims(self.by_pod.__contains__)
+
+    def divide(self, now: float) -> None:
+        """Bring the shares by weight up to date. By the ledger's own record alone: what it has claims for, what job-controller says waits, what nodes have."""
+        demand = self.demand
+        if demand is None:
+            return
+        demand.pass_(now)
+        seen = self.index, demand.version, self.queues.version, self._inventory
+        if seen != self._divided:
+            self._divided = seen
+            self.queues.divide(shares_by_weight(self.queues, self.total(), demand.waiting))
+
+    def total(self) -> Resources:
+        """What there is for queues: what nodes have that take work, and on others what is held there."""
+        total: Resources = {}
+        for name, node in self.nodes.items():
+            verdict = self.verdicts.get(name)
+            takes_work = node.ready and not node.unschedulable and (verdict is None or verdict.healthy)
+            held = self.by_node.get(name)
+            if takes_work or held is not None:
+                add(total, node.allocatable if takes_work or held is None else held.used)
+        return total
 
     def step(self, now: float) -> Step:
         """An empty step at the books' present index."""
@@ -122,6 +164,7 @@ class LedgerState:
             self.nodes[node] = state
         if verdict is not None:
             self.verdicts[node] = verdict
+        self._inventory += 1
         if (known := self.nodes.get(node)) is None:
             return
         if state is not None:
@@ -246,6 +289,8 @@ class LedgerState:
     def void(self, step: Step, record: ClaimRecord, *, actor: str, cause: str) -> None:
         """PENDING or POSTED -> VOID: on evidence that its pod holds nothing there and never will."""
         claim, before = record.claim, record.claim.state
+        if self.demand is not None and record.beneficiary and claim.id in self.evicting:
+            self.demand.taken(claim.queue, self.counted(claim), step.now)
         self._unindex(record)
         record.decision = Decision.NONE
         record.claim = replace(claim, state=ClaimState.VOID, reason=cause)
@@ -308,6 +353,8 @@ class LedgerState:
         if claim.state is ClaimState.POSTED and record.reason:
             self.evicting.add(record)
         self.settle(claim.pod_uid)
+        if (demand := self.demand) is not None:
+            demand.entered(claim.pod_uid)
         job = self.jobs.get(claim.job)
         if job is None:
             job = self.jobs[claim.job] = JobClaims()
@@ -326,6 +373,8 @@ class LedgerState:
         self.unseen.pop(claim.id, None)
         self.evicting.discard(claim.id)
         self.beneficiaries.left(claim.id)
+        if (demand := self.demand) is not None:
+            demand.left(claim.pod_uid)
         job = self.jobs[claim.job]
         del job.live[claim.id]
         job.posted -= claim.state is ClaimState.POSTED
@@ -412,6 +461,8 @@ class LedgerState:
         assert _solid(fresh.protected) == _solid(self.protected)
         self.queues.validate()
         self.lending.validate()
+        if self.demand is not None:
+            self.demand.validate()
         held = {
             namespace: dict(self.card_quotas.used(namespace)) for namespace in {quota.namespace for quota in self.card_quotas}
         }

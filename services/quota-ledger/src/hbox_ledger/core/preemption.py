@@ -63,6 +63,7 @@ def preempt(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId) 
     victims = _victims(state, plan)
     if isinstance(victims, Refusal):
         return victims
+    state.divide(step.now)
     refusal = _rights(state, plan, victims) or _in_vain(state, plan, victims) or _too_many(state, step, victims)
     if refusal is not None:
         return refusal

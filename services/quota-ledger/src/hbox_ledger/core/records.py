@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from hbox_common.events import Plan
 from hbox_common.model import JobId, JobTerms, Refusal, RefusalReason
 
+from .demand import Demand
+
 #: Jobs that are known at once: about 300 bytes each.
 MOST = 1_000_000
 
@@ -23,6 +25,7 @@ WITHDRAWN = 10_000
 
 @dataclass(slots=True)
 class Records:
+    demand: Demand | None = None  #: told of all of them; None: nobody needs to know what they wait for
     _known: dict[JobId, JobTerms] = field(default_factory=dict)  #: in the order in which they came
     _withdrawn: dict[JobId, int] = field(default_factory=dict)  #: with the revision
     _heard: set[JobId] = field(default_factory=set)  #: since a list was asked for
@@ -38,9 +41,11 @@ class Records:
                 continue
             self._known[job.id] = job
             self._heard.add(job.id)
+            if self.demand is not None:
+                self.demand.put(job)
             if len(self._known) > MOST:
                 oldest = next(iter(self._known))
-                del self._known[oldest]
+                self._forget(oldest)
                 self._heard.discard(oldest)
 
     def withdraw(self, jobs: Iterable[JobId], revisions: Iterable[int]) -> None:
@@ -49,7 +54,8 @@ class Records:
             known = self._known.get(job)
             if known is not None and known.revision > revision:
                 continue
-            self._known.pop(job, None)
+            if known is not None:
+                self._forget(job)
             self._withdrawn.pop(job, None)
             self._withdrawn[job] = revision
             if len(self._withdrawn) > WITHDRAWN:
@@ -63,8 +69,13 @@ class Records:
         """All jobs that there are, as of when `ask` was called or later."""
         listed = {job.id: job for job in jobs}
         for id in [id for id in self._known if id not in listed and id not in self._heard]:
-            del self._known[id]
+            self._forget(id)
         self.hear(listed.values())
+
+    def _forget(self, job: JobId) -> None:
+        del self._known[job]
+        if self.demand is not None:
+            self.demand.drop(job)
 
     def class_of(self, job: JobId) -> str:
         """The PriorityClass of a job that is known; empty where it has none."""

@@ -46,6 +46,7 @@ from ..plugins.fairshare import usage_weight
 from ..plugins.gang import GangPlugin
 from ..plugins.nodeorder import NodeOrder
 from ..plugins.pdb import Pdb
+from ..plugins.proportion import Proportion
 from ..plugins.rescheduling import Rescheduling
 from ..plugins.reservation import Reservation
 from ..policy.batches import in_the_way
@@ -245,7 +246,7 @@ class SessionRunner:
 
     def may_preempt(self, entry: Entry, queues: QueueTree) -> bool:
         """Whether a session may find victims for the job: the job's queue, or one above it, has less than it deserves of what is asked for, or work of lower
-        priority; or the policy moves pods together."""
+        priority; or the policy moves pods together, or gives shares by weight, which sessions know."""
         task = entry.pending[0][0] if entry.pending else None
         if task is None:
             return False
@@ -254,7 +255,7 @@ class SessionRunner:
             and not self._quota.within_quota(task, self._quota.remaining(task.namespace), together=max(entry.need, 1))[1]
         ):
             return False  # nobody is evicted because of a quota
-        if self._moves:
+        if self._moves or not self.shares_by_use:
             return True
         if _may_reclaim(task, queues, entry.job.queue):
             return True
@@ -265,7 +266,12 @@ class SessionRunner:
         """False where `may_preempt` is False for all jobs of the queue with this priority."""
         lowest = self._bookings.lowest_priority(queue)
         by_priority = lowest is not None and may_preempt(priority, lowest)
-        return self._moves or by_priority or any(queues.rights(one).entitlement for one in queues.path(queue))
+        return (
+            self._moves
+            or not self.shares_by_use
+            or by_priority
+            or any(queues.rights(one).entitlement for one in queues.path(queue))
+        )
 
     def preempt(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]) -> list[JobPlacement]:
         """What the policy would take for these jobs, in its order. `leaving`: pods that go already. Columns and bookings are as before afterwards."""
@@ -605,6 +611,8 @@ def _as_judged(plugin: PluginConf) -> PluginConf:
         return replace(plugin, off=plugin.off - _WHOLE)
     if plugin.name == Pdb.name:
         return replace(plugin, off=frozenset())
+    if plugin.name == Proportion.name:
+        return replace(plugin, hierarchy=True)
     if plugin.name == Capacity.name:
         return replace(plugin, hierarchy=True, arguments={**plugin.arguments, RECLAIM_AT_PARTING: True})
     return plugin

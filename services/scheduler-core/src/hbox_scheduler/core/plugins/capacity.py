@@ -20,9 +20,8 @@ highest level at which their paths differ, and with `reclaimAtParting` all are. 
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import QueueName
@@ -32,20 +31,16 @@ from hbox_common.model.resources import CPU, MEMORY
 from hbox_common.model.rights import (
     AtParting,
     Cards,
-    Comparison,
     FairShares,
     KeyedCards,
     Nearest,
-    Reclaim,
     Rights,
     beyond,
     may_lose,
-    not_entitled,
-    units,
 )
 
 from ..cluster.amounts import Asked, Sums
-from ..cluster.entities import Gang, Member, QueueInfo, Status
+from ..cluster.entities import Gang, Member, QueueInfo
 from ..explain.labels import Label
 from ..framework.hooks import (
     Allocatable,
@@ -65,15 +60,14 @@ from .queueaccounts import (
     UNLIMITED,
     Account,
     QueueAccounts,
-    gang_of,
     limit_to_capability,
     passes,
     reject_reason,
     set_ceilings,
     share,
-    standing,
     withheld_reason,
 )
+from .victimrights import Rule, VictimRights
 
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
@@ -81,9 +75,6 @@ if TYPE_CHECKING:
 
 #: The argument by which the quota-ledger's rule holds (`hbox_ledger.core.preemption`): rights are those of the queues at which two branches part.
 RECLAIM_AT_PARTING = "reclaimAtParting"
-
-Rule: TypeAlias = Comparison[Account, int]
-
 
 #: Volcano's switches for quotas of devices that are claimed (dynamic resource allocation): accepted where they are off.
 _DEVICE_CLAIMS = ("capacity.DynamicResourceAllocationEnable", "capacity.DRAConsumableCapacityEnable")
@@ -208,6 +199,7 @@ class Capacity(
             AtParting(rights.rights, cards) if self._at_parting else Nearest(rights.rights, cards, self._level)
         )
         self._cards_keys = cards
+        self._victims = VictimRights(queue_accounts, rights, self._rule, cards)
 
     def _rule(self, account: Account) -> "Rule":
         return self._by_deserved if self._weights[account] is None else self._by_fair_share
@@ -404,68 +396,11 @@ class Capacity(
         variants = self._session.models.variants(preemptor) if self._queue_accounts.models else ()
         for variant in variants:
             with self._session.models.tried(preemptor, variant):
-                candidates = self._reclaimable(preemptor, candidates)
-        return list(candidates) if variants else self._reclaimable(preemptor, candidates)
-
-    def _reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
-        account = self._queue_accounts.accounts.get(preemptor.gang.queue)
-        if account is None:
-            return []
-        rule, asked, victims = self._rule(account), dict(self._queue_accounts.asked_with_models(preemptor)), list[Member]()
-        reclaim: Reclaim[Account, int] = Reclaim(self._rights)
-        wanted = rule.wanted(account.path, asked, reclaim.used)
-        paths: dict[Account, _Paths] = {}
-        alike: Asked | None = None  # the same for equal members
-        loss: dict[int, int] = {}
-        for unit in units(candidates, gang_of, standing):
-            other = self._queue_accounts.accounts.get(unit[0].gang.queue)
-            if other is None or other is account:
-                continue
-            if (branches := paths.get(other)) is None:
-                branches = paths[other] = self._parting(account, other)
-            asks = self._queue_accounts.asked_with_models(unit[0])
-            if len(unit) > 1:
-                alike, loss = None, self._queue_accounts.together(unit)
-            elif asks is not alike:
-                alike, loss = asks, dict(asks)
-            if (branches.guaranteed and reclaim.guaranteed(branches.guaranteed, loss)) or not rule.allows(
-                branches.ours, branches.theirs, asked, wanted, loss, reclaim.used
-            ):
-                continue
-            reclaim.leaves(other.path, loss)
-            victims += unit
-            if len(branches.ours) < len(account.path):  # an ancestor of both has less now
-                wanted = rule.wanted(account.path, asked, reclaim.used)
-        return victims
-
-    def _parting(self, account: Account, other: Account) -> "_Paths":
-        common = _common(account, other)
-        theirs = other.path[common:]
-        return _Paths(account.path[common:], theirs, tuple(one for one in theirs if self._rights.rights(one).guarantee))
+                candidates = self._victims.reclaimable(preemptor, candidates)
+        return list(candidates) if variants else self._victims.reclaimable(preemptor, candidates)
 
     def rightful(self, preemptor: Gang, victims: Sequence[Member]) -> bool:
-        """Judged where the branches part: with all that the gang is promised, also on room that is left over of larger gangs that leave, no branch of the
-        preemptor has more than it deserves. So the ledger judges."""
-        account = self._queue_accounts.accounts.get(preemptor.queue)
-        if not self._at_parting or account is None:
-            return True
-        asked: dict[int, int] = {}
-        for member in preemptor.members:
-            if member.status in (Status.PIPELINED, Status.ALLOCATED):
-                for column, units in self._queue_accounts.asked_with_models(member):
-                    asked[column] = asked.get(column, 0) + units
-        others = {self._queue_accounts.accounts.get(victim.gang.queue) for victim in victims} - {None, account}
-        heads = {account.path[common] for o in others if o is not None and (common := _common(account, o)) < len(account.path)}
-        return all(
-            not_entitled(
-                self._rights.rights(head).entitlement,
-                {column: head.allocated[column] - units for column, units in asked.items()},
-                asked,
-                self._cards_keys,
-            )
-            == []
-            for head in heads
-        )
+        return not self._at_parting or self._victims.rightful(preemptor, victims)
 
     def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member] | None:
         """Of a whole gang the largest member speaks."""
@@ -520,15 +455,6 @@ class Capacity(
             self._known_givers.pop(one, None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Paths:
-    """Of a preemptor and a victim, below the last queue that stands above both; and those of the victim's that are guaranteed something."""
-
-    ours: Sequence[Account]
-    theirs: Sequence[Account]
-    guaranteed: Sequence[Account]
-
-
 class _Rights:
     """Accounts as `Reclaim` reads them; their lines do not change while a session lasts."""
 
@@ -550,16 +476,6 @@ class _Rights:
 
     def copy_of_used(self, account: Account) -> Sums:
         return account.allocated.copy()
-
-
-def _common(one: Account, other: Account) -> int:
-    """How many ancestors two queues share."""
-    count = 0
-    for a, b in zip(one.path, other.path, strict=False):
-        if a is not b:
-            break
-        count += 1
-    return count
 
 
 def weight_of(queue: QueueInfo) -> float | None:

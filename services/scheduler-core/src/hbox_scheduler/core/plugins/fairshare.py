@@ -10,10 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from ..cluster.arrays import Floats
-
 if TYPE_CHECKING:
     from ..framework.conf import Conf
 
@@ -99,23 +95,3 @@ def _give(rest: int, claims: Sequence[Claim], weights: Mapping[int, float], give
             given[i] += 1
             rest -= 1
     return rest
-
-
-def fill(amount: float, wanted: Floats, weights: Floats) -> Floats:
-    """`[Q]`: the amount divided by weight, nobody getting more than `wanted[Q]`, all of it given away while anybody wants more: water filling.
-
-    Volcano's proportion (reference volcano §4), in fractions of units.
-    """
-    given = np.zeros(len(wanted), dtype=np.float64)
-    hungry = np.flatnonzero((wanted > 0) & (weights > 0))
-    rest = float(amount)
-    while len(hungry) and rest > 0:
-        level = rest / weights[hungry].sum()
-        sated = wanted[hungry] <= level * weights[hungry]
-        if not sated.any():
-            given[hungry] = level * weights[hungry]
-            break
-        given[hungry[sated]] = wanted[hungry[sated]]
-        rest -= float(wanted[hungry[sated]].sum())
-        hungry = hungry[~sated]
-    return given

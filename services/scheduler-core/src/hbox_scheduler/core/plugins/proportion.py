@@ -1,31 +1,32 @@
-"""proportion: queues share the cluster by weight (reference volcano §4). What a queue deserves follows from what all queues ask for now."""
+"""proportion: queues share the cluster by weight (reference volcano §4). What a queue deserves follows from what all queues ask for now
+(`hbox_common.model.weightshares`); in a tree (`enableHierarchy`, in the running service always) the children of a queue divide what is that queue's."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from hbox_common.model import QueueName
-from hbox_common.model.rights import Cards, KeyedCards, below_guarantee, may_lose, units, within
+from hbox_common.model.rights import AtParting, Cards, KeyedCards, Rights
+from hbox_common.model.weightshares import Demand, divide_by_weight, whole
 
+from ..cluster.amounts import Sums
 from ..cluster.entities import Gang, Member, QueueInfo
 from ..explain.labels import Label
-from ..framework.hooks import Allocatable, Enqueueable, Events, Overused, Preemptive, QueueOrder, Reclaimable, Vote
-from .arguments import Arguments
-from .fairshare import USAGE_WEIGHT, fill
-from .queueaccounts import (
-    Account,
-    QueueAccounts,
-    gang_of,
-    passes,
-    reject_reason,
-    set_ceilings,
-    share,
-    standing,
-    withheld_reason,
+from ..framework.hooks import (
+    Allocatable,
+    Enqueueable,
+    Events,
+    Overused,
+    Preemptive,
+    QueueOrder,
+    Reclaimable,
+    ReclaimRight,
+    Vote,
 )
+from .arguments import Arguments
+from .fairshare import USAGE_WEIGHT, corrected
+from .queueaccounts import Account, QueueAccounts, passes, reject_reason, set_ceilings, share, withheld_reason
+from .victimrights import VictimRights
 
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
@@ -34,16 +35,35 @@ if TYPE_CHECKING:
 #: Shares by weight know no models.
 _CARDS: Cards[int] = KeyedCards({})
 
+#: By account, `[R]`.
+_Shares = Mapping[Account, Sequence[float]]
+
 
 class _Accounts(QueueAccounts):
     """With what each queue can have at most."""
 
     def derive(self) -> None:
-        set_ceilings(self, list(self.accounts.values()), self.total)
+        for _, children in reversed(list(self.levels())):
+            for account in children:
+                if account.children:
+                    below = map(sum, zip(*(child.guarantee for child in account.children), strict=True))
+                    account.guarantee = list(map(max, account.guarantee, below))
+        for parent, children in self.levels():
+            set_ceilings(self, children, self.total if parent is None else parent.ceiling)
+
+    def there(self) -> Sums:
+        """What there is for queues, `[R]`: what nodes have that take work, and on others what is held there."""
+        columns, rows = self._columns, self._rows
+        takes_work = columns.ready[rows] & columns.schedulable[rows] & columns.healthy[rows]
+        if takes_work.all():
+            return self.total
+        there = columns.allocatable[:, rows[takes_work]].sum(axis=1) + columns.used[:, rows[~takes_work]].sum(axis=1)
+        return self.sums(there.tolist())
 
 
-class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Enqueueable, Events):
-    """Deserved: water filling by weight, at most what the queue asks for and may have, at least its guarantee.
+class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, ReclaimRight, Enqueueable, Events):
+    """Deserved: water filling by weight, at most what the queue asks for and may have, at least its guarantee; what its object says that it deserves comes
+    first.
 
     Argument: usageWeight (0). With it history corrects the weights (`fairshare`) of whose turn it is and who may have more; to take from others a queue has
     to stay within what it deserves with and without history, and is taken from only above both.
@@ -55,56 +75,85 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Enq
         arguments = Arguments(conf)
         self._k = arguments.number(USAGE_WEIGHT, 0.0, least=0.0)
         arguments.done()
+        self._hierarchy = conf.hierarchy
 
     def open(self, session: "Session") -> None:
         self._session = session
-        self._queue_accounts = queue_accounts = _Accounts.opened(session, self.name, hierarchy=False)
-        accounts = list(queue_accounts.accounts.values())
-        self._deserved = self._most = self._takes = self._gives = self._shares(accounts, 0.0)
+        self._queue_accounts = queue_accounts = _Accounts.opened(session, self.name, hierarchy=self._hierarchy)
+        plain = self._deserved = self._most = takes = gives = self._shares(0.0)
         if self._k:
-            plain, self._deserved = self._deserved, self._shares(accounts, self._k)
+            self._deserved = self._shares(self._k)
             # Whole units: two shares with half a card each would leave one idle. The nodes have no more than they have.
             self._most = {
                 account: [float(ceil(units - 1e-9)) for units in shares] for account, shares in self._deserved.items()
             }
-            self._takes = {a: [min(p) for p in zip(plain[a], self._most[a], strict=True)] for a in accounts}
-            self._gives = {a: [max(p) for p in zip(plain[a], self._most[a], strict=True)] for a in accounts}
+            takes = {a: [min(p) for p in zip(plain[a], self._most[a], strict=True)] for a in plain}
+            gives = {a: [max(p) for p in zip(plain[a], self._most[a], strict=True)] for a in plain}
+        rights = _Rights(takes, gives)
+        self._rule = AtParting(rights.rights, _CARDS)
+        self._used = rights.used
+        self._victims = VictimRights(queue_accounts, rights, lambda _: self._rule, _CARDS)
 
-    def _shares(self, accounts: Sequence[Account], k: float) -> dict[Account, list[float]]:
+    def _shares(self, k: float) -> _Shares:
+        """What each is entitled to; with `k` by weights that history has corrected."""
         queue_accounts = self._queue_accounts
-        weights = np.array([account.queue.weight if account.open else 0 for account in accounts], dtype=np.float64)
-        history = np.array([queue_accounts.history(account) for account in accounts]) if k else None
-        shares = np.zeros((queue_accounts.size, len(accounts)))
-        ceilings, requested, guarantees = (
-            np.array([line(account) for account in accounts], dtype=np.float64).reshape(-1, queue_accounts.size).T
-            for line in (attrgetter("ceiling"), attrgetter("requested"), attrgetter("guarantee"))
-        )
-        for column, total in enumerate(queue_accounts.total):
-            wanted, guaranteed = np.minimum(ceilings[column], requested[column]), guarantees[column]
-            if history is None or not (active := (wanted > 0) & (weights > 0)).any():
-                given = fill(total, wanted, weights)
-            else:
-                parts = np.where(active, weights, 0.0) / weights[active].sum()
-                given = fill(total, wanted, np.where(active, np.maximum(0.0, parts + k * (parts - history)), 0.0))
-                left = np.where(given > 0, 0.0, wanted)
-                given += fill(total - given.sum(), left, np.where(active, parts * parts / np.maximum(history, 1e-9), 0.0))
-            shares[column] = np.maximum(given, guaranteed)
-        return dict(zip(accounts, shares.T.tolist(), strict=True))
+        nothing = [0.0] * queue_accounts.size
+        found: dict[Account, Sequence[float]] = dict.fromkeys(queue_accounts.accounts.values(), nothing)
+        amounts: Sequence[float] = queue_accounts.there()
+        for parent, children in queue_accounts.levels():
+            weights = [account.queue.weight if _takes_part(account) else 0 for account in children]
+            used = [queue_accounts.history(account) for account in children] if k else []
+            level = amounts if parent is None else found[parent]
+            rows: list[list[float]] = [[] for _ in children]
+            for column in range(queue_accounts.size):
+                if not any(account.requested[column] or account.guarantee[column] for account in children):
+                    for row in rows:
+                        row.append(0.0)
+                    continue
+                demands = [
+                    Demand(
+                        weight,
+                        account.requested[column],
+                        account.guarantee[column],
+                        account.deserved[column],
+                        account.ceiling[column],
+                    )
+                    for account, weight in zip(children, weights, strict=True)
+                ]
+                if k:
+                    demands = _remembering(demands, used, k)
+                for row, given in zip(rows, divide_by_weight(level[column], demands), strict=True):
+                    row.append(given)
+            found.update(zip(children, rows, strict=True))
+        return found
 
-    def queue_key(self, queue: QueueInfo) -> tuple[int, float]:
-        account = self._queue_accounts.of(queue)
-        return -queue.priority, share(account.allocated, self._deserved[account])
+    def queue_key(self, queue: QueueInfo) -> tuple[object, ...]:
+        """By priority, then by the used part of what it deserves; in a tree, at the highest level at which two paths differ."""
+        return tuple(
+            (-account.queue.priority, share(account.allocated, self._deserved[account]))
+            for account in self._queue_accounts.of(queue).path
+        )
 
     def related(self, queue: QueueInfo) -> Iterable[QueueName]:
-        return (queue.name,)
+        """All below the same queue of the top level."""
+        top = self._queue_accounts.of(queue).path[0]
+        if not top.children:
+            return (queue.name,)
+        return [name for name, account in self._queue_accounts.accounts.items() if account.path[0] is top]
 
     def overused(self, queue: QueueInfo) -> bool:
-        account = self._queue_accounts.of(queue)
-        return all(d <= a for d, a in zip(self._most[account], account.allocated, strict=True))
+        return any(
+            all(d <= a for d, a in zip(self._most[account], account.allocated, strict=True))
+            for account in self._queue_accounts.of(queue).path
+        )
 
     def room(self, queue: QueueInfo, member: Member, most: int) -> int:
-        account = self._queue_accounts.of(queue)
-        return account.times(self._most[account], self._queue_accounts.asked(member), most) if account.open else 0
+        account, asked = self._queue_accounts.of(queue), self._queue_accounts.asked(member)
+        if not account.open or not account.leaf:
+            return 0
+        for one in account.path:
+            most = one.times(self._most[one], asked, most)
+        return most
 
     def withheld_reason(self, queue: QueueInfo, members: Sequence[Member]) -> str:
         return withheld_reason(
@@ -112,34 +161,16 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Enq
         )
 
     def preemptive(self, queue: QueueInfo, member: Member) -> bool:
-        return self._within(self._queue_accounts.of(queue), self._takes, member)
-
-    def _within(self, account: Account, lines: Mapping[Account, list[float]], member: Member) -> bool:
-        return account.open and within(lines[account], account.allocated, self._queue_accounts.asked(member))
+        account = self._queue_accounts.of(queue)
+        if not account.open or not account.leaf:
+            return False
+        return self._rule.entitled(account.path, dict(self._queue_accounts.asked(member)), self._used)
 
     def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
-        """Members of queues that have more than they deserve of something that both ask for; each one named counts, and a gang that is named whole is one
-        loss where its minimum breaks."""
-        wanted = {column for column, _ in self._queue_accounts.asked(preemptor)}
-        left: dict[Account, tuple[Mapping[int, float], Mapping[int, int], list[int]]] = {}
-        victims: list[Member] = []
-        for unit in units(candidates, gang_of, standing):
-            account = self._queue_accounts.accounts.get(unit[0].gang.queue)
-            if account is None:
-                continue
-            if account not in left:
-                left[account] = (
-                    dict(enumerate(self._gives[account])),
-                    dict(enumerate(account.guarantee)),
-                    list(account.allocated),
-                )
-            lines, guarantee, allocated = left[account]
-            loss = self._queue_accounts.together(unit)
-            if may_lose(lines, allocated, loss, wanted, _CARDS) and not below_guarantee(guarantee, allocated, loss):
-                victims += unit
-                for column, amount in loss.items():
-                    allocated[column] -= amount
-        return victims
+        return self._victims.reclaimable(preemptor, candidates)
+
+    def rightful(self, preemptor: Gang, victims: Sequence[Member]) -> bool:
+        return not self._hierarchy or self._victims.rightful(preemptor, victims)
 
     def enqueueable(self, gang: Gang) -> Vote:
         return Vote.PERMIT if passes(self._queue_accounts, gang) else Vote.REJECT
@@ -158,3 +189,43 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Enq
 
     def displaced(self, member: Member, row: int) -> None:
         self._queue_accounts.displaced(member, row)
+
+
+class _Rights:
+    """Accounts as `VictimRights` reads them: up to where they may take, and beyond what they give."""
+
+    def __init__(self, takes: _Shares, gives: _Shares) -> None:
+        self._takes, self._gives = takes, gives
+        self._of: dict[Account, Rights[int]] = {}
+
+    def rights(self, account: Account) -> Rights[int]:
+        found = self._of.get(account)
+        if found is None:
+            guarantee = {column: units for column, units in enumerate(account.guarantee) if units > 0}
+            takes, gives = (dict(enumerate(map(whole, lines[account]))) for lines in (self._takes, self._gives))
+            found = self._of[account] = Rights(gives, guarantee, takes)
+        return found
+
+    def used(self, account: Account) -> Sums:
+        return account.allocated
+
+    def copy_of_used(self, account: Account) -> Sums:
+        return account.allocated.copy()
+
+
+def _takes_part(account: Account) -> bool:
+    """Whether anything new may start in the queue or below it."""
+    return any(map(_takes_part, account.children)) if account.children else account.open
+
+
+def _remembering(demands: Sequence[Demand], used: Sequence[float], k: float) -> list[Demand]:
+    """With weights corrected by what their queues used of late, as parts of the cluster (`fairshare`)."""
+    active = [demand.weight for demand in demands if demand.asked > 0 < demand.weight]
+    found = []
+    for demand, part in zip(demands, used, strict=True):
+        if demand.asked <= 0 or demand.weight <= 0:
+            found.append(demand._replace(weight=0))
+            continue
+        weight, last = corrected(demand.weight / sum(active), part, k)
+        found.append(demand._replace(weight=weight, last=last))
+    return found

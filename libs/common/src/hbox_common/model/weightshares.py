@@ -1,0 +1,127 @@
+"""What queues are entitled to by their weights, as things stand: water filling, which ledger, engine and previews compute by this one function.
+
+What there is goes to those who ask for it, by weight; nobody gets more than it asks for (holds and waits for) or may have, and what it leaves is divided among
+the others (Volcano's `proportion`, reference volcano §4):
+
+    may have    its capability, and no more than what is left beside what all others are guaranteed
+    at least    its guarantee
+
+What Volcano does not look at here: what a queue `deserves` by its object it gets first, and takes part by weight beyond it (KAI-Scheduler's order, reference
+peers §2.4). So whoever names amounts keeps them, and weights divide the rest.
+
+In a tree the children of a queue divide what is that queue's. One resource at a time; amounts in base units. Shares are parts of units: `whole` has what
+of them can be held.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
+from typing import NamedTuple
+
+from .cardmodels import is_model
+from .hostports import is_host_port
+from .ids import DEFAULT_QUEUE, QueueName
+from .queue import Queue
+from .queuetree import QueueTree
+from .resources import PODS, Resources, add
+
+#: By how much divisions may be off, as a part and in units; no two fractions of weights are that near.
+_OFF, _MOST_OFF = 1e-9, 1e-6
+
+
+class Demand(NamedTuple):
+    """One queue, with all below it, among its siblings. `weight` 0: it takes no part, and has its guarantee alone; `last`: the weight that counts once none
+    with a weight wants more (history, `fairshare`)."""
+
+    weight: float
+    asked: float  #: that it holds and waits for
+    guarantee: int = 0
+    deserved: int = 0  #: by its object
+    most: float = inf  #: its capability
+    last: float = 0.0
+
+
+def divide_by_weight(amount: float, siblings: Sequence[Demand]) -> list[float]:
+    """What each is entitled to of `amount`, in the order of `siblings`. The sum is more than the amount only where guarantees are, or what is deserved is."""
+    unpromised = amount - sum(one.guarantee for one in siblings)
+    wanted = [max(0.0, min(one.asked, one.most, max(0.0, unpromised + one.guarantee))) for one in siblings]
+    first = [min(one.deserved, want) for one, want in zip(siblings, wanted, strict=True)]
+    rest = amount - sum(first)
+    more = [want - has for want, has in zip(wanted, first, strict=True)]
+    given = fill(rest, more, [one.weight for one in siblings])
+    if any(one.last > 0 for one in siblings):
+        left = [0.0 if has > 0 else want for has, want in zip(given, more, strict=True)]
+        last = fill(rest - sum(given), left, [one.last for one in siblings])
+        given = [has + then for has, then in zip(given, last, strict=True)]
+    return [max(has + then, one.guarantee) for has, then, one in zip(first, given, siblings, strict=True)]
+
+
+def fill(amount: float, wanted: Sequence[float], weights: Sequence[float]) -> list[float]:
+    """The amount divided by weight, nobody getting more than it wants, all of it given away while anybody with a weight wants more."""
+    given = [0.0] * len(wanted)
+    hungry = sorted((i for i, want in enumerate(wanted) if want > 0 < weights[i]), key=lambda i: wanted[i] / weights[i])
+    rest, total = max(amount, 0.0), sum(weights[i] for i in hungry)
+    for place, i in enumerate(hungry):  # who wants the least for its weight is sated first
+        if wanted[i] * total > rest * weights[i]:
+            for j in hungry[place:]:
+                given[j] = rest * weights[j] / total
+            break
+        given[i] = wanted[i]
+        rest, total = rest - wanted[i], total - weights[i]
+    return given
+
+
+def whole(share: float) -> int:
+    """How many units can be held of a share: a part of one is nobody's."""
+    return int(share + min(_OFF * max(1.0, share), _MOST_OFF))
+
+
+def shares_by_weight(
+    tree: QueueTree, total: Mapping[str, int], waiting: Mapping[QueueName, Resources]
+) -> dict[QueueName, Resources]:
+    """What each queue is entitled to by weight of each resource that there is, in whole units. total: what there is; waiting: what each queue's own jobs
+    wait for, beside what it holds (`tree.used`). Pods, host ports and models of cards are divided by nobody."""
+    names = [
+        name for name, units in total.items() if units > 0 and name != PODS and not is_model(name) and not is_host_port(name)
+    ]
+    asked = {name: Resources(tree.used(name)) for name in (*tree, DEFAULT_QUEUE)}
+    for queue, amounts in waiting.items():
+        for above in tree.path(queue):
+            add(asked.setdefault(above, {}), amounts)
+    found: dict[QueueName, Resources] = {}
+    tops = tree.tops() if DEFAULT_QUEUE in tree else (*tree.tops(), DEFAULT_QUEUE)
+    levels: list[tuple[Mapping[str, float], tuple[QueueName, ...]]] = [({name: total[name] for name in names}, tops)]
+    while levels:
+        there, siblings = levels.pop()
+        queues = [tree.of(name) or Queue(name) for name in siblings]
+        weights = [queue.weight if _takes_part(tree, queue.name) else 0 for queue in queues]
+        guarantees = [tree.guarantee(name) for name in siblings]
+        shares: list[dict[str, float]] = [{} for _ in siblings]
+        for name in names:
+            level = [
+                Demand(
+                    weight,
+                    asked.get(queue.name, {}).get(name, 0),
+                    guarantee.get(name, 0),
+                    queue.effective_deserved.get(name, 0),
+                    queue.capability.get(name, inf),
+                )
+                for queue, weight, guarantee in zip(queues, weights, guarantees, strict=True)
+            ]
+            for share, given in zip(shares, divide_by_weight(there[name], level), strict=True):
+                share[name] = given
+        for sibling, share in zip(siblings, shares, strict=True):
+            if sibling in found:  # in a circle
+                continue
+            found[sibling] = {name: whole(units) for name, units in share.items()}
+            if below := tree.children(sibling):
+                levels.append((share, below))
+    return found
+
+
+def _takes_part(tree: QueueTree, name: QueueName) -> bool:
+    """Whether anything new may start in the queue or below it."""
+    return any(tree.refusal(one) is None for one in _leaves(tree, name))
+
+
+def _leaves(tree: QueueTree, name: QueueName) -> Iterable[QueueName]:
+    return [one for one in (name, *tree.below(name)) if not tree.children(one)]

@@ -1,0 +1,103 @@
+"""Whom a member may take from, queue against queue, by the rules of `hbox_common.model.rights` over accounts. Shared by `proportion` and `capacity`."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from hbox_common.model.rights import Cards, Comparison, Queues, Reclaim, not_entitled, units
+
+from ..cluster.amounts import Asked
+from ..cluster.entities import Gang, Member, Status
+from .queueaccounts import Account, QueueAccounts, gang_of, standing
+
+Rule: TypeAlias = Comparison[Account, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Paths:
+    """Of a preemptor and a victim, below the last queue that stands above both; and those of the victim's that are guaranteed something."""
+
+    ours: Sequence[Account]
+    theirs: Sequence[Account]
+    guaranteed: Sequence[Account]
+
+
+@dataclass(frozen=True, slots=True)
+class VictimRights:
+    """rights: the lines of accounts, which do not change while a session lasts; rule: by which an account's members take."""
+
+    accounts: QueueAccounts
+    rights: Queues[Account, int]
+    rule: Callable[[Account], Rule]
+    cards: Cards[int]
+
+    def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
+        """Taken in this order, each one named counts; a gang that is named whole is one loss where its minimum breaks."""
+        account = self.accounts.accounts.get(preemptor.gang.queue)
+        if account is None:
+            return []
+        rule, asked, victims = self.rule(account), dict(self.accounts.asked_with_models(preemptor)), list[Member]()
+        reclaim: Reclaim[Account, int] = Reclaim(self.rights)
+        wanted = rule.wanted(account.path, asked, reclaim.used)
+        paths: dict[Account, _Paths] = {}
+        alike: Asked | None = None  # the same for equal members
+        loss: dict[int, int] = {}
+        for unit in units(candidates, gang_of, standing):
+            other = self.accounts.accounts.get(unit[0].gang.queue)
+            if other is None or other is account:
+                continue
+            if (branches := paths.get(other)) is None:
+                branches = paths[other] = self._parting(account, other)
+            asks = self.accounts.asked_with_models(unit[0])
+            if len(unit) > 1:
+                alike, loss = None, self.accounts.together(unit)
+            elif asks is not alike:
+                alike, loss = asks, dict(asks)
+            if (branches.guaranteed and reclaim.guaranteed(branches.guaranteed, loss)) or not rule.allows(
+                branches.ours, branches.theirs, asked, wanted, loss, reclaim.used
+            ):
+                continue
+            reclaim.leaves(other.path, loss)
+            victims += unit
+            if len(branches.ours) < len(account.path):  # an ancestor of both has less now
+                wanted = rule.wanted(account.path, asked, reclaim.used)
+        return victims
+
+    def rightful(self, preemptor: Gang, victims: Sequence[Member]) -> bool:
+        """Judged where the branches part: with all that the gang is promised, also on room that is left over of larger gangs that leave, no branch of the
+        preemptor has more than it is entitled to. So the ledger judges."""
+        account = self.accounts.accounts.get(preemptor.queue)
+        if account is None:
+            return True
+        asked: dict[int, int] = {}
+        for member in preemptor.members:
+            if member.status in (Status.PIPELINED, Status.ALLOCATED):
+                for column, amount in self.accounts.asked_with_models(member):
+                    asked[column] = asked.get(column, 0) + amount
+        others = {self.accounts.accounts.get(victim.gang.queue) for victim in victims} - {None, account}
+        heads = {account.path[common] for o in others if o is not None and (common := _common(account, o)) < len(account.path)}
+        return all(
+            not_entitled(
+                self.rights.rights(head).entitlement,
+                {column: head.allocated[column] - amount for column, amount in asked.items()},
+                asked,
+                self.cards,
+            )
+            == []
+            for head in heads
+        )
+
+    def _parting(self, account: Account, other: Account) -> _Paths:
+        common = _common(account, other)
+        theirs = other.path[common:]
+        return _Paths(account.path[common:], theirs, tuple(one for one in theirs if self.rights.rights(one).guarantee))
+
+
+def _common(one: Account, other: Account) -> int:
+    """How many ancestors two queues share."""
+    count = 0
+    for a, b in zip(one.path, other.path, strict=False):
+        if a is not b:
+            break
+        count += 1
+    return count
