@@ -128,6 +128,7 @@ from hbox_common.model import (
     TopologyWish,
     Verdict,
     WeightedTerm,
+    demand_of,
     terms_of,
 )
 
@@ -304,7 +305,7 @@ EXAMPLES: tuple[Event, ...] = (
     ),
     EpochAsked(asker="binder-1"),
     EpochSaid(epoch=Epoch(7)),
-    JobsAsked(asker="quota-ledger", jobs=False, pods=True, verdicts=True, ended=True, terms=True, gatekeeper=SchedulerId("s1")),
+    JobsAsked(asker="quota-ledger", jobs=False, pods=True, verdicts=True, ended=True, terms=True, demand=True, gatekeeper=SchedulerId("s1")),
     JobsPage(
         complete=True,
         groups=(_group,),
@@ -318,6 +319,7 @@ EXAMPLES: tuple[Event, ...] = (
         age_s=1.5,
         why="the watch is silent",
         terms=(terms_of(_job),),
+        demand=(demand_of(_job),),
     ),
     PodsAsked(asker="quota-ledger", pods=(PodAsked(uid=_fact.uid, namespace="research", name="train-0"),)),
     PodsRead(pods=(PodRead(uid=_fact.uid, standing=PodStanding.HOLDS, node=_fact.node, message="as it should be"),)),

@@ -178,9 +178,9 @@ def pages(asked: JobsAsked, jobs: Jobs, seen: Freshness, *, synced: bool) -> Ite
     if synced and asked.verdicts:
         wanted += [page(verdicts=some) for some in _some(jobs.verdicts())]
     if synced and asked.demand:
-        found = [job for job in jobs.jobs() if job.tasks]
-        chunks = _chunks(list(map(demand_of, found)), [sum(len(task.pods) for task in job.tasks) for job in found])
-        wanted += [page(demand=tuple(chunk)) for chunk in chunks]
+        waiting = [job for job in jobs.jobs() if job.tasks]
+        demands = _chunks([demand_of(job) for job in waiting], [sum(len(task.pods) for task in job.tasks) for job in waiting])
+        wanted += [page(demand=tuple(chunk)) for chunk in demands]
     elif synced and asked.terms:
         terms = _some(terms_of(job) for job in jobs.jobs() if job.tasks)
         wanted += [page(terms=some) for some in terms]
