@@ -32,6 +32,7 @@ from hbox_scheduler.core.cluster import Columns, Journal
 from hbox_scheduler.core.cluster.task import Tasks
 from hbox_scheduler.core.devices import free_percent, pick
 from hbox_scheduler.core.explain.reasons import tally
+from hbox_scheduler.core.framework.rowstates import RowStates
 from hbox_scheduler.core.framework.views import View
 from hbox_scheduler.core.plugins import Shape, expected_fragment
 from hbox_scheduler.core.plugins.fgd import Fgd, Mix
@@ -190,7 +191,7 @@ def test_a_view_kept_change_by_change_equals_one_read_whole(
                 assert np.array_equal(left[a], right[b]), array
     task = Tasks(ours).of(batch[0].tasks[0])
     incremental = simulation.scheduler.views.of(simulation.scheduler.tasks.of(batch[0].tasks[0]))
-    anew = View(ours, simulation.scheduler.policy, task)
+    anew = View(ours, simulation.scheduler.policy, task, RowStates(ours))
     anew.refresh()
     assert np.array_equal(incremental.capacity, anew.capacity)
     assert np.array_equal(incremental.rank, anew.rank)

@@ -15,7 +15,7 @@ from hbox_common.model import CardSlice
 from ..cluster import Batch
 from ..cluster.entities import Member, Status
 from ..cluster.task import Task
-from ..devices import pick, slices_of
+from ..devices import cores_of, pick, slices_of
 from ..framework.placing import Placing
 from ..framework.statement import Statement
 
@@ -64,6 +64,9 @@ class Batches:
         among `rows`."""
         session, columns, cards = self._session, self._session.columns, member.task.cards
         counts = Counter(rows)
+        if len(counts) == 1:
+            batch, slices = self._on_one_row(member, rows[0], len(rows))
+            return batch, slices, range(len(rows))
         distinct = np.array([*counts], dtype=np.int64)
         keys = None if cards is None else session.card_keys(member.task, columns, distinct)
         batch = pick(columns, distinct, np.array([*counts.values()], dtype=np.int64), self._placing.task(member), keys)
@@ -72,6 +75,24 @@ class Batches:
             place = {row: number for number, row in enumerate(counts)}
             order = sorted(order, key=[place[row] for row in rows].__getitem__)
         return batch, slices_of(columns, batch, cards.count if cards is not None else 0), order
+
+    def _on_one_row(self, member: Member, row: int, count: int) -> tuple[Batch, list[tuple[CardSlice, ...]]]:
+        """As `seats`, on one row."""
+        session, columns, task = self._session, self._session.columns, self._placing.task(member)
+        assert session.views is not None
+        states, at, counts = session.views.states, np.array([row], dtype=np.int64), np.array([count], dtype=np.int64)
+        if task.cards is None:
+            return pick(columns, at, counts, task), [()] * count
+        key = task, states.of((row,))[0], count
+        if (known := states.cards.get(key)) is None:
+            batch = pick(columns, at, counts, task, session.card_keys(member.task, columns, at))
+            slices = slices_of(columns, batch, task.cards.count)
+            states.cards[key] = batch.card_positions, batch.memory_mib, slices
+            return batch, slices
+        positions, memory_mib, slices = known
+        return Batch(
+            at, counts, task.amount, at.repeat(len(positions)), positions, cores_of(task.cards), memory_mib, task.ports
+        ), slices
 
 
 class Run:

@@ -31,11 +31,15 @@ class ChangeLog:
         if len(self._rows) > 2 * self._keep:
             self._forget()
 
+    def tail(self, position: int) -> list[int] | None:
+        """As `since`: every change, in the order in which they came."""
+        return None if position < self._base else self._rows[position - self._base :]
+
     def since(self, position: int) -> Ints | None:
         """The distinct rows changed since `position`, in ascending order; None = more than is remembered: all of them."""
-        if position < self._base:
+        tail = self.tail(position)
+        if tail is None:
             return None
-        tail = self._rows[position - self._base :]
         if len(tail) == 1:
             return np.array(tail, dtype=np.int64)
         return np.array(sorted(set(tail)), dtype=np.int64)

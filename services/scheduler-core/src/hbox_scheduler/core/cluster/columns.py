@@ -228,10 +228,18 @@ class Columns:
         self.described.add(row)
         self.risen.add(row)
 
+    def state(self, row: int) -> bytes:
+        """What the row has and what is booked there, resources and cards: equal for nodes that are equal in these. Ports, labels and taints are not in it."""
+        cards = [getattr(self, field)[row].tobytes() for field in _CARD_STATE]
+        return b"".join((self.allocatable[:, row].tobytes(), self.used[:, row].tobytes(), *cards))
+
     # Bookings.
 
     def apply(self, batch: Batch, times: int = 1) -> None:
         """Book a batch (`times=1`) or take it back (`times=-1`). Taking back is not logged as a rise: no reader saw the lower amounts."""
+        if len(batch.rows) == 1:
+            self._apply_on_one_row(batch, times)
+            return
         for column, units in batch.amount:
             self.used[column, batch.rows] += times * units * batch.counts
         for name, units in batch.ports:
@@ -242,6 +250,21 @@ class Columns:
             np.add.at(self.card_memory_used.reshape(-1), cells, times * batch.memory_mib)
             np.add.at(self.card_pods.reshape(-1), cells, times)
         self.changes.extend(batch.rows.tolist())
+
+    def _apply_on_one_row(self, batch: Batch, times: int) -> None:
+        """As `apply`, cell by cell: a third of the time of arrays of one element."""
+        row, pods = batch.rows.item(), times * batch.counts.item()
+        used = self.used
+        for column, units in batch.amount:
+            used[column, row] += pods * units
+        for name, units in batch.ports:
+            self.ports.book((row,) * abs(pods), name, times * units)
+        cores, memory, on = self.card_cores_used[row], self.card_memory_used[row], self.card_pods[row]
+        for position, mib in zip(batch.card_positions.tolist(), batch.memory_mib.tolist(), strict=True):
+            cores[position] += times * batch.cores
+            memory[position] += times * mib
+            on[position] += times
+        self.changes.add(row)
 
     def undo(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice]) -> None:
         """Take back what was booked for one pod in the same session. Not logged as a rise: no reader saw the lower amounts."""
@@ -392,5 +415,8 @@ class Columns:
 
 _CARD_BOOKS = (
     "card_cores_used", "card_memory_used", "card_pods", "card_cores_leaving", "card_memory_leaving", "card_pods_leaving",
+)  # fmt: skip
+_CARD_STATE = (
+    "card_index", "card_memory", "card_shares", "card_model", "card_ok", "card_cores_used", "card_memory_used", "card_pods",
 )  # fmt: skip
 _CARD_FIELDS = ("card_index", "card_memory", "card_shares", "card_model", "card_ok", *_CARD_BOOKS)

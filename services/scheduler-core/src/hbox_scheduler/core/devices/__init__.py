@@ -5,6 +5,7 @@ from .cards import (
     Bounded,
     CardFit,
     bounded_request,
+    cores_of,
     free_percent,
     memory_needed,
     pick,
@@ -12,4 +13,15 @@ from .cards import (
     slices_of,
 )
 
-__all__ = ["ALL", "Bounded", "CardFit", "bounded_request", "free_percent", "memory_needed", "pick", "seats", "slices_of"]
+__all__ = [
+    "ALL",
+    "Bounded",
+    "CardFit",
+    "bounded_request",
+    "cores_of",
+    "free_percent",
+    "memory_needed",
+    "pick",
+    "seats",
+    "slices_of",
+]

@@ -54,6 +54,11 @@ def memory_needed(request: CardRequest, card_memory: Ints) -> Ints:
     return np.asarray(card_memory * request.memory_percent // ALL)
 
 
+def cores_of(request: CardRequest) -> int:
+    """Percent of each card's cores that a slice has."""
+    return ALL if request.whole else request.cores
+
+
 def affordable(request: CardRequest, card_memory: Ints) -> Bools | None:
     """Cards that the namespace's quotas pay for; None = all. What a card of unknown size counts nobody knows."""
     if not isinstance(request, Bounded) or request.most_mib == _ANY_MIB:
@@ -201,8 +206,7 @@ def pick(columns: Columns, rows: Ints, counts: Ints, task: Task, keys: Floats | 
     card_rows = np.repeat(rows, wanted)
     assert len(positions) == len(card_rows), "more pods than seats"
     need = memory_needed(request, columns.card_memory[card_rows, positions])
-    cores = ALL if request.whole else request.cores
-    return Batch(rows, counts, task.amount, card_rows, positions, cores, need, task.ports)
+    return Batch(rows, counts, task.amount, card_rows, positions, cores_of(request), need, task.ports)
 
 
 def _first_free(columns: Columns, rows: Ints, counts: Ints, task: Task, cards: int) -> Batch:

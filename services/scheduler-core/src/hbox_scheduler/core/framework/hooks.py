@@ -213,6 +213,9 @@ class PodMask(PerPod):
 class ShapeScore(ByShape):
     """A score by shape: see above."""
 
+    by_amounts: ClassVar[bool] = False
+    """Whether it reads nothing of a row but its amounts and cards (`Columns.state`): rows that are equal in these have equal scores."""
+
     @property
     @abstractmethod
     def fills(self) -> bool:
@@ -254,6 +257,8 @@ class BestNode(Plugin):
 
 
 class CardOrder(Plugin):
+    """Reads nothing of a row but its amounts and cards (`Columns.state`)."""
+
     @abstractmethod
     def card_keys(self, columns: Columns, rows: Ints, task: Task) -> Floats | None:
         """`[n, D]`: which of a row's cards a pod of this shape takes, the lowest first. The first opinion counts."""

@@ -14,6 +14,7 @@ from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints, Rows
 from ..cluster.interning import grown
 from ..cluster.task import Task
+from .rowstates import RowStates
 
 
 class Shapes(Protocol):
@@ -46,12 +47,17 @@ class Shapes(Protocol):
         """`[n]`: the sum of all scores."""
         ...
 
+    def by_amounts(self, columns: Columns, task: Task) -> bool:
+        """Whether rows of equal state (`Columns.state`) have equal capacity and score."""
+        ...
+
 
 class View:
     """`capacity[N]` and `rank[N]` (the score, -inf where nothing fits) of one task, as of the columns' last `refresh`."""
 
-    def __init__(self, columns: Columns, policy: Shapes, task: Task) -> None:
+    def __init__(self, columns: Columns, policy: Shapes, task: Task, states: RowStates) -> None:
         self._columns = columns
+        self._states = states
         self._policy = policy
         self.task = task
         self.allowed: Bools = np.zeros(0, dtype=np.bool_)
@@ -59,6 +65,7 @@ class View:
         self.rank: Floats = np.zeros(0, dtype=np.float64)
         self._changes = self._described = -1
         self._version = -1
+        self._by_amounts = False
 
     def refresh(self) -> None:
         """Look again at the rows that changed since the last time; at all of them when that is unknown or the policy learned."""
@@ -70,11 +77,29 @@ class View:
         if self._described != columns.described.end:
             self._refresh_rows(columns.described.since(self._described), described=True)
             self._described = columns.described.end
+            self._by_amounts = self._policy.by_amounts(columns, self.task)
         if self._version != self._policy.version:
             self._version, self._changes = self._policy.version, -1
         if self._changes != columns.changes.end:
-            self._refresh_rows(columns.changes.since(self._changes), described=False)
+            changed = columns.changes.since(self._changes)
+            if changed is not None and len(changed) <= _FEW and self._by_amounts:
+                self._refresh_by_state(changed.tolist())
+            else:
+                self._refresh_rows(changed, described=False)
             self._changes = columns.changes.end
+
+    def _refresh_by_state(self, rows: list[int]) -> None:
+        """As `_refresh_rows`, looking at those alone whose states were not met before."""
+        states, ranks = self._states.of(rows), self._states.ranks(self.task)
+        if unknown := {state: row for state, row in zip(states, rows, strict=True) if state not in ranks}:
+            new = np.array([*unknown.values()], dtype=np.int64)
+            fits = self._policy.capacity(self._columns, new, self.task)
+            score = self._policy.score(self._columns, new, self.task)
+            score[fits == 0] = -np.inf
+            self._states.keep(self.task, dict(zip(unknown, zip(fits.tolist(), score.tolist(), strict=True), strict=True)))
+        may = self.allowed[rows].tolist()
+        found = [ranks[state] if allowed else _FULL for state, allowed in zip(states, may, strict=True)]
+        self.capacity[rows], self.rank[rows] = zip(*found, strict=True)
 
     def _refresh_rows(self, changed: Ints | None, *, described: bool) -> None:
         columns = self._columns
@@ -142,6 +167,13 @@ class View:
 
     def sequence(self, pods: int) -> list[int]:
         """The rows of up to `pods` more pods, one after the other. Empty = none fits. As many as can be told without looking at all nodes again."""
+        if pods == 1 and len(self.rank):
+            first = int(self.rank.argmax())
+            if not self.capacity[first]:
+                return []
+            if self._columns.choices is not None:
+                self._tell(np.array((first,), dtype=np.int64))
+            return [first]
         if pods > 1 and not self._policy.fills and self._foreseen():
             found = self._spread(pods)
             self._tell(np.array([*dict.fromkeys(found)], dtype=np.int64))
@@ -207,6 +239,12 @@ class View:
 #: Nodes that are looked at together, and pods on each.
 _WIDE, _DEEP = 512, 16
 
+#: Changed rows that are looked up one by one.
+_FEW = 64
+
+#: Of a row that takes nobody: capacity and rank.
+_FULL = (0, -np.inf)
+
 _NONE: Ints = np.zeros(0, dtype=np.int64)
 
 
@@ -218,17 +256,20 @@ class Views:
         self._policy = policy
         self._views: OrderedDict[int, View] = OrderedDict()
         self._cells = cells
+        self.states = RowStates(columns)
 
     def follow(self, policy: Shapes) -> None:
         """Another policy from now on."""
         self._policy = policy
         self._views.clear()
+        self.states.clear()
 
     def of(self, task: Task) -> View:
         """The task's view, up to date."""
+        self.states.begin(self._policy.version)
         view = self._views.get(id(task))
         if view is None:
-            view = self._views[id(task)] = View(self._columns, self._policy, task)
+            view = self._views[id(task)] = View(self._columns, self._policy, task, self.states)
             if len(self._views) > max(8, self._cells // max(self._columns.size, 1)):
                 self._views.popitem(last=False)
         else:

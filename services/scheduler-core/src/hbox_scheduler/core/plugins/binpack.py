@@ -34,6 +34,7 @@ class Binpack(ShapeScore):
 
     name = "binpack"
     fills = True
+    by_amounts = True
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)

@@ -59,6 +59,7 @@ class CardModels(PodMask, ShapeScore, PodScore):
 
     name = "card-models"
     fills = True
+    by_amounts = True
 
     def __init__(self, conf: "PluginConf") -> None:
         """Raises InvalidRequest for arguments that are wrong."""

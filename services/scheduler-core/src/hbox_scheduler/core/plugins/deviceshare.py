@@ -32,6 +32,7 @@ class DeviceShare(ShapeScore, CardOrder):
 
     name = "deviceshare"
     fills = False
+    by_amounts = True
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)

@@ -261,6 +261,7 @@ class FgdPlugin(ShapeScore, CardOrder):
 
     name = "fgd"
     fills = False
+    by_amounts = True
     chooser: ClassVar[type[Fgd]] = Fgd
 
     def __init__(self, conf: "PluginConf") -> None:

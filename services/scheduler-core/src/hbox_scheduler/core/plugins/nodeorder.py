@@ -47,6 +47,7 @@ class NodeOrder(ShapeScore, PodScore, CandidateScore):
 
     name = "nodeorder"
     fills = False
+    by_amounts = True
     sees_plain_pods = False
 
     def __init__(self, conf: "PluginConf") -> None:
@@ -152,8 +153,8 @@ def _asked_at_least(task: Task) -> Resources:
 def _fractions(columns: Columns, rows: Rows, asked: Resources) -> tuple[Floats, Bools]:
     """`[K, n]`: use of each resource that is asked for with the pod in place, 1 at most; and `[K, n]`, nodes that have it at all."""
     which = [columns.resource(name) for name in asked]
-    has = columns.allocatable[which][:, rows]
-    used = columns.used[which][:, rows] + np.array(list(asked.values()), dtype=np.int64)[:, None]
+    has = columns.allocatable[:, rows][which]
+    used = columns.used[:, rows][which] + np.array(list(asked.values()), dtype=np.int64)[:, None]
     return np.minimum(used / np.maximum(has, 1), 1.0), has > 0
 
 

@@ -46,6 +46,7 @@ class ResourceStrategyFit(ShapeMask, ShapeScore):
 
     name = "resource-strategy-fit"
     fills = False
+    by_amounts = True
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)

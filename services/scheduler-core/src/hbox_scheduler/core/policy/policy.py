@@ -87,6 +87,13 @@ class Policy:
                 total += score
         return total
 
+    def by_amounts(self, columns: Columns, task: Task) -> bool:
+        """Whether rows that are equal in amounts and cards (`Columns.state`) are equal to all fits and scores."""
+        nowhere = slice(0, 0)
+        return not task.ports and all(
+            plugin.by_amounts or plugin.shape_score(columns, nowhere, task) is None for plugin in self.scores
+        )
+
     def terms(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Floats]]:
         """`[n]` each: what `score` is the sum of, by plugin."""
         for plugin in self.scores:

@@ -1,0 +1,73 @@
+"""What is known of rows by their state: what they have, what is booked there, and their cards. Clusters have many equal nodes, which fill in equal ways, so
+that many states were met before; then a lookup takes the place of some forty array operations on a row or two.
+"""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from hbox_common.model import CardSlice
+
+from ..cluster import Columns
+from ..cluster.arrays import Ints
+from ..cluster.task import Task
+
+#: Cards that so many pods of a task take of a row: their positions on it, the memory of each slice, and the slices pod by pod.
+Taken: TypeAlias = tuple[Ints, Ints, list[tuple[CardSlice, ...]]]
+
+#: How many more pods of a task fit by what is booked, and the score where any does.
+Rank: TypeAlias = tuple[int, float]
+
+#: Answers that are kept, of all tasks together.
+_MOST = 65_536
+
+
+class RowStates:
+    """Of one policy's columns. States are numbers, equal for rows that are equal in all amounts and cards (`Columns.state`).
+
+    `cards`: by task, state and number of pods."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._at = -1  #: the end of `columns.changes` as of which `_of` is right
+        self._of: dict[int, int] = {}
+        self._numbers: dict[bytes, int] = {}
+        self._epoch = (-1, -1)
+        self._ranks: dict[Task, dict[int, Rank]] = {}
+        self._kept = 0
+        self.cards: dict[tuple[Task, int, int], Taken] = {}
+
+    def begin(self, version: int) -> None:
+        """Before anything is looked up. `version`: of the scores; what nodes are counts too, since labels and models of others may."""
+        epoch = version, self._columns.described.end
+        if epoch != self._epoch or self._kept + len(self.cards) > _MOST:
+            self._epoch = epoch
+            self.clear()
+
+    def clear(self) -> None:
+        self._at, self._kept = -1, 0
+        for kept in (self._of, self._numbers, self._ranks, self.cards):
+            kept.clear()
+
+    def ranks(self, task: Task) -> dict[int, Rank]:
+        """By state, what is known of the task. To be written to by `keep`."""
+        return self._ranks.setdefault(task, {})
+
+    def keep(self, task: Task, ranks: dict[int, Rank]) -> None:
+        self._ranks[task].update(ranks)
+        self._kept += len(ranks)
+
+    def of(self, rows: Sequence[int]) -> list[int]:
+        """The states of these rows."""
+        columns, states = self._columns, self._of
+        if self._at != columns.changes.end:
+            changed = columns.changes.tail(self._at)
+            self._at = columns.changes.end
+            if changed is None:
+                states.clear()
+            else:
+                for row in changed:
+                    states.pop(row, None)
+        for row in rows:
+            if row not in states:
+                states[row] = self._numbers.setdefault(columns.state(row), len(self._numbers))
+        return [states[row] for row in rows]

@@ -1,0 +1,53 @@
+"""What is known of nodes by their state is as good as looking: after changes of a few rows views are what they would be, read whole."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hbox_common.model import Match, MatchOperator, NodeTerm, PodUid, PreferredTerm
+from hbox_scheduler.core.framework.conf import Conf
+from hbox_scheduler.core.framework.rowstates import RowStates
+from hbox_scheduler.core.framework.views import View
+from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.policy.default import default_conf
+from hbox_scheduler.core.protocol.limits import Limits
+from hbox_scheduler.core.simulate.simulation import Simulation, job, node
+
+from ...policies import volcano
+
+PREFERS_RED = (PreferredTerm(100, NodeTerm((Match("colour", MatchOperator.IN, ("red",)),))),)
+
+POLICIES = pytest.mark.parametrize(
+    "conf", [*map(default_conf, PolicyName), volcano()], ids=[*map(str, PolicyName), "volcano's"]
+)
+
+
+@POLICIES
+@pytest.mark.parametrize("nodes", [8, 40])
+def test_views_are_those_of_rows_looked_at(conf: Conf, nodes: int) -> None:
+    rng = random.Random(nodes)
+    simulation = Simulation(policy_of(PolicyName.BINPACK), limits=Limits(outstanding=1 << 30), conf=conf)
+    simulation.put_nodes(
+        node(
+            f"n{i}", cards=8 * (i % 3 > 0), cpu=32, labels={"colour": ("red", "blue")[i % 2]}, model=("A100", "T4")[i % 4 == 0]
+        )
+        for i in range(nodes)
+    )
+    asked = [(cards, cpu, preferred) for cards in (0, 1, 2) for cpu in (1000, 3000) for preferred in ((), PREFERS_RED)]
+    pods: list[PodUid] = []
+    for number in range(150):
+        cards, cpu, preferred = rng.choice(asked)
+        one = job(f"j{number}", cards=cards, cpu_milli=cpu, created_at=float(number))
+        one = replace(one, tasks=(replace(one.tasks[0], preferred=preferred),))
+        simulation.submit([one])
+        pods += [placement.pod_uid for plan in simulation.run() for placement in plan.placements]
+        if rng.random() < 0.3 and pods:
+            simulation.finish([pods.pop(rng.randrange(len(pods)))])
+        scheduler = simulation.scheduler
+        for task in {entry.tasks[0] for entry in scheduler._queue.entries.values()}:
+            kept, anew = scheduler.views.of(task), View(scheduler.columns, scheduler.policy, task, RowStates(scheduler.columns))
+            anew.refresh()
+            assert np.array_equal(kept.capacity, anew.capacity)
+            assert np.array_equal(kept.rank, anew.rank)
