@@ -74,7 +74,7 @@ def test_a_wrong_file_is_refused_with_file_and_line(shown: Path) -> None:
     shown.write_text(shown.read_text().replace("binpack.idle-cards", "binpack.idel-cards"))
     with pytest.raises(InvalidRequest) as caught:
         run("policy", "check", shown)
-    assert caught.value.message.startswith(f"{shown}: line 15: plugin binpack has no argument 'binpack.idel-cards.weight'")
+    assert caught.value.message.startswith(f"{shown}: line 16: plugin binpack has no argument 'binpack.idel-cards.weight'")
     assert caught.value.hint == "did you mean binpack.idle-cards.weight?"
 
 
@@ -90,7 +90,6 @@ tiers:
   - name: proportion
   - name: nodegroup
   - name: nodeorder
-  - {name: resource-strategy-fit, arguments: {proportional: {enable: true, resources: nvidia.com/gpu}}}
   - {name: card-models, enablePredicate: false, arguments: {reserve.percent: 10}}
   - name: usage
 """)
@@ -99,7 +98,6 @@ tiers:
     assert json.loads(capsys.readouterr().out)["inTheWayOfBatches"] == [
         f"nodegroup {masks}",
         f"nodegroup {scores}",
-        "resource-strategy-fit masks nodes by what is booked on them",
         f"card-models {scores}",
         "usage judges nodes by what is measured",
     ]

@@ -322,7 +322,7 @@ def test_a_foreign_claim_takes_room_and_its_end_gives_it_back(scheduler: Schedul
         requests={"cpu": 64_000},
     )
     changed(scheduler, [foreign], previous=10, index=11)
-    scheduler.on_jobs([job("a", cpu_milli=64_000, pods=2)])
+    scheduler.on_jobs([job("a", cpu_milli=64_000, cards=2, pods=2)])
     assert scheduler.cycle(0.0).plans == []
     changed(scheduler, [replace(foreign, state=ClaimState.VOID)], previous=11, index=12)
     assert len(planned(scheduler).placements) == 2

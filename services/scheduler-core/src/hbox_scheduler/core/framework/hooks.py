@@ -173,16 +173,25 @@ class ByShape(Plugin):
 
 
 class ShapeMask(ByShape):
-    """A mask by shape: see above."""
-
-    @property
-    @abstractmethod
-    def reads_bookings(self) -> bool:
-        """Whether it looks at what is booked on the node, not only at what the node is."""
+    """A mask by shape, from what the node is and not from what is booked there: see above."""
 
     @abstractmethod
     def shape_failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
         """Label and mask `[n]` of nodes that pods of this shape may not use."""
+
+
+class ShapeRoom(ByShape):
+    """A limit by shape of how many more pods a node takes beside what is booked there. It is a mask too: nodes that take none are told its label."""
+
+    label: ClassVar[str]
+
+    @abstractmethod
+    def limits(self, task: Task) -> bool:
+        """Whether it has an opinion on pods of this shape; they alone are told of it, and cost anything."""
+
+    @abstractmethod
+    def shape_room(self, columns: Columns, rows: Rows, task: Task) -> Ints:
+        """`[n]`: pods of this shape that the node takes, 0 or less for none. Pods of the shape itself lower it by one each."""
 
 
 class PerPod(Plugin):
@@ -354,7 +363,7 @@ FLAGS: Mapping[str, tuple[Hook, ...]] = {
     "enabledSubJobPipelined": (SubGangPipelined,),
     "enableJobStarving": (Starving,),
     "enableJobEnqueued": (Enqueueable,),
-    "enablePredicate": (ShapeMask, PodMask),
+    "enablePredicate": (ShapeMask, ShapeRoom, PodMask),
     "enableNodeOrder": (ShapeScore, PodScore, CandidateScore, CardOrder),
     "enableBestNode": (BestNode,),
     "enabledHyperNodeOrder": (DomainScore,),

@@ -90,17 +90,19 @@ class Placing:
         return mask
 
     def fits(self, member: Member, cluster: Columns) -> Bools:
-        """`[N]`: nodes with room, by resources and cards alone."""
+        """`[N]`: nodes with room, by what is booked alone."""
         return self.capacity(member, cluster) > 0
 
     def capacity(self, member: Member, cluster: Columns) -> Ints:
-        """`[N]`: how many such members have room, by resources and cards alone."""
+        """`[N]`: how many such members have room, by resources, cards, and what plugins keep of them for others."""
         rows, task = slice(0, cluster.size), self.task(member)
         least = np.full(cluster.size, _NO_LIMIT, dtype=np.int64)
         for fit in FITS:
             capacity = fit.capacity(cluster, rows, task)
             if capacity is not None:
                 np.minimum(least, capacity, out=least)
+        if (room := self._session.room_on(task, cluster)) is not None:
+            np.minimum(least, room, out=least)
         return np.maximum(least, 0, out=least)
 
     def scores(self, member: Member, cluster: Columns, candidates: Bools) -> Floats:
@@ -169,6 +171,12 @@ class Placing:
             limits.append(self._session.models.limit_message(member, kept))
         if Label.CARD_QUOTA in reasons.counts:
             limits.append(self._session.namespace_quotas.limit_message(member))
+        if kept := reasons.counts.get(Label.PROPORTION_KEPT, 0):
+            limits.append(
+                f"{kept} nodes keep cores and memory for idle cards"
+                if kept > 1
+                else "1 node keeps cores and memory for idle cards"
+            )
         too_large = not reasons.fitting and not capacity_when_empty(columns, member.task).any()
         return replace(reasons, limit="; ".join(limits), too_large=too_large)
 

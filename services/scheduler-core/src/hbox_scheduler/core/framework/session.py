@@ -60,6 +60,7 @@ from .hooks import (
     Reclaimable,
     ReclaimRight,
     ShapeMask,
+    ShapeRoom,
     ShapeScore,
     ShuffleGuard,
     ShuffleVictims,
@@ -182,12 +183,12 @@ class Session:
                 if plugin.name != plugin_conf.name:
                     raise InvalidRequest(f"plugin {plugin.name} stands where the policy has {plugin_conf.name}")
         self._events = self._all(Events)
-        self._shape_masks, self._pod_masks = self._all(ShapeMask), self._all(PodMask)
-        self._masking = self._with(ShapeMask, PodMask)
+        self._pod_masks = self._all(PodMask)
+        self._shape_rooms = self._all(ShapeRoom)
+        self._masking = self._with(ShapeMask, ShapeRoom, PodMask)
         self.views = views
         self._by_shape: dict[tuple[int, bool], bool] = {}
         self._per_pod = [plugin for hook in (PodMask, PodScore, CandidateScore) for plugin in self._all(hook)]
-        self._masks_read_bookings = any(plugin.reads_bookings for plugin in self._shape_masks)
         self.namespace_quotas = NamespaceQuotas(columns, cluster)
         self.population = Population.beginning_with(
             partial(getattr, self.running, "population"),
@@ -215,7 +216,7 @@ class Session:
 
     def close(self) -> None:
         """Nobody asks it any more: its plugins and it refer to each other no longer, so that all of it goes at once."""
-        self._tiers, self._events, self._shape_masks, self._pod_masks, self._masking, self._per_pod = (), [], [], [], [], []
+        self._tiers, self._events, self._shape_rooms, self._pod_masks, self._masking, self._per_pod = (), [], [], [], [], []
         self._hooks.clear()
         self._flat.clear()
         del self.ranking
@@ -467,8 +468,19 @@ class Session:
                 continue
             if isinstance(plugin, ShapeMask):
                 yield from plugin.shape_failures(cluster, rows, member.task)
+            if isinstance(plugin, ShapeRoom) and plugin.limits(member.task):
+                yield plugin.label, plugin.shape_room(cluster, rows, member.task) <= 0
             if isinstance(plugin, PodMask):
                 yield from plugin.failures(member, cluster)
+
+    def room_on(self, task: Task, cluster: Columns) -> Ints | None:
+        """`[N]`: how many pods of this shape the plugins leave room for beside what is booked; None = they have no opinion on it."""
+        rows, least = slice(0, cluster.size), None
+        for plugin in self._shape_rooms:
+            if plugin.limits(task):
+                room = plugin.shape_room(cluster, rows, task)
+                least = room if least is None else np.minimum(least, room)
+        return least
 
     def by_shape(self, member: Member) -> bool:
         """Whether every node is to it as to any other member of its shape, and stays so but for what is booked there: `views` say where it goes."""
@@ -486,7 +498,7 @@ class Session:
         """Whether what the masks say about it stays true whoever comes or goes."""
         return (
             not member.task.ports
-            and not self._masks_read_bookings
+            and not any(plugin.limits(member.task) for plugin in self._shape_rooms)
             and all(plugin.settled(member) for plugin in self._pod_masks)
         )
 

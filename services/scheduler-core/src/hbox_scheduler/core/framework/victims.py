@@ -46,9 +46,11 @@ RESOLVABLE = frozenset(
         Label.POD_ANTI_AFFINITY_OF_OTHERS,
         Label.SPREAD_SKEW,
         Label.NODE_GROUP_LIMIT,
-        Label.PROPORTION_KEPT,
     }
 )
+
+#: What is about room as much as resources are: always to be changed by those who leave.
+ROOM = frozenset({Label.PROPORTION_KEPT})
 
 #: Nodes that may fail in a row before whole queues are asked for a legal victim at all.
 _PATIENCE = 8
@@ -223,7 +225,7 @@ class Search:
         if self._within is not None:
             hard |= ~self._within
         for label, fails in self._session.masks(member, columns):
-            if self._resolve and label in RESOLVABLE:
+            if label in ROOM or (self._resolve and label in RESOLVABLE):
                 soft |= fails
             else:
                 hard |= fails

@@ -39,8 +39,12 @@ class Shapes(Protocol):
         """`[n]`: alive nodes that fail no mask."""
         ...
 
+    def limits(self, task: Task) -> bool:
+        """Whether room is kept from such pods for others, so that others who come may leave them more of it."""
+        ...
+
     def capacity(self, columns: Columns, rows: Rows, task: Task) -> Ints:
-        """`[n]`: pods that fit by what is booked alone, 0 or more."""
+        """`[n]`: pods that fit by what is booked, and what is kept of the rest for others; 0 or more."""
         ...
 
     def score(self, columns: Columns, rows: Rows, task: Task) -> Floats:
@@ -263,6 +267,10 @@ class Views:
         self._policy = policy
         self._views.clear()
         self.states.clear()
+
+    def limits(self, task: Task) -> bool:
+        """As `Shapes.limits`."""
+        return self._policy.limits(task)
 
     def of(self, task: Task) -> View:
         """The task's view, up to date."""

@@ -37,7 +37,6 @@ class Predicates(ShapeMask, PodMask):
 
     name = "predicates"
     sees_plain_pods = False
-    reads_bookings = False
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)

@@ -1,27 +1,29 @@
 """resource-strategy-fit: each resource packed or spread by its own strategy; nodes with scarce resources kept free of pods that do not need them; and
 cpu and memory kept for the idle cards of a node (reference volcano §4)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import is_host_port
+from hbox_common.model import VENDORS, is_host_port
 from hbox_common.model.resources import CPU, GIB, MEMORY, PODS
 
 from ..cluster import Columns
-from ..cluster.arrays import Bools, Floats, Rows
+from ..cluster.arrays import Floats, Ints, Rows
 from ..cluster.task import Task
 from ..explain.labels import Label
-from ..framework.hooks import ShapeMask, ShapeScore
+from ..framework.hooks import ShapeRoom, ShapeScore
 from .arguments import Arguments, Given
+from .idlecards import idle_cards
 
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
 
 _PLUGIN = "plugin resource-strategy-fit"
+_ANY = 1 << 30
 _MOST, _LEAST = "MostAllocated", "LeastAllocated"
 
 
@@ -39,12 +41,13 @@ class _Kept:
     memory_gib: float
 
 
-class ResourceStrategyFit(ShapeMask, ShapeScore):
+class ResourceStrategyFit(ShapeRoom, ShapeScore):
     """Arguments: resourceStrategyFitWeight (10), resources {<name or prefix*>: {type: MostAllocated | LeastAllocated, weight (1)}} (cpu and memory, each
     LeastAllocated, where none is named), sra {enable (false), resources, weight (10), resourceWeight {<name>: (1)}}, proportional {enable (false),
     resources, resourceProportion {<name>.cpu (1), <name>.memory (1)}}: cores and GiB."""
 
     name = "resource-strategy-fit"
+    label = Label.PROPORTION_KEPT
     fills = False
     by_amounts = True
 
@@ -58,23 +61,21 @@ class ResourceStrategyFit(ShapeMask, ShapeScore):
         self._kept = _kept(arguments.nested("proportional"))
         arguments.done()
 
-    @property
-    def reads_bookings(self) -> bool:
-        return bool(self._kept)
-
-    def shape_failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
+    def limits(self, task: Task) -> bool:
         """Pods that ask for none of these resources leave what the idle units will need."""
-        if any(task.requests.get(name, 0) for name in self._kept):
-            return
+        return bool(self._kept) and not any(task.requests.get(name, 0) for name in self._kept)
+
+    def shape_room(self, columns: Columns, rows: Rows, task: Task) -> Ints:
+        room = np.full(columns.alive[rows].shape, _ANY, dtype=np.int64)
         for name, kept in self._kept.items():
-            column = columns.resource(name)
-            idle = np.maximum(columns.allocatable[column, rows] - columns.used[column, rows], 0)
-            fails = np.zeros(idle.shape, dtype=np.bool_)
+            idle = _idle(columns, rows, name)
             for resource, units in ((CPU, 1000 * kept.cpu), (MEMORY, GIB * kept.memory_gib)):
                 at = columns.resource(resource)
-                left = columns.allocatable[at, rows] - columns.used[at, rows] - task.requests.get(resource, 0)
-                fails |= (idle > 0) & (left < idle * units)
-            yield Label.PROPORTION_KEPT, fails
+                left = columns.allocatable[at, rows] - columns.used[at, rows] - np.ceil(idle * units).astype(np.int64)
+                asked = task.requests.get(resource, 0)
+                fits = left // asked if asked else np.where(left < 0, 0, _ANY)
+                np.minimum(room, np.where(idle > 0, fits, _ANY), out=room)
+        return room
 
     def shape_score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:
         return self._fit(columns, rows, task) + self._spared(columns, rows, task)
@@ -114,6 +115,17 @@ class ResourceStrategyFit(ShapeMask, ShapeScore):
             return found
         prefixes = [key for key in self._strategies if key.endswith("*") and name.startswith(key[:-1])]
         return self._strategies[max(prefixes, key=len)] if prefixes else None
+
+
+def _idle(columns: Columns, rows: Rows, name: str) -> Floats:
+    """`[n]`: units of the resource that nobody has; of cards the physical ones, however many slots a node offers each in."""
+    column = columns.resource(name)
+    allocatable = columns.allocatable[column, rows]
+    left: Floats = np.maximum(allocatable - columns.used[column, rows], 0).astype(np.float64)
+    if name not in VENDORS.cards:
+        return left
+    known = (columns.card_index[rows] >= 0).any(axis=1)
+    return np.asarray(np.where(known & (allocatable > 0), idle_cards(columns, rows), left))
 
 
 def _strategy(name: str, row: Any) -> _Strategy:

@@ -31,7 +31,6 @@ class Usage(ShapeMask, ShapeScore):
     """Arguments: thresholds (cpu and mem, percent, 80 each), usage.weight (5), cpu.weight (1), memory.weight (1)."""
 
     name = "usage"
-    reads_bookings = False
     of_session = True
     fills = True
 

@@ -3,7 +3,18 @@
 from collections.abc import Iterator
 
 from ..framework.conf import Conf
-from ..framework.hooks import BestNode, ByShape, CandidateScore, PerPod, Plugin, PodMask, PodScore, ShapeMask, ShapeScore
+from ..framework.hooks import (
+    BestNode,
+    ByShape,
+    CandidateScore,
+    PerPod,
+    Plugin,
+    PodMask,
+    PodScore,
+    ShapeMask,
+    ShapeRoom,
+    ShapeScore,
+)
 from .registry import plugins_of
 
 
@@ -20,10 +31,9 @@ def in_the_way(conf: Conf) -> list[str]:
 
 
 def _said(plugin: Plugin) -> Iterator[tuple[type[Plugin], str]]:
-    if isinstance(plugin, ShapeMask) and plugin.reads_bookings:
-        yield ShapeMask, "masks nodes by what is booked on them"
     if isinstance(plugin, ByShape) and plugin.of_session:
-        yield (ShapeMask if isinstance(plugin, ShapeMask) else ShapeScore), "judges nodes by what is measured"
+        hook = next(hook for hook in (ShapeMask, ShapeRoom, ShapeScore) if isinstance(plugin, hook))
+        yield hook, "judges nodes by what is measured"
     if isinstance(plugin, PerPod) and plugin.sees_plain_pods:
         if isinstance(plugin, PodMask):
             yield PodMask, "masks nodes by more of a pod than what it asks for"

@@ -24,6 +24,7 @@ tiers:
 - plugins:
   - name: predicates
   - name: capacity
+  - name: idle-cards
   - name: network-topology-aware
     arguments:
       hypernode.binpack.normal-pod.enable: false

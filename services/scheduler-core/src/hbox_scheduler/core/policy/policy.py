@@ -11,7 +11,7 @@ from ..cluster.arrays import Bools, Floats, Ints, Rows
 from ..cluster.task import Task
 from ..devices import CardFit
 from ..framework.conf import Conf
-from ..framework.hooks import CardOrder, ShapeMask, ShapeScore
+from ..framework.hooks import CardOrder, ShapeMask, ShapeRoom, ShapeScore
 from ..framework.nodeports import NodePorts
 from ..framework.resources import ResourceFit
 from ..framework.vectorised import FitPlugin
@@ -32,6 +32,7 @@ class Policy:
     masks: Sequence[ShapeMask]
     scores: Sequence[ShapeScore]
     cards: Sequence[CardOrder]
+    rooms: Sequence[ShapeRoom] = ()
     fits: Sequence[FitPlugin] = _FITS
 
     @property
@@ -68,9 +69,17 @@ class Policy:
                 mask &= ~fails
         return mask
 
+    def limits(self, task: Task) -> bool:
+        """Whether room is kept from such pods for others."""
+        return any(keeper.limits(task) for keeper in self.rooms)
+
     def capacity(self, columns: Columns, rows: Rows, task: Task) -> Ints:
-        """`[n]`: pods that fit by what is booked alone, 0 or more."""
+        """`[n]`: pods that fit by what is booked, and what plugins keep of the rest for others; 0 or more."""
         least: Ints | None = None
+        for keeper in self.rooms:
+            if keeper.limits(task):
+                room = keeper.shape_room(columns, rows, task)
+                least = room if least is None else np.minimum(least, room, out=least)
         for plugin in self.fits:
             fits = plugin.capacity(columns, rows, task)
             if fits is not None:
@@ -110,7 +119,7 @@ class Policy:
 
 def policy_from(conf: Conf) -> Policy:
     """What goes by shape in a conf, and holds from session to session: hooks that are switched off are left out, and so are plugins that judge by what one
-    session computes, or by bookings. Raises InvalidRequest for arguments that are wrong."""
+    session computes. Raises InvalidRequest for arguments that are wrong."""
     plugins = [
         (plugin, plugin_conf.off)
         for tier, confs in zip(plugins_of(conf), conf.tiers, strict=True)
@@ -121,7 +130,7 @@ def policy_from(conf: Conf) -> Policy:
         masks=[
             plugin
             for plugin, off in plugins
-            if isinstance(plugin, ShapeMask) and ShapeMask not in off and not (plugin.of_session or plugin.reads_bookings)
+            if isinstance(plugin, ShapeMask) and ShapeMask not in off and not plugin.of_session
         ],
         scores=[
             plugin
@@ -129,6 +138,11 @@ def policy_from(conf: Conf) -> Policy:
             if isinstance(plugin, ShapeScore) and ShapeScore not in off and not plugin.of_session
         ],
         cards=[plugin for plugin, off in plugins if isinstance(plugin, CardOrder) and CardOrder not in off],
+        rooms=[
+            plugin
+            for plugin, off in plugins
+            if isinstance(plugin, ShapeRoom) and ShapeRoom not in off and not plugin.of_session
+        ],
     )
 
 

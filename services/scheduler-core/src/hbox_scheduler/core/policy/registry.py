@@ -16,6 +16,7 @@ from ..plugins.drf import Drf
 from ..plugins.extender import Extender
 from ..plugins.fgd import FgdPlugin
 from ..plugins.gang import GangPlugin
+from ..plugins.idlecards import IdleCards
 from ..plugins.leastwaste import LeastWastePlugin
 from ..plugins.levels import LevelsPlugin
 from ..plugins.minruntime import MinRunTime
@@ -59,6 +60,7 @@ PLUGINS: Mapping[str, Hook] = {
     "node-preferences": NodePreferences,
     "deviceshare": DeviceShare,
     "card-models": CardModels,
+    "idle-cards": IdleCards,
     "levels": LevelsPlugin,
     "minruntime": MinRunTime,
     "reservation": Reservation,

@@ -1,7 +1,8 @@
 """Jobs that were tried and cannot start now. They cost nothing until something that they wait for changes.
 
 Jobs of the same key (queue, requests, pods that have to start together) form a class. A class is examined only when free amounts of rows rose
-(`QueueingHint`) or its queue released something; then as many of its jobs are activated, in their order, as the free capacity could hold. The next attempt
+(`QueueingHint`) or its queue released something; one from whom room is kept for others (`ShapeRoom`) also when anything was booked, since a card that is
+taken needs no cores any more. Then as many of its jobs are activated, in their order, as the free capacity could hold. The next attempt
 decides whether one of them starts.
 """
 
@@ -67,6 +68,8 @@ class UnschedulableJobs:
         self._quota = quota
         self._classes: dict[EquivalenceKey, UnschedulableClass] = {}
         self._risen = columns.risen.end
+        self._booked = columns.changes.end
+        self._limited: set[EquivalenceKey] = set()  #: classes from whom room is kept for others
         self._retries = False
         self.behind = False  #: classes are left that the next call examines
 
@@ -80,6 +83,8 @@ class UnschedulableJobs:
         group = self._classes.get(key)
         if group is None:
             group = self._classes[key] = UnschedulableClass()
+            if any(self._views.limits(task) for task in key[1]):
+                self._limited.add(key)
         group.sizes = tuple(len(pods) for _, pods in entry.pending)
         if entry.activated_from is not None and entry.activated_from != key:
             self.retry_class(entry)
@@ -101,7 +106,7 @@ class UnschedulableJobs:
         Of the queues `changed` and all below them every job leaves: where it cannot start, why it waits may be something else now.
         """
         if not self._classes:
-            self._risen = self._columns.risen.end
+            self._risen, self._booked = self._columns.risen.end, self._columns.changes.end
             return []
         hint = (
             QueueingHint(self._columns, self._columns.risen.since(self._risen))
@@ -109,7 +114,13 @@ class UnschedulableJobs:
             else None
         )
         self._risen = self._columns.risen.end
-        if hint is None and not freed and not paid and not self._retries:
+        eased = (
+            QueueingHint(self._columns, self._columns.changes.since(self._booked))
+            if self._limited and self._booked != self._columns.changes.end
+            else None
+        )
+        self._booked = self._columns.changes.end
+        if hint is None and eased is None and not freed and not paid and not self._retries:
             return []
         now = QueueingHint(self._columns, None) if self.behind else None
         is_changed, is_freed = self._among(changed), self._among(freed)
@@ -118,12 +129,13 @@ class UnschedulableJobs:
         for key, group in list(self._classes.items()):
             if is_changed(key[0]):
                 woken.extend(self._first(key, group, entries, len(group.waiting)))
-                del self._classes[key]
+                self._drop(key)
             elif (
                 group.retry
                 or is_freed(key[0])
                 or (paid and any(task.namespace in paid for task in key[1]))
                 or (hint is not None and any(hint.may_hold(task) for task in key[1]))
+                or (eased is not None and key in self._limited and any(eased.may_hold(task) for task in key[1]))
                 or (group.behind and now is not None and any(now.may_hold(task) for task in key[1]))
             ):
                 found.append((key, group))
@@ -138,8 +150,12 @@ class UnschedulableJobs:
             group.retry = group.behind = False
             woken.extend(self._activate_some(key, group, entries))
             if not group.waiting:
-                del self._classes[key]
+                self._drop(key)
         return woken
+
+    def _drop(self, key: EquivalenceKey) -> None:
+        del self._classes[key]
+        self._limited.discard(key)
 
     def _activate_some(self, key: EquivalenceKey, group: UnschedulableClass, entries: dict[JobId, Entry]) -> list[Entry]:
         queue, tasks, need = key
