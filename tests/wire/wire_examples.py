@@ -26,6 +26,9 @@ from hbox_common.events import (
     Event,
     Evict,
     EvictDecided,
+    EvictedPod,
+    EvictionReceipt,
+    EvictionRule,
     EvictKind,
     FabricChanged,
     GivenUp,
@@ -289,6 +292,12 @@ EXAMPLES: tuple[Event, ...] = (
     ),
     HealthChanged(node=_NODE, healthy=False, bad_cards=(0, 3), reason="XID 79", at=6.5),
     QueueRefused(queue=_QUEUE, job=_JOB, reason="QueueCapabilityExceeded", message="8 of 8 cards", at=7.5),
+    EvictionReceipt(
+        job=_JOB, namespace="ml", queue=_QUEUE, rule=EvictionRule.RECLAIM,
+        pods=(EvictedPod(pod="train-0", pod_uid=PodUid("pod-uid"), node=NodeName("n1"), to=NodeName("n2")),),
+        plan=PlanId("plan-2"), for_job=JobId("job-2"), for_namespace="cv", for_name="resnet", for_queue=QueueName("vision"), pods_kept=7, cards_kept=7,
+        message="reclaimed for cv/resnet", returns="when cards are idle", at=7.7,
+    ),
     BudgetUsed(queue=_QUEUE, percent=80, budget_card_hours=100, spent=288_000_000, month=3600, message="80 of 100 card-hours", at=7.6),
     DeadLetter(
         consumer="binder", on="hbox.v1.decision.bind.0", stream="HBOX_DECISIONS", sequence=9, deliveries=5, message_id="m1",

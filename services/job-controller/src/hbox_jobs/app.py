@@ -14,6 +14,7 @@ from hbox_common.events import (
     BindDecided,
     BindOutcome,
     Event,
+    EvictionReceipt,
     JobPhase,
     JobPhaseChanged,
     JobsAdmitted,
@@ -161,6 +162,7 @@ class JobController:
             group.create_task(self._bus.follow([PolicyFollowed], self._on_policy, start=Start.LAST_PER_SUBJECT))
             group.create_task(self._bus.follow([OutcomesObserved], self._on_outcomes, start=Start.NEW))
             group.create_task(self._bus.follow([BindDecided], self._on_decided, start=Start.NEW))
+            group.create_task(self._bus.follow([EvictionReceipt], self._on_receipts, start=Start.NEW, writers_only=True))
             group.create_task(self._phases())
             for task in self._feedback_tasks():
                 group.create_task(task)
@@ -269,7 +271,7 @@ class JobController:
             assert isinstance(delivery.event, OutcomesObserved)
             for outcome in delivery.event.outcomes:
                 if outcome.outcome is BindOutcome.EVICTED:
-                    self.jobs.evicted(outcome.job, outcome.message, wall)
+                    self.jobs.evicted(outcome.job, outcome.reason or outcome.message, wall)
                 elif outcome.outcome in _OLD_VIEW:
                     self.jobs.repeat(outcome.job, now)
                 if outcome.blocked:
@@ -290,6 +292,13 @@ class JobController:
         for delivery in deliveries:
             assert isinstance(delivery.event, BindDecided)
             self.feedback.decided((bind.pod_uid for bind in delivery.event.binds), now)
+
+    async def _on_receipts(self, deliveries: Sequence[Delivery]) -> None:
+        now = monotonic_s()
+        for delivery in deliveries:
+            assert isinstance(delivery.event, EvictionReceipt)
+            self.feedback.evicted(delivery.event, now)
+        self._behind.set()
 
     async def _streams_lost(self) -> None:
         log.warning("the stream of jobs was lost or made anew: saying everything again")

@@ -15,6 +15,7 @@ from hbox_common.events import (
     Event,
     Evict,
     EvictDecided,
+    EvictedPod,
     HeldNomination,
     PlanAnswer,
     PlansAnswered,
@@ -63,6 +64,11 @@ def messages_of(step: Step, *, epoch: Epoch, index: Index) -> list[Message]:
     out += [
         Message(BindDecided(epoch=epoch, index=index, binds=tuple(some)), (SHARD,)) for some in _chunks(step.binds, _bind_bytes)
     ]
+    for receipt in step.receipts:
+        out += [
+            Message(receipt.model_copy(update={"pods": tuple(some)}), (receipt.queue, receipt.job))
+            for some in _chunks(receipt.pods, _evicted_bytes)
+        ]
     out += [Message(refused, (refused.queue,)) for refused in step.refused]
     out += [Message(used, (used.queue,)) for used in step.budgets]
     return out
@@ -100,6 +106,10 @@ def _bind_bytes(bind: Bind) -> int:
 
 def _evict_bytes(evict: Evict) -> int:
     return 600 + len(evict.namespace) + len(evict.pod) + 4 * len(evict.reason)
+
+
+def _evicted_bytes(pod: EvictedPod) -> int:
+    return 100 + len(pod.pod) + len(pod.pod_uid) + len(pod.node) + len(pod.to)
 
 
 def _answer_bytes(answer: PlanAnswer) -> int:

@@ -8,7 +8,7 @@ from datetime import datetime
 import click
 
 from hbox_common.bus import Delivery, Start
-from hbox_common.events import BudgetUsed, Event, HealthChanged, JobPhaseChanged, QueueRefused
+from hbox_common.events import BudgetUsed, Event, EvictionReceipt, HealthChanged, JobPhaseChanged, QueueRefused
 from hbox_common.visible import visible
 
 from ..aio import run
@@ -17,14 +17,14 @@ from ..output import say
 from ..platform.layout import Layout
 from ..session import ASK_S, bus_of
 
-TYPES = (JobPhaseChanged, HealthChanged, QueueRefused, BudgetUsed)
+TYPES = (JobPhaseChanged, HealthChanged, QueueRefused, BudgetUsed, EvictionReceipt)
 
 
 @click.command("events")
 @click.option("-f", "--follow", is_flag=True, help="Go on as they happen, until Ctrl-C.")
 @command_options
 def command(ctx: Context, follow: bool) -> None:
-    """What happened: phases of jobs, health of nodes, refusals of the ledger. With -o json one object a line.
+    """What happened: phases of jobs, health of nodes, refusals and evictions of the ledger. With -o json one object a line.
 
     \b
     hbox events -f
@@ -67,6 +67,9 @@ def line(event: Event) -> str:
             return f"{_time(event.at)}  node   {event.node}  {state}{cards}  {event.reason}"
         case QueueRefused():
             return f"{_time(event.at)}  queue  {event.queue}  refused {event.job}  {event.reason}: {event.message}"
+        case EvictionReceipt():
+            pods = ", ".join(f"{event.namespace}/{one.pod}" for one in event.pods)
+            return f"{_time(event.at)}  queue  {event.queue}  evicted {pods}  {event.message}"
         case BudgetUsed():
             return f"{_time(event.at)}  queue  {event.queue}  budget {event.percent} %  {event.message}"
         case _:

@@ -6,8 +6,10 @@ from typing import Any
 
 import click
 
-from hbox_common.errors import NotFound
+from hbox_common.errors import InvalidRequest, NotFound
+from hbox_common.events import EvictionReceipt
 
+from .. import receipts
 from ..aio import run
 from ..context import Context, command_options
 from ..output import duration, put
@@ -23,20 +25,29 @@ NODES_SHOWN = 8
 @click.command("why")
 @click.argument("job")
 @click.option("--placed", is_flag=True, help="Why its pods are where they are: scores of the decision, and who came second.")
+@click.option("--evicted", is_flag=True, help="For whom its pods had to leave, by which rule, and when they may come back.")
 @command_options
-def command(ctx: Context, job: str, *, placed: bool) -> None:
+def command(ctx: Context, job: str, *, placed: bool, evicted: bool) -> None:
     """Why JOB waits, or where it is. JOB is a job's or a pod's name, namespace/name, or a job's uid.
 
     \b
     hbox why train-7
     hbox why ml/train-7 -o json
     hbox why --placed train-7
+    hbox why --evicted train-7
 
     --placed is answered from what scheduler-core kept of its last decisions. Older ones, and those of a process before, a record has (HBOX_RECORD):
     `hbox simulate replay RECORD --placed JOB`.
+
+    --evicted is answered from the receipts that the broker keeps for a week; a pod that is gone is found by its name.
     """
+    if placed and evicted:
+        raise InvalidRequest("--placed and --evicted are two questions", hint="ask one after the other")
     if placed:
         _show_placed(ctx, job)
+        return
+    if evicted:
+        _show_evicted(ctx, job)
         return
     found = find(run(lambda: jobs.read(ctx)), job)
     if ctx.output.machine:
@@ -77,6 +88,25 @@ def _show_placed(ctx: Context, job: str) -> None:
         return
     _head(found)
     show(decisions)
+
+
+def _show_evicted(ctx: Context, job: str) -> None:
+    async def ask() -> tuple[list[dict[str, Any]], list[EvictionReceipt]]:
+        async with bus_of(Layout(ctx.state).running()) as bus:
+            return items_of(await job_pages(bus)), await receipts.receipts_of(bus)
+
+    items, kept = run(ask)
+    named = [item for item in items if job in (item["id"], item["name"]) or item["name"].partition("/")[2] == job]
+    found = receipts.about(kept, job, jobs=[item["id"] for item in named])
+    now = [item for item in items if item["id"] in {one.job for one in found} or item in named]
+    if ctx.output.machine:
+        document = {"name": job, "receipts": [receipts.item(one) for one in found], "now": now}
+        ctx.output.document("EvictionExplanation", document)
+        return
+    for one in found:
+        receipts.show(one)
+    for item in now:
+        put(f"now:        {item['name']}: {explain(item)}")
 
 
 def find(items: list[dict[str, Any]], job: str) -> dict[str, Any]:

@@ -30,7 +30,17 @@ from .plans import (
     Victim,
     VictimsStayed,
 )
-from .public import BudgetUsed, DeadLetter, HealthChanged, JobPhase, JobPhaseChanged, QueueRefused
+from .public import (
+    BudgetUsed,
+    DeadLetter,
+    EvictedPod,
+    EvictionReceipt,
+    EvictionRule,
+    HealthChanged,
+    JobPhase,
+    JobPhaseChanged,
+    QueueRefused,
+)
 from .rpc import (
     MOST_PODS_READ,
     Budget,
@@ -95,6 +105,9 @@ __all__ = [
     "Evict",
     "EvictDecided",
     "EvictKind",
+    "EvictedPod",
+    "EvictionReceipt",
+    "EvictionRule",
     "FabricChanged",
     "GivenUp",
     "GroupCounts",

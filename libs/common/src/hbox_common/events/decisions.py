@@ -116,7 +116,7 @@ class Outcome(Event):
     blocked: bool = (
         False  #: an UNKNOWN eviction: a disruption budget, or another rule of the cluster, does not let the pod be evicted now
     )
-    reason: str = ""  #: with `blocked`, of the decision: why the pod is to go
+    reason: str = ""  #: of an eviction or a revocation: why the pod is to go, as the decision says
     at: float = 0.0  #: seconds since the epoch
     traceparent: str = ""
 

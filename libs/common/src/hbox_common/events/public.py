@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import ClassVar
 
-from hbox_common.model import JobId, NodeName, QueueName
+from hbox_common.model import JobId, NodeName, PlanId, PodUid, QueueName
 
 from .base import About, Event, Stream, register
 
@@ -69,6 +69,53 @@ class BudgetUsed(Event):
     month: int  #: its first second, since the epoch
     message: str
     at: float
+
+
+class EvictionRule(StrEnum):
+    """By which rule pods have to leave."""
+
+    RECLAIM = "reclaim"  #: a queue takes back what it deserves
+    PREEMPT = "preempt"  #: a job of higher priority, of the same queue
+    CONSOLIDATE = "consolidate"  #: moved, so that a larger job has room
+    SHUFFLE = "shuffle"  #: the policy wants them elsewhere
+    GANG_DEADLINE = "gang-deadline"  #: their gang did not start whole in time
+
+
+class EvictedPod(Event):
+    pod: str
+    pod_uid: PodUid
+    node: NodeName
+    to: NodeName = NodeName("")  #: of one that moves: where the place of its successor is kept
+
+
+@register
+class EvictionReceipt(Event):
+    """What the owner of pods of one job is told when they have to leave: for whom, by which rule, what the job keeps, and when they may come back. Said when it
+    is decided, before the pods are told to end."""
+
+    about: ClassVar = About(
+        "hbox.v1.quota.evicted.{queue}.{job}",
+        Stream.EVENTS,
+        ("quota-ledger",),
+        ("job-controller", "integrators", "cli"),
+        2**20,
+        items=("pods",),
+    )
+    job: JobId
+    namespace: str
+    queue: QueueName
+    rule: EvictionRule
+    pods: tuple[EvictedPod, ...]
+    plan: PlanId = PlanId("")  #: for which they leave; empty where they leave for nobody
+    for_job: JobId = JobId("")
+    for_namespace: str = ""
+    for_name: str = ""
+    for_queue: QueueName = QueueName("")
+    pods_kept: int  #: of the job, that stay
+    cards_kept: int  #: whole cards and shares of cards that these hold
+    message: str  #: for whom and why
+    returns: str  #: when they may come back
+    at: float  #: seconds since the epoch
 
 
 @register

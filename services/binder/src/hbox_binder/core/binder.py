@@ -406,7 +406,7 @@ class Binder:
             node=answer.node,
             message=answer.message[:LONGEST_MESSAGE],
             blocked=blocked,
-            reason=decision.reason[:LONGEST_MESSAGE] if blocked and isinstance(decision, Evict) else "",
+            reason=decision.reason[:LONGEST_MESSAGE] if isinstance(decision, Evict) else "",
             at=wall,
             traceparent=decision.traceparent,
         )

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from hbox_common.events import EvictionReceipt
 from hbox_common.model import PodUid
 
 from .job import Record
@@ -21,6 +22,7 @@ from .views import GroupStatus, PodView
 
 FAILED_SCHEDULING = "FailedScheduling"
 SCHEDULED = "Scheduled"
+PREEMPTED = "Preempted"  #: as kube-scheduler says it of victims
 
 #: The API server refuses longer notes.
 MAX_NOTE = 1024
@@ -72,7 +74,7 @@ class EventWrite:
 
     @property
     def warning(self) -> bool:
-        return self.reason == FAILED_SCHEDULING
+        return self.reason in (FAILED_SCHEDULING, PREEMPTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,20 @@ class Feedback:
         """A binding came to nothing."""
         if self._decided.pop(uid, None) is not None and (pod := self._jobs.view(uid)) is not None:
             self.pod(None, pod, now)
+
+    def evicted(self, receipt: EvictionReceipt, now: float) -> None:
+        """Pods of a job have to leave: their Events say for whom, by which rule, what the job keeps and when they may come back; so does its PodGroup's."""
+        pods = len(receipt.pods)
+        kept = f"{receipt.pods_kept} pods of its job with {receipt.cards_kept} cards stay"
+        said = f"{receipt.message} (rule {receipt.rule}); {kept}; it may come back {receipt.returns}"[:MAX_NOTE]
+        for one in receipt.pods:
+            write = EventWrite(Kind.POD, one.pod_uid, receipt.namespace, one.pod, PREEMPTED, said)
+            self._successes.put(f"{one.pod_uid}/{PREEMPTED}", write, now)
+        record = self._jobs.known(receipt.job)
+        if record is not None and (group := record.group) is not None:
+            note = f"{pods} of its pods leave: {said}"[:MAX_NOTE]
+            write = EventWrite(Kind.POD_GROUP, group.uid, group.namespace, group.name, PREEMPTED, note)
+            self._successes.put(f"{group.uid}/{PREEMPTED}", write, now)
 
     def settled(self, record: Record, now: float) -> None:
         """A job was worked out anew, or why it waits changed."""
@@ -215,7 +231,9 @@ class Feedback:
     def events(self, now: float, limit: int) -> list[EventWrite]:
         # Of pods that have left meanwhile nobody reads where they were put.
         found = self._successes.take(now, limit)
-        writes = [one for one in found if one.kind is not Kind.POD or self._jobs.view(PodUid(one.uid)) is not None]
+        writes = [
+            one for one in found if one.reason != SCHEDULED or one.kind is not Kind.POD or self._jobs.view(PodUid(one.uid))
+        ]
         for key in self._failures.take(now, limit - len(writes)):
             record = self._jobs.record(key)
             if record is not None and now < record.published_from:

@@ -61,7 +61,7 @@ from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import CPU, EPHEMERAL, MEMORY, PODS
 from hbox_common.pacing import backoff_s
 
-from . import guarantees
+from . import guarantees, receipts
 from .claimrecord import ClaimRecord, Decision, Gang
 from .decisions import keep, send, take_back
 from .foreign_pods import proven, slices_of
@@ -214,8 +214,11 @@ def tick(state: LedgerState, step: Step) -> None:
             gang.unwinding = True
             step.gangs[gang.job] = gang
             reason = f"its gang of {gang.min_member} did not start whole in time"
-            for claim in list(state.jobs[gang.job].live):
-                take_back(state, step, state.live[claim], reason)
+            records = [state.live[claim] for claim in state.jobs[gang.job].live]
+            bound = [record for record in records if record.claim.state is ClaimState.POSTED]
+            receipts.unwound(state, step, receipts.leaving(state, bound), reason)
+            for record in records:
+                take_back(state, step, record, reason)
     for id in state.beneficiaries.in_vain():
         leaving = state.open.get(id)
         if leaving is not None and leaving.decision is Decision.EVICT and not _unwinds(state, leaving):

@@ -51,6 +51,7 @@ from hbox_common.model.rights import (
     units,
 )
 
+from . import receipts
 from .claimrecord import ClaimRecord, Decision
 from .decisions import take_back
 from .ledgerstate import LedgerState
@@ -68,6 +69,8 @@ def preempt(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId) 
     if refusal is not None:
         return refusal
     moved = {victim.claim: victim for victim in plan.victims if victim.to}
+    places = {claim: victim.to for claim, victim in moved.items()}
+    receipts.for_plan(state, step, plan, receipts.leaving(state, victims), places)
     for record in victims:
         message = "preempted" if record.claim.queue == plan.queue else "reclaimed"
         if record.claim.id in moved:
@@ -97,8 +100,10 @@ def evict_own(state: LedgerState, step: Step, plan: Plan) -> Refusal | None:
             return _protected(f"{claim.namespace}/{claim.pod} may not be preempted")
     if (refusal := _too_many(state, step, victims)) is not None:
         return refusal
+    reason = "shuffled: the policy wants it elsewhere"
+    receipts.shuffled(state, step, receipts.leaving(state, victims), reason)
     for record in victims:
-        take_back(state, step, record, "shuffled: the policy wants it elsewhere")
+        take_back(state, step, record, reason)
     return None
 
 

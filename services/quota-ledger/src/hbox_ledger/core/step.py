@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from hbox_common.events import Bind, BudgetUsed, Evict, HeldNomination, PlanAnswer, QueueRefused
+from hbox_common.events import Bind, BudgetUsed, Evict, EvictionReceipt, HeldNomination, PlanAnswer, QueueRefused
 from hbox_common.model import Claim, ClaimId, ClaimState, Index, JobId, NodeName, PlanId, PodUid, QueueName, SchedulerId
 
 from .claimrecord import ClaimRecord, Gang
@@ -84,6 +84,7 @@ class Step:
     refused: list[QueueRefused] = field(default_factory=list)
     binds: list[Bind] = field(default_factory=list)
     evictions: list[Evict] = field(default_factory=list)
+    receipts: list[EvictionReceipt] = field(default_factory=list)  #: what the owners of pods that leave are told
     stayed: list[PodUid] = field(default_factory=list)  #: who were to make room, and may not be evicted now
     budgets: list[BudgetUsed] = field(default_factory=list)
     usage: Accrued | None = None

@@ -1,0 +1,85 @@
+"""Receipts of evictions, as the broker keeps them: for whom pods had to leave, by which rule, and when they may come back."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from hbox_common.bus import Bus, Delivery, Start
+from hbox_common.errors import NotFound, Unavailable
+from hbox_common.events import EvictionReceipt
+
+from .output import put
+from .session import ASK_S
+
+PODS_SHOWN = 8
+
+
+async def receipts_of(bus: Bus) -> list[EvictionReceipt]:
+    """All that are kept, oldest first. Raises Unavailable."""
+    found: list[EvictionReceipt] = []
+    read = asyncio.Event()
+
+    async def take(deliveries: Sequence[Delivery]) -> None:
+        found.extend(d.event for d in deliveries if isinstance(d.event, EvictionReceipt))
+
+    async with asyncio.TaskGroup() as tasks:
+        reading = tasks.create_task(bus.follow([EvictionReceipt], take, start=Start.ALL, on_ready=read.set, writers_only=True))
+        try:
+            await asyncio.wait_for(read.wait(), ASK_S)
+        except TimeoutError as e:
+            raise Unavailable(f"the broker did not hand out the receipts within {ASK_S:g} s", hint="hbox check") from e
+        reading.cancel()
+    return found
+
+
+def about(receipts: Iterable[EvictionReceipt], name: str, *, jobs: Iterable[str] = ()) -> list[EvictionReceipt]:
+    """Those of the pod or job of this name, or uid, with the pods that are meant. `jobs`: uids of jobs of that name. Raises NotFound."""
+    ids = {name, *jobs}
+    found = []
+    for one in receipts:
+        if one.job in ids:
+            found.append(one)
+        elif pods := [p for p in one.pods if name in (p.pod, p.pod_uid, f"{one.namespace}/{p.pod}")]:
+            found.append(one.model_copy(update={"pods": tuple(pods)}))
+    if not found:
+        raise NotFound(
+            f"no eviction of {name} is on record",
+            hint="receipts of a week are kept; a job that has no pods any more is found by the name of one of them, or by its uid",
+        )
+    return found
+
+
+def item(receipt: EvictionReceipt) -> dict[str, Any]:
+    """As it is printed by machines."""
+    said = receipt.model_dump(mode="json")
+    return {
+        "at": _time(receipt.at),
+        "job": said["job"],
+        "namespace": said["namespace"],
+        "queue": said["queue"],
+        "rule": said["rule"],
+        "pods": said["pods"],
+        "for": {
+            "job": said["for_job"],
+            "namespace": said["for_namespace"],
+            "name": said["for_name"],
+            "queue": said["for_queue"],
+        },
+        "message": said["message"],
+        "kept": {"pods": said["pods_kept"], "cards": said["cards_kept"]},
+        "returns": said["returns"],
+    }
+
+
+def show(receipt: EvictionReceipt) -> None:
+    names = [f"{receipt.namespace}/{one.pod}" for one in receipt.pods]
+    more = f" and {len(names) - PODS_SHOWN} more" if len(names) > PODS_SHOWN else ""
+    put(f"{_time(receipt.at)}  {', '.join(names[:PODS_SHOWN])}{more}  queue {receipt.queue}  rule {receipt.rule}")
+    put(f"  why:      {receipt.message}")
+    put(f"  kept:     {receipt.pods_kept} pods of its job, with {receipt.cards_kept} cards")
+    put(f"  returns:  {receipt.returns}")
+
+
+def _time(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

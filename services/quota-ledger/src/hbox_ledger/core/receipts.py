@@ -1,0 +1,145 @@
+"""Receipts: what the owner of pods is told when they have to leave. For whom, by which rule and which amounts, what the job keeps, and when it may come back.
+
+One a job and plan, written in the transaction that decides the evictions: nobody leaves without one, and nobody is told of one that was not decided. All
+amounts are as they were when it was decided.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from hbox_common.events import EvictedPod, EvictionReceipt, EvictionRule, Plan
+from hbox_common.model import Claim, ClaimId, JobId, NodeName, PlanId, QueueName, QueueTree, Resources
+from hbox_common.model.resources import PODS, add, quantity
+
+from .claimrecord import ClaimRecord
+from .ledgerstate import LedgerState
+from .step import Step
+
+
+def leaving(state: LedgerState, records: Iterable[ClaimRecord]) -> list[ClaimRecord]:
+    """Those that were not told to leave before."""
+    return [record for record in records if record.claim.id not in state.evicting]
+
+
+def for_plan(
+    state: LedgerState, step: Step, plan: Plan, records: Sequence[ClaimRecord], moved: Mapping[ClaimId, NodeName]
+) -> None:
+    """These leave for the plan: moved, by where the place of their successors is kept, preempted in its own queue, or reclaimed from others. Said before they
+    count as leaving."""
+    asked: Resources = {}
+    for placement in plan.placements:
+        add(asked, plan.requests[placement.requests])
+    for job, own in _by_job(records).items():
+        claim = own[0].claim
+        head = f"{plan.namespace}/{plan.name} of queue {plan.queue}"
+        if claim.id in moved:
+            rule = EvictionRule.CONSOLIDATE
+            message = f"moved to make room for {head}"
+            returns = f"at once: places are kept on {_nodes(moved[record.claim.id] for record in own)}"
+        elif claim.queue == plan.queue:
+            rule = EvictionRule.PREEMPT
+            message = f"preempted for {head}, whose priority {plan.priority} is above {claim.priority}"
+            returns = "when cards or other resources are free that no job of higher priority of its queue waits for"
+        else:
+            rule = EvictionRule.RECLAIM
+            ours, theirs = state.queues.parting(plan.queue, claim.queue)
+            names = _named(state.queues, asked, own[0].claim, ours[:1] + theirs[:1])
+            message = f"reclaimed for {head}: {'; '.join(_line(state.queues, one, names) for one in (*ours[:1], *theirs[:1]))}"
+            returns = _returns(state, own, names)
+        _tell(state, step, job, own, rule, message, returns, plan=plan, moved=moved)
+
+
+def shuffled(state: LedgerState, step: Step, records: Sequence[ClaimRecord], message: str) -> None:
+    """The policy wants these elsewhere."""
+    for job, own in _by_job(records).items():
+        _tell(state, step, job, own, EvictionRule.SHUFFLE, message, "as soon as another place is free")
+
+
+def unwound(state: LedgerState, step: Step, records: Sequence[ClaimRecord], message: str) -> None:
+    """The gang of these did not start whole in time."""
+    for job, own in _by_job(records).items():
+        _tell(state, step, job, own, EvictionRule.GANG_DEADLINE, message, "when there is room for the whole gang")
+
+
+def _by_job(records: Iterable[ClaimRecord]) -> dict[JobId, list[ClaimRecord]]:
+    found: dict[JobId, list[ClaimRecord]] = {}
+    for record in records:
+        found.setdefault(record.claim.job, []).append(record)
+    return found
+
+
+def _tell(  # noqa: PLR0917  # whose, by what, and in which words
+    state: LedgerState,
+    step: Step,
+    job: JobId,
+    records: Sequence[ClaimRecord],
+    rule: EvictionRule,
+    message: str,
+    returns: str,
+    *,
+    plan: Plan | None = None,
+    moved: Mapping[ClaimId, NodeName] | None = None,
+) -> None:
+    going = {record.claim.id for record in records}
+    stay = [state.live[id].claim for id in state.jobs[job].live if id not in going and id not in state.evicting]
+    claim, to = records[0].claim, moved or {}
+    step.receipts.append(
+        EvictionReceipt(
+            job=job,
+            namespace=claim.namespace,
+            queue=claim.queue,
+            rule=rule,
+            pods=tuple(
+                EvictedPod(pod=r.claim.pod, pod_uid=r.claim.pod_uid, node=r.claim.node, to=to.get(r.claim.id, NodeName("")))
+                for r in records
+            ),
+            plan=plan.id if plan is not None else PlanId(""),
+            for_job=plan.job if plan is not None else JobId(""),
+            for_namespace=plan.namespace if plan is not None else "",
+            for_name=plan.name if plan is not None else "",
+            for_queue=plan.queue if plan is not None else QueueName(""),
+            pods_kept=len(stay),
+            cards_kept=sum(len(one.slices) for one in stay),
+            message=message,
+            returns=returns,
+            at=step.now,
+        )
+    )
+
+
+def _named(tree: QueueTree, asked: Resources, claim: Claim, queues: Iterable[QueueName]) -> list[str]:
+    """What is taken that one of the queues has a line in; all of what is taken where none has."""
+    taken = [name for name in asked if asked[name] > 0 and claim.amounts.get(name, 0) > 0 and name != PODS]
+    lines = {name for queue in queues for name in tree.rights(queue).entitlement}
+    return [name for name in taken if name in lines] or taken[:1]
+
+
+def _line(tree: QueueTree, queue: QueueName, names: Iterable[str]) -> str:
+    """What the queue has, with all below it, and what it deserves."""
+    entitlement, used = tree.rights(queue).entitlement, tree.used(queue)
+    said = [
+        f"uses {quantity(name, used.get(name, 0))} of {name} and deserves "
+        + (quantity(name, entitlement[name]) if name in entitlement else "no amount of it")
+        for name in names
+    ]
+    return f"queue {queue} {', '.join(said)}"
+
+
+def _returns(state: LedgerState, records: Sequence[ClaimRecord], names: Sequence[str]) -> str:
+    """When what was reclaimed may come back: at once where its queue is entitled to it still."""
+    queue = records[0].claim.queue
+    gone: Resources = {}
+    for record in records:
+        add(gone, record.claim.amounts)
+    add(gone, state.evicting.used.get(queue, {}))
+    entitlement, used = state.queues.rights(queue).entitlement, state.queues.used(queue)
+    short = [name for name in names if name in entitlement and used.get(name, 0) - gone.get(name, 0) < entitlement[name]]
+    if short:
+        left = ", ".join(
+            f"{quantity(name, entitlement[name] - used.get(name, 0) + gone.get(name, 0))} of {name}" for name in short
+        )
+        return f"as soon as it waits: its queue {queue} deserves {left} more than it has then, and takes them back"
+    return f"when what it asks for is idle: its queue {queue} has no less than it deserves"
+
+
+def _nodes(names: Iterable[NodeName]) -> str:
+    return ", ".join(dict.fromkeys(names))

@@ -1,0 +1,84 @@
+"""Whoever has to leave is told why: through all services, by Event, message and command.
+
+owner       deserves 4 of the node's 8 cards
+borrower    no amounts
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hbox_common.kube import EVENTS, NODES, PODS, KubeClient
+
+from .. import waiting
+from .platform_world import queue, up
+from .traced_jobs import node
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+SPACE, GPU = "default", "nvidia.com/gpu"
+
+
+def pod(name: str, of: str, *, cards: int = 1, **notes: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: str(cards)}}}
+    annotations = {"scheduling.volcano.sh/queue-name": of, **{f"hbox.io/{k.replace('_', '-')}": v for k, v in notes.items()}}
+    spec = {"schedulerName": "hbox", "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "annotations": annotations}, "spec": spec}
+
+
+async def placed(client: KubeClient) -> set[str]:
+    """Pods with a node that are not leaving."""
+    pods = (await client.json("GET", PODS.path(SPACE)))["items"]
+    return {
+        one["metadata"]["name"] for one in pods if one["spec"].get("nodeName") and "deletionTimestamp" not in one["metadata"]
+    }
+
+
+async def events_of(client: KubeClient, name: str, reason: str) -> list[str]:
+    found = (await client.json("GET", EVENTS.path(SPACE)))["items"]
+    return [one["message"] for one in found if one["involvedObject"]["name"] == name and one["reason"] == reason]
+
+
+async def test_who_is_reclaimed_from_is_told_for_whom_by_which_rule_and_when_it_may_come_back(tmp_path: Path) -> None:
+    with up(tmp_path / "state") as running:
+        async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+            await client.json("POST", NODES.path(), body=node("n0"))
+            queue(running, "create", "borrower")
+            queue(running, "create", "owner", "--deserved", f"{GPU}=4")
+            for number in range(8):
+                await client.json("POST", PODS.path(SPACE), body=pod(f"lent-{number}", "borrower"))
+
+            async def full() -> bool:
+                return len(await placed(client)) == 8
+
+            await waiting.until(full, "the borrower has the node", timeout_s=60)
+            await client.json("POST", PODS.path(SPACE), body=pod("mine", "owner"))
+
+            async def taken_back() -> bool:
+                return "mine" in await placed(client)
+
+            await waiting.until(taken_back, "the owner has its card", timeout_s=60)
+            [gone] = {f"lent-{n}" for n in range(8)} - await placed(client)
+            said = running.json("why", "--evicted", gone)
+            [receipt] = said["receipts"]
+            assert (receipt["rule"], receipt["queue"]) == ("reclaim", "borrower")
+            assert (receipt["for"]["namespace"], receipt["for"]["name"], receipt["for"]["queue"]) == (SPACE, "mine", "owner")
+            assert [one["pod"] for one in receipt["pods"]] == [gone]
+            assert f"queue owner uses 0 of {GPU} and deserves 4" in receipt["message"]
+            assert f"queue borrower uses 8 of {GPU} and deserves no amount of it" in receipt["message"]
+            text = running.hbox("why", "--evicted", f"{SPACE}/{gone}").stdout
+            assert "reclaimed for default/mine of queue owner" in text
+            assert "returns:  when what it asks for is idle" in text
+
+            async def told() -> list[str]:
+                return await events_of(client, gone, "Preempted")
+
+            [event] = await waiting.until(told, "the pod's Event", timeout_s=20)
+            assert "reclaimed for default/mine of queue owner" in event
+            assert "(rule reclaim)" in event
+            stayed = min(await placed(client) - {"mine"})
+            nobody = running.hbox("why", "--evicted", stayed)
+            assert nobody.returncode == 3
+            assert f"no eviction of {stayed} is on record" in nobody.stderr
+            assert f"evicted {SPACE}/{gone}" in running.hbox("events").stdout
