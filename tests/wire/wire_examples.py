@@ -86,6 +86,7 @@ from hbox_common.model import (
     Claim,
     ClaimId,
     ClaimState,
+    ClassQuota,
     DecisionId,
     Epoch,
     GangPart,
@@ -231,7 +232,13 @@ EXAMPLES: tuple[Event, ...] = (
         recent_cards=12.5, half_life_h=168.0,
     ),
     NamespaceQuotasChanged(quotas=(ResourceQuota("team", "all", {"nvidia.com/gpu": 8}, {"nvidia.com/gpu": 2}),)),
-    CardQuotasChanged(quotas=(_quota,)),
+    CardQuotasChanged(
+        quotas=(_quota,),
+        classes=(
+            ClassQuota("d", "urgent", (Match("PriorityClass", MatchOperator.IN, ("urgent",)),), {"pods": 4}, {"pods": 1}),
+        ),
+        index=Index(7),
+    ),
     PodGroupsCounted(queues={_QUEUE: GroupCounts(pending=1, inqueue=2, running=3, unknown=4, completed=5)}),
     PolicyFollowed(actions=("allocate", "reclaim"), plugins=("gang", "capacity"), by_conf=True, usage_weight=0.5),
     JobsPending(

@@ -111,7 +111,7 @@ class Answers:
     async def publish_quotas(self) -> NoReturn:
         """Publish what ResourceQuotas say of cards: the whole of it, so that only the newest is worth sending."""
         said: dict[tuple[str, str], str] = {}
-        told: dict[str, CardQuotasChanged] = {}
+        told: dict[str, tuple[object, object]] = {}
         changed = self._ledger.quotas_changed
         while True:
             await changed.wait()
@@ -121,13 +121,14 @@ class Answers:
             for (namespace, name), fault in said.items():
                 if before.get((namespace, name)) != fault:
                     log.warning("ResourceQuota %s of namespace %s lets nobody have cards: %s", name, namespace, fault)
+            index = self._ledger.state.index
+            classes = by_shard(self._ledger.state.class_quotas.told())
             for shard, some in by_shard(quotas).items():
-                event = CardQuotasChanged(quotas=some)
-                if told.get(shard) == event:
+                if told.get(shard) == (some, classes[shard]):
                     continue
                 try:
-                    await self._bus.publish(event, shard)
-                    told[shard] = event
+                    await self._bus.publish(CardQuotasChanged(quotas=some, classes=classes[shard], index=index), shard)
+                    told[shard] = some, classes[shard]
                 except Unavailable as e:
                     log.warning("the quotas wait: %s", e)
                     changed.set()

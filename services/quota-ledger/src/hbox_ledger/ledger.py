@@ -28,6 +28,7 @@ from hbox_common.model import (
     CardQuota,
     ClaimId,
     ClaimState,
+    ClassQuota,
     Index,
     NodeName,
     NodeState,
@@ -203,9 +204,10 @@ class Ledger:
         """What may be used of a node, from now on."""
         self.state.know(verdict.node, verdict=verdict)
 
-    def limit(self, quotas: Iterable[CardQuota]) -> None:
-        """What ResourceQuotas say of cards, all of them, from now on."""
-        if self.state.limit(quotas):
+    def limit(self, quotas: Iterable[CardQuota], classes: Iterable[ClassQuota] = ()) -> None:
+        """What ResourceQuotas say of cards, and of PriorityClasses, all of them, from now on."""
+        changed = self.state.limit_classes(classes)
+        if self.state.limit(quotas) or changed:
             self.quotas_changed.set()
 
     async def propose(self, proposals: Sequence[PlansProposed]) -> None:
@@ -625,6 +627,9 @@ class Ledger:
                 state.frozen = False
                 metrics.FROZEN.set(0)
             self._stale = False
+            if state.class_quotas.moved:
+                state.class_quotas.moved = False
+                self.quotas_changed.set()
         self._tell(step, outgoing)
         if recording():
             ended = self._clock()
@@ -683,6 +688,7 @@ class Ledger:
         state.unseen = {id: posted for id, posted in old.unseen.items() if id in state.live}
         state.frozen, state.held, state.history = old.frozen, old.held, history
         state.limit(old.card_quotas)
+        state.class_quotas.keep(old.class_quotas, (record.claim for record in state.live.values()))
         self.state, self._journal, self.gone, self._stale = state, loaded.journal, loaded.gone, False
         self._relay.restore(letters)
         log.warning("the books were read anew: %d live claims", len(state.live))

@@ -16,7 +16,7 @@ from hbox_common.runtime import Condition
 
 from .adapters.queues import closed, queue_of
 from .adapters.quota_publisher import QuotaPublisher
-from .adapters.quotas import card_quota
+from .adapters.quotas import card_quota, class_quota
 from .adapters.statuses import StatusWriter
 from .ledger import Ledger
 
@@ -67,7 +67,8 @@ class Rules:
 
     async def _on_quotas(self, _: Sequence[Delta[ResourceQuota]]) -> None:
         found = [quota for one in self._quotas.store.values() if (quota := card_quota(one)) is not None]
-        self._ledger.limit(found)
+        classes = [limit for one in self._quotas.store.values() if (limit := class_quota(one)) is not None]
+        self._ledger.limit(found, classes)
         self._teller.put(self._quotas.store.values())
 
     async def _keep(self, condition: Condition) -> NoReturn:

@@ -4,16 +4,16 @@ Objects of kinds that scheduling does not look at are passed over, so that `kube
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from hbox_common import kube
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import DEFAULT_QUEUE, JobId, NodeName
-from hbox_common.model.resources import PODS
+from hbox_common.model import DEFAULT_QUEUE, JobId, NodeName, Resources, exceeded
+from hbox_common.model.resources import PODS, add
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo
 from hbox_scheduler.core.cluster.images import HeldImages
@@ -29,7 +29,18 @@ from .hypernodes import hypernodes_of
 from .images import images_of_nodes, images_of_pod
 from .nodes import node_of
 from .pods import PodEntries, PodEntry
-from .queues import SYSTEM_CLASSES, budget_of, card_quota_of, class_of, namespace_of, queue_of, quota_of, remembered, rights_of
+from .queues import (
+    SYSTEM_CLASSES,
+    budget_of,
+    card_quota_of,
+    class_of,
+    class_quota_of,
+    namespace_of,
+    queue_of,
+    quota_of,
+    remembered,
+    rights_of,
+)
 from .usage import usages_of
 from .volumes import volumes_of
 
@@ -189,12 +200,40 @@ class _Reading:
             named = gang.priority_class or max(of_pods, default=(0, ""))[1]
             if gang.queue and not gang.problem and (said := rights.forbids(gang.queue, gang.namespace, named)):
                 gang.problem = f"{Label(said.reason)}: {said.message}; name another queue in the job"
+        self._hold_to_classes(gangs, members)
         tasks = Tasks(columns)
         kinds_of_pods = [
             tasks.of(pod.spec, rights.pools(gang.queue) if gang.queue else None) for pod, gang in zip(pods, owner, strict=True)
         ]
         _join(pods, owner, kinds_of_pods, columns, images=bool(self._images))
         return gangs, tuple(gang.id for gang, _ in groups)
+
+    def _hold_to_classes(self, gangs: Sequence[Gang], members: Mapping[JobId, Sequence[PodEntry]]) -> None:
+        """Gangs of a PriorityClass of which their namespace may have no more, as its ResourceQuotas say, are not placed."""
+        quotas = [quota for document in self._of["ResourceQuota"] if (quota := class_quota_of(document)) is not None]
+        if not quotas:
+            return
+        named = {
+            gang.id: gang.priority_class
+            or max(((p.priority, p.view.priority_class) for p in members[gang.id]), default=(0, ""))[1]
+            for gang in gangs
+        }
+        counted = []
+        for quota in quotas:
+            used: Resources = {}
+            for gang in gangs if quota.hard else ():
+                if gang.namespace == quota.namespace and quota.concerns(named[gang.id]):
+                    for pod in members[gang.id]:
+                        if pod.view.node and pod.view.live:
+                            add(used, pod.spec.requests)
+            counted.append(replace(quota, used=used))
+        for gang in gangs:
+            asked: Resources = {}
+            for pod in members[gang.id]:
+                if pod.ours and pod.view.placeable:
+                    add(asked, pod.spec.requests)
+            if asked and not gang.problem and (said := exceeded(counted, gang.namespace, named[gang.id], asked)):
+                gang.problem = f"{Label.CARD_QUOTA}: {said}"
 
 
 def _missing(pod: PodEntry) -> Gang:

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from hbox_common import kube
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import POOLS, CardQuota, Queue, QueueName, QueuePhase, QueueTree
+from hbox_common.model import POOLS, CardQuota, ClassQuota, Queue, QueueName, QueuePhase, QueueTree
 from hbox_common.model.annotations import NAMESPACES, PRIORITY_CLASSES, RECENT_CARDS, parse_names
-from hbox_ledger.adapters.quotas import card_quota
+from hbox_ledger.adapters.quotas import card_quota, class_quota
 from hbox_scheduler.core.cluster.entities import QueueInfo
 from hbox_scheduler.core.cluster.snapshot import DisruptionBudget
 from hbox_scheduler.core.framework import ResourceQuota
@@ -125,6 +125,11 @@ def budget_of(document: Document) -> DisruptionBudget:
 def card_quota_of(document: Document) -> CardQuota | None:
     """What a ResourceQuota says of cards, as the quota-ledger reads it. Raises InvalidRequest."""
     return card_quota(document.read(kube.ResourceQuota, namespaced=True))
+
+
+def class_quota_of(document: Document) -> ClassQuota | None:
+    """What a ResourceQuota says of PriorityClasses, as the quota-ledger reads it. Raises InvalidRequest."""
+    return class_quota(document.read(kube.ResourceQuota, namespaced=True))
 
 
 def quota_of(document: Document) -> ResourceQuota:

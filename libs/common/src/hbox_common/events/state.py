@@ -4,8 +4,10 @@ from typing import ClassVar
 
 from hbox_common.model import (
     CardQuota,
+    ClassQuota,
     HeldImage,
     HyperNode,
+    Index,
     NodeState,
     NodeUsage,
     PodBudget,
@@ -129,7 +131,8 @@ class QueueStateChanged(Event):
 
 @register
 class CardQuotasChanged(Event):
-    """What ResourceQuotas say of cards, in the namespaces of one shard (QUOTA_SHARDS of them): each message is the whole of it."""
+    """What ResourceQuotas say of cards, and of PriorityClasses with what is used of that, in the namespaces of one shard (QUOTA_SHARDS of them): each message
+    is the whole of it. `index`: of the claims that are counted; who has not heard of them yet takes room that is free for room that others hold."""
 
     about: ClassVar = About(
         "hbox.v1.quota.cards.{shard}",
@@ -137,10 +140,12 @@ class CardQuotasChanged(Event):
         ("quota-ledger",),
         ("scheduler-core",),
         4 * 2**20,
-        items=("quotas",),
+        items=("quotas", "classes"),
         whole=True,
     )
     quotas: tuple[CardQuota, ...]
+    classes: tuple[ClassQuota, ...] = ()
+    index: SaidIndex = Index(0)
 
 
 @register

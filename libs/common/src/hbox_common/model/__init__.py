@@ -14,6 +14,7 @@ from .cardmodels import (
 )
 from .cardquota import CardQuota, CardQuotas, charge, charge_all
 from .claim import CardAllocation, Claim, ClaimState, NodeAllocation, Refusal, RefusalReason, validate_claim
+from .classquota import ClassQuota, exceeded
 from .devices import VENDORS, Card, CardRequest, CardSlice, Vendor, format_slices, parse_slices
 from .group import GroupPhase, GroupState
 from .holding import cards_held
@@ -94,6 +95,7 @@ __all__ = [
     "Claim",
     "ClaimId",
     "ClaimState",
+    "ClassQuota",
     "DecisionId",
     "Epoch",
     "GangPart",
@@ -162,6 +164,7 @@ __all__ = [
     "charge",
     "charge_all",
     "demand_of",
+    "exceeded",
     "faults",
     "format_slices",
     "image_name",

@@ -9,13 +9,13 @@ from hbox_common.bus import Bus
 from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.events import QUOTA_SHARDS, NamespaceQuotasChanged, shard_of
 from hbox_common.kube import ResourceQuota as QuotaObject
-from hbox_common.model import CardQuota, ResourceQuota
+from hbox_common.model import CardQuota, ClassQuota, ResourceQuota
 
 from .quotas import amounts_of
 
 log = logging.getLogger(__name__)
 
-Q = TypeVar("Q", ResourceQuota, CardQuota)
+Q = TypeVar("Q", ResourceQuota, CardQuota, ClassQuota)
 
 #: Between two messages: what is used changes with every pod.
 WINDOW_S = 0.5

@@ -1,12 +1,23 @@
-"""Kubernetes' ResourceQuotas: what they say of cards, and of requests."""
+"""Kubernetes' ResourceQuotas: what they say of cards, of PriorityClasses, and of requests."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube import ResourceQuota as QuotaObject
-from hbox_common.model import VENDORS, CardQuota, ResourceQuota, Resources, capacity_units, request_units
+from hbox_common.model import (
+    VENDORS,
+    CardQuota,
+    ClassQuota,
+    Match,
+    MatchOperator,
+    ResourceQuota,
+    Resources,
+    capacity_units,
+    request_units,
+)
 from hbox_common.model.bounds import sanitized
+from hbox_common.model.classquota import PRIORITY_CLASS_SCOPE
 from hbox_common.model.resources import PODS
 
 #: Of one quota, by which `enqueue` judges.
@@ -35,6 +46,28 @@ def card_quota(found: QuotaObject) -> CardQuota | None:
     except InvalidRequest as e:
         fault = sanitized(e.message, 256)
     return CardQuota(found.metadata.namespace, found.metadata.name, limits, fault)
+
+
+def class_quota(found: QuotaObject) -> ClassQuota | None:
+    """What it says of jobs by their PriorityClass; None where it is not by class alone, or limits nothing that claims tell of. A class under an operator that
+    nobody knows is one that the quota is for."""
+    terms = found.spec.scope_selector.match_expressions
+    scopes = {*found.spec.scopes, *(term.scope_name for term in terms)}
+    if scopes != {PRIORITY_CLASS_SCOPE}:
+        return None
+    known = {operator.value: operator for operator in MatchOperator}
+    classes = tuple(
+        Match(PRIORITY_CLASS_SCOPE, known.get(term.operator, MatchOperator.EXISTS), tuple(term.values)) for term in terms
+    )
+    hard = _requests(found.spec.hard, capacity_units)
+    pods: list[int] = []
+    for key in (PODS, "count/pods"):
+        if key in found.spec.hard:
+            with suppress(InvalidRequest):
+                pods.append(capacity_units(PODS, found.spec.hard[key]))
+    if pods:
+        hard[PODS] = min(pods)
+    return ClassQuota(found.metadata.namespace, found.metadata.name, classes, hard) if hard else None
 
 
 def amounts_of(found: QuotaObject) -> ResourceQuota | None:

@@ -137,6 +137,7 @@ def arbitrate(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId
         or _queue(state, plan)
         or budget.refuse(state, plan)
         or _namespace(state, plan)
+        or _class(state, plan)
         or _pools(state, plan)
         or guarantees.refuse(state, plan)
         or _gang(state, plan)
@@ -162,6 +163,7 @@ def arbitrate(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId
         )
         for placement in plan.placements
     )
+    state.class_quotas.name(plan.job, state.records.class_of(plan.job))
     state.enter_plan(step, records, actor="scheduler-core", cause=f"plan {plan.id}")
     for pod in plan.succeeds:
         state.settle(successor_of(pod))
@@ -261,6 +263,16 @@ def _namespace(state: LedgerState, plan: Plan) -> Refusal | None:
     if headroom.times != 0 or not any(placement.slices for placement in plan.placements):
         return None
     return Refusal(RefusalReason.NAMESPACE_QUOTA, headroom.message)
+
+
+def _class(state: LedgerState, plan: Plan) -> Refusal | None:
+    """What the namespace may have of the job's PriorityClass. Nobody leaves for it: who would be evicted for the plan counts."""
+    asked: Resources = {}
+    named = state.records.class_of(plan.job)
+    for placement in plan.placements if named else ():
+        add(asked, plan.requests[placement.requests])
+    message = state.class_quotas.refusal(plan.namespace, named, asked)
+    return Refusal(RefusalReason.NAMESPACE_QUOTA, message) if message else None
 
 
 def _pools(state: LedgerState, plan: Plan) -> Refusal | None:

@@ -18,6 +18,7 @@ from hbox_common.model import (
     Claim,
     ClaimId,
     ClaimState,
+    ClassQuota,
     Epoch,
     Held,
     Index,
@@ -41,6 +42,7 @@ from hbox_common.model.weightshares import shares_by_weight
 
 from .beneficiaries import Beneficiaries
 from .claimrecord import ClaimRecord, Decision, Gang
+from .classquotas import ClassQuotas
 from .demand import Demand
 from .evicting import Evicting
 from .history import Decay, History
@@ -79,6 +81,7 @@ class LedgerState:
     by_node: dict[NodeName, NodeAllocation] = field(default_factory=dict)
     jobs: dict[JobId, JobClaims] = field(default_factory=dict)
     card_quotas: CardQuotas = field(default_factory=CardQuotas)  #: of namespaces, with what is held there
+    class_quotas: ClassQuotas = field(default_factory=ClassQuotas)  #: the same by PriorityClass
     used: dict[QueueName, Resources] = field(default_factory=dict)  #: pending and posted, of each queue's own pods
     protected: dict[QueueName, Resources] = field(
         default_factory=dict
@@ -237,6 +240,10 @@ class LedgerState:
         """Take these for all quotas of cards that there are. Returns the namespaces whose quotas are others than before."""
         return self.card_quotas.adopt(quotas, self._held())
 
+    def limit_classes(self, quotas: Iterable[ClassQuota]) -> bool:
+        """Take these for all quotas by PriorityClass that there are. Returns whether they are others than before."""
+        return self.class_quotas.adopt(quotas, (record.claim for record in self.live.values()))
+
     def _held(self) -> Iterator[tuple[str, Resources, Sequence[CardSlice]]]:
         return ((record.claim.namespace, record.claim.requests, record.claim.slices) for record in self.live.values())
 
@@ -355,6 +362,7 @@ class LedgerState:
         self.settle(claim.pod_uid)
         if (demand := self.demand) is not None:
             demand.entered(claim.pod_uid)
+        self.class_quotas.enter(claim)
         job = self.jobs.get(claim.job)
         if job is None:
             job = self.jobs[claim.job] = JobClaims()
@@ -380,6 +388,7 @@ class LedgerState:
         job.posted -= claim.state is ClaimState.POSTED
         if not job.live:
             del self.jobs[claim.job]
+        self.class_quotas.leave(claim, last=not job.live)
         self.by_node[claim.node].book(claim.requests, claim.slices, -1)
         self.card_quotas.book(claim.namespace, claim.requests, claim.slices, -1)
         for slot, s in zip(record.slots, claim.slices, strict=True):

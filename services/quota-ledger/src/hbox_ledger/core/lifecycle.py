@@ -165,6 +165,8 @@ def observed(state: LedgerState, step: Step, fact: PodFact, *, actor: str = "job
         return None
     if fact.uid in state.gone:
         return None  # older news than what is known
+    if fact.ours:
+        state.class_quotas.name(fact.job, fact.priority_class)
     if record is not None:
         claim = record.claim
         state.suspects.pop(claim.id, None)

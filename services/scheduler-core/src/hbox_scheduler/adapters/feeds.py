@@ -33,7 +33,7 @@ from hbox_common.events import (
     QueueStateChanged,
     VictimsStayed,
 )
-from hbox_common.model import CardQuota, PodBudget, RefusalReason, ResourceQuota
+from hbox_common.model import CardQuota, ClassQuota, PodBudget, RefusalReason, ResourceQuota
 
 from .. import metrics
 from ..core import Scheduler
@@ -57,6 +57,7 @@ class Feeds:
         self.state_read = self.jobs_read = self.claims_read = False
         self._ask_jobs, self._ask_claims, self._held = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._card_quotas: dict[str, tuple[CardQuota, ...]] = {}  #: by shard
+        self._class_quotas: dict[str, tuple[ClassQuota, ...]] = {}  #: likewise
         self._namespace_quotas: dict[str, tuple[ResourceQuota, ...]] = {}
         self._budgets: dict[str, tuple[PodBudget, ...]] = {}
         self._early: deque[ClaimsChanged] = deque(maxlen=10_000)
@@ -129,7 +130,11 @@ class Feeds:
                     self._scheduler.on_usage(usages)
                 case NodeImagesChanged(images=images):
                     self._scheduler.on_images(delivery.subject, images)
-                case CardQuotasChanged(quotas=quotas):
+                case CardQuotasChanged(quotas=quotas, classes=limited, index=index):
+                    if limited != self._class_quotas.get(delivery.subject, ()):
+                        self._class_quotas[delivery.subject] = limited
+                        classes = tuple(one for some in self._class_quotas.values() for one in some)
+                        self._scheduler.on_class_quotas(classes, index)
                     self._card_quotas[delivery.subject] = quotas
                     self._scheduler.on_card_quotas(tuple(one for some in self._card_quotas.values() for one in some))
                 case NamespaceQuotasChanged(quotas=amounts):

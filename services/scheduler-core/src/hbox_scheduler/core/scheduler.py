@@ -15,6 +15,7 @@ from hbox_common.model import (
     CardQuota,
     Claim,
     ClaimState,
+    ClassQuota,
     Epoch,
     GroupState,
     HeldImage,
@@ -55,6 +56,7 @@ from .queueing.groups import Groups
 from .queueing.jobs import Entry, JobState, Waiting
 from .queueing.schedulingqueue import SchedulingQueue
 from .queueing.unschedulable import UnschedulableJobs
+from .quotas.classes import ClassQuotas
 from .quotas.namespaces import NamespaceQuota
 from .quotas.queues import Queues
 from .steps.admission import Admission
@@ -106,8 +108,16 @@ class Scheduler:
         plans = Plans(id, self.columns, self.bookings, self.limits.deadline_s)
         self._groups = Groups(self.columns)
         self._unschedulable = UnschedulableJobs(self.columns, self.views, self.queues, quota)
+        self.class_quotas = ClassQuotas()
+        self._class_quotas_told: tuple[Index, Sequence[ClassQuota]] | None = None  #: that count once so much is known of claims
         self._queue = SchedulingQueue(
-            self.tasks, self.bookings, self._unschedulable, self.queues, groups=self._groups, limits=self.limits
+            self.tasks,
+            self.bookings,
+            self._unschedulable,
+            self.queues,
+            self.class_quotas,
+            groups=self._groups,
+            limits=self.limits,
         )
         self._flights = InFlight(self.limits.resend_after_s)
         self._verdicts = Verdicts(self.limits.verdict_every_s)
@@ -194,6 +204,11 @@ class Scheduler:
         if changed := self.bookings.limit(quotas):
             self._quotas_changed |= changed
             self.invalidate_sessions()
+
+    def on_class_quotas(self, quotas: Sequence[ClassQuota], index: Index) -> None:
+        """What ResourceQuotas say of PriorityClasses, all of them, with what is used of them by the claims at `index`. They count from when these claims are
+        known: what a pod has left would be taken from others otherwise."""
+        self._class_quotas_told = index, quotas
 
     def on_namespace_quotas(self, quotas: Sequence[ResourceQuota]) -> None:
         """What namespaces may ask for and have asked for, all of it."""
@@ -431,6 +446,9 @@ class Scheduler:
         self._queues_changed, self.bookings.queues_freed = set(), set()
         if not self.frozen and not self.held:
             out.plans += self._preemptor.keep(now)
+            if self._class_quotas_told is not None and self.index >= self._class_quotas_told[0]:
+                self._queue.recheck_classes(self.class_quotas.put(self._class_quotas_told[1]))
+                self._class_quotas_told = None
             self._placer.activate_waiting(self.index, now)
             self._queue.reroute(changed)
             self._queue.requota(self._quotas_changed)

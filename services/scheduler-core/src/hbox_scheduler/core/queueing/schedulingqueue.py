@@ -11,6 +11,7 @@ from hbox_common.model import Index, Job, JobId, PlanId, Pools, QueueName
 from ..cluster import Bookings
 from ..cluster.task import Task, Tasks
 from ..protocol.limits import Limits
+from ..quotas.classes import ClassQuotas
 from ..quotas.queues import Queues, Route
 from .groups import Groups
 from .jobs import Entry, JobState, Order, Waiting, entry_of
@@ -33,6 +34,7 @@ class SchedulingQueue:
         bookings: Bookings,
         unschedulable: UnschedulableJobs,
         queues: Queues,
+        classes: ClassQuotas,
         *,
         groups: Groups,
         limits: Limits,
@@ -46,6 +48,7 @@ class SchedulingQueue:
         self._bookings = bookings
         self._unschedulable = unschedulable
         self._queues = queues
+        self._classes = classes
         self._groups = groups
         self._routes: dict[QueueName, Route] = {}  #: as they were when the first job of each queue was added
         self._limits = limits
@@ -161,7 +164,15 @@ class SchedulingQueue:
         return opened
 
     def _blocked_reason(self, job: Job) -> str:
-        return self._queues.blocked_reason(job) or self._groups.blocked_reason(job.id)
+        return self._queues.blocked_reason(job) or self._classes.blocked_reason(job) or self._groups.blocked_reason(job.id)
+
+    def recheck_classes(self, namespaces: set[str]) -> None:
+        """What these namespaces may have of PriorityClasses changed, or what they use of it."""
+        for entry in self.entries.values():
+            if entry.job.priority_class and entry.job.namespace in namespaces:
+                before, entry.blocked_reason = entry.blocked_reason, self._blocked_reason(entry.job)
+                if before != entry.blocked_reason and entry.state is JobState.UNSCHEDULABLE:
+                    self.activate(entry)  # it may start now, or is told why it may not
 
     def _space(self, job: Job) -> str:
         return job.namespace if job.namespace in self._bookings.card_quotas else ""

@@ -1,0 +1,35 @@
+"""What namespaces may have of each PriorityClass, as the ledger tells it with what is used: a check before planning, by the rule that the ledger judges by
+(`hbox_common.model.classquota`)."""
+
+from collections.abc import Iterable
+
+from hbox_common.model import ClassQuota, Job, Resources, exceeded
+from hbox_common.model.resources import add
+
+from ..explain.labels import Label
+
+
+class ClassQuotas:
+    """All that there are, by namespace."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[ClassQuota, ...]] = {}
+
+    def put(self, quotas: Iterable[ClassQuota]) -> set[str]:
+        """All of them, from now on. Returns the namespaces where they are others than before, or more or less is used."""
+        fresh: dict[str, tuple[ClassQuota, ...]] = {}
+        for quota in quotas:
+            fresh[quota.namespace] = (*fresh.get(quota.namespace, ()), quota)
+        changed = {name for name in fresh.keys() | self._of.keys() if fresh.get(name) != self._of.get(name)}
+        self._of = fresh
+        return changed
+
+    def blocked_reason(self, job: Job) -> str:
+        """Why the namespace may have no more pods of the job's class, or not as many as wait; "" where it may. In Kubernetes pods count when they are made."""
+        if not job.priority_class or job.namespace not in self._of:
+            return ""
+        asked: Resources = {}
+        for task in job.tasks:
+            add(asked, task.requests, len(task.pods))
+        said = exceeded(self._of[job.namespace], job.namespace, job.priority_class, asked)
+        return f"{Label.CARD_QUOTA}: {said}" if said else ""
