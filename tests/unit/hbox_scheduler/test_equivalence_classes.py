@@ -86,7 +86,7 @@ def test_as_many_are_looked_at_as_the_policy_may_place_and_nobody_younger_comes_
 
 def test_one_that_says_something_new_of_itself_is_looked_at_by_itself() -> None:
     """All wait for the start of `big`; who is known to end before it may go in."""
-    conf = POLICY.replace("{name: predicates}", "{name: predicates}, {name: reservation, arguments: {after: 1m}}")
+    conf = POLICY.replace("{name: predicates}", "{name: predicates}, {name: reservation, arguments: {after: 1m, share: 1}}")
     simulation = world(conf)
     simulation.submit([job("runs", cards=2, created_at=9_990.0)])
     simulation.run()

@@ -11,7 +11,7 @@ tiers:
   - name: gang
   - name: predicates
   - name: reservation
-    arguments: {after: 10m, hold: 30m}
+    arguments: {after: 10m, hold: 30m, share: 1}
 """
 
 

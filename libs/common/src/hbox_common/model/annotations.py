@@ -34,7 +34,7 @@ KAI_PREFERRED = "kai.scheduler/topology-preferred-placement"
 #: What a gang may say of the fabric besides `networkTopology`.
 TOPOLOGY_ANNOTATIONS = (NETWORK_TOPOLOGY, KUEUE_REQUIRED, KUEUE_PREFERRED, KUEUE_UNCONSTRAINED, KAI_REQUIRED, KAI_PREFERRED)
 
-WALLTIME = "hbox.io/walltime"  #: how long a pod runs at most, as a duration such as 2h30m
+WALLTIME = "hbox.io/walltime"  #: how long a pod runs at most, as a duration such as 2h30m; on a Queue: those of its pods that do not say it
 MIN_RUN_TIME = "hbox.io/min-run-time"  #: on a pod or its PodGroup, in place of the policy's figure
 CHECKPOINTED_AT = "hbox.io/checkpointed-at"
 CHECKPOINT_EVERY = "hbox.io/checkpoint-every"
@@ -76,7 +76,7 @@ NODE_GROUP_LIMITS = "volcano.sh/nodegroup-resource-limits"  #: on a Queue: JSON 
 OVER_QUOTA_WEIGHT = "kai.scheduler/over-quota-weight"  #: on a Queue: its weight beyond what it deserves
 
 #: What plugins of a policy read on queues.
-QUEUE_POLICY_ANNOTATIONS = (HIERARCHY, HIERARCHY_WEIGHTS, NODE_GROUP_LIMITS, OVER_QUOTA_WEIGHT)
+QUEUE_POLICY_ANNOTATIONS = (HIERARCHY, HIERARCHY_WEIGHTS, NODE_GROUP_LIMITS, OVER_QUOTA_WEIGHT, WALLTIME)
 
 
 def parse_names(annotation: str, text: str) -> tuple[str, ...]:

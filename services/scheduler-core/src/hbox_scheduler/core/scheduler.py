@@ -39,6 +39,7 @@ from hbox_common.model import (
 )
 
 from .cluster import Booking, Bookings, Columns
+from .cluster.reservations import Reservation
 from .cluster.snapshot import DisruptionBudget
 from .cluster.task import Tasks
 from .devices.models import Demand
@@ -63,6 +64,7 @@ from .steps.admission import Admission
 from .steps.context import SchedulerContext
 from .steps.placer import Attempt, Placer
 from .steps.preemptor import Preemptor
+from .steps.reservations import Reservations
 from .steps.shuffling import Shuffling
 
 #: Least time to the next cycle while the ledger holds plans: nothing could be planned sooner.
@@ -102,14 +104,17 @@ class Scheduler:
         self.epoch = Epoch(0)
         self.index = Index(0)
         self.frozen = True
+        self._wall_ahead = 0.0  #: seconds since the epoch less `now`, as of the last cycle
         self.held = ""  #: why the ledger accepts no plans for now
         self.tasks = Tasks(self.columns)
         quota = NamespaceQuota(self.columns, self.bookings.card_quotas)
         plans = Plans(id, self.columns, self.bookings, self.limits.deadline_s)
         self._groups = Groups(self.columns)
-        self._unschedulable = UnschedulableJobs(self.columns, self.views, self.queues, quota)
         self.class_quotas = ClassQuotas()
         self._class_quotas_told: tuple[Index, Sequence[ClassQuota]] | None = None  #: that count once so much is known of claims
+        self._unschedulable = UnschedulableJobs(
+            self.columns, self.views, self.queues, quota, lambda entry: self._runner.passes(entry, self.queues.all())
+        )
         self._queue = SchedulingQueue(
             self.tasks,
             self.bookings,
@@ -158,6 +163,7 @@ class Scheduler:
         )
         self.admission.follow(enqueues=self._runner.enqueues)
         self._placer = Placer(context, neighbours=neighbours)
+        self._reservations = Reservations(context, nominations=self._preemptor.nominations)
 
     # Inputs.
 
@@ -238,6 +244,7 @@ class Scheduler:
                 self.policy.learn(task, len(spec.pods))
         self.views.follow(self.policy)
         self._runner.follow(conf, self.policy)
+        self._reservations.reset()
         self.admission.follow(enqueues=self._runner.enqueues)
         self._queue.activate_all()
         self.invalidate_sessions()
@@ -438,6 +445,7 @@ class Scheduler:
         out = Proposals()
         self.decisions.begin(now)
         self._facts.now = wall
+        self._wall_ahead = wall - now
         if self._facts.expire_refused(now):
             self._preemptor.invalidate()
         self._queue.due(self.index, now)
@@ -449,6 +457,7 @@ class Scheduler:
             if self._class_quotas_told is not None and self.index >= self._class_quotas_told[0]:
                 self._queue.recheck_classes(self.class_quotas.put(self._class_quotas_told[1]))
                 self._class_quotas_told = None
+            self._reservations.run(now, wall)
             self._placer.activate_waiting(self.index, now)
             self._queue.reroute(changed)
             self._queue.requota(self._quotas_changed)
@@ -476,6 +485,7 @@ class Scheduler:
             self._preemptor.next_at(self.index),
             self._shuffling.next_at() if not self.frozen else (),
             self.admission.next_at() if not self.frozen else (),
+            self._reservations.next_at() if not self.frozen else (),
         )
         out.wake_at = min(times, default=None)
         if self.held and out.wake_at is not None:
@@ -517,6 +527,7 @@ class Scheduler:
                 entry.state, entry.key = JobState.UNSCHEDULABLE, None
             else:
                 self._unschedulable.add(entry)
+                self._reservations.add(entry)
                 self._preemptor.add(entry, self._placer.represented(entry.job.id))
             if not self._groups.blocked_reason(entry.job.id):  # else admission says why
                 self._verdicts.put(verdict, now)
@@ -526,6 +537,7 @@ class Scheduler:
         for task, spec in zip(entry.tasks, job.tasks, strict=True):
             self.policy.learn(task, len(spec.pods))
             self._demand.add(task.cards, len(spec.pods))
+        self._reservations.told(entry)
         if sum(len(spec.pods) for spec in job.tasks) >= LARGE:
             self._runner.prepare(entry)
 
@@ -573,6 +585,8 @@ class Scheduler:
 
     def _void(self, pod: PodUid, now: float) -> None:
         """A claim ended. If its job still lists the pod, it has to be placed again; each time in a row a little later."""
+        if (ended := self.bookings.get(pod)) is not None:
+            self._reservations.pod_ended(ended.held, now + self._wall_ahead)
         booking = self.bookings.remove(pod)
         self.admission.invalidate()
         self._preemptor.pod_left(pod)
@@ -600,6 +614,11 @@ class Scheduler:
     def waiting(self) -> Mapping[Waiting, int]:
         """Pods that wait for places, by queue and by what they ask for, as they are when looked at."""
         return self._queue.waiting
+
+    @property
+    def reservations(self) -> Sequence[Reservation]:
+        """Nodes that are set aside for large gangs."""
+        return self._facts.reservations
 
     @property
     def jobs_by_state(self) -> dict[JobState, int]:

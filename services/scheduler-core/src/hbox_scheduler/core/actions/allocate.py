@@ -206,7 +206,10 @@ class Serving:
         """A place for it. None at once where one like it found none, and nobody has left since."""
         if within is not None or not self._session.settled(member):
             return self._placing.find(member, within)
-        kind, departures = (*filter_key_of(member), self._session.namespace_quotas.need(member)), len(self._session.departures)
+        kind, departures = (
+            (*filter_key_of(member), id(self._session.task(member)), self._session.namespace_quotas.need(member)),
+            len(self._session.departures),
+        )
         if self._failed.get(kind) == departures:
             return None
         found = self._placing.find(member)

@@ -115,13 +115,14 @@ class Run:
         session = self._session
         if not session.allocatable(session.queues[member.gang.queue], member):
             return False
-        if member.task is not self._task or len(self._taken) == len(self._rows):
-            size = min(8 * self._size, _MOST) if member.task is self._task else 1
+        task = session.task(member)
+        if task is not self._task or len(self._taken) == len(self._rows):
+            size = min(8 * self._size, _MOST) if task is self._task else 1
             self.end()
-            rows = self._batches.rows(member.task, size)
+            rows = self._batches.rows(task, size)
             if not rows:
                 return False
-            self._task, self._size, self._rows = member.task, size, rows
+            self._task, self._size, self._rows = task, size, rows
         row = self._rows[len(self._taken)]
         self._taken.append(member)
         member.status, member.row = Status.ALLOCATED, row

@@ -71,6 +71,7 @@ class Columns:
         self.ready: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.schedulable: Bools = np.zeros(_ROWS, dtype=np.bool_)
         self.healthy: Bools = np.zeros(_ROWS, dtype=np.bool_)
+        self.reserved: Ints = np.zeros(_ROWS, dtype=np.int64)  #: a bit for each reservation that the row is set aside for
         self.allocatable: Ints = np.zeros((_RESOURCES, _ROWS), dtype=np.int64)
         self.used: Ints = np.zeros((_RESOURCES, _ROWS), dtype=np.int64)
         self.leaving: Ints = np.zeros((_RESOURCES, _ROWS), dtype=np.int64)
@@ -202,11 +203,22 @@ class Columns:
         if row is None:
             return
         self.alive[row] = False
+        self.reserved[row] = 0
         self.states[row] = None
         self.clear_usage(row)
         self._free_rows.append(row)
         self.changes.add(row)
         self.described.add(row)
+
+    def reserve(self, reserved: Ints) -> None:
+        """Set rows aside, and no others. reserved: `[N]`, a bit for each reservation; rows that lose one are open to more than before."""
+        before = self.reserved[: self.size]
+        changed = np.flatnonzero(before != reserved).tolist()
+        opened = np.flatnonzero(before & ~reserved).tolist()
+        self.reserved[: self.size] = reserved
+        self.described.extend(changed)
+        self.changes.extend(changed)
+        self.risen.extend(opened)
 
     def clear_usage(self, row: int) -> None:
         """Nothing booked on this row."""
@@ -400,7 +412,7 @@ class Columns:
         return row
 
     def _grow_rows(self, rows: int) -> None:
-        for field in ("alive", "ready", "schedulable", "healthy"):
+        for field in ("alive", "ready", "schedulable", "healthy", "reserved"):
             setattr(self, field, grown(getattr(self, field), 0, rows))
         for field in ("allocatable", "used", "leaving"):
             setattr(self, field, grown(getattr(self, field), 1, rows))

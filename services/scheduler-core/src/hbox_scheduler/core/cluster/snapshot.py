@@ -16,7 +16,9 @@ from hbox_common.model import (
 
 from .entities import Gang, QueueInfo
 from .images import HeldImages
+from .reservations import Reservation
 from .running import Kind, RunningGangs
+from .runtimes import RunTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +58,8 @@ class Cluster:
     running: RunningGangs | None = None  #: gangs beside `gangs` that were seen by sessions before
     #: Cards asked for lately, by what is asked of each; None = by the gangs alone.
     demand: Mapping[CardRequest, float] | None = None
+    reservations: Sequence[Reservation] | None = (
+        None  #: those in force, which are on the columns; None: to be made when the session opens
+    )
+    reserved_before: Sequence[Reservation] = ()  #: where they are to be made: those that were in force until now
+    run_times: RunTimes = field(default_factory=RunTimes)  #: what was learned of how long pods run

@@ -5,7 +5,8 @@ kept by it.
 """
 
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import TypeAlias
 
 from hbox_common.model import CardRequest, NodeTerm, PodGroupTask, Pools, PreferredTerm, Resources, Toleration
@@ -31,6 +32,13 @@ class Task:
     volumes: tuple[tuple[NodeTerm, ...], ...] = ()
     pools: Pools | None = None  #: that its queue may use; None: any
     namespace: str = ""  #: whose quotas limit its cards; empty where none do
+    passes: int = 0  #: bits of the reservations that it may pass: nodes set aside for them are open to it
+
+
+@lru_cache(maxsize=4096)
+def passing(task: Task, passes: int) -> Task:
+    """The task, allowed on nodes that are set aside for these reservations. One object for equal ones."""
+    return replace(task, passes=passes)
 
 
 class Tasks:

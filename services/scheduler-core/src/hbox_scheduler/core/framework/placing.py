@@ -177,14 +177,23 @@ class Placing:
                 if kept > 1
                 else "1 node keeps cores and memory for idle cards"
             )
+        if Label.RESERVED in reasons.counts:
+            limits += self._reserved_for(member)
         too_large = not reasons.fitting and not capacity_when_empty(columns, member.task).any()
         return replace(reasons, limit="; ".join(limits), too_large=too_large)
+
+    def _reserved_for(self, member: Member) -> list[str]:
+        """For whom nodes are set aside that the member may not use, and until when."""
+        passed = self._session.task(member).passes
+        kept = [one for one in self._session.reservations if not one.bit & passed]
+        return [f"{np.count_nonzero(one.rows)} {one.notice}" for one in kept]
 
     def task(self, member: Member) -> Task:
         """What it asks for, on cards that its namespace's quotas pay for and of models that its queue may have more of."""
         namespace_quotas, models = self._session.namespace_quotas, self._session.models
         task = namespace_quotas.task(member) if namespace_quotas else member.task
-        return models.task(member, task, later=self._later) if models else task
+        task = models.task(member, task, later=self._later) if models else task
+        return self._session.passing(member, task) if self._session.reservations else task
 
     def most(self, member: Member, most: int) -> int:
         """Of `most` members like this one, how many the limits of card models and the quotas of its namespace leave cards for."""

@@ -26,9 +26,10 @@ from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints
 from ..cluster.entities import Gang, Member, QueueInfo, Status, SubGang, form_sub_gangs
 from ..cluster.population import Population
+from ..cluster.reservations import Reservation
 from ..cluster.running import RunningGangs
 from ..cluster.snapshot import Cluster
-from ..cluster.task import Task
+from ..cluster.task import Task, passing
 from ..explain.labels import Label
 from ..explain.reasons import Reasons
 from ..topology.tree import Tree, tree_of
@@ -197,6 +198,8 @@ class Session:
             constrained=self.running.constrained,
         )
         self.ranking = QueueRanking(self.queues, self._queue_key, self._related)
+        self.reservations: Sequence[Reservation] = ()  #: in force
+        self._passes: Callable[[Member], int] | None = None
         self.promises = 0  #: members that are promised a place which others have yet to leave
         self.departures: list[Sequence[Member]] = []  #: members that left their places, one entry each time
         self.unplaced: list[Gang] = []  #: gangs with members that waited when the session began
@@ -219,6 +222,7 @@ class Session:
         self._tiers, self._events, self._shape_rooms, self._pod_masks, self._masking, self._per_pod = (), [], [], [], [], []
         self._hooks.clear()
         self._flat.clear()
+        self._passes = None
         del self.ranking
 
     # What plugins and actions ask about the cluster.
@@ -438,6 +442,10 @@ class Session:
     def preemptive(self, queue: QueueInfo, member: Member) -> bool:
         return all(plugin.preemptive(queue, member) for plugin in self._all(Preemptive))
 
+    def entitled(self, queue: QueueInfo, member: Member) -> bool:
+        """Whether some plugin says what queues deserve, and this one has less than that."""
+        return bool(self._all(Preemptive)) and self.preemptive(queue, member)
+
     # States of gangs.
 
     def ready(self, gang: Gang) -> bool:
@@ -467,7 +475,7 @@ class Session:
             if plugin is but:
                 continue
             if isinstance(plugin, ShapeMask):
-                yield from plugin.shape_failures(cluster, rows, member.task)
+                yield from plugin.shape_failures(cluster, rows, self.task(member))
             if isinstance(plugin, ShapeRoom) and plugin.limits(member.task):
                 yield plugin.label, plugin.shape_room(cluster, rows, member.task) <= 0
             if isinstance(plugin, PodMask):
@@ -481,6 +489,19 @@ class Session:
                 room = plugin.shape_room(cluster, rows, task)
                 least = room if least is None else np.minimum(least, room)
         return least
+
+    def reserve(self, reservations: Sequence[Reservation], passes: Callable[[Member], int]) -> None:
+        """These are in force, and on the columns. `passes`: the bits of those that are open to a member."""
+        self.reservations, self._passes = reservations, passes
+
+    def task(self, member: Member) -> Task:
+        """What the member asks for, with the reservations that it may pass: as masks by shape, and views, know it."""
+        return member.task if self._passes is None else self.passing(member, member.task)
+
+    def passing(self, member: Member, task: Task) -> Task:
+        """As `task`, of another task in place of the member's own."""
+        bits = self._passes(member) if self._passes is not None else 0
+        return passing(task, bits) if bits else task
 
     def by_shape(self, member: Member) -> bool:
         """Whether every node is to it as to any other member of its shape, and stays so but for what is booked there: `views` say where it goes."""

@@ -5,7 +5,7 @@ actions); what the policy gives the queue now; how many pods of a gang fit; node
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ..cluster import Columns
@@ -66,7 +66,12 @@ class WaitReasons:
         self._by_shape = by_shape or KnownReasons(session.columns)
 
     def of(self, member: Member) -> Waiting:
-        """Why this member has no place that it could be bound to."""
+        """Why this member has no place that it could be bound to, and what is reserved for its gang."""
+        waiting = self._of(member)
+        words = [one.words for one in self._session.reservations if one.gang == member.gang.id]
+        return replace(waiting, message="; ".join((waiting.message, *words))) if words else waiting
+
+    def _of(self, member: Member) -> Waiting:
         session, gang = self._session, member.gang
         if member.status is Status.PIPELINED:
             return Waiting(f"nominated to {session.node(member.row)}, where it starts once pods that leave are gone")
@@ -97,10 +102,10 @@ class WaitReasons:
         """Of each node the first rule that it fails for the member, were it alone."""
         session = self._session
         if session.by_shape(member) and not (session.models or session.namespace_quotas):
-            return self._by_shape.of(member.task, lambda: self._placing.reasons(member))
+            return self._by_shape.of(session.task(member), lambda: self._placing.reasons(member))
         if not session.settled(member):
             return self._placing.reasons(member)
-        key = (*filter_key_of(member), session.namespace_quotas.need(member))
+        key = (*filter_key_of(member), id(session.task(member)), session.namespace_quotas.need(member))
         if (found := self._known.get(key)) is None:
             found = self._known[key] = self._placing.reasons(member)
         return found

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from hbox_common.model import CardRequest, HyperNode, NodeUsage, PodUid, QueueName, ResourceQuota
 
 from ..cluster.images import HeldImages
+from ..cluster.reservations import Reservation
+from ..cluster.runtimes import RunTimes
 from ..cluster.snapshot import DisruptionBudget
 
 
@@ -27,6 +29,8 @@ class ClusterFacts:
     may_not_leave: dict[PodUid, float] = field(
         default_factory=dict
     )  #: pods whose eviction was refused, and until when that is believed of them (monotonic)
+    reservations: Sequence[Reservation] = ()  #: in force
+    run_times: RunTimes = field(default_factory=RunTimes)  #: learned from claims that ended
     now: float = 0.0  #: what time it is, in seconds since the epoch
 
     def expire_refused(self, now: float) -> bool:

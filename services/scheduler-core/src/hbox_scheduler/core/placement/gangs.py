@@ -52,7 +52,7 @@ class WaitingGangs:
     def _made(self, entry: Entry) -> Gang:
         job, specs, known = entry.job, _specs(entry.job, images=self.reads_images), self.neighbours
         gang = Gang(
-            id=_waiting_id(job.id),
+            id=waiting_id(job.id),
             namespace=job.namespace,
             name=job.name,
             queue=job.queue,
@@ -131,7 +131,7 @@ def join(gang: Gang, placed: Gang, entry: Entry, *, settled: bool) -> None:
     gang.members = [*placed.members, *gang.members]
 
 
-def _waiting_id(job: JobId) -> JobId:
+def waiting_id(job: JobId) -> JobId:
     """An id beside the job's own: that is the gang of its members with places, where it does not matter which those are."""
     return JobId(f"{job} ")
 

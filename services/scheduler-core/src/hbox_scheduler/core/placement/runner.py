@@ -10,8 +10,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+import numpy as np
+
 from hbox_common.model import (
     CardSlice,
+    Claim,
     JobId,
     Neighbour,
     PodRef,
@@ -31,6 +34,7 @@ from hbox_common.model.rights import CARDS_BY_NAME, AtParting, may_preempt
 from ..actions.registry import run_action
 from ..cluster import Booking, Bookings, Columns
 from ..cluster.entities import Gang, Member, QueueInfo, Status
+from ..cluster.reservations import Reservation
 from ..cluster.running import Kind
 from ..cluster.snapshot import Cluster
 from ..cluster.task import Task, Tasks
@@ -48,7 +52,8 @@ from ..plugins.nodeorder import NodeOrder
 from ..plugins.pdb import Pdb
 from ..plugins.proportion import Proportion
 from ..plugins.rescheduling import Rescheduling
-from ..plugins.reservation import Reservation
+from ..plugins.reservation import ReservationPlugin
+from ..plugins.walltimes import bound_of, walltime_in
 from ..policy.batches import in_the_way
 from ..policy.policy import Policy
 from ..policy.registry import plugins_of
@@ -57,7 +62,7 @@ from ..queueing.jobs import Entry, Waiting
 from ..quotas.models import concerned
 from ..quotas.namespaces import NamespaceQuota
 from .facts import ClusterFacts
-from .gangs import WaitingGangs, join
+from .gangs import WaitingGangs, join, waiting_id
 from .running import RunningJobs, vector_of
 
 #: Actions of a policy that give free places.
@@ -77,7 +82,7 @@ SHUFFLE = "shuffle"
 _SHARES_BY_DEMAND = frozenset({"proportion"})
 
 #: Plugins that judge whom to evict by the time, or by what they are told from outside.
-_TIMED = frozenset({"minruntime", "tdm", "cdp", "sla", "reservation", "extender", "usage", "rescheduling", "proportion", "drf"})
+_TIMED = frozenset({"minruntime", "tdm", "cdp", "sla", "extender", "usage", "rescheduling", "proportion", "drf"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,14 +231,93 @@ class SessionRunner:
         )
         slow = [one for tier in plugins_of(conf) for one in tier if isinstance(one, Rescheduling)]
         self.interval_s = slow[0].interval_s if slow else 0.0  #: after which `shuffle` may be asked with `slow` again
-        keeping = [one.members for tier in plugins_of(conf) for one in tier if isinstance(one, Reservation)]
-        self.reserves_from = min(
-            keeping, default=None
-        )  #: gangs that start with so many pods may have nodes set aside; None: nobody
+        self._reserving = next((one for tier in plugins_of(conf) for one in tier if isinstance(one, ReservationPlugin)), None)
+        self._reserve = replace(conf, actions=())
         self._waiting.reads_images = any(
             isinstance(one, NodeOrder) and one.reads_images for tier in plugins_of(conf) for one in tier
         )
         self.shuffles = SHUFFLE in conf.actions  #: whether the policy has pods leave of its own accord
+
+    @property
+    def reserves(self) -> bool:
+        """Whether large gangs may have nodes set aside for them."""
+        return self._reserving is not None
+
+    @property
+    def reserves_from(self) -> int | None:
+        """Gangs that start with so many pods may have nodes set aside for them; None: nobody."""
+        return self._reserving.large.members if self._reserving is not None else None
+
+    @property
+    def reservations(self) -> Sequence[Reservation]:
+        """In force."""
+        return self._facts.reservations
+
+    def is_large(self, entry: Entry) -> bool:
+        """Whether the job's pods that wait are a large gang, to the policy. By all that have to start together, of whichever shapes."""
+        if self._reserving is None or not entry.pending:
+            return False
+        left, needs = max(entry.need, 1), []
+        if sum(len(pods) for _, pods in entry.pending) < left:
+            return False
+        for task, pods in entry.pending:
+            needs.append((task, len(pods) if len(entry.pending) > 1 else min(left, len(pods))))
+        return self._reserving.large.among(self._columns, needs)
+
+    def due_in_s(self, entry: Entry, wall: float) -> float:
+        """How long the job has still to wait before nodes are set aside for it; 0 or less: it has waited for long enough."""
+        assert self._reserving is not None
+        return self._reserving.after_s - (wall - entry.job.created_at)
+
+    def make_reservations(
+        self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]
+    ) -> list[tuple[Entry, Reservation]]:
+        """Set nodes aside for these jobs, as far as the policy does so, and for no others. Returns for whom, and what."""
+        for entry in entries:
+            entry.update_pending(self._bookings)
+        entries = [entry for entry in entries if entry.pending and not entry.problem()]
+        if not entries:
+            self.unreserve()
+            return []
+        with self._session(self._reserve, entries, queues, leaving, reserving=True) as (session, gangs):
+            made = {one.gang: one for one in session.reservations}
+            self._facts.reservations = tuple(session.reservations)
+            return [(entry, made[gang.id]) for gang, entry in gangs.items() if gang.id in made]
+
+    def passes(self, entry: Entry, queues: QueueTree) -> int:
+        """The bits of the reservations that the job may pass now, by its first pods."""
+        facts = self._facts
+        if not facts.reservations or not entry.pending:
+            return 0
+        job, task, spec = entry.job, entry.pending[0][0], entry.job.tasks[0]
+        rules = queues.get(job.queue)
+        written = walltime_in(spec.annotations, job.annotations, rules.annotations if rules is not None else {})
+        ends = facts.now + bound_of(written, job.queue, job.namespace, facts.run_times)
+        return sum(
+            one.bit
+            for one in facts.reservations
+            if one.passed(
+                waiting_id(job.id),
+                job.queue,
+                job.priority,
+                ends=ends,
+                entitled=lambda: _may_reclaim(task, queues, job.queue),
+                now=facts.now,
+            )
+        )
+
+    def unreserve(self) -> None:
+        """Nothing is set aside for anybody."""
+        self._facts.reservations = ()
+        self._columns.reserve(np.zeros(self._columns.size, dtype=np.int64))
+
+    def learn_run_time(self, claim: Claim, wall: float) -> None:
+        """The pod of this claim has ended."""
+        neighbour = self._neighbours.get(claim.pod_uid)
+        started = neighbour.started_at if neighbour is not None and neighbour.started_at is not None else claim.claimed_at
+        queue = self._bookings.queues.get(claim.queue)
+        notes = (neighbour.annotations if neighbour is not None else {}, queue.annotations if queue is not None else {})
+        self._facts.run_times.ended(claim.queue, claim.namespace, wall - started, walltime_in(*notes))
 
     def has_plugin(self, plugin: str) -> bool:
         """Whether the policy has the plugin."""
@@ -378,13 +462,15 @@ class SessionRunner:
         *,
         whole: bool = False,
         with_groups: bool = False,
+        reserving: bool = False,
         represented: Mapping[JobId, Sequence[float]] = MappingProxyType({}),
         outside: Collection[QueueName] = (),
         most: int | None = None,
         most_failures: int | None = None,
     ) -> Iterator[tuple[Session, dict[Gang, Entry]]]:
         """A session with these jobs as preemptors. What it does to the columns is taken back in the end. `whole`: members of theirs that have places are as
-        those of others; else they stay where they are. `with_groups`: with the PodGroups that have no pods here, admitted or not."""
+        those of others; else they stay where they are. `with_groups`: with the PodGroups that have no pods here, admitted or not.
+        `reserving`: reservations are made anew, for jobs of it."""
         running = self._running.current()
         joining = [entry.job.id for entry in entries if entry.job.bound or entry.held]
         before = {gang.id: gang for gang in self._running.lend(joining)}
@@ -432,6 +518,9 @@ class SessionRunner:
                     outside=outside,
                     most=most,
                     most_failures=most_failures,
+                    reservations=None if reserving else facts.reservations,
+                    reserved_before=facts.reservations,
+                    run_times=facts.run_times,
                 ),
                 conf=conf,
                 tiers=plugins_of(conf),

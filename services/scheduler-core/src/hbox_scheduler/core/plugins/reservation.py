@@ -1,199 +1,347 @@
 """reservation: large gangs start in time (requirements B4), and what runs in their gaps cannot push them back.
 
-A gang that has waited for longer than `after`, and is large enough, gets a start: the earliest moment at which enough of those who run have ended, by what is
-known of their run times. Nodes for it are set aside; others may use them only if they are known to end before that start, so that the start holds whatever
-else is placed (conservative backfill, as Slurm's; reference peers). Where nobody knows when the others end there is no such moment: then the
-emptiest nodes are held for the gang for a while, and given free again for as long, so that smaller work is delayed but never stopped.
+A gang that asks for at least `nodes` nodes' worth and has waited for `after` gets a reservation: the nodes on which it can start first, by what is known of
+the ends of those who run there (`starts`, `walltimes`). Others may use these nodes only if they are known to end before that start, so that the start holds
+whatever else is placed (conservative backfill, as Slurm's; reference peers). Where nobody knows when the others end there is no such moment: then nodes are
+set aside where least has to leave, for `hold`, and given free for as long, twice as long the next time: work is delayed and never stopped. So it is for work
+of the gang's own queue at first, and for others' after another `after`; and for no more than `share` of the cluster at once.
 
-Run times: annotation `hbox.io/walltime` (a duration) or `hbox.io/run-seconds`, on the pod or its PodGroup.
+Who could take the nodes back from the gang if it ran there may use them (`Reservation.passed`). A gang that its queue may not have, or that fits nowhere even
+when all have left, reserves nothing; a queue has `depth` reservations at a time, all together `most`.
+
+Reserved nodes are a mask by shape: `Columns.reserved` on the node, `Task.passes` of the pod. Reservations are made in a session of their own
+(`steps/reservations.py`), about once a second while somebody waits for one; a session to which nobody hands any (`simulate cycle`) makes them when it opens.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hbox_common.model import GroupPhase
-from hbox_common.model.annotations import RUN_SECONDS, WALLTIME
+from hbox_common.model import GroupPhase, QueueName
 
 from ..cluster import Columns
-from ..cluster.arrays import Bools, Floats, Ints
+from ..cluster.arrays import Bools, Ints, Rows
 from ..cluster.entities import Gang, Member, Status
+from ..cluster.reservations import Reservation
+from ..cluster.runtimes import overrun
 from ..cluster.task import Task
 from ..explain.labels import Label
-from ..framework.hooks import PodMask
-from ..framework.placing import FITS
+from ..framework.hooks import ShapeMask
+from ..framework.placing import Placing, capacity_when_empty
+from ..framework.preemptors import bound_to_domain
 from .arguments import Arguments
-from .durations import duration_s
+from .starts import HORIZON_S, Departures, Need, Start, earliest
+from .walltimes import bound_s, end_of, written_s
 
 if TYPE_CHECKING:
     from ..framework.conf import PluginConf
     from ..framework.session import Session
 
-_NEVER = float("inf")
+#: Bits of an int64 without its sign.
+_MOST_BITS = 62
+
+_RUNS = (Status.RUNNING, Status.BOUND, Status.ALLOCATED)
 
 
-@dataclass(frozen=True, slots=True)
-class Reserved:
-    """Rows set aside for a gang: `[N]`, until `start` (seconds since the epoch; inf = held without a known start)."""
-
-    gang: Gang
-    rows: Bools
-    start: float
-
-
-class Reservation(PodMask):
-    """Arguments: after (duration, 10m), members (2: smaller gangs get no reservation), depth (1: gangs with one at a time), hold (duration, 30m)."""
+class ReservationPlugin(ShapeMask):
+    """Arguments: after (duration, 10m); nodes (1: what a gang has to ask for, in nodes' worth) and members (1: and in pods); depth (1 for each queue) and
+    most (8); hold (duration, 30m; 0 = nothing is set aside without a known start); share (0.5 of the cluster, for gangs without a known start)."""
 
     name = "reservation"
-    sees_plain_pods = True
     asks_others = True
 
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)
-        self._after_s = arguments.duration_s("after", "10m")
+        self.after_s = arguments.duration_s("after", "10m")
         self._hold_s = arguments.duration_s("hold", "30m")
-        self.members = arguments.integer("members", 2, least=1)
+        self.large = LargeJobs(arguments.number("nodes", 1.0, least=0.0), arguments.integer("members", 1, least=1))
         self._depth = arguments.integer("depth", 1, least=0)
+        self._most = min(arguments.integer("most", 8, least=0), _MOST_BITS)
+        self._share = arguments.number("share", 0.5, least=0.0, most=1.0)
         arguments.done()
-        self.reserved: list[Reserved] = []
-        self._now = 0.0
+
+    def shape_failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
+        yield Label.RESERVED, (columns.reserved[rows] & ~np.int64(task.passes)) != 0
 
     def open(self, session: "Session") -> None:
+        made = session.cluster.reservations
+        if made is None:
+            made = _Maker(self, session).made()
+            bits: Ints = np.zeros(session.columns.size, dtype=np.int64)
+            for one in made:
+                bits[one.rows] |= one.bit
+            session.columns.reserve(bits)
+        if made:
+            session.reserve(made, lambda member: self._passes(session, made, member))
+
+    @staticmethod
+    def _passes(session: "Session", reserved: Sequence[Reservation], member: Member) -> int:
+        """The bits of those that are open to the member."""
+        gang, bits = member.gang, 0
+        queue = session.queues.get(gang.queue)
+        ends: float | None = None
+        for one in reserved:
+            if ends is None:
+                ends = session.now + bound_s(member, queue, session.cluster.run_times)
+            if one.passed(
+                gang.id,
+                gang.queue,
+                gang.priority,
+                ends=ends,
+                entitled=lambda: queue is not None and session.entitled(queue, member),
+                now=session.now,
+            ):
+                bits |= one.bit
+        return bits
+
+
+class LargeJobs:
+    """Which gangs are large: by nodes' worth, and by pods. Of no cluster in particular, but fastest where asked about one."""
+
+    def __init__(self, nodes: float, members: int) -> None:
+        self.members = members
+        self._nodes = nodes
+        self._room: dict[Task, int] = {}  #: pods that the roomiest node holds when it is empty
+        self._at = (-1, -1)
+
+    def among(self, columns: Columns, needs: Sequence[tuple[Task, int]]) -> bool:
+        """Whether so many pods of each task are large. Never where one of them fits on no node at all."""
+        if sum(count for _, count in needs) < self.members:
+            return False
+        at = id(columns), columns.described.end
+        if self._at != at:
+            self._at = at
+            self._room.clear()
+        worth = 0.0
+        for task, count in needs:
+            room = self._room.get(task)
+            if room is None:
+                room = self._room[task] = int(capacity_when_empty(columns, task).max(initial=0))
+            if not room:
+                return False
+            worth += count / room
+        return worth >= self._nodes
+
+
+class _Maker:
+    """Makes the reservations of one moment."""
+
+    def __init__(self, plugin: ReservationPlugin, session: "Session") -> None:
+        self._plugin = plugin
+        self._session = session
         self._now = session.now
-        self.reserved = []
-        waiting = [
-            gang
-            for gang in session.gangs
-            if gang.phase is not GroupPhase.PENDING
-            and gang.queue in session.queues
-            and self._now - gang.created_at >= self._after_s
-            and gang.min_member >= self.members
-            and gang.ready < gang.min_member <= gang.ready + gang.count(Status.PENDING)
-        ]
-        waiting.sort(key=session.gang_key)
+        self._placing = Placing(session)
+        self._run_times = session.cluster.run_times
+        self._set_aside = 0.0  #: share of the cluster, for gangs without a known start
+
+    def made(self) -> tuple[Reservation, ...]:
+        plugin, session = self._plugin, self._session
+        waiting = [gang for gang in session.unplaced if self._waits(gang)] if plugin._most and plugin._depth else []
+        if not waiting:
+            return ()
+        running = self._running()
+        claims = {gang: self._entitled(gang) for gang in waiting}
+        waiting.sort(key=lambda gang: (not claims[gang], session.gang_key(gang)))
+        before = {one.gang: one for one in session.cluster.reserved_before}
         taken = np.zeros(session.columns.size, dtype=np.bool_)
-        for gang in waiting[: self._depth]:
-            reserved = self._reserve(session, gang, taken)
-            if reserved is not None:
-                self.reserved.append(reserved)
-                taken |= reserved.rows
+        of_queue: Counter[QueueName] = Counter()
+        found: list[Reservation] = []
+        departures = Departures(session.columns, running)
+        for gang in waiting:
+            if len(found) == plugin._most:
+                break
+            if of_queue[gang.queue] >= plugin._depth:
+                continue
+            own = departures
+            if gang.ready:  # its own members stay
+                own = Departures(
+                    session.columns, [(end, member) for end, member in running if member.gang.id.strip() != gang.id.strip()]
+                )
+            known = before.get(gang.id)
+            start = self._start(gang, own, taken, known)
+            if start is None:
+                continue
+            used = {one.bit for one in found} | {one.bit for one in before.values() if one is not known}
+            bit = known.bit if known is not None else next(b for i in range(_MOST_BITS) if (b := 1 << i) not in used)
+            found.append(self._reservation(gang, start, own, bit, entitled=claims[gang]))
+            of_queue[gang.queue] += 1
+            taken |= start.rows
+        return tuple(found)
 
-    def settled(self, member: Member) -> bool:  # noqa: ARG002  # the hook's signature
-        """What is set aside does not change within a session."""
-        return True
+    def _waits(self, gang: Gang) -> bool:
+        session = self._session
+        short = gang.min_member - gang.ready
+        if (
+            (gang.phase is GroupPhase.PENDING and "enqueue" in session.conf.actions)
+            or gang.queue not in session.queues
+            or self._now - gang.created_at < self._plugin.after_s
+            or not 0 < short <= gang.count(Status.PENDING)
+            or bound_to_domain(gang)
+        ):
+            return False
+        needs = self._needs(gang)
+        return bool(
+            needs
+            and self._plugin.large.among(session.columns, [(member.task, count) for member, count in needs])
+            and not session.invalid(gang)
+            and not session.withheld_reason(self._needed(gang))
+            and all(self._placing.most(member, count) >= count for member, count in needs)
+        )
 
-    def failures(self, member: Member, cluster: Columns) -> Iterator[tuple[str, Bools]]:  # noqa: ARG002
-        for reserved in self.reserved:
-            if member.gang is not reserved.gang and not self._ends_before(member, reserved.start):
-                yield Label.RESERVED, reserved.rows
+    def _needed(self, gang: Gang) -> list[Member]:
+        """The members that the gang needs to start: the minimums of its roles, then those served first."""
+        members = [one for one in self._session.members_in_order(gang.of(Status.PENDING)) if not one.best_effort]
+        chosen: list[Member] = []
+        if gang.min_task_member:
+            there = Counter(one.role for one in gang.of(*_RUNS))
+            for one in members:
+                if there[one.role] < gang.min_task_member.get(one.role, 0):
+                    there[one.role] += 1
+                    chosen.append(one)
+        of = set(map(id, chosen))
+        short = max(gang.min_member - gang.ready - len(chosen), 0)
+        return chosen + [one for one in members if id(one) not in of][:short]
 
-    def _ends_before(self, member: Member, start: float) -> bool:
-        walltime_s = walltime_of(member)
-        return walltime_s is not None and start < _NEVER and self._now + walltime_s <= start
+    def _needs(self, gang: Gang) -> list[tuple[Member, int]]:
+        """Of these a member of each shape, and how many of it."""
+        needed = self._needed(gang)
+        first: dict[int, Member] = {}
+        for one in needed:
+            first.setdefault(id(one.task), one)
+        counts = Counter(id(one.task) for one in needed)
+        return [(one, counts[key]) for key, one in first.items()]
 
-    def _reserve(self, session: "Session", gang: Gang, taken: Bools) -> Reserved | None:
-        """None where the gang fits now, or is of several kinds of members, or where it is the others' turn."""
-        members = [member for member in gang.of(Status.PENDING) if not member.best_effort]
-        need = gang.min_member - gang.ready
-        task = members[0].task if members else None
-        if task is None or any(member.task is not task for member in members):
+    def _entitled(self, gang: Gang) -> bool:
+        return self._session.entitled(self._session.queues[gang.queue], _as_one(self._needs(gang)))
+
+    def _running(self) -> list[tuple[float, Member]]:
+        """Members that run, each with its end; and whose walltimes are not to be believed is told on the way."""
+        session, now, known = self._session, self._now, self._run_times
+        over: dict[tuple[str, str], float] = {}
+        members = [
+            (member, session.queues.get(gang.queue)) for gang in session.gangs for member in gang.of(*_RUNS) if member.row >= 0
+        ]
+        for member, queue in members:
+            if member.started_at is not None and (walltime_s := written_s(member, queue)) is not None:
+                whose = member.gang.queue, member.namespace
+                over[whose] = max(over.get(whose, 1.0), overrun(now - member.started_at, walltime_s))
+        known.overrunning = over
+        found = [(end_of(member, queue, known, now), member) for member, queue in members]
+        return [(max(end, now) if end <= now + HORIZON_S else inf, member) for end, member in found]
+
+    def _start(self, gang: Gang, departures: Departures, taken: Bools, known: Reservation | None) -> Start | None:
+        session = self._session
+        needs: list[Need] = []
+        for member, count in self._needs(gang):
+            allowed = session.columns.alive[: session.columns.size] & ~taken
+            for _, fails in session.masks(member, session.columns, but=self._plugin):
+                allowed &= ~fails
+            needs.append(Need(self._placing.task(member), count, allowed))
+        start = earliest(departures, needs, self._now, known.rows if known is not None else None)
+        if start is None or start.at < inf:
+            return start
+        share = self._share_of(start.rows, cards=any(need.task.cards is not None for need in needs))
+        if not self._holds(gang) or self._set_aside + share > self._plugin._share:
             return None
-        allowed = session.columns.alive[: session.columns.size] & ~taken
-        for _, fails in session.masks(members[0], session.columns, but=self):
-            allowed &= ~fails
-        cluster = session.columns.future()
-        free = _capacity(cluster, task) * allowed
-        if free.sum() >= need:
-            return None
-        at = np.where(free > 0, self._now, _NEVER)
-        for end, row, leaving in _ends(session, self._now):
-            _release(cluster, row, leaving)
-            fits = int(_capacity(cluster, task, np.array([row]))[0]) if allowed[row] else 0
-            if fits > free[row]:
-                free[row], at[row] = fits, end
-            if free.sum() >= need:
-                return Reserved(gang, _cover(free, at, need), end)
-        if not self._hold_s or (self._now - gang.created_at - self._after_s) % (2 * self._hold_s) >= self._hold_s:
-            return None
-        emptiest = np.where(allowed, _idle(session.columns), -1.0)
-        rows = np.zeros(len(free), dtype=np.bool_)
-        whole = np.maximum(_capacity(_empty(session.columns), task) * allowed, 0)
-        order = np.argsort(-emptiest, kind="stable")
-        order = order[whole[order] > 0]
-        enough = int(np.searchsorted(np.cumsum(whole[order]), need)) + 1
-        rows[order[:enough]] = True
-        return Reserved(gang, rows, _NEVER)
+        self._set_aside += share
+        return start
+
+    def _share_of(self, rows: Bools, *, cards: bool) -> float:
+        """What these nodes are of all that there are: by cards, or by nodes where the gang asks for none."""
+        columns = self._session.columns
+        alive = columns.alive[: columns.size]
+        weight = (columns.card_index[: columns.size] >= 0).sum(axis=1) if cards else np.ones(columns.size)
+        return float(weight[rows].sum() / max(weight[alive].sum(), 1))
+
+    def _holds(self, gang: Gang) -> bool:
+        """Whether nodes are set aside now for a gang without a known start: for `hold`, twice, four times as long, and so on, and not for `hold` between."""
+        hold_s = self._plugin._hold_s
+        left, span = self._now - gang.created_at - self._plugin.after_s, hold_s
+        while hold_s:
+            if left < span:
+                return True
+            if left < span + hold_s:
+                return False
+            left, span = left - span - hold_s, 2 * span
+        return False
+
+    def _reservation(self, gang: Gang, start: Start, departures: Departures, bit: int, *, entitled: bool) -> Reservation:
+        session, pods = self._session, gang.min_member - gang.ready
+        rows = np.flatnonzero(start.rows).tolist()
+        nodes = ", ".join(session.node(row) for row in rows[:_NAMED]) + (
+            f" and {len(rows) - _NAMED} more" if len(rows) > _NAMED else ""
+        )
+        here = [(end, member) for end, member in departures.members if start.rows[member.row]]
+        if start.at < inf:
+            here = [(end, member) for end, member in here if end <= start.at]
+        by_queue = Counter(member.gang.queue for _, member in here)
+        holders = ", ".join(
+            f"{count} of queue {name}"
+            for name, count in sorted(by_queue.items(), key=lambda item: (-item[1], item[0]))[:_NAMED]
+        )
+        own_queue = start.at == inf and self._now - gang.created_at < 2 * self._plugin.after_s
+        when = f"expected to start at {_clock(start.at, self._now)}" if start.at < inf else "to start when they are free"
+        if start.at <= self._now:
+            words = f"reserved for it, and free: {nodes}"
+        else:
+            unknown = "" if start.at < inf else ", whose ends nobody knows (hbox.io/walltime says them)"
+            words = f"reserved for it: {nodes}; {when}; there until then: {holders or 'pods of no queue'}{unknown}"
+        return Reservation(
+            gang=gang.id,
+            queue=gang.queue,
+            priority=gang.priority,
+            pods=pods,
+            bit=bit,
+            rows=start.rows,
+            start=start.at,
+            entitled=entitled,
+            own_queue=own_queue,
+            words=words,
+            notice=f"set aside for a gang of queue {gang.queue} ({pods} pods), {when}; what ends before may run there (hbox.io/walltime)"
+            if start.at < inf
+            else f"set aside for a gang of queue {gang.queue} ({pods} pods), {when}",
+        )
 
 
-def walltime_of(member: Member) -> float | None:
-    """Seconds that it may run, if that is written anywhere."""
-    for annotations in (member.annotations, member.gang.annotations):
-        if WALLTIME in annotations:
-            return duration_s(annotations[WALLTIME])
-        text = annotations.get(RUN_SECONDS, "")
-        if text.replace(".", "", 1).isdigit():
-            return float(text)
-    return None
+#: Nodes and queues that a message names.
+_NAMED = 4
 
 
-def _ends(session: "Session", now: float) -> list[tuple[float, int, Member]]:
-    """Who is known to end when, and where; in order of time."""
-    ends = []
-    for gang in session.gangs:
-        for member in gang.of(Status.RUNNING, Status.BOUND):
-            walltime_s = walltime_of(member)
-            if walltime_s is not None and member.started_at is not None and member.row >= 0:
-                ends.append((max(member.started_at + walltime_s, now), member.row, member))
-    return sorted(ends, key=lambda item: (item[0], item[1]))
+def _clock(at: float, now: float) -> str:
+    """A moment in words: to the minute, so that it does not change with every look."""
+    minute = 60.0 * -(-at // 60.0)
+    try:
+        return f"{datetime.fromtimestamp(minute, UTC):%Y-%m-%d %H:%M} UTC"
+    except (OverflowError, ValueError, OSError):
+        return f"{minute:.0f} s since the epoch, {at - now:.0f} s from now"
 
 
-def _release(cluster: Columns, row: int, member: Member) -> None:
-    """Take a member off a copy of the columns."""
-    for column, units in member.task.amount:
-        cluster.used[column, row] -= units
-    index = cluster.card_index[row].tolist()
-    for s in member.slices:
-        if s.index in index:
-            position = index.index(s.index)
-            cluster.card_cores_used[row, position] -= s.cores
-            cluster.card_memory_used[row, position] -= s.memory_mib
-            cluster.card_pods[row, position] -= 1
-
-
-def _capacity(cluster: Columns, task: Task, rows: Ints | None = None) -> Ints:
-    """Pods of the task that fit on each of the rows, or on all of them."""
-    which = slice(0, cluster.size) if rows is None else rows
-    room: Ints | None = None
-    for plugin in FITS:
-        fits = plugin.capacity(cluster, which, task)
-        if fits is not None:
-            room = fits if room is None else np.minimum(room, fits)
-    count = cluster.size if rows is None else len(rows)
-    return np.full(count, 1 << 30, dtype=np.int64) if room is None else np.maximum(room, 0)
-
-
-def _cover(free: Ints, at: Floats, need: int) -> Bools:
-    """Rows that together hold `need`: the roomiest first, of equal ones those that come free last, so that least is kept idle."""
-    order = np.lexsort((-at, -free))
-    enough = int(np.searchsorted(np.cumsum(free[order]), need)) + 1
-    rows = np.zeros(len(free), dtype=np.bool_)
-    rows[order[:enough]] = True
-    return rows & (free > 0)
-
-
-def _idle(columns: Columns) -> Floats:
-    """`[N]`: idle cards; on nodes without cards the free share of cpu, which is less than one card."""
-    size = columns.size
-    cards = ((columns.card_pods[:size] == 0) & columns.card_ok[:size]).sum(axis=1).astype(np.float64)
-    column = columns.resource("cpu")
-    use = columns.used[column, :size] / np.maximum(columns.allocatable[column, :size], 1)
-    return np.asarray(cards + 0.9 * (1.0 - np.minimum(use, 1.0)))
-
-
-def _empty(columns: Columns) -> Columns:
-    cluster = columns.future()
-    for field in ("used", "card_cores_used", "card_memory_used", "card_pods"):
-        setattr(cluster, field, np.zeros_like(getattr(cluster, field)))
-    return cluster
+def _as_one(needs: Sequence[tuple[Member, int]]) -> Member:
+    """All of them as one pod, for what its queue may have."""
+    first, _ = needs[0]
+    requests: dict[str, int] = {}
+    amount: dict[int, int] = {}
+    for member, count in needs:
+        for name, units in member.task.requests.items():
+            requests[name] = requests.get(name, 0) + count * units
+        for column, units in member.task.amount:
+            amount[column] = amount.get(column, 0) + count * units
+    vector = np.sum([member.request * count for member, count in needs], axis=0)
+    task = replace(first.task, requests=requests, amount=tuple(amount.items()))
+    return Member(
+        first.uid,
+        first.namespace,
+        first.name,
+        first.gang,
+        first.role,
+        task,
+        vector,
+        first.created_at,
+        first.priority,
+        preemptable=first.preemptable,
+    )

@@ -28,6 +28,9 @@ tiers:
   - name: network-topology-aware
     arguments:
       hypernode.binpack.normal-pod.enable: false
+  - name: reservation
+    arguments:
+      after: 2m
 """
 
 #: Idle cards decide; a scarce model outweighs them, and so do three PreferNoSchedule taints.

@@ -31,7 +31,7 @@ from ..plugins.predicates import Predicates
 from ..plugins.priority import PriorityPlugin
 from ..plugins.proportion import Proportion
 from ..plugins.rescheduling import Rescheduling
-from ..plugins.reservation import Reservation
+from ..plugins.reservation import ReservationPlugin
 from ..plugins.resourcequota import ResourceQuotaPlugin
 from ..plugins.resourcestrategyfit import ResourceStrategyFit
 from ..plugins.sla import Sla
@@ -63,7 +63,7 @@ PLUGINS: Mapping[str, Hook] = {
     "idle-cards": IdleCards,
     "levels": LevelsPlugin,
     "minruntime": MinRunTime,
-    "reservation": Reservation,
+    "reservation": ReservationPlugin,
     "rescheduling": Rescheduling,
     "resource-strategy-fit": ResourceStrategyFit,
     "nodegroup": NodeGroup,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import log2
 from typing import TypeAlias
 
 from hbox_common.model import Index, Job, JobId, PlanId, PodRef, Pools, QueueName, Resources
@@ -11,6 +12,7 @@ from ..cluster import Bookings
 from ..cluster.entities import Gang
 from ..cluster.task import Task, Tasks
 from ..explain.labels import Label
+from ..plugins.walltimes import walltime_in
 
 
 class JobState(StrEnum):
@@ -29,7 +31,8 @@ class JobState(StrEnum):
 Order: TypeAlias = tuple[int, float, JobId]
 
 #: Jobs that wait for the same: the queue, for each task what its pods ask for, how many of them it takes to start, and whether they may be preempted.
-EquivalenceKey: TypeAlias = tuple[QueueName, tuple[Task, ...], int]
+#: The last one is the order of magnitude of their walltimes: how soon they end decides which reserved nodes they may use.
+EquivalenceKey: TypeAlias = tuple[QueueName, tuple[Task, ...], int, int]
 
 
 #: Pods that wait: their queue, and what they ask for.
@@ -56,6 +59,7 @@ class Entry:
     need: int = 0
     counted: tuple[tuple["Waiting", int], ...] = ()  #: of its pods, what counts as waiting in its queue
     gang: Gang | None = None  #: of `pending`, kept where it depends on these pods alone
+    walltime_class: int = -1  #: the logarithm of the longest walltime that is written for its pods, -1 where none is
     blocked_reason: str = ""  #: why it may not have places: its queue is not for it, or its PodGroup is not enqueued
 
     def update_pending(self, bookings: Bookings) -> None:
@@ -88,7 +92,7 @@ class Entry:
 
     def equivalence_key(self) -> EquivalenceKey:
         """What it waits for, as of the last `update_pending`."""
-        return (self.job.queue, tuple(task for task, _ in self.pending), self.need)
+        return (self.job.queue, tuple(task for task, _ in self.pending), self.need, self.walltime_class)
 
     @property
     def lone(self) -> Task | None:
@@ -117,4 +121,14 @@ def entry_of(job: Job, tasks: Tasks, touched: int, pools: Pools | None = None, n
         order=(-job.priority, job.created_at, job.id),
         tasks=tuple(tasks.of(spec, pools, namespace) for spec in job.tasks),
         touched=touched,
+        walltime_class=walltime_class_of(job),
     )
+
+
+def walltime_class_of(job: Job) -> int:
+    """As `Entry.walltime_class`."""
+    if not job.annotations and not any(spec.annotations for spec in job.tasks):
+        return -1
+    written = [walltime_in(spec.annotations, job.annotations) for spec in job.tasks]
+    known = [walltime_s for walltime_s in written if walltime_s is not None]
+    return int(log2(max(*known, 1.0))) if known and len(known) == len(written) else -1

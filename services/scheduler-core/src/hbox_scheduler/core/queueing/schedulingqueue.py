@@ -74,7 +74,7 @@ class SchedulingQueue:
         alike = _constraints(job) == _constraints(entry.job)
         entry.gang = None
         entry.job, entry.order, entry.tasks, entry.touched = job, fresh.order, fresh.tasks, self.touched
-        entry.blocked_reason = self._blocked_reason(job)
+        entry.walltime_class, entry.blocked_reason = fresh.walltime_class, self._blocked_reason(job)
         if entry.state not in _HAVE:
             self._count(entry, [(task, len(spec.pods)) for task, spec in zip(entry.tasks, job.tasks, strict=True)])
         if entry.state in (JobState.PROPOSED, JobState.NOMINATED, JobState.AWAITING_STATE, JobState.DELAYED):

@@ -15,7 +15,7 @@ from hbox_common.model import JobId, QueueName
 
 from ..cluster import Columns
 from ..cluster.arrays import Ints, Rows
-from ..cluster.task import Task
+from ..cluster.task import Task, passing
 from ..devices import free_percent
 from ..framework.views import Views
 from ..quotas.models import max_pods, within_limits
@@ -61,7 +61,16 @@ class UnschedulableClass:
 class UnschedulableJobs:
     """All unschedulable jobs, by equivalence key."""
 
-    def __init__(self, columns: Columns, views: Views, queues: Queues, quota: NamespaceQuota) -> None:
+    def __init__(
+        self,
+        columns: Columns,
+        views: Views,
+        queues: Queues,
+        quota: NamespaceQuota,
+        passes: Callable[[Entry], int] = lambda _: 0,
+    ) -> None:
+        """`passes`: the bits of the reservations that a job may pass (`Task.passes`)."""
+        self._passes = passes
         self._columns = columns
         self._views = views
         self._queues = queues
@@ -158,13 +167,13 @@ class UnschedulableJobs:
         self._limited.discard(key)
 
     def _activate_some(self, key: EquivalenceKey, group: UnschedulableClass, entries: dict[JobId, Entry]) -> list[Entry]:
-        queue, tasks, need = key
+        queue, tasks, need, _ = key
         need = max(need, 1)
         while group.waiting and not self._here(group.waiting[0], key, entries):
             heappop(group.waiting)
         if not group.waiting:
             return []
-        room = 0
+        room, passes = 0, self._passes(entries[group.waiting[0][2]])
         for task, size in zip(tasks, group.sizes, strict=True):
             allowance = self._queues.allowance(queue, task.requests)
             if allowance.pods == 0:
@@ -176,7 +185,7 @@ class UnschedulableJobs:
             models = self._queues.left_of_models(queue)
             kept, _ = within_limits(kept, models)
             paid = min((n for n in (paid, max_pods(task, models)) if n is not None), default=None)
-            fits = self._views.of(kept).total()
+            fits = self._views.of(passing(kept, passes) if passes else kept).total()
             fits = fits if len(tasks) == 1 else min(fits, size)
             fits = fits if paid is None else min(fits, paid)
             room += fits if allowance.pods is None else min(fits, allowance.pods)

@@ -1,0 +1,108 @@
+"""How long pods ran, by queue and namespace: what is not written on a pod is foreseen by it, and what is written is believed by it.
+
+Learned from claims that end, and kept in memory alone: 64 run times of each of 1,024 pairs of queue and namespace. Who starts anew learns anew; until then a
+pod without a written walltime ends at no known time.
+
+A walltime that is written is a bound of its pod, as Slurm's `--time`; nobody is killed at it here. Instead, the longest overrun among the last 64 ends of
+the same namespace in the queue, and of those that overrun now, multiplies all of its walltimes: to write a tenth of the truth is believed once, and from then
+on is as if the truth were written.
+"""
+
+from bisect import bisect_right
+from collections import OrderedDict, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TypeAlias
+
+from hbox_common.model import QueueName
+
+#: Whose run times are alike: a queue and a namespace; all namespaces of a queue; everybody.
+Whose: TypeAlias = tuple[str, str]
+
+#: A shorter walltime counts as so long, seconds: to start and to stop takes time.
+LEAST_S = 10.0
+
+#: Run times that are kept of each, and pairs of queue and namespace.
+_KEPT, _PAIRS = 64, 1024
+
+#: Run times that have to be known before one is foreseen by them: of a pod that runs, and of one that would start.
+_FOR_END, _FOR_START = 4, 16
+
+_EVERYBODY: Whose = ("", "")
+
+
+@dataclass(slots=True)
+class _History:
+    ran: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    overruns: deque[float] = field(default_factory=lambda: deque(maxlen=_KEPT))  #: of those with a walltime: 1 or more
+    _sorted: list[float] | None = None
+
+    def add(self, ran_s: float) -> None:
+        self.ran.append(ran_s)
+        self._sorted = None
+
+    def in_order(self) -> list[float]:
+        if self._sorted is None:
+            self._sorted = sorted(self.ran)
+        return self._sorted
+
+
+class RunTimes:
+    """All that was learned. Times in seconds."""
+
+    def __init__(self) -> None:
+        self._histories: OrderedDict[Whose, _History] = OrderedDict()
+        self.overrunning: Mapping[Whose, float] = {}  #: by how much those who run are over their walltimes, the worst of each
+
+    def ended(self, queue: QueueName, namespace: str, ran_s: float, walltime_s: float | None) -> None:
+        """A pod ended by itself. `walltime_s`: what was written for it."""
+        if not isfinite(ran_s) or ran_s < 0:
+            return
+        for whose in ((queue, namespace), (queue, ""), _EVERYBODY):
+            self._of(whose).add(ran_s)
+        if walltime_s is not None:
+            self._of((queue, namespace)).overruns.append(overrun(ran_s, walltime_s))
+
+    def believed_s(self, queue: QueueName, namespace: str, walltime_s: float) -> float:
+        """How long at most a pod with this walltime runs, by how long those before it did."""
+        known = self._histories.get((queue, namespace))
+        worst = max(known.overruns, default=1.0) if known is not None else 1.0
+        return max(walltime_s, LEAST_S) * max(worst, self.overrunning.get((queue, namespace), 1.0))
+
+    def bound_s(self, queue: QueueName, namespace: str) -> float | None:
+        """How long a pod that starts now runs at most: longer than 19 of 20 before it; None = too little is known of its like."""
+        known = self._histories.get((queue, namespace))
+        if known is None or len(known.ran) < _FOR_START:
+            return None
+        ran = known.in_order()
+        return ran[min(int(0.95 * len(ran)), len(ran) - 1)]
+
+    def whole_s(self, queue: QueueName, namespace: str, ran_s: float) -> float | None:
+        """How long in all a pod is expected to run that has run for `ran_s`: as nine of ten of those who ran longer than that; None = too few are known."""
+        for whose in ((queue, namespace), (queue, ""), _EVERYBODY):
+            if (known := self._histories.get(whose)) is not None:
+                ran = known.in_order()
+                first = bisect_right(ran, ran_s)
+                if len(ran) - first >= _FOR_END:
+                    return ran[first + min(int(0.9 * (len(ran) - first)), len(ran) - first - 1)]
+        return None
+
+    def any_of(self, queue: QueueName, namespace: str) -> bool:
+        """Whether enough are known to say that one runs for longer than usual."""
+        known = self._histories.get((queue, namespace))
+        return known is not None and len(known.ran) >= _FOR_START
+
+    def _of(self, whose: Whose) -> _History:
+        found = self._histories.get(whose)
+        if found is None:
+            found = self._histories[whose] = _History()
+            if len(self._histories) > _PAIRS:
+                self._histories.popitem(last=False)
+        self._histories.move_to_end(whose)
+        return found
+
+
+def overrun(ran_s: float, walltime_s: float) -> float:
+    """How many times its walltime a pod ran; 1 where it kept to it."""
+    return max(ran_s / max(walltime_s, LEAST_S), 1.0)

@@ -1,0 +1,176 @@
+"""When and where a gang can start: the earliest moment at which enough of those who run have ended, and the nodes that it takes then.
+
+Those who run are in the order in which they are expected to end. Whether the gang fits once the first k of them are gone is found by laying it out on a copy
+of the columns; k by halving. Pods of unknown end come last: where the gang fits only without some of them, there is no known start, and nodes are chosen
+where least has to leave.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import TypeAlias
+
+import numpy as np
+
+from ..cluster import Batch, Columns
+from ..cluster.arrays import Bools, Floats, Ints
+from ..cluster.entities import Member
+from ..cluster.task import Task
+from ..devices import pick
+from ..framework.placing import FITS
+
+#: Later than anybody plans, seconds from now.
+HORIZON_S = 30 * 86_400.0
+
+#: What a node takes of pods that ask for nothing.
+_NO_LIMIT = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """So many equal pods, on nodes that they may use: `allowed[N]`."""
+
+    task: Task
+    pods: int
+    allowed: Bools
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """`rows`: `[N]`; `at`: seconds since the epoch, inf = at no known time."""
+
+    rows: Bools
+    at: float
+
+
+class Departures:
+    """Members in the order of their ends, as what their leaving gives back on the columns."""
+
+    def __init__(self, columns: Columns, members: Sequence[tuple[float, Member]]) -> None:
+        """`members`: of any order, each with its end, and with a row."""
+        self._base = columns.future()
+        self.members = sorted(members, key=lambda item: (item[0], item[1].row, item[1].uid))
+        self.ends: Floats = np.array([end for end, _ in self.members], dtype=np.float64)
+        self.rows: Ints = np.array([member.row for _, member in self.members], dtype=np.int64)
+        by_task: dict[int, tuple[Task, list[int]]] = {}
+        cells: list[tuple[int, int, int, int]] = []
+        width = columns.card_index.shape[1]
+        cards = columns.card_index.tolist() if any(member.slices for _, member in self.members) else []
+        for number, (_, member) in enumerate(self.members):
+            by_task.setdefault(id(member.task), (member.task, []))[1].append(number)
+            cells += [
+                (number, member.row * width + cards[member.row].index(s.index), s.cores, s.memory_mib)
+                for s in member.slices
+                if s.index in cards[member.row]
+            ]
+        self._by_task = [(task, np.array(numbers, dtype=np.int64)) for task, numbers in by_task.values()]
+        self._cells: Ints = np.array(cells, dtype=np.int64).reshape(-1, 4)
+        self.known = int(np.searchsorted(self.ends, inf))
+
+    def after(self, count: int) -> Columns:
+        """The columns once the first `count` have left, and all that leaves already."""
+        view = self._base.trial()
+        for task, numbers in self._by_task:
+            rows = self.rows[numbers[: int(np.searchsorted(numbers, count))]]
+            for column, units in task.amount:
+                np.subtract.at(view.used[column], rows, units)
+        cells = self._cells[: int(np.searchsorted(self._cells[:, 0], count))]
+        for name, amounts in (("card_cores_used", cells[:, 2]), ("card_memory_used", cells[:, 3]), ("card_pods", 1)):
+            np.subtract.at(getattr(view, name).reshape(-1), cells[:, 1], amounts)
+        return view
+
+    def last_end(self, count: int, rows: int) -> Floats:
+        """`[N]`: when the last of the first `count` leaves each row; -inf where none of them is."""
+        last = np.full(rows, -inf)
+        np.maximum.at(last, self.rows[:count], self.ends[:count])
+        return last
+
+    def unknown_cards(self, rows: int) -> Floats:
+        """`[N]`: cards of those of unknown end, and a little for each of them."""
+        held = np.zeros(rows)
+        numbers = range(self.known, len(self.members))
+        amounts = [len(self.members[number][1].slices) + 1e-3 for number in numbers]
+        np.add.at(held, self.rows[self.known :], amounts)
+        return held
+
+
+#: What decides between nodes, given `room[N]`: arrays `[N]`, lowest first; the first that differs decides.
+Order: TypeAlias = Callable[[Ints], tuple[Floats | Ints, ...]]
+
+
+def earliest(departures: Departures, needs: Sequence[Need], now: float, before: Bools | None) -> Start | None:
+    """Where the gang goes as soon as it can. `before`: `[N]`, nodes that were set aside for it, which are kept where they do as well. None = it fits nowhere,
+    whoever leaves."""
+    size = len(needs[0].allowed)
+    others: Ints = np.ones(size, dtype=np.int64)
+    if before is not None:
+        others[: len(before)] -= before[:size]
+
+    def roomiest(room: Ints) -> tuple[Floats | Ints, ...]:
+        return others, -room
+
+    def after(count: int, order: Order = roomiest) -> Bools | None:
+        return lay_out(departures.after(count), needs, order)
+
+    if (rows := after(0)) is not None:
+        return Start(rows, now)
+    low, high = 0, departures.known  # it does not fit after `low`
+    if after(high) is None:
+        held = departures.unknown_cards(size)
+        rows = after(len(departures.members), lambda room: (others, held / np.maximum(room, 1), -room))
+        return None if rows is None else Start(rows, inf)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if after(middle) is None else (low, middle)
+    last = departures.last_end(high, size)
+    rows = after(high, lambda room: (others, -room, -last))  # of equal ones those that come free last: least is kept idle
+    if rows is None:  # shapes that share nodes are laid out otherwise in another order
+        rows = after(high)
+    return None if rows is None else Start(rows, max(float(departures.ends[high - 1]), now))
+
+
+def lay_out(cluster: Columns, needs: Sequence[Need], order: Order) -> Bools | None:
+    """`[N]`: the nodes of a gang, or None where not all of it fits. The shapes with least room on a node go first; each to nodes that are taken already, then
+    by `order`.
+
+    `cluster` is booked on, where there is another shape to come.
+    """
+    taken = np.zeros(cluster.size, dtype=np.bool_)
+    rooms = [capacity(cluster, need) for need in needs]
+    if any(room.sum() < need.pods for room, need in zip(rooms, needs, strict=True)):
+        return None
+    ranked = sorted(range(len(needs)), key=lambda i: (int(rooms[i].max()), i))
+    for place, i in enumerate(ranked):
+        need = needs[i]
+        room = rooms[i] if place == 0 else capacity(cluster, need)
+        if room.sum() < need.pods:
+            return None
+        rows = np.lexsort((*reversed(order(room)), ~taken))
+        rows = rows[room[rows] > 0]
+        filled = np.cumsum(room[rows])
+        rows = rows[: int(np.searchsorted(filled, need.pods)) + 1].astype(np.int64)
+        taken[rows] = True
+        if place + 1 < len(ranked):
+            counts = room[rows]
+            counts[-1] -= int(filled[len(rows) - 1]) - need.pods
+            _book(cluster, pick(cluster, rows, counts, need.task))
+    return taken
+
+
+def _book(cluster: Columns, batch: Batch) -> None:
+    """On columns that nobody else sees; host ports are left out."""
+    for column, units in batch.amount:
+        cluster.used[column, batch.rows] += units * batch.counts
+    cells = batch.card_rows * cluster.card_index.shape[1] + batch.card_positions
+    for name, amounts in (("card_cores_used", batch.cores), ("card_memory_used", batch.memory_mib), ("card_pods", 1)):
+        np.add.at(getattr(cluster, name).reshape(-1), cells, amounts)
+
+
+def capacity(cluster: Columns, need: Need) -> Ints:
+    """`[N]`: how many of the pods fit on each node that they may use."""
+    rows = slice(0, cluster.size)
+    room = np.where(need.allowed, _NO_LIMIT, 0)
+    for plugin in FITS:
+        if (fits := plugin.capacity(cluster, rows, need.task)) is not None:
+            np.minimum(room, fits, out=room)
+    return np.maximum(room, 0, out=room)

@@ -1,0 +1,55 @@
+"""How long a pod runs, by what is written and what was learned."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from math import inf
+
+from hbox_common.model import QueueName
+from hbox_common.model.annotations import WALLTIME
+
+from ..cluster.entities import Member, QueueInfo
+from ..cluster.runtimes import RunTimes
+from .durations import duration_s
+
+_parsed = lru_cache(maxsize=1024)(duration_s)
+
+
+def written_s(member: Member, queue: QueueInfo | None) -> float | None:
+    """Its walltime as the pod says it, or its PodGroup, or else its queue; None where none of them does, or not as a duration."""
+    return walltime_in(member.annotations, member.gang.annotations, queue.annotations if queue is not None else {})
+
+
+def walltime_in(*written: Mapping[str, str]) -> float | None:
+    """Seconds, by the first of these annotations that say it."""
+    for annotations in written:
+        if (text := annotations.get(WALLTIME)) and (found := _parsed(text[:65])) is not None:
+            return found
+    return None
+
+
+def bound_s(member: Member, queue: QueueInfo | None, known: RunTimes) -> float:
+    """How long it runs at most if it starts now; inf = nobody knows."""
+    return bound_of(written_s(member, queue), member.gang.queue, member.namespace, known)
+
+
+def bound_of(written_s: float | None, queue: QueueName, namespace: str, known: RunTimes) -> float:
+    """As `bound_s`, of a pod of this namespace in the queue for which a walltime is written, or none."""
+    if written_s is not None:
+        return known.believed_s(queue, namespace, written_s)
+    learned = known.bound_s(queue, namespace)
+    return inf if learned is None else learned
+
+
+def end_of(member: Member, queue: QueueInfo | None, known: RunTimes, now: float) -> float:
+    """When one that runs is expected to end, in seconds since the epoch; inf = nobody knows.
+
+    The earlier of what is written and what was learned: a start that is expected too early keeps nodes from others for nothing, one too late has them let in
+    more who push it back. Who is over both is expected to go on for a quarter of what it has run.
+    """
+    started = now if member.started_at is None else min(member.started_at, now)
+    ran_s = now - started
+    written, learned = written_s(member, queue), known.whole_s(member.gang.queue, member.namespace, ran_s)
+    left = [whole - ran_s for whole in (written, learned) if whole is not None and whole > ran_s]
+    if left:
+        return now + min(left)
+    return inf if written is None and not known.any_of(member.gang.queue, member.namespace) else now + ran_s / 4

@@ -1,0 +1,116 @@
+"""Reservations: nodes set aside for large gangs that wait (the policy's plugin `reservation`), made again about once a second while there is such a gang.
+
+Nothing of them is kept but the nodes chosen last: they follow from who waits and since when, who runs, and how long others ran. So a scheduler that starts
+anew makes them again, and of those of a job that is gone, placed or promised places that others leave, nothing stays. A job whose reservation changed in words
+gets its turn, so that it says so; one that fits now gets its turn at once.
+"""
+
+from collections.abc import Collection, Set
+
+from hbox_common.model import Claim, ClaimState, JobId
+
+from ..queueing.jobs import Entry, JobState
+from .context import SchedulerContext
+from .nominations import Nominations
+
+#: Time between two makings while nobody comes or goes, seconds, and what 10,000 that run add to it.
+EVERY_S, MORE_S = 1.0, 2.0
+
+_WAITS = (JobState.UNSCHEDULABLE, JobState.ACTIVE, JobState.DELAYED, JobState.AWAITING_STATE)
+
+
+class Reservations:
+    """Those in force are the columns' and the runner's; here is who may get one, and when to look again."""
+
+    def __init__(self, context: SchedulerContext, *, nominations: Nominations) -> None:
+        self._runner = context.runner
+        self._bookings = context.bookings
+        self._columns = context.plans.columns
+        self._queues = context.queues
+        self._queue = context.queue
+        self._limits = context.limits
+        self._nominations = nominations
+        self._candidates: dict[JobId, None] = {}
+        self._made_at = float("-inf")
+        self._made_for: Set[JobId] = set()
+        self._wake_at: float | None = None
+        self._risen = -1
+        self._told: list[Entry] = []
+
+    def add(self, entry: Entry) -> None:
+        """A job found no place: it may be a large one."""
+        if self._runner.reserves and self._runner.is_large(entry):
+            self._candidates[entry.job.id] = None
+
+    def told(self, entry: Entry) -> None:
+        """A job is new here. It may have waited for long already: where this process is new, its nodes are set aside before others are tried."""
+        if self._runner.reserves:
+            self._told.append(entry)
+
+    def reset(self) -> None:
+        """Another policy: what it sets aside is found before anybody is tried."""
+        self._candidates.clear()
+        self._told = list(self._queue.entries.values()) if self._runner.reserves else []
+        self._made_for = set()
+        self._runner.unreserve()
+
+    def pod_ended(self, claim: Claim | None, wall: float) -> None:
+        """A claim ended: how long its pod ran is remembered, unless others had it leave, or it was never seen to run."""
+        if claim is not None and claim.state is ClaimState.POSTED and claim.pod_uid not in self._nominations:
+            self._runner.learn_run_time(claim, wall)
+
+    def next_at(self) -> list[float]:
+        """When `run` has something next."""
+        return [self._wake_at] if self._wake_at is not None else []
+
+    def run(self, now: float, wall: float) -> None:
+        """Make them anew, where it is time."""
+        self._take_told(wall)
+        if not (self._candidates or self._runner.reservations):
+            self._wake_at = None
+            return
+        entries = self._queue.entries
+        self._candidates = {
+            job: None for job in self._candidates if (entry := entries.get(job)) is not None and entry.state in _WAITS
+        }
+        due: list[tuple[float, Entry]] = []
+        later: list[tuple[float, Entry]] = []
+        for job in self._candidates:
+            left = self._runner.due_in_s(entries[job], wall)
+            (due if left <= 0 else later).append((left, entries[job]))
+        first = min((now + left for left, _ in later), default=None)
+        chosen = {entry.job.id: entry for _, entry in sorted(due, key=lambda item: item[1].order)[: self._limits.session_jobs]}
+        if self._is_time(chosen.keys(), now):
+            self._make(chosen.values(), wall)
+            self._made_at, self._made_for = now, set(chosen)
+        again = self._made_at + self._every_s() if chosen else None
+        self._wake_at = min((at for at in (first, again) if at is not None), default=None)
+
+    def _is_time(self, jobs: Set[JobId], now: float) -> bool:
+        """Whether somebody came or went, room came on reserved nodes, or some time has passed."""
+        if jobs != self._made_for or (jobs and now >= self._made_at + self._every_s()):
+            return True
+        if not self._runner.reservations or self._columns.risen.end == self._risen:
+            return False
+        rows = self._columns.risen.since(self._risen)
+        self._risen = self._columns.risen.end
+        return rows is None or bool(self._columns.reserved[rows].any())
+
+    def _make(self, entries: Collection[Entry], wall: float) -> None:
+        before = {one.gang: one for one in self._runner.reservations}
+        made = self._runner.make_reservations(tuple(entries), self._queues.all(), self._nominations)
+        self._risen = self._columns.risen.end
+        for entry, one in made:
+            known = before.get(one.gang)
+            if entry.state is JobState.UNSCHEDULABLE and (one.start <= wall or known is None or known.words != one.words):
+                self._queue.activate(entry)
+
+    def _take_told(self, wall: float) -> None:
+        told, self._told = self._told, []
+        for entry in told:
+            if self._runner.due_in_s(entry, wall) <= 0 and entry.state in _WAITS:
+                entry.update_pending(self._bookings)
+                self.add(entry)
+
+    def _every_s(self) -> float:
+        return EVERY_S + MORE_S * len(self._bookings) / 10_000

@@ -1,0 +1,268 @@
+"""Large gangs start in time under HBox's own policy, with nothing configured: beside streams of small jobs, by a service's cycles over minutes.
+
+4 nodes of 8 cards. `Stream` keeps more one-card jobs waiting than there are cards, each of which runs for `runs_s`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
+
+import pytest
+
+from hbox_common.model import Job, JobId, Neighbour, PodUid, Queue, QueueName
+from hbox_common.model.annotations import WALLTIME
+from hbox_common.model.devices.nvidia import GPU
+from hbox_scheduler.core.cluster.runtimes import RunTimes
+from hbox_scheduler.core.framework.conf import Conf
+from hbox_scheduler.core.policy import PolicyName, policy_of
+from hbox_scheduler.core.policy.default import default_conf
+from hbox_scheduler.core.simulate import Simulation, job, node
+
+CARDS = 32
+
+
+@dataclass
+class Days:
+    """Time that passes around a simulation: jobs end after their run times, and as many small ones as before are submitted."""
+
+    queues: tuple[Queue, ...] = (Queue(QueueName("default")),)
+    walltime: str = ""  #: of small jobs
+    runs_s: Callable[[int], float] = lambda number: 100.0 + 37.0 * (number % 11)
+    small_queue: str = "default"
+    started: dict[str, float] = field(default_factory=dict)
+    ends: list[tuple[float, str]] = field(default_factory=list)
+    submitted: int = 0
+
+    def __post_init__(self) -> None:
+        self.simulation = Simulation(policy_of(PolicyName.BINPACK), conf=default_conf(), queues=self.queues)
+        self.simulation.wall_ahead = 1_000_000.0
+        self.simulation.put_nodes([node(f"n{i}", cards=8) for i in range(4)])
+
+    @property
+    def wall(self) -> float:
+        return self.simulation.now + self.simulation.wall_ahead
+
+    def submit(self, one: Job, walltime: str = "") -> None:
+        if walltime:
+            one = replace(one, tasks=tuple(replace(spec, annotations={WALLTIME: walltime}) for spec in one.tasks))
+            self.simulation.scheduler.on_neighbours(
+                Neighbour(pod.uid, "default", annotations={WALLTIME: walltime}) for spec in one.tasks for pod in spec.pods
+            )
+        self.simulation.submit([one])
+
+    def small(self) -> None:
+        number, self.submitted = self.submitted, self.submitted + 1
+        self.submit(job(f"s{number}", cards=1, created_at=self.wall, queue=self.small_queue), self.walltime)
+
+    def gang(self, name: str = "big", **more: object) -> None:
+        self.submit(job(name, **({"pods": 2, "cards": 8, "created_at": self.wall} | more)))  # type: ignore[arg-type]
+
+    def pass_time(self, seconds: float, *, stream: bool = True, step_s: float = 1.0) -> None:
+        """Step by step; small jobs end after `runs_s`, gangs do not."""
+        simulation, until = self.simulation, self.simulation.now + seconds
+        while simulation.now < until:
+            simulation.now += step_s
+            while self.ends and self.ends[0][0] <= simulation.now:
+                pod = heappop(self.ends)[1]
+                simulation.finish([PodUid(pod)])
+            if stream:
+                while self.submitted - sum(name.startswith("s") for name in self.started) < 2 * CARDS:
+                    self.small()
+            for plan in simulation.run():
+                for placement in () if plan.victims else plan.placements:
+                    self.started[placement.pod_uid] = simulation.now
+                    if placement.pod_uid.startswith("s"):
+                        number = int(placement.pod_uid[1:].partition("-")[0])
+                        heappush(self.ends, (simulation.now + self.runs_s(number), placement.pod_uid))
+
+    @property
+    def busy(self) -> int:
+        return sum(claim.requests.get(GPU, 0) for claim in self.simulation.claims.values())
+
+
+def test_a_gang_that_starved_beside_one_card_jobs_starts_within_minutes() -> None:
+    days = Days()
+    days.pass_time(900)
+    assert days.busy == CARDS
+    days.gang()
+    asked = days.simulation.now
+    days.pass_time(900)
+    assert days.started["big-0"] == days.started["big-1"]
+    assert days.started["big-0"] - asked < 700
+    days.pass_time(60)
+    assert days.busy == CARDS
+
+
+def test_without_a_reservation_it_waits_as_long_as_the_others_come() -> None:
+    days = Days()
+    days.simulation.scheduler.follow(_without_reservations())
+    days.pass_time(900)
+    days.gang()
+    days.pass_time(3600, step_s=5.0)
+    assert "big-0" not in days.started
+
+
+def test_who_is_known_to_end_before_the_start_goes_on_meanwhile_and_delays_nobody() -> None:
+    """Small jobs with a walltime run on the reserved nodes until shortly before the start; cards idle for less than one of them runs."""
+    runs = Days(walltime="130s", runs_s=lambda number: 60.0 + number % 60)
+    without = Days(runs_s=lambda number: 60.0 + number % 60)
+    idle = []
+    for days in (runs, without):
+        days.submit(job("long", pods=2, cards=6, created_at=days.wall), "1500s")  # a start that is known, and far
+        days.simulation.run()
+        days.ends = [(1500.0, f"long-{i}") for i in range(2)]
+        days.pass_time(600)
+        days.gang(pods=4, cards=8)
+        days.pass_time(300)
+        idle.append(CARDS - days.busy)
+        days.pass_time(700)
+        assert days.started["big-0"] == pytest.approx(1500, abs=3)
+    assert idle[0] == 0
+
+
+def test_shapes_of_several_kinds_start_together() -> None:
+    days = Days()
+    days.pass_time(600)
+    mixed = job("big", pods=2, cards=8, created_at=days.wall)
+    (workers,) = mixed.tasks
+    extra = job("big-ps", pods=3, cards=2, created_at=days.wall).tasks[0]
+    days.submit(replace(mixed, tasks=(workers, extra), min_member=5, members=5))
+    days.pass_time(900)
+    assert len({at for pod, at in days.started.items() if pod.startswith("big")}) == 1
+    assert sum(pod.startswith("big") for pod in days.started) == 5
+
+
+def test_a_scheduler_that_starts_anew_sets_the_same_nodes_aside_before_it_places_anybody() -> None:
+    days = Days()
+    days.pass_time(600)
+    days.gang()
+    days.pass_time(300)
+    kept = _reserved(days)
+    assert len(kept) == 2
+    before, claims = days.simulation, days.simulation.claims
+    again = Days()
+    again.simulation.now, again.started, again.submitted = before.now, days.started, days.submitted
+    again.simulation.hold(claims.values())
+    again.submit(job("big", pods=2, cards=8, created_at=days.wall - 300))
+    for number in range(40):
+        again.submit(job(f"s{days.submitted + number}", cards=1, created_at=days.wall))
+    again.simulation.run()
+    assert sum(claim.requests.get(GPU, 0) for claim in again.simulation.claims.values()) <= CARDS
+    emptiest = sorted(range(4), key=lambda row: sum(claim.node == f"n{row}" for claim in claims.values()))[:2]
+    assert _reserved(again) == {f"n{row}" for row in emptiest} == kept
+
+
+def test_work_of_other_queues_is_held_back_last() -> None:
+    """Nobody knows any run times. The gang's own queue is empty: for two minutes more others go on, then they are delayed."""
+    days = Days(queues=(Queue(QueueName("small")), Queue(QueueName("large"))), small_queue="small", runs_s=lambda _: 20_000.0)
+    days.pass_time(60)
+    days.gang(queue="large")
+    days.pass_time(200)
+    assert [one.own_queue for one in days.simulation.scheduler.reservations] == [True]
+    days.pass_time(100)
+    assert [one.own_queue for one in days.simulation.scheduler.reservations] == [False]
+
+
+@pytest.mark.parametrize(
+    ("queue", "pods"),
+    [
+        (Queue(QueueName("default"), capability={GPU: 15}), 2),  # its queue may never have so much
+        (Queue(QueueName("default")), 5),  # more than the cluster has
+        (Queue(QueueName("default")), 3),  # nobody knows when three of four nodes are free: more than half of the cluster
+    ],
+)
+def test_a_gang_that_asks_for_the_moon_reserves_nothing(queue: Queue, pods: int) -> None:
+    days = Days(queues=(queue,), runs_s=lambda _: 20_000.0)
+    days.pass_time(60)
+    days.gang(pods=pods)
+    days.pass_time(600)
+    assert not days.simulation.scheduler.reservations
+
+
+def test_a_queue_has_one_reservation_at_a_time() -> None:
+    days = Days()
+    days.pass_time(600)
+    for number in range(5):
+        days.gang(f"big{number}", pods=2)
+    days.pass_time(200)
+    assert [one.gang.strip() for one in days.simulation.scheduler.reservations] == ["big0"]
+
+
+def test_a_walltime_that_was_overrun_is_not_believed_again() -> None:
+    """Jobs that say `20s` and run for 400 s get into the gap once; what they say counts as what they did from then on."""
+    days = Days(walltime="20s", runs_s=lambda _: 400.0)
+    days.submit(job("long", pods=2, cards=6, created_at=days.wall), "3000s")
+    days.simulation.run()
+    days.ends = [(3000.0, f"long-{i}") for i in range(2)]
+    days.pass_time(600)
+    days.gang(pods=4, cards=8)
+    days.pass_time(2700)
+    assert days.started["big-0"] == pytest.approx(3000, abs=3)
+
+
+def test_those_held_back_are_told_for_whom_and_until_when_and_the_gang_what_it_waits_for() -> None:
+    days = Days()
+    days.pass_time(900)
+    days.gang()
+    days.pass_time(300)
+    verdicts = days.simulation.verdicts
+    own = verdicts[JobId("big")]
+    assert "reserved for it: " in own
+    assert "expected to start at 1970-01-12 14:1" in own
+    assert " of queue default" in own
+    others = [why for name, why in verdicts.items() if name.startswith("s") and "ReservedForLargeJob" in why]
+    assert any("set aside for a gang of queue default (2 pods), expected to start at 1970-01-12 14:1" in why for why in others)
+
+
+def test_whoever_could_have_the_running_gang_leave_is_not_held_back_and_nobody_else() -> None:
+    """Higher priority in the same queue; a queue below what it deserves beside a gang beyond that. Not: priority in another queue."""
+    days = Days(queues=(Queue(QueueName("default")), Queue(QueueName("other"))))
+    days.pass_time(900)
+    days.gang()
+    days.pass_time(300)
+    (reserved,) = days.simulation.scheduler.reservations
+
+    def passes(queue: str, priority: int, *, entitled: bool = False) -> bool:
+        return reserved.passed(JobId("x"), QueueName(queue), priority, ends=1e12, entitled=lambda: entitled, now=days.wall)
+
+    assert passes("default", 1)
+    assert not passes("default", 0)
+    assert not passes("other", 1)
+    assert passes("other", 0, entitled=True)
+
+
+def test_an_owner_gets_its_share_beside_the_nodes_set_aside_for_a_borrower() -> None:
+    """`owner` deserves 8 cards and has none; the gang of `borrower`, which deserves nothing, waits for two nodes."""
+    days = Days(
+        queues=(Queue(QueueName("owner"), deserved={GPU: 8}), Queue(QueueName("borrower"), deserved={GPU: 0})),
+        small_queue="borrower",
+    )
+    days.pass_time(900)
+    days.gang(queue="borrower")
+    days.pass_time(300)
+    kept = _reserved(days)
+    days.submit(job("own", pods=1, cards=2, created_at=days.wall, queue="owner"))
+    days.pass_time(5)
+    assert days.simulation.claims[PodUid("own-0")].node in kept
+
+
+def test_what_was_overrun_counts_for_all_walltimes_of_the_namespace() -> None:
+    known, queue = RunTimes(), QueueName("q")
+    assert known.believed_s(queue, "liar", 60.0) == 60.0
+    known.ended(queue, "liar", 600.0, 60.0)
+    assert known.believed_s(queue, "liar", 60.0) == 600.0
+    assert known.believed_s(queue, "liar", 0.0) == 100.0
+    assert known.believed_s(queue, "honest", 60.0) == 60.0
+    for _ in range(64):
+        known.ended(queue, "liar", 50.0, 60.0)
+    assert known.believed_s(queue, "liar", 60.0) == 60.0
+
+
+def _reserved(days: Days) -> set[str]:
+    columns = days.simulation.scheduler.columns
+    return {columns.names[row] for row in columns.reserved[: columns.size].nonzero()[0]}
+
+
+def _without_reservations() -> Conf:
+    conf = default_conf()
+    return replace(conf, tiers=tuple(tuple(one for one in tier if one.name != "reservation") for tier in conf.tiers))
