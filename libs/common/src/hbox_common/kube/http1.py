@@ -20,7 +20,7 @@ MAX_BODY_BYTES = 512 * 2**20  #: a list of everything without pages stays far be
 _MAX_CHUNK_LINE_BYTES = 1024
 
 #: A connection that was idle for longer is not used again: the server, or something on the way, may be about to end it.
-IDLE_S = 15.0
+IDLE_S = 45.0
 
 #: For connections to end that were told to.
 CLOSE_S = 1.0
