@@ -59,6 +59,7 @@ class Both:
     policy: Conf = field(default_factory=default_conf)
     books: LedgerState = field(default_factory=lambda: LedgerState(Epoch(1), frozen=False))
     now: float = 0.0
+    verdicts: dict[JobId, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.scheduler = Scheduler(id=SchedulerId("s"), policy=policy_from(self.policy), conf=self.policy)
@@ -89,6 +90,7 @@ class Both:
         for _ in range(ROUNDS):
             self.now += 5.0
             out = self.scheduler.cycle(self.now)
+            self.verdicts.update((verdict.job, verdict.message) for verdict in out.verdicts)
             if not out.plans:
                 return
             step = self.books.step(self.now)

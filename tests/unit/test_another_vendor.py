@@ -261,7 +261,7 @@ def planned(name: str, boards: int) -> Plan:
 def test_the_ledger_keeps_the_books_of_boards(ledger: LedgerState) -> None:
     assert judged(ledger, planned("one", 3)) == ""
     assert ledger.used[QueueName("default")][BOARD] == 3
-    assert on_loan(ledger.used[QueueName("default")], Queue(QueueName("default"))) == {BOARD: 3}
+    assert on_loan(ledger.used[QueueName("default")], {}) == {BOARD: 3}
     [record] = ledger.live.values()
     assert cards_used(record.claim, ledger.nodes[record.claim.node]) == {"B7 Turbo": 3000}
     assert judged(ledger, planned("two", 2)) == "NodeResourcesInsufficient"

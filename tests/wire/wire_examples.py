@@ -177,13 +177,14 @@ _fact = PodFact(
 _claim = Claim(
     id=_CLAIM, pod_uid=_POD, namespace="team", pod="train-0", job=_JOB, plan=_PLAN, queue=_QUEUE, priority=100, node=_NODE,
     requests=_REQUESTS, slices=_SLICES, state=ClaimState.POSTED, reason="why", min_member=2, preemptable=False, created_at=1.5, claimed_at=2.5,
-    models={"nvidia.com/gpu.H100": 2},
+    models={"nvidia.com/gpu.H100": 2}, pool="lab",
 )  # fmt: skip
 _queue = Queue(
     _QUEUE, QueuePhase.CLOSED, {"nvidia.com/gpu": 8}, weight=3, priority=1, deserved={"nvidia.com/gpu": 4}, guarantee={"nvidia.com/gpu": 2},
     reclaimable=False, parent="root", budget_card_hours=100, stopped="spent", created_at=1.5,
     annotations={"volcano.sh/hierarchy": "root/research"}, node_groups={"requiredAffinity": ("g1", "g2")}, non_preemptible_classes=("urgent",),
-    bound=True, priority_classes=("urgent", "normal"),
+    bound=True, priority_classes=("urgent", "normal"), pools=("lab",), pool_amounts={"deserved": {"nvidia.com/gpu@lab": 4}}, lent_pools=("lab",),
+    lent_to=("research",),
 )  # fmt: skip
 _node = NodeState(
     name=_NODE, uid="node-uid", generation=Generation(5), ready=True, unschedulable=True, labels={"zone": "a"},

@@ -1,5 +1,7 @@
 """Which queue a pod may use in a saved cluster, and which nodes those in it."""
 
+from collections import Counter
+
 import pytest
 
 from hbox_cli.simulate.cluster_file import cluster_of
@@ -67,3 +69,45 @@ def test_names_of_pools_are_names() -> None:
             schedulers={"hbox"},
             now=0.0,
         )
+
+
+POOLS = """
+apiVersion: v1
+kind: Node
+metadata: {name: n0}
+status: {allocatable: {cpu: 16, memory: 64Gi, pods: 110, nvidia.com/gpu: 4}}
+---
+apiVersion: v1
+kind: Node
+metadata: {name: lab, labels: {hbox.io/pool: lab}}
+status: {allocatable: {cpu: 16, memory: 64Gi, pods: 110, nvidia.com/gpu: 4}}
+---
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {name: speech}
+---
+apiVersion: scheduling.volcano.sh/v1beta1
+kind: Queue
+metadata: {name: vision, annotations: {hbox.io/pools: "lab, pooled", hbox.io/lent-pools: lab}}
+spec: {deserved: {nvidia.com/gpu: 2}}
+"""
+
+
+def _of_pool(queue: str, number: int, node: str = "") -> str:
+    where = f"nodeName: {node}, " if node else ""
+    return f"""---
+apiVersion: v1
+kind: Pod
+metadata: {{name: {queue}-{number}, namespace: ns, annotations: {{scheduling.volcano.sh/queue-name: {queue}}}}}
+spec: {{{where}schedulerName: hbox, containers: [{{name: c, resources: {{limits: {{nvidia.com/gpu: 1}}}}}}]}}
+status: {{phase: {"Running" if node else "Pending"}}}
+"""
+
+
+def test_pools_count_apart_and_what_is_lent_comes_back_as_in_the_running_platform() -> None:
+    waiting = "".join(_of_pool("vision", number) for number in range(8))
+    free = outcome_of("f", objects_of(contents_of((POOLS + waiting).encode())), Wish())
+    assert Counter(one["node"] for one in free["bindings"]) == {"lab": 4, "n0": 4}
+    taken = "".join(_of_pool("speech", number, "n0" if number < 4 else "lab") for number in range(8))
+    row = outcome_of("f", objects_of(contents_of((POOLS + taken + waiting).encode())), Wish())
+    assert Counter(one["node"] for one in row["evictions"]) == {"lab": 4, "n0": 2}

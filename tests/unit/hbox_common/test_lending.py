@@ -22,6 +22,7 @@ from hbox_common.model import (
     QueueTree,
     Resources,
     Verdict,
+    in_pool,
 )
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import add
@@ -48,8 +49,8 @@ class World:
     def rule(self, queue: Queue) -> None:
         self.tree[queue.name] = queue
 
-    def holds(self, queue: str, cards: int, on: str = "a", *, non_preemptible: bool = True) -> Held:
-        held = Held(QueueName(queue), NodeName(on), {GPU: cards}, preemptable=not non_preemptible)
+    def holds(self, queue: str, cards: int, on: str = "a", *, non_preemptible: bool = True, pool: str = "") -> Held:
+        held = Held(QueueName(queue), NodeName(on), {in_pool(GPU, pool): cards}, preemptable=not non_preemptible)
         self.held.append(held)
         self.lending.book(held)
         add(self.used.setdefault(held.queue, {}), held.requests)
@@ -152,15 +153,23 @@ def test_what_is_over_booked_lends_nothing_from_elsewhere(world: World) -> None:
     assert world.headroom("kept") == 3
 
 
-def test_a_guarantee_counts_where_its_queue_may_be(world: World) -> None:
+def test_a_guarantee_counts_in_its_pool(world: World) -> None:
+    own = in_pool(GPU, "own")
     world.rule(Queue(KEPT, guarantee={GPU: 3}, pools=("own",)))
     world.is_told(node("c", cards=4, pool="own"))
-    world.rule(Queue(QueueName("other"), pools=("own",)))
-    assert (world.headroom("open"), world.headroom("other")) == (6, 1)
-    world.holds("other", 1, on="c")
-    assert (world.headroom("open"), world.headroom("other")) == (6, 0)
-    by_pool = {"pooled": {GPU: 1}}
-    assert world.lending.headroom(QueueName("other"), {GPU: 1}, by_pool=by_pool).times != 0
+    world.rule(Queue(QueueName("other"), pools=("own", "pooled")))
+    other = QueueName("other")
+    assert (world.headroom("open"), world.lending.headroom(other, {own: 1}).times) == (6, 1)
+    world.holds("other", 1, on="c", pool="own")
+    assert (world.headroom("open"), world.lending.headroom(other, {own: 1}).times) == (6, 0)
+    assert world.lending.headroom(other, {GPU: 1}).times == 6
+
+
+def test_a_node_whose_pool_changes_does_not_have_what_it_gave(world: World) -> None:
+    world.rule(Queue(KEPT, guarantee={GPU: 3}, pools=("own",)))
+    world.holds("open", 2, on="a")
+    world.is_told(node("a", cards=4, pool="own"))
+    assert world.lending.headroom(OPEN, {in_pool(GPU, "own"): 1}).times == 0  # three of own are owed, two are there
 
 
 def test_rules_that_change_are_counted_by_at_once(world: World) -> None:

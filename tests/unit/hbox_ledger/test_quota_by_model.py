@@ -213,8 +213,8 @@ def test_who_moves_keeps_its_model_where_queues_name_models(world: World) -> Non
 
 def test_loans_are_by_model_and_who_deserves_models_alone_deserves_so_many_cards() -> None:
     queue = Queue(QueueName("q"), deserved={A100: 2, H100: 1})
-    assert on_loan({GPU: 5, A100: 2, H100: 3}, queue) == {GPU: 2, H100: 2}
-    assert on_loan({GPU: 3, A100: 2, H100: 1}, queue) == {}
+    assert on_loan({GPU: 5, A100: 2, H100: 3}, queue.deserved) == {GPU: 2, H100: 2}
+    assert on_loan({GPU: 3, A100: 2, H100: 1}, queue.deserved) == {}
 
 
 def test_a_queues_amounts_of_models_are_whole_numbers_of_cards() -> None:

@@ -118,12 +118,35 @@ def node_items(nodes: Iterable[NodeState], verdicts: Mapping[str, Verdict], clai
                 "healthy": verdict is None or (verdict.healthy and not verdict.bad_cards),
                 "badCards": list(verdict.bad_cards) if verdict else [],
                 "pods": len(own),
+                "cardsByQueue": _cards_by_queue(own),
                 "used": {name: n for name, n in _sum(claim.requests for claim in own).items() if not is_host_port(name)},
                 "allocatable": node.allocatable,
                 "reason": (verdict.reason if verdict else "") or node.cordon_reason,
             }
         )
     return items
+
+
+def pool_items(nodes: Iterable[Item]) -> list[Item]:
+    """One item a pool, by name, of the items of nodes."""
+    found: dict[str, Item] = {}
+    for node in nodes:
+        start: Item = {"name": node["pool"], "nodes": 0, "ready": 0, "cards": {"free": 0, "total": 0}, "queues": Counter()}
+        pool = found.setdefault(node["pool"], start)
+        pool["nodes"] += 1
+        pool["ready"] += node["state"] == "READY"
+        for which in ("free", "total"):
+            pool["cards"][which] += node["cards"][which]
+        pool["queues"].update(node["cardsByQueue"])
+    return [{**pool, "queues": dict(sorted(pool["queues"].items()))} for _, pool in sorted(found.items())]
+
+
+def _cards_by_queue(claims: Iterable[Claim]) -> dict[str, int]:
+    cards: Counter[str] = Counter()
+    for claim in claims:
+        if claim.slices:
+            cards[claim.queue or "-"] += len(claim.slices)
+    return dict(sorted(cards.items()))
 
 
 def _node_state(node: NodeState) -> str:

@@ -14,6 +14,7 @@ from hbox_common.model import (
     QueueName,
     QueueTree,
     Resources,
+    amounts_in,
     capacity_units,
     is_model,
     parse_quantity,
@@ -47,6 +48,22 @@ class ChangedQueue(_Model):
     namespaces: tuple[str, ...] | None = None
     priority_classes: tuple[str, ...] | None = None
     non_preemptible_classes: tuple[str, ...] | None = None
+    pool_amounts: dict[str, dict[str, dict[str, str | int]]] | None = None  #: by pool and share, in place of all before
+    lent_pools: tuple[str, ...] | None = None
+    lent_to: tuple[str, ...] | None = None
+
+    @field_validator("pool_amounts")
+    @classmethod
+    def _by_pool(
+        cls, pools: dict[str, dict[str, dict[str, str | int]]] | None
+    ) -> dict[str, dict[str, dict[str, str | int]]] | None:
+        for pool, shares in (pools or {}).items():
+            for share, quantities in shares.items():
+                if share not in _AMOUNTS:
+                    raise ValueError(f"pool {pool}: {share!r} is none of {', '.join(_AMOUNTS)}")
+                for resource, quantity in quantities.items():
+                    _units(resource, quantity)
+        return pools
 
     @field_validator(*_AMOUNTS)
     @classmethod
@@ -56,7 +73,7 @@ class ChangedQueue(_Model):
                 _units(resource, quantity)
         return amounts
 
-    @field_validator("pools", "namespaces", "priority_classes", "non_preemptible_classes")
+    @field_validator("pools", "namespaces", "priority_classes", "non_preemptible_classes", "lent_pools", "lent_to")
     @classmethod
     def _names(cls, names: tuple[str, ...] | None) -> tuple[str, ...] | None:
         if wrong := [name for name in names or () if not name.strip() or "," in name]:
@@ -75,6 +92,8 @@ class ChangedQueue(_Model):
                 "namespaces",
                 "priority_classes",
                 "non_preemptible_classes",
+                "lent_pools",
+                "lent_to",
             )
             if (value := getattr(self, key)) is not None
         }
@@ -83,6 +102,13 @@ class ChangedQueue(_Model):
         amounts: dict[str, Any] = {
             name: _changed(getattr(queue, name), given) for name in _AMOUNTS if (given := getattr(self, name))
         }
+        if self.pool_amounts is not None:
+            there: dict[str, Resources] = {}
+            for pool, shares in self.pool_amounts.items():
+                for share, quantities in shares.items():
+                    units = {resource: _units(resource, quantity) for resource, quantity in quantities.items()}
+                    there.setdefault(share, {}).update(amounts_in(pool, units))
+            plain["pool_amounts"] = there
         return replace(queue, fault="", **plain, **amounts)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from hbox_common.model import cards_named, is_model, model_of, named_models
+from hbox_common.model import POOLED, by_pool, cards_named, is_model, model_of, named_models, of_pool, pools_named
 from hbox_common.model.devices import VENDORS
 
 from ..aio import run
@@ -17,6 +17,7 @@ from ..queues import (
     LEGEND,
     Reading,
     bar,
+    elsewhere,
     fair_shares,
     memory_of,
     models_named,
@@ -34,7 +35,7 @@ from .share import fair_lines
 
 def _cards(amount: str) -> Column:
     title = {"guarantee": "GUAR", "capability": "LIMIT"}.get(amount, amount.upper())
-    return Column(title, lambda q: cards_named(q[amount]))
+    return Column(title, lambda q: cards_named(of_pool(q["home"], q[amount])))
 
 
 def _models(item: Mapping[str, Any]) -> str:
@@ -42,6 +43,12 @@ def _models(item: Mapping[str, Any]) -> str:
     shown = sorted({*models_named(item), *filter(is_model, item["used"])})
     limits = {name: f"/{item['capability'][name]}" for name in shown if name in item["capability"]}
     return ", ".join(f"{model_of(name)} {item['used'].get(name, 0)}{limits.get(name, '')}" for name in shown)
+
+
+def _elsewhere(item: Mapping[str, Any]) -> str:
+    """`lab 4, public 2`: cards that it uses in other pools than the one that its amounts speak of."""
+    there = {pool or POOLED: VENDORS.asked(of_pool(pool, item["used"])) for pool in pools_named(item["used"])}
+    return ", ".join(f"{pool} {cards}" for pool, cards in sorted(there.items()) if cards and pool != item["home"])
 
 
 COLUMNS = (
@@ -54,9 +61,10 @@ COLUMNS = (
     _cards("guarantee"),
     _cards("deserved"),
     _cards("capability"),
-    Column("USED", lambda q: VENDORS.asked(q["used"])),
+    Column("USED", lambda q: VENDORS.asked(of_pool(q["home"], q["used"]))),
     _cards("borrowed"),
     _cards("idle"),
+    Column("ELSEWHERE", _elsewhere, wide=True),
     Column("PENDING", lambda q: f"{q['pendingJobs']}/{q['pendingCards']}"),
     Column("OLDEST", lambda q: duration(q["oldestPendingSeconds"]) if q["pendingJobs"] else None),
     Column("MODELS", _models, wide=True),
@@ -117,6 +125,7 @@ def bars_of(items: Sequence[Mapping[str, Any]], resource: str) -> list[dict[str,
             rows += [
                 (f"{indent}  {model_of(model)}", model) for model in models_named(item) if model.startswith(f"{resource}.")
             ]
+            rows += [(f"{indent}  in {by_pool(one)[1] or POOLED}", one) for one in elsewhere(item, resource)]
         drawn += [
             {"name": item["name"], "drawn": shown, "bar": bar(item, one, scale=scale), "said": figures(item, one)}
             for shown, one in rows
@@ -171,6 +180,12 @@ def show(ctx: Context, name: str) -> None:
     ctx.output.rows("Resource", rows, columns)
     namespaces = ", ".join(item["namespaces"]) or ("those of the queues above it" if item["bound"] else "any")
     put(f"pools: {', '.join(item['pools'])}; namespaces: {namespaces}")
+    if item["home"] != POOLED:
+        put(f"its amounts are of pool {item['home']}")
+    if item["lentPools"]:
+        put(f"lends {', '.join(item['lentPools'])} while idle to {', '.join(item['lentTo']) or 'all queues'}")
+    if item["borrowsFrom"]:
+        put(f"may borrow idle nodes of pool {', '.join(item['borrowsFrom'])}, whose owners have them back at once")
     if item["priorityClasses"]:
         put(f"takes jobs of PriorityClass {', '.join(item['priorityClasses'])}")
     if item["nonPreemptibleClasses"]:

@@ -41,6 +41,15 @@ def rules(command: F) -> F:
             metavar="CLASS,CLASS",
             help="PriorityClasses that nobody takes from, within what the queue deserves; * = all, empty = as the queue above it.",
         ),
+        click.option(
+            "--pool-amounts",
+            metavar="JSON",
+            help='What it has in other pools: {"lab": {"deserved": {"nvidia.com/gpu": 8}}}; empty = nothing is said of them.',
+        ),
+        click.option("--lent-to", metavar="QUEUE,QUEUE", help="Queues, with all below them, to whom it lends; empty = all."),
+        click.option(
+            "--lent-pools", metavar="POOL,POOL", help="Of its own pools those that others may use while they are idle."
+        ),
         click.option("--pools", metavar="POOL,POOL", help="That it, and all below it, may use; empty = as the queue above it."),
         click.option("--parent", help="The queue above it; root = none."),
     ):

@@ -13,7 +13,7 @@ from ..aio import run
 from ..context import Context, command_options
 from ..output import put
 from ..platform.layout import Layout
-from ..queues import memory_of, read, share_of
+from ..queues import elsewhere, memory_of, queue_item, read, share_of
 
 
 @click.command("share")
@@ -22,11 +22,12 @@ from ..queues import memory_of, read, share_of
 @command_options
 def command(ctx: Context, queue: str, resource: str) -> None:
     """Why QUEUE has as much as it has: its share, what it has borrowed, what its siblings use, and who may take what back; of cards also by model, where it, or
-    a queue above it, names models.
+    a queue above it, names models, and in other pools of nodes.
 
     \b
     hbox share train
     hbox share train --resource nvidia.com/gpu.NVIDIA-H100-80GB-HBM3
+    hbox share train --resource nvidia.com/gpu@lab      in the pool lab
     hbox share train -o json
     """
     running = Layout(ctx.state).running()
@@ -43,10 +44,12 @@ def command(ctx: Context, queue: str, resource: str) -> None:
         }
     )
     share["models"] = [share_of(tree, name, found.jobs, model, now=now) for model in named]
+    there = sorted(elsewhere(queue_item(tree, name, found.jobs, now=now), resource))
+    share["pools"] = [share_of(tree, name, found.jobs, one, now=now) for one in there]
     if ctx.output.machine:
         ctx.output.document("QueueShare", share)
         return
-    for one in (share, *share["models"]):
+    for one in (share, *share["models"], *share["pools"]):
         put(*explain(one).split("\n"))
 
 

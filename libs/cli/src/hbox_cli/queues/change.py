@@ -7,7 +7,17 @@ from typing import Any
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.model import POOLS, VENDORS, QueueName, capacity_units, is_model, model_of, named_models, parse_quantity
-from hbox_common.model.annotations import BUDGET, NAMESPACES, NON_PREEMPTIBLE_CLASSES, PRIORITY_CLASSES, parse_names
+from hbox_common.model.annotations import (
+    BUDGET,
+    LENT_POOLS,
+    LENT_TO,
+    NAMESPACES,
+    NON_PREEMPTIBLE_CLASSES,
+    POOL_AMOUNTS,
+    PRIORITY_CLASSES,
+    parse_names,
+    parse_pool_amounts,
+)
 from hbox_ledger.dryrun import ChangedQueue, DryRunAnswer, FaultAnswer, ReclaimPreviewAnswer, VictimAnswer
 
 AMOUNTS = ("guarantee", "deserved", "capability")
@@ -16,6 +26,8 @@ ANNOTATED = {
     "namespaces": NAMESPACES,
     "priority_classes": PRIORITY_CLASSES,
     "non_preemptible_classes": NON_PREEMPTIBLE_CLASSES,
+    "lent_pools": LENT_POOLS,
+    "lent_to": LENT_TO,
 }
 PLAIN = ("parent", "weight", "priority", "reclaimable")
 #: Kubernetes' own, and qualified names.
@@ -48,6 +60,8 @@ class Change:
             if annotation in self.annotations:
                 text = self.annotations[annotation]
                 rules[rule] = parse_names(annotation, text) if text else ()
+        if POOL_AMOUNTS in self.annotations:
+            rules["pool_amounts"] = parse_pool_amounts(self.annotations[POOL_AMOUNTS] or "{}")
         return ChangedQueue(name=self.name, **rules)
 
 
@@ -62,7 +76,16 @@ def change_of(name: str, given: Mapping[str, Any]) -> Change:
     for annotation, text in annotations.items():
         if text:
             parse_names(annotation, text)
+    if (text := given.get("pool_amounts")) is not None:
+        _judge_pool_amounts(text or "{}")
+        annotations[POOL_AMOUNTS] = text or None
     return Change(QueueName(name), spec, amounts, annotations | _budget(given["budget"]))
+
+
+def _judge_pool_amounts(text: str) -> None:
+    for pool, shares in parse_pool_amounts(text).items():
+        for share, quantities in shares.items():
+            _pairs(f"pool-amounts {pool}: {share}", [f"{resource}={quantity}" for resource, quantity in quantities.items()])
 
 
 def _budget(text: str | None) -> dict[str, str | None]:

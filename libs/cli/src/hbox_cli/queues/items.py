@@ -11,6 +11,7 @@ from hbox_common.model import (
     QueueName,
     QueueTree,
     Resources,
+    by_pool,
     faults,
     is_host_port,
     is_model,
@@ -49,11 +50,15 @@ def queue_item(
         "reclaimable": queue.reclaimable,
         "guarantee": rights.guarantee,
         "deserved": due,
-        "capability": queue.capability,
+        "capability": tree.amounts(name).capability,
         "used": used,
         "borrowed": {resource: units for resource in due if (units := excess(rights, Named(used), resource))},
         "idle": {resource: units for resource in due if (units := lacking(rights, Named(used), resource))},
         "pools": [PUBLIC, *tree.pools(name)],
+        "home": tree.home(name),
+        "borrowsFrom": list(tree.lent(name)),
+        "lentPools": [pool for pool in queue.lent_pools if tree.owns(name, pool)],
+        "lentTo": list(queue.lent_to),
         "namespaces": list(queue.namespaces),
         "bound": queue.bound,
         "priorityClasses": list(queue.priority_classes),
@@ -63,6 +68,12 @@ def queue_item(
         "oldestPendingSeconds": round(max((now - job.created_at for job in waiting), default=0.0), 1),
         "faults": list(faults(tree, name, models)),
     }
+
+
+def elsewhere(item: Mapping[str, Any], resource: str) -> list[str]:
+    """The names of this resource in other pools than `pooled`, of what the queue uses or has an amount of."""
+    named = {*item["used"], *(name for amount in ("guarantee", "deserved", "capability") for name in item[amount])}
+    return sorted(name for name in named if by_pool(name)[0] == resource and by_pool(name)[1])
 
 
 def asked_of(jobs: Iterable[Job]) -> Resources:

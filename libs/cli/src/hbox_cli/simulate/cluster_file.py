@@ -35,6 +35,7 @@ from .queues import (
     card_quota_of,
     class_of,
     class_quota_of,
+    in_pools,
     namespace_of,
     queue_of,
     quota_of,
@@ -121,7 +122,7 @@ class _Reading:
         volumes = volumes_of(self._of["PersistentVolumeClaim"], self._of["PersistentVolume"], self._of["StorageClass"])
         entries = PodEntries(classes, volumes, schedulers=schedulers, ages_s=options.age_seconds, now=now)
         pods = [entries.entry(document) for document in self._of["Pod"]]
-        queues = remembered([queue_of(document) for document in self._of["Queue"]])
+        queues = in_pools(remembered([queue_of(document) for document in self._of["Queue"]]), rights_of(self._of["Queue"]))
         gangs, groups = self._gangs([pod for pod in pods if pod.ours or pod.view.node], classes, columns)
         unwritten = {gang.queue for gang in gangs} - {queue.name for queue in queues}
         if DEFAULT_QUEUE in unwritten:  # there is always one
@@ -203,7 +204,7 @@ class _Reading:
         self._hold_to_classes(gangs, members)
         tasks = Tasks(columns)
         kinds_of_pods = [
-            tasks.of(pod.spec, rights.pools(gang.queue) if gang.queue else None) for pod, gang in zip(pods, owner, strict=True)
+            tasks.of(pod.spec, rights.reach(gang.queue) if gang.queue else None) for pod, gang in zip(pods, owner, strict=True)
         ]
         _join(pods, owner, kinds_of_pods, columns, images=bool(self._images))
         return gangs, tuple(gang.id for gang, _ in groups)
@@ -262,6 +263,7 @@ def _join(pods: Sequence[PodEntry], owner: Sequence[Gang], tasks: Sequence[Task]
             request[column] = units
         if pods_column is not None:
             request[pods_column] = 0
+        row = columns.row_of.get(NodeName(pod.view.node), -1)
         gang.members.append(
             Member(
                 uid=pod.view.uid,
@@ -276,7 +278,8 @@ def _join(pods: Sequence[PodEntry], owner: Sequence[Gang], tasks: Sequence[Task]
                 labels=pod.labels,
                 annotations=pod.annotations,
                 status=pod.status,
-                row=columns.row_of.get(NodeName(pod.view.node), -1),
+                row=row,
+                pool=columns.pool_of(row) if row >= 0 else "",
                 slices=held.get(place, ()),
                 preemptable=pod.preemptable and pod.ours,
                 never_preempts=pod.never_preempts,

@@ -5,8 +5,17 @@ from dataclasses import replace
 
 from hbox_common import kube
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import POOLS, CardQuota, ClassQuota, Queue, QueueName, QueuePhase, QueueTree
-from hbox_common.model.annotations import NAMESPACES, PRIORITY_CLASSES, RECENT_CARDS, parse_names
+from hbox_common.model import POOLS, CardQuota, ClassQuota, Queue, QueueName, QueuePhase, QueueTree, Resources, amounts_in
+from hbox_common.model.annotations import (
+    LENT_POOLS,
+    LENT_TO,
+    NAMESPACES,
+    POOL_AMOUNTS,
+    PRIORITY_CLASSES,
+    RECENT_CARDS,
+    parse_names,
+    parse_pool_amounts,
+)
 from hbox_ledger.adapters.quotas import card_quota, class_quota
 from hbox_scheduler.core.cluster.entities import QueueInfo
 from hbox_scheduler.core.cluster.snapshot import DisruptionBudget
@@ -63,8 +72,22 @@ def remembered(queues: Sequence[QueueInfo]) -> list[QueueInfo]:
     return [replace(queue, recent_cards=sums[queue.name]) for queue in queues] if any(sums.values()) else list(queues)
 
 
+def in_pools(queues: Sequence[QueueInfo], rights: QueueTree) -> list[QueueInfo]:
+    """With their amounts by pool, and the pools that they may use."""
+    return [
+        replace(
+            queue,
+            capability=(amounts := rights.amounts(queue.name)).capability,
+            deserved=amounts.deserved,
+            guarantee=amounts.guarantee,
+            pools=rights.pools(queue.name),
+        )
+        for queue in queues
+    ]
+
+
 def rights_of(documents: Sequence[Document]) -> QueueTree:
-    """Who may use which queue, and which pools of nodes those in it: nothing else of the queues is in it. Raises InvalidRequest."""
+    """Who may use which queue, which pools of nodes those in it, and how much: nothing else of the queues is in it. Raises InvalidRequest."""
     tree = QueueTree({})
     for document in documents:
         queue = document.read(kube.Queue, namespaced=False)
@@ -72,11 +95,31 @@ def rights_of(documents: Sequence[Document]) -> QueueTree:
         tree[name] = Queue(
             name,
             parent=queue.spec.parent,
+            capability=capacities(document, "spec.capability", queue.spec.capability),
+            deserved=capacities(document, "spec.deserved", queue.spec.deserved),
+            guarantee=capacities(document, "spec.guarantee.resource", queue.spec.guarantee.resource),
             pools=_names(document, POOLS, queue.metadata.annotations),
+            pool_amounts=_pool_amounts(document, queue.metadata.annotations.get(POOL_AMOUNTS)),
+            lent_pools=_names(document, LENT_POOLS, queue.metadata.annotations),
+            lent_to=_names(document, LENT_TO, queue.metadata.annotations),
             namespaces=_names(document, NAMESPACES, queue.metadata.annotations),
             priority_classes=_names(document, PRIORITY_CLASSES, queue.metadata.annotations),
         )
     return tree
+
+
+def _pool_amounts(document: Document, text: str | None) -> dict[str, Resources]:
+    where = f"metadata.annotations[{POOL_AMOUNTS}]"
+    try:
+        written = parse_pool_amounts(text) if text is not None else {}
+    except InvalidRequest as e:
+        raise document.wrong(where, e.message, hint=e.hint) from e
+    amounts: dict[str, Resources] = {}
+    for pool, shares in written.items():
+        for share, quantities in shares.items():
+            there = capacities(document, f"{where}: {share} in pool {pool}", quantities)
+            amounts.setdefault(share, {}).update(amounts_in(pool, there))
+    return amounts
 
 
 def _names(document: Document, annotation: str, annotations: Mapping[str, str]) -> tuple[str, ...]:

@@ -83,6 +83,9 @@ class HeldNomination(Event):
         Claim, ...
     ]  #: of the victims that move: by what they held their places, where their successors have no claim yet
     until: float  #: in seconds since the epoch
+    pools: tuple[
+        str, ...
+    ] = ()  #: of each placement: in which pool it counts (`hbox_common.model.pools`); none: all in `pooled`
 
 
 class GivenUp(Event):

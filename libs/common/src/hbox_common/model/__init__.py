@@ -67,10 +67,26 @@ from .podconstraints import (
     WeightedTerm,
     selects,
 )
-from .pools import POOL, POOLED, POOLS, PUBLIC, Pools, may_use, pool_of
+from .pools import (
+    POOL,
+    POOLED,
+    POOLS,
+    PUBLIC,
+    Pools,
+    amounts_in,
+    by_pool,
+    counted_as,
+    in_all_pools,
+    in_pool,
+    is_exclusive,
+    may_use,
+    of_pool,
+    pool_of,
+    pools_named,
+)
 from .queue import Queue, QueuePhase
 from .queuefaults import faults
-from .queuetree import ROOT_QUEUE, Headroom, QueueTree, TreeAmounts
+from .queuetree import ROOT_QUEUE, Headroom, QueueAmounts, QueueTree, TreeAmounts
 from .quota import ResourceQuota
 from .resources import Resources, capacity_units, parse_quantity, quantity, request_units
 from .schedulers import scheduler_names
@@ -133,6 +149,7 @@ __all__ = [
     "Pools",
     "PreferredTerm",
     "Queue",
+    "QueueAmounts",
     "QueueName",
     "QueuePhase",
     "QueueTree",
@@ -155,6 +172,8 @@ __all__ = [
     "Vendor",
     "Verdict",
     "WeightedTerm",
+    "amounts_in",
+    "by_pool",
     "capacity_units",
     "cards_by_model",
     "cards_held",
@@ -163,11 +182,15 @@ __all__ = [
     "cards_of",
     "charge",
     "charge_all",
+    "counted_as",
     "demand_of",
     "exceeded",
     "faults",
     "format_slices",
     "image_name",
+    "in_all_pools",
+    "in_pool",
+    "is_exclusive",
     "is_host_port",
     "is_model",
     "may_use",
@@ -175,10 +198,12 @@ __all__ = [
     "model_resource",
     "models_on",
     "named_models",
+    "of_pool",
     "parse_quantity",
     "parse_slices",
     "plain_model",
     "pool_of",
+    "pools_named",
     "port_amounts",
     "quantity",
     "request_units",

@@ -1,6 +1,10 @@
 """Names that HBox reads and writes on Kubernetes objects."""
 
+import json
+
 from hbox_common.errors import InvalidRequest
+
+from .bounds import sanitized
 
 GROUP_NAME = "scheduling.k8s.io/group-name"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
@@ -13,6 +17,9 @@ PRIORITY_CLASSES = "hbox.io/priority-classes"  #: on a Queue: PriorityClasses of
 NON_PREEMPTIBLE_CLASSES = (
     "hbox.io/non-preemptible-classes"  #: on a Queue: PriorityClasses that nobody takes from, within what it deserves
 )
+POOL_AMOUNTS = "hbox.io/pool-amounts"  #: on a Queue: JSON by pool, its `capability`, `deserved` and `guarantee` there
+LENT_POOLS = "hbox.io/lent-pools"  #: on a Queue: of the pools that it owns, those that others may use while they are idle
+LENT_TO = "hbox.io/lent-to"  #: on a Queue: which queues, with all below them, may use what it lends; absent = all
 BUDGET = "hbox.io/budget-card-hours"  #: on a Queue: what it may use in a calendar month (UTC)
 EVICTIONS_RELEASED = "hbox.io/evictions-released"  #: on the Queue `default`: a new value lets evictions go on that pause, once
 RECENT_CARDS = "hbox.io/recent-cards"  #: on a Queue of a saved cluster: how many cards it used on average of late
@@ -77,6 +84,37 @@ OVER_QUOTA_WEIGHT = "kai.scheduler/over-quota-weight"  #: on a Queue: its weight
 
 #: What plugins of a policy read on queues.
 QUEUE_POLICY_ANNOTATIONS = (HIERARCHY, HIERARCHY_WEIGHTS, NODE_GROUP_LIMITS, OVER_QUOTA_WEIGHT, WALLTIME)
+
+
+#: What `POOL_AMOUNTS` may name of each pool.
+POOL_SHARES = ("capability", "deserved", "guarantee")
+
+
+def parse_pool_amounts(text: str) -> dict[str, dict[str, dict[str, str | float]]]:
+    """Pool, share, resource, quantity, as written; the quantities are still to be read. Raises InvalidRequest."""
+    hint = 'write it like {"lab": {"deserved": {"cpu": 8}}}'
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise InvalidRequest(f"{POOL_AMOUNTS} is no JSON", hint=hint) from e
+    if not isinstance(found, dict) or not all(isinstance(shares, dict) for shares in found.values()):
+        raise InvalidRequest(f"{POOL_AMOUNTS} is no object of pools", hint=hint)
+    for pool, shares in found.items():
+        for share, quantities in shares.items():
+            if share not in POOL_SHARES:
+                raise InvalidRequest(
+                    f"{POOL_AMOUNTS} has {sanitized(share, 64)!r} for pool {sanitized(pool, 64)!r}",
+                    hint=f"it may have {', '.join(POOL_SHARES)}",
+                )
+            if not isinstance(quantities, dict) or not all(_is_quantity(one) for one in quantities.values()):
+                raise InvalidRequest(
+                    f"{POOL_AMOUNTS}: {share} of pool {sanitized(pool, 64)!r} has no amounts by resource", hint=hint
+                )
+    return found
+
+
+def _is_quantity(value: object) -> bool:
+    return isinstance(value, str | int | float) and not isinstance(value, bool)
 
 
 def parse_names(annotation: str, text: str) -> tuple[str, ...]:

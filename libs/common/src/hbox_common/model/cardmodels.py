@@ -9,6 +9,7 @@ from functools import lru_cache
 
 from .devices import VENDORS, CardSlice
 from .node import NodeState
+from .pools import AT, by_pool
 from .resources import Resources
 
 _NONE: Resources = {}
@@ -26,8 +27,8 @@ def plain_model(model: str) -> str:
 
 
 def is_model(resource: str) -> bool:
-    """Whether a resource stands for the cards of one model."""
-    return resource.startswith(VENDORS.model_prefixes) and resource not in VENDORS.no_models
+    """Whether a resource stands for the cards of one model, in the pool `pooled` (`pools`)."""
+    return resource.startswith(VENDORS.model_prefixes) and resource not in VENDORS.no_models and AT not in resource
 
 
 def model_of(resource: str) -> str:
@@ -71,8 +72,8 @@ def _of_several(resource: str, counts: tuple[tuple[str, int], ...]) -> Resources
 
 
 def named_models(*amounts: Iterable[str]) -> list[str]:
-    """The models among the names of some amounts, each once."""
-    return list(dict.fromkeys(name for names in amounts for name in names if is_model(name)))
+    """The models among the names of some amounts, of whichever pool, each once."""
+    return list(dict.fromkeys(name for names in amounts for name in (by_pool(one)[0] for one in names) if is_model(name)))
 
 
 def cards_in(amounts: Mapping[str, int]) -> int:

@@ -11,6 +11,7 @@ from enum import StrEnum
 from .devices import ALL_CORES, CardSlice
 from .ids import ClaimId, JobId, NodeName, PlanId, PodUid, QueueName
 from .node import NodeState, Verdict
+from .pools import amounts_in
 from .resources import Resources, add, shortfall
 
 
@@ -48,11 +49,17 @@ class Claim:
     created_at: float = 0.0  #: of its job, in seconds since the epoch
     claimed_at: float = 0.0  #: since when it is live
     models: Resources = field(default_factory=dict)  #: cards by model (`cardmodels`), by the inventory of when it was made
+    pool: str = ""  #: of the node (`pools`), by the inventory of when it was made; empty for `pooled`
 
     @property
     def amounts(self) -> Resources:
-        """All that it counts against queues, by resource and by model."""
-        return self.requests | self.models if self.models else self.requests
+        """All that it counts against queues, by resource and by model, under the names of its pool."""
+        return self.counted(by_model=True)
+
+    def counted(self, *, by_model: bool) -> Resources:
+        """As `amounts`; by model only where queues name models."""
+        amounts = self.requests | self.models if by_model and self.models else self.requests
+        return amounts_in(self.pool, amounts) if self.pool else amounts
 
 
 @dataclass(slots=True)

@@ -11,8 +11,8 @@ Non-preemptible work is admitted while `owed <= available` holds afterwards, or 
 start. A node that breaks, a larger guarantee or a pod that is found can make it untrue; then no more non-preemptible work beyond its queue's guarantee is
 admitted until it is true again.
 
-Pools: what a queue is owed has to be found on nodes that it may use. So both are compared for the pools of each queue that is guaranteed something, with what
-is owed to all queues that may use no others. Cards count one each, a share of one as well, as in all amounts of queues.
+Amounts are by pool (`pools`): what a queue is owed of one has to be found on nodes of that pool. Cards count one each, a share of one as well, as in all
+amounts of queues.
 
 Nothing is counted while nobody is guaranteed anything. After a change of rules everything is counted anew, when somebody asks.
 """
@@ -20,20 +20,20 @@ Nothing is counted while nobody is guaranteed anything. After a change of rules 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from .cardmodels import is_model, model_resource
 from .devices import VENDORS
 from .ids import NodeName, QueueName
 from .node import NodeState, Verdict
-from .pools import PUBLIC, Pools, pool_of
+from .pools import by_pool, in_pool, pool_of
 from .queuetree import Headroom, QueueTree
 from .resources import Resources, add
 from .rights import reclaimable
 
 
 class Held(NamedTuple):
-    """What one pod holds of a node, cards also by model."""
+    """What one pod holds of a node, cards also by model, as it counts against its queue (`Claim.amounts`)."""
 
     queue: QueueName
     node: NodeName
@@ -41,16 +41,11 @@ class Held(NamedTuple):
     preemptable: bool
 
 
-#: What is asked for, by the pool of the nodes; None: of any pool that the queue may use.
-ByPool: TypeAlias = Mapping[str, Resources] | None
-
-
 @dataclass(slots=True)
 class _Sums:
     """Of one queue with all below it."""
 
     guarantee: Resources
-    pools: Pools
     non_preemptible: Resources = field(default_factory=dict)
     below: Resources = field(default_factory=dict)  #: owed to the queues right below it, together
 
@@ -75,10 +70,11 @@ class Lending:
         self._rules = -1  #: the version of the tree that is counted by
         self._names: frozenset[str] = frozenset()
         self._sums: dict[QueueName, _Sums] = {}
-        self._usable: dict[NodeName, tuple[str, Resources]] = {}
-        self._non_preemptible_on: dict[NodeName, Resources] = {}
-        self._available: dict[str, Resources] = {}  #: by pool
-        self._owed: dict[Pools, Resources] = {}
+        self._resources: frozenset[str] = frozenset()  #: of the names, in whichever pool
+        self._usable: dict[NodeName, Resources] = {}
+        self._non_preemptible_on: dict[NodeName, Resources] = {}  #: by resource, as whatever it counts
+        self._available: Resources = {}
+        self._owed: Resources = {}
 
     def is_non_preemptible(self, queue: QueueName, *, preemptable: bool) -> bool:
         """Whether nobody can take back what such a pod holds."""
@@ -96,27 +92,28 @@ class Lending:
         if not self.counting:
             return
         self._of_node(state.name, -1)
-        found = usable(state, verdict, self._names)
-        if found is None:
-            self._usable.pop(state.name, None)
-        else:
-            self._usable[state.name] = found
-            self._of_node(state.name, 1)
+        self._usable.pop(state.name, None)
+        self._find(state, verdict)
 
     def book(self, held: Held, times: int = 1) -> None:
         """A pod got what it holds, or (-1) holds it no more."""
         if not self.counting or not self.is_non_preemptible(held.queue, preemptable=held.preemptable):
             return
-        amounts = {name: units * times for name, units in held.requests.items() if name in self._names}
-        if not amounts:
+        there: Resources = {}
+        for name, units in held.requests.items():
+            if (resource := by_pool(name)[0]) in self._resources:
+                there[resource] = there.get(resource, 0) + units * times
+        if not there:
             return
         self.eased |= times < 0
         self._of_node(held.node, -1)
-        add(self._non_preemptible_on.setdefault(held.node, {}), amounts)
+        add(self._non_preemptible_on.setdefault(held.node, {}), there)
         self._of_node(held.node, 1)
-        for name, owed in self._after(held.queue, amounts):
-            if any(owed.values()):
-                add(self._owed[self._sums[name].pools], owed)
+        amounts = {name: units * times for name, units in held.requests.items() if name in self._names}
+        if not amounts:
+            return
+        for owed in self._after(held.queue, amounts):
+            add(self._owed, owed)
         below: Resources = {}
         for sums in self._path(held.queue):
             before = {name: sums.owed(name) for name in amounts}
@@ -136,49 +133,29 @@ class Lending:
             for held in others:
                 self.book(held, -1)
 
-    def headroom(self, queue: QueueName, each: Mapping[str, int], *, by_pool: ByPool = None) -> Headroom:
-        """How many times non-preemptible work of the queue that asks for `each` may still start (None = no limit), and why no more. `by_pool`:
-        where one time of it goes; else every pool that the queue may use has to allow it."""
+    def headroom(self, queue: QueueName, each: Mapping[str, int]) -> Headroom:
+        """How many times non-preemptible work of the queue that asks for `each`, by the names of the pools where it goes, may still start (None = no limit),
+        and why no more."""
         self._fresh()
         asked = {name: units for name, units in each.items() if units > 0 and name in self._names}
-        if not asked:
-            return Headroom(None)
         times: int | None = None
         message = ""
-        reach = {PUBLIC, *self._queues.pools(queue)} & self._available.keys()
-        for pools in self._owed:
-            inside = {PUBLIC, *pools}
-            if by_pool is None:
-                there = asked if reach & inside else {}
-            else:
-                there = {}
-                for pool in inside & by_pool.keys():
-                    add(there, by_pool[pool])
-            for name in asked:
-                units = there.get(name, 0)
-                if units <= 0:
-                    continue
-                owed, has = self._owed_in(pools, name), sum(self._available.get(pool, {}).get(name, 0) for pool in inside)
-                fits = self._times(queue, pools, asked, name, units, max(has - owed, 0), owed)
-                if fits is not None and (times is None or fits < times):
-                    times = fits
-                    message = (
-                        f"{owed} of {name} are guaranteed to queues that do not hold them, {max(has, 0)} are free or could be taken back for them; "
-                        f"{units} more, from which queue {queue} gives nothing back, would leave too few"
-                    )
+        for name, units in asked.items():
+            owed, has = self._owed.get(name, 0), self._available.get(name, 0)
+            fits = self._times(queue, name, units, max(has - owed, 0), owed)
+            if times is None or fits < times:
+                times = fits
+                message = (
+                    f"{owed} of {name} are guaranteed to queues that do not hold them, {max(has, 0)} are free or could be taken back for them; "
+                    f"{units} more, from which queue {queue} gives nothing back, would leave too few"
+                )
         return Headroom(times, message)
 
-    def _times(  # noqa: PLR0917  # one call site
-        self, queue: QueueName, pools: Pools, asked: Resources, name: str, units: int, slack: int, owed: int
-    ) -> int | None:
-        """The most times for which what is asked for in the pools, less what is owed less for it, is within `slack`. None: any."""
+    def _times(self, queue: QueueName, name: str, units: int, slack: int, owed: int) -> int:
+        """The most times for which what is asked for, less what is owed less for it, is within `slack`."""
 
         def within(times: int) -> bool:
-            relief = -sum(
-                change.get(name, 0)
-                for above, change in self._after(queue, {n: u * times for n, u in asked.items()})
-                if self._inside(self._sums[above].pools, pools)
-            )
+            relief = -sum(change[name] for change in self._after(queue, {name: units * times}))
             return units * times - relief <= slack
 
         low, high = 0, (slack + owed) // units + 1
@@ -187,45 +164,44 @@ class Lending:
             low, high = (middle, high) if within(middle) else (low, middle)
         return low
 
-    def _owed_in(self, pools: Pools, name: str) -> int:
-        return sum(owed.get(name, 0) for others, owed in self._owed.items() if self._inside(others, pools))
-
-    @staticmethod
-    def _inside(others: Pools, pools: Pools) -> bool:
-        return all(pool == PUBLIC or pool in pools for pool in others)
-
-    def _after(self, queue: QueueName, amounts: Mapping[str, int]) -> list[tuple[QueueName, Resources]]:
+    def _after(self, queue: QueueName, amounts: Mapping[str, int]) -> list[Resources]:
         """What each queue on the path is owed more by itself, beyond what is owed below it, when the queue has so much more that is non-preemptible."""
-        changes: list[tuple[QueueName, Resources]] = []
+        changes: list[Resources] = []
         below = dict.fromkeys(amounts, 0)
-        for name, sums in zip(self._queues.path(queue), self._path(queue), strict=True):
+        for sums in self._path(queue):
             change: Resources = {}
             for resource, units in amounts.items():
                 before, after = sums.owed(resource), sums.owed(resource, non_preemptible=units, below=below[resource])
                 change[resource] = after - before - below[resource]
                 below[resource] = after - before
-            changes.append((name, change))
+            changes.append(change)
         return changes
 
     def _path(self, queue: QueueName) -> list[_Sums]:
         found = []
         for name in self._queues.path(queue):
             if name not in self._sums:
-                self._sums[name] = _Sums({}, self._queues.pools(name))
+                self._sums[name] = _Sums({})
             found.append(self._sums[name])
         return found
 
     def _of_node(self, name: NodeName, times: int) -> None:
         """Enter what a node has beside what is non-preemptible there, or take it out."""
-        if (found := self._usable.get(name)) is None:
+        if (has := self._usable.get(name)) is None:
+            return
+        non_preemptible = self._non_preemptible_on.get(name, {})
+        add(self._available, {n: max(units - non_preemptible.get(by_pool(n)[0], 0), 0) for n, units in has.items()}, times)
+
+    def _find(self, state: NodeState, verdict: Verdict | None) -> None:
+        """Enter a node that was not there."""
+        found = usable(state, verdict, self._resources)
+        if found is None:
             return
         pool, has = found
-        non_preemptible = self._non_preemptible_on.get(name, {})
-        add(
-            self._available.setdefault(pool, {}),
-            {n: max(units - non_preemptible.get(n, 0), 0) for n, units in has.items()},
-            times,
-        )
+        self._usable[state.name] = {
+            name: units for resource, units in has.items() if (name := in_pool(resource, pool)) in self._names
+        }
+        self._of_node(state.name, 1)
 
     # How it is counted.
 
@@ -236,9 +212,7 @@ class Lending:
         other = Lending(self._queues, self._held, self._nodes)
         other._fresh()
         for mine, counted in ((self._available, other._available), (self._owed, other._owed)):
-            assert {k: _solid(v) for k, v in mine.items() if _solid(v)} == {
-                k: _solid(v) for k, v in counted.items() if _solid(v)
-            }
+            assert _solid(mine) == _solid(counted)
 
     @property
     def counting(self) -> bool:
@@ -249,16 +223,16 @@ class Lending:
         if self._rules == self._queues.version:
             return
         self._rules = self._queues.version
-        self._names = frozenset(name for queue in self._queues.values() for name, units in queue.guarantee.items() if units > 0)
+        guarantees = (self._queues.amounts(queue).guarantee for queue in self._queues)
+        self._names = frozenset(name for guarantee in guarantees for name, units in guarantee.items() if units > 0)
+        self._resources = frozenset(by_pool(name)[0] for name in self._names)
         self._sums, self._usable, self._non_preemptible_on, self._available, self._owed = {}, {}, {}, {}, {}
         if not self._names:
             return
         for top in self._queues.tops():
             self._owe(top, set())
         for state, verdict in self._nodes():
-            if (found := usable(state, verdict, self._names)) is not None:
-                self._usable[state.name] = found
-                self._of_node(state.name, 1)
+            self._find(state, verdict)
         for held in self._held():
             self.book(held)
 
@@ -267,15 +241,13 @@ class Lending:
         if name in seen:
             return {}
         seen.add(name)
-        queue = self._queues[name]
+        guarantee = self._queues.amounts(name).guarantee
         below: Resources = {}
         for child in self._queues.children(name):
             add(below, self._owe(child, seen))
-        sums = self._sums[name] = _Sums(queue.guarantee, self._queues.pools(name), below=below)
+        sums = self._sums[name] = _Sums(guarantee, below=below)
         owed = {resource: sums.owed(resource) for resource in self._names}
-        own = {resource: units - below.get(resource, 0) for resource, units in owed.items()}
-        if any(queue.guarantee.values()):
-            add(self._owed.setdefault(sums.pools, {}), own)
+        add(self._owed, {resource: units - below.get(resource, 0) for resource, units in owed.items()})
         return owed
 
 

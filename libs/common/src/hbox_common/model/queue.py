@@ -5,7 +5,7 @@ from enum import StrEnum
 
 from .ids import QueueName
 from .pools import Pools
-from .resources import CPU, MEMORY, Resources
+from .resources import Resources
 
 
 class QueuePhase(StrEnum):
@@ -65,8 +65,7 @@ class Queue:
     #: Volcano's `spec.affinity`: groups of nodes that it may, must not, or would rather use, by the names of `NODE_GROUP_RULES`; absent = nothing said.
     node_groups: dict[str, tuple[str, ...]] = field(default_factory=dict)
     fault: str = ""  #: why its rules cannot be read; it takes nothing then, and gives nothing
-
-    @property
-    def effective_deserved(self) -> Resources:
-        """What it deserves, where that says something: of cpu and memory 0 is as good as unnamed."""
-        return {name: units for name, units in self.deserved.items() if units > 0 or name not in (CPU, MEMORY)}
+    #: By `capability`, `deserved`, `guarantee`: amounts in other pools than the one that these fields speak of, under `pools.in_pool`'s names.
+    pool_amounts: dict[str, Resources] = field(default_factory=dict)
+    lent_pools: Pools = ()  #: of those that it owns: others may use them while they are idle
+    lent_to: tuple[str, ...] = ()  #: which queues, with all below them; none named = all

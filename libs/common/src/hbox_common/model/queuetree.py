@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from .cardmodels import is_model, named_models
 from .claim import Refusal, RefusalReason
 from .ids import DEFAULT_QUEUE, QueueName
-from .pools import POOLED, Pools
+from .pools import POOLED, PUBLIC, Pools, amounts_in, by_pool, counted_as, is_exclusive, of_pool
 from .queue import ANY, Queue, QueuePhase
-from .resources import Resources, add
+from .resources import CPU, MEMORY, Resources, add
 from .rights import Limit, Named, Rights, headroom, remaining
 
 #: Volcano's name for what stands above all. An object of that name limits nothing, and takes no work.
@@ -42,6 +42,24 @@ class Headroom:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class QueueAmounts:
+    """What a queue's rules say, by the names under which it is counted (`pools`): `spec` speaks of `pooled`, or of the queue's first pool where it may not use
+    that one; of its other pools the annotation does."""
+
+    capability: Resources
+    deserved: Resources
+    guarantee: Resources
+
+    @property
+    def effective_deserved(self) -> Resources:
+        """What it deserves, where that says something: of cpu and memory 0 is as good as unnamed."""
+        return {name: units for name, units in self.deserved.items() if units > 0 or by_pool(name)[0] not in (CPU, MEMORY)}
+
+
+_NO_AMOUNTS = QueueAmounts({}, {}, {})
+
+
 class QueueTree(MutableMapping[QueueName, Queue]):
     """The queues that exist, by name. A queue that is dropped is remembered where it stood: what it still holds counts for those above it."""
 
@@ -59,6 +77,8 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         self._rights: dict[QueueName, Rights[str]] = {}
         self._refusals: dict[QueueName, Refusal | None] = {}
         self._pools: dict[QueueName, Pools] = {}
+        self._amounts: dict[QueueName, QueueAmounts] = {}
+        self._lent: Mapping[str, tuple[tuple[QueueName, ...], ...]] | None = None
         self._by_model: bool | None = None
         self._shares: Mapping[QueueName, Resources] = {}  #: by weight
 
@@ -132,19 +152,16 @@ class QueueTree(MutableMapping[QueueName, Queue]):
             below: Resources = {}
             for child in self.children(name) if not self.circle(name) else ():
                 add(below, self.guarantee(child))
-            queue = self.of(name)
-            found = below if queue is None else _most(queue.guarantee, below)
+            found = _most(self.amounts(name).guarantee, below)
             self._guarantees[name] = found
         return found
 
     def entitlement(self, name: QueueName) -> Resources:
         """What it may take back from others: what it deserves, and at least its guarantee. To be guaranteed none of something says nothing."""
-        queue = self.of(name)
-        return (
-            {}
-            if queue is None
-            else _most(queue.effective_deserved, {n: units for n, units in self.guarantee(name).items() if units > 0})
-        )
+        if self.of(name) is None:
+            return {}
+        guaranteed = {n: units for n, units in self.guarantee(name).items() if units > 0}
+        return _most(self.amounts(name).effective_deserved, guaranteed)
 
     def rights(self, name: QueueName) -> Rights[str]:
         """What is its own as things stand, as `rights` judges by it: what its rules say and, where weights count, at least its share by weight."""
@@ -159,8 +176,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
 
     def ruled(self, name: QueueName) -> Rights[str]:
         """What is its own by its rules alone, whatever others ask for."""
-        queue = self.of(name)
-        return Rights(queue.effective_deserved if queue is not None else {}, self.guarantee(name), self.entitlement(name))
+        return Rights(self.amounts(name).effective_deserved, self.guarantee(name), self.entitlement(name))
 
     def divide(self, shares: Mapping[QueueName, Resources]) -> None:
         """These are the shares by weight from now on (`weightshares`); none: weights do not count."""
@@ -178,12 +194,86 @@ class QueueTree(MutableMapping[QueueName, Queue]):
                 self._pools[name] = pools
         return pools
 
+    def home(self, name: QueueName) -> str:
+        """The pool of which the queue's `spec` speaks: `pooled`, or the first that it may use where it may not use that one."""
+        pools = self.pools(name)
+        return POOLED if POOLED in pools or not pools else pools[0]
+
+    def amounts(self, name: QueueName) -> QueueAmounts:
+        """The queue's amounts, by the names under which its use is counted."""
+        found = self._amounts.get(name)
+        if found is None:
+            queue = self.of(name)
+            if queue is None:
+                return _NO_AMOUNTS
+            home = self.home(name)
+            own = [
+                amounts_in(home, amounts) | queue.pool_amounts.get(which, {})
+                if counted_as(home) or queue.pool_amounts
+                else amounts
+                for which, amounts in (
+                    ("capability", queue.capability),
+                    ("deserved", queue.deserved),
+                    ("guarantee", queue.guarantee),
+                )
+            ]
+            found = QueueAmounts(*own)
+            if name in self._queues:
+                self._amounts[name] = found
+        return found
+
+    def owns(self, name: QueueName, pool: str) -> bool:
+        """Whether the queue is an owner of this exclusive pool: others are there on loan, if at all."""
+        return is_exclusive(pool) and pool in self.pools(name)
+
+    def borrows(self, name: QueueName, pool: str) -> bool:
+        """Whether the pool has owners, and the queue is none of them: what it has there goes as soon as an owner asks for it."""
+        return is_exclusive(pool) and pool not in self.pools(name)
+
+    @property
+    def lends(self) -> bool:
+        """Whether any queue lends a pool that it owns."""
+        return bool(self._lent_out())
+
+    def _lent_out(self) -> Mapping[str, tuple[tuple[QueueName, ...], ...]]:
+        """By pool: to whom each of its owners lends it; an empty list means everybody."""
+        if self._lent is None:
+            found: dict[str, list[tuple[QueueName, ...]]] = {}
+            for owner, queue in self._queues.items():
+                for pool in queue.lent_pools:
+                    if self.owns(owner, pool):
+                        found.setdefault(pool, []).append(tuple(map(QueueName, queue.lent_to)))
+            self._lent = {pool: tuple(to) for pool, to in sorted(found.items())}
+        return self._lent
+
+    def lent(self, name: QueueName) -> Pools:
+        """Pools of others that the queue may use while they are idle."""
+        lent = self._lent_out()
+        if not lent:
+            return ()
+        path = frozenset(self.path(name))
+        return tuple(
+            pool
+            for pool, whose in lent.items()
+            if self.borrows(name, pool) and any(not to or not path.isdisjoint(to) for to in whose)
+        )
+
+    def reach(self, name: QueueName) -> Pools:
+        """All pools that the queue may use besides `public`, those that are lent to it last."""
+        return (*self.pools(name), *self.lent(name))
+
+    def may_use(self, name: QueueName, pool: str) -> bool:
+        """Whether work of the queue may start on nodes of this pool."""
+        return pool == PUBLIC or pool in self.reach(name)
+
     @property
     def by_model(self) -> bool:
         """Whether any of them names models of cards. Where none does, nobody needs to count by model."""
         if self._by_model is None:
             rules = self._queues.values()
-            self._by_model = any(named_models(queue.capability, queue.deserved, queue.guarantee) for queue in rules)
+            self._by_model = any(
+                named_models(queue.capability, queue.deserved, queue.guarantee, *queue.pool_amounts.values()) for queue in rules
+            )
         return self._by_model
 
     # What they use.
@@ -277,9 +367,8 @@ class QueueTree(MutableMapping[QueueName, Queue]):
     def limits(self, name: QueueName, freed: Mapping[QueueName, Resources] = _NOTHING) -> Iterator[Limit[QueueName, str]]:
         """The capabilities of the queue and of all above it, beside what is used where `freed` has left each of these."""
         for above in self.path(name):
-            queue = self._queues.get(above)
-            if queue is not None and queue.capability:
-                yield Limit(above, queue.capability, Named(self.used(above), freed.get(above)))
+            if above in self._queues and (capability := self.amounts(above).capability):
+                yield Limit(above, capability, Named(self.used(above), freed.get(above)))
 
     def headroom(self, name: QueueName, each: Mapping[str, int], freed: Mapping[QueueName, Resources] = _NOTHING) -> Headroom:
         """How many times `each` fits under the capability of the queue and of all above it, where `freed` has left each of these."""
@@ -293,9 +382,11 @@ class QueueTree(MutableMapping[QueueName, Queue]):
             f"queue {which} may use {least.limit} of {least.key}, {least.used} are in use and {more} more are asked for",
         )
 
-    def left_of_models(self, name: QueueName) -> Resources:
-        """How many cards of each model the walls of the queue and of all above it still allow; of models without a wall nothing is said."""
-        return remaining(self.limits(name), is_model) if self.by_model else {}
+    def left_of_models(self, name: QueueName, pool: str = "") -> Resources:
+        """How many cards of each model the walls of the queue and of all above it still allow in the pool; of models without a wall nothing is said."""
+        if not self.by_model:
+            return {}
+        return of_pool(pool, remaining(self.limits(name), lambda key: is_model(by_pool(key)[0])))
 
     # How the tree is kept.
 
@@ -306,6 +397,8 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         self._rights.clear()
         self._refusals.clear()
         self._pools.clear()
+        self._amounts.clear()
+        self._lent = None
         self._by_model = None
 
     def _fresh(self) -> None:

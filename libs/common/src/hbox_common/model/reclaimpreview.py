@@ -105,10 +105,10 @@ def _over_deserved(before: QueueTree, after: QueueTree, name: QueueName) -> Iter
 
 
 def _over_capability(before: QueueTree, after: QueueTree, name: QueueName) -> Iterable[Excess]:
-    was, queue = before.get(name), after[name]
-    for resource, limit in sorted(queue.capability.items()):
+    known_before = before.amounts(name).capability
+    for resource, limit in sorted(after.amounts(name).capability.items()):
         used = after.used(name).get(resource, 0)
-        known = was.capability.get(resource) if was is not None else None
+        known = known_before.get(resource)
         if used > limit:
             yield Excess(
                 name,

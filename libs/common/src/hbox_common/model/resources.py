@@ -13,6 +13,7 @@ from typing import TypeAlias
 from hbox_common.errors import InvalidRequest
 
 from .hostports import WHOLE, is_host_port
+from .pools import by_pool
 
 Resources: TypeAlias = dict[str, int]
 
@@ -64,7 +65,9 @@ def capacity_units(name: str, quantity: str | float) -> int:
 
 
 def quantity(name: str, units: int) -> str:
-    """Base units as Kubernetes writes them: whole cores or thousandths (`4`, `500m`), bytes with the largest binary suffix that divides them."""
+    """Base units as Kubernetes writes them: whole cores or thousandths (`4`, `500m`), bytes with the largest binary suffix that divides them. In whichever
+    pool (`pools.in_pool`)."""
+    name, _ = by_pool(name)
     if name == CPU:
         return f"{units}m" if units % 1000 else str(units // 1000)
     if name in (MEMORY, EPHEMERAL):

@@ -25,6 +25,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from .cardmodels import is_model
 from .devices import VENDORS
+from .pools import by_pool, in_pool, pools_named
 
 K = TypeVar("K", bound=Hashable)
 Q = TypeVar("Q", bound=Hashable)
@@ -69,8 +70,8 @@ class Held(Amounts[_In_contra], Protocol[_In_contra]):
 class Cards(Protocol[K]):
     """The keys of cards."""
 
-    def totals(self) -> Sequence[K]:
-        """Of all of one vendor's cards together."""
+    def totals(self, among: Sequence[K]) -> Sequence[K]:
+        """Of all of one vendor's cards together, in one pool; those that may be among these keys."""
         ...
 
     def is_model(self, key: K, total: K | None = None) -> bool:
@@ -84,7 +85,7 @@ class KeyedCards(Generic[K]):
 
     by_total: Mapping[K, Container[K]]
 
-    def totals(self) -> Sequence[K]:
+    def totals(self, among: Sequence[K]) -> Sequence[K]:  # noqa: ARG002  # the protocol's signature
         return tuple(self.by_total)
 
     def is_model(self, key: K, total: K | None = None) -> bool:
@@ -92,11 +93,16 @@ class KeyedCards(Generic[K]):
 
 
 class _CardsByName:
-    def totals(self) -> Sequence[str]:
-        return VENDORS.cards
+    def totals(self, among: Sequence[str]) -> Sequence[str]:
+        pools = pools_named(among)
+        return VENDORS.cards if pools in ([""], []) else [in_pool(cards, pool) for pool in pools for cards in VENDORS.cards]
 
     def is_model(self, key: str, total: str | None = None) -> bool:
-        return is_model(key) and (total is None or key.startswith(f"{total}."))
+        resource, pool = by_pool(key)
+        if total is None:
+            return is_model(resource)
+        cards, whose = by_pool(total)
+        return is_model(resource) and pool == whose and resource.startswith(f"{cards}.")
 
 
 #: Cards where keys are the names of resources.
@@ -116,7 +122,7 @@ def judged(amounts: Mapping[K, int], named: Container[K], cards: Cards[K]) -> li
     """The keys of `amounts` by which a queue is judged that names `named`. Where it names the models of all of these cards, its line for each model stands in
     place of the one for all cards: who has too many of one model gives of that one and of no other."""
     keys = [key for key, units in amounts.items() if units > 0 and key in named]
-    for total in cards.totals():
+    for total in cards.totals(keys):
         if total in keys and sum(amounts[key] for key in keys if cards.is_model(key, total)) >= amounts[total]:
             keys.remove(total)
     return keys

@@ -20,6 +20,7 @@ from typing import NamedTuple
 from .cardmodels import is_model
 from .hostports import is_host_port
 from .ids import DEFAULT_QUEUE, QueueName
+from .pools import POOLED, by_pool
 from .queue import Queue
 from .queuetree import QueueTree
 from .resources import PODS, Resources, add
@@ -79,13 +80,15 @@ def shares_by_weight(
     tree: QueueTree, total: Mapping[str, int], waiting: Mapping[QueueName, Resources]
 ) -> dict[QueueName, Resources]:
     """What each queue is entitled to by weight of each resource that there is, in whole units. total: what there is; waiting: what each queue's own jobs
-    wait for, beside what it holds (`tree.used`). Pods, host ports and models of cards are divided by nobody."""
+    wait for, beside what it holds (`tree.used`). Pods, host ports, models of cards, and what other pools than `pooled` have are divided by nobody."""
     names = [
-        name for name, units in total.items() if units > 0 and name != PODS and not is_model(name) and not is_host_port(name)
+        name
+        for name, units in total.items()
+        if units > 0 and name != PODS and not is_model(name) and not is_host_port(name) and not by_pool(name)[1]
     ]
     asked = {name: Resources(tree.used(name)) for name in (*tree, DEFAULT_QUEUE)}
     for queue, amounts in waiting.items():
-        for above in tree.path(queue):
+        for above in tree.path(queue) if tree.may_use(queue, POOLED) else ():
             add(asked.setdefault(above, {}), amounts)
     found: dict[QueueName, Resources] = {}
     tops = tree.tops() if DEFAULT_QUEUE in tree else (*tree.tops(), DEFAULT_QUEUE)
@@ -94,6 +97,7 @@ def shares_by_weight(
         there, siblings = levels.pop()
         queues = [tree.of(name) or Queue(name) for name in siblings]
         weights = [queue.weight if _takes_part(tree, queue.name) else 0 for queue in queues]
+        rules = [tree.amounts(name) for name in siblings]
         guarantees = [tree.guarantee(name) for name in siblings]
         shares: list[dict[str, float]] = [{} for _ in siblings]
         for name in names:
@@ -102,10 +106,10 @@ def shares_by_weight(
                     weight,
                     asked.get(queue.name, {}).get(name, 0),
                     guarantee.get(name, 0),
-                    queue.effective_deserved.get(name, 0),
-                    queue.capability.get(name, inf),
+                    amounts.effective_deserved.get(name, 0),
+                    amounts.capability.get(name, inf),
                 )
-                for queue, weight, guarantee in zip(queues, weights, guarantees, strict=True)
+                for queue, amounts, weight, guarantee in zip(queues, rules, weights, guarantees, strict=True)
             ]
             for share, given in zip(shares, divide_by_weight(there[name], level), strict=True):
                 share[name] = given

@@ -288,7 +288,7 @@ def _claim_row(h: ClaimRecord) -> tuple[Any, ...]:
     return (
         c.id, c.pod_uid, c.namespace, c.pod, c.job, c.plan, c.queue, c.priority, c.node, _amounts(tuple(c.requests.items())), format_slices(c.slices),
         ",".join(map(str, h.slots)), c.state, c.reason, h.generation, h.decision, h.reason, h.resource_version, h.deadline, h.forced, h.traceparent,
-        h.changed_at, c.min_member, c.preemptable, c.created_at, c.claimed_at, _amounts(tuple(h.cards.items())), _amounts(tuple(c.models.items())),
+        h.changed_at, c.min_member, c.preemptable, c.created_at, c.claimed_at, _amounts(tuple(h.cards.items())), _amounts(tuple(c.models.items())), c.pool,
     )  # fmt: skip
 
 
@@ -303,6 +303,9 @@ def _rules(queue: Queue) -> dict[str, Any]:
         "deserved": queue.deserved, "guarantee": queue.guarantee, "reclaimable": queue.reclaimable, "parent": queue.parent,
         "budget_card_hours": queue.budget_card_hours, "created_at": queue.created_at, **({"fault": queue.fault} if queue.fault else {}),
         **({"pools": queue.pools} if queue.pools else {}),
+        **({"pool_amounts": queue.pool_amounts} if queue.pool_amounts else {}),
+        **({"lent_pools": queue.lent_pools} if queue.lent_pools else {}),
+        **({"lent_to": queue.lent_to} if queue.lent_to else {}),
         **({"namespaces": queue.namespaces} if queue.namespaces else {}),
         **({"bound": True} if queue.bound else {}),
         **({"priority_classes": queue.priority_classes} if queue.priority_classes else {}),

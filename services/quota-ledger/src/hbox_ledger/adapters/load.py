@@ -142,7 +142,8 @@ def load(connection: Connection) -> Loaded:
 def _queue(row: Row[Any]) -> Queue:
     rules = json.loads(row.rules)
     rules |= {
-        names: tuple(rules.get(names, ())) for names in ("pools", "namespaces", "priority_classes", "non_preemptible_classes")
+        names: tuple(rules.get(names, ()))
+        for names in ("pools", "namespaces", "priority_classes", "non_preemptible_classes", "lent_pools", "lent_to")
     }
     rules["node_groups"] = {rule: tuple(groups) for rule, groups in rules.get("node_groups", {}).items()}
     return Queue(QueueName(row.name), QueuePhase(row.phase), amounts(row.capability), row.weight, row.priority, **rules)
@@ -198,18 +199,18 @@ _c = t.claims.c
 _HELD = (
     _c.id, _c.pod_uid, _c.namespace, _c.pod, _c.job, _c.plan, _c.queue, _c.priority, _c.node, _c.requests, _c.slices, _c.state, _c.reason,
     _c.min_member, _c.preemptable, _c.created_at, _c.claimed_at, _c.resource_version, _c.deadline, _c.changed_at, _c.generation, _c.intent, _c.intent_reason,
-    _c.forced, _c.traceparent, _c.slots, _c.models,
+    _c.forced, _c.traceparent, _c.slots, _c.models, _c.pool,
 )  # fmt: skip
 
 
 def _record(row: Sequence[Any], read: Callable[[str], Any], slots: Callable[[str], tuple[int, ...]]) -> ClaimRecord:
     (
         id, pod_uid, namespace, pod, job, plan, queue, priority, node, requests, slices, state, reason, min_member, preemptable, created_at,
-        claimed_at, resource_version, deadline, changed_at, generation, intent, intent_reason, forced, traceparent, slot_list, models,
+        claimed_at, resource_version, deadline, changed_at, generation, intent, intent_reason, forced, traceparent, slot_list, models, pool,
     ) = row  # fmt: skip
     claim = Claim(
         id, pod_uid, namespace, pod, job, plan, queue, priority, node, read(requests), _parsed(slices), _STATE[state], reason, min_member,
-        bool(preemptable), created_at, claimed_at=claimed_at, models=read(models),
+        bool(preemptable), created_at, claimed_at=claimed_at, models=read(models), pool=pool,
     )  # fmt: skip
     return ClaimRecord(
         claim, resource_version, deadline, changed_at, generation, _DECISION[intent], intent_reason, forced=bool(forced), traceparent=traceparent,

@@ -89,13 +89,14 @@ def _by_the_audit(connection: Connection, claim: ClaimId) -> dict[str, Any] | No
     entry = connection.execute(query).scalar()
     row = connection.execute(select(t.claims).where(t.claims.c.id == claim)).mappings().one()
     try:
-        queue, node, requests, slices, *models = json.loads(entry or "")
+        queue, node, requests, slices, *more = json.loads(entry or "")
         held = {
             "queue": queue,
             "node": node,
             "requests": json.dumps(amounts(json.dumps(requests)), sort_keys=True),
             "slices": slices,
-            "models": json.dumps(amounts(json.dumps(models[0] if models else {})), sort_keys=True),
+            "models": json.dumps(amounts(json.dumps(more[0] if more else {})), sort_keys=True),
+            "pool": str(more[1]) if len(more) > 1 else "",
         }
         parse_slices(slices)
     except (ValueError, TypeError):

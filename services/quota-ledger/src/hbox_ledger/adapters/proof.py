@@ -23,9 +23,10 @@ from hbox_common.model import (
     Epoch,
     Queue,
     QueueName,
+    QueueTree,
     format_slices,
+    in_pool,
     is_host_port,
-    is_model,
     named_models,
     parse_slices,
 )
@@ -68,11 +69,12 @@ class _Claim:
     requests: dict[str, int]
     slices: tuple[CardSlice, ...]
     models: dict[str, int]
+    pool: str
 
     def entry(self) -> list[Any]:
         """As the audit has it."""
-        models = [self.models] if self.models else []
-        return [self.queue, self.node, self.requests, format_slices(self.slices), *models]
+        models = [self.models] if self.models or self.pool else []
+        return [self.queue, self.node, self.requests, format_slices(self.slices), *models, *([self.pool] if self.pool else [])]
 
 
 def prove(url: str, *, through: Mark | None = None) -> Proof:
@@ -127,6 +129,7 @@ def _claim(proof: Proof, row: Row[Any], chain: Chain | None) -> _Claim | None:
             amounts(row.requests),
             parse_slices(row.slices),
             amounts(row.models),
+            row.pool,
         )
     except (ValueError, TypeError) as e:
         ahead = "a ledger that starts writes it anew from the audit, or sets it aside"
@@ -137,10 +140,10 @@ def _claim(proof: Proof, row: Row[Any], chain: Chain | None) -> _Claim | None:
     return _Claim(row.id, state, *_read(entry)) if entry else None
 
 
-def _read(entry: str) -> tuple[str, str, dict[str, int], tuple[CardSlice, ...], dict[str, int]]:
-    """Queue, node, requests, slices and models of an entry of the audit."""
-    queue, node, requests, slices, *models = json.loads(entry)
-    return queue, node, requests, parse_slices(slices), models[0] if models else {}
+def _read(entry: str) -> tuple[str, str, dict[str, int], tuple[CardSlice, ...], dict[str, int], str]:
+    """Queue, node, requests, slices, models and pool of an entry of the audit."""
+    queue, node, requests, slices, *more = json.loads(entry)
+    return queue, node, requests, parse_slices(slices), more[0] if more else {}, more[1] if len(more) > 1 else ""
 
 
 def _audit(proof: Proof, chain: Chain, claims: Sequence[_Claim], *, now: tuple[Epoch, int]) -> None:
@@ -178,37 +181,38 @@ def _balances(connection: Connection, proof: Proof, claims: Sequence[_Claim]) ->
     balances = {(row.queue, row.resource): row for row in connection.execute(select(t.accounts))}
     held: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     q = t.queues.c
-    deserved: dict[str, dict[str, int]] = {}
-    named: list[str] = []
+    rules_of = QueueTree({})
     unread: set[str] = set()
     for name, capability, text in connection.execute(select(q.name, q.capability, q.rules).where(~q.gone)):
         try:
             rules = json.loads(text)
-            of = (
-                amounts(capability),
-                amounts(json.dumps(rules.get("deserved", {}))),
-                amounts(json.dumps(rules.get("guarantee", {}))),
+            owner = Queue(
+                QueueName(name),
+                capability=amounts(capability),
+                deserved=amounts(json.dumps(rules.get("deserved", {}))),
+                guarantee=amounts(json.dumps(rules.get("guarantee", {}))),
+                parent=str(rules.get("parent", "")),
+                pools=tuple(rules.get("pools", ())),
+                pool_amounts={which: amounts(json.dumps(of)) for which, of in rules.get("pool_amounts", {}).items()},
             )
         except (ValueError, AttributeError) as e:
             unread.add(name)
             proof.check(False, f"queue {sanitized(str(name), 64)}: its rules cannot be read ({sanitized(str(e), 200)})")
             continue
-        deserved[name] = of[1]
-        named += named_models(*of)
+        rules_of[owner.name] = owner
     in_use = (resource for (_, resource), row in balances.items() if row.pending + row.posted)
-    for claim in claims if named or (unread and any(map(is_model, in_use))) else ():
+    for claim in claims if rules_of.by_model or (unread and named_models(in_use)) else ():
         for model, amount in claim.models.items() if claim.queue else ():
-            held[claim.queue, model][claim.state] += amount
+            held[claim.queue, in_pool(model, claim.pool)][claim.state] += amount
     for claim in claims:
         for resource, amount in claim.requests.items() if claim.queue else ():
             if not is_host_port(resource):
-                held[claim.queue, resource][claim.state] += amount
+                held[claim.queue, in_pool(resource, claim.pool)][claim.state] += amount
     for key in sorted(balances.keys() | replayed.keys() | held.keys()):
         queue, resource = key
         sums = held[key]
         used = sums[Bucket.PENDING] + sums[Bucket.POSTED]
-        owner = Queue(QueueName(queue), deserved=deserved.get(queue, {}))
-        sums[Bucket.BORROWED] = on_loan({resource: used}, owner).get(resource, 0)
+        sums[Bucket.BORROWED] = on_loan({resource: used}, rules_of.amounts(QueueName(queue)).deserved).get(resource, 0)
         for bucket, whose in ((Bucket.PENDING, "claims"), (Bucket.POSTED, "claims"), (Bucket.BORROWED, "claims and rules")):
             balance, replay = getattr(balances.get(key), bucket, 0), replayed[key][bucket]
             where = f"queue {queue}, {resource}: {balance} {bucket} in its account"

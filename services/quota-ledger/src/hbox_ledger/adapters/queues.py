@@ -5,15 +5,30 @@ from collections.abc import Mapping
 from hbox_common.errors import InvalidRequest
 from hbox_common.kube import Queue as QueueObject
 from hbox_common.kube import QueueAffinity, epoch_s
-from hbox_common.model import POOLS, Queue, QueueName, QueuePhase, Resources, capacity_units, is_model, parse_quantity
+from hbox_common.model import (
+    POOLS,
+    Queue,
+    QueueName,
+    QueuePhase,
+    Resources,
+    amounts_in,
+    capacity_units,
+    is_exclusive,
+    is_model,
+    parse_quantity,
+)
 from hbox_common.model.annotations import (
     BUDGET,
+    LENT_POOLS,
+    LENT_TO,
     NAMESPACES,
     NODE_GROUP_LIMITS,
     NON_PREEMPTIBLE_CLASSES,
+    POOL_AMOUNTS,
     PRIORITY_CLASSES,
     QUEUE_POLICY_ANNOTATIONS,
     parse_names,
+    parse_pool_amounts,
 )
 from hbox_common.model.bounds import (
     ANNOTATION_BYTES,
@@ -53,6 +68,9 @@ def queue_of(found: QueueObject, *, bound: bool = False) -> Queue:
         reclaimable=spec.reclaimable,
         parent=_parent(spec.parent),
         pools=_names(POOLS, found),
+        pool_amounts=_pool_amounts(found),
+        lent_pools=_lent_pools(found),
+        lent_to=_names(LENT_TO, found),
         namespaces=_names(NAMESPACES, found),
         bound=bound,
         priority_classes=_names(PRIORITY_CLASSES, found),
@@ -103,6 +121,35 @@ def _names(annotation: str, found: QueueObject) -> tuple[str, ...]:
     if not is_plain(text, QUEUE_NAMES_BYTES):
         raise InvalidRequest(not_plain(f"annotation {annotation}", text, QUEUE_NAMES_BYTES))
     return parse_names(annotation, text)
+
+
+def _pool_amounts(found: QueueObject) -> dict[str, Resources]:
+    """By `capability`, `deserved` and `guarantee`: the amounts that the annotation names by pool."""
+    text = found.metadata.annotations.get(POOL_AMOUNTS)
+    if text is None:
+        return {}
+    if len(text) > QUEUE_NAMES_BYTES:
+        raise InvalidRequest(oversized(f"annotation {POOL_AMOUNTS}", len(text), QUEUE_NAMES_BYTES))
+    amounts: dict[str, Resources] = {}
+    for pool, shares in parse_pool_amounts(text).items():
+        if not is_plain(pool, GROUP_BYTES):
+            raise InvalidRequest(not_plain(f"a pool in {POOL_AMOUNTS}", pool, GROUP_BYTES))
+        for share, quantities in shares.items():
+            found_there = amounts_in(pool, _amounts(f"{share} in pool {pool}", quantities))
+            amounts.setdefault(share, {}).update(found_there)
+    if (most := max(map(len, amounts.values()), default=0)) > QUEUE_AMOUNTS:
+        raise InvalidRequest(oversized(f"annotation {POOL_AMOUNTS}", most, QUEUE_AMOUNTS))
+    return amounts
+
+
+def _lent_pools(found: QueueObject) -> tuple[str, ...]:
+    pools = _names(LENT_POOLS, found)
+    if shared := [pool for pool in pools if not is_exclusive(pool)]:
+        raise InvalidRequest(
+            f"annotation {LENT_POOLS} names {shared[0]}, which has no owner",
+            hint="name pools that the queue owns; pooled is shared anyway",
+        )
+    return pools
 
 
 def _annotations(found: QueueObject) -> dict[str, str]:

@@ -84,6 +84,7 @@ claims = Table(
     Column("claimed_at", Double, nullable=False, server_default="0"),  # it is live from here to `changed_at` of its end
     Column("cards", Text, nullable=False, server_default="{}"),  # JSON: thousandths of cards by model
     Column("models", Text, nullable=False, server_default="{}"),  # JSON: what counts against queues by model
+    Column("pool", Text, nullable=False, server_default=""),  # in which it counts; empty for `pooled`
     CheckConstraint("state IN ('pending', 'posted', 'void')", name="claims_state"),
     Index("claims_pod", "pod_uid", unique=True, sqlite_where=text("state <> 'void'"), postgresql_where=text("state <> 'void'")),
     Index("claims_void", "changed_at", sqlite_where=text("state = 'void'"), postgresql_where=text("state = 'void'")),

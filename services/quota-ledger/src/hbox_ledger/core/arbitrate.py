@@ -19,6 +19,7 @@ from hbox_common.model import (
     Claim,
     Epoch,
     Index,
+    NodeState,
     PlanId,
     PodUid,
     Queue,
@@ -30,7 +31,6 @@ from hbox_common.model import (
     SchedulerId,
     cards_by_model,
     charge,
-    may_use,
     pool_of,
     validate_claim,
 )
@@ -159,7 +159,8 @@ def arbitrate(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId
             step.now,
             key=state.key,
             preemptable=not protected,
-            models=cards_by_model(nodes.get(placement.node), placement.slices),
+            node=nodes.get(placement.node),
+            pool=state.pool_of(placement.node),
         )
         for placement in plan.placements
     )
@@ -173,7 +174,15 @@ def arbitrate(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId
 
 
 def _record(
-    plan: Plan, placement: Placement, deadline: float, now: float, *, key: bytes, preemptable: bool, models: Resources
+    plan: Plan,
+    placement: Placement,
+    deadline: float,
+    now: float,
+    *,
+    key: bytes,
+    preemptable: bool,
+    node: NodeState | None,
+    pool: str,
 ) -> ClaimRecord:
     claim = Claim(
         id=claim_id(key, plan.id, placement.pod_uid, placement.node, placement.slices),
@@ -191,7 +200,8 @@ def _record(
         preemptable=preemptable,
         created_at=plan.created_at,
         claimed_at=now,
-        models=models,
+        models=cards_by_model(node, placement.slices),
+        pool=pool,
     )
     return ClaimRecord(
         claim=claim,
@@ -276,11 +286,11 @@ def _class(state: LedgerState, plan: Plan) -> Refusal | None:
 
 
 def _pools(state: LedgerState, plan: Plan) -> Refusal | None:
-    pools = state.queues.pools(plan.queue)
     for placement in plan.placements:
         node = state.nodes.get(placement.node)
-        if node is not None and not may_use(pools, pool := pool_of(node.labels)):
-            message = f"{node.name} is of pool {pool}; queue {plan.queue} may use {', '.join((PUBLIC, *pools))}"
+        if node is not None and not state.queues.may_use(plan.queue, pool := pool_of(node.labels)):
+            pools = (PUBLIC, *state.queues.reach(plan.queue))
+            message = f"{node.name} is of pool {pool}; queue {plan.queue} may use {', '.join(pools)}"
             return Refusal(RefusalReason.NODE_POOL, message)
     return None
 

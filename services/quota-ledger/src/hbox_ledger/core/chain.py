@@ -75,10 +75,11 @@ def chained(previous: bytes, seq: int, r: Record) -> bytes:
 
 def entry(claim: Claim) -> str:
     """What a claim holds and of whom, in one way of writing it: a JSON list of queue, node, requests with sorted names, slices and, where there are any, cards
-    by model."""
+    by model; and the pool where it is not `pooled`."""
     requests = _amounts(tuple(claim.requests.items()))
-    models = f",{_amounts(tuple(claim.models.items()))}" if claim.models else ""
-    return f"[{_text(claim.queue)},{_text(claim.node)},{requests},{_text(format_slices(claim.slices))}{models}]"
+    models = f",{_amounts(tuple(claim.models.items()))}" if claim.models or claim.pool else ""
+    pool = f",{_text(claim.pool)}" if claim.pool else ""
+    return f"[{_text(claim.queue)},{_text(claim.node)},{requests},{_text(format_slices(claim.slices))}{models}{pool}]"
 
 
 @lru_cache(maxsize=4096)

@@ -1,8 +1,6 @@
 """What may be held such that nobody can take it back: never what others are guaranteed (S4, `hbox_common.model.lending`), and of a class that
 nobody takes from only what its queue deserves (`rights.may_be_protected`)."""
 
-from collections.abc import Mapping
-
 from hbox_common.events import Plan
 from hbox_common.model import (
     Held,
@@ -11,8 +9,9 @@ from hbox_common.model import (
     Refusal,
     RefusalReason,
     Resources,
+    amounts_in,
+    by_pool,
     cards_by_model,
-    pool_of,
 )
 from hbox_common.model.resources import PODS, add
 from hbox_common.model.rights import CARDS_BY_NAME, Named, may_be_protected
@@ -26,10 +25,10 @@ def refuse(state: LedgerState, plan: Plan) -> Refusal | None:
     lending = state.lending
     if not lending.is_non_preemptible(plan.queue, preemptable=True):
         return None
-    asked, by_pool = _asked(state, plan)
+    asked = _asked(state, plan)
     promised = [Held(p.queue, p.node, p.amounts, preemptable=True) for p in state.evicting.places()] if plan.victims else []
     with lending.beside(promised):
-        headroom = lending.headroom(plan.queue, asked, by_pool=by_pool)
+        headroom = lending.headroom(plan.queue, asked)
     return Refusal(RefusalReason.QUEUE_GUARANTEES, f"queue {plan.queue}: {headroom.message}") if headroom.times == 0 else None
 
 
@@ -38,31 +37,32 @@ def protects(state: LedgerState, plan: Plan) -> bool:
     it and what is guaranteed to others is left. What is not so is lent, and goes when it is asked for."""
     if plan.preemptable or not state.queues.non_preemptible(plan.queue, state.records.class_of(plan.job)):
         return False
-    return _may_stay(state, plan.queue, *_asked(state, plan))
+    if any(state.queues.borrows(plan.queue, state.pool_of(placement.node)) for placement in plan.placements):
+        return False  # its owners have it back whenever they ask
+    return _may_stay(state, plan.queue, _asked(state, plan))
 
 
 def protects_found(state: LedgerState, fact: PodFact, held: Resources) -> bool:
     """The same of a pod of ours that was found on a node."""
     if fact.preemptable or not state.queues.non_preemptible(fact.queue, fact.priority_class):
         return False
-    node = state.nodes.get(fact.node)
-    return node is not None and _may_stay(state, fact.queue, held, {pool_of(node.labels): held})
+    pool = state.pool_of(fact.node)
+    if fact.node not in state.nodes or state.queues.borrows(fact.queue, pool):
+        return False
+    return _may_stay(state, fact.queue, amounts_in(pool, held))
 
 
-def _may_stay(state: LedgerState, queue: QueueName, asked: Resources, by_pool: Mapping[str, Resources]) -> bool:
-    counted = {name: units for name, units in asked.items() if name != PODS}
+def _may_stay(state: LedgerState, queue: QueueName, asked: Resources) -> bool:
+    counted = {name: units for name, units in asked.items() if by_pool(name)[0] != PODS}
     path = [(state.queues.ruled(name), Named(state.protected_in(name))) for name in state.queues.path(queue)]
-    return may_be_protected(path, counted, CARDS_BY_NAME) and state.lending.headroom(queue, asked, by_pool=by_pool).times != 0
+    return may_be_protected(path, counted, CARDS_BY_NAME) and state.lending.headroom(queue, asked).times != 0
 
 
-def _asked(state: LedgerState, plan: Plan) -> tuple[Resources, dict[str, Resources]]:
-    """What the plan's pods are given, cards also by model: in all, and by the pool of the nodes."""
+def _asked(state: LedgerState, plan: Plan) -> Resources:
+    """What the plan's pods are given, cards also by model, in the pools of their nodes."""
     asked: Resources = {}
-    by_pool: dict[str, Resources] = {}
     for placement in plan.placements:
         node = state.nodes.get(placement.node)
         amounts = plan.requests[placement.requests] | cards_by_model(node, placement.slices)
-        add(asked, amounts)
-        if node is not None:
-            add(by_pool.setdefault(pool_of(node.labels), {}), amounts)
-    return asked, by_pool
+        add(asked, amounts_in(state.pool_of(placement.node), amounts))
+    return asked

@@ -35,7 +35,10 @@ from hbox_common.model import (
     QueueTree,
     Resources,
     Verdict,
+    amounts_in,
+    counted_as,
     is_host_port,
+    pool_of,
 )
 from hbox_common.model.resources import add
 from hbox_common.model.weightshares import shares_by_weight
@@ -147,14 +150,16 @@ class LedgerState:
             self.queues.divide(shares_by_weight(self.queues, self.total(), demand.waiting))
 
     def total(self) -> Resources:
-        """What there is for queues: what nodes have that take work, and on others what is held there."""
+        """What there is for queues, by pool: what nodes have that take work, and on others what is held there."""
         total: Resources = {}
         for name, node in self.nodes.items():
             verdict = self.verdicts.get(name)
             takes_work = node.ready and not node.unschedulable and (verdict is None or verdict.healthy)
             held = self.by_node.get(name)
             if takes_work or held is not None:
-                add(total, node.allocatable if takes_work or held is None else held.used)
+                there = node.allocatable if takes_work or held is None else held.used
+                pool = counted_as(pool_of(node.labels))
+                add(total, amounts_in(pool, there) if pool else there)
         return total
 
     def step(self, now: float) -> Step:
@@ -175,6 +180,11 @@ class LedgerState:
         self.lending.node(known, self.verdicts.get(node))
         if known.gone:
             del self.nodes[node]
+
+    def pool_of(self, name: NodeName) -> str:
+        """In which pool counts what is held there (`counted_as`)."""
+        node = self.nodes.get(name)
+        return counted_as(pool_of(node.labels)) if node is not None else ""
 
     def node(self, name: NodeName) -> NodeAllocation:
         return self.by_node.setdefault(name, NodeAllocation())
@@ -229,11 +239,12 @@ class LedgerState:
         for record in self.live.values():
             claim = record.claim
             if claim.queue and claim.models:
-                self._count(claim.queue, claim.models, times)
+                models = amounts_in(claim.pool, claim.models)
+                self._count(claim.queue, models, times)
                 step.queues.add(claim.queue)
                 held = BUCKETS[claim.state]
                 debit, credit = (Bucket.FREE, held) if self.by_model else (held, Bucket.FREE)
-                for model, cards in claim.models.items():
+                for model, cards in models.items():
                     step.move(claim.queue, model, debit, credit, cards)
 
     def limit(self, quotas: Iterable[CardQuota]) -> set[str]:
@@ -258,11 +269,11 @@ class LedgerState:
     def enter_plan(self, step: Step, records: Sequence[ClaimRecord], *, actor: str, cause: str) -> None:
         """Add the new live claims of one plan, which the books of their nodes hold already, as after validation."""
         alike: dict[
-            tuple[int, int], list[Claim]
+            tuple[int, int, str], list[Claim]
         ] = {}  # by what they count, of which a plan has a few: their queue counts these, not each
         for record in records:
             self._enter(step, record, actor, cause)
-            alike.setdefault((id(record.claim.requests), id(record.claim.models)), []).append(record.claim)
+            alike.setdefault((id(record.claim.requests), id(record.claim.models), record.claim.pool), []).append(record.claim)
         for claim, *others in alike.values():
             self._use(claim, 1 + len(others))
             self._move(step, claim, Bucket.FREE, BUCKETS[claim.state], 1 + len(others))
@@ -414,7 +425,7 @@ class LedgerState:
 
     def counted(self, claim: Claim) -> Resources:
         """What counts against its queue: host ports are a matter of their node alone."""
-        amounts = claim.amounts if self.by_model else claim.requests
+        amounts = claim.counted(by_model=self.by_model)
         return (
             {name: n for name, n in amounts.items() if not is_host_port(name)} if any(map(is_host_port, amounts)) else amounts
         )

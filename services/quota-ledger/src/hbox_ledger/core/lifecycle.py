@@ -301,6 +301,7 @@ def _force(state: LedgerState, step: Step, fact: PodFact, actor: str, *, slices:
         created_at=fact.created_at,
         claimed_at=step.now,
         models=cards_by_model(state.nodes.get(fact.node), slices),
+        pool=state.pool_of(fact.node),
     )
     record = ClaimRecord(claim, fact.resource_version, deadline=0.0, changed_at=step.now, forced=True)
     state.look_at.add(fact.node)

@@ -9,15 +9,14 @@ of models alone deserves so many cards.
 
 from collections.abc import Iterable
 
-from hbox_common.model import VENDORS, Queue, QueueName, Resources, cards_of
+from hbox_common.model import VENDORS, QueueName, Resources, cards_of
 
 from .ledgerstate import LedgerState
 from .step import Bucket, Step
 
 
-def on_loan(used: Resources, queue: Queue | None) -> Resources:
-    """How much of what a queue uses is not its own, without zeros. None: a queue that is gone."""
-    mine = queue.deserved if queue is not None else {}
+def on_loan(used: Resources, mine: Resources) -> Resources:
+    """How much of what a queue uses is not its own, without zeros. mine: what it deserves; a queue that is gone deserves nothing."""
     deserved = {cards: cards_of(cards, mine) for cards in VENDORS.cards} | mine
     return {name: used[name] - units for name, units in deserved.items() if used.get(name, 0) > units}
 
@@ -25,7 +24,7 @@ def on_loan(used: Resources, queue: Queue | None) -> Resources:
 def lend(state: LedgerState, step: Step, names: Iterable[QueueName]) -> None:
     """Bring the loans of these queues to what they use and deserve now."""
     for name in names:
-        due, had = on_loan(state.used.get(name, {}), state.queues.get(name)), state.borrowed.get(name, {})
+        due, had = on_loan(state.used.get(name, {}), state.queues.amounts(name).deserved), state.borrowed.get(name, {})
         if due != had:
             _lend(state, step, name, due, had)
 

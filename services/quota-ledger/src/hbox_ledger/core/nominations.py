@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hbox_common.events import HeldNomination
-from hbox_common.model import CardSlice, Claim, JobId, NodeName, PlanId, PodUid, QueueName, Resources
+from hbox_common.model import CardSlice, Claim, JobId, NodeName, PlanId, PodUid, QueueName, Resources, amounts_in
 
 #: Beyond the time that a scheduler waits for victims (120 s) and then for successors (60 s): only nominations of schedulers that died last so long.
 KEPT_S = 200.0
@@ -47,15 +47,20 @@ def places_of(nomination: HeldNomination) -> dict[PodUid, Place]:
             p.node,
             plan.requests[p.requests],
             p.slices,
-            plan.requests[p.requests] | models,
+            amounts_in(pool, plan.requests[p.requests] | models),
         )
-        for p, models in zip(plan.placements, nomination.models, strict=True)
+        for p, models, pool in zip(plan.placements, nomination.models, _pools(nomination), strict=True)
     }
     victims = {victim.claim: victim for victim in plan.victims}
     for claim in nomination.moved:
         to = victims[claim.id]
         places[successor_of(claim.pod_uid)] = Place(claim.queue, "", to.to, claim.requests, to.slices, claim.amounts)
     return places
+
+
+def _pools(nomination: HeldNomination) -> tuple[str, ...]:
+    """Of each placement; a ledger that did not count by pool noted none."""
+    return nomination.pools or ("",) * len(nomination.plan.placements)
 
 
 @dataclass(slots=True)
@@ -125,14 +130,19 @@ class Nominations:
     def _now(self, plan: PlanId) -> HeldNomination:
         nomination, left = self._of[plan], self._open[plan]
         whole = nomination.plan
-        kept = [(p, models) for p, models in zip(whole.placements, nomination.models, strict=True) if p.pod_uid in left]
+        kept = [
+            (p, models, pool)
+            for p, models, pool in zip(whole.placements, nomination.models, _pools(nomination), strict=True)
+            if p.pod_uid in left
+        ]
         moved = tuple(claim for claim in nomination.moved if successor_of(claim.pod_uid) in left)
         if len(kept) == len(whole.placements) and len(moved) == len(nomination.moved):
             return nomination
         return nomination.model_copy(
             update={
-                "plan": whole.model_copy(update={"placements": tuple(p for p, _ in kept)}),
-                "models": tuple(models for _, models in kept),
+                "plan": whole.model_copy(update={"placements": tuple(p for p, *_ in kept)}),
+                "models": tuple(models for _, models, _ in kept),
+                "pools": tuple(pool for *_, pool in kept) if nomination.pools else (),
                 "moved": moved,
             }
         )

@@ -3,7 +3,8 @@
 The ledger is the bank: it checks the right to take (`hbox_common.model.rights`), not the choice. Between queues: who takes gets no more than it deserves, who
 gives has more than it deserves, and both only in dimensions that are asked for; a gang is one loss where its minimum breaks (`rights.units`). In a tree that
 is judged where the two branches part: between projects of one department by what the projects deserve, between departments by what the departments deserve.
-All queues of the giving branch keep their guarantees. Inside a queue: lower priority gives. Nobody gives whose job may not be preempted. Who moves, with
+All queues of the giving branch keep their guarantees. Inside a queue: lower priority gives. Nobody gives whose job may not be preempted. What
+stands on lent nodes of an exclusive pool goes when an owner of the pool asks, without any of this (ADR 37). Who moves, with
 another place for its successor, gives nothing: it may not be of higher priority, and both places are kept. And nothing is evicted in vain: the placements
 have to fit where the victims are gone, by the same rule as every other claim, beside the places that others are nominated for (`nominations`).
 
@@ -21,6 +22,7 @@ from hbox_common.events import HeldNomination, Plan, Victim
 from hbox_common.model import (
     CardSlice,
     Claim,
+    ClaimId,
     ClaimState,
     JobId,
     NodeName,
@@ -31,8 +33,9 @@ from hbox_common.model import (
     Resources,
     SchedulerId,
     TreeAmounts,
+    amounts_in,
+    by_pool,
     cards_by_model,
-    may_use,
     pool_of,
     validate_claim,
 )
@@ -70,16 +73,18 @@ def preempt(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId) 
         return refusal
     moved = {victim.claim: victim for victim in plan.victims if victim.to}
     places = {claim: victim.to for claim, victim in moved.items()}
-    receipts.for_plan(state, step, plan, receipts.leaving(state, victims), places)
+    receipts.for_plan(state, step, plan, receipts.leaving(state, victims), places, _to_the_owner(state, plan, victims))
     for record in victims:
         message = "preempted" if record.claim.queue == plan.queue else "reclaimed"
         if record.claim.id in moved:
             message = f"moved to {moved[record.claim.id].to}"
         take_back(state, step, record, f"{message} for {plan.namespace}/{plan.name} of queue {plan.queue}", beneficiary=plan.id)
+    pools = tuple(state.pool_of(p.node) for p in plan.placements)
     nomination = HeldNomination(
         scheduler=scheduler,
         plan=plan,
         models=tuple(cards_by_model(state.nodes.get(p.node), p.slices) for p in plan.placements),
+        pools=pools if any(pools) else (),
         moved=tuple(record.claim for record in victims if record.claim.id in moved),
         until=step.now + KEPT_S,
     )
@@ -127,13 +132,14 @@ def _victims(state: LedgerState, plan: Plan) -> list[ClaimRecord] | Refusal:
 
 
 def asked_of_queue(state: LedgerState, plan: Plan) -> Resources:
-    """What the placements count against their queue: what the pods ask for and, where any queue names models, the models of the cards that they are given, as
-    the inventory has them."""
+    """What the placements count against their queue: what the pods ask for and, where any queue names models, the models of the cards that they are given, in
+    the pools of their nodes, as the inventory has them."""
     asked: Resources = {}
-    for number, pods in Counter(placement.requests for placement in plan.placements).items():
-        add(asked, plan.requests[number], pods)
+    for (number, pool), pods in Counter((p.requests, state.pool_of(p.node)) for p in plan.placements).items():
+        add(asked, amounts_in(pool, plan.requests[number]) if pool else plan.requests[number], pods)
     for placement in plan.placements if state.queues.by_model else ():
-        add(asked, cards_by_model(state.nodes.get(placement.node), placement.slices))
+        models = cards_by_model(state.nodes.get(placement.node), placement.slices)
+        add(asked, amounts_in(state.pool_of(placement.node), models))
     return asked
 
 
@@ -160,14 +166,17 @@ def to_be_freed(state: LedgerState, plan: Plan) -> dict[QueueName, Resources]:
 
 def _rights(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord]) -> Refusal | None:
     tree = state.queues
-    asked = {name: units for name, units in asked_of_queue(state, plan).items() if name != PODS and units > 0}
+    asked = {name: units for name, units in asked_of_queue(state, plan).items() if by_pool(name)[0] != PODS and units > 0}
     reclaim = _reclaim(state)
     preemptors: dict[QueueName, None] = {}
     reclaimed: list[Claim] = []
     moved = {victim.claim for victim in plan.victims if victim.to}
+    to_the_owner = _to_the_owner(state, plan, victims)
     for record in victims:
         claim = record.claim
         who = f"{claim.namespace}/{claim.pod}"
+        if claim.id in to_the_owner:
+            continue
         if not claim.preemptable:
             return _protected(f"{who} may not be preempted")
         if claim.id in moved:
@@ -196,6 +205,18 @@ def _rights(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord]) -> R
             what = f"would have more than it deserves of {', '.join(over)}" if over else "deserves nothing of what is asked for"
             return _protected(f"queue {_named(preemptor, plan.queue)} {what}")
     return None
+
+
+def _to_the_owner(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord]) -> set[ClaimId]:
+    """Of the victims those that leave nodes of a pool that the plan's queue owns and theirs does not, where the plan places something in that pool: what is
+    lent comes back at once, whatever shares, priorities and classes say. With them what they leave of a gang that breaks."""
+    pools = {pool for p in plan.placements if state.queues.owns(plan.queue, pool := state.pool_of(p.node))}
+    if not pools:
+        return set()
+    lent = {r.claim.id: r.claim for r in victims if r.claim.pool in pools and state.queues.borrows(r.claim.queue, r.claim.pool)}
+    going = Counter(claim.job for claim in lent.values() if claim.id not in state.evicting)
+    broken = {job for job, count in going.items() if (now := _standing(state, job)).holding - count < now.needs}
+    return {*lent, *(r.claim.id for r in victims if r.claim.job in broken)}
 
 
 def _reclaim(state: LedgerState) -> Reclaim[QueueName, str]:
@@ -265,10 +286,12 @@ def _elsewhere(state: LedgerState, moves: Sequence[tuple[Claim, Victim]]) -> Ref
     """Whether somebody would move to where its queue may not be, or without its cards."""
     for claim, victim in moves:
         node = state.nodes.get(victim.to)
-        if node is not None and not may_use(state.queues.pools(claim.queue), pool := pool_of(node.labels)):
+        if node is not None and not state.queues.may_use(claim.queue, pool := pool_of(node.labels)):
             return Refusal(RefusalReason.NODE_POOL, f"{node.name} is of pool {pool}, which queue {claim.queue} may not use")
         if len(victim.slices) != VENDORS.asked(claim.requests):
             return Refusal(RefusalReason.MALFORMED, f"pod {claim.pod} moves to other cards than it asks for")
+        if state.pool_of(victim.to) != claim.pool:
+            return _protected(f"{claim.namespace}/{claim.pod} moves to a node of another pool; queues are given cards by pool")
         if state.queues.by_model and cards_by_model(node, victim.slices) != claim.models:
             return _protected(f"{claim.namespace}/{claim.pod} moves to cards of another model; queues are given cards by model")
     return None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import QueuePhase, Resources, capacity_units, is_host_port, quantity
+from hbox_common.model import QueuePhase, Resources, capacity_units, in_all_pools, is_host_port, quantity
 
 #: Volcano's names of the fields that count PodGroups.
 COUNTS = ("pending", "inqueue", "running", "unknown", "completed")
@@ -37,7 +37,7 @@ def change(stands: QueueStatus, total: Resources, counts: Mapping[str, int] | No
     patch: dict[str, Any] = {}
     if (state := state_of(stands.state, total)) != stands.state:
         patch["state"] = state
-    units = {name: amount for name, amount in total.items() if amount and not is_host_port(name)}
+    units = {name: amount for name, amount in in_all_pools(total).items() if amount and not is_host_port(name)}
     allocated: dict[str, str | None] = {
         name: quantity(name, amount) for name, amount in units.items() if not _says(stands.allocated.get(name), name, amount)
     }

@@ -4,10 +4,10 @@ One a job and plan, written in the transaction that decides the evictions: nobod
 amounts are as they were when it was decided.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from hbox_common.events import EvictedPod, EvictionReceipt, EvictionRule, Plan
-from hbox_common.model import Claim, ClaimId, JobId, NodeName, PlanId, QueueName, QueueTree, Resources
+from hbox_common.model import Claim, ClaimId, JobId, NodeName, PlanId, QueueName, QueueTree, Resources, amounts_in, by_pool
 from hbox_common.model.resources import PODS, add, quantity
 
 from .claimrecord import ClaimRecord
@@ -20,14 +20,19 @@ def leaving(state: LedgerState, records: Iterable[ClaimRecord]) -> list[ClaimRec
     return [record for record in records if record.claim.id not in state.evicting]
 
 
-def for_plan(
-    state: LedgerState, step: Step, plan: Plan, records: Sequence[ClaimRecord], moved: Mapping[ClaimId, NodeName]
+def for_plan(  # noqa: PLR0917  # whose, for whom, and by what right
+    state: LedgerState,
+    step: Step,
+    plan: Plan,
+    records: Sequence[ClaimRecord],
+    moved: Mapping[ClaimId, NodeName],
+    lent: Collection[ClaimId] = (),
 ) -> None:
-    """These leave for the plan: moved, by where the place of their successors is kept, preempted in its own queue, or reclaimed from others. Said before they
-    count as leaving."""
+    """These leave for the plan: moved, by where the place of their successors is kept, preempted in its own queue, or reclaimed from others; `lent`: from nodes
+    that its queue has lent. Said before they count as leaving."""
     asked: Resources = {}
     for placement in plan.placements:
-        add(asked, plan.requests[placement.requests])
+        add(asked, amounts_in(state.pool_of(placement.node), plan.requests[placement.requests]))
     for job, own in _by_job(records).items():
         claim = own[0].claim
         head = f"{plan.namespace}/{plan.name} of queue {plan.queue}"
@@ -35,6 +40,11 @@ def for_plan(
             rule = EvictionRule.CONSOLIDATE
             message = f"moved to make room for {head}"
             returns = f"at once: places are kept on {_nodes(moved[record.claim.id] for record in own)}"
+        elif back := [record.claim for record in own if record.claim.id in lent]:
+            rule = EvictionRule.RECLAIM
+            pools = ", ".join(sorted({one.pool for one in back if state.queues.owns(plan.queue, one.pool)}))
+            message = f"reclaimed for {head}, which owns pool {pools}: what it lends goes when it asks"
+            returns = f"as soon as there is room in another pool, or {pools} is idle again"
         elif claim.queue == plan.queue:
             rule = EvictionRule.PREEMPT
             message = f"preempted for {head}, whose priority {plan.priority} is above {claim.priority}"
@@ -108,7 +118,7 @@ def _tell(  # noqa: PLR0917  # whose, by what, and in which words
 
 def _named(tree: QueueTree, asked: Resources, claim: Claim, queues: Iterable[QueueName]) -> list[str]:
     """What is taken that one of the queues has a line in; all of what is taken where none has."""
-    taken = [name for name in asked if asked[name] > 0 and claim.amounts.get(name, 0) > 0 and name != PODS]
+    taken = [name for name in asked if asked[name] > 0 and claim.amounts.get(name, 0) > 0 and by_pool(name)[0] != PODS]
     lines = {name for queue in queues for name in tree.rights(queue).entitlement}
     return [name for name in taken if name in lines] or taken[:1]
 

@@ -14,7 +14,7 @@ import numpy as np
 from hbox_common.model import GroupPhase
 
 from ..cluster.arrays import Bools
-from ..cluster.entities import Gang, Member, Status, SubGang
+from ..cluster.entities import Gang, Member, QueueInfo, Status, SubGang
 from ..framework.placing import FilterKey, NodePlacement, Placing, filter_key_of
 from ..framework.statement import OperationKind, Statement
 from ..framework.turns import ServiceOrder
@@ -86,7 +86,7 @@ class Serving:
         session, gang = self._session, pending.gang
         if concerned(gang) and session.topological:
             self._run.end()
-            return self._domains.turn(pending)
+            return self._in_the_fabric(pending)
         if (member := self._next_lone(pending)) is not None and self._run.take(member):
             next(iter(pending.by_sub_gang.values())).pop(0)
             return True
@@ -108,6 +108,16 @@ class Serving:
             statement.discard()
             return self._in_one_domain(pending, untried)
         return True
+
+    def _in_the_fabric(self, pending: PendingMembers) -> bool:
+        """A turn of a gang that cares where in the fabric it is: in one pool as a whole, else over several."""
+        pools, members = self._session.pools, [member for some in pending.by_sub_gang.values() for member in some]
+        choices = pools.choices(members[0]) if pools and members else ()
+        for pool in choices:
+            with pools.tried(members, pool):
+                if self._domains.turn(pending):
+                    return True
+        return len(choices) != 1 and self._domains.turn(pending)
 
     def end(self) -> None:
         """No more turns: what is under way is concluded."""
@@ -176,10 +186,10 @@ class Serving:
                     break
                 continue
             member = members.pop(0)
-            if not session.allocatable(queue, member):
-                continue
             kind = (member.role, id(member.task))
-            found = None if kind in failed else self._find(member, within)
+            found, withheld = self._seek(queue, member, within, known=kind in failed)
+            if withheld:
+                continue
             if found is None:
                 failed.add(kind)
                 if _hopeless(gang, member, members):
@@ -202,12 +212,31 @@ class Serving:
         del members[:placed]
         return placed
 
+    def _seek(
+        self, queue: QueueInfo, member: Member, within: Bools | None, *, known: bool
+    ) -> tuple[NodePlacement | None, bool]:
+        """A place for it in the first pool that has one; and whether it was not even looked for, since the queue may have nothing more. known: that there is
+        none."""
+        session, withheld = self._session, True
+        choices = session.pools.choices(member) if session.pools else ()
+        for pool in choices:
+            with session.pools.tried((member,), pool):
+                if session.allocatable(queue, member):
+                    withheld = False
+                    if not known and (found := self._find(member, within)) is not None:
+                        return found, False
+        if choices:
+            return None, withheld
+        if not session.allocatable(queue, member):
+            return None, True
+        return None if known else self._find(member, within), False
+
     def _find(self, member: Member, within: Bools | None) -> NodePlacement | None:
         """A place for it. None at once where one like it found none, and nobody has left since."""
         if within is not None or not self._session.settled(member):
             return self._placing.find(member, within)
         kind, departures = (
-            (*filter_key_of(member), id(self._session.task(member)), self._session.namespace_quotas.need(member)),
+            (*filter_key_of(member), id(self._session.task(member)), self._session.namespace_quotas.need(member), member.pool),
             len(self._session.departures),
         )
         if self._failed.get(kind) == departures:

@@ -41,6 +41,16 @@ class Batches:
 
     def place(self, statement: Statement, members: Sequence[Member]) -> int:
         """Places for equal members of one gang, as many as there are. Returns how many of them, the first ones, have one now."""
+        pools, done = self._session.pools, 0
+        choices = pools.choices(members[0]) if pools else ()
+        for pool in choices:
+            with pools.tried(members[done:], pool):
+                done += self._place(statement, members[done:])
+            if done == len(members):
+                break
+        return done if choices else self._place(statement, members)
+
+    def _place(self, statement: Statement, members: Sequence[Member]) -> int:
         queue, done = self._session.queues[members[0].gang.queue], 0
         while done < len(members):
             first = members[done]
@@ -106,21 +116,32 @@ class Run:
         self._rows: list[int] = []  #: the nodes of `_taken`, and of those that may come
         self._task: Task | None = None
         self._size = 1  #: of nodes asked for at once: more, the longer the run is
+        self._full: set[int] = set()  #: shapes in one pool of which no more fit there: nobody leaves while a run lasts
 
     def __len__(self) -> int:
         return len(self._taken)
 
     def take(self, member: Member) -> bool:
         """Whether there is a place for the member: then it has it."""
+        pools = self._session.pools
+        choices = pools.choices(member) if pools else ()
+        for pool in choices:
+            with pools.tried((member,), pool):
+                if self._take(member, pools.task(member, self._session.task(member))):
+                    return True
+        return not choices and self._take(member, self._session.task(member))
+
+    def _take(self, member: Member, task: Task) -> bool:
         session = self._session
-        if not session.allocatable(session.queues[member.gang.queue], member):
+        if id(task) in self._full or not session.allocatable(session.queues[member.gang.queue], member):
             return False
-        task = session.task(member)
         if task is not self._task or len(self._taken) == len(self._rows):
             size = min(8 * self._size, _MOST) if task is self._task else 1
             self.end()
             rows = self._batches.rows(task, size)
             if not rows:
+                if task.pool is not None:
+                    self._full.add(id(task))
                 return False
             self._task, self._size, self._rows = task, size, rows
         row = self._rows[len(self._taken)]

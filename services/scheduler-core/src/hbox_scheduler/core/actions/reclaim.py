@@ -39,6 +39,8 @@ def run(session: "Session") -> None:
 
         members = sorted(waiting(gang), key=session.member_key)
         eligible = gives[pool.queue] & (pool.queue != codes.get(queue.name, -1))
+        if session.pools:  # what is lent comes back whatever is said of the queue that has it
+            eligible = eligible | np.array([session.pools.lent(queue.name, member) for member in pool.members], dtype=np.bool_)
         requests.serve(
             gang,
             members,

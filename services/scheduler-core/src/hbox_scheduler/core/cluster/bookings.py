@@ -23,6 +23,7 @@ from hbox_common.model import (
     QueueName,
     QueueTree,
     Resources,
+    amounts_in,
     cards_by_model,
 )
 from hbox_common.model.resources import add
@@ -52,11 +53,13 @@ class Booking:
     claim: ClaimId = ClaimId("")
     held: Claim | None = None  #: the ledger's claim, once there is one
     models: Resources = field(default_factory=dict)  #: cards by model, while queues name models
+    pool: str = ""  #: in which it counts
 
     @property
     def amounts(self) -> Resources:
         """What counts against its queue."""
-        return self.requests | self.models if self.models else self.requests
+        amounts = self.requests | self.models if self.models else self.requests
+        return amounts_in(self.pool, amounts) if self.pool else amounts
 
     @classmethod
     def of(cls, claim: Claim, before: "Booking | None") -> "Booking":
@@ -76,6 +79,7 @@ class Booking:
             task=before.task if before is not None else None,
             gang=before is not None and before.gang,
             preemptable=claim.preemptable,
+            pool=claim.pool,
         )
 
 
@@ -118,6 +122,7 @@ class Bookings:
         self.queues_freed: set[QueueName] = set()  #: queues of which something was given back; the reader empties it
         self.lending = Lending(self.queues, lambda: map(_held, self._of.values()), columns.described_nodes)
         self._by_model = False
+        self._in_pools: dict[str, Counter[QueueName]] = {}  #: of all but `pooled`: how many are there, by queue
         self.changed = Changed()
 
     def __len__(self) -> int:
@@ -141,11 +146,13 @@ class Bookings:
         assert len(of) == before + len(bookings), "a pod was placed that has a place"
         self.changed.note(booking.pod for booking in bookings)
         first = bookings[0]
-        if self._by_model and first.slices:
-            alike: dict[int, tuple[Booking, int]] = {}
+        if self._by_model or self._columns.pools_known:
+            alike: dict[tuple[int, str], tuple[Booking, int]] = {}
             for booking in bookings:
+                booking.pool = self._pool(booking)
                 models = booking.models = self._models(booking)
-                alike[id(models)] = booking, alike.get(id(models), (booking, 0))[1] + 1
+                key = id(models) if models else 0, booking.pool
+                alike[key] = booking, alike.get(key, (booking, 0))[1] + 1
             for booking, count in alike.values():
                 self._use(booking, count)
         else:
@@ -172,6 +179,13 @@ class Bookings:
                 self.queues.book(booking.queue, amounts, times)
         self.changed.begin()
 
+    def _pool(self, booking: Booking) -> str:
+        """In which pool it counts: as the ledger's claim says, where there is one, else by the inventory."""
+        if booking.held is not None:
+            return booking.held.pool
+        row = self._columns.row_of.get(booking.node)
+        return self._columns.pool_of(row) if row is not None else ""
+
     def _models(self, booking: Booking) -> Resources:
         """Cards by model: as the ledger's claim says, where there is one, else by the inventory."""
         if not self._by_model or not booking.slices:
@@ -195,10 +209,10 @@ class Bookings:
         """Book a pod, in place of what it had. Equal amounts on the same node leave the columns untouched."""
         old = self._of.get(booking.pod)
         self.changed.note((booking.pod,))
-        booking.models = self._models(booking)
+        booking.models, booking.pool = self._models(booking), self._pool(booking)
         if old is not None and old.node == booking.node and old.slices == booking.slices and old.requests == booking.requests:
             before, now = (old.queue, old.priority, old.preemptable), (booking.queue, booking.priority, booking.preemptable)
-            if before != now or old.models != booking.models:
+            if before != now or old.models != booking.models or old.pool != booking.pool:
                 self._leave(old)
                 self._enter(booking)
             else:
@@ -268,6 +282,16 @@ class Bookings:
         amounts = booking.amounts
         add(self.queue_used.setdefault(booking.queue, {}), amounts, times)
         self.queues.book(booking.queue, amounts, times)
+        if booking.pool:
+            self._in_pools.setdefault(booking.pool, Counter())[booking.queue] += times
+
+    def on_loan(self, owner: QueueName) -> bool:
+        """Whether others are on nodes of a pool that the queue owns."""
+        return any(
+            count > 0 and self.queues.owns(owner, pool) and self.queues.borrows(queue, pool)
+            for pool, there in self._in_pools.items()
+            for queue, count in there.items()
+        )
 
 
 def _held(booking: Booking) -> Held:

@@ -18,9 +18,20 @@ from typing import Self, TypeAlias
 
 import numpy as np
 
-from hbox_common.model import VENDORS, Card, CardSlice, NodeName, NodeState, Verdict, is_host_port, model_resource
+from hbox_common.model import (
+    POOL,
+    VENDORS,
+    Card,
+    CardSlice,
+    NodeName,
+    NodeState,
+    Verdict,
+    counted_as,
+    is_host_port,
+    model_resource,
+)
 
-from .arrays import Bools, Ints
+from .arrays import Bools, Ints, Rows
 from .changelog import ChangeLog
 from .choices import Choices
 from .hostports import HostPorts, Ports
@@ -89,6 +100,9 @@ class Columns:
         self.choices: Choices | None = None  #: who is told when a node is chosen
         self.descriptions = Descriptions(_ROWS)
         self.ports, self.ports_leaving = HostPorts(), HostPorts()
+
+        self._pools: tuple[str, ...] = ("",)
+        self._pools_at = -1
 
         self.changes = ChangeLog()
         self.described = ChangeLog()
@@ -184,6 +198,35 @@ class Columns:
         self.descriptions.put(row, node)
         self._judge(row, cards)
         return row
+
+    # Pools of nodes, as counted (`model.counted_as`): `pooled` is the empty one.
+
+    @property
+    def pools_known(self) -> bool:
+        """Whether a node was ever of another pool than `pooled`."""
+        return any(counted_as(value or "") for value in self.descriptions.column(POOL).values[1:])
+
+    def pools_there(self) -> tuple[str, ...]:
+        """Those that nodes are of now, by name."""
+        if not self.pools_known:
+            return ("",)
+        if self._pools_at != self.described.end:
+            column = self.descriptions.column(POOL)
+            codes = np.unique(column.codes[: self.size][self.alive[: self.size]]).tolist()
+            self._pools_at, self._pools = (
+                self.described.end,
+                tuple(sorted({counted_as(column.values[code] or "") for code in codes})),
+            )
+        return self._pools
+
+    def pool_of(self, row: int) -> str:
+        """Of one node."""
+        column = self.descriptions.column(POOL)
+        return counted_as(column.values[column.codes[row]] or "")
+
+    def in_pool(self, pool: str, rows: Rows) -> Bools:
+        """`[n]`: nodes of this pool."""
+        return self.descriptions.column(POOL).matching(lambda value: counted_as(value or "") == pool, rows)
 
     def described_nodes(self) -> Iterator[tuple[NodeState, Verdict | None]]:
         """Every node, as it was told of last."""

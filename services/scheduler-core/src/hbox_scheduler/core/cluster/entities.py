@@ -10,12 +10,14 @@ from enum import Enum, auto
 
 from hbox_common.model import (
     NO_CONSTRAINTS,
+    POOLED,
     CardSlice,
     GroupPhase,
     JobId,
     NodeName,
     PodConstraints,
     PodUid,
+    Pools,
     QueueName,
     QueuePhase,
     Resources,
@@ -71,6 +73,7 @@ class Member:
     row: int = -1  #: the node's row while it has, or is promised, a place
     slices: tuple[CardSlice, ...] = ()
     models: Asked = ()  #: cards by model that it counts, by column, where queues name models
+    pool: str = ""  #: in which it counts (`model.counted_as`), while it has a place or is tried there
     preemptable: bool = True
     movable: bool = True  #: all that it asks for is known, so that another place can be found for it
     never_preempts: bool = False  #: preemptionPolicy: Never
@@ -289,3 +292,4 @@ class QueueInfo:
     recent_cards: float = 0.0  #: that it and all below it used on average of late: its history
     node_groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of node groups by `NODE_GROUP_RULES` (spec.affinity)."""
+    pools: Pools = (POOLED,)  #: that it may use, those of `QueueTree.pools`

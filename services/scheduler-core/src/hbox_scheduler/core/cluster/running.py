@@ -24,7 +24,7 @@ from .population import Population
 from .task import Task
 
 #: Of members that count alike in every sum: as `Kind`, the task by identity.
-KindKey: TypeAlias = tuple[QueueName, int, bool, bool, Asked]
+KindKey: TypeAlias = tuple[QueueName, int, bool, bool, Asked, str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,6 +37,7 @@ class Kind:
     preemptable: bool
     counts_minimum: bool  #: whether `enqueue` counts their gang with its minimum
     models: Asked  #: cards by model
+    pool: str = ""  #: in which they count
 
 
 class Watcher(Protocol):
@@ -184,10 +185,10 @@ def _counted(gang: Gang, columns: Columns) -> Counted:
     gate = gang.counts_minimum
     kinds: dict[KindKey, tuple[Kind, int]] = {}
     for member in gang.members:
-        key = gang.queue, id(member.task), member.preemptable, gate, member.models
+        key = gang.queue, id(member.task), member.preemptable, gate, member.models, member.pool
         found = kinds.get(key)
         if found is None:
-            found = Kind(gang.queue, member.task, member.request, member.preemptable, gate, member.models), 0
+            found = Kind(gang.queue, member.task, member.request, member.preemptable, gate, member.models, member.pool), 0
         kinds[key] = found[0], found[1] + 1
     if not gate:
         return Counted(gang.queue, kinds)

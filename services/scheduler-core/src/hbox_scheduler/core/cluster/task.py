@@ -31,6 +31,7 @@ class Task:
     ports: Ports = ()
     volumes: tuple[tuple[NodeTerm, ...], ...] = ()
     pools: Pools | None = None  #: that its queue may use; None: any
+    pool: str | None = None  #: the one that is tried, as counted (`model.counted_as`); None: any of them
     namespace: str = ""  #: whose quotas limit its cards; empty where none do
     passes: int = 0  #: bits of the reservations that it may pass: nodes set aside for them are open to it
 
@@ -39,6 +40,12 @@ class Task:
 def passing(task: Task, passes: int) -> Task:
     """The task, allowed on nodes that are set aside for these reservations. One object for equal ones."""
     return replace(task, passes=passes)
+
+
+@lru_cache(maxsize=4096)
+def in_one_pool(task: Task, pool: str) -> Task:
+    """The task, on nodes of this pool alone. pool: as counted (`model.counted_as`)."""
+    return replace(task, pool=pool)
 
 
 class Tasks:

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hbox_common.model import CardSlice, QueueName, Resources, cards_by_model, is_model, named_models
+from hbox_common.model import CardSlice, QueueName, Resources, by_pool, cards_by_model, in_pool, is_model, named_models, of_pool
 from hbox_common.model.rights import Limit, Named, headroom, remaining
 
 from ..cluster import Columns
 from ..cluster.amounts import Asked
 from ..cluster.arrays import Bools
 from ..cluster.entities import Gang, Member, Status
-from ..cluster.running import RunningGangs
+from ..cluster.running import Kind, RunningGangs
 from ..cluster.snapshot import Cluster
 from ..cluster.task import Task
 from ..quotas.models import concerned, limit_message, within_limits, without_models
@@ -57,19 +57,19 @@ class Models:
         self._limits: dict[QueueName, Resources] = {}
         self._shares: dict[QueueName, frozenset[int]] = {}
         for queue in cluster.queues:
-            self._limits[queue.name] = {name: queue.capability[name] for name in named_models(queue.capability)}
+            self._limits[queue.name] = {name: units for name, units in queue.capability.items() if is_model(by_pool(name)[0])}
             self._shares[queue.name] = frozenset(map(columns.resource, named_models(queue.deserved, queue.guarantee)))
         self._used: dict[QueueName, Resources] = {}
         self._leaving: dict[QueueName, Resources] = {}
         for kind, count in running.alike():
-            self._count(self._used, kind.queue, kind.models, count)
+            self._count(self._used, kind, kind.queue, count)
         for gang in fresh:
             for member in gang.members:
                 if member.row >= 0 and member.slices:
                     member.models = member.models or self.of(member.row, member.slices)
-                    self._count(self._used, gang.queue, member.models, 1)
+                    self._count(self._used, member, gang.queue, 1)
                     if member.status is Status.RELEASING:
-                        self._count(self._leaving, gang.queue, member.models, 1)
+                        self._count(self._leaving, member, gang.queue, 1)
 
     def __bool__(self) -> bool:
         return self._named
@@ -141,9 +141,11 @@ class Models:
 
     # Limits.
 
-    def left(self, queue: QueueName, *, later: bool) -> Resources:
-        """Cards more that the queue may have of each limited model. `later`: once all that leaves has left."""
-        return remaining(self._limits_of(queue, self._leaving if later else {}), is_model)
+    def left(self, queue: QueueName, *, later: bool, pool: str = "") -> Resources:
+        """Cards more that the queue may have of each limited model, in this pool. `later`: once all that leaves has left."""
+        return of_pool(
+            pool, remaining(self._limits_of(queue, self._leaving if later else {}), lambda name: by_pool(name)[1] == pool)
+        )
 
     def _limits_of(self, queue: QueueName, freed: Mapping[QueueName, Resources]) -> Iterator[Limit[QueueName, str]]:
         for above in self._paths.get(queue, ()):
@@ -155,22 +157,22 @@ class Models:
         if task.cards is None:
             return task
         if self._trial is not None and self._trial[0] is member:
-            kept, _ = within_limits(task, self.left(member.gang.queue, later=later))
+            kept, _ = within_limits(task, self.left(member.gang.queue, later=later, pool=member.pool))
             return without_models(kept, self._trial[1].excluded)
         if member.models:
             return without_models(task, self._others({self.names[column] for column, _ in member.models}))
-        return within_limits(task, self.left(member.gang.queue, later=later))[0]
+        return within_limits(task, self.left(member.gang.queue, later=later, pool=member.pool))[0]
 
     def most(self, member: Member) -> int | None:
         """How many members like this one have room in any case under the limits of models; None = no limit."""
-        return within_limits(member.task, self.left(member.gang.queue, later=False))[1]
+        return within_limits(member.task, self.left(member.gang.queue, later=False, pool=member.pool))[1]
 
     def admits(self, queue: QueueName, places: Iterable[tuple[int, Sequence[CardSlice]]], *, later: bool) -> bool:
         """Whether the queue may have all of these cards. places: rows and slices."""
-        left = self.left(queue, later=later)
+        left = remaining(self._limits_of(queue, self._leaving if later else {}), lambda _: True)
         for row, slices in places if left else ():
-            for name, cards in cards_by_model(self._columns.states[row], slices).items():
-                if name in left:
+            for model, cards in cards_by_model(self._columns.states[row], slices).items():
+                if (name := in_pool(model, self._columns.pool_of(row))) in left:
                     left[name] -= cards
         return all(more >= 0 for more in left.values())
 
@@ -184,17 +186,17 @@ class Models:
 
     def book(self, member: Member, times: int = 1) -> None:
         """It has, or is promised, what it counts; `times=-1`: no more."""
-        self._count(self._used, member.gang.queue, member.models, times)
+        self._count(self._used, member, member.gang.queue, times)
 
     def evicted(self, member: Member, times: int = 1) -> None:
         """It leaves; `times=-1`: after all not."""
-        self._count(self._leaving, member.gang.queue, member.models, times)
+        self._count(self._leaving, member, member.gang.queue, times)
 
-    def _count(self, sums: dict[QueueName, Resources], queue: QueueName, models: Asked, times: int) -> None:
-        for above in self._paths.get(queue, ()) if models else ():
+    def _count(self, sums: dict[QueueName, Resources], who: "Member | Kind", queue: QueueName, times: int) -> None:
+        for above in self._paths.get(queue, ()) if who.models else ():
             own = sums.setdefault(above, {})
-            for column, cards in models:
-                name = self.names[column]
+            for column, cards in who.models:
+                name = in_pool(self.names[column], who.pool)
                 own[name] = own.get(name, 0) + times * cards
 
 

@@ -7,6 +7,7 @@ the engine's own business and always hold; filters and scores are the policy's. 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -21,6 +22,7 @@ from ..devices import ALL, Bounded, CardFit, pick, slices_of
 from ..explain.labels import Label
 from ..explain.reasons import Reasons, tally
 from .nodeports import NodePorts
+from .pools import PoolFit
 from .resources import ResourceFit
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 _NO_LIMIT = 1 << 30
 
 #: What the engine itself never over-books, in the order in which reasons are given.
-FITS = (NodePorts(), ResourceFit(cards=False), CardFit(), ResourceFit(cards=True))
+FITS = (PoolFit(), NodePorts(), ResourceFit(cards=False), CardFit(), ResourceFit(cards=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,8 @@ class Placing:
         mask = cluster.alive[: cluster.size].copy()
         for _, fails in self._session.masks(member, cluster):
             mask &= ~fails
+        if self._session.pools and (there := self._session.pools.allowed(member)) is not None:
+            mask &= there
         return mask
 
     def fits(self, member: Member, cluster: Columns) -> Bools:
@@ -165,8 +169,10 @@ class Placing:
     def reasons(self, member: Member) -> Reasons:
         """Why one more member like this one finds no place that is free now."""
         columns = self._columns
-        reasons = tally(self.failures(member, columns), self._session.rows, columns.size)
-        limits = []
+        withheld = self._withheld(member)
+        kept_back = [(str(Label.QUEUE_CAPABILITY), columns.in_pool(pool, slice(0, columns.size))) for pool in withheld]
+        reasons = tally(chain(kept_back, self.failures(member, columns)), self._session.rows, columns.size)
+        limits = list(dict.fromkeys(withheld.values()))
         if kept := reasons.counts.get(Label.QUEUE_MODEL, 0):
             limits.append(self._session.models.limit_message(member, kept))
         if Label.CARD_QUOTA in reasons.counts:
@@ -188,12 +194,20 @@ class Placing:
         kept = [one for one in self._session.reservations if not one.bit & passed]
         return [f"{np.count_nonzero(one.rows)} {one.notice}" for one in kept]
 
+    def _withheld(self, member: Member) -> dict[str, str]:
+        """Of several pools those in which the queue may have no more, and why."""
+        session = self._session
+        choices = session.pools.choices(member) if session.pools else ()
+        found = {pool: session.pools_withheld((member,), pool).partition(": ")[2] for pool in choices}
+        return {pool: why for pool, why in found.items() if why}
+
     def task(self, member: Member) -> Task:
         """What it asks for, on cards that its namespace's quotas pay for and of models that its queue may have more of."""
         namespace_quotas, models = self._session.namespace_quotas, self._session.models
         task = namespace_quotas.task(member) if namespace_quotas else member.task
         task = models.task(member, task, later=self._later) if models else task
-        return self._session.passing(member, task) if self._session.reservations else task
+        task = self._session.passing(member, task) if self._session.reservations else task
+        return self._session.pools.task(member, task) if self._session.pools else task
 
     def most(self, member: Member, most: int) -> int:
         """Of `most` members like this one, how many the limits of card models and the quotas of its namespace leave cards for."""

@@ -76,6 +76,7 @@ from .hooks import (
 )
 from .models import Models
 from .namespacequotas import NamespaceQuotas
+from .pools import ALWAYS_GUARD, Pools
 from .ranking import QueueRanking
 from .statement import Operation, OperationKind, Statement
 from .views import Views
@@ -167,6 +168,7 @@ class Session:
         self.running.tell()
         self.fresh: list[Gang] = sorted(cluster.gangs, key=_by_age)  #: all others
         self.models = Models(columns, cluster, self.running, self.fresh)
+        self.pools = Pools(columns, self.queues, self.running, self.fresh)
         self.rows: Ints = np.flatnonzero(columns.alive[: columns.size]).astype(np.int64)
         self.total: Ints = columns.allocatable[:, self.rows].sum(axis=1) if len(self.rows) else self.zeros()
         self.counted: Bools = np.ones(len(self.total), dtype=np.bool_)  #: dimensions that quotas look at: all but `pods`
@@ -424,7 +426,11 @@ class Session:
         return most
 
     def withheld_reason(self, members: Sequence[Member]) -> str:
-        """Why the queue of these members of one gang gets nothing more for all of them together now: label and words; "" = no plugin says so."""
+        """Why the queue of these members of one gang gets nothing more for all of them together now: label and words; "" = no plugin says so, of some pool."""
+        choices = self.pools.choices(members[0]) if self.pools else ()
+        whys = [self.pools_withheld(members, pool) for pool in choices]
+        if choices:
+            return "" if not all(whys) else whys[0]
         queue = self.queues[members[0].gang.queue]
         said = (plugin.withheld_reason(queue, members) for plugin in self._all(Allocatable))
         over = (
@@ -434,12 +440,30 @@ class Session:
         )
         return next((why for why in (*said, *over) if why), "")
 
+    def pools_withheld(self, members: Sequence[Member], pool: str) -> str:
+        """As `withheld_reason`, of one pool."""
+        with self.pools.tried(members, pool):
+            return self.withheld_reason(members)
+
     def rightful(self, gang: Gang, statement: Statement) -> bool:
         """Whether the gang may take from all whom the statement has leave what it is nominated."""
         plugins = self._all(ReclaimRight)
-        return not plugins or all(plugin.rightful(gang, statement.evicted()) for plugin in plugins)
+        if not plugins:
+            return True
+        victims = [m for m in statement.evicted() if not (self.pools and self.pools.lent(gang.queue, m))]
+        return all(plugin.rightful(gang, victims) for plugin in plugins)
 
     def preemptive(self, queue: QueueInfo, member: Member) -> bool:
+        """Whether a member may take from other queues at all: what its queue has lent, or by all plugins. In whichever pool it may be."""
+        choices = self.pools.choices(member) if self.pools else ()
+        for pool in choices:
+            with self.pools.tried((member,), pool):
+                if self.preemptive(queue, member):
+                    return True
+        if choices:
+            return False
+        if member.pool and self.pools.may_take_back(queue.name, member.pool):
+            return True
         return all(plugin.preemptive(queue, member) for plugin in self._all(Preemptive))
 
     def entitled(self, queue: QueueInfo, member: Member) -> bool:
@@ -559,14 +583,30 @@ class Session:
         return self._victims(Preemptable, lambda plugin, left: plugin.preemptable(preemptor, left), candidates)
 
     def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
-        return self._victims(Reclaimable, lambda plugin, left: plugin.reclaimable(preemptor, left), candidates)
+        owner, only = preemptor.gang.queue, self.pools.only(preemptor) if self.pools else None
+        lent = self.pools.to_be_returned(owner, candidates, only) if self.pools and only else []
+        if not lent:
+            return self._victims(Reclaimable, lambda plugin, left: plugin.reclaimable(preemptor, left), candidates)
+        returned = lent
+        for plugin in self._all(Reclaimable):
+            if plugin.name in ALWAYS_GUARD and returned:
+                returned = plugin.reclaimable(preemptor, returned) or []
+        back = set(map(id, lent))
+        others = [member for member in candidates if id(member) not in back]
+        return [
+            *returned,
+            *self._victims(Reclaimable, lambda plugin, left: plugin.reclaimable(preemptor, left), others),
+        ]
 
     def giving(self, preemptor: Member) -> Collection[QueueName] | None:
-        """The queues of which `reclaimable` may choose anybody; None: not known. The first tier's word counts, which decides where it has one."""
+        """The queues of which `reclaimable` may choose anybody; None: not known. The first tier's word counts, which decides where it has one; and those that
+        are on nodes that are lent to them."""
+        lent = self.pools.borrowers(only) if self.pools and (only := self.pools.only(preemptor)) else frozenset[QueueName]()
+        lent = lent if lent and self.pools.owns(preemptor.gang.queue, only or "") else frozenset()
         for tier in self._of(Reclaimable):
             if choosing := [plugin for plugin in tier if not plugin.guards]:
                 known = [names for plugin in choosing if (names := plugin.giving(preemptor)) is not None]
-                return min(known, key=len) if known else None
+                return {*min(known, key=len), *lent} if lent and known else min(known, key=len) if known else None
         return None
 
     def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:

@@ -38,6 +38,7 @@ class Operation:
     preemptor: Gang | None = None  #: of an eviction: for whom
     reason: str = ""
     models: Asked = ()
+    pool: str = ""
 
 
 class Statement:
@@ -71,7 +72,7 @@ class Statement:
             member.status, member.row, member.slices = allocated, row, tuple(own)
         members[0].gang.moved_alike(members, Status.PENDING)
         session.namespace_quotas.book(members)
-        for member in members if session.models else ():
+        for member in members if session.models or session.pools else ():
             self._count_models(member)
         session.placed_all(members)
 
@@ -120,10 +121,14 @@ class Statement:
 
     def _note(self, kind: OperationKind, member: Member, preemptor: Gang | None = None, reason: str = "") -> None:
         models = member.models if kind is OperationKind.EVICT or member.status is not Status.PENDING else ()
-        self.operations.append(Operation(kind, member, member.status, member.row, member.slices, preemptor, reason, models))
+        self.operations.append(
+            Operation(kind, member, member.status, member.row, member.slices, preemptor, reason, models, member.pool)
+        )
 
     def _count_models(self, member: Member) -> None:
-        """It has its cards now."""
+        """It has its cards now, in their pool."""
+        if self._session.pools:
+            member.pool = self._session.pools.of(member.row)
         models = self._session.models
         if models:
             member.models = models.of(member.row, member.slices)
@@ -158,14 +163,14 @@ class Statement:
                     member.row, member.slices = done.row, done.slices
                     self._turn(member, done.status)
                     self._session.displaced(member, row)
-                    member.models = done.models
+                    member.models, member.pool = done.models, done.pool
                 case OperationKind.PIPELINE:
                     self._session.promises -= 1
                     columns.depart(member.row, member.task.requests, member.slices)
                     member.row, member.slices = done.row, done.slices
                     self._turn(member, done.status)
                     self._session.displaced(member, row)
-                    member.models = done.models
+                    member.models, member.pool = done.models, done.pool
                 case OperationKind.EVICT:
                     if member.row >= 0:
                         columns.depart(member.row, member.task.requests, member.slices, -1)

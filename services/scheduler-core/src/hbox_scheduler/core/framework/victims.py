@@ -130,6 +130,18 @@ class Search:
 
     def serve(self, member: Member) -> bool:
         """Find a place for a pending member, evicting whom it takes. Whether it has one."""
+        pools = self._session.pools
+        choices = pools.choices(member) if pools else ()
+        for pool in choices:
+            eligible = self._eligible.copy()
+            with pools.tried((member,), pool):
+                if self._serve_there(member):
+                    return True
+            self._eligible = eligible  # what is left out there may be had in another pool
+            self._forget()
+        return not choices and self._serve_there(member)
+
+    def _serve_there(self, member: Member) -> bool:
         models = self._session.models
         if not (variants := models.variants(member) if models else ()):
             return self._serve(member, None)
@@ -205,7 +217,7 @@ class Search:
         settled = self._session.settled(member)
         labels = () if settled else tuple(sorted(member.labels.items()))
         notes = tuple(sorted(member.annotations.items()))
-        key = (id(member.task), member.namespace, member.preemptable, member.constraints, labels, notes, variant)
+        key = (id(member.task), member.namespace, member.preemptable, member.constraints, labels, notes, variant, member.pool)
         kind = self._kinds.get(key)
         if kind is None:
             kind = self._kinds[key] = self._new_kind(member, settled)
@@ -229,6 +241,8 @@ class Search:
                 soft |= fails
             else:
                 hard |= fails
+        if self._session.pools and (there := self._session.pools.allowed(member)) is not None:
+            hard |= ~there
         amount = member.task.amount
         return MemberClass(
             example=member,

@@ -101,7 +101,7 @@ class WaitReasons:
     def nodes(self, member: Member) -> Reasons:
         """Of each node the first rule that it fails for the member, were it alone."""
         session = self._session
-        if session.by_shape(member) and not (session.models or session.namespace_quotas):
+        if session.by_shape(member) and not (session.models or session.namespace_quotas or session.pools):
             return self._by_shape.of(session.task(member), lambda: self._placing.reasons(member))
         if not session.settled(member):
             return self._placing.reasons(member)

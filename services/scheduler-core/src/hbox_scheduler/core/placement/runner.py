@@ -13,6 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from hbox_common.model import (
+    POOLED,
     CardSlice,
     Claim,
     JobId,
@@ -25,6 +26,9 @@ from hbox_common.model import (
     QueueTree,
     Resources,
     TreeAmounts,
+    amounts_in,
+    by_pool,
+    in_pool,
     named_models,
 )
 from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
@@ -94,6 +98,7 @@ class PodPlacement:
     row: int
     slices: tuple[CardSlice, ...]
     models: Resources = field(default_factory=dict)  #: cards by model
+    pool: str = ""  #: in which it counts
 
     @property
     def uid(self) -> PodUid:
@@ -131,8 +136,8 @@ class JobPlacement:
         """What all its places take together."""
         amounts: Resources = {}
         for placed in self.placements:
-            add(amounts, placed.task.requests)
-            add(amounts, placed.models)
+            add(amounts, amounts_in(placed.pool, placed.task.requests))
+            add(amounts, amounts_in(placed.pool, placed.models))
         return amounts
 
 
@@ -147,10 +152,10 @@ class Placed:
     def amounts(self) -> Resources:
         """What all their places take together."""
         amounts: Resources = {}
-        for task, count in Counter(member.task for member in self.members).items():
-            add(amounts, task.requests, count)
+        for (task, pool), count in Counter((member.task, member.pool) for member in self.members).items():
+            add(amounts, amounts_in(pool, task.requests), count)
         for member in self.members:
-            add(amounts, {self.models[column]: cards for column, cards in member.models})
+            add(amounts, amounts_in(member.pool, {self.models[column]: cards for column, cards in member.models}))
         return amounts
 
 
@@ -301,7 +306,7 @@ class SessionRunner:
                 job.queue,
                 job.priority,
                 ends=ends,
-                entitled=lambda: _may_reclaim(task, queues, job.queue),
+                entitled=lambda: _may_reclaim(task, queues, job.queue, self._columns.pools_there()),
                 now=facts.now,
             )
         )
@@ -341,7 +346,8 @@ class SessionRunner:
             return False  # nobody is evicted because of a quota
         if self._moves or not self.shares_by_use:
             return True
-        if _may_reclaim(task, queues, entry.job.queue):
+        pools = self._columns.pools_there()
+        if _may_reclaim(task, queues, entry.job.queue, pools) or (any(pools) and self._bookings.on_loan(entry.job.queue)):
             return True
         lowest = self._bookings.lowest_priority(entry.job.queue)
         return lowest is not None and may_preempt(entry.job.priority, lowest)
@@ -355,6 +361,7 @@ class SessionRunner:
             or not self.shares_by_use
             or by_priority
             or any(queues.rights(one).entitlement for one in queues.path(queue))
+            or self._bookings.on_loan(queue)
         )
 
     def preempt(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]) -> list[JobPlacement]:
@@ -594,17 +601,21 @@ class SessionRunner:
                     self._columns.undo(member.row, member.task.requests, member.slices)
 
 
-def _may_reclaim(task: Task, queues: QueueTree, name: QueueName) -> bool:
-    """Whether the queue, or one above it, is entitled to one more such pod, of whichever model."""
+def _may_reclaim(task: Task, queues: QueueTree, name: QueueName, pools: Collection[str]) -> bool:
+    """Whether the queue, or one above it, is entitled to one more such pod, of whichever model, in one of these pools."""
+    return any(_may_reclaim_in(pool, task, queues, name) for pool in pools if queues.may_use(name, pool or POOLED))
+
+
+def _may_reclaim_in(pool: str, task: Task, queues: QueueTree, name: QueueName) -> bool:
     path, tree = queues.path(name)[::-1], TreeAmounts(queues)
-    asked = {resource: units for resource, units in task.requests.items() if units > 0 and resource != PODS}
+    asked = amounts_in(pool, {resource: units for resource, units in task.requests.items() if units > 0 and resource != PODS})
     rule = AtParting(tree.rights, CARDS_BY_NAME)
     if rule.entitled(path, asked, tree.used):
         return True
     if task.cards is None or not queues.by_model:
         return False
     models = concerned(task, named_models(*(queues.rights(one).entitlement for one in path)))
-    return any(rule.entitled(path, {**asked, model: task.cards.count}, tree.used) for model in models)
+    return any(rule.entitled(path, {**asked, in_pool(model, pool): task.cards.count}, tree.used) for model in models)
 
 
 def _runs(member: Member) -> bool:
@@ -625,7 +636,7 @@ def _found(
 
 def _pod_placement(session: Session, member: Member, pod: PodRef) -> PodPlacement:
     models = {session.models.names[column]: cards for column, cards in member.models}
-    return PodPlacement(member.task, pod, member.row, member.slices, models)
+    return PodPlacement(member.task, pod, member.row, member.slices, models, member.pool)
 
 
 class _QueueInfos:
@@ -654,7 +665,11 @@ class _QueueInfos:
         if found is not None:
             known, info = found
             phase = QueuePhase.CLOSED if queues.refusal(queue.name) else QueuePhase.OPEN
-            if (known is queue or known == queue) and info.recent_cards == recent_cards and info.phase is phase:
+            if (
+                (known is queue or known == queue)
+                and (info.recent_cards, info.phase) == (recent_cards, phase)
+                and info.pools == queues.pools(queue.name)
+            ):
                 return info
         info = _queue_info(queue, queues, recent_cards)
         self._infos[queue.name] = queue, info
@@ -662,20 +677,22 @@ class _QueueInfos:
 
 
 def _queue_info(queue: Queue, queues: QueueTree, recent_cards: float) -> QueueInfo:
+    amounts = queues.amounts(queue.name)
     return QueueInfo(
         name=queue.name,
         weight=queue.weight,
         priority=queue.priority,
         parent=QueueName(queue.parent) if queue.parent else None,
-        capability=queue.capability,
-        deserved={name: units for name, units in queue.deserved.items() if name != PODS},
-        guarantee=queue.guarantee,
+        capability=amounts.capability,
+        deserved={name: units for name, units in amounts.deserved.items() if by_pool(name)[0] != PODS},
+        guarantee=amounts.guarantee,
         reclaimable=queue.reclaimable,
         phase=QueuePhase.CLOSED if queues.refusal(queue.name) else QueuePhase.OPEN,
         created_at=queue.created_at,
         annotations=queue.annotations,
         recent_cards=recent_cards,
         node_groups=queue.node_groups,
+        pools=queues.pools(queue.name),
     )
 
 

@@ -109,10 +109,14 @@ class RunningJobs:
             claim = booking.held
             task = booking.task or self._shape(booking)[0]
             preemptable = claim is not None and claim.preemptable
-            key = queue, id(task), preemptable, False, self._models_of(booking) if booking.models else ()
+            models = self._models_of(booking) if booking.models else ()
+            key = queue, id(task), preemptable, False, models, booking.pool
             if len(placed) == 1 and (known := self._lone.get(key)) is not None:
                 return known
-            kind, count = kinds.get(key) or (Kind(queue, task, self._shape(booking)[1], preemptable, False, key[-1]), 0)
+            kind, count = kinds.get(key) or (
+                Kind(queue, task, self._shape(booking)[1], preemptable, False, models, booking.pool),
+                0,
+            )
             kinds[key] = kind, count + 1
         counted = Counted(queue, kinds)
         if len(placed) == 1:
@@ -165,6 +169,7 @@ class RunningJobs:
             row=self._columns.row_of[booking.node],
             slices=booking.slices,
             models=self._models_of(booking) if booking.models else (),
+            pool=booking.pool,
             preemptable=claim is not None and claim.preemptable,
             labels=_labels(neighbour),
             annotations=neighbour.annotations if neighbour is not None else {},

@@ -24,7 +24,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import QueueName
+from hbox_common.model import QueueName, by_pool
 from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
 from hbox_common.model.devices import ALL_CORES
 from hbox_common.model.resources import CPU, MEMORY
@@ -107,7 +107,7 @@ class _Accounts(QueueAccounts):
 
     def derive(self) -> None:
         resources = self._columns.resources
-        self._general = frozenset(resources[name] for name in (CPU, MEMORY) if name in resources)
+        self._general = frozenset(column for name, column in resources.items() if by_pool(name)[0] in (CPU, MEMORY))
         self.over_quota = {account: self._written[name] for name, account in self.accounts.items()}
         self.weights: dict[Account, float | None] = dict.fromkeys(self.over_quota) if self._at_parting else self.over_quota
         self._limits()

@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 
-from hbox_common.model import GroupPhase, QueueName, QueuePhase, quantity
+from hbox_common.model import POOLED, GroupPhase, QueueName, QueuePhase, by_pool, quantity
 from hbox_common.model.devices import ALL_CORES, VENDORS
 from hbox_common.model.rights import Standing, within
 
 from ..cluster.amounts import Asked, Sums
+from ..cluster.arrays import Ints
 from ..cluster.entities import HOLDING, Gang, Member, QueueInfo, Status
 from ..cluster.running import Kind
 from ..cluster.task import Task
@@ -108,7 +109,8 @@ class QueueAccounts:
         self._hierarchy, self._by_model = hierarchy, models
         self.models: Mapping[int, str] = session.models.names if models else {}
         self.size = len(session.total)
-        self.cards = _cards_of(session, self.models)  #: by column of a vendor's cards, the columns of its models
+        self._pools = _pools_of(session)
+        self.cards = _cards_of(session, self.models, self._pools)  #: by column of a vendor's cards, the columns of its models
         self.percent = frozenset(self.cards) if parts else frozenset()  #: the columns that are in percent
         self._counted: list[bool] = session.counted.tolist()
         self._changed: list[Account] = []  #: those that have something saved
@@ -150,8 +152,9 @@ class QueueAccounts:
         self._restore()
         queues = session.queues
         models = session.models.names if self._by_model else {}
-        columns = _cards_of(session, models), session.counted.tolist()
-        if (self._hierarchy, self.models, self.cards, self._counted) != (hierarchy, models, *columns):
+        pools = _pools_of(session)
+        columns = _cards_of(session, models, pools), session.counted.tolist()
+        if (self._hierarchy, self.models, self._pools, self.cards, self._counted) != (hierarchy, models, pools, *columns):
             return False
         if len(queues) != len(self.accounts):
             return False
@@ -175,6 +178,7 @@ class QueueAccounts:
     def _follow(self, session: "Session") -> None:
         """What the session has of its own."""
         self._columns, self._rows = session.columns, session.rows
+        self._session_pools = session.pools
         self._whole_cards = -1.0
         if len(self._parts) + len(self._modelled) > _TASKS:
             self._forget_tasks()
@@ -182,22 +186,34 @@ class QueueAccounts:
     def _forget_tasks(self) -> None:
         self._asking = Asking()
         self._parts: dict[int, tuple[Task, Asked]] = {}
-        self._modelled: dict[tuple[int, Asked], tuple[Task, Asked]] = {}
+        self._modelled: dict[tuple[int, Asked, str], tuple[Task, Asked]] = {}
 
     def _sizes(self, session: "Session") -> tuple[Sums, int]:
         """What the cluster has, `[R]`, and the memory of its smallest card, in MiB. In parts it has as many cards as it has, not as many as it would lend out
         at once; and a request for memory is a part of the smallest card."""
-        total, card_mib = self.sums(session.total.tolist()), 0
+        total, card_mib = self.sums(self._total(session).tolist()), 0
         if self.percent:
             columns, rows = session.columns, session.rows
             sizes = columns.card_memory[rows][(columns.card_index[rows] >= 0) & (columns.card_memory[rows] > 0)]
             card_mib = int(sizes.min()) if len(sizes) else 0
-            for column in self.percent:
+            for column in self.percent - {there for of in self._pools.values() for there in of.values()}:
                 total[column] = ALL_CORES * self._cards((column,))
         if self.models:
             for column, cards in session.models.cards().items():
                 total[column] = cards
         return total, card_mib
+
+    def _total(self, session: "Session") -> Ints:
+        """`[R]`: what the nodes have, those of each pool under the pool's columns."""
+        if not session.pools:
+            return session.total
+        columns, rows = session.columns, session.rows
+        total = columns.allocatable[:, rows[columns.in_pool("", rows)]].sum(axis=1)
+        for pool, of in self._pools.items():
+            there = columns.allocatable[:, rows[columns.in_pool(pool, rows)]].sum(axis=1)
+            for column, counted in of.items():
+                total[counted] = there[column]
+        return np.asarray(total)
 
     def sums(self, vector: Iterable[int]) -> Sums:
         """What counts of a vector `[R]`, in the units of the accounts."""
@@ -288,7 +304,7 @@ class QueueAccounts:
         for kind, count in waiting:
             if (account := self.accounts.get(kind.queue)) is not None:
                 self._touch(account)
-                asked = self.asked(kind)
+                asked = self._waited_for(account, kind)
                 for one in account.path:
                     add(one.requested, asked, count)
         alike: dict[tuple[Account, Asked, bool, bool, bool], int] = {}
@@ -298,7 +314,7 @@ class QueueAccounts:
                 continue
             gate = gang.counts_minimum
             for member, count in gang.kinds if not waiting else ():
-                key = account, self.asked_with_models(member), False, member.preemptable, gate
+                key = account, self._waited_for(account, member), False, member.preemptable, gate
                 alike[key] = alike.get(key, 0) + count * (1 + len(gang.represented))
             for member in gang.members if not gang.kinds else ():
                 status = member.status
@@ -366,14 +382,26 @@ class QueueAccounts:
         return found[1]
 
     def asked_with_models(self, member: Member | Kind) -> Asked:
-        """As `asked`, and the cards by model that it has, or is tried with."""
-        if not self.models or not member.models:
+        """As `asked`, and the cards by model that it has, or is tried with; in another pool than `pooled` what queues name of that one."""
+        models = member.models if self.models else ()
+        if not models and not member.pool:
             return self.asked(member)
-        key = id(member.task), member.models
+        key = id(member.task), models, member.pool
         found = self._modelled.get(key)
         if found is None:
-            found = self._modelled[key] = (member.task, self.asked(member) + member.models)
+            asked = self.asked(member) + models
+            found = self._modelled[key] = (member.task, self._in_pool(member.pool, asked) if member.pool else asked)
         return found[1]
+
+    def _waited_for(self, account: Account, member: Member | Kind) -> Asked:
+        """What counts as asked for of one that waits: in `pooled`, or in the pool of which its queue's amounts are."""
+        pools = account.queue.pools
+        asked = self.asked(member)
+        return asked if POOLED in pools or not pools else self._in_pool(pools[0], asked)
+
+    def _in_pool(self, pool: str, asked: Asked) -> Asked:
+        columns = self._pools.get(pool, {})
+        return tuple((columns[column], units) for column, units in asked if column in columns)
 
     def together(self, members: Iterable[Member]) -> dict[int, int]:
         """As `asked_with_models`, of all of them."""
@@ -397,6 +425,10 @@ class QueueAccounts:
         minimum = self.minimum(amounts)
         for one in account.path:
             add(one.committed, minimum, times)
+
+    def elsewhere(self, gang: Gang) -> bool:
+        """Whether members of the gang that wait may have places in other pools than `pooled`."""
+        return bool(self._session_pools) and any(map(self._session_pools.choices, gang.members))
 
     def minimum(self, amounts: Mapping[str, int]) -> Asked:
         """What counts of a gang's minimum, in the units of the accounts."""
@@ -424,9 +456,10 @@ class QueueAccounts:
         if account is None:
             return
         self._touch(account)
-        kinds = Counter(member.models for member in members) if self.models else {(): len(members)}
-        for models, count in kinds.items():
-            member = first if not self.models else next(one for one in members if one.models == models)
+        several = bool(self.models) or any(member.pool != first.pool for member in members)
+        kinds = Counter((member.models, member.pool) for member in members) if several else {((), ""): len(members)}
+        for kind, count in kinds.items():
+            member = first if not several else next(one for one in members if (one.models, one.pool) == kind)
             self._hold(
                 account, self.asked_with_models(member), count, preemptable=first.preemptable, gate=first.gang.counts_minimum
             )
@@ -500,7 +533,9 @@ def passes(queue_accounts: QueueAccounts, gang: Gang) -> bool:
 
 
 def reject_reason(queue_accounts: QueueAccounts, gang: Gang) -> str:
-    """Why it does not, or nothing."""
+    """Why it does not, or nothing. Where members may go to other pools than `pooled` nothing is said: what is promised counts in none of them."""
+    if queue_accounts.elsewhere(gang):
+        return ""
     account = queue_accounts.accounts.get(gang.queue)
     if account is None:
         return f"queue {gang.queue} does not exist"
@@ -531,10 +566,29 @@ def standing(gang: Gang) -> Standing:
     return Standing(gang.holding, gang.min_member)
 
 
-def _cards_of(session: "Session", models: Mapping[int, str]) -> dict[int, frozenset[int]]:
+def _pools_of(session: "Session") -> dict[str, dict[int, int]]:
+    """By pool, of columns of resources those under which queues count them there: of what queues name."""
+    found: dict[str, dict[int, int]] = {}
     resources = session.columns.resources
-    return {
+    for queue in session.queues.values():
+        for name in (*queue.capability, *queue.deserved, *queue.guarantee):
+            resource, pool = by_pool(name)
+            if pool:
+                found.setdefault(pool, {})[session.columns.resource(resource)] = resources[name]
+    return found
+
+
+def _cards_of(
+    session: "Session", models: Mapping[int, str], pools: Mapping[str, Mapping[int, int]]
+) -> dict[int, frozenset[int]]:
+    """By column of a vendor's cards, in each pool, the columns of its models there."""
+    resources = session.columns.resources
+    found = {
         resources[cards]: frozenset(column for column, name in models.items() if name.startswith(f"{cards}."))
         for cards in VENDORS.cards
         if cards in resources
     }
+    for of in pools.values():
+        there = {of[cards]: frozenset(of[one] for one in own if one in of) for cards, own in found.items() if cards in of}
+        found = found | there
+    return found

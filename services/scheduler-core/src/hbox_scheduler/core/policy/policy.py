@@ -67,6 +67,8 @@ class Policy:
         for plugin in self.masks:
             for _, fails in plugin.shape_failures(columns, rows, task):
                 mask &= ~fails
+        if task.pool is not None:
+            mask &= columns.in_pool(task.pool, rows)
         return mask
 
     def limits(self, task: Task) -> bool:

@@ -51,6 +51,7 @@ class SchedulingQueue:
         self._classes = classes
         self._groups = groups
         self._routes: dict[QueueName, Route] = {}  #: as they were when the first job of each queue was added
+        self._lent = False  #: whether a queue lent pools to others when routes were looked at last
         self._limits = limits
         self._withdrawn: dict[JobId, int] = {}  #: with the revision
         self._active: dict[QueueName, list[Order]] = {}  #: heaps; what is not as its entry says any more does not count
@@ -136,23 +137,26 @@ class SchedulingQueue:
     def _pools(self, job: Job) -> Pools:
         if job.queue not in self._routes:
             self._routes[job.queue] = self._queues.route(job.queue)
-        return self._queues.all().pools(job.queue)
+        return self._queues.all().reach(job.queue)
 
     def reroute(self, changed: set[QueueName]) -> None:
         """The rules of these queues changed: jobs of theirs, and of those below them, may use other pools now, or may or may not be placed at all."""
+        lent, self._lent = self._lent, self._queues.all().lends  # what one queue lends others may use
         moved = {
             name: route
             for name, before in self._routes.items()
-            if self._queues.among(name, changed) and (route := self._queues.route(name)) != before
+            if (lent or self._lent or self._queues.among(name, changed)) and (route := self._queues.route(name)) != before
         }
         self._routes |= moved
         for entry in self.entries.values() if moved else ():
             if entry.job.queue in moved:
                 pools = self._pools(entry.job)
                 entry.tasks = tuple(self._tasks.of(spec, pools, self._space(entry.job)) for spec in entry.job.tasks)
-                unblocked = bool(entry.blocked_reason) and entry.state is JobState.UNSCHEDULABLE
+                waits = entry.state is JobState.UNSCHEDULABLE
+                lent = not self._queues.among(entry.job.queue, changed)  # by a queue whose rules changed
+                unblocked = bool(entry.blocked_reason)
                 entry.blocked_reason = self._blocked_reason(entry.job)
-                if unblocked:
+                if waits and (unblocked or lent):
                     self.activate(entry)
 
     def recheck_blocked(self, entry: Entry) -> bool:

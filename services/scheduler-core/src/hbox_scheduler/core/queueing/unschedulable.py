@@ -15,7 +15,7 @@ from hbox_common.model import JobId, QueueName
 
 from ..cluster import Columns
 from ..cluster.arrays import Ints, Rows
-from ..cluster.task import Task, passing
+from ..cluster.task import Task, in_one_pool, passing
 from ..devices import free_percent
 from ..framework.views import Views
 from ..quotas.models import max_pods, within_limits
@@ -174,15 +174,16 @@ class UnschedulableJobs:
         if not group.waiting:
             return []
         room, passes = 0, self._passes(entries[group.waiting[0][2]])
-        for task, size in zip(tasks, group.sizes, strict=True):
-            allowance = self._queues.allowance(queue, task.requests)
+        pools = self._queues.pools(queue, self._columns.pools_there())
+        for task, size, pool in ((*one, pool) for one in zip(tasks, group.sizes, strict=True) for pool in pools):
+            allowance = self._queues.allowance(queue, task.requests, pool)
             if allowance.pods == 0:
                 continue
-            kept, paid = task, None
+            kept, paid = task if pools == [""] else in_one_pool(task, pool), None
             if task.namespace:
                 together = need if len(tasks) == 1 else 1
-                kept, paid = self._quota.within_quota(task, self._quota.remaining(task.namespace), together=together)
-            models = self._queues.left_of_models(queue)
+                kept, paid = self._quota.within_quota(kept, self._quota.remaining(task.namespace), together=together)
+            models = self._queues.left_of_models(queue, pool)
             kept, _ = within_limits(kept, models)
             paid = min((n for n in (paid, max_pods(task, models)) if n is not None), default=None)
             fits = self._views.of(passing(kept, passes) if passes else kept).total()

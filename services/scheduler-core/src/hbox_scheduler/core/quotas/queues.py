@@ -4,7 +4,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from hbox_common.model import Job, Pools, Queue, QueueName, QueueTree, RefusalReason, Resources, is_model
+from hbox_common.model import (
+    POOLED,
+    Job,
+    Pools,
+    Queue,
+    QueueName,
+    QueueTree,
+    RefusalReason,
+    Resources,
+    amounts_in,
+    in_pool,
+    is_model,
+    of_pool,
+)
 from hbox_common.model.devices import VENDORS
 
 from ..cluster import Bookings
@@ -69,9 +82,15 @@ class Queues:
                     return f"{Label.QUEUE_BUDGET}: {queue.stopped}"
         return ""
 
-    def allowance(self, name: QueueName, each: Resources) -> Allowance:
-        """How many times `each` fits under the capability of the queue and of all above it, and beside what is guaranteed to others."""
-        if why := self.refusal(name, cards=VENDORS.asked(each) > 0):
+    def pools(self, name: QueueName, there: Iterable[str]) -> list[str]:
+        """Of these pools, as counted, those that the queue may use."""
+        return [pool for pool in there if self._tree.may_use(name, pool or POOLED)]
+
+    def allowance(self, name: QueueName, each: Resources, pool: str = "") -> Allowance:
+        """How many times `each` fits in the pool, under the capability of the queue and of all above it, and beside what is guaranteed to others."""
+        asks_cards = VENDORS.asked(each) > 0
+        each = amounts_in(pool, each) if pool else each
+        if why := self.refusal(name, cards=asks_cards):
             return Allowance(0, why)
         headroom = self._tree.headroom(name, each)
         kept = self.kept_for_others(name, each)
@@ -101,15 +120,16 @@ class Queues:
         """Whether work of the queue can be taken back for what others are guaranteed: then nothing is kept from it."""
         return not self._lending.is_non_preemptible(name, preemptable=True)
 
-    def left_of_models(self, name: QueueName) -> Resources:
-        """How many cards more of each model work of the queue may have: under the capability of the queue and of all above it and, where nobody could take them
-        back, beside what others are guaranteed. Nothing is reason of other models. To be spent from while an attempt is made."""
+    def left_of_models(self, name: QueueName, pool: str = "") -> Resources:
+        """How many cards more of each model work of the queue may have in the pool: under the capability of the queue and of all above it and, where nobody
+        could take them back, beside what others are guaranteed. Nothing is reason of other models. To be spent from while an attempt is made."""
         if not self._tree.by_model:
             return {}
-        left = self._tree.left_of_models(name)
+        left = self._tree.left_of_models(name, pool)
         non_preemptible = self._lending.is_non_preemptible(name, preemptable=True)
-        for model in filter(is_model, self._lending.guaranteed) if non_preemptible else ():
-            kept = self.kept_for_others(name, {model: 1}).pods
+        guaranteed = of_pool(pool, dict.fromkeys(self._lending.guaranteed, 1)) if non_preemptible else {}
+        for model in filter(is_model, guaranteed):
+            kept = self.kept_for_others(name, {in_pool(model, pool): 1}).pods
             if kept is not None:
                 left[model] = min(left.get(model, kept), kept)
         return left
@@ -129,7 +149,7 @@ class Queues:
     def route(self, name: QueueName) -> Route:
         """Where work of the queue may go, and of whom."""
         rules = [queue for above in self._tree.path(name) if (queue := self._tree.get(above)) is not None]
-        return self._tree.pools(name), tuple((queue.namespaces, queue.priority_classes, queue.bound) for queue in rules)
+        return self._tree.reach(name), tuple((queue.namespaces, queue.priority_classes, queue.bound) for queue in rules)
 
     def freed(self, names: Iterable[QueueName]) -> set[QueueName]:
         """These queues, and those above them with a limit or a share: what lies below any of them may have room again, or a right to it."""
@@ -147,4 +167,4 @@ class Queues:
 
 
 def _limited(queue: Queue) -> bool:
-    return bool(queue.capability or queue.deserved or queue.guarantee)
+    return bool(queue.capability or queue.deserved or queue.guarantee or queue.pool_amounts)

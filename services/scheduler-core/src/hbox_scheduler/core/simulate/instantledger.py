@@ -23,6 +23,8 @@ from hbox_common.model import (
     PodUid,
     Verdict,
     cards_by_model,
+    counted_as,
+    pool_of,
     validate_claim,
 )
 
@@ -141,6 +143,7 @@ class InstantLedger:
                 created_at=plan.created_at,
                 claimed_at=self.now + self.wall_ahead,
                 models=cards_by_model(self._nodes.get(placement.node), placement.slices),
+                pool=counted_as(pool_of(self._nodes[placement.node].labels)),
             )
             if placement.pod_uid in self.claims:
                 raise Bug(f"pod {placement.pod} is placed twice")

@@ -1,0 +1,153 @@
+"""Pools of nodes in a session: in which of them a member may have a place, in which order, and what of others is lent there.
+
+Amounts of queues are by pool (`hbox_common.model.pools`), so that what a member counts depends on where it goes. As with models of cards one pool is tried at a
+time: own pools first, then `pooled`, `public`, and last what others lend. While one is tried the member counts there, and no node of another does (`PoolFit`).
+A member that moves keeps its pool.
+
+What an owner lends it has back whatever plugins say, but those that keep pods where they have to stay (`ALWAYS_GUARD`).
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+
+from hbox_common.model import POOLED, PUBLIC, QueueName, counted_as, is_exclusive
+
+from ..cluster import Columns
+from ..cluster.arrays import Bools, Ints, Rows
+from ..cluster.entities import Gang, Member, QueueInfo, Status
+from ..cluster.running import RunningGangs
+from ..cluster.task import Task, in_one_pool
+from ..explain.labels import Label
+
+#: Plugins whose word holds against an owner too: what the API server would refuse, and what no cluster is without.
+ALWAYS_GUARD = frozenset({"pdb", "conformance"})
+
+_NO_LIMIT = 1 << 30
+
+
+class PoolFit:
+    """A pod that is tried in one pool has room on no node of another."""
+
+    def capacity(self, columns: Columns, rows: Rows, task: Task) -> Ints | None:
+        """`[n]`"""
+        return None if task.pool is None else np.where(columns.in_pool(task.pool, rows), _NO_LIMIT, 0).astype(np.int64)
+
+    def failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
+        if task.pool is not None:
+            yield Label.NODE_POOL, ~columns.in_pool(task.pool, rows)
+
+
+class Pools:
+    """False where all is of `pooled`: then it has no say, and costs nothing."""
+
+    def __init__(
+        self, columns: Columns, queues: dict[QueueName, QueueInfo], running: RunningGangs, fresh: Sequence[Gang]
+    ) -> None:
+        self._columns = columns
+        self._queues = queues
+        self._running = running
+        self._fresh = fresh
+        there = columns.pools_there()
+        self._there = frozenset(there)
+        self._active = any(there)
+        self._trial: dict[int, str] = {}
+        self._orders: dict[tuple[QueueName, tuple[str, ...] | None], tuple[str, ...]] = {}
+        self._borrowers: dict[str, frozenset[QueueName]] | None = None
+
+    def __bool__(self) -> bool:
+        return self._active
+
+    def of(self, row: int) -> str:
+        """The pool of a node, as counted."""
+        return self._columns.pool_of(row)
+
+    # Pools that are tried.
+
+    def choices(self, member: Member) -> Sequence[str]:
+        """The pools that a waiting member may have a place in, as counted, those first that are to be used first. None: nothing has to be tried, since it goes
+        to `pooled` if anywhere, or is tried already."""
+        if not self._active or member.status is not Status.PENDING or id(member) in self._trial:
+            return ()
+        key = member.gang.queue, member.task.pools
+        found = self._orders.get(key)
+        if found is None:
+            found = self._orders[key] = self._order(*key)
+        return found
+
+    def _order(self, name: QueueName, may: tuple[str, ...] | None) -> tuple[str, ...]:
+        queue = self._queues.get(name)
+        own = queue.pools if queue is not None else (POOLED,)
+        reach = own if may is None else may
+        wanted = [
+            *(pool for pool in own if is_exclusive(pool)),
+            *((POOLED,) if POOLED in reach else ()),
+            PUBLIC,
+            *(pool for pool in reach if is_exclusive(pool) and pool not in own),
+        ]
+        order = tuple(counted for pool in wanted if (counted := counted_as(pool)) in self._there)
+        return () if order == ("",) else order
+
+    @contextmanager
+    def tried(self, members: Iterable[Member], pool: str) -> Iterator[None]:
+        """These members count, and are placed, as if they could have nodes of this pool alone. A place that one gets meanwhile it keeps."""
+        mine = [member for member in members if member.status is Status.PENDING]
+        for member in mine:
+            self._trial[id(member)] = member.pool = pool
+        try:
+            yield
+        finally:
+            for member in mine:
+                self._trial.pop(id(member), None)
+                if member.status is Status.PENDING:
+                    member.pool = ""
+
+    def only(self, member: Member) -> str | None:
+        """The one pool in which it may have a place; None: any."""
+        if member.status is not Status.PENDING:
+            return member.pool if member.row >= 0 else None
+        return self._trial.get(id(member))
+
+    def task(self, member: Member, task: Task) -> Task:
+        """The member's task (`task`, as others have bounded it), on nodes of the pool that is tried."""
+        pool = self.only(member)
+        return task if pool is None else in_one_pool(task, pool)
+
+    def allowed(self, member: Member) -> Bools | None:
+        """`[N]`: nodes of the pool that is tried; None = all."""
+        pool = self.only(member)
+        return None if pool is None else self._columns.in_pool(pool, slice(0, self._columns.size))
+
+    # What is lent.
+
+    def owns(self, queue: QueueName, pool: str) -> bool:
+        """As `QueueTree.owns`."""
+        found = self._queues.get(queue)
+        return found is not None and is_exclusive(pool) and pool in found.pools
+
+    def lent(self, owner: QueueName, member: Member) -> bool:
+        """Whether the member has a node of a pool that the queue owns, and its own queue does not."""
+        return bool(member.pool) and self.owns(owner, member.pool) and not self.owns(member.gang.queue, member.pool)
+
+    def borrowers(self, pool: str) -> frozenset[QueueName]:
+        """Queues with members in this pool that own none of it."""
+        if self._borrowers is None:
+            found: dict[str, set[QueueName]] = {}
+            for kind, _ in self._running.alike():
+                if kind.pool and not self.owns(kind.queue, kind.pool):
+                    found.setdefault(kind.pool, set()).add(kind.queue)
+            for gang in self._fresh:
+                for member in gang.members:
+                    if member.pool and member.row >= 0 and not self.owns(gang.queue, member.pool):
+                        found.setdefault(member.pool, set()).add(gang.queue)
+            self._borrowers = {name: frozenset(queues) for name, queues in found.items() if is_exclusive(name)}
+        return self._borrowers.get(pool, frozenset())
+
+    def may_take_back(self, queue: QueueName, pool: str) -> bool:
+        """Whether the queue owns the pool and others are there."""
+        return self.owns(queue, pool) and bool(self.borrowers(pool))
+
+    def to_be_returned(self, owner: QueueName, candidates: Collection[Member], pool: str | None) -> list[Member]:
+        """Of candidates those on nodes that the queue has lent them: of this pool, or of any that it owns."""
+        return [m for m in candidates if self.lent(owner, m) and (pool is None or m.pool == pool)]
