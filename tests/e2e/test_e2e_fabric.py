@@ -1,7 +1,8 @@
 """Through all services: HyperNodes of the API decide where gangs go that say what they want of the fabric."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hbox_common.kube import HYPERNODES, NODES, PODGROUPS, PODS, KubeClient
 
 from ..waiting import until
-from .platform_world import Up, up
+from .platform_world import Up, hbox, up
 from .test_e2e_shares_and_neighbours import SPACE, create, placed, pod
 from .traced_jobs import node
 
@@ -154,6 +155,50 @@ async def test_each_sub_group_is_in_a_leaf_of_its_own_domain(client: KubeClient)
     of = {name: leaf for leaf, names in LEAVES.items() for name in names}
     stages = [{of[where[f"stages-{number}"]] for number in range(6) if number % 2 == stage} for stage in (0, 1)]
     assert [len(leaves) for leaves in stages] == [1, 1], stages
+
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+
+
+def of_ranks() -> list[dict[str, Any]]:
+    """Sixteen pods that fill the cluster. They come in an order that says nothing, and neither do their names: the index of their controller does."""
+    return [member("ranks", number, cards=4, **{INDEX: str(5 * number % 16)}) for number in range(16)]
+
+
+def along(pods: list[dict[str, Any]], where: Mapping[str, str]) -> list[str]:
+    """The nodes in the order of ranks."""
+    return [where[one["metadata"]["name"]] for one in sorted(pods, key=lambda one: int(one["metadata"]["labels"][INDEX]))]
+
+
+async def test_ranks_walk_the_fabric_leaf_by_leaf(client: KubeClient) -> None:
+    await gang(client, "ranks", members=0, at_least=16)
+    await create(client, *of_ranks())
+
+    async def whole() -> bool:
+        return len(await placed(client, "ranks-")) == 16
+
+    await until(whole, "the gang", timeout_s=60)
+    assert along(of_ranks(), await placed(client, "ranks-")) == sorted(
+        2 * [name for names in LEAVES.values() for name in names]
+    )
+
+
+def test_ranks_walk_the_fabric_in_simulate_cycle_too(tmp_path: Path) -> None:
+    group = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "ranks", "namespace": SPACE},
+        "spec": {"minMember": 16},
+    }
+    fabric = [hypernode(leaf, 1, *({"exactMatch": {"name": name}} for name in names)) for leaf, names in LEAVES.items()]
+    pods = [one | {"metadata": one["metadata"] | {"namespace": SPACE}} for one in of_ranks()]
+    saved = tmp_path / "cluster.json"
+    nodes = [node(name) for names in LEAVES.values() for name in names]
+    saved.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [*nodes, *fabric, group, *pods]}))
+    done = hbox("-o", "ndjson", "simulate", "cycle", str(saved))
+    assert done.returncode == 0, done.stderr
+    where = {one["pod"].partition("/")[2]: one["node"] for one in json.loads(done.stdout)["bindings"]}
+    assert along(pods, where) == sorted(2 * [name for names in LEAVES.values() for name in names])
 
 
 async def test_the_fabric_may_change_while_a_gang_waits(client: KubeClient) -> None:

@@ -150,7 +150,7 @@ _job = Job(
     id=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, members=3, bound=1, created_at=1.5, revision=42,
     tasks=(
         PodGroupTask(
-            name="worker", requests=_REQUESTS, pods=(PodRef(_POD, "train-0", "991"),),
+            name="worker", requests=_REQUESTS, pods=(PodRef(_POD, "train-0", "991", 3),),
             cards=CardRequest(2, 30, 20480, 25, ("H100",)), node_selector={"zone": "a"},
             affinity=(NodeTerm((Match("rack", MatchOperator.IN, ("r1", "r2")),), (Match("metadata.name", MatchOperator.NOT_IN, ("x",)),)),),
             preferred=(PreferredTerm(5, NodeTerm((Match("fast", MatchOperator.EXISTS),))),),
@@ -163,7 +163,7 @@ _job = Job(
     gang=True, preemptable=False, priority_class="urgent",
     problem="queue é unknown", traceparent=_PARENT, topology=_wish, annotations={"hbox.io/min-run-time": "5m"},
     sub_gangs=(SubGangPolicy("stage", ("stage",), {"app": "x"}, 4, 2, _wish),), min_task_member={"worker": 2},
-    standing=(PodGroupTask(name="master", requests=_REQUESTS, pods=(PodRef(PodUid("pod-2"), "train-1", "990"),)),),
+    standing=(PodGroupTask(name="master", requests=_REQUESTS, pods=(PodRef(PodUid("pod-2"), "train-1", "990", 1),)),),
 )  # fmt: skip
 _group = GroupState(
     id=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, created_at=1.5, min_resources={"nvidia.com/gpu": 2}, revision=41,

@@ -12,7 +12,8 @@ import numpy as np
 
 from hbox_common import kube
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import DEFAULT_QUEUE, JobId, NodeName, Resources, exceeded
+from hbox_common.model import DEFAULT_QUEUE, JobId, NodeName, PodUid, Resources, exceeded
+from hbox_common.model.ranks import RankKey, ranks
 from hbox_common.model.resources import PODS, add
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo
@@ -289,3 +290,17 @@ def _join(pods: Sequence[PodEntry], owner: Sequence[Gang], tasks: Sequence[Task]
                 images=images_of_pod(pod.document) if images else (),
             )
         )
+    _rank(pods, owner)
+
+
+def _rank(pods: Sequence[PodEntry], owner: Sequence[Gang]) -> None:
+    """Which of its gang each live member is, as job-controller says."""
+    keys: dict[JobId, dict[PodUid, RankKey]] = {}
+    for pod, gang in zip(pods, owner, strict=True):
+        if pod.view.rank_key is not None and pod.view.live:
+            keys.setdefault(gang.id, {})[pod.view.uid] = pod.view.rank_key
+    for gang in owner:
+        if len(mine := keys.pop(gang.id, {})) > 1:
+            found = ranks(mine)
+            for member in gang.members:
+                member.rank = found.get(member.uid, -1)

@@ -64,6 +64,7 @@ class PodRef:
     uid: PodUid
     name: str
     resource_version: str
+    rank: int = -1  #: which of its job it is, from 0 on (`ranks`); -1: not known, or a bare pod
 
 
 @dataclass(frozen=True, slots=True)

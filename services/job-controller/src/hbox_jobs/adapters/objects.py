@@ -53,6 +53,7 @@ from hbox_common.model.bounds import (
     oversized,
     sanitized,
 )
+from hbox_common.model.ranks import rank_key
 
 from .. import metrics
 from ..core.requests import Container
@@ -126,6 +127,7 @@ class PodReader:
             annotations=written.annotations,
             started_at=_seconds(status.start_time) or None if written.annotations else None,
             never_preempts=spec.preemption_policy == NEVER,
+            rank_key=rank_key(meta.name, written.role, meta.labels, meta.annotations) if written.group else None,
         )
 
     def _slices(self, pod: kube.Pod, old: PodView | None) -> tuple[CardSlice, ...]:

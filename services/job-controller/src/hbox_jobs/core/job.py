@@ -20,6 +20,7 @@ from typing import TypeAlias
 from hbox_common.events import JobPhase, JobVerdict
 from hbox_common.model import DEFAULT_QUEUE, GangPart, Job, JobId, PodGroupTask, PodRef, PodUid, QueueName, Resources
 from hbox_common.model.bounds import sanitized
+from hbox_common.model.ranks import ranks
 from hbox_common.model.resources import PODS, add
 
 from .views import GroupView, PodStatus, PodView
@@ -230,14 +231,20 @@ def _tasks(record: Record, volumes: Volumes, *, never_preempts: bool) -> tuple[t
     `never_preempts`: none of them preempts.
     """
     alike: dict[tuple[str, Reach, _Part, bool], list[PodView]] = {}
-    problem = ""
+    problem, ranked = "", _ranks(record)
     for pod in _in_order(p for p in record.pods.values() if p.placeable):
         reach: Reach = ()
         if pod.volumes:
             reach, why = volumes.needs(pod.namespace, pod.name, pod.uid, pod.volumes)
             problem = problem or (f"pod {pod.name}: {why}" if why else "")
         alike.setdefault((pod.shape.key, reach, _part(record.group, pod), never_preempts or pod.never_preempts), []).append(pod)
-    return tuple(_spec(pods, reach, part, never=never) for (_, reach, part, never), pods in alike.items()), problem
+    return tuple(_spec(pods, reach, part, ranked, never=never) for (_, reach, part, never), pods in alike.items()), problem
+
+
+def _ranks(record: Record) -> Mapping[PodUid, int]:
+    """Of a gang's pods, those that have ended or are leaving left out: who takes the place of one has its rank."""
+    keys = {pod.uid: pod.rank_key for pod in record.pods.values() if pod.rank_key is not None and pod.live}
+    return ranks(keys) if len(keys) > 1 else {}
 
 
 def _standing(record: Record) -> tuple[PodGroupTask, ...]:
@@ -247,7 +254,7 @@ def _standing(record: Record) -> tuple[PodGroupTask, ...]:
     alike: dict[tuple[str, _Part], list[PodView]] = {}
     for pod in _in_order(p for p in record.pods.values() if p.live and p.node):
         alike.setdefault((pod.shape.key, _part(record.group, pod)), []).append(pod)
-    return tuple(_spec(pods, (), part) for (_, part), pods in alike.items())
+    return tuple(_spec(pods, (), part, {}) for (_, part), pods in alike.items())
 
 
 def _in_order(pods: Iterable[PodView]) -> list[PodView]:
@@ -271,12 +278,12 @@ def gang_part(group: GroupView | None, pod: PodView) -> GangPart | None:
     return GangPart(role, dict(labels), dict(group.min_task_member), group.sub_gangs)
 
 
-def _spec(pods: list[PodView], reach: Reach, part: _Part, *, never: bool = False) -> PodGroupTask:
+def _spec(pods: list[PodView], reach: Reach, part: _Part, ranked: Mapping[PodUid, int], *, never: bool = False) -> PodGroupTask:
     shape = pods[0].shape
     return PodGroupTask(
         name=pods[0].role or pods[0].name,
         requests=shape.requests,
-        pods=tuple(PodRef(pod.uid, pod.name, pod.resource_version) for pod in pods),
+        pods=tuple(PodRef(pod.uid, pod.name, pod.resource_version, ranked.get(pod.uid, -1)) for pod in pods),
         cards=shape.cards,
         node_selector=shape.node_selector,
         affinity=shape.affinity,

@@ -17,6 +17,7 @@ from hbox_common.model import (
     SubGangPolicy,
     TopologyWish,
 )
+from hbox_common.model.ranks import RankKey
 
 from .spec import Shape
 from .volumes import VolumeUse
@@ -67,6 +68,7 @@ class PodView:
     annotations: Mapping[str, str] = field(default_factory=dict)  #: annotations that policies read
     started_at: float | None = None  #: seconds since the epoch; read where there are notes
     never_preempts: bool = False  #: preemptionPolicy Never
+    rank_key: RankKey | None = None  #: of a pod of a gang: by which its rank is found
 
     @property
     def key(self) -> str:

@@ -85,6 +85,7 @@ class Member:
     resource_version: str = ""  #: of the pod, where it is to be bound
     images: tuple[str, ...] = ()
     sub_gang: "SubGang | None" = None
+    rank: int = -1  #: which of its job it is, from 0 on (`hbox_common.model.ranks`); -1: not known
     budgets: tuple[str, ...] | None = None  #: names of the disruption budgets that select it; None = by their selectors
 
     @property

@@ -87,6 +87,9 @@ if TYPE_CHECKING:
 #: The order of `Session.gangs`.
 _by_age = attrgetter("created_at", "id")
 
+#: What members come by that no rule tells apart.
+_by_rank = attrgetter("rank", "uid")
+
 _FINISHED = (Status.SUCCEEDED, Status.FAILED)
 
 H = TypeVar("H", bound=Plugin)
@@ -338,11 +341,11 @@ class Session:
 
     def member_key(self, member: Member) -> Key:
         keys = (plugin.member_key(member) for plugin in self._all(MemberOrder))
-        return (*keys, -member.priority, member.created_at, member.uid)
+        return (*keys, -member.priority, member.created_at, member.rank, member.uid)
 
     def members_in_order(self, members: Iterable[Member]) -> list[Member]:
         """As sorted by `member_key`, for many: by the last part of it first. Most parts are equal for all members of a gang, and cost no sorting."""
-        ordered = sorted(members, key=attrgetter("uid"))
+        ordered = sorted(members, key=_by_rank)
         if len(ordered) == 1 or (ordered and ordered[0].gang.kinds and not ordered[0].gang.annotations):
             return ordered  # no plugin can tell them apart
         parts: list[Callable[[Member], Key]] = [

@@ -19,7 +19,7 @@ from ..queueing.groups import Groups
 from ..queueing.jobs import Entry
 from .running import vector_of
 
-_uid = attrgetter("uid")
+_by_rank = attrgetter("rank", "uid")
 
 #: Different requests of which the vectors are kept.
 _SHAPES = 4096
@@ -72,7 +72,7 @@ class WaitingGangs:
             for pod in pods:
                 neighbour, spec = known.get(pod.uid) if known else None, specs.get(pod.uid)
                 member = Member(pod.uid, job.namespace, pod.name, gang, "", task, vector, job.created_at, job.priority)
-                member.resource_version = pod.resource_version
+                member.resource_version, member.rank = pod.resource_version, pod.rank
                 member.selectable = False
                 if spec is not None:
                     member.role, member.labels, member.annotations = spec.name, spec.labels, spec.annotations
@@ -87,7 +87,7 @@ class WaitingGangs:
                 gang.members.append(member)
         _keep_with_others(gang, entry.need)
         if keeps:
-            gang.members.sort(key=_uid)
+            gang.members.sort(key=_by_rank)
             form_sub_gangs(gang)
             gang.tally()
             gang.kinds, entry.gang = _kinds(gang.members), gang

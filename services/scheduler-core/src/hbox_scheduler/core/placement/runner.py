@@ -67,6 +67,7 @@ from ..quotas.models import concerned
 from ..quotas.namespaces import NamespaceQuota
 from .facts import ClusterFacts
 from .gangs import WaitingGangs, join, waiting_id
+from .ranks import Walk, arrange
 from .running import RunningJobs, vector_of
 
 #: Actions of a policy that give free places.
@@ -212,6 +213,7 @@ class SessionRunner:
         self._waiting = WaitingGangs(columns, groups, neighbours)
         self._reasons = KnownReasons(columns)
         self._queue_infos = _QueueInfos()
+        self._walk = Walk()
         self.follow(conf, policy)
 
     def follow(self, conf: Conf, policy: Policy) -> None:
@@ -408,8 +410,16 @@ class SessionRunner:
             by_gang: dict[Gang, list[Member]] = {}
             for member in session.outcome.bindings:
                 by_gang.setdefault(member.gang, []).append(member)
+            self._arrange(by_gang)
             reasons = WaitReasons(session, self._reasons)
             return [_found(session, gang, entry, by_gang.get(gang), reasons) for gang, entry in gangs.items()]
+
+    def _arrange(self, by_gang: Mapping[Gang, Sequence[Member]]) -> None:
+        """Members of gangs change places with their equals, so that ranks follow the fabric."""
+        for members in by_gang.values():
+            if len(members) > 1 and members[0].rank >= 0:
+                self._walk.follow(self._facts.hypernodes)
+                arrange(members, self._columns, self._walk)
 
     def _waiting_kinds(self) -> list[tuple[Kind, int]]:
         """All that waits, by queue and shape."""
@@ -557,6 +567,10 @@ class SessionRunner:
                 self._columns.depart(member.row, member.task.requests, member.slices, -1)
 
     def _job_placements(self, session: Session, preemptors: Mapping[Gang, Entry]) -> list[JobPlacement]:
+        nominated: dict[Gang, list[Member]] = {}
+        for member in session.outcome.nominations:
+            nominated.setdefault(member.gang, []).append(member)
+        self._arrange({gang: members for gang, members in nominated.items() if gang in preemptors})
         victims: dict[Gang, list[Booking]] = {}
         moves: dict[Gang, list[Move]] = {}
         for eviction in session.outcome.evictions:

@@ -12,13 +12,14 @@ import numpy as np
 from ..actions.registry import run_action
 from ..cluster import Columns
 from ..cluster.arrays import Bools
-from ..cluster.entities import Member, Status
+from ..cluster.entities import Gang, Member, Status
 from ..cluster.snapshot import Cluster
 from ..framework import GroupPhase, Placing, Session
 from ..framework.conf import Conf
 from ..framework.external import Ask, nobody
 from ..framework.views import Views
 from ..framework.waiting import WaitReasons
+from ..placement.ranks import Walk, arrange
 from ..policy import policy_from
 from ..policy.batches import in_the_way
 from ..policy.registry import plugins_of
@@ -103,6 +104,7 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan, ask: As
             explain(session, report)
         for action in conf.actions:
             run_action(action, session)
+        _arrange(session)
         _conclude(session, report)
         if number + 1 < plan.cycles:
             _move_on(session, plan)
@@ -152,6 +154,19 @@ def _explain_domains(session: Session, report: Report) -> None:
                 report.domain_scores[key] = session.domain_scores(sub_gang, gang, session.tree.names)
     if len(waiting) == 1:
         report.domain_scores[""] = report.domain_scores[waiting[0].id]
+
+
+def _arrange(session: Session) -> None:
+    """Ranks follow the fabric, as in the running service."""
+    walk = Walk()
+    walk.follow(session.cluster.hypernodes)
+    by_labels = any(member.constraints for gang in session.gangs for member in gang.members)
+    for given in (session.outcome.bindings, session.outcome.nominations):
+        by_gang: dict[Gang, list[Member]] = {}
+        for member in given:
+            by_gang.setdefault(member.gang, []).append(member)
+        for members in by_gang.values():
+            arrange(members, session.columns, walk, by_labels=by_labels)
 
 
 def _conclude(session: Session, report: Report) -> None:
