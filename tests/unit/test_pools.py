@@ -18,7 +18,7 @@ from hbox_scheduler.core.policy.default import default_conf
 from hbox_scheduler.core.simulate import job, node
 
 from ..policies import one_by_one
-from ..property.test_scheduler_and_ledger_agree import Both
+from ..property.both import Both
 
 LAB, A100 = in_pool(GPU, "lab"), f"{GPU}.A100"
 

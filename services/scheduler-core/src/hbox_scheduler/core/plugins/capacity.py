@@ -412,17 +412,20 @@ class Capacity(
         return self.reclaimable(largest, candidates)
 
     def giving(self, preemptor: Member) -> Collection[QueueName] | None:
-        """By the ledger's rule: queues whose branch, where it parts from the preemptor's, may lose something of the kind that is held in it."""
+        """By the ledger's rule: queues whose branch, where it parts from the preemptor's, may lose something of the kind that is held in it; and from which the
+        preemptor's branch may take all that its gang still needs. What the nearest relatives may not give all of is not begun with them."""
         account = self._queue_accounts.accounts.get(preemptor.gang.queue)
         if not self._at_parting or account is None:
             return None
         wanted = frozenset(column for column, _ in self._queue_accounts.asked_with_models(preemptor))
+        needs = self._victims.least_needs(preemptor)
         names: set[QueueName] = set()
         beside: Sequence[Account] = self._tops
         for own in account.path:
-            for other in beside:
-                if other is not own and self._may_give(other, wanted):
-                    names.update(self._names_below(other))
+            if self._victims.entitled(own, needs):
+                for other in beside:
+                    if other is not own and self._may_give(other, wanted):
+                        names.update(self._names_below(other))
             beside = own.children
         return names
 

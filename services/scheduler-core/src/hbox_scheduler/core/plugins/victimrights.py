@@ -63,6 +63,23 @@ class VictimRights:
                 wanted = rule.wanted(account.path, asked, reclaim.used)
         return victims
 
+    def entitled(self, account: Account, needs: dict[int, int]) -> bool:
+        """Whether the queue may take so much back from others."""
+        return not_entitled(self.rights.rights(account).entitlement, account.allocated, needs, self.cards) == []
+
+    def least_needs(self, preemptor: Member) -> dict[int, int]:
+        """At least so much its gang still asks for: as many members as it lacks, of each column the least that one of them asks for; of a model what this one
+        is tried on, since the others may get cards of another."""
+        gang, asked = preemptor.gang, dict(self.accounts.asked_with_models(preemptor))
+        lacks = gang.min_member - gang.ready - gang.waiting
+        if lacks <= 1:
+            return asked
+        for member in gang.of(Status.PENDING):
+            if member.task is not preemptor.task:
+                other = dict(self.accounts.asked_with_models(member))
+                asked = {column: min(amount, other.get(column, 0)) for column, amount in asked.items()}
+        return {column: amount if self.cards.is_model(column) else lacks * amount for column, amount in asked.items() if amount}
+
     def rightful(self, preemptor: Gang, victims: Sequence[Member]) -> bool:
         """Judged where the branches part: with all that the gang is promised, also on room that is left over of larger gangs that leave, no branch of the
         preemptor has more than it is entitled to. So the ledger judges."""
