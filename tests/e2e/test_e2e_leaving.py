@@ -4,6 +4,8 @@ owner       deserves 4 of the node's 8 cards
 borrower    no amounts
 """
 
+import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,3 +84,50 @@ async def test_who_is_reclaimed_from_is_told_for_whom_by_which_rule_and_when_it_
             assert nobody.returncode == 3
             assert f"no eviction of {stayed} is on record" in nobody.stderr
             assert f"evicted {SPACE}/{gone}" in running.hbox("events").stdout
+
+
+async def test_nobody_is_taken_from_before_its_queues_time_nor_twice_in_a_row(tmp_path: Path) -> None:
+    """The borrower's pods are left alone for 8 s, and then one goes though nothing else happens; made anew it cools down, and another one goes."""
+    with up(tmp_path / "state") as running:
+        async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
+            await client.json("POST", NODES.path(), body=node("n0"))
+            queue(running, "create", "borrower", "--min-run-time", "8s", "--cool-down", "60s")
+            queue(running, "create", "owner", "--deserved", f"{GPU}=4")
+            wrong = running.hbox("queue", "set", "borrower", "--cool-down", "soon")
+            assert wrong.returncode == 5
+            assert "hbox.io/cool-down is 'soon'" in wrong.stderr
+            began = time.monotonic()
+            for number in range(8):
+                await client.json("POST", PODS.path(SPACE), body=pod(f"lent{number}", "borrower", min_run_time="9h"))
+
+            async def full() -> bool:
+                return len(await placed(client)) == 8
+
+            await waiting.until(full, "the borrower has the node", timeout_s=60)
+            await client.json("POST", PODS.path(SPACE), body=pod("mine-0", "owner"))
+
+            def has(name: str) -> Callable[[], Awaitable[bool]]:
+                async def so() -> bool:
+                    return name in await placed(client)
+
+                return so
+
+            await waiting.until(has("mine-0"), "the owner has its card", timeout_s=60)
+            assert time.monotonic() - began >= 8
+            [gone] = {f"lent{n}" for n in range(8)} - await placed(client)
+
+            async def left() -> bool:
+                names = [one["metadata"]["name"] for one in (await client.json("GET", PODS.path(SPACE)))["items"]]
+                return gone not in names
+
+            await waiting.until(left, "the pod is gone", timeout_s=20)
+            queue(running, "set", "borrower", "--min-run-time", "0s")
+            await client.json("DELETE", PODS.path(SPACE, "mine-0"))
+            await client.json("POST", PODS.path(SPACE), body=pod(gone, "borrower"))
+            await waiting.until(has(gone), "the one that was evicted is back", timeout_s=30)
+            await client.json("POST", PODS.path(SPACE), body=pod("mine-1", "owner"))
+            await waiting.until(has("mine-1"), "the owner has its card again", timeout_s=30)
+            there = await placed(client)
+            assert gone in there, "it was served last, and was evicted a moment ago"
+            assert len(there) == 8
+        assert running.json("audit")["faults"] == []

@@ -114,7 +114,7 @@ def granted(both: Both, one: Job) -> list[Plan]:
             assert not isinstance(records, Refusal)
             refused = arbitrate._queue(both.books, plan) or guarantees.refuse(both.books, plan)
             if (
-                refused or preemption._rights(both.books, plan, records) or preemption._in_vain(both.books, plan, records)
+                refused or preemption._rights(both.books, plan, records, 0.0) or preemption._in_vain(both.books, plan, records)
             ) is None:
                 plans.append(plan)
     return plans

@@ -177,7 +177,7 @@ _fact = PodFact(
 _claim = Claim(
     id=_CLAIM, pod_uid=_POD, namespace="team", pod="train-0", job=_JOB, plan=_PLAN, queue=_QUEUE, priority=100, node=_NODE,
     requests=_REQUESTS, slices=_SLICES, state=ClaimState.POSTED, reason="why", min_member=2, preemptable=False, created_at=1.5, claimed_at=2.5,
-    models={"nvidia.com/gpu.H100": 2}, pool="lab",
+    models={"nvidia.com/gpu.H100": 2}, pool="lab", protected_until=62.5,
 )  # fmt: skip
 _queue = Queue(
     _QUEUE, QueuePhase.CLOSED, {"nvidia.com/gpu": 8}, weight=3, priority=1, deserved={"nvidia.com/gpu": 4}, guarantee={"nvidia.com/gpu": 2},

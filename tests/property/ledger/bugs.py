@@ -290,7 +290,7 @@ def a_victim_may_have_the_same_priority(patch: pytest.MonkeyPatch) -> None:  # S
     patch.setattr(
         preemption,
         "_rights",
-        lambda state, plan, victims: rights(state, plan.model_copy(update={"priority": plan.priority + 1}), victims),
+        lambda state, plan, victims, now: rights(state, plan.model_copy(update={"priority": plan.priority + 1}), victims, now),
     )
 
 

@@ -3,10 +3,9 @@
 Every step is judged by the model (what a plan has to be answered) and by the proof (what may never be). Killing the process is dropping the ledger and
 what its relay had not published; a database that fails does so before a commit, or after it.
 
-Of S9 the ledger knows two parts, that a pod is evicted by one decision, and that one which may not be evicted stays, and the machine judges these. The others
-are kept where their facts are: disruption budgets by the API server, whose 429 the binder obeys (tests/integration/binder), grace periods by the binder, which
-tells the API server (there too), minimum run times by the scheduler's plugin `minruntime`, which has the annotations and the starts of pods
-(tests/unit/hbox_scheduler/test_levels_and_run_times.py).
+Of S9 the ledger knows three parts, that a pod is evicted by one decision, that one which may not be evicted stays, and that nobody takes from one before the
+time that is written on its claim, and the machine judges these. The others are kept where their facts are: disruption budgets by the API server, whose 429 the
+binder obeys (tests/integration/binder), grace periods by the binder, which tells the API server (there too).
 """
 
 import asyncio
@@ -254,7 +253,8 @@ class LedgerMachine(RuleBasedStateMachine):
             self.needing, self.needed = self.ledger.state, {}
         nominated = nominated_in(before)
         for plan in {plan.id: plan for plan in plans}.values():
-            model = Model(before, QUEUES, gone, nominated, self.may_not_leave(before), self.waits if self.by_weight else None)
+            waits = self.waits if self.by_weight else None
+            model = Model(before, QUEUES, gone, nominated, self.may_not_leave(before), waits, self.wall())
             right = model.accepts(plan)
             self.completed(plan, before) if right else None
             if plan.victims:

@@ -46,6 +46,8 @@ class Model:
         None  #: pods, as job-controller says; None: weights do not count
     )
 
+    now: float = 0.0
+
     def accepts(self, plan: Plan) -> bool:
         """Whether an open ledger commits this plan, proposed in its epoch and never answered before."""
         pods = [p.pod_uid for p in plan.placements]
@@ -187,6 +189,8 @@ class Model:
             if claim is None or claim.pod != victim.pod_uid or claim.state != "posted" or not claim.preemptable:
                 return False
             if claim.intent == "revoke":  # its eviction is being taken back
+                return False
+            if self.now < claim.protected_until:  # S9: it was evicted a short time ago, and has its place again
                 return False
             if claim.queue == plan.queue:
                 if claim.priority >= plan.priority:

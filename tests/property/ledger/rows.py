@@ -31,6 +31,7 @@ class ClaimRow:
     min_member: int
     reason: str
     slots: str
+    protected_until: float = 0.0
 
     @property
     def live(self) -> bool:
@@ -92,7 +93,7 @@ class Rows:
 
 _CLAIM = (
     "SELECT id, pod_uid, job, plan, queue, priority, node, requests, slices, state, intent, generation, forced, preemptable, min_member, "
-    "intent_reason, slots FROM claims ORDER BY rowid"
+    "intent_reason, slots, protected_until FROM claims ORDER BY rowid"
 )
 _CARD = "SELECT node, card, cores, memory_mib, pods, whole, forced FROM card_accounts"
 _AUDIT = "SELECT seq, epoch, at, actor, subject, change, cause, entry, hash FROM audit WHERE seq > ? ORDER BY seq"

@@ -7,7 +7,7 @@ from hbox_common.model import QueueName
 from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster.entities import QueueInfo
 
-from .small_world import SmallWorld, evicted
+from .small_world import NOW, SmallWorld, evicted
 
 LEVELS = """
 actions: "preempt"
@@ -149,11 +149,63 @@ def test_nobody_goes_before_it_has_run_for_its_time() -> None:
     assert evicted(world.decide(RUN_TIMES)) == ["old-0"]
 
 
-def test_an_annotation_protects_longer_than_the_policy() -> None:
+@pytest.mark.parametrize(
+    ("asks", "age_s", "goes"), [("3h", 6000, True), ("3h", 60, False), ("1m", 90, True), ("1m", 30, False)]
+)
+def test_a_tenants_annotation_makes_the_policys_time_shorter_and_never_longer(asks: str, age_s: float, goes: bool) -> None:
     world = SmallWorld(1, 1)
-    world.gang("holder", on=[0], age_s=6000, annotations={"hbox.io/min-run-time": "3h"})
+    world.gang("holder", on=[0], age_s=age_s, annotations={"hbox.io/min-run-time": asks})
     world.gang("claimant", priority=9)
-    assert evicted(world.decide(RUN_TIMES)) == []
+    assert evicted(world.decide(RUN_TIMES)) == (["holder-0"] if goes else [])
+
+
+CHECKPOINTS = """
+actions: "preempt"
+tiers:
+- plugins:
+  - name: checkpoint
+  - name: priority
+  - name: gang
+- plugins:
+  - name: predicates
+"""
+
+
+@pytest.mark.parametrize(
+    "written",
+    [{"hbox.io/checkpoint-interval": "100s"}, {"hbox.io/checkpoint-every": "100s"}, {"hbox.io/checkpointed-at": "999950"}],
+)
+def test_of_several_jobs_the_one_goes_first_that_loses_least_since_its_checkpoint(written: dict[str, str]) -> None:
+    """It ran for 2 hours and 50 seconds, the others for a half and a quarter of an hour."""
+    for conf, goes in ((CHECKPOINTS, "careful-0"), (CHECKPOINTS.replace("  - name: checkpoint\n", ""), "quarter-0")):
+        world = SmallWorld(1, 3)
+        world.gang("careful", on=[0], age_s=7250, annotations=written)
+        world.gang("half", on=[0], age_s=1800)
+        world.gang("quarter", on=[0], age_s=900)
+        world.gang("claimant", priority=9)
+        assert evicted(world.decide(conf)) == [goes]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"hbox.io/checkpoint-interval": "0s"}, {"hbox.io/checkpointed-at": "5e9"}, {"hbox.io/checkpointed-at": "-5e9"}]
+)
+def test_what_is_written_never_makes_a_loss_larger_than_the_run(wrong: dict[str, str]) -> None:
+    world = SmallWorld(1, 2)
+    world.gang("boasts", on=[0], age_s=100, annotations=wrong)
+    world.gang("long", on=[0], age_s=7250)
+    world.gang("claimant", priority=9)
+    assert evicted(world.decide(CHECKPOINTS)) == ["boasts-0"]
+
+
+@pytest.mark.parametrize("conf", [CHECKPOINTS, CHECKPOINTS.replace('"preempt"', '"gangpreempt"')])
+@pytest.mark.parametrize(("until_s", "goes"), [(5, []), (0, ["holder-0"]), (1e9, ["holder-0"])])
+def test_whom_the_ledger_protects_nobody_takes_from_under_any_policy(conf: str, until_s: float, goes: list[str]) -> None:
+    """What is said to end in years is nothing that a queue can say: a clock was set."""
+    world = SmallWorld(1, 1)
+    holder = world.gang("holder", on=[0], age_s=10)
+    world.gang("claimant", priority=9)
+    holder.members[0].protected_until = NOW + until_s
+    assert evicted(world.decide(conf)) == goes
 
 
 def test_inside_a_gang_whoever_checkpointed_last_loses_least_and_goes_first() -> None:

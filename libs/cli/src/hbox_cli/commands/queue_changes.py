@@ -50,6 +50,16 @@ def rules(command: F) -> F:
         click.option(
             "--lent-pools", metavar="POOL,POOL", help="Of its own pools those that others may use while they are idle."
         ),
+        click.option(
+            "--min-run-time",
+            metavar="DURATION",
+            help="For how long nobody takes from its pods that got their places: 10m; empty = as the queue above it, or 0s.",
+        ),
+        click.option(
+            "--cool-down",
+            metavar="DURATION",
+            help="The same of jobs that were evicted within the last hour; empty = as the queue above it, or 60s.",
+        ),
         click.option("--pools", metavar="POOL,POOL", help="That it, and all below it, may use; empty = as the queue above it."),
         click.option("--parent", help="The queue above it; root = none."),
     ):

@@ -9,15 +9,18 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.model import POOLS, VENDORS, QueueName, capacity_units, is_model, model_of, named_models, parse_quantity
 from hbox_common.model.annotations import (
     BUDGET,
+    COOL_DOWN,
     LENT_POOLS,
     LENT_TO,
     NAMESPACES,
     NON_PREEMPTIBLE_CLASSES,
     POOL_AMOUNTS,
     PRIORITY_CLASSES,
+    QUEUE_MIN_RUN_TIME,
     parse_names,
     parse_pool_amounts,
 )
+from hbox_common.model.minruntime import check_run_time
 from hbox_ledger.dryrun import ChangedQueue, DryRunAnswer, FaultAnswer, ReclaimPreviewAnswer, VictimAnswer
 
 AMOUNTS = ("guarantee", "deserved", "capability")
@@ -29,6 +32,7 @@ ANNOTATED = {
     "lent_pools": LENT_POOLS,
     "lent_to": LENT_TO,
 }
+RUN_TIMES = {"min_run_time": QUEUE_MIN_RUN_TIME, "cool_down": COOL_DOWN}
 PLAIN = ("parent", "weight", "priority", "reclaimable")
 #: Kubernetes' own, and qualified names.
 _RESOURCE = re.compile(
@@ -79,7 +83,7 @@ def change_of(name: str, given: Mapping[str, Any]) -> Change:
     if (text := given.get("pool_amounts")) is not None:
         _judge_pool_amounts(text or "{}")
         annotations[POOL_AMOUNTS] = text or None
-    return Change(QueueName(name), spec, amounts, annotations | _budget(given["budget"]))
+    return Change(QueueName(name), spec, amounts, annotations | _budget(given["budget"]) | _run_times(given))
 
 
 def _judge_pool_amounts(text: str) -> None:
@@ -94,6 +98,12 @@ def _budget(text: str | None) -> dict[str, str | None]:
     if text != "none" and not (text.isascii() and text.isdecimal() and len(text) <= 12):
         raise InvalidRequest(f"--budget {text}: write it as a whole number of card-hours, or none", hint="for example 1000")
     return {BUDGET: None if text == "none" else text}
+
+
+def _run_times(given: Mapping[str, Any]) -> dict[str, str | None]:
+    found = {name: given[option] or None for option, name in RUN_TIMES.items() if given.get(option) is not None}
+    check_run_time({name: text for name, text in found.items() if text is not None})
+    return found
 
 
 def _pairs(amount: str, items: Sequence[str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from hbox_common.model import DEFAULT_QUEUE, JobId, NodeName, PodUid, Resources,
 from hbox_common.model.ranks import RankKey, ranks
 from hbox_common.model.resources import PODS, add
 from hbox_scheduler.core.cluster import Columns
-from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo
+from hbox_scheduler.core.cluster.entities import HOLDING, Gang, Member, QueueInfo
 from hbox_scheduler.core.cluster.images import HeldImages
 from hbox_scheduler.core.cluster.snapshot import Cluster
 from hbox_scheduler.core.cluster.task import Task, Tasks
@@ -208,6 +208,11 @@ class _Reading:
             tasks.of(pod.spec, rights.reach(gang.queue) if gang.queue else None) for pod, gang in zip(pods, owner, strict=True)
         ]
         _join(pods, owner, kinds_of_pods, columns, images=bool(self._images))
+        for gang in gangs:
+            run_time = rights.run_time(gang.queue)
+            for member in gang.members:
+                if member.status in HOLDING and member.started_at is not None:
+                    member.protected_until = run_time.protected_until(member.started_at, evicted=False)
         return gangs, tuple(gang.id for gang, _ in groups)
 
     def _hold_to_classes(self, gangs: Sequence[Gang], members: Mapping[JobId, Sequence[PodEntry]]) -> None:

@@ -16,6 +16,7 @@ from hbox_common.model.annotations import (
     parse_names,
     parse_pool_amounts,
 )
+from hbox_common.model.minruntime import check_run_time
 from hbox_ledger.adapters.quotas import card_quota, class_quota
 from hbox_scheduler.core.cluster.entities import QueueInfo
 from hbox_scheduler.core.cluster.snapshot import DisruptionBudget
@@ -87,13 +88,18 @@ def in_pools(queues: Sequence[QueueInfo], rights: QueueTree) -> list[QueueInfo]:
 
 
 def rights_of(documents: Sequence[Document]) -> QueueTree:
-    """Who may use which queue, which pools of nodes those in it, and how much: nothing else of the queues is in it. Raises InvalidRequest."""
+    """Who may use which queue, which pools of nodes those in it, how much, and for how long nobody takes from them. Raises InvalidRequest."""
     tree = QueueTree({})
     for document in documents:
         queue = document.read(kube.Queue, namespaced=False)
         name = QueueName(queue.metadata.name)
+        try:
+            check_run_time(queue.metadata.annotations)
+        except InvalidRequest as e:
+            raise InvalidRequest(f"{document.where}: metadata.annotations: {e.message}", hint=e.hint) from e
         tree[name] = Queue(
             name,
+            annotations=dict(queue.metadata.annotations),
             parent=queue.spec.parent,
             capability=capacities(document, "spec.capability", queue.spec.capability),
             deserved=capacities(document, "spec.deserved", queue.spec.deserved),

@@ -42,9 +42,12 @@ KAI_PREFERRED = "kai.scheduler/topology-preferred-placement"
 TOPOLOGY_ANNOTATIONS = (NETWORK_TOPOLOGY, KUEUE_REQUIRED, KUEUE_PREFERRED, KUEUE_UNCONSTRAINED, KAI_REQUIRED, KAI_PREFERRED)
 
 WALLTIME = "hbox.io/walltime"  #: how long a pod runs at most, as a duration such as 2h30m; on a Queue: those of its pods that do not say it
-MIN_RUN_TIME = "hbox.io/min-run-time"  #: on a pod or its PodGroup, in place of the policy's figure
-CHECKPOINTED_AT = "hbox.io/checkpointed-at"
-CHECKPOINT_EVERY = "hbox.io/checkpoint-every"
+MIN_RUN_TIME = "hbox.io/min-run-time"  #: on a pod or its PodGroup: a shorter time than the policy's
+QUEUE_MIN_RUN_TIME = MIN_RUN_TIME  #: on a Queue: for how long nobody takes from a pod that got its place (`minruntime`)
+COOL_DOWN = "hbox.io/cool-down"  #: on a Queue: the same of jobs that were evicted of late
+CHECKPOINTED_AT = "hbox.io/checkpointed-at"  #: when it wrote its last checkpoint: RFC 3339, or seconds since the epoch
+CHECKPOINT_INTERVAL = "hbox.io/checkpoint-interval"  #: how often it writes one, as a duration
+CHECKPOINT_EVERY = "hbox.io/checkpoint-every"  #: the older name of it
 COOLDOWN = "volcano.sh/cooldown-time"  #: how long a pod is protected, as a duration; annotation or label
 TASK_PRIORITY = "volcano.sh/task-priority"  #: a member's priority among its gang, in place of the pod's
 TASK_AFFINITY = "volcano.sh/task-topology-affinity"
@@ -63,6 +66,7 @@ POLICY_ANNOTATIONS = (
     WALLTIME,
     MIN_RUN_TIME,
     CHECKPOINTED_AT,
+    CHECKPOINT_INTERVAL,
     CHECKPOINT_EVERY,
     COOLDOWN,
     TASK_PRIORITY,
@@ -82,8 +86,16 @@ HIERARCHY_WEIGHTS = "volcano.sh/hierarchy-weights"  #: on a Queue: one weight fo
 NODE_GROUP_LIMITS = "volcano.sh/nodegroup-resource-limits"  #: on a Queue: JSON by node group, what its members may use there
 OVER_QUOTA_WEIGHT = "kai.scheduler/over-quota-weight"  #: on a Queue: its weight beyond what it deserves
 
-#: What plugins of a policy read on queues.
-QUEUE_POLICY_ANNOTATIONS = (HIERARCHY, HIERARCHY_WEIGHTS, NODE_GROUP_LIMITS, OVER_QUOTA_WEIGHT, WALLTIME)
+#: What plugins of a policy, and the ledger, read on queues.
+QUEUE_POLICY_ANNOTATIONS = (
+    HIERARCHY,
+    HIERARCHY_WEIGHTS,
+    NODE_GROUP_LIMITS,
+    OVER_QUOTA_WEIGHT,
+    WALLTIME,
+    QUEUE_MIN_RUN_TIME,
+    COOL_DOWN,
+)
 
 
 #: What `POOL_AMOUNTS` may name of each pool.

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from .cardmodels import is_model, named_models
 from .claim import Refusal, RefusalReason
 from .ids import DEFAULT_QUEUE, QueueName
+from .minruntime import RunTime, run_time_of
 from .pools import POOLED, PUBLIC, Pools, amounts_in, by_pool, counted_as, is_exclusive, of_pool
 from .queue import ANY, Queue, QueuePhase
 from .resources import CPU, MEMORY, Resources, add
@@ -79,6 +80,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         self._pools: dict[QueueName, Pools] = {}
         self._amounts: dict[QueueName, QueueAmounts] = {}
         self._lent: Mapping[str, tuple[tuple[QueueName, ...], ...]] | None = None
+        self._run_times: dict[QueueName, RunTime] = {}
         self._by_model: bool | None = None
         self._shares: Mapping[QueueName, Resources] = {}  #: by weight
 
@@ -266,6 +268,15 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         """Whether work of the queue may start on nodes of this pool."""
         return pool == PUBLIC or pool in self.reach(name)
 
+    def run_time(self, name: QueueName) -> RunTime:
+        """For how long nobody takes from pods of the queue that got their places."""
+        found = self._run_times.get(name)
+        if found is None:
+            found = run_time_of(queue.annotations for above in self.path(name) if (queue := self.of(above)) is not None)
+            if name in self._queues:
+                self._run_times[name] = found
+        return found
+
     @property
     def by_model(self) -> bool:
         """Whether any of them names models of cards. Where none does, nobody needs to count by model."""
@@ -399,6 +410,7 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         self._pools.clear()
         self._amounts.clear()
         self._lent = None
+        self._run_times.clear()
         self._by_model = None
 
     def _fresh(self) -> None:

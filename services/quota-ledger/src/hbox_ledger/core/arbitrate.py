@@ -151,6 +151,7 @@ def arbitrate(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId
     deadline = step.now + min(plan.deadline_s, MAX_DEADLINE_S)
     nodes = state.nodes
     protected = guarantees.protects(state, plan)
+    protects = bool(state.evicted) or state.queues.run_time(plan.queue).min_run_s > 0
     records = tuple(
         _record(
             plan,
@@ -161,6 +162,7 @@ def arbitrate(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId
             preemptable=not protected,
             node=nodes.get(placement.node),
             pool=state.pool_of(placement.node),
+            protected_until=state.protected_until(plan, placement, step.now) if protects else 0.0,
         )
         for placement in plan.placements
     )
@@ -183,6 +185,7 @@ def _record(
     preemptable: bool,
     node: NodeState | None,
     pool: str,
+    protected_until: float,
 ) -> ClaimRecord:
     claim = Claim(
         id=claim_id(key, plan.id, placement.pod_uid, placement.node, placement.slices),
@@ -198,6 +201,7 @@ def _record(
         slices=placement.slices,
         min_member=plan.min_member,
         preemptable=preemptable,
+        protected_until=protected_until,
         created_at=plan.created_at,
         claimed_at=now,
         models=cards_by_model(node, placement.slices),

@@ -10,7 +10,7 @@ construction (a move has both its ends), S12 since the only writers of a claim's
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hbox_common.events import HeldNomination
+from hbox_common.events import HeldNomination, Placement, Plan
 from hbox_common.model import (
     CardQuota,
     CardQuotas,
@@ -47,6 +47,7 @@ from .beneficiaries import Beneficiaries
 from .claimrecord import ClaimRecord, Decision, Gang
 from .classquotas import ClassQuotas
 from .demand import Demand
+from .evicted import Evicted
 from .evicting import Evicting
 from .history import Decay, History
 from .nominations import Nominations, places_of, successor_of
@@ -99,6 +100,7 @@ class LedgerState:
     evicting: Evicting = field(default_factory=Evicting)  #: posted, and their pods' eviction was decided
     beneficiaries: Beneficiaries = field(default_factory=Beneficiaries)  #: for whom
     nominations: Nominations = field(default_factory=Nominations)  #: with which places
+    evicted: Evicted = field(default_factory=Evicted)  #: jobs of late, for others
     storm: Storm = field(default_factory=Storm)  #: how many were told to leave of late
     records: Records = field(default_factory=Records)  #: of jobs that have something to place
     month: int = 0  #: the first second of the month of `spent`
@@ -307,8 +309,10 @@ class LedgerState:
     def void(self, step: Step, record: ClaimRecord, *, actor: str, cause: str) -> None:
         """PENDING or POSTED -> VOID: on evidence that its pod holds nothing there and never will."""
         claim, before = record.claim, record.claim.state
-        if self.demand is not None and record.beneficiary and claim.id in self.evicting:
-            self.demand.taken(claim.queue, self.counted(claim), step.now)
+        if record.beneficiary and claim.id in self.evicting:
+            self.evicted.note(claim, step.now)
+            if self.demand is not None:
+                self.demand.taken(claim.queue, self.counted(claim), step.now)
         self._unindex(record)
         record.decision = Decision.NONE
         record.claim = replace(claim, state=ClaimState.VOID, reason=cause)
@@ -460,6 +464,13 @@ class LedgerState:
     def _changed(self, step: Step, claim: Claim, before: ClaimState | None, actor: str, cause: str) -> None:
         self.index = Index(self.index + 1)
         step.changes.append(Change(self.index, claim, before, actor, cause))
+
+    def protected_until(self, plan: Plan, placement: Placement, now: float) -> float:
+        """Until when nobody may take from this pod, which is given its place now; 0 = no such time. What owners lend of their own pools comes back at once."""
+        if self.queues.borrows(plan.queue, self.pool_of(placement.node)):
+            return 0.0
+        evicted = self.evicted.of_late(plan, placement, now)
+        return self.queues.run_time(plan.queue).protected_until(now, evicted=evicted)
 
     def validate(self) -> None:
         """Recount everything from the live claims. Raises AssertionError where a sum, an index or an invariant is wrong."""

@@ -180,7 +180,7 @@ def observed(state: LedgerState, step: Step, fact: PodFact, *, actor: str = "job
             if not _resized(state, record, fact):
                 return None
             end(state, step, record, actor=actor, cause="its pod was resized in place")
-            return _force(state, step, fact, actor, slices=claim.slices)
+            return _force(state, step, fact, actor, slices=claim.slices, protected_until=claim.protected_until)
         if ours:
             end(state, step, record, actor=actor, cause="its pod was found bound, with all that it asks for")
             return _force(state, step, fact, actor, slices=claim.slices)
@@ -280,7 +280,9 @@ def _end(state: LedgerState, step: Step, gang: Gang) -> None:
     step.gangs[gang.job] = None
 
 
-def _force(state: LedgerState, step: Step, fact: PodFact, actor: str, *, slices: tuple[CardSlice, ...]) -> None:
+def _force(
+    state: LedgerState, step: Step, fact: PodFact, actor: str, *, slices: tuple[CardSlice, ...], protected_until: float = 0.0
+) -> None:
     """Account for a pod that runs without a live claim: reality is not refused, even where it over-books."""
     held = _held(state, fact)
     claim = Claim(
@@ -298,6 +300,7 @@ def _force(state: LedgerState, step: Step, fact: PodFact, actor: str, *, slices:
         state=ClaimState.POSTED,
         min_member=fact.min_member,
         preemptable=fact.ours and not guarantees.protects_found(state, fact, held),
+        protected_until=protected_until,
         created_at=fact.created_at,
         claimed_at=step.now,
         models=cards_by_model(state.nodes.get(fact.node), slices),

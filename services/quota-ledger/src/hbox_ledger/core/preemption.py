@@ -40,6 +40,7 @@ from hbox_common.model import (
     validate_claim,
 )
 from hbox_common.model.devices import VENDORS
+from hbox_common.model.minruntime import protects
 from hbox_common.model.resources import PODS, add
 from hbox_common.model.rights import (
     CARDS_BY_NAME,
@@ -68,7 +69,7 @@ def preempt(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId) 
     if isinstance(victims, Refusal):
         return victims
     state.divide(step.now)
-    refusal = _rights(state, plan, victims) or _in_vain(state, plan, victims) or _too_many(state, step, victims)
+    refusal = _rights(state, plan, victims, step.now) or _in_vain(state, plan, victims) or _too_many(state, step, victims)
     if refusal is not None:
         return refusal
     moved = {victim.claim: victim for victim in plan.victims if victim.to}
@@ -164,7 +165,7 @@ def to_be_freed(state: LedgerState, plan: Plan) -> dict[QueueName, Resources]:
     return freed
 
 
-def _rights(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord]) -> Refusal | None:
+def _rights(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord], now: float) -> Refusal | None:
     tree = state.queues
     asked = {name: units for name, units in asked_of_queue(state, plan).items() if by_pool(name)[0] != PODS and units > 0}
     reclaim = _reclaim(state)
@@ -179,6 +180,10 @@ def _rights(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord]) -> R
             continue
         if not claim.preemptable:
             return _protected(f"{who} may not be preempted")
+        if protects(claim.protected_until, now):
+            return _protected(
+                f"{who} may not be taken from for another {claim.protected_until - now:.0f} s (minimum run time, or cool-down)"
+            )
         if claim.id in moved:
             if not may_move(plan.priority, claim.priority):
                 return _protected(f"{who} has priority {claim.priority}, {plan.name} has {plan.priority}")

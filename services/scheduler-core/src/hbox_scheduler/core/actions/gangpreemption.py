@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hbox_common.model import GroupPhase
+from hbox_common.model.minruntime import protects
 from hbox_common.model.rights import may_preempt, reclaimable
 
 from ..cluster.arrays import Ints
@@ -120,7 +121,12 @@ class GangPreemption:
                 fair = other.queue == gang.queue and may_preempt(gang.priority, other.priority)
             if fair:
                 found += [
-                    member for member in other.members if member.status in EVICTABLE and member.row >= 0 and member.preemptable
+                    member
+                    for member in other.members
+                    if member.status in EVICTABLE
+                    and member.row >= 0
+                    and member.preemptable
+                    and not protects(member.protected_until, session.now)
                 ]
         return session.victims_first(found, preemptor=gang)
 

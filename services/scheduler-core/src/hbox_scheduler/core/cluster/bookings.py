@@ -26,6 +26,7 @@ from hbox_common.model import (
     amounts_in,
     cards_by_model,
 )
+from hbox_common.model.minruntime import protects
 from hbox_common.model.resources import add
 
 from .columns import Columns
@@ -123,6 +124,7 @@ class Bookings:
         self.lending = Lending(self.queues, lambda: map(_held, self._of.values()), columns.described_nodes)
         self._by_model = False
         self._in_pools: dict[str, Counter[QueueName]] = {}  #: of all but `pooled`: how many are there, by queue
+        self._protected: dict[PodUid, float] = {}  #: until when nobody takes from them
         self.changed = Changed()
 
     def __len__(self) -> int:
@@ -217,6 +219,7 @@ class Bookings:
                 self._enter(booking)
             else:
                 self._of[booking.pod] = self._on[booking.node][booking.pod] = booking
+                self._protect(booking)
             return
         if old is not None:
             self.remove(booking.pod)
@@ -260,12 +263,14 @@ class Bookings:
         self._of[booking.pod] = booking
         self._on.setdefault(booking.node, {})[booking.pod] = booking
         self._use(booking, 1)
+        self._protect(booking)
         self.card_quotas.book(booking.namespace, booking.requests, booking.slices)
         self._priorities.setdefault(booking.queue, Counter())[booking.priority] += 1
         self.lending.book(_held(booking))
 
     def _leave(self, booking: Booking) -> None:
         del self._of[booking.pod]
+        self._protected.pop(booking.pod, None)
         on = self._on[booking.node]
         del on[booking.pod]
         if not on:
@@ -277,6 +282,16 @@ class Bookings:
         if booking.slices and booking.namespace in self.card_quotas:
             self.card_quotas.book(booking.namespace, booking.requests, booking.slices, -1)
             self.namespaces_freed.add(booking.namespace)
+
+    def _protect(self, booking: Booking) -> None:
+        if booking.held is not None and booking.held.protected_until:
+            self._protected[booking.pod] = booking.held.protected_until
+
+    def next_unprotected(self, now: float) -> float | None:
+        """When the next of those may be taken from whom nobody takes from now; None where there are none."""
+        for pod in [pod for pod, until in self._protected.items() if not protects(until, now)]:
+            del self._protected[pod]
+        return min(self._protected.values(), default=None)
 
     def _use(self, booking: Booking, times: int) -> None:
         amounts = booking.amounts

@@ -309,6 +309,12 @@ class VictimQueueOrder(Plugin):
         """Whose members are taken first: those of the first collection, and so on; last those of all queues that are in none."""
 
 
+class VictimLoss(Plugin):
+    @abstractmethod
+    def losses(self, members: Sequence[Member]) -> Sequence[float] | None:
+        """Seconds of work that each of these would lose by leaving now: of equal priority those go first that lose least. None: nobody can tell."""
+
+
 class ShuffleVictims(Plugin):
     @abstractmethod
     def victims(self, members: Sequence[Member]) -> list[Member]:
@@ -377,7 +383,7 @@ FLAGS: Mapping[str, tuple[Hook, ...]] = {
 }
 
 #: Hooks that no flag switches off.
-UNSWITCHED: tuple[Hook, ...] = (Validity, Evictable, ReclaimRight, VictimQueueOrder, Events)
+UNSWITCHED: tuple[Hook, ...] = (Validity, Evictable, ReclaimRight, VictimQueueOrder, VictimLoss, Events)
 
 #: Every hook there is.
 HOOKS: tuple[Hook, ...] = (*(hook for hooks in FLAGS.values() for hook in hooks), *UNSWITCHED)

@@ -1,7 +1,8 @@
 """Members that may be evicted in one action, in arrays: who, where, of which queue, and how much their leaving frees.
 
-Built once an action. Within a queue the lowest priority goes first; of equal ones whom their gangs can spare, before gangs are broken; then the reverse of
-the order of service at the action's beginning. The order of queues is asked for anew as shares change.
+Built once an action. Within a queue the lowest priority goes first; of equal ones whom their gangs can spare, before gangs are broken; then who loses the
+least work, where a plugin can tell; then the reverse of the order of service at the action's beginning. Whom nobody takes from yet (`minruntime`) is left
+out. The order of queues is asked for anew as shares change.
 """
 
 from collections import defaultdict
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hbox_common.model import QueueName
+from hbox_common.model.minruntime import protects
 
 from ..cluster.arrays import Bools, Ints
 from ..cluster.entities import EVICTABLE, Gang, Member, Status
@@ -32,18 +34,30 @@ class Pool:
         harm: list[int] = []  # how many are lost with it: beyond its surplus a gang goes whole
         breaks: list[bool] = []  # whether its gang can spare it no more
         counts: list[int] = []
-        running, bound = Status.RUNNING, Status.BOUND
+        running, bound, now = Status.RUNNING, Status.BOUND, session.now
         for name in sorted(by_queue):
             before = len(members)
             for gang in reversed(session.in_order(by_queue[name])):
                 if len(gang.members) == 1:  # most jobs of most clusters
                     m = gang.members[0]
-                    if (m.status is running or m.status is bound) and m.preemptable and m.row >= 0:
+                    if (
+                        (m.status is running or m.status is bound)
+                        and m.preemptable
+                        and m.row >= 0
+                        and (m.protected_until <= now or not protects(m.protected_until, now))
+                    ):
                         members.append(m)
                         harm.append(1)
                         breaks.append(gang.min_member > 0)
                     continue
-                mine = [m for m in gang.members if (m.status is running or m.status is bound) and m.preemptable and m.row >= 0]
+                mine = [
+                    m
+                    for m in gang.members
+                    if (m.status is running or m.status is bound)
+                    and m.preemptable
+                    and m.row >= 0
+                    and (m.protected_until <= now or not protects(m.protected_until, now))
+                ]
                 members += mine
                 if len(mine) > 1:
                     members[-len(mine) :] = sorted(mine, key=session.member_key, reverse=True)
@@ -53,9 +67,11 @@ class Pool:
             counts.append(len(members) - before)
         queues = np.repeat(np.arange(len(counts)), counts)
         priority = np.array([member.gang.priority for member in members], dtype=np.int64)
+        losses = session.losses(members)
         order = np.lexsort(
             (
                 np.arange(len(members)),
+                *(() if losses is None else (np.array(losses, dtype=np.float64),)),
                 np.array(breaks, dtype=np.bool_),
                 priority if session.has("priority") else 0 * priority,
                 queues,

@@ -70,6 +70,7 @@ from .hooks import (
     SubGangPipelined,
     SubGangReadiness,
     Validity,
+    VictimLoss,
     VictimQueueOrder,
     Vote,
     hooks_of,
@@ -342,6 +343,10 @@ class Session:
     def member_key(self, member: Member) -> Key:
         keys = (plugin.member_key(member) for plugin in self._all(MemberOrder))
         return (*keys, -member.priority, member.created_at, member.rank, member.uid)
+
+    def losses(self, members: Sequence[Member]) -> Sequence[float] | None:
+        """Seconds of work that each would lose by leaving now, by the first plugin that can tell; None: by none."""
+        return next((found for plugin in self._all(VictimLoss) if (found := plugin.losses(members)) is not None), None)
 
     def members_in_order(self, members: Iterable[Member]) -> list[Member]:
         """As sorted by `member_key`, for many: by the last part of it first. Most parts are equal for all members of a gang, and cost no sorting."""

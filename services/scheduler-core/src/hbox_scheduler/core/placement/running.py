@@ -171,6 +171,7 @@ class RunningJobs:
             models=self._models_of(booking) if booking.models else (),
             pool=booking.pool,
             preemptable=claim is not None and claim.preemptable,
+            protected_until=claim.protected_until if claim is not None else 0.0,
             labels=_labels(neighbour),
             annotations=neighbour.annotations if neighbour is not None else {},
             started_at=_started(claim, neighbour),

@@ -21,6 +21,7 @@ tiers:
   - name: conformance
   - name: pdb
   - name: levels
+  - name: checkpoint
 - plugins:
   - name: predicates
   - name: capacity

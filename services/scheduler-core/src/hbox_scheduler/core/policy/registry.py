@@ -10,6 +10,7 @@ from ..plugins.binpack import Binpack
 from ..plugins.capacity import Capacity
 from ..plugins.cardmodels import CardModels
 from ..plugins.cdp import Cdp
+from ..plugins.checkpoint import Checkpoint
 from ..plugins.conformance import Conformance
 from ..plugins.deviceshare import DeviceShare
 from ..plugins.drf import Drf
@@ -62,6 +63,7 @@ PLUGINS: Mapping[str, Hook] = {
     "card-models": CardModels,
     "idle-cards": IdleCards,
     "levels": LevelsPlugin,
+    "checkpoint": Checkpoint,
     "minruntime": MinRunTime,
     "reservation": ReservationPlugin,
     "rescheduling": Rescheduling,

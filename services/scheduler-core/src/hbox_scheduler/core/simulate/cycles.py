@@ -4,15 +4,18 @@ One cycle is one session. Between two of them the world moves on as far as it mu
 where asked), those bound hold their places, and promises are remembered as nominations.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from hbox_common.model import JobId, QueueName
+from hbox_common.model.minruntime import OF_LATE_S, run_time_of
+
 from ..actions.registry import run_action
 from ..cluster import Columns
 from ..cluster.arrays import Bools
-from ..cluster.entities import Gang, Member, Status
+from ..cluster.entities import Gang, Member, QueueInfo, Status
 from ..cluster.snapshot import Cluster
 from ..framework import GroupPhase, Placing, Session
 from ..framework.conf import Conf
@@ -89,6 +92,7 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan, ask: As
     views = None if in_the_way(conf) else Views(columns, policy)
     for task in (member.task for gang in cluster.gangs for member in gang.members):
         policy.learn(task, 1)
+    cooling: dict[JobId, float] = {}
     for number in range(plan.cycles):
         session = Session(
             columns=columns,
@@ -107,7 +111,7 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan, ask: As
         _arrange(session)
         _conclude(session, report)
         if number + 1 < plan.cycles:
-            _move_on(session, plan)
+            _move_on(session, plan, cooling)
     return report
 
 
@@ -205,11 +209,13 @@ def _settle(columns: Columns, member: Member) -> None:
         columns.depart(member.row, member.task.requests, member.slices)
 
 
-def _move_on(session: Session, plan: Plan) -> None:
-    """Between two cycles: outcomes take effect, what was promised or tried and not committed is as before."""
+def _move_on(session: Session, plan: Plan, cooling: dict[JobId, float]) -> None:
+    """Between two cycles: outcomes take effect, what was promised or tried and not committed is as before. cooling: when jobs were evicted last."""
     columns = session.columns
     bound = set(map(id, session.outcome.bindings))
     evicted = {id(eviction.member) for eviction in session.outcome.evictions}
+    for eviction in session.outcome.evictions:
+        cooling[eviction.member.gang.id] = session.now
     moved = {
         id(eviction.member): eviction for eviction in session.outcome.evictions if eviction.member.status is Status.PIPELINED
     }
@@ -220,6 +226,9 @@ def _move_on(session: Session, plan: Plan) -> None:
                     member.status = Status.RUNNING
                     member.nominated = None
                     member.started_at = session.now
+                    of_late = session.now - cooling.get(gang.id, float("-inf")) <= OF_LATE_S
+                    run_time = run_time_of(queue.annotations for queue in _path(session, gang))
+                    member.protected_until = run_time.protected_until(session.now, evicted=of_late)
                 case Status.ALLOCATED:
                     columns.book(member.row, member.task.requests, member.slices, -1)
                     _reset(member)
@@ -242,6 +251,16 @@ def _move_on(session: Session, plan: Plan) -> None:
         gang.tally()
         if gang.phase is GroupPhase.RUNNING and gang.count(*_PLACED) < gang.min_member:
             gang.phase = GroupPhase.INQUEUE
+
+
+def _path(session: Session, gang: Gang) -> Iterator[QueueInfo]:
+    """Its queue, and those above it."""
+    seen: set[QueueName] = set()
+    name: QueueName | None = gang.queue
+    while name is not None and name not in seen and (queue := session.queues.get(name)) is not None:
+        seen.add(name)
+        yield queue
+        name = queue.parent
 
 
 def _reset(member: Member) -> None:

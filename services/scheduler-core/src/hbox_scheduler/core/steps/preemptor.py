@@ -36,6 +36,9 @@ class Preemptor:
         self._candidates: dict[JobId, None] = {}
         self._backoff = Backoff(context.limits.session_every_s, context.limits.session_max_s)
         self._tried_at: tuple[Index, int] = (Index(0), 0)
+        self._unprotected_at: float | None = (
+            None  #: when somebody may be taken from whom nobody takes from now, as of the last look
+        )
         self._given_up: list[GivenUp] = []
         self._taken_over: set[PlanId] = (
             set()
@@ -139,12 +142,16 @@ class Preemptor:
         """When `run` or `keep` has something next."""
         return [
             *([self._backoff.next_at] if self._candidates and self._changed_since(index) else []),
+            *([self._unprotected_at] if self._candidates and self._unprotected_at is not None else []),
             *self.nominations.next_at(),
             *self._moves.next_at(),
         ]
 
-    def run(self, index: Index, now: float) -> list[Plan]:
-        """Plans with victims, for jobs that wait and may have what others hold."""
+    def run(self, index: Index, now: float, wall: float) -> list[Plan]:
+        """Plans with victims, for jobs that wait and may have what others hold. `wall`: seconds since the epoch."""
+        if self._unprotected_at is not None and now >= self._unprotected_at:
+            self._unprotected_at = None
+            self.invalidate()
         if self._runner.idle or not self._candidates or not self._changed_since(index):
             return []
         if not self._backoff.due(now) or self._flights.placements >= self._limits.outstanding:
@@ -175,6 +182,8 @@ class Preemptor:
             if self._beside_guarantees(placement.entry, placement.amounts())
         ]
         self._tried_at = (index, len(self._candidates))
+        soonest = self._bookings.next_unprotected(wall) if self._candidates else None
+        self._unprotected_at = None if soonest is None else now + soonest - wall
         self._backoff.record(now, success=bool(plans))
         return plans
 

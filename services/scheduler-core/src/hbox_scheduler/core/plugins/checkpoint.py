@@ -1,0 +1,74 @@
+"""checkpoint: of those who may have to leave, the ones that lose least go first (requirements B3).
+
+What a pod loses is the time since its last checkpoint: since the annotation `hbox.io/checkpointed-at`, or the last multiple of `hbox.io/checkpoint-interval`
+since its start, and all of its run where neither is written. Neither can make a loss larger than the run itself: whoever writes them can only be chosen
+earlier. While nobody has written any, the order stays what it is: last served, first taken.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from math import isfinite
+from typing import TYPE_CHECKING
+
+from hbox_common.model.annotations import CHECKPOINT_EVERY, CHECKPOINT_INTERVAL, CHECKPOINTED_AT
+from hbox_common.model.durations import duration_s
+
+from ..cluster.entities import Member
+from ..framework.hooks import VictimLoss
+from .arguments import Arguments
+
+if TYPE_CHECKING:
+    from ..framework.conf import PluginConf
+    from ..framework.session import Session
+
+_WRITTEN = (CHECKPOINTED_AT, CHECKPOINT_INTERVAL, CHECKPOINT_EVERY)
+
+
+class Checkpoint(VictimLoss):
+    """No arguments."""
+
+    name = "checkpoint"
+
+    def __init__(self, conf: "PluginConf") -> None:
+        Arguments(conf).done()
+        self._now = 0.0
+
+    def open(self, session: "Session") -> None:
+        self._now = session.now
+
+    def losses(self, members: Sequence[Member]) -> Sequence[float] | None:
+        if not any(says_of_checkpoints(member) for member in members if member.annotations or member.gang.annotations):
+            return None
+        return [lost_s(member, self._now) for member in members]
+
+
+def says_of_checkpoints(member: Member) -> bool:
+    """Whether something is written on the pod, or its PodGroup, of when it writes checkpoints."""
+    return any(key in member.annotations or key in member.gang.annotations for key in _WRITTEN)
+
+
+def lost_s(member: Member, now: float) -> float:
+    """Seconds of work that an eviction now would throw away: at most all of its run."""
+    if member.started_at is None:
+        return 0.0
+    ran_s = max(now - member.started_at, 0.0)
+    annotations = {**member.gang.annotations, **member.annotations}
+    if (at := _moment(annotations.get(CHECKPOINTED_AT, ""))) is not None:
+        return min(max(now - at, 0.0), ran_s)
+    every_s = duration_s(annotations.get(CHECKPOINT_INTERVAL) or annotations.get(CHECKPOINT_EVERY, ""))
+    return ran_s % every_s if every_s else ran_s
+
+
+def _moment(text: str) -> float | None:
+    """Seconds since the epoch; None for what is no moment."""
+    if not text:
+        return None
+    try:
+        seconds = float(text)
+        return seconds if isfinite(seconds) else None
+    except ValueError:
+        pass
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return None
