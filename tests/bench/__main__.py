@@ -1,4 +1,5 @@
-"""`make bench` runs every benchmark; `python -m tests.bench cli scheduler shares victims topology ledger size scale platform real cost` the ones named.
+"""`make bench` runs every benchmark; `python -m tests.bench cli scheduler shares victims topology ledger platform`, and `size scale large real cost`, the ones
+named.
 
 Figures depend on the machine and on what else it does: compare ratios within one run. The budgets are those of the design (§8).
 """
@@ -10,7 +11,7 @@ import sys
 import time
 
 BENCHES = ("cli", "scheduler", "shares", "victims", "topology", "ledger", "platform")
-ASKED_FOR = ("real", "cost", "size", "scale")  #: take minutes, and the first programs that are not everywhere
+ASKED_FOR = ("real", "cost", "size", "scale", "large")  #: take minutes, and the first programs that are not everywhere
 
 
 def main(names: list[str]) -> int:

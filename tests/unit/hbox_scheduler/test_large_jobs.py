@@ -214,6 +214,21 @@ def test_those_held_back_are_told_for_whom_and_until_when_and_the_gang_what_it_w
     assert any("set aside for a gang of queue default (2 pods), expected to start at 1970-01-12 14:1" in why for why in others)
 
 
+def test_a_start_that_turns_out_to_be_later_lets_in_who_would_have_ended_after_it() -> None:
+    """`long` says 100 s first, and then 2,000 s: `brief` is let in then, though nobody came or went."""
+    days = Days()
+    days.submit(job("long", pods=4, cards=6, created_at=days.wall), "100s")
+    days.pass_time(30, stream=False)
+    days.submit(job("big", pods=4, cards=8, created_at=days.wall - 200))
+    days.submit(job("brief", cards=1, created_at=days.wall), "90s")
+    days.pass_time(30, stream=False)
+    assert "brief-0" not in days.started
+    said = {WALLTIME: "2000s"}
+    days.simulation.scheduler.on_neighbours([Neighbour(PodUid(f"long-{i}"), "default", annotations=said) for i in range(4)])
+    days.pass_time(5, stream=False)
+    assert "brief-0" in days.started
+
+
 def test_whoever_could_have_the_running_gang_leave_is_not_held_back_and_nobody_else() -> None:
     """Higher priority in the same queue; a queue below what it deserves beside a gang beyond that. Not: priority in another queue."""
     days = Days(queues=(Queue(QueueName("default")), Queue(QueueName("other"))))

@@ -113,6 +113,10 @@ class LargeJobs:
         """Whether so many pods of each task are large. Never where one of them fits on no node at all."""
         if sum(count for _, count in needs) < self.members:
             return False
+        return self._nodes <= self.worth(columns, needs) < inf
+
+    def worth(self, columns: Columns, needs: Sequence[tuple[Task, int]]) -> float:
+        """How many of the roomiest nodes they fill; inf where one of them fits on no node at all."""
         at = id(columns), columns.described.end
         if self._at != at:
             self._at = at
@@ -122,10 +126,8 @@ class LargeJobs:
             room = self._room.get(task)
             if room is None:
                 room = self._room[task] = int(capacity_when_empty(columns, task).max(initial=0))
-            if not room:
-                return False
-            worth += count / room
-        return worth >= self._nodes
+            worth += count / room if room else inf
+        return worth
 
 
 class _Maker:
@@ -146,7 +148,7 @@ class _Maker:
             return ()
         running = self._running()
         claims = {gang: self._entitled(gang) for gang in waiting}
-        waiting.sort(key=lambda gang: (not claims[gang], session.gang_key(gang)))
+        waiting.sort(key=lambda gang: (not claims[gang], not self._of_several_nodes(gang), session.gang_key(gang)))
         before = {one.gang: one for one in session.cluster.reserved_before}
         taken = np.zeros(session.columns.size, dtype=np.bool_)
         of_queue: Counter[QueueName] = Counter()
@@ -192,6 +194,11 @@ class _Maker:
             and not session.withheld_reason(self._needed(gang))
             and all(self._placing.most(member, count) >= count for member, count in needs)
         )
+
+    def _of_several_nodes(self, gang: Gang) -> bool:
+        """Those wait the longest, and go before those who need one whole node, of which there are many."""
+        needs = [(member.task, count) for member, count in self._needs(gang)]
+        return self._plugin.large.worth(self._session.columns, needs) > 1.0
 
     def _needed(self, gang: Gang) -> list[Member]:
         """The members that the gang needs to start: the minimums of its roles, then those served first."""

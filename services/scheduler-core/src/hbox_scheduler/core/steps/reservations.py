@@ -6,15 +6,22 @@ gets its turn, so that it says so; one that fits now gets its turn at once.
 """
 
 from collections.abc import Collection, Set
+from math import inf
+
+import numpy as np
 
 from hbox_common.model import Claim, ClaimState, JobId
 
+from ..cluster.reservations import Reservation
 from ..queueing.jobs import Entry, JobState
 from .context import SchedulerContext
 from .nominations import Nominations
 
 #: Time between two makings while nobody comes or goes, seconds, and what 10,000 that run add to it.
 EVERY_S, MORE_S = 1.0, 2.0
+
+#: By so much a start has to be later for those to be tried again who would have ended too late, seconds.
+LATER_S = 10.0
 
 _WAITS = (JobState.UNSCHEDULABLE, JobState.ACTIVE, JobState.DELAYED, JobState.AWAITING_STATE)
 
@@ -99,6 +106,9 @@ class Reservations:
     def _make(self, entries: Collection[Entry], wall: float) -> None:
         before = {one.gang: one for one in self._runner.reservations}
         made = self._runner.make_reservations(tuple(entries), self._queues.all(), self._nominations)
+        for one in self._runner.reservations:
+            if (known := before.get(one.gang)) is not None and _opens(known, one):
+                self._columns.risen.extend(np.flatnonzero(one.rows).tolist())
         self._risen = self._columns.risen.end
         for entry, one in made:
             known = before.get(one.gang)
@@ -114,3 +124,9 @@ class Reservations:
 
     def _every_s(self) -> float:
         return EVERY_S + MORE_S * len(self._bookings) / 10_000
+
+
+def _opens(before: Reservation, now: Reservation) -> bool:
+    """Whether others may pass it who might not before: its start is later, or known at last."""
+    later = before.start == inf or now.start > before.start + LATER_S
+    return (now.start < inf and later) or (before.entitled and not now.entitled)

@@ -1,0 +1,176 @@
+"""Large gangs on a running platform, by HBox's own policy: they start beside work that never ends coming, and what ends in time goes on meanwhile.
+
+4 nodes of 8 cards. The policy is `hbox policy show`'s, with 2 s to wait in place of two minutes.
+"""
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient
+from hbox_scheduler.core.policy.default import DEFAULT_CONF
+
+from .. import waiting
+from .platform_world import Up, hbox, queue, up
+from .traced_jobs import node
+
+pytestmark = pytest.mark.e2e
+
+SPACE, GPU = "default", "nvidia.com/gpu"
+NODES_THERE = ("n0", "n1", "n2", "n3")
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    folder = tmp_path_factory.mktemp("large")
+    policy = folder / "volcano-scheduler.conf"
+    assert "after: 2m" in DEFAULT_CONF
+    policy.write_text(DEFAULT_CONF.replace("after: 2m", "after: 2s"))
+    with up(folder / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
+        yield running
+
+
+def pod(
+    name: str, *, cards: int = 1, group: str = "", notes: Mapping[str, str] | None = None, of: str = "default"
+) -> dict[str, Any]:
+    annotations = {"scheduling.volcano.sh/queue-name": of, **(notes or {})}
+    annotations |= {"scheduling.k8s.io/group-name": group} if group else {}
+    container = {"name": "main", "image": "pause", "resources": {"requests": {"cpu": "100m"}, "limits": {GPU: str(cards)}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": SPACE, "annotations": annotations},
+        "spec": {"schedulerName": "hbox", "terminationGracePeriodSeconds": 1, "containers": [container]},
+    }
+
+
+def gang(name: str, shapes: list[tuple[int, int]], notes: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+    """`shapes`: pods, and cards of each."""
+    members = [cards for count, cards in shapes for _ in range(count)]
+    group = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": SPACE},
+        "spec": {"minMember": len(members), "queue": "default"},
+    }
+    return [group, *(pod(f"{name}-{i}", cards=cards, group=name, notes=notes) for i, cards in enumerate(members))]
+
+
+async def create(client: KubeClient, objects: list[dict[str, Any]]) -> None:
+    for one in objects:
+        await client.json("POST", (PODS if one["kind"] == "Pod" else PODGROUPS).path(SPACE), body=one)
+
+
+async def placed(client: KubeClient) -> dict[str, str]:
+    """Node of each pod that has one and has not ended, by name."""
+    return {
+        one["metadata"]["name"]: one["spec"]["nodeName"]
+        for one in (await client.json("GET", PODS.path(SPACE)))["items"]
+        if one["spec"].get("nodeName")
+        and one.get("status", {}).get("phase") not in ("Succeeded", "Failed")
+        and "deletionTimestamp" not in one["metadata"]
+    }
+
+
+async def here(client: KubeClient, prefix: str, count: int, timeout_s: float) -> None:
+    async def so() -> bool:
+        return sum(name.startswith(prefix) for name in await placed(client)) == count
+
+    await waiting.until(so, f"{count} of {prefix}", timeout_s=timeout_s)
+
+
+async def said(running: Up, job: str, *words: str, timeout_s: float = 30) -> None:
+    async def so() -> bool:
+        why = (await asyncio.to_thread(running.hbox, "why", job)).stdout
+        return all(word in " ".join(why.split()) for word in words)
+
+    await waiting.until(so, f"{job} is told {words}", timeout_s=timeout_s)
+
+
+async def remove(client: KubeClient, *prefixes: str) -> None:
+    for kind in (PODS, PODGROUPS):
+        for one in (await client.json("GET", kind.path(SPACE)))["items"]:
+            if one["metadata"]["name"].startswith(prefixes):
+                await client.json("DELETE", kind.path(SPACE, one["metadata"]["name"]))
+
+
+async def test_a_gang_starts_beside_a_stream_of_small_pods_and_both_sides_are_told(platform: Up) -> None:
+    """56 small pods are always there for 32 cards; nothing says how long they run. The gang has pods of two shapes, 24 cards in all."""
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        for name in NODES_THERE:
+            await client.json("POST", NODES.path(), body=node(name))
+        made = 0
+
+        async def stream() -> None:
+            nonlocal made
+            while True:
+                items = (await client.json("GET", PODS.path(SPACE)))["items"]
+                live = [one for one in items if one.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
+                small = sum(one["metadata"]["name"].startswith("s") for one in live)
+                for _ in range(56 - small):
+                    await create(client, [pod(f"s{made}", notes={"hbox.io/run-seconds": str(16 + made % 9)})])
+                    made += 1
+                await asyncio.sleep(0.3)
+
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(stream())
+            await here(client, "s", 32, 60)
+            await create(client, gang("big", [(2, 8), (2, 4)]))
+            await said(platform, "big", "reserved for it: n", "of queue default")
+            await said(platform, f"s{made - 1}", "ReservedForLargeJob", "set aside for a gang of queue default (4 pods)")
+            await here(client, "big", 4, 120)
+            running.cancel()
+        await remove(client, "s", "big")
+        await here(client, "", 0, 60)
+
+
+async def test_what_ends_before_the_start_goes_on_and_what_does_not_waits(platform: Up) -> None:
+    """`long` holds 6 cards of each node for five minutes, as it says; `big` needs all nodes then. In between only those go in who say that they end."""
+    async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+        queue(platform, "create", "others")
+        await create(client, gang("long", [(4, 6)], {"hbox.io/walltime": "5m"}))
+        await here(client, "long", 4, 30)
+        await create(client, gang("big", [(4, 8)]))
+        await said(platform, "big", "reserved for it: n0, n1, n2, n3", "expected to start at", "4 of queue default")
+        await create(client, [pod(f"endless-{i}", of="others") for i in range(2)])
+        brief = {"hbox.io/walltime": "20s", "hbox.io/run-seconds": "3"}
+        await create(client, [pod(f"brief-{i}", of="others", notes=brief) for i in range(4)])
+        await here(client, "brief", 4, 30)
+        await said(platform, "endless-0", "4 set aside for a gang of queue default (4 pods), expected to start at")
+        assert not any(name.startswith("endless") for name in await placed(client))
+        await here(client, "brief", 0, 30)
+        await remove(client, "long")  # sooner than they said
+        await here(client, "big", 4, 30)
+        await remove(client, "big")
+        await here(client, "endless", 2, 30)
+    assert platform.json("audit")["faults"] == []
+
+
+def test_the_same_in_simulate_cycle(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+
+    def at(seconds: float) -> str:
+        return (now - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    long, big = gang("long", [(4, 6)], {"hbox.io/walltime": "5m"}), gang("big", [(4, 8)])
+    for number, one in enumerate(long[1:]):
+        one["spec"]["nodeName"] = NODES_THERE[number]
+        one["status"] = {"phase": "Running", "startTime": at(10)}
+    for one in big:
+        one["metadata"]["creationTimestamp"] = at(200)
+    endless = [pod(f"endless-{i}") for i in range(2)]
+    brief = [pod(f"brief-{i}", notes={"hbox.io/walltime": "20s"}) for i in range(4)]
+    items = [*map(node, NODES_THERE), *long, *big, *endless, *brief]
+    saved = tmp_path / "cluster.json"
+    saved.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    done = hbox("-o", "ndjson", "simulate", "cycle", str(saved))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert sorted(one["pod"] for one in found["bindings"]) == [f"{SPACE}/brief-{i}" for i in range(4)]
+    assert "reserved for it: n0, n1, n2, n3; expected to start at" in found["pending"][f"{SPACE}/big-0"]["message"]
+    assert found["pending"][f"{SPACE}/endless-0"]["reasons"] == {"ReservedForLargeJob": 4}
