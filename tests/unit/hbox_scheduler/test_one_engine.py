@@ -53,6 +53,17 @@ def test_queues_that_deserve_nothing_are_served_by_what_they_have(conf: Conf) ->
 
 
 @POLICIES
+@pytest.mark.parametrize("pods", [1, 2])
+def test_of_jobs_made_in_one_second_names_decide_and_not_uids(conf: Conf, pods: int) -> None:
+    simulation = world(conf, Queue(QueueName("a")))
+    names = [f"job-{i}" for i in range(6)]
+    made = [job(name, cards=8 // pods, pods=pods, queue="a") for name in names]
+    simulation.submit(replace(one, id=JobId(f"uid-{9 - i}")) for i, one in enumerate(made))
+    simulation.run()
+    assert {str(claim.job) for claim in simulation.claims.values()} == {"uid-9"}
+
+
+@POLICIES
 def test_equal_pods_are_placed_at_once(conf: Conf, monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[object] = []
     find = Placing.find

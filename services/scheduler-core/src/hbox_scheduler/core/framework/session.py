@@ -85,8 +85,8 @@ from .views import Views
 if TYPE_CHECKING:
     from .conf import Conf
 
-#: The order of `Session.gangs`.
-_by_age = attrgetter("created_at", "id")
+#: The order of `Session.gangs`. Times of creation have whole seconds: of those of one second the names decide, as in Volcano, not uids, which are random.
+_by_age = attrgetter("created_at", "namespace", "name", "id")
 
 #: What members come by that no rule tells apart.
 _by_rank = attrgetter("rank", "uid")
@@ -327,7 +327,8 @@ class Session:
         return names
 
     def gang_key(self, gang: Gang) -> Key:
-        return (*(plugin.gang_key(gang) for plugin in self._all(GangOrder)), gang.created_at, gang.id)
+        keys = (plugin.gang_key(gang) for plugin in self._all(GangOrder))
+        return (*keys, gang.created_at, gang.namespace, gang.name, gang.id)
 
     def in_order(self, gangs: Sequence[Gang]) -> list[Gang]:
         """Gangs, given in the order of `session.gangs`, in the order of service. For many: every plugin's keys in one array each."""

@@ -180,8 +180,8 @@ class EquivalenceClasses:
         found: list[Entry] = []
         while group.waiting and len(found) < count:
             order = heappop(group.waiting)
-            entry = self._entries.get(order[2])
-            if order[2] not in group.members or entry is None or entry.order != order or (found and found[-1] is entry):
+            entry = self._entries.get(order[-1])
+            if order[-1] not in group.members or entry is None or entry.order != order or (found and found[-1] is entry):
                 continue
             if entry.state in _WAITING:
                 found.append(entry)

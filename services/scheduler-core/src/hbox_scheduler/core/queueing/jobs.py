@@ -27,8 +27,8 @@ class JobState(StrEnum):
     SETTLED = "settled"  #: nothing: all of its pods have places
 
 
-#: Higher priority first, then older, then by id: the order in which they are tried.
-Order: TypeAlias = tuple[int, float, JobId]
+#: Higher priority first, then older, then by namespace and name (times have whole seconds), as `Session.gang_key`; the id stands last.
+Order: TypeAlias = tuple[int, float, str, str, JobId]
 
 #: Jobs that wait for the same: the queue, for each task what its pods ask for, how many of them it takes to start, and whether they may be preempted.
 #: The last one is the order of magnitude of their walltimes: how soon they end decides which reserved nodes they may use.
@@ -118,7 +118,7 @@ def entry_of(job: Job, tasks: Tasks, touched: int, pools: Pools | None = None, n
     """`pools`: that its queue may use; `namespace`: where quotas limit cards."""
     return Entry(
         job=job,
-        order=(-job.priority, job.created_at, job.id),
+        order=(-job.priority, job.created_at, job.namespace, job.name, job.id),
         tasks=tuple(tasks.of(spec, pools, namespace) for spec in job.tasks),
         touched=touched,
         walltime_class=walltime_class_of(job),

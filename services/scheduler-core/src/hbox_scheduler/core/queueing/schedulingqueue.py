@@ -234,7 +234,7 @@ class SchedulingQueue:
             active, most = self._active[name], most - 1
             while active and active[0] == order:
                 heappop(active)  # it may have been activated more than once
-            entry = self.entries[order[2]]
+            entry = self.entries[order[-1]]
             entry.update_pending(self._bookings)
             self.recount(entry)
             yield entry
@@ -244,7 +244,7 @@ class SchedulingQueue:
         active = self._active.get(name, [])
         while active:
             order = active[0]
-            entry = self.entries.get(order[2])
+            entry = self.entries.get(order[-1])
             if entry is not None and entry.state is JobState.ACTIVE and entry.order == order and entry.job.queue == name:
                 return order
             heappop(active)

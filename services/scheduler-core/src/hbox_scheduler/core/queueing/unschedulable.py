@@ -173,7 +173,7 @@ class UnschedulableJobs:
             heappop(group.waiting)
         if not group.waiting:
             return []
-        room, passes = 0, self._passes(entries[group.waiting[0][2]])
+        room, passes = 0, self._passes(entries[group.waiting[0][-1]])
         pools = self._queues.pools(queue, self._columns.pools_there())
         for task, size, pool in ((*one, pool) for one in zip(tasks, group.sizes, strict=True) for pool in pools):
             allowance = self._queues.allowance(queue, task.requests, pool)
@@ -202,7 +202,7 @@ class UnschedulableJobs:
         while group.waiting and len(woken) < count:
             order = heappop(group.waiting)
             if self._here(order, key, entries):
-                entry = entries[order[2]]
+                entry = entries[order[-1]]
                 entry.state, entry.key, entry.activated_from = JobState.ACTIVE, None, key
                 woken.append(entry)
         return woken
@@ -212,7 +212,7 @@ class UnschedulableJobs:
         among = self._among(freed)
         for key, group in self._classes.items():
             if among(key[0]):
-                yield (entries[order[2]] for order in islice(group.waiting, SHOWN) if self._here(order, key, entries))
+                yield (entries[order[-1]] for order in islice(group.waiting, SHOWN) if self._here(order, key, entries))
 
     def _among(self, names: set[QueueName]) -> Callable[[QueueName], bool]:
         """Whether a queue or one above it is among `names`: once for each queue, for thousands of classes may be of one."""
@@ -228,5 +228,5 @@ class UnschedulableJobs:
 
     @staticmethod
     def _here(order: Order, key: EquivalenceKey, entries: dict[JobId, Entry]) -> bool:
-        entry = entries.get(order[2])
+        entry = entries.get(order[-1])
         return entry is not None and entry.state is JobState.UNSCHEDULABLE and entry.key == key and entry.order == order
