@@ -12,6 +12,7 @@ import pytest
 
 from hbox_common.kube import NODES, PODS, KubeClient
 
+from .. import waiting
 from .platform_world import Up, queue, up
 from .traced_jobs import node
 
@@ -75,6 +76,22 @@ async def come_to_be(client: KubeClient, *, within_s: float = 40.0, **want: dict
     await asyncio.sleep(2.5)  # the scheduler looks for room every two seconds at least
     assert await placed(client) == want
     return took
+
+
+async def test_own_nodes_are_closed_to_others_by_a_taint_that_is_put_back(client: KubeClient, platform: Up) -> None:  # it runs
+    async def so() -> bool:
+        nodes = (await client.json("GET", NODES.path()))["items"]
+        return {one["metadata"]["name"]: one.get("spec", {}).get("taints") or [] for one in nodes} == {
+            "lab-0": [{"key": "hbox.io/pool", "value": "lab", "effect": "NoSchedule"}],
+            "n0": [],
+            "open-0": [],
+        }
+
+    await waiting.until(so, "the taint of lab alone")
+    body = {"spec": {"taints": None}}
+    await client.json("PATCH", NODES.path(name="lab-0"), body=body, content_type="application/merge-patch+json")
+    assert not await so()
+    await waiting.until(so, "the taint of lab again")
 
 
 async def test_pools_count_apart_own_nodes_come_first_and_what_is_lent_comes_back(platform: Up, client: KubeClient) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hbox_common.model import DEFAULT_QUEUE, Queue, Taint, TaintEffect, Toleration, TolerationOperator
+from hbox_common.model import DEFAULT_QUEUE, POOL, Queue, Taint, TaintEffect, Toleration, TolerationOperator
 from hbox_scheduler.core.plugins.taints import tolerates
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.simulate.simulation import Simulation, job, node
@@ -38,3 +38,12 @@ def test_a_pod_without_a_toleration_goes_where_a_taint_is_only_a_wish(effect: Ta
 )
 def test_what_tolerates_a_taint_of_team_a(toleration: Toleration, *, expected: bool) -> None:
     assert tolerates(toleration, Taint("team", "a", TaintEffect.NO_SCHEDULE)) is expected
+
+
+@pytest.mark.parametrize(("effect", "placed"), [(TaintEffect.NO_SCHEDULE, True), (TaintEffect.NO_EXECUTE, False)])
+def test_the_taint_of_a_pool_keeps_nobody_off_whose_queue_may_use_it(effect: TaintEffect, *, placed: bool) -> None:
+    simulation = Simulation(policy_of(PolicyName.BINPACK), queues=[Queue(DEFAULT_QUEUE, pools=("lab",))])
+    simulation.put_nodes([replace(node("n0"), labels={POOL: "lab"}, taints=(Taint(POOL, "lab", effect),))])
+    simulation.submit([job("j")])
+    simulation.run()
+    assert bool(simulation.claims) is placed

@@ -14,14 +14,15 @@ It may be killed at any moment, and nothing has to be written down for that:
 import asyncio
 import logging
 
-from hbox_common.bus import Bus
+from hbox_common.bus import Bus, Start
 from hbox_common.errors import HBoxError
-from hbox_common.events import BindDecided, EvictDecided, NodeDecided, PodsAsked
+from hbox_common.events import BindDecided, EvictDecided, NodeDecided, NodeStateChanged, PodsAsked
 from hbox_common.kube import KubeClient
 from hbox_common.runtime import Condition, Health
 
 from .adapters.epochs import Epochs, asking
 from .adapters.nodes import NodeWorker
+from .adapters.pooltaints import PoolTaints
 from .adapters.reading import AT_ONCE, PodDesk
 from .core import Binder
 from .settings import BinderSettings
@@ -54,6 +55,7 @@ async def run(settings: BinderSettings, health: Health) -> None:
         on_kube = health.condition("kube")
         worker = Worker(Binder(settings.limits()), client, bus, on_kube, taken_grace_s=settings.taken_grace_s, epochs=epochs)
         nodes = NodeWorker(client, bus)
+        taints = PoolTaints(client, on=settings.pool_taints)
         async with asyncio.TaskGroup() as group:
             group.create_task(_watch_health(health, client, bus))
             group.create_task(worker.run())
@@ -64,6 +66,8 @@ async def run(settings: BinderSettings, health: Health) -> None:
             for _ in range(BIND_READERS):
                 group.create_task(bus.consume("binder-binds", [BindDecided], worker.handle, batch=1, from_last_s=RESENT_S))
             group.create_task(bus.consume("binder-nodes", [NodeDecided], nodes.handle, last_of_each=True))
+            group.create_task(bus.follow([NodeStateChanged], taints.handle, start=Start.LAST_PER_SUBJECT, writers_only=True))
+            group.create_task(taints.run())
             group.create_task(bus.serve(PodsAsked, PodDesk(client).answer))
 
 

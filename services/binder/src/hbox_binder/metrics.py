@@ -8,6 +8,7 @@ from .core import Verb
 _BINDS = counter("binder_binds", "Outcomes of bind decisions", ["outcome"])
 EVICTIONS = counter("binder_evictions", "Outcomes of evictions and revocations", ["kind", "outcome"])
 NODES = counter("binder_nodes", "Outcomes of node decisions", ["action", "outcome"])
+POOL_TAINTS = counter("binder_pool_taints", "Taints of exclusive pools that were put or removed, or could not be", ["done"])
 BIND_S = histogram("binder_bind_seconds", "One bind against the API server, reads for certainty included")
 _CALL_S = histogram("binder_call_seconds", "One call of any kind", ["verb"])
 DECIDED_S = histogram("binder_decided_seconds", "From the broker's storing of a decision to its outcome being published")

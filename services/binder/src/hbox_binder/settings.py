@@ -23,6 +23,10 @@ class BinderSettings(Settings):
         description="seconds that a pod gets to end which makes room for others and says nothing about its end; one with a preStop hook, or a "
         "terminationGracePeriodSeconds other than 30, gets its own; -1: all get their own",
     )
+    pool_taints: bool = Field(
+        True,
+        description="nodes of exclusive pools bear the taint hbox.io/pool=POOL:NoSchedule; false: it is taken from all nodes",
+    )
     concurrency: int = Field(32, ge=8, le=512, description="calls to the Kubernetes API under way at once, 8 to 512")
     patience_s: float = Field(
         3.0, gt=0, le=60, description="seconds until a decision that is not settled is reported as unknown"

@@ -32,7 +32,7 @@ class NodeStateChanged(Event):
         "hbox.v1.node.state.{node}",
         Stream.STATE,
         ("topology-collector",),
-        ("scheduler-core", "quota-ledger", "health-monitor", "cli"),
+        ("scheduler-core", "quota-ledger", "health-monitor", "binder", "cli"),
     )
     node: NodeState
 

@@ -93,6 +93,7 @@ from .resources import (
 )
 from .status import Busy, Expired, error_of, read_status
 from .statuspatch import StatusPatcher
+from .tainting import keep_taint
 from .times import epoch_s, micro_time, rfc3339
 from .transport import APPLY_PATCH, JSON, MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient, Response
 
@@ -203,6 +204,7 @@ __all__ = [
     "evict",
     "fence",
     "hurried_grace",
+    "keep_taint",
     "micro_time",
     "patch_status",
     "read_pod",

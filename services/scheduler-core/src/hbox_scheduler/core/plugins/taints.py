@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from hbox_common.model import Taint, TaintEffect, Toleration, TolerationOperator
+from hbox_common.model import POOL, Taint, TaintEffect, Toleration, TolerationOperator
 
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Rows
@@ -33,6 +33,12 @@ def untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration], effe
     return [t for t in taints if t.effect in effects and not any(tolerates(tolerance, t) for tolerance in tolerations)]
 
 
+def _judged(taint: Taint) -> bool:
+    """Whether it says what other rules have judged already: a cordon; or who may use the node's pool, which is the queue's matter, and keeps others off
+    (ADR 37)."""
+    return taint.key == _CORDON or (taint.key == POOL and taint.effect is TaintEffect.NO_SCHEDULE)
+
+
 class Taints:
     """Predicate and score. Each distinct set of taints is judged once per call, however many nodes carry it."""
 
@@ -40,7 +46,7 @@ class Taints:
         sets = columns.descriptions.taint_sets
         if len(sets) == 1:
             return
-        bad = [any(taint.key != _CORDON for taint in untolerated(taints, task.tolerations, _HARD)) for taints in sets]
+        bad = [any(not _judged(taint) for taint in untolerated(taints, task.tolerations, _HARD)) for taints in sets]
         yield Label.UNTOLERATED_TAINT, np.array(bad, dtype=np.bool_)[columns.descriptions.taints[rows]]
 
     def score(self, columns: Columns, rows: Rows, task: Task) -> Floats | None:

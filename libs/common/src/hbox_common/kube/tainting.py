@@ -1,0 +1,46 @@
+"""A taint that one owner keeps on a node: put, put back, taken away; all others stay as they are."""
+
+from typing import Any
+
+from hbox_common.errors import Conflict, NotFound, Unavailable
+
+from .resources import NODES
+from .transport import MERGE_PATCH, KubeClient
+
+_TRIES = 4  #: kubelets write node status all the time, which moves the resourceVersion under us
+
+
+async def keep_taint(client: KubeClient, *, node: str, key: str, value: str | None, effect: str) -> bool:
+    """Have the node bear the taint with this key and effect and this value; None: none. Whether anything had to be written; nothing is on a node that is gone.
+
+    Bound to the node as it was read, so that what others write of its taints meanwhile is never lost. Raises Unavailable where it is to be tried again,
+    InvalidRequest where the API server will never take it.
+    """
+    path = NODES.path(name=node)
+    for _ in range(_TRIES):
+        try:
+            found = await client.json("GET", path)
+        except NotFound:
+            return False
+        taints: list[dict[str, Any]] = found.get("spec", {}).get("taints") or []
+        wanted = with_taint(taints, key=key, value=value, effect=effect)
+        if wanted == taints:
+            return False
+        body = {"metadata": {"resourceVersion": found["metadata"]["resourceVersion"]}, "spec": {"taints": wanted or None}}
+        try:
+            await client.expected("PATCH", path, body=body, content_type=MERGE_PATCH)
+        except NotFound:
+            return False
+        except Conflict:
+            continue
+        return True
+    raise Unavailable(f"node {node} was written again and again meanwhile")
+
+
+def with_taint(taints: list[dict[str, Any]], *, key: str, value: str | None, effect: str) -> list[dict[str, Any]]:
+    """The taints with the one of this key and effect as it is to be: in its place where it stands, else behind the others."""
+    ours = [one for one in taints if one.get("key") == key and one.get("effect") == effect]
+    if value is not None and [one.get("value", "") for one in ours] == [value]:
+        return taints
+    others = [one for one in taints if one not in ours]
+    return others if value is None else [*others, {"key": key, "value": value, "effect": effect}]
