@@ -1,10 +1,11 @@
 """What readers are handed."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nats.aio.msg import Msg
 
+from hbox_common.clock import monotonic_s
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import MESSAGE_ID, TRACEPARENT, Event, decode
 
@@ -36,6 +37,7 @@ class Raw:
     deliveries: int
     stored_ns: int
     pending: int  #: messages of this consumer that wait in the stream
+    came: float = field(default_factory=monotonic_s)  #: here, in monotonic seconds
 
     @classmethod
     def of(cls, message: Msg) -> "Raw | None":

@@ -1,7 +1,8 @@
 """Consuming durably: each message is handled until that succeeds, and acknowledged then.
 
 Theory of operation. Messages that are ours and not settled are `held`: waiting, being handled, or put off. Every third of ack_wait the
-broker is told of all of them that they are worked on, so that ack_wait may be short: it only runs out when this process is gone or hangs. What is
+broker is told of all of them that they are worked on (but of those that came within the last sixth: most are settled before the next time, and the broker
+writes each such word to the disk), so that ack_wait may be short: it only runs out when this process is gone or hangs. What is
 delivered again all the same (an acknowledgement was lost, or the broker forgot it when it was killed) is recognised as held or as one of the last
 REMEMBERED settled, and not handled twice by this process. Another process may: handlers are idempotent, by an inbox where that takes one.
 
@@ -233,7 +234,8 @@ class Puller:
         while True:
             await asyncio.sleep(self._consumer.ack_wait_s / 3)
             waiting = self._pull.waiting if self._pull is not None else ()
-            for raw in [*waiting, *self._held.values()]:
+            until = monotonic_s() - self._consumer.ack_wait_s / 6
+            for raw in [raw for raw in (*waiting, *self._held.values()) if raw.came <= until]:
                 await self._say(raw, IN_PROGRESS)
 
     # --- handling
