@@ -225,10 +225,26 @@ HOOK = {"preStop": {"exec": {"command": ["save"]}}}
         ({}, "a-plan", {"taken_grace_s": -1}, 30),
         ({}, "a-plan", {"taken_grace_s": 300}, 30),
         ({}, "", {}, 30),
-        ({"terminationGracePeriodSeconds": 120}, "a-plan", {}, 120),
+        ({"terminationGracePeriodSeconds": 60}, "a-plan", {}, 60),
+        ({"terminationGracePeriodSeconds": 7200}, "a-plan", {}, 90),
+        ({"terminationGracePeriodSeconds": 7200}, "", {}, 7200),
+        ({"terminationGracePeriodSeconds": 7200}, "a-plan", {"notice_s": -1}, 7200),
+        ({"terminationGracePeriodSeconds": 7200}, "a-plan", {"taken_grace_s": -1, "notice_s": 20}, 20),
         ({"containers": [{"name": "main", "image": "none", "lifecycle": HOOK}]}, "a-plan", {}, 30),
     ],
-    ids=["says nothing", "at once", "its own", "never longer", "for nobody", "a grace of its own", "a hook"],
+    ids=[
+        "says nothing",
+        "at once",
+        "its own",
+        "never longer",
+        "for nobody",
+        "a grace of its own",
+        "hours",
+        "hours, for nobody",
+        "hours, unbounded",
+        "bounded",
+        "a hook",
+    ],
 )
 async def test_who_makes_room_and_says_nothing_about_its_end_goes_quickly(
     world: BinderWorld, spec: dict[str, Any], taker: str, setting: dict[str, int], grace_s: int
@@ -245,6 +261,28 @@ async def test_who_makes_room_and_says_nothing_about_its_end_goes_quickly(
         left = await world.client.json("GET", PODS.path(NAMESPACE, "a"))
     except NotFound:
         left = {"metadata": {"deletionGracePeriodSeconds": 0}}
+    assert left["metadata"]["deletionGracePeriodSeconds"] == grace_s
+
+
+@pytest.mark.parametrize(
+    ("asks", "notice_s", "grace_s"),
+    [("20s", 90, 20), ("1500ms", 90, 2), ("9h", 90, 90), ("9h", 15, 15), ("soon", 90, 1), ("", 90, 1)],
+)
+async def test_who_writes_a_checkpoint_on_notice_gets_the_time_that_it_asks_for_up_to_a_bound(
+    world: BinderWorld, asks: str, notice_s: int, grace_s: int
+) -> None:
+    pod = await world.pod("a")
+    noted = {"metadata": {"annotations": {"hbox.io/checkpoint-on-notice": asks}}}
+    await world.client.json("PATCH", PODS.path(NAMESPACE, "a"), body=noted, content_type=MERGE_PATCH)
+    evict = an_evict(pod, taker="a-plan")
+    bind = a_bind(await world.seen("a"))
+    async with world.binder(notice_s=notice_s):
+        await world.decide(bind)
+        await world.settled(bind)
+        await world.client.json("PATCH", PODS.path(NAMESPACE, "a", "status"), body=RUNNING, content_type=MERGE_PATCH)
+        await world.decide(evict)
+        assert (await world.settled(evict)).outcome is BindOutcome.EVICTED
+    left = await world.client.json("GET", PODS.path(NAMESPACE, "a"))
     assert left["metadata"]["deletionGracePeriodSeconds"] == grace_s
 
 

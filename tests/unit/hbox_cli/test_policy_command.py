@@ -74,7 +74,8 @@ def test_a_wrong_file_is_refused_with_file_and_line(shown: Path) -> None:
     shown.write_text(shown.read_text().replace("binpack.idle-cards", "binpack.idel-cards"))
     with pytest.raises(InvalidRequest) as caught:
         run("policy", "check", shown)
-    assert caught.value.message.startswith(f"{shown}: line 16: plugin binpack has no argument 'binpack.idel-cards.weight'")
+    line = 1 + next(n for n, text in enumerate(shown.read_text().splitlines()) if "- name: binpack" in text)
+    assert caught.value.message.startswith(f"{shown}: line {line}: plugin binpack has no argument 'binpack.idel-cards.weight'")
     assert caught.value.hint == "did you mean binpack.idle-cards.weight?"
 
 

@@ -53,7 +53,15 @@ async def run(settings: BinderSettings, health: Health) -> None:
     ):
         epochs = Epochs(asking(bus, settings.instance))
         on_kube = health.condition("kube")
-        worker = Worker(Binder(settings.limits()), client, bus, on_kube, taken_grace_s=settings.taken_grace_s, epochs=epochs)
+        worker = Worker(
+            Binder(settings.limits()),
+            client,
+            bus,
+            on_kube,
+            taken_grace_s=settings.taken_grace_s,
+            notice_s=settings.notice_s,
+            epochs=epochs,
+        )
         nodes = NodeWorker(client, bus)
         taints = PoolTaints(client, on=settings.pool_taints)
         async with asyncio.TaskGroup() as group:

@@ -27,6 +27,13 @@ class BinderSettings(Settings):
         True,
         description="nodes of exclusive pools bear the taint hbox.io/pool=POOL:NoSchedule; false: it is taken from all nodes",
     )
+    notice_s: int = Field(
+        90,
+        ge=-1,
+        le=86_400,
+        description="the most seconds that a pod gets to end which makes room for others, whatever it says of its end; -1: as long as it likes. "
+        "Whoever waits for its place gives up after 120",
+    )
     concurrency: int = Field(32, ge=8, le=512, description="calls to the Kubernetes API under way at once, 8 to 512")
     patience_s: float = Field(
         3.0, gt=0, le=60, description="seconds until a decision that is not settled is reported as unknown"

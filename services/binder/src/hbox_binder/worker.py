@@ -58,10 +58,18 @@ class Worker:
     """One loop runs it all, and the core is only touched between awaits: it needs no lock."""
 
     def __init__(
-        self, core: Binder, client: KubeClient, bus: Bus, on_kube: Condition, *, taken_grace_s: int, epochs: Epochs
+        self,
+        core: Binder,
+        client: KubeClient,
+        bus: Bus,
+        on_kube: Condition,
+        *,
+        taken_grace_s: int,
+        notice_s: int = -1,
+        epochs: Epochs,
     ) -> None:
         self.core = core
-        self._taken_grace_s = taken_grace_s
+        self._taken_grace_s, self._notice_s = taken_grace_s, notice_s
         self._client, self._on_kube, self._epochs = client, on_kube, epochs
         self._outcomes: LeadEdgeBatcher[Outcome] = LeadEdgeBatcher(
             bus.publish, self._message, SHARD, window_s=OUTCOMES_S, backlog_window_s=MANY_OUTCOMES_S
@@ -149,7 +157,7 @@ class Worker:
     async def _call(self, call: Call) -> None:
         decision = call.decision
         started, clock = wall_s(), monotonic_s()
-        answer = await carry_out(self._client, call, taken_grace_s=self._taken_grace_s)
+        answer = await carry_out(self._client, call, taken_grace_s=self._taken_grace_s, notice_s=self._notice_s)
         took_s = monotonic_s() - clock
         metrics.CALL_S[call.verb].observe(took_s)
         if call.verb is Verb.BIND:

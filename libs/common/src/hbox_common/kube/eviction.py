@@ -2,10 +2,13 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil
 
 import msgspec
 
 from hbox_common.errors import InvalidRequest, NotFound, Unavailable
+from hbox_common.model.annotations import CHECKPOINT_ON_NOTICE
+from hbox_common.model.durations import duration_s
 
 from .binding import read_pod
 from .objects import Metadata
@@ -29,6 +32,9 @@ _BUDGET = "DisruptionBudget"
 #: What is said, with status 500 and nothing else to tell it by, of a pod that two budgets select.
 _TWO_BUDGETS = "more than one PodDisruptionBudget"
 
+#: Of what a pod asks for; it is bounded again by the administrators' word.
+_LONGEST_S = 86_400.0
+
 #: What the API server writes on pods that name none.
 DEFAULT_GRACE_S = 30
 
@@ -51,11 +57,14 @@ class _Pod(msgspec.Struct, frozen=True):
     spec: _Spec
 
 
-async def hurried_grace(client: KubeClient, *, namespace: str, name: str, uid: str, at_most_s: int) -> int | None:
+async def hurried_grace(
+    client: KubeClient, *, namespace: str, name: str, uid: str, at_most_s: int, notice_s: int = -1
+) -> int | None:
     """The grace period, in seconds, of a pod that has to make room, or None: its own.
 
-    At most `at_most_s` for a pod that says nothing about its end. One that has a preStop hook, or a grace period other than Kubernetes' default, needs it
-    and keeps it. Raises nothing but Bug: what cannot be read leaves the pod its own.
+    At most `at_most_s` for a pod that says nothing about its end; -1 = its own. One that has a preStop hook, or a grace period other than Kubernetes' default,
+    needs it, and one that writes a checkpoint on notice needs the time that it says; all of them get `notice_s` at most, since somebody waits (-1 = as long as
+    they like). Raises nothing but Bug: what cannot be read leaves the pod its own.
     """
     try:
         pod = (await client.expected("GET", PODS.path(namespace, name))).decode(_Pod)
@@ -63,9 +72,18 @@ async def hurried_grace(client: KubeClient, *, namespace: str, name: str, uid: s
         return None
     own_s = pod.spec.termination_grace_period_seconds
     prepares = any(c.lifecycle is not None and bytes(c.lifecycle.pre_stop) for c in pod.spec.containers)
-    if pod.metadata.uid != uid or prepares or own_s != DEFAULT_GRACE_S:
+    if pod.metadata.uid != uid:
         return None
-    return min(at_most_s, own_s)
+    asked_s = duration_s(pod.metadata.annotations.get(CHECKPOINT_ON_NOTICE, ""))
+    if asked_s is not None:
+        wanted_s = ceil(min(asked_s, _LONGEST_S))
+    elif prepares or own_s != DEFAULT_GRACE_S or at_most_s < 0:
+        wanted_s = own_s
+    else:
+        wanted_s = min(at_most_s, own_s)
+    if notice_s >= 0:
+        wanted_s = min(wanted_s, notice_s)
+    return None if wanted_s == own_s else wanted_s
 
 
 @dataclass(frozen=True, slots=True)

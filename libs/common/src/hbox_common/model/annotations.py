@@ -47,6 +47,9 @@ QUEUE_MIN_RUN_TIME = MIN_RUN_TIME  #: on a Queue: for how long nobody takes from
 COOL_DOWN = "hbox.io/cool-down"  #: on a Queue: the same of jobs that were evicted of late
 CHECKPOINTED_AT = "hbox.io/checkpointed-at"  #: when it wrote its last checkpoint: RFC 3339, or seconds since the epoch
 CHECKPOINT_INTERVAL = "hbox.io/checkpoint-interval"  #: how often it writes one, as a duration
+CHECKPOINT_ON_NOTICE = (
+    "hbox.io/checkpoint-on-notice"  #: on a pod: so long it needs to write one when it is told to end, as a duration
+)
 CHECKPOINT_EVERY = "hbox.io/checkpoint-every"  #: the older name of it
 COOLDOWN = "volcano.sh/cooldown-time"  #: how long a pod is protected, as a duration; annotation or label
 TASK_PRIORITY = "volcano.sh/task-priority"  #: a member's priority among its gang, in place of the pod's

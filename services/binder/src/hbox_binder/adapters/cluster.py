@@ -43,10 +43,11 @@ _FENCE: dict[FenceOutcome, Finding] = {
 }
 
 
-async def carry_out(client: KubeClient, call: Call, *, taken_grace_s: int) -> Answer:
+async def carry_out(client: KubeClient, call: Call, *, taken_grace_s: int, notice_s: int) -> Answer:
     """Make the call. Raises nothing but Bug; its time is bounded by the client's timeout, a handful of requests at most.
 
-    `taken_grace_s`: for pods that make room for others and say nothing about their end; -1 = their own.
+    `taken_grace_s`: for pods that make room for others and say nothing about their end; -1 = their own. `notice_s`: the most that any pod gets which makes
+    room; -1 = as long as it likes.
     """
     decision = call.decision
     if call.verb is Verb.BIND:
@@ -57,8 +58,10 @@ async def carry_out(client: KubeClient, call: Call, *, taken_grace_s: int) -> An
     assert isinstance(decision, Evict)
     namespace, name, uid = decision.namespace, decision.pod, decision.pod_uid
     grace_s: int | None = None
-    if decision.beneficiary and taken_grace_s >= 0:
-        grace_s = await hurried_grace(client, namespace=namespace, name=name, uid=uid, at_most_s=taken_grace_s)
+    if decision.beneficiary and max(taken_grace_s, notice_s) >= 0:
+        grace_s = await hurried_grace(
+            client, namespace=namespace, name=name, uid=uid, at_most_s=taken_grace_s, notice_s=notice_s
+        )
     result = await evict(client, namespace=namespace, name=name, uid=uid, grace_s=grace_s)
     return Answer(_EVICT[result.outcome], result.message, retry_after_s=result.retry_after_s)
 
