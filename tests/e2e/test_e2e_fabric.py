@@ -181,6 +181,8 @@ async def test_ranks_walk_the_fabric_leaf_by_leaf(client: KubeClient) -> None:
     assert along(of_ranks(), await placed(client, "ranks-")) == sorted(
         2 * [name for names in LEAVES.values() for name in names]
     )
+    for one in (await client.json("GET", PODS.path(SPACE)))["items"]:
+        assert one["metadata"]["annotations"]["hbox.io/rank"] == one["metadata"]["labels"][INDEX]
 
 
 def test_ranks_walk_the_fabric_in_simulate_cycle_too(tmp_path: Path) -> None:

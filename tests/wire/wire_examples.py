@@ -214,7 +214,7 @@ _neighbour = Neighbour(
 
 _plan = Plan(
     id=_PLAN, job=_JOB, namespace="team", name="train", queue=_QUEUE, priority=100, min_member=2, bound=1, requests=(_REQUESTS,),
-    placements=(Placement(pod_uid=_POD, pod="train-0", resource_version="991", node=_NODE, generation=Generation(5), slices=_SLICES),),
+    placements=(Placement(pod_uid=_POD, pod="train-0", resource_version="991", node=_NODE, generation=Generation(5), slices=_SLICES, rank=3),),
     victims=(Victim(claim=_CLAIM, pod_uid=_POD, to=_NODE, slices=_SLICES, gang=True, cards=CardRequest(1)),), preemptable=False, created_at=1.5,
     deadline_s=30.0, traceparent=_PARENT, succeeds=(PodUid("p9"),),
 )  # fmt: skip
@@ -267,7 +267,7 @@ EXAMPLES: tuple[Event, ...] = (
         binds=(
             Bind(
                 id=DecisionId("d1"), claim=_CLAIM, generation=1, plan=_PLAN, job=_JOB, queue=_QUEUE, namespace="team", pod="train-0", pod_uid=_POD,
-                resource_version="991", node=_NODE, slices=_SLICES, deadline=3.5, traceparent=_PARENT,
+                resource_version="991", node=_NODE, slices=_SLICES, deadline=3.5, traceparent=_PARENT, rank=3,
             ),
         ),
     ),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from hbox_common.events import (
 )
 from hbox_common.kube import MERGE_PATCH, NODES, PODS, Node
 from hbox_common.model import DecisionId, Epoch, NodeName
-from hbox_common.model.annotations import CARDS, CLAIM, CLAIM_GENERATION, CORDON_REASON, CORDONED_BY
+from hbox_common.model.annotations import CARDS, CLAIM, CLAIM_GENERATION, CORDON_REASON, CORDONED_BY, RANK
 from hbox_common.runtime.health import Condition
 from hbox_sandbox.api.faults import Plan, Rule
 
@@ -50,6 +51,17 @@ async def test_a_decided_pod_is_bound_with_its_claim_and_cards_in_one_write(worl
     assert {bound.metadata.annotations[name] for name in (CLAIM, CLAIM_GENERATION, CARDS)} == {
         "claim-a", "claim-a:1", "3:50:4096",
     }  # fmt: skip
+
+
+async def test_a_pod_is_told_its_rank_with_its_binding_and_no_other_is(world: BinderWorld) -> None:
+    ranked, other = await world.pod("ranked"), await world.pod("other")
+    binds = [replace(a_bind(ranked), rank=0), a_bind(other)]
+    async with world.binder():
+        await world.decide(*binds)
+        for bind in binds:
+            assert (await world.settled(bind)).outcome is BindOutcome.BOUND
+    assert (await world.seen("ranked")).metadata.annotations[RANK] == "0"
+    assert RANK not in (await world.seen("other")).metadata.annotations
 
 
 async def test_a_thousand_binds_in_two_messages_are_bound_once_each(world: BinderWorld) -> None:

@@ -36,10 +36,9 @@ async def published(running: Running) -> list[Outgoing]:
 async def test_a_restart_finds_claims_gangs_and_balances_and_begins_a_new_epoch(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as first:
         await first.open()
-        await first.propose(
-            kit.plan("p1", ("one", "n0", (kit.whole(0),))),
-            kit.plan("p2", ("a", "n0", ()), ("b", "n1", ()), job="gang", min_member=2),
-        )
+        gang = kit.plan("p2", ("a", "n0", ()), ("b", "n1", ()), job="gang", min_member=2)
+        ranked = tuple(replace(placement, rank=rank) for rank, placement in enumerate(gang.placements))
+        await first.propose(kit.plan("p1", ("one", "n0", (kit.whole(0),))), gang.model_copy(update={"placements": ranked}))
         await first.outcome("m1", "one", BindOutcome.BOUND)
         epoch, before = first.ledger.state.epoch, first.states()
         sums = (first.ledger.state.used, first.ledger.state.by_node[NodeName("n0")], first.ledger.state.gangs)
@@ -54,7 +53,7 @@ async def test_a_restart_finds_claims_gangs_and_balances_and_begins_a_new_epoch(
         sent = [m.event for m in await published(second)]
         [binds] = [e for e in sent if isinstance(e, BindDecided)]
         assert binds.epoch == second.ledger.state.epoch
-        assert {b.pod for b in binds.binds} == {"a", "b"}
+        assert {(b.pod, b.rank) for b in binds.binds} == {("a", 0), ("b", 1)}
 
 
 async def test_an_answer_is_the_same_after_a_restart(kit: Kit, database_url: str) -> None:

@@ -38,6 +38,14 @@ def test_a_plan_that_fits_becomes_a_pending_claim_and_a_bind(world: World) -> No
     )
 
 
+@pytest.mark.parametrize(("said", "written"), [(3, 3), (0, 0), (-1, -1), (-7, -1), (1 << 40, -1)])
+def test_a_bind_says_the_rank_that_the_plan_gives_where_it_can_be_one(world: World, said: int, written: int) -> None:
+    plan = world.plan("p", ("pod", "a", [world.card(0)]))
+    world.commits(plan.model_copy(update={"placements": (replace(plan.placements[0], rank=said),)}))
+    [bind] = world.last.binds
+    assert bind.rank == written
+
+
 def test_ids_follow_from_the_plan_and_the_pod(world: World) -> None:
     other = type(world)()
     other.state.nodes.update(world.state.nodes)

@@ -27,6 +27,7 @@ class Bind:
     slices: tuple[CardSlice, ...] = ()
     deadline: float = 0.0  #: seconds since the epoch; 0 = none
     traceparent: str = ""
+    rank: int = -1  #: of the pod in its job, to be written on it; -1: none
 
 
 @register

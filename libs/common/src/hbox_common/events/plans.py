@@ -34,6 +34,7 @@ class Placement:
     generation: Generation
     slices: tuple[CardSlice, ...] = ()
     requests: int = 0  #: which of the plan's `requests`
+    rank: int = -1  #: of the pod in its job; -1: not known
 
 
 class Victim(Event):

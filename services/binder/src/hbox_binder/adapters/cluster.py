@@ -16,7 +16,7 @@ from hbox_common.kube import (
     read_pod,
 )
 from hbox_common.model import format_slices
-from hbox_common.model.annotations import CARDS, CLAIM, CLAIM_GENERATION
+from hbox_common.model.annotations import CARDS, CLAIM, CLAIM_GENERATION, RANK
 
 from ..core import Answer, Call, Finding, Verb, fence_value, fences_off
 
@@ -80,6 +80,8 @@ async def _bind(client: KubeClient, decision: Bind, resource_version: str) -> An
     annotations = {CLAIM: decision.claim, CLAIM_GENERATION: fence_value(decision.claim, decision.generation)}
     if decision.slices:
         annotations[CARDS] = format_slices(decision.slices)
+    if decision.rank >= 0:
+        annotations[RANK] = str(decision.rank)
     result = await bind(
         client,
         namespace=decision.namespace,

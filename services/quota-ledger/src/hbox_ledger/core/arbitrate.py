@@ -34,6 +34,7 @@ from hbox_common.model import (
     pool_of,
     validate_claim,
 )
+from hbox_common.model.bounds import INT32_MAX
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import add
 
@@ -214,6 +215,7 @@ def _record(
         changed_at=now,
         decision=Decision.BIND,
         traceparent=plan.traceparent,
+        rank=placement.rank if 0 <= placement.rank <= INT32_MAX else -1,
         sent_at=now,
         sendings=1,
     )

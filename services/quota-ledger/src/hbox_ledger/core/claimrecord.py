@@ -30,6 +30,7 @@ class ClaimRecord:
     blocked: str = ""  #: why its pod may not be evicted now, where the open decision is that; not kept over a restart
     forced: bool = False  #: found bound: counts even where it over-books
     traceparent: str = ""
+    rank: int = -1  #: of the pod in its job, which its binding writes on it; -1: none
     slots: tuple[int, ...] = ()  #: one a slice; -1 for forced claims
     sent_at: float = 0.0  #: when the open decision was last sent
     sendings: int = 0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from hbox_common.events import Bind, PlanAnswer
 from hbox_common.model import Claim, ClaimId, ClaimState, Epoch, Index, NodeState, PodUid, Resources, SchedulerId
+from hbox_common.model.bounds import INT32_MAX
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import PODS
 
@@ -101,4 +102,5 @@ def _record(bind: Bind, node: NodeState | None, now: float) -> ClaimRecord:
         decision=Decision.BIND,
         forced=True,
         traceparent=bind.traceparent,
+        rank=bind.rank if 0 <= bind.rank <= INT32_MAX else -1,
     )

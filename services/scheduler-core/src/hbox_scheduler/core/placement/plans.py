@@ -50,7 +50,7 @@ class Plans:
                 row, uid, slices = one.row, one.uid, one.slices
                 name, state = names[row], states[row]
                 generation = state.generation if state is not None else Generation(0)
-                placements.append(Placement(uid, one.name, one.resource_version, name, generation, slices, which))
+                placements.append(Placement(uid, one.name, one.resource_version, name, generation, slices, which, one.rank))
                 bookings.append(Booking(uid, job_id, queue, name, requests, slices, plan, priority, namespace, task, gang))
             self.bookings.record(bookings)
         entry.plans.add(plan)

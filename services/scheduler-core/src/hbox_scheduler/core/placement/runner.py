@@ -113,6 +113,10 @@ class PodPlacement:
     def resource_version(self) -> str:
         return self.pod.resource_version
 
+    @property
+    def rank(self) -> int:
+        return self.pod.rank
+
 
 @dataclass(frozen=True, slots=True)
 class Move:
