@@ -1,6 +1,7 @@
 """preempt and shuffle, and the plugins that guard victims. One queue; gangs of higher priority take from those of lower."""
 
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
@@ -306,9 +307,33 @@ def test_only_who_may_be_taken_away_comes_into_a_zone_and_only_while_it_is_open(
 
 
 @pytest.mark.parametrize(
+    ("time_zone", "utc", "hosted"),
+    [
+        ("UTC", "2026-01-15T22:30", True),
+        ("Asia/Shanghai", "2026-01-15T22:30", False),
+        ("Asia/Shanghai", "2026-01-15T14:30", True),
+        ("Europe/Berlin", "2026-01-15T20:30", False),
+        ("Europe/Berlin", "2026-07-15T20:30", True),
+    ],
+)
+def test_windows_are_in_the_time_zone_that_the_policy_names_summer_time_included(
+    time_zone: str, utc: str, hosted: bool
+) -> None:
+    arguments = f'{{tdm.revocable-zone.night: "22:00-6:00", tdm.time-zone: {time_zone}}}'
+    conf = f'actions: "allocate"\ntiers:\n- plugins: [{{name: gang}}, {{name: tdm, arguments: {arguments}}}]\n'
+    world = SmallWorld(1)
+    _zone(world, "night")
+    world.gang("loose", annotations={REVOCABLE_ZONE: "*"})
+    assert bool(bound(world.decide(conf, now=datetime.fromisoformat(f"{utc}+00:00").timestamp()))) is hosted
+
+
+@pytest.mark.parametrize(
     ("plugin", "said"),
     [
         ('{name: tdm, arguments: {tdm.revocable-zone.x: "22-6"}}', "tdm.revocable-zone.x"),
+        ("{name: tdm, arguments: {tdm.time-zone: Asia/Peking}}", "tdm.time-zone: no time zone is called 'Asia/Peking'"),
+        ("{name: tdm, arguments: {tdm.time-zone: Asia}}", "tdm.time-zone: no time zone is called 'Asia'"),
+        ("{name: tdm, arguments: {tdm.time-zone: ../etc/passwd}}", "tdm.time-zone: no time zone"),
         ("{name: tdm, arguments: {tdm.evict.period: often}}", "tdm.evict.period"),
         ("{name: sla, arguments: {sla-waiting-time: soon}}", "sla-waiting-time"),
         ("{name: overcommit, arguments: {overcommit-factor: much}}", "overcommit-factor"),

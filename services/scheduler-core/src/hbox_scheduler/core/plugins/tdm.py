@@ -8,8 +8,9 @@ budget, so that repeating changes nothing.
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
 
@@ -30,13 +31,15 @@ if TYPE_CHECKING:
 
 _PERIOD = "tdm.evict.period"
 _WINDOW = "tdm.revocable-zone."
+_TIME_ZONE = "tdm.time-zone"
 _SCORE = 100.0
 _WITHOUT_BUDGET = 1
 _AMOUNT = re.compile(r"([0-9]{1,9})(%?)")
 
 
 class Tdm(PodMask, PodScore, Preemptable, ShuffleVictims):
-    """Arguments: tdm.revocable-zone.<zone>, a window such as 22:00-6:00 in UTC (from and to equal: all day), and tdm.evict.period."""
+    """Arguments: tdm.revocable-zone.<zone>, a window such as 22:00-6:00 (from and to equal: all day); tdm.time-zone (UTC), the time zone of all windows by its
+    name in the IANA data base, which knows of summer time; and tdm.evict.period."""
 
     name = "tdm"
     sees_plain_pods = True
@@ -45,13 +48,14 @@ class Tdm(PodMask, PodScore, Preemptable, ShuffleVictims):
     def __init__(self, conf: "PluginConf") -> None:
         arguments = Arguments(conf)
         self._windows = {zone: _window(zone, str(text)) for zone, text in arguments.starting(_WINDOW).items()}
+        self._time_zone = _time_zone(arguments.text(_TIME_ZONE, "UTC"))
         period = arguments.text(_PERIOD, "1m")
         arguments.done()
         if duration_s(period) is None:
             raise InvalidRequest(f"plugin tdm, argument {_PERIOD}: {period!r} is not a duration", hint="write it as 1m")
 
     def open(self, session: "Session") -> None:
-        now = datetime.fromtimestamp(session.now, UTC)
+        now = datetime.fromtimestamp(session.now, self._time_zone)
         minute = 60 * now.hour + now.minute
         self._open = {zone for zone, (start, end) in self._windows.items() if _inside(minute, start, end)}
         column = session.columns.descriptions.column(REVOCABLE_ZONE)
@@ -122,6 +126,18 @@ def _may_be_lent_to(member: Member) -> bool:
     if zone is not None:
         return zone == "*"
     return member.annotations.get(PREEMPTABLE, member.gang.annotations.get(PREEMPTABLE)) == "true"
+
+
+def _time_zone(name: str) -> tzinfo:
+    if name == "UTC":  # also where no data base of time zones is installed
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as e:
+        raise InvalidRequest(
+            f"plugin tdm, argument {_TIME_ZONE}: no time zone is called {name[:64]!r}",
+            hint="write it like Asia/Shanghai, or UTC",
+        ) from e
 
 
 def _window(zone: str, text: str) -> tuple[int, int]:
