@@ -10,7 +10,7 @@ from typing import Any
 
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import NotFound
-from hbox_common.kube import MERGE_PATCH, NAMESPACES, NODES, PODGROUPS, PODS, Delta, Informer, KubeClient, Pod
+from hbox_common.kube import MERGE_PATCH, NAMESPACES, NODES, PODGROUPS, PODS, QUEUES, Delta, Informer, KubeClient, Pod
 
 NAMESPACE = "load"
 #: Requests at a time.
@@ -91,19 +91,33 @@ class Load:
         """So many pods as fast as they can be created, in one PodGroup where `gang`."""
         prefix = self._begin()
         if gang:
-            await self._client.json(
-                "POST",
-                PODGROUPS.path(NAMESPACE),
-                body={
-                    "apiVersion": "scheduling.volcano.sh/v1beta1",
-                    "kind": "PodGroup",
-                    "metadata": {"name": prefix},
-                    "spec": {"minMember": count},
-                },
-            )
+            await self._group(prefix, count)
         group = prefix if gang else ""
         await _all(lambda i: self._create(_pod(f"{prefix}-{i}", scheduler, cards, group=group)), range(count))
         return await self._all_bound(count)
+
+    async def gangs(self, count: int, *, members: int, queue: str) -> Measured:
+        """So many gangs of HBox's, of members with one card each."""
+        prefix = self._begin()
+        await _all(lambda i: self._group(f"{prefix}-{i}", members, queue=queue), range(count))
+        pods = [_pod(f"{prefix}-{i}-{m}", "hbox", 1, group=f"{prefix}-{i}") for i in range(count) for m in range(members)]
+        await _all(lambda i: self._create(pods[i]), range(len(pods)))
+        return await self._all_bound(len(pods))
+
+    async def _group(self, name: str, least: int, *, queue: str = "") -> None:
+        spec = {"minMember": least, **({"queue": queue} if queue else {})}
+        body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup", "metadata": {"name": name}, "spec": spec}
+        await self._client.json("POST", PODGROUPS.path(NAMESPACE), body=body)
+
+    async def queue(self, name: str, *, deserved: int) -> None:
+        """A queue that deserves so many cards."""
+        body = {
+            "apiVersion": "scheduling.volcano.sh/v1beta1",
+            "kind": "Queue",
+            "metadata": {"name": name},
+            "spec": {"deserved": {"nvidia.com/gpu": str(deserved)}},
+        }
+        await self._client.json("POST", QUEUES.path(), body=body)
 
     async def rate(self, count: int, *, per_s: float, scheduler: str) -> Measured:
         """So many pods of one card, evenly spaced."""
