@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hbox_common.model import CardRequest, Job, NodeState
-from hbox_scheduler.app import calm_collector
+from hbox_scheduler.app import calm_collector, collect_young
 from hbox_scheduler.core.framework.conf import Conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.default import default_conf
@@ -44,6 +44,7 @@ def decide(simulation: Simulation, jobs: list[Job]) -> tuple[float, int]:
     while True:
         out = simulation.scheduler.cycle(0.0)
         placements += sum(len(plan.placements) for plan in out.plans)
+        collect_young()
         if not out.more:
             return time.perf_counter() - started, placements
 
@@ -98,6 +99,7 @@ def gang_ms(nodes: int, pods: int, conf: Conf = OURS, runs: int = 100) -> tuple[
         assert len(plans[0].placements) == pods
         simulation.accept(plans)
         simulation.finish(pod.uid for pod in gang.tasks[0].pods)
+        collect_young()  # as the service does, between cycles
     p99 = int(0.99 * (runs - 1))
     return sorted(clock)[runs // 2], sorted(clock)[p99], sorted(processor)[p99]
 
@@ -139,6 +141,7 @@ def release_ms(waiting: list[Job], conf: Conf = OURS) -> float:
         times.append(1000 * (time.perf_counter() - started))
         assert plans
         simulation.accept(plans)
+        collect_young()
     return sorted(times)[len(times) // 2]
 
 
@@ -157,6 +160,7 @@ def session_ms(running: int, conf: Conf = OURS) -> tuple[float, float]:
         processor.append(1000 * (time.process_time() - used))
         assert len(plans) == 1
         simulation.accept(plans)
+        collect_young()
     return sorted(clock)[10], sorted(processor)[10]
 
 

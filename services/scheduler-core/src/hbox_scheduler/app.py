@@ -48,10 +48,23 @@ async def run(settings: SchedulerSettings, health: Health) -> None:
 
 
 def calm_collector() -> None:
-    """Keep Python's cycle collector out of the cycles: what we hold lives long and forms no cycles, and a full collection over 10,000 pods takes 25 ms."""
+    """Keep Python's cycle collector out of the cycles: what we hold lives long and forms no cycles, a full collection over 10,000 pods takes 25 ms, and one
+    of 100,000 young objects, which a few large gangs make, 20 ms. Young objects are looked through between cycles (`collect_young`); of itself the
+    collector starts where a single cycle makes more than it can."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
+    gc.set_threshold(1_000_000, _MIDDLE, _OLD)
+
+
+def collect_young() -> None:
+    """Between two cycles, when nobody waits for a decision: 0.2 us for each young object, as often as there are so many that it takes some milliseconds."""
+    young, middle, old = gc.get_count()
+    if young > _YOUNG:
+        gc.collect(0 if middle <= _MIDDLE else 1 if old <= _OLD else 2)
+
+
+#: Objects made and not freed since the last look; looks at the young and at the middle generation until the next one is looked at.
+_YOUNG, _MIDDLE, _OLD = 20_000, 50, 100
 
 
 class SchedulerService:
@@ -152,6 +165,7 @@ class SchedulerService:
             metrics.CYCLE.observe(took_s)
             out.plans = [_traced(plan, began, wall_s()) for plan in out.plans]
             await self._sender.send(out)
+            collect_young()
             if out.repeated:
                 self._feeds.ask_jobs()
             wake_at = monotonic_s() if out.more else out.wake_at
