@@ -467,7 +467,7 @@ class Scheduler:
             self._plan(out, now)
             out.more |= self._unschedulable.behind and self._flights.placements < self.limits.outstanding
             self._verdicts.put_all(self._placer.changed_verdicts(now), now)
-            self._preemptor.add_all(self._unschedulable.still_waiting(self._queue.entries, freed), rules_changed=bool(changed))
+            self._preemptor.add_all(freed, rules_changed=bool(changed))
             out.plans += self._preemptor.run(self.index, now, wall)
             out.plans += self._shuffling.run(now)
         else:

@@ -343,7 +343,7 @@ class SessionRunner:
         """Whether a session may find victims for the job: the job's queue, or one above it, has less than it deserves of what is asked for, or work of lower
         priority; or the policy moves pods together, or gives shares by weight, which sessions know."""
         task = entry.pending[0][0] if entry.pending else None
-        if task is None:
+        if task is None or self.idle:
             return False
         if (
             task.namespace
@@ -360,6 +360,8 @@ class SessionRunner:
 
     def may_preempt_at_all(self, queue: QueueName, priority: int, queues: QueueTree) -> bool:
         """False where `may_preempt` is False for all jobs of the queue with this priority."""
+        if self.idle:
+            return False
         lowest = self._bookings.lowest_priority(queue)
         by_priority = lowest is not None and may_preempt(priority, lowest)
         return (
@@ -606,11 +608,10 @@ class SessionRunner:
             self._running.mark_changed((eviction.member.uid,))
         kept = set(map(id, given))
         for gang, entry in gangs.items():
-            there = gang.count(Status.ALLOCATED)
-            if gang.kinds and not there and not gang.waiting:
+            if gang.kinds and not gang.holding and not gang.waiting:
                 continue  # as it was
             entry.gang = None
-            if gang.kinds and there == len(gang.members) and id(gang.members[0]) in kept:
+            if gang.kinds and gang.holding == len(gang.members) and id(gang.members[0]) in kept:
                 continue
             for member in gang.members:
                 if member.status is Status.PIPELINED:

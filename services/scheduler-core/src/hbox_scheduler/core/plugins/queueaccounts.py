@@ -13,6 +13,7 @@ session counts on top, its fresh gangs and each placement, is taken back when th
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add as plus
 from operator import attrgetter, sub
 from typing import TYPE_CHECKING, Self, TypeAlias
 
@@ -301,12 +302,17 @@ class QueueAccounts:
 
     def enter(self, gangs: Sequence[Gang], waiting: Sequence[tuple[Kind, int]]) -> None:
         """The members of a session's own gangs, equal ones at once; and those that wait, in this session and elsewhere."""
+        sums: dict[Account, Sums] = {}
         for kind, count in waiting:
             if (account := self.accounts.get(kind.queue)) is not None:
-                self._touch(account)
-                asked = self._waited_for(account, kind)
-                for one in account.path:
-                    add(one.requested, asked, count)
+                if (of_queue := sums.get(account)) is None:
+                    of_queue = sums[account] = [0] * self.size
+                for column, units in self._waited_for(account, kind):
+                    of_queue[column] += count * units
+        for account, of_queue in sums.items():
+            self._touch(account)
+            for one in account.path:
+                one.requested = list(map(plus, one.requested, of_queue))
         alike: dict[tuple[Account, Asked, bool, bool, bool], int] = {}
         for gang in gangs:
             account = self.accounts.get(gang.queue)

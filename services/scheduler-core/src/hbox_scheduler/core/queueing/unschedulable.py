@@ -136,7 +136,7 @@ class UnschedulableJobs:
         woken: list[Entry] = []
         found: list[tuple[EquivalenceKey, UnschedulableClass]] = []
         for key, group in list(self._classes.items()):
-            if is_changed(key[0]):
+            if changed and is_changed(key[0]):
                 woken.extend(self._first(key, group, entries, len(group.waiting)))
                 self._drop(key)
             elif (
@@ -154,7 +154,8 @@ class UnschedulableJobs:
         if self.behind:
             for _, group in found:
                 group.behind = True
-            found = nsmallest(LOOKS, found, key=lambda item: item[1].waiting[:1])
+            orders = [(group.waiting[:1], place) for place, (_, group) in enumerate(found)]
+            found = [found[place] for _, place in nsmallest(LOOKS, orders)]
         for key, group in found:
             group.retry = group.behind = False
             woken.extend(self._activate_some(key, group, entries))
@@ -207,11 +208,20 @@ class UnschedulableJobs:
                 woken.append(entry)
         return woken
 
-    def still_waiting(self, entries: dict[JobId, Entry], freed: set[QueueName]) -> Iterator[Iterator[Entry]]:
-        """By class, the first one first, some of the jobs that wait on though their queue, or one above it, is among `freed`."""
+    def still_waiting(
+        self, entries: dict[JobId, Entry], freed: set[QueueName], wanted: Callable[[QueueName, int], bool]
+    ) -> Iterator[Iterator[Entry]]:
+        """By class, the first one first, some of the jobs that wait on though their queue, or one above it, is among `freed`. `wanted`: whether jobs of the
+        queue with this priority, or less, are; asked once for each."""
         among = self._among(freed)
+        known: dict[tuple[QueueName, int], bool] = {}
         for key, group in self._classes.items():
-            if among(key[0]):
+            if not group.waiting:
+                continue
+            rank = key[0], -group.waiting[0][0]
+            if (found := known.get(rank)) is None:
+                found = known[rank] = among(key[0]) and wanted(*rank)
+            if found:
                 yield (entries[order[-1]] for order in islice(group.waiting, SHOWN) if self._here(order, key, entries))
 
     def _among(self, names: set[QueueName]) -> Callable[[QueueName], bool]:

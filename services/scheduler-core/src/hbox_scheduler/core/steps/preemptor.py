@@ -4,7 +4,8 @@ are free.
 A look is over all who may have to leave, and has its price: it is had when something changed since the last one, at a pace that slows while nothing is found.
 """
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Set
+from functools import partial
 from operator import attrgetter
 
 from hbox_common.events import GivenUp, HeldNomination, Plan
@@ -51,17 +52,13 @@ class Preemptor:
                 self._candidates.update(dict.fromkeys(equals))
             self._candidates[entry.job.id] = None
 
-    def add_all(self, classes: Iterable[Iterator[Entry]], *, rules_changed: bool) -> None:
-        """Unschedulable jobs, by class, whose queues hold less than before. `rules_changed`: the rules of queues changed, so that a session may find more."""
+    def add_all(self, freed: set[QueueName], *, rules_changed: bool) -> None:
+        """Unschedulable jobs whose queues hold less than before, which are `freed`. `rules_changed`: the rules of queues changed, so that a session may find
+        more."""
         queues = self._queues.all()
-        entitled: dict[tuple[QueueName, int], bool] = {}  #: by queue and priority: thousands of classes may be of one
-        for jobs in classes:
-            if (first := next(jobs, None)) is None:
-                continue
-            rank = first.job.queue, first.job.priority
-            if rank not in entitled:
-                entitled[rank] = self._runner.may_preempt_at_all(*rank, queues)
-            if entitled[rank] and self._runner.may_preempt(first, queues):
+        entitled = partial(self._runner.may_preempt_at_all, queues=queues)
+        for jobs in self._unschedulable.still_waiting(self._queue.entries, freed, entitled):
+            if (first := next(jobs, None)) is not None and self._runner.may_preempt(first, queues):
                 self._candidates[first.job.id] = None
                 self._candidates.update((entry.job.id, None) for entry in jobs)
         if rules_changed:
