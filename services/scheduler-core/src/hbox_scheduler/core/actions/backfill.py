@@ -17,7 +17,7 @@ def run(session: "Session") -> None:
     waiting = {
         gang: members
         for gang in session.unplaced
-        if gang.queue in session.queues and gang.phase is not GroupPhase.PENDING
+        if gang.count(Status.PENDING) and gang.queue in session.queues and gang.phase is not GroupPhase.PENDING
         if (members := [member for member in gang.of(Status.PENDING) if member.best_effort])
     }
     for gang in sorted(waiting, key=lambda gang: (session.queue_key(session.queues[gang.queue]), session.gang_key(gang))):

@@ -115,6 +115,8 @@ class Run:
         self._taken: list[Member] = []
         self._rows: list[int] = []  #: the nodes of `_taken`, and of those that may come
         self._task: Task | None = None
+        self._kind: tuple[object, ...] = ()  #: of the last ones taken: like them to every plugin
+        self._room = 0  #: how many more such their queue may take
         self._size = 1  #: of nodes asked for at once: more, the longer the run is
         self._full: set[int] = set()  #: shapes in one pool of which no more fit there: nobody leaves while a run lasts
 
@@ -132,8 +134,14 @@ class Run:
         return not choices and self._take(member, self._session.task(member))
 
     def _take(self, member: Member, task: Task) -> bool:
-        session = self._session
-        if id(task) in self._full or not session.allocatable(session.queues[member.gang.queue], member):
+        session, gang = self._session, member.gang
+        if id(task) in self._full:
+            return False
+        alike = gang.kinds and not gang.annotations
+        kind = gang.queue, task, gang.priority, gang.priority_class, gang.counts_minimum, None if alike else gang
+        if kind != self._kind or not self._room:
+            self._kind, self._room = kind, session.room(session.queues[gang.queue], member, _MOST)
+        if not self._room:
             return False
         if task is not self._task or len(self._taken) == len(self._rows):
             size = min(8 * self._size, _MOST) if task is self._task else 1
@@ -143,11 +151,12 @@ class Run:
                 if task.pool is not None:
                     self._full.add(id(task))
                 return False
-            self._task, self._size, self._rows = task, size, rows
+            self._task, self._size, self._rows, self._kind = task, size, rows, kind
         row = self._rows[len(self._taken)]
         self._taken.append(member)
+        self._room -= 1
         member.status, member.row = Status.ALLOCATED, row
-        member.gang.moved(member, Status.PENDING)
+        gang.moved(member, Status.PENDING)
         session.placed(member, row)
         return True
 
@@ -160,7 +169,7 @@ class Run:
             for number, own in zip(order, slices, strict=True):
                 self._taken[number].slices = own
             session.outcome.bindings += self._taken
-        self._taken, self._rows, self._task = [], [], None
+        self._taken, self._rows, self._task, self._kind = [], [], None, ()
 
 
 #: Members of a run until their cards are chosen.

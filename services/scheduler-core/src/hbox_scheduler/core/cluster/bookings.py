@@ -141,12 +141,16 @@ class Bookings:
 
     def record(self, bookings: Sequence[Booking]) -> None:
         """Take down bookings of free pods with equal requests, of one job, whose amounts are on the columns already (by a batch)."""
-        of, before = self._of, len(self._of)
+        of, on, before = self._of, self._on, len(self._of)
         for booking in bookings:
-            of[booking.pod] = booking
-            self._on.setdefault(booking.node, {})[booking.pod] = booking
+            pod = booking.pod
+            of[pod] = booking
+            if (there := on.get(booking.node)) is None:
+                on[booking.node] = {pod: booking}
+            else:
+                there[pod] = booking
         assert len(of) == before + len(bookings), "a pod was placed that has a place"
-        self.changed.note(booking.pod for booking in bookings)
+        self.changed.note([booking.pod for booking in bookings])
         first = bookings[0]
         if self._by_model or self._columns.pools_known:
             alike: dict[tuple[int, str], tuple[Booking, int]] = {}
@@ -295,7 +299,9 @@ class Bookings:
 
     def _use(self, booking: Booking, times: int) -> None:
         amounts = booking.amounts
-        add(self.queue_used.setdefault(booking.queue, {}), amounts, times)
+        if (used := self.queue_used.get(booking.queue)) is None:
+            used = self.queue_used[booking.queue] = {}
+        add(used, amounts, times)
         self.queues.book(booking.queue, amounts, times)
         if booking.pool:
             self._in_pools.setdefault(booking.pool, Counter())[booking.queue] += times

@@ -193,7 +193,7 @@ class Gang:
     @property
     def waiting(self) -> int:
         """Members that are promised a place."""
-        return self.count(Status.PIPELINED)
+        return self.count(Status.PIPELINED) if self._counts is None else self._counts.get(Status.PIPELINED, 0)
 
     @property
     def holding(self) -> int:

@@ -127,15 +127,15 @@ class Outcome:
         if what not in self.warnings:
             self.warnings.append(what)
 
-    def take(self, operations: Iterable[Operation]) -> None:
-        allocate, pipeline = OperationKind.ALLOCATE, OperationKind.PIPELINE
-        for done in operations:
-            if done.kind is allocate:
-                self.bindings.append(done.member)
-            elif done.kind is pipeline:
-                self.nominations.append(done.member)
-            else:
-                self.evictions.append(Eviction(done.member, done.row, done.preemptor, done.reason, done.slices))
+    def take(self, operations: Sequence[Operation]) -> None:
+        allocate, pipeline, evict = OperationKind.ALLOCATE, OperationKind.PIPELINE, OperationKind.EVICT
+        self.bindings += [done.member for done in operations if done.kind is allocate]
+        self.nominations += [done.member for done in operations if done.kind is pipeline]
+        self.evictions += [
+            Eviction(done.member, done.row, done.preemptor, done.reason, done.slices)
+            for done in operations
+            if done.kind is evict
+        ]
 
 
 class Session:
@@ -210,9 +210,11 @@ class Session:
         self.departures: list[Sequence[Member]] = []  #: members that left their places, one entry each time
         self.unplaced: list[Gang] = []  #: gangs with members that waited when the session began
         for gang in self.fresh:
-            if not gang.kinds:
-                form_sub_gangs(gang)
-                gang.tally()
+            if gang.kinds:  # all of its members wait
+                self.unplaced.append(gang)
+                continue
+            form_sub_gangs(gang)
+            gang.tally()
             if gang.count(Status.PENDING):
                 self.unplaced.append(gang)
             self.promises += gang.waiting

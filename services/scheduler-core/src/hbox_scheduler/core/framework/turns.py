@@ -6,7 +6,7 @@ Gangs that were nominated places come before all others: others have left for th
 
 from collections import Counter
 from collections.abc import Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -42,7 +42,10 @@ class ServiceOrder:
         self._seen = len(session.ranking.changed)
         for gang in gangs:
             if gang.queue in session.queues:
-                self._wait(gang)
+                self._enrol(gang)
+                self._heaps.setdefault(gang.queue, []).append(self._entry(gang))
+        for heap in self._heaps.values():
+            heapify(heap)
         for name in self._in_queue:
             self._enter(name)
         for name in outside:
@@ -96,8 +99,9 @@ class ServiceOrder:
                 continue
             self._waiting.discard(gang)
             self._leave(queue.name)
-            self._nominated_in[queue.name] -= gang in self._nominated
-            self._nominated.discard(gang)
+            if gang in self._nominated:
+                self._nominated_in[queue.name] -= 1
+                self._nominated.discard(gang)
             if len(self._in_queue) > 1 and queue.name in self._in_queue:
                 self._enter(queue.name)
             return gang
@@ -109,12 +113,15 @@ class ServiceOrder:
         self._enter(gang.queue)
 
     def _wait(self, gang: Gang) -> None:
+        self._enrol(gang)
+        self._push(gang)
+
+    def _enrol(self, gang: Gang) -> None:
         self._waiting.add(gang)
         self._in_queue[gang.queue] += 1
         if not gang.kinds and _nominated(gang):
             self._nominated.add(gang)
             self._nominated_in[gang.queue] += 1
-        self._push(gang)
 
     def drop(self, queue: QueueInfo) -> None:
         """The queue has no more turns."""
@@ -129,7 +136,10 @@ class ServiceOrder:
             del self._in_queue[name]
 
     def _push(self, gang: Gang) -> None:
-        heappush(self._heaps.setdefault(gang.queue, []), (self._key(gang), next(self._number), gang))
+        heappush(self._heaps.setdefault(gang.queue, []), self._entry(gang))
+
+    def _entry(self, gang: Gang) -> _Entry:
+        return self._key(gang), next(self._number), gang
 
     def _key(self, gang: Gang) -> tuple[object, ...]:
         return (gang not in self._nominated, *self._session.gang_key(gang))
@@ -137,6 +147,8 @@ class ServiceOrder:
     def _push_again(self) -> None:
         """Those that wait and have lost members since the last look may come sooner now."""
         departures = self._session.departures
+        if self._read == len(departures):
+            return
         losers = {member.gang: None for members in departures[self._read :] for member in members}
         self._read = len(departures)
         for gang in losers:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from types import MappingProxyType
 
 from hbox_common.model import Job, JobId, Neighbour, PodGroupTask, PodUid
 
@@ -20,6 +21,8 @@ from ..queueing.jobs import Entry
 from .running import vector_of
 
 _by_rank = attrgetter("rank", "uid")
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
 
 #: Different requests of which the vectors are kept.
 _SHAPES = 4096
@@ -67,30 +70,35 @@ class WaitingGangs:
             whole=True,
         )
         keeps = not (specs or job.together or job.topology or job.bound or entry.held)
+        members = gang.members
         for task, pods in entry.pending:
             vector = self._vector(task)
             for pod in pods:
-                neighbour, spec = known.get(pod.uid) if known else None, specs.get(pod.uid)
-                member = Member(pod.uid, job.namespace, pod.name, gang, "", task, vector, job.created_at, job.priority)
-                member.resource_version, member.rank = pod.resource_version, pod.rank
-                member.selectable = False
-                if spec is not None:
+                member = Member(
+                    pod.uid, job.namespace, pod.name, gang, "", task, vector, job.created_at, job.priority, _NOTHING, _NOTHING
+                )
+                member.resource_version, member.rank, member.selectable, member.budgets = (
+                    pod.resource_version,
+                    pod.rank,
+                    False,
+                    (),
+                )
+                if specs and (spec := specs.get(pod.uid)) is not None:
                     member.role, member.labels, member.annotations = spec.name, spec.labels, spec.annotations
                     member.never_preempts, member.images = spec.never_preempts, spec.images
-                if neighbour is not None:
+                if known and (neighbour := known.get(pod.uid)) is not None:
                     keeps = False
                     member.selectable = True
                     member.labels = {**neighbour.labels, **member.labels}
                     member.constraints, member.budgets = neighbour.constraints, neighbour.budgets
-                else:
-                    member.budgets = ()
-                gang.members.append(member)
-        _keep_with_others(gang, entry.need)
+                members.append(member)
+        if entry.need > 1:
+            _keep_with_others(gang, entry.need)
         if keeps:
-            gang.members.sort(key=_by_rank)
+            members.sort(key=_by_rank)
             form_sub_gangs(gang)
             gang.tally()
-            gang.kinds, entry.gang = _kinds(gang.members), gang
+            gang.kinds, entry.gang = _kinds(members), gang
         return gang
 
     def _vector(self, task: Task) -> Ints:

@@ -14,6 +14,9 @@ from ..explain.reasons import Reasons
 from ..queueing.jobs import Entry
 from .runner import JobPlacement, Move, PodPlacement
 
+#: Of a node that was not described.
+_UNSEEN = Generation(0)
+
 
 @dataclass(frozen=True, slots=True)
 class Plans:
@@ -44,15 +47,19 @@ class Plans:
         for member in members:
             by_task.setdefault(member.task, []).append(member)
         for which, (task, alike) in enumerate(by_task.items()):
-            bookings: list[Booking] = []
             requests = task.requests
-            for one in alike:
-                row, uid, slices = one.row, one.uid, one.slices
-                name, state = names[row], states[row]
-                generation = state.generation if state is not None else Generation(0)
-                placements.append(Placement(uid, one.name, one.resource_version, name, generation, slices, which, one.rank))
-                bookings.append(Booking(uid, job_id, queue, name, requests, slices, plan, priority, namespace, task, gang))
-            self.bookings.record(bookings)
+            seen = [_UNSEEN if (state := states[one.row]) is None else state.generation for one in alike]
+            placed = [
+                Placement(one.uid, one.name, one.resource_version, names[one.row], generation, one.slices, which, one.rank)
+                for one, generation in zip(alike, seen, strict=True)
+            ]
+            self.bookings.record(
+                [
+                    Booking(one.pod_uid, job_id, queue, one.node, requests, one.slices, plan, priority, namespace, task, gang)
+                    for one in placed
+                ]
+            )
+            placements += placed
         entry.plans.add(plan)
         return Plan(
             id=plan,

@@ -40,8 +40,9 @@ class RunningJobs:
             self._begin()
             changed = list(self._bookings.all())
         changed_jobs = dict.fromkeys(job for job in self._groups.take_changes() if job in self._pods_of)
+        booked, job_of = self._bookings.all(), self._job_of
         for pod in (*changed, *self._marked):
-            before, booking = self._job_of.get(pod), self._bookings.get(pod)
+            before, booking = job_of.get(pod), booked.get(pod)
             if before is not None:
                 changed_jobs[before] = None
                 if booking is None or booking.job != before:

@@ -46,6 +46,8 @@ class Drf(GangOrder, QueueOrder, Preemptable, Reclaimable, Events):
             self._tree = ShareTree(session.queues.values(), session.gangs, session.refuse)
 
     def gang_key(self, gang: Gang) -> float:
+        if not gang.holding and not gang.waiting:
+            return 0.0
         share = self._shares.get(gang)
         if share is None:
             share = self._shares[gang] = self._share(self._used(gang))
@@ -80,6 +82,9 @@ class Drf(GangOrder, QueueOrder, Preemptable, Reclaimable, Events):
 
     def placed(self, member: Member, row: int) -> None:  # noqa: ARG002  # the hook's signature
         self._change(member, 1)
+
+    def placed_alike(self, members: Sequence[Member]) -> None:
+        self._change(members[0], len(members))
 
     def displaced(self, member: Member, row: int) -> None:  # noqa: ARG002
         self._change(member, -1)

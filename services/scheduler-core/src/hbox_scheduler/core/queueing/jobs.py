@@ -64,16 +64,16 @@ class Entry:
 
     def update_pending(self, bookings: Bookings) -> None:
         """Bring `pending`, `held` and `need` up to date with the bookings."""
-        tasks, before = self.job.tasks, self.pending
+        tasks, before, booked = self.job.tasks, self.pending, bookings.all()
         if len(tasks) == 1 and len(tasks[0].pods) == 1:  # most jobs by far
             spec = tasks[0]
-            free = spec.pods[0].uid not in bookings
+            free = spec.pods[0].uid not in booked
             self.pending = [(self.tasks[0], list(spec.pods))] if free else []
             self.held = 0 if free else 1
         else:
             self.pending, self.held = [], 0
             for task, spec in zip(self.tasks, tasks, strict=True):
-                pods = [pod for pod in spec.pods if pod.uid not in bookings]
+                pods = [pod for pod in spec.pods if pod.uid not in booked]
                 self.held += len(spec.pods) - len(pods)
                 if pods:
                     self.pending.append((task, pods))

@@ -95,7 +95,9 @@ class SchedulingQueue:
     def recount(self, entry: Entry) -> None:
         """What of the job waits for places may be another amount than before."""
         waits = entry.state not in _HAVE
-        self._count(entry, [(task, len(pods)) for task, pods in entry.pending] if waits else ())
+        pods = [(task, len(pods)) for task, pods in entry.pending] if waits else []
+        if [(task, count) for (_, task), count in entry.counted] != pods:
+            self._count(entry, pods)
 
     def _count(self, entry: Entry, pods: Iterable[tuple[Task, int]]) -> None:
         waiting, queue = self.waiting, entry.job.queue

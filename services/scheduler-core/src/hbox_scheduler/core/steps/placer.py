@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from hbox_common.events import JobVerdict, Plan
-from hbox_common.model import Index, JobId, Neighbour, PodUid, Resources
+from hbox_common.model import Index, JobId, Neighbour, PodUid, QueueName, Resources
 
 from ..placement.plans import verdict_of
 from ..placement.runner import Placed, Unplaced, Untried
@@ -63,6 +63,8 @@ class Placer:
         self._backoff = Backoff(context.limits.session_every_s, context.limits.session_max_s)
         self._tried_at: tuple[Index, int] = (Index(0), 0)
         self._changes = 0  #: count of changes so far
+        self._refusals: dict[tuple[QueueName, bool], str] = {}  #: by the rules of queues, which do not change within a session
+        self._gives_back: dict[QueueName, bool] = {}
 
     def update_neighbours(self, neighbours: Iterable[Neighbour]) -> None:
         """Take the present state of pods with constraints about other pods."""
@@ -129,6 +131,8 @@ class Placer:
                 self._queue.give_back(entry)
             taken, outside = self._queue.take(self._limits.session_jobs)
         attempt = Attempt()
+        self._refusals.clear()
+        self._gives_back.clear()
         entries = [entry for entry in taken if self._is_tried(attempt, entry)]
         represented = self._classes.represented(entries)
         found = (
@@ -162,7 +166,7 @@ class Placer:
             attempt.settled.append(entry)
         elif problem := entry.problem():
             attempt.failed.append((entry, JobVerdict(job=entry.job.id, message=problem)))
-        elif why := self._queues.refusal(entry.job.queue, cards=any(task.cards for task, _ in entry.pending)):
+        elif why := self._refusal(entry):
             self._wait(attempt, entry, verdict_of(entry, None, why), lacks_room=True)
         elif (verdict := self._classes.verdict_of_equal(entry)) is not None:
             self._wait(attempt, entry, verdict)
@@ -183,11 +187,21 @@ class Placer:
         attempt.plans += self._plans.placed(entry, found.members)
         found.members[0].gang.dissolve()
 
+    def _refusal(self, entry: Entry) -> str:
+        """Why the queue takes nothing, or nobody who asks for cards."""
+        key = entry.job.queue, any(task.cards for task, _ in entry.pending)
+        if key not in self._refusals:
+            self._refusals[key] = self._queues.refusal(key[0], cards=key[1])
+        return self._refusals[key]
+
     def _limited_by_guarantees(self, entry: Entry, amounts: Callable[[], Resources]) -> str:
         """Why so much for the job would leave others without what they are guaranteed. Sessions do not check that."""
-        if self._queues.gives_back(entry.job.queue):
+        queue = entry.job.queue
+        if queue not in self._gives_back:
+            self._gives_back[queue] = self._queues.gives_back(queue)
+        if self._gives_back[queue]:
             return ""
-        kept = self._queues.kept_for_others(entry.job.queue, amounts())
+        kept = self._queues.kept_for_others(queue, amounts())
         return kept.message if kept.pods == 0 else ""
 
     def _wait(self, attempt: Attempt, entry: Entry, verdict: JobVerdict, *, lacks_room: bool = False) -> None:
