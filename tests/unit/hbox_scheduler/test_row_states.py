@@ -31,7 +31,11 @@ def test_views_are_those_of_rows_looked_at(conf: Conf, nodes: int) -> None:
     simulation = Simulation(policy_of(PolicyName.BINPACK), limits=Limits(outstanding=1 << 30), conf=conf)
     simulation.put_nodes(
         node(
-            f"n{i}", cards=8 * (i % 3 > 0), cpu=32, labels={"colour": ("red", "blue")[i % 2]}, model=("A100", "T4")[i % 4 == 0]
+            f"n{i}",
+            cards=8 * (i % 3 > 0),
+            cpu=32,
+            labels={"colour": ("red", "blue")[i % 2], "hbox.io/cpu-per-card": str(i % 5)},
+            model=("A100", "T4")[i % 4 == 0],
         )
         for i in range(nodes)
     )

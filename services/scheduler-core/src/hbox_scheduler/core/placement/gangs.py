@@ -77,12 +77,8 @@ class WaitingGangs:
                 member = Member(
                     pod.uid, job.namespace, pod.name, gang, "", task, vector, job.created_at, job.priority, _NOTHING, _NOTHING
                 )
-                member.resource_version, member.rank, member.selectable, member.budgets = (
-                    pod.resource_version,
-                    pod.rank,
-                    False,
-                    (),
-                )
+                member.resource_version, member.rank = pod.resource_version, pod.rank
+                member.selectable, member.budgets = False, ()
                 if specs and (spec := specs.get(pod.uid)) is not None:
                     member.role, member.labels, member.annotations = spec.name, spec.labels, spec.annotations
                     member.never_preempts, member.images = spec.never_preempts, spec.images

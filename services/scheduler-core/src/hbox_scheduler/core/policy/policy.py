@@ -99,9 +99,9 @@ class Policy:
         return total
 
     def by_amounts(self, columns: Columns, task: Task) -> bool:
-        """Whether rows that are equal in amounts and cards (`Columns.state`) are equal to all fits and scores."""
+        """Whether rows that are equal in amounts and cards (`Columns.state`) are equal to all fits and scores. What keeps room for others goes by labels."""
         nowhere = slice(0, 0)
-        return not task.ports and all(
+        return not (task.ports or self.limits(task)) and all(
             plugin.by_amounts or plugin.shape_score(columns, nowhere, task) is None for plugin in self.scores
         )
 
