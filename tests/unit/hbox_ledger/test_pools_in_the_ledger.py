@@ -67,6 +67,14 @@ def test_the_owner_has_it_back_whatever_shares_and_priorities_say(lent: World) -
     assert receipt.returns == "as soon as there is room in another pool, or lab is idle again"
 
 
+def test_nobody_may_keep_what_is_lent_whatever_its_class(lent: World) -> None:
+    b = lent.state.queues[QueueName("b")]
+    lent.state.rule(lent.state.step(0.0), b.name, replace(b, non_preemptible_classes=("*",)))
+    lent.commits(lent.plan("here", ("p0", "a", [lent.card(0)]), queue="b").model_copy(update={"preemptable": False}))
+    lent.commits(lent.plan("there", ("p1", "b", [lent.card(0)]), queue="b").model_copy(update={"preemptable": False}))
+    assert [lent.claim(pod).preemptable for pod in ("p0", "p1")] == [True, False]
+
+
 def test_a_borrower_takes_nothing_from_another(lent: World) -> None:
     gang(lent, needs=1)
     assert "queue b has no more than it deserves" in refused(lent, asks(lent, "c", 0))
