@@ -120,9 +120,12 @@ async def test_queues_get_their_shares_by_weight_back(client: KubeClient, platfo
     await create(client, *heavy)
     await come_to_be(client, light=4, heavy=12)
     assert simulated(tmp_path, first, light, heavy) == {"light": 12}
+    assert "light has 4 of nvidia.com/gpu: it deserves 4 by its weight of 1" in platform.hbox("share", "light").stdout
     late = [one for number in range(CARDS) for one in gang(f"late{number}", "late", 1)]
     await create(client, *late)
     await come_to_be(client, light=2, heavy=6, late=8)
+    preview = platform.hbox("queue", "set", "late", "--weight", "1", "--dry-run").stdout
+    assert "queue late may have to give back" in preview
     assert platform.json("audit")["faults"] == []
 
 

@@ -65,6 +65,7 @@ def _copy(stack: ExitStack) -> Scratch:
 def _red(mutants: Sequence[Mutant], copies: Sequence[Scratch]) -> list[str]:
     """Tests that fail without any fault, among those that the faults name."""
     tests = sorted({test for mutant in mutants for test in mutant.tests})
+    copies = copies[: len(tests)]  # pytest without any test named runs them all
     shares = [tests[i :: len(copies)] for i in range(len(copies))]
     print(f"{len(tests)} tests without any fault ...", flush=True)
     with ThreadPoolExecutor(len(copies)) as pool:

@@ -11,10 +11,12 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from hbox_common.errors import HBoxError
 from hbox_ledger.core import demand
+from hbox_ledger.core.ledgerstate import LedgerState
 
-from .ledger.bugs import BUGS, Bug
+from .ledger.bugs import BUGS, WEIGHT_BUGS, Bug
+from .ledger.cluster import SCARCE
 from .ledger.machine import LedgerMachine, WeightsMachine
-from .ledger.paths import PATHS, Path
+from .ledger.paths import PATHS, Path, two_halves_of_four_for_a_queue_that_has_only_its_weight
 
 FOUND = (AssertionError, HBoxError, KeyError)
 EXAMPLES = int(os.environ.get("HBOX_LEDGER_EXAMPLES", "0"))
@@ -43,8 +45,22 @@ def test_the_ledger_keeps_its_invariants() -> None:
 
 @pytest.mark.hypothesis
 def test_it_keeps_them_where_queues_have_shares_by_weight(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(demand, "GRACE_S", 0.0)  # the model does not remember what was taken
+    by_weight(monkeypatch)
     run_state_machine_as_test(WeightsMachine, settings=search)
+
+
+def by_weight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demand, "GRACE_S", 0.0)  # the model does not remember what was taken
+    monkeypatch.setattr(LedgerState, "total", lambda _: dict(SCARCE))
+
+
+@pytest.mark.parametrize("bug", WEIGHT_BUGS, ids=name)
+def test_the_machine_finds_a_bug_of_weights_on_its_path(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_weight(monkeypatch)
+    walk(two_halves_of_four_for_a_queue_that_has_only_its_weight, WeightsMachine())
+    bug(monkeypatch)
+    with pytest.raises(FOUND):
+        walk(two_halves_of_four_for_a_queue_that_has_only_its_weight, WeightsMachine())
 
 
 SEARCHED = [bug for bug in BUGS if bug not in PATHS]
@@ -65,8 +81,8 @@ def test_the_machine_finds_a_bug_that_was_planted_on_its_path(bug: Bug, path: Pa
         walk(path)
 
 
-def walk(path: Path) -> None:
-    machine = LedgerMachine()
+def walk(path: Path, machine: LedgerMachine | None = None) -> None:
+    machine = machine or LedgerMachine()
     try:
         path(machine)
     finally:

@@ -313,7 +313,7 @@ EXAMPLES: tuple[Event, ...] = (
     ),
     ClaimsAsked(asker="scheduler-core", head=True),
     ClaimsPage(epoch=_EPOCH, index=_INDEX, frozen=True, claims=(_claim,), queues=(_queue,), used={"research": {"cpu": 4000}},
-        quotas=(_quota,), nominations=(_nomination,),
+        quotas=(_quota,), nominations=(_nomination,), shares={"train": {"nvidia.com/gpu": 4}},
         held="pods were last seen 31 s ago", paused="200 pods were told to leave", released="2026-11-22T18:00:00Z",
     ),
     UsageAsked(asker="cli", by=(UsageKey.DEPARTMENT, UsageKey.MODEL), since=3600, until=7200),

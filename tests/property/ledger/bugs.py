@@ -31,6 +31,7 @@ from hbox_ledger.adapters import journal, load, tables
 from hbox_ledger.core import arbitrate, decisions, guarantees, lifecycle, loans, preemption, recovery
 from hbox_ledger.core.beneficiaries import Beneficiaries
 from hbox_ledger.core.claimrecord import ClaimRecord, Gang
+from hbox_ledger.core.demand import Demand
 from hbox_ledger.core.ledgerstate import LedgerState
 from hbox_ledger.core.step import Step
 
@@ -347,6 +348,14 @@ def a_restored_ledger_counts_its_epochs_from_the_backup(patch: pytest.MonkeyPatc
     patch.setattr(load, "begin_epoch", lambda connection, *, now, above: begin(connection, now=now))
 
 
+def weights_do_not_count(patch: pytest.MonkeyPatch) -> None:  # S8, where queues have shares by weight
+    patch.setattr(LedgerState, "divide", lambda *_: None)
+
+
+def what_waits_is_not_asked_for(patch: pytest.MonkeyPatch) -> None:  # S8, likewise
+    patch.setattr(Demand, "put", lambda *_: None)
+
+
 def posting_moves_no_units(patch: pytest.MonkeyPatch) -> None:  # S5
     move = LedgerState._move
 
@@ -436,3 +445,6 @@ BUGS: list[Bug] = [
     a_restored_ledger_forgets_the_binds_under_way,
     a_restored_ledger_counts_its_epochs_from_the_backup,
 ]
+
+#: Where queues have shares by weight.
+WEIGHT_BUGS: list[Bug] = [weights_do_not_count, what_waits_is_not_asked_for]

@@ -63,6 +63,8 @@ NODES = {
 }
 
 GPU = "nvidia.com/gpu"
+#: What is divided by weight: less than nodes lend out in parts, so that there is something to give back.
+SCARCE: Resources = {"cpu": 12_000, "nvidia.com/gpu": 4}
 RARE = f"{GPU}.rare"
 DEPARTMENT, RED, BLUE, LONE, GREEN = map(QueueName, ("department", "red", "blue", "lone", "green"))
 QUEUES = {
@@ -72,7 +74,7 @@ QUEUES = {
     ),
     BLUE: Queue(BLUE, parent=DEPARTMENT, deserved={GPU: 1}, guarantee={GPU: 1}, non_preemptible_classes=("*",)),
     LONE: Queue(LONE, weight=4, deserved={GPU: 1, RARE: 1}, non_preemptible_classes=("*",)),
-    GREEN: Queue(GREEN, reclaimable=False),
+    GREEN: Queue(GREEN, weight=8, reclaimable=False),
 }
 
 

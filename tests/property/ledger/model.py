@@ -9,7 +9,7 @@ from hbox_common.model import CardSlice, PodUid, Queue, QueueName, Resources
 from hbox_common.model.devices.nvidia import GPU_MEMORY
 
 from . import lent
-from .cluster import CARDS, GPU, JOBS, MEMORY_MIB, NODES, QUOTA, ROOM, SHARES, counted, path
+from .cluster import CARDS, GPU, JOBS, MEMORY_MIB, NODES, QUOTA, ROOM, SCARCE, SHARES, counted, path
 from .rows import ClaimRow, Rows
 
 
@@ -241,7 +241,7 @@ class Model:
             for queue, requests in [*held, *(one for pod, one in self.waiting.items() if pod not in claimed)]:
                 for above in path(queue) if queue in self.queues else ():
                     asked[above] += requests.get(name, 0)
-            levels = [(Fraction(sum(ROOM[name] for _ in NODES)), "")]
+            levels = [(Fraction(SCARCE[name]), "")]
             while levels:
                 amount, parent = levels.pop()
                 children = [queue for queue in self.queues.values() if queue.parent == parent]

@@ -313,3 +313,12 @@ PATHS: dict[bugs.Bug, Path] = {
     bugs.pods_of_ours_that_are_found_stay_unaccounted: a_backup_from_before_a_pod_was_bound,
     bugs.a_restored_ledger_counts_its_epochs_from_the_backup: a_backup_from_an_epoch_ago,
 }
+
+
+def two_halves_of_four_for_a_queue_that_has_only_its_weight(machine: LedgerMachine) -> None:
+    """Two of the four cards are guaranteed to others: lone has two by its weight, and gives what it has beyond them, as far as it is asked for."""
+    for node, card in (("a", 0), ("a", 1), ("b", 0), ("b", 1)):
+        machine.propose_a_plan(LONE_LOW, [(NodeName(node), (CardSlice(card, 50, 50),))], twice=False, works=True)
+    victims = [claim for claim in machine.rows.live() if claim.slices[0].index == 0]
+    machine.take(victims, GREEN)
+    assert all(machine.rows.claims[claim.id].intent == "evict" for claim in victims)

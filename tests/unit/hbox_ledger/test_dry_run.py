@@ -8,6 +8,7 @@ speech    deserved 5                 4 used
 
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from pydantic import ValidationError
 from hbox_common.model import Claim, ClaimId, JobId, NodeName, PlanId, PodUid, Queue, QueueName, QueueTree, Resources
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.resources import add
+from hbox_common.model.weightshares import shares_by_weight
 from hbox_ledger.dryrun import DryRunAnswer, DryRunRequest, judge
 
 
@@ -165,3 +167,19 @@ def test_the_tree_stays_as_it_is(tree: QueueTree) -> None:
 def test_a_request_that_is_wrong_is_refused_with_what_is_wrong(request_: dict[str, Any], said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         DryRunRequest.model_validate(request_)
+
+
+def test_where_weights_count_a_larger_weight_asks_back_what_is_its_share_then() -> None:
+    """a and b of one weight ask for all 12 cards: 6 each. With a third of the weight b has 3, and gives 3 of its 6 to a."""
+    claims = [claim(f"a{i}", "a") for i in range(6)] + [claim(f"b{i}", "b", at=float(i)) for i in range(6)]
+    tree = QueueTree(used_by(claims))
+    for name in ("a", "b"):
+        tree[QueueName(name)] = Queue(QueueName(name), weight=1)
+    waiting = {QueueName("a"): {GPU: 6}, QueueName("b"): {GPU: 6}}
+    asked = DryRunRequest.model_validate({"queues": [{"name": "a", "weight": 3}]})
+    found = judge(asked, tree, claims, shares=partial(shares_by_weight, total={GPU: 12}, waiting=waiting))
+    [excess, gives] = sorted(found.give_back, key=lambda one: one.to)
+    assert (excess.queue, excess.units, gives.queue, gives.to, gives.units) == ("b", 3, "b", "a", 3)
+    assert [pod.pod for pod in gives.leavers] == ["b5", "b4", "b3"]
+    tree.divide({})
+    assert not judge(asked, tree, claims).give_back, "without the setting weights take from nobody"

@@ -286,3 +286,13 @@ def test_a_queue_that_cannot_be_read_is_refused_alone(conf: str, annotations: di
     message = report.pending["d/bad-0"].message
     assert message.startswith("QueueInvalid: queue bad")
     assert said in message
+
+
+def test_beyond_what_they_deserve_queues_are_served_by_weight() -> None:
+    """Four cards: own gets its two, the others go to heavy, of three times the weight; light came first."""
+    world = SmallWorld(1, cards=4, queues=(queue("own", 2), queue("light"), queue("heavy", weight=3)))
+    for number, name in enumerate(("light", "heavy", "own")):
+        for place in range(4):
+            world.gang(f"{name}{place}", queue=name, age_s=100.0 - 10 * number)
+    report = world.decide(policy(actions="allocate", arguments=", arguments: {reclaimAtParting: true}"))
+    assert sorted(pod.partition("-")[0].rstrip("0123") for pod in bound(report)) == ["heavy", "heavy", "own", "own"]

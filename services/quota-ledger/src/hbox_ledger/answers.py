@@ -64,6 +64,7 @@ class Answers:
                 used=found.used if first == 0 else {},
                 quotas=found.quotas if first == 0 else (),
                 nominations=found.nominations if first == 0 else (),
+                shares=found.shares if first == 0 else {},
                 held=self._ledger.state.held,
             )
 

@@ -109,7 +109,9 @@ class Api:
         tree = QueueTree({QueueName(name): amounts for name, amounts in found.used.items()})
         tree.update({queue.name: queue for queue in found.queues})
         tree.setdefault(DEFAULT_QUEUE, Queue(DEFAULT_QUEUE))
-        return judge(asked, tree, found.claims, epoch=found.epoch, index=found.index, frozen=found.frozen)
+        return judge(
+            asked, tree, found.claims, epoch=found.epoch, index=found.index, frozen=found.frozen, shares=found.shares_of
+        )
 
     async def usage(self, asked: UsageRequest) -> UsageAnswer:
         until = asked.until or int(wall_s()) + 1

@@ -19,7 +19,7 @@ from hbox_common.model import (
     is_model,
     parse_quantity,
 )
-from hbox_common.model.reclaimpreview import Excess, ReclaimPreview, effect_of
+from hbox_common.model.reclaimpreview import Excess, ReclaimPreview, Shares, effect_of
 
 MOST_QUEUES = 100
 MOST_PODS = 500  #: named of one queue
@@ -181,10 +181,17 @@ class DryRunAnswer(_Model):
 
 
 def judge(
-    asked: DryRunRequest, tree: QueueTree, claims: Sequence[Claim], *, epoch: int = 0, index: int = 0, frozen: bool = False
+    asked: DryRunRequest,
+    tree: QueueTree,
+    claims: Sequence[Claim],
+    *,
+    epoch: int = 0,
+    index: int = 0,
+    frozen: bool = False,
+    shares: Shares | None = None,
 ) -> DryRunAnswer:
-    """What the changes would do to this tree with these claims."""
-    effect = effect_of(tree, [one.of(tree.get(one.name) or Queue(one.name)) for one in asked.queues], claims)
+    """What the changes would do to this tree with these claims. shares: as of `effect_of`."""
+    effect = effect_of(tree, [one.of(tree.get(one.name) or Queue(one.name)) for one in asked.queues], claims, shares)
     left = PODS_NAMED
     gives = []
     for one in effect.gives:

@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from hbox_common.clock import wall_s
 from hbox_common.events import Budget, HeldNomination, Usage, UsageKey
 from hbox_common.model import (
     DEFAULT_QUEUE,
@@ -17,6 +18,7 @@ from hbox_common.model import (
     faults,
     is_host_port,
 )
+from hbox_common.model.reclaimpreview import Shares
 from hbox_common.store import Store
 
 from .adapters import load
@@ -37,6 +39,8 @@ class Snapshot:
     used: dict[str, Resources]
     quotas: tuple[CardQuota, ...]
     nominations: tuple[HeldNomination, ...]
+    shares: dict[str, Resources]  #: by weight, where weights count
+    shares_of: Shares | None  #: the same for other rules, with what is asked for now
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,7 @@ class Views:
             claims = [record.claim for record in state.live.values()]
             used = {str(name): amounts for name, amounts in arbitrate.usage(state).items()}
             queues = tuple(_published(state, queue) for queue in state.queues.values())
+            state.divide(wall_s())
             return Snapshot(
                 epoch=state.epoch,
                 index=state.index,
@@ -89,6 +94,8 @@ class Views:
                 used=used,
                 quotas=tuple(state.card_quotas),
                 nominations=tuple(state.nominations.all()),
+                shares={str(name): share for name, share in state.queues.shares.items()},
+                shares_of=state.shares_of(),
             )
 
     async def changed_queues(self) -> list[QueueView]:

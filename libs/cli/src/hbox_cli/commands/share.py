@@ -95,6 +95,8 @@ def fair_lines(one: Mapping[str, Any], share: Mapping[str, Any]) -> list[str]:
 
 def _share(one: Mapping[str, Any]) -> str:
     said = ["it deserves none of its own" if one["deserved"] is None else f"it deserves {one['deserved']}"]
+    if one.get("byWeight") is not None and one["byWeight"] == one["deserved"]:
+        said[0] += f" by its weight of {one['weight']} among those that ask"
     if one["guarantee"]:
         said.append(f"{one['guarantee']} are guaranteed")
     if one["borrowed"]:

@@ -50,6 +50,7 @@ def queue_item(
         "reclaimable": queue.reclaimable,
         "guarantee": rights.guarantee,
         "deserved": due,
+        "byWeight": dict(tree.shares.get(name, {})),
         "capability": tree.amounts(name).capability,
         "used": used,
         "borrowed": {resource: units for resource in due if (units := excess(rights, Named(used), resource))},

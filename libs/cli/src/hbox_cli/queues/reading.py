@@ -82,11 +82,13 @@ async def read(running: Running) -> Reading:
     async with bus_of(running) as bus:
         pages = await claims_of(bus)
         jobs, _, _ = await jobs_of(bus)
+    tree = tree_of(
+        [queue for page in pages for queue in page.queues],
+        {name: used for page in pages for name, used in page.used.items()},
+    )
+    tree.divide({QueueName(name): share for page in pages for name, share in page.shares.items()})
     return Reading(
-        tree_of(
-            [queue for page in pages for queue in page.queues],
-            {name: used for page in pages for name, used in page.used.items()},
-        ),
+        tree,
         tuple(claim for page in pages for claim in page.claims),
         tuple(jobs),
     )

@@ -32,7 +32,7 @@ def share_of(
     return {
         "name": name,
         "resource": resource,
-        **{key: own[key] for key in ("used", "deserved", "guarantee", "borrowed", "idle", "waiting")},
+        **{key: own[key] for key in ("used", "deserved", "byWeight", "guarantee", "borrowed", "idle", "waiting")},
         "limit": min((level["limit"] for level in levels if level["limit"] is not None), default=None),
         "room": 0 if refusal is not None else headroom.times,
         "wall": refusal.message if refusal is not None else headroom.message if headroom.times == 0 else "",
@@ -63,6 +63,8 @@ def _figures(tree: QueueTree, name: QueueName, jobs: Sequence[Job], resource: st
         "name": name,
         "used": item["used"].get(resource, 0),
         "deserved": item["deserved"].get(resource),
+        "byWeight": item["byWeight"].get(resource),
+        "weight": item["weight"],
         "guarantee": item["guarantee"].get(resource, 0),
         "limit": item["capability"].get(resource),
         "borrowed": item["borrowed"].get(resource, 0),

@@ -70,6 +70,7 @@ class ClaimsPage(Event):
     quotas: tuple[CardQuota, ...] = ()  #: what ResourceQuotas say of cards
     nominations: tuple[HeldNomination, ...] = ()
     held: str = ""
+    shares: dict[str, Resources] = {}  #: by queue, of what there is by weight, where weights count
     paused: str = ""  #: of the head: why plans that take from others are refused now (`EvictionsPaused`)
     released: str = ""  #: of the head: with which word they were released last
 

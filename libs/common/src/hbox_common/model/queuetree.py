@@ -180,6 +180,11 @@ class QueueTree(MutableMapping[QueueName, Queue]):
         """What is its own by its rules alone, whatever others ask for."""
         return Rights(self.amounts(name).effective_deserved, self.guarantee(name), self.entitlement(name))
 
+    @property
+    def shares(self) -> Mapping[QueueName, Resources]:
+        """By weight, as `divide` was told them."""
+        return self._shares
+
     def divide(self, shares: Mapping[QueueName, Resources]) -> None:
         """These are the shares by weight from now on (`weightshares`); none: weights do not count."""
         if shares != self._shares:

@@ -6,7 +6,7 @@ nothing new starts until use has fallen below it. Who may take what from whom is
 (`dry-run`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .claim import Claim
@@ -52,8 +52,12 @@ class Effect:
     over_capability: tuple[Excess, ...]
 
 
-def effect_of(tree: QueueTree, changed: Iterable[Queue], claims: Sequence[Claim]) -> Effect:
-    """What these new rules would do to this tree with these claims. The tree stays as it is."""
+#: The shares by weight of a tree's queues, as things stand.
+Shares = Callable[[QueueTree], Mapping[QueueName, Resources]]
+
+
+def effect_of(tree: QueueTree, changed: Iterable[Queue], claims: Sequence[Claim], shares: Shares | None = None) -> Effect:
+    """What these new rules would do to this tree with these claims. The tree stays as it is. shares: where weights count, by these rules and by others."""
     new = {queue.name: queue for queue in changed}
     own = {name: dict(tree.own(name)) for name in (*tree, *new)}
     after = QueueTree(own)
@@ -61,6 +65,9 @@ def effect_of(tree: QueueTree, changed: Iterable[Queue], claims: Sequence[Claim]
     after.update(new)
     for claim in claims if after.by_model and not tree.by_model else ():  # until now nobody had to count by model
         add(own.setdefault(claim.queue, {}), claim.models)
+    if shares is not None:
+        tree.divide(shares(tree))
+        after.divide(shares(after))
     said = {name: set(faults(tree, name)) for name in after}
     wrong = [(name, fault) for name in sorted(after) for fault in faults(after, name) if fault not in said[name]]
     deserved = [one for name in sorted(after) for one in _over_deserved(tree, after, name)]
@@ -75,9 +82,9 @@ def reclaim_preview(before: QueueTree, after: QueueTree, claims: Sequence[Claim]
         of.setdefault(claim.queue, []).append(claim)
     found: list[ReclaimPreview] = []
     for name in sorted(after):
-        for resource in sorted(after.entitlement(name), key=lambda r: (r in (CPU, MEMORY, PODS), r)):
+        for resource in sorted(after.rights(name).entitlement, key=lambda r: (r in (CPU, MEMORY, PODS), r)):
             if (more := _excess(after, name, resource) - _excess(before, name, resource)) > 0:
-                has, entitlement = after.used(name).get(resource, 0), after.entitlement(name)[resource]
+                has, entitlement = after.used(name).get(resource, 0), after.rights(name).entitlement[resource]
                 chosen = _chosen(after, name, of, resource, more)
                 found.append(ReclaimPreview(name, resource, more, f"it uses {has} and would deserve {entitlement}", chosen))
             if (asks := _lacking(after, name, resource) - _lacking(before, name, resource)) > 0:
@@ -99,7 +106,7 @@ def _from_siblings(
 
 
 def _over_deserved(before: QueueTree, after: QueueTree, name: QueueName) -> Iterable[Excess]:
-    for resource, entitlement in sorted(after.entitlement(name).items()):
+    for resource, entitlement in sorted(after.rights(name).entitlement.items()):
         if (over := _excess(after, name, resource)) > 0:
             yield Excess(name, resource, entitlement + over, entitlement, over - _excess(before, name, resource))
 

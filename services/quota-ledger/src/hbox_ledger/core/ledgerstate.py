@@ -9,6 +9,7 @@ construction (a move has both its ends), S12 since the only writers of a claim's
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from hbox_common.events import HeldNomination, Placement, Plan
 from hbox_common.model import (
@@ -40,6 +41,7 @@ from hbox_common.model import (
     is_host_port,
     pool_of,
 )
+from hbox_common.model.reclaimpreview import Shares
 from hbox_common.model.resources import add
 from hbox_common.model.weightshares import shares_by_weight
 
@@ -150,6 +152,13 @@ class LedgerState:
         if seen != self._divided:
             self._divided = seen
             self.queues.divide(shares_by_weight(self.queues, self.total(), demand.waiting))
+
+    def shares_of(self) -> Shares | None:
+        """How other trees would be divided, by what is asked for now; None where weights do not count."""
+        if self.demand is None:
+            return None
+        waiting = {queue: dict(amounts) for queue, amounts in self.demand.waiting.items()}
+        return partial(shares_by_weight, total=self.total(), waiting=waiting)
 
     def total(self) -> Resources:
         """What there is for queues, by pool: what nodes have that take work, and on others what is held there."""

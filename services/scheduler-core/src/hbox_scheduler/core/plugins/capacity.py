@@ -179,8 +179,10 @@ class Capacity(
             0.0
         )  #: lines of fair shares: below them queues may take, above them they give
         self._turn_weights: dict[Account, tuple[float, float]] = {}
-        self._in_turns = bool(self._k) or (self._at_parting and queue_accounts.annotated)
-        if self._in_turns:
+        self._in_turns = bool(self._k) or self._at_parting
+        card = ALL_CORES if queue_accounts.percent else 1
+        self._card = card / max(sum(queue_accounts.total[column] for column in queue_accounts.cards), card)
+        if self._k:
             self._remember()
         self._rules()
 
@@ -206,13 +208,11 @@ class Capacity(
 
     def _remember(self) -> None:
         """What history changes, and whose turn it is beyond what they deserve."""
-        queue_accounts, other = self._queue_accounts, self._fair_shares(self._k) if self._k else {}
+        queue_accounts, other = self._queue_accounts, self._fair_shares(self._k)
         if other:
             plain = self._takes
             self._takes = {a: [min(pair) for pair in zip(plain[a], other[a], strict=True)] for a in plain}
             self._gives = {a: [max(pair) for pair in zip(plain[a], other[a], strict=True)] for a in plain}
-        card = ALL_CORES if queue_accounts.percent else 1
-        self._card = card / max(sum(queue_accounts.total[column] for column in queue_accounts.cards), card)
         for _, children in queue_accounts.levels():
             eager = [a for a in children if any(r > d for r, d in zip(a.requested, a.deserved, strict=True))]
             sums: dict[int, float] = {}
@@ -300,11 +300,16 @@ class Capacity(
         Those who count for nothing come last."""
         if (share := self._share(account)) < 1.0:
             return share, 0.0, 0.0
-        total, lines = self._queue_accounts.total, self._lines[account] or range(self._queue_accounts.size)
-        beyond = max((account.allocated[c] - account.deserved[c]) / total[c] if total[c] > 0 else 0.0 for c in lines)
-        part = max(0.0, beyond) + self._card
-        weight, last = self._turn_weights.get(account, (0.0, 0.0))
+        part = max(0.0, self._beyond(account, share)) + self._card
+        weight, last = self._turn_weights.get(account, (0.0, 0.0)) if self._k else (self._written(account), 0.0)
         return 1.0, part / weight if weight > 0 else inf, part / last if last > 0 else inf
+
+    def _beyond(self, account: Account, share: float) -> float:
+        """The part of the cluster that it has beyond what it deserves."""
+        if self._at_parting and not self._lines[account]:
+            return share - 1.0
+        total, lines = self._queue_accounts.total, self._lines[account] or range(self._queue_accounts.size)
+        return max(((account.allocated[c] - account.deserved[c]) / total[c] for c in lines if total[c] > 0), default=0.0)
 
     def _share(self, account: Account) -> float:
         """What deserves nothing counts as fully used; annotated, and said to deserve none of a resource, as more than that. With `reclaimAtParting` of queues
