@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hbox_common.kube import NODES, PODS, PRIORITYCLASSES, KubeClient
+from hbox_common.kube import MERGE_PATCH, NODES, PODS, PRIORITYCLASSES, KubeClient
 
 from .. import waiting
 from .platform_world import Up, hbox, up
@@ -99,6 +99,32 @@ async def test_idle_cards_find_their_cores_and_who_needs_more_takes_it_from_lowe
             await submit(pods("large", 2, cpu="14", cards=1))
             await come_to_be(cpu=16, card=14, large=2)  # 6 cores for each are there, 8 more have to be left
         assert platform.json("audit")["faults"] == []
+
+
+async def test_a_node_for_cards_alone_takes_other_work_once_it_is_said_to_be_mixed(tmp_path: Path) -> None:
+    closed = node("plain")
+    closed["metadata"]["labels"] = {"hbox.io/cards-only": "true"}
+    with up(tmp_path / "state") as platform:
+        async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
+
+            async def come_to_be(**expected: int) -> None:
+                async def so() -> bool:
+                    return await running(client) == expected
+
+                await waiting.until(so, f"{expected}", timeout_s=60)
+
+            await client.json("POST", NODES.path(), body=closed)
+            for body in [*pods("cpu", 2, cpu="1"), *pods("card", 2, cpu="1", cards=1)]:
+                await client.json("POST", PODS.path(SPACE), body=body)
+            await come_to_be(card=2)
+
+            async def told() -> bool:
+                return await asyncio.to_thread(reasons, platform) == {"0/1 nodes are available: 1 NodeTakesCardsOnly"}
+
+            await waiting.until(told, "why two wait", timeout_s=20)
+            mixed = {"metadata": {"labels": {"hbox.io/cards-only": None}}}
+            await client.json("PATCH", NODES.path(name="plain"), body=mixed, content_type=MERGE_PATCH)
+            await come_to_be(card=2, cpu=2)
 
 
 def test_the_same_in_simulate_cycle(tmp_path: Path) -> None:

@@ -140,6 +140,12 @@ def test_nodes_without_cards_and_pods_that_ask_for_nothing_are_not_concerned() -
         ({"hbox.io/pool": "mixed", "hbox.io/cpu-per-card": "4"}, "pools: {mixed: {cpu: 2}}", 32),
         ({}, "pools: {pooled: {percent: 25}}", 48),
         ({}, "pools: {other: {percent: 25}}", 16),
+        ({"hbox.io/cards-only": "true"}, "percent: 0", 0),
+        ({"hbox.io/cards-only": "yes"}, "", 16),
+        ({}, "cards-only: true", 0),
+        ({"hbox.io/cards-only": "false"}, "cards-only: true", 16),
+        ({"hbox.io/pool": "mixed"}, "cards-only: true, pools: {mixed: {cards-only: false}}", 16),
+        ({"hbox.io/pool": "lab"}, "pools: {lab: {cards-only: true}}", 0),
     ],
 )
 def test_how_much_is_kept_say_the_policy_the_pool_and_the_node(labels: dict[str, str], arguments: str, lent: int) -> None:
@@ -152,6 +158,23 @@ def test_how_much_is_kept_say_the_policy_the_pool_and_the_node(labels: dict[str,
     assert run(simulation, "cpu", 70, queue="q" if pools else DEFAULT_QUEUE, memory_mib=64) == lent
 
 
+@WAYS
+@pytest.mark.usefixtures("way")
+def test_nodes_for_cards_alone_take_no_other_work_and_nobody_leaves_them_for_it(one_by_one: bool) -> None:
+    """Also of those that ask for nothing; a node that becomes mixed is looked at again."""
+    closed = node("gpu", cards=8, cpu=64, labels={"hbox.io/cards-only": "true"})
+    simulation = world([node("cpu", cpu=2), closed])
+    assert run(simulation, "cards", 4, cards=1) == 4
+    assert run(simulation, "cpu", 4, at=100.0, priority=1, memory_mib=64) == 2
+    assert run(simulation, "nothing", 2, at=200.0, cpu_milli=0, memory_mib=0) == 2
+    assert not [claim for claim in simulation.claims.values() if claim.node == "gpu" and not claim.slices]
+    assert "1 NodeTakesCardsOnly" in simulation.verdicts[JobId("cpu3")]
+    assert started(simulation, "cards") == 4
+    simulation.put_nodes([replace(closed, labels={}, generation=Generation(2))])
+    simulation.run()
+    assert started(simulation, "cpu") == 4
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -160,6 +183,7 @@ def test_how_much_is_kept_say_the_policy_the_pool_and_the_node(labels: dict[str,
         ("cpu: many", "plugin idle-cards, argument cpu: 'many' is not a quantity"),
         ("memory: -1Gi", "plugin idle-cards, argument memory: memory: -1Gi is negative"),
         ("pools: {a: {prcent: 1}}", "plugin idle-cards, pools, a has no argument 'prcent'"),
+        ("pools: {a: {cards-only: 1}}", "plugin idle-cards, pools, a, argument cards-only: 1 is not true or false"),
         ("pools: {a: 1}", "plugin idle-cards, pools, argument a: 1 is not keys and values"),
     ],
 )

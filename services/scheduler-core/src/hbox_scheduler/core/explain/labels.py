@@ -30,6 +30,7 @@ class Label(StrEnum):
     MEMORY_LOAD = "NodeMemoryLoadHigh"
     EXTENDER_REFUSED = "ExtenderRefused"  #: a web service of the user's says no; what it says stands behind a colon
     EXTENDER_SILENT = "ExtenderWithoutAnswer"
+    CARDS_ONLY = "NodeTakesCardsOnly"  #: the node is not meant for pods without cards
     PROPORTION_KEPT = "ResourcesKeptForIdleCards"  #: cpu or memory that idle cards of the node will need
     DEVICE_INSUFFICIENT = "NodeInsufficientDevice"  #: fewer cards on the node than asked for
     CARD_NOT_HEALTH = "CardNotHealth"

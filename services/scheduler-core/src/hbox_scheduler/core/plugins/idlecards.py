@@ -5,8 +5,11 @@ A pod that asks for no card takes of a node with cards what is free there beyond
 `hbox.io/memory-per-card`, as quantities; 0 keeps nothing) name an amount; it is never more than what the node has divided by its cards. Cards are physical
 ones, also where a node offers each of them in slots; a card that is used in part counts with the part that is left, one that is sick or full not at all.
 
-Pods with cards, pods that ask for neither cpu nor memory, and pods of other schedulers and of DaemonSets are never refused. What the latter hold counts as
-held, as everything that is booked does: it comes out of what is lent first.
+Nodes that are not meant for mixed work take no pod without cards at all: those of which the policy, their pool or their own label `hbox.io/cards-only` says
+so.
+
+Pods with cards, pods that ask for neither cpu nor memory, and pods of other schedulers and of DaemonSets are never refused for what is kept. What the latter
+hold counts as held, as everything that is booked does: it comes out of what is lent first.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,12 +25,12 @@ from hbox_common.model.pools import POOL, POOLED
 from hbox_common.model.resources import CPU, MEMORY, request_units
 
 from ..cluster import Columns
-from ..cluster.arrays import Floats, Ints, Rows
+from ..cluster.arrays import Bools, Floats, Ints, Rows
 from ..cluster.interning import LabelColumn
 from ..cluster.task import Task
 from ..devices import ALL, free_percent
 from ..explain.labels import Label
-from ..framework.hooks import ShapeRoom
+from ..framework.hooks import ShapeMask, ShapeRoom
 from .arguments import Arguments, Given
 
 if TYPE_CHECKING:
@@ -37,20 +40,25 @@ if TYPE_CHECKING:
 #: Of a node, by resource: what each idle card keeps, as a quantity. Who may label nodes says so.
 NODE_LABELS: Mapping[str, str] = {CPU: "hbox.io/cpu-per-card", MEMORY: "hbox.io/memory-per-card"}
 
+#: Of a node: "true" where it takes pods with cards alone, "false" where it takes others whatever its pool says.
+CARDS_ONLY = "hbox.io/cards-only"
+
 _ANY = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one idle card keeps: `units` by resource where an amount is named, else `percent` of what the node has for each of its cards."""
+    """What one idle card keeps: `units` by resource where an amount is named, else `percent` of what the node has for each of its cards. cards_only: the
+    node takes no pods without cards."""
 
     percent: float
     units: Mapping[str, int]
+    cards_only: bool = False
 
 
-class IdleCards(ShapeRoom):
-    """Arguments: percent (75), cpu, memory (quantities; by the percentage where they are not written), pools {<name>: {percent, cpu, memory}}: what is not
-    written for a pool is as for all."""
+class IdleCards(ShapeRoom, ShapeMask):
+    """Arguments: percent (75), cpu, memory (quantities; by the percentage where they are not written), cards-only (false), pools {<name>: {percent, cpu,
+    memory, cards-only}}: what is not written for a pool is as for all."""
 
     name = "idle-cards"
     label = Label.PROPORTION_KEPT
@@ -74,6 +82,26 @@ class IdleCards(ShapeRoom):
                     session.outcome.warn(
                         f"label {label}={value} of a node is not a quantity and counts as if it were not there; write it like 8, 500m or 64Gi"
                     )
+
+        for value in session.columns.descriptions.column(CARDS_ONLY).values:
+            if value not in (None, "true", "false"):
+                session.outcome.warn(
+                    f"label {CARDS_ONLY}={value} of a node counts as if it were not there; write true or false"
+                )
+
+    def shape_failures(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Bools]]:
+        if task.cards is not None:
+            return
+        labels, pools = columns.descriptions.column(CARDS_ONLY), columns.descriptions.column(POOL)
+        if len(labels.values) == 1 and not (self._share.cards_only or any(own.cards_only for own in self._pools.values())):
+            return
+        closed = np.full(columns.alive[rows].shape, self._share.cards_only)
+        for pool, own in self._pools.items():
+            of_pool = pools.matching(lambda value, pool=pool: (value or POOLED) == pool, rows)  # type: ignore[misc]
+            closed = np.where(of_pool, own.cards_only, closed)
+        closed |= labels.matching(lambda value: value == "true", rows)
+        closed &= ~labels.matching(lambda value: value == "false", rows)
+        yield Label.CARDS_ONLY, closed & (columns.card_index[rows] >= 0).any(axis=1)
 
     def limits(self, task: Task) -> bool:
         return task.cards is None
@@ -144,4 +172,4 @@ def _share(given: Given, whose: str, default: Share) -> Share:
                 units[resource] = request_units(resource, text)
             except InvalidRequest as wrong:
                 raise InvalidRequest(f"{whose}, argument {resource}: {wrong.message}", hint=wrong.hint) from wrong
-    return Share(percent, units)
+    return Share(percent, units, given.switch("cards-only", default.cards_only))
