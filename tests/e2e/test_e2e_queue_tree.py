@@ -54,8 +54,11 @@ async def client(departments: Up) -> AsyncIterator[KubeClient]:
 
 
 def cards(running: Up) -> dict[str, int]:
+    """In whichever pool, by queue."""
     return {
-        item["name"]: item["used"].get(GPU, 0) for item in running.json("queue", "ls")["items"] if item["name"] != "default"
+        item["name"]: sum(units for name, units in item["used"].items() if name.partition("@")[0] == GPU)
+        for item in running.json("queue", "ls")["items"]
+        if item["name"] != "default"
     }
 
 

@@ -36,6 +36,7 @@ from hbox_scheduler.core.framework.rowstates import RowStates
 from hbox_scheduler.core.framework.views import View
 from hbox_scheduler.core.plugins import Shape, expected_fragment
 from hbox_scheduler.core.plugins.fgd import Fgd, Mix
+from hbox_scheduler.core.plugins.idlecards import NODE_LABELS
 from hbox_scheduler.core.policy import PolicyName, policy_of
 from hbox_scheduler.core.policy.seating import allocate
 from hbox_scheduler.core.scheduler import Scheduler
@@ -244,6 +245,7 @@ def test_the_reasons_sum_to_the_nodes_and_name_exactly_those_where_nothing_fits(
     failures = chain(
         *(mask.shape_failures(columns, every, task) for mask in policy.masks),
         *(fit.failures(columns, every, task) for fit in policy.fits),
+        *([(keeper.label, keeper.shape_room(columns, every, task) <= 0)] for keeper in policy.rooms if keeper.limits(task)),
     )
     reasons = tally(failures, np.flatnonzero(columns.alive[: columns.size]).astype(np.int64), columns.size)
     view = scheduler.views.of(task)
@@ -262,11 +264,13 @@ def books_of(simulation: Simulation, name: NodeName) -> NodeAllocation:
 @given(clusters(), batches(), jobs("late"))
 @settings(max_examples=200, deadline=None)
 def test_the_columns_and_the_ledgers_rule_agree_on_what_fits(cluster: list[NodeState], batch: list[Job], late: Job) -> None:
-    """A node has room exactly where some choice of cards passes `validate_claim`, but for what is the pod's own wish."""
+    """A node has room exactly where some choice of cards passes `validate_claim`, but for what is the pod's own wish and what is kept for idle cards."""
     late = replace(late, tasks=(replace(late.tasks[0], node_selector={}, volumes=()),))
     if late.tasks[0].cards is not None:
         late = replace(late, tasks=(replace(late.tasks[0], cards=replace(late.tasks[0].cards, models=())),))
-    cluster = [replace(state, taints=()) for state in cluster]
+    cluster = [
+        replace(state, taints=(), labels={**state.labels, **dict.fromkeys(NODE_LABELS.values(), "0")}) for state in cluster
+    ]
     simulation = loaded(cluster, batch)
     scheduler = simulation.scheduler
     spec = late.tasks[0]
