@@ -7,6 +7,8 @@ SOURCES := libs services tests
 CACHE  := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/hbox
 export UV_LINK_MODE ?= copy
 export UV_PYTHON_DOWNLOADS ?= never
+# Containers often forbid compiled files beside the sources; each process then compiles all that it imports, most of what the tests cost.
+export PYTHONDONTWRITEBYTECODE :=
 # The machine's own certificates, where it has them: behind a company's proxy uv's built-in ones are not enough.
 ifneq ($(wildcard /etc/ssl/certs/ca-certificates.crt),)
 export UV_SYSTEM_CERTS ?= true

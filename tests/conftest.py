@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,10 @@ from hypothesis import settings
 
 from .postgres_server import PostgresServer, postgres_server
 from .side_by_side import Scheduling, turn
+
+# As the Makefile does: with no compiled files each of the many processes that tests start would compile all that it imports.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 #: The same examples at each run; `make fuzz` has others each time.
 settings.register_profile("fixed", derandomize=True, deadline=None)
