@@ -86,10 +86,10 @@ async def why(client: KubeClient, name: str) -> str:
 
 
 async def tells(client: KubeClient, name: str, said: str) -> None:
-    async def told() -> bool:
+    async def reason_given() -> bool:
         return said in await why(client, name)
 
-    await waiting.until(told, said, timeout_s=60)
+    await waiting.until(reason_given, said, timeout_s=60)
 
 
 async def change(client: KubeClient, pods: int) -> None:

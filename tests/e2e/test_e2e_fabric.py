@@ -103,13 +103,13 @@ async def test_a_hard_gang_is_in_one_leaf_and_one_that_fits_into_none_waits_and_
     [leaf] = set(await leaves_of(client, "near", 3))
     await gang(client, "big", members=5, **HARD)
 
-    async def told() -> bool:
+    async def reason_given() -> bool:
         listed = await client.json("GET", PODS.path(SPACE))
         waiting = [p for p in listed["items"] if p["metadata"]["name"].startswith("big-")]
         messages = [c.get("message", "") for p in waiting for c in p.get("status", {}).get("conditions", ())]
         return len(waiting) == 5 and any("tier 1" in message for message in messages)
 
-    await until(told, "why it waits", timeout_s=60)
+    await until(reason_given, "why it waits", timeout_s=60)
     assert not await placed(client, "big-")
     await gang(client, "other", members=4, **HARD)
     assert set(await leaves_of(client, "other", 4)) == set(LEAVES) - {leaf}

@@ -60,11 +60,11 @@ async def test_nobody_with_room_of_its_own_waits_behind_a_borrower_that_came_fir
         async with KubeClient.connect(str(platform.state / "kubeconfig"), user_agent="test") as client:
             await create(client, *QUEUES_MADE, *jobs())
 
-            async def told() -> bool:
+            async def reason_given() -> bool:
                 listed = await client.json("GET", PODS.path(SPACE))
                 return all(one.get("status", {}).get("conditions") for one in listed["items"])
 
-            await waiting.until(told, "all wait", timeout_s=90)
+            await waiting.until(reason_given, "all wait", timeout_s=90)
             for name in ("n0", "n1"):
                 await client.json("POST", NODES.path(), body=node(name))
             await come(client, "by what they deserve", six=6, four=4, loaner=4, late=2)

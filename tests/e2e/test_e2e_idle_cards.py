@@ -88,12 +88,12 @@ async def test_idle_cards_find_their_cores_and_who_needs_more_takes_it_from_lowe
             await submit(pods("cpu", 40, cpu="1", level="spare"))
             await come_to_be(cpu=32)  # 16 cores of each node
 
-            async def told() -> bool:
+            async def reason_given() -> bool:
                 return await asyncio.to_thread(reasons, platform) == {
                     "0/2 nodes are available: 2 ResourcesKeptForIdleCards; 2 nodes keep cores and memory for idle cards"
                 }
 
-            await waiting.until(told, "why eight wait", timeout_s=20)
+            await waiting.until(reason_given, "why eight wait", timeout_s=20)
             await submit(pods("card", 14, cpu="6", cards=1))
             await come_to_be(cpu=32, card=14)
             await submit(pods("large", 2, cpu="14", cards=1))
@@ -118,10 +118,10 @@ async def test_a_node_for_cards_alone_takes_other_work_once_it_is_said_to_be_mix
                 await client.json("POST", PODS.path(SPACE), body=body)
             await come_to_be(card=2)
 
-            async def told() -> bool:
+            async def reason_given() -> bool:
                 return await asyncio.to_thread(reasons, platform) == {"0/1 nodes are available: 1 NodeTakesCardsOnly"}
 
-            await waiting.until(told, "why two wait", timeout_s=20)
+            await waiting.until(reason_given, "why two wait", timeout_s=20)
             mixed = {"metadata": {"labels": {"hbox.io/cards-only": None}}}
             await client.json("PATCH", NODES.path(name="plain"), body=mixed, content_type=MERGE_PATCH)
             await come_to_be(card=2, cpu=2)

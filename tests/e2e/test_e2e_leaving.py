@@ -73,10 +73,10 @@ async def test_who_is_reclaimed_from_is_told_for_whom_by_which_rule_and_when_it_
             assert "reclaimed for default/mine of queue owner" in text
             assert "returns:  when what it asks for is idle" in text
 
-            async def told() -> list[str]:
+            async def published() -> list[str]:
                 return await events_of(client, gone, "Preempted")
 
-            [event] = await waiting.until(told, "the pod's Event", timeout_s=20)
+            [event] = await waiting.until(published, "the pod's Event", timeout_s=20)
             assert "reclaimed for default/mine of queue owner" in event
             assert "(rule reclaim)" in event
             stayed = min(await placed(client) - {"mine"})

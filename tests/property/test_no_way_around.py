@@ -4,6 +4,7 @@ The rules stand here a second time, for pods of one card on equal nodes: there a
 matter of counting.
 """
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
@@ -106,16 +107,16 @@ class Department(Both):
         return None
 
 
-class Reach:
+class Reach(ABC):
     """Whom a job may have leave."""
 
     def __init__(self, department: Department, one: Job) -> None:
         self.department, self.job = department, one
         self.gone: Counter[QueueName] = Counter()
 
+    @abstractmethod
     def takes(self, claim: Claim) -> bool:
         """Whether such a claim may go at all."""
-        raise NotImplementedError
 
     def loses(self, queue: QueueName, cards: int) -> bool:
         """Whether so many cards of the queue may go beside those that went before; they count as gone then."""

@@ -134,9 +134,9 @@ class LedgerMachine(RuleBasedStateMachine):
         return self.runner.run(awaited())
 
     def start(self) -> Process:
-        return self.run(started(self.path, self.streams, self.wall, by_weight=self.by_weight))
+        return self.run(started(self.path, self.streams, self.time_of_day, by_weight=self.by_weight))
 
-    def wall(self) -> float:
+    def time_of_day(self) -> float:
         """The time of day, as the ledger and the binder are told it."""
         return self.clock + self.ahead
 
@@ -176,14 +176,14 @@ class LedgerMachine(RuleBasedStateMachine):
     def propose(self, plans: Sequence[Plan], epoch: Epoch, process: Process | None = None) -> dict[PlanId, PlanAnswer]:
         process = process or self.process
         process.ledger.state.records.ask()
-        process.ledger.state.records.only(self.told(plans))
+        process.ledger.state.records.only(self.published(plans))
         message = PlansProposed(scheduler=SCHEDULER, epoch=epoch, seen=Index(0), plans=tuple(plans))
         first = len(process.relay.told)
         self.run(process.ledger.propose([message]))
         told = [a for e in process.relay.told[first:] if isinstance(e, PlansAnswered) for a in e.answers]
         return {answer.plan: answer for answer in told}
 
-    def told(self, plans: Sequence[Plan]) -> list[JobTerms]:
+    def published(self, plans: Sequence[Plan]) -> list[JobTerms]:
         """What job-controller says of jobs: of those of the plans what these say and, where weights count, of all pods that wait what they ask for."""
         known = {plan.job: terms(plan) for plan in plans}
         if not self.by_weight:
@@ -254,7 +254,7 @@ class LedgerMachine(RuleBasedStateMachine):
         nominated = nominated_in(before)
         for plan in {plan.id: plan for plan in plans}.values():
             waits = self.waits if self.by_weight else None
-            model = Model(before, QUEUES, gone, nominated, self.may_not_leave(before), waits, self.wall())
+            model = Model(before, QUEUES, gone, nominated, self.may_not_leave(before), waits, self.time_of_day())
             right = model.accepts(plan)
             self.completed(plan, before) if right else None
             if plan.victims:
@@ -357,7 +357,7 @@ class LedgerMachine(RuleBasedStateMachine):
         if not again:
             begun.remove(decision)
         bound = self.cluster.pods[decision.pod_uid].holds
-        self.cluster.land(decision, now=self.wall())
+        self.cluster.land(decision, now=self.time_of_day())
         if isinstance(decision, Bind) and not bound and self.cluster.pods[decision.pod_uid].holds:
             s10_s11_a_binding_is_what_was_claimed(self.reader.read(), decision.claim, decision.node, decision.slices)
         self.settle()

@@ -107,7 +107,7 @@ def a_victim_whose_beneficiary_is_deleted(machine: LedgerMachine) -> None:
     kept = next(
         e for event in reversed(machine.streams.decisions()) if isinstance(event, EvictDecided) for e in event.evictions
     )
-    machine.cluster.land(kept, now=machine.wall())
+    machine.cluster.land(kept, now=machine.time_of_day())
     machine.news_reach_the_ledger(-1, lost=False)
     assert (machine.rows.claims[victim.id].intent, machine.rows.claims[victim.id].reason) == ("none", "")
     machine.take([victim], BLUE_HIGH)

@@ -116,8 +116,8 @@ def test_a_ledger_that_starts_learns_the_classes_from_the_pods_that_run(world: W
     lifecycle.observed(
         world.state, step, replace(world.fact("one-0", "a", slices=[world.card(0)], job="one"), priority_class="urgent")
     )
-    assert [quota.used for quota in world.state.class_quotas.told()] == [{"pods": 1}]
+    assert [quota.used for quota in world.state.class_quotas.usage()] == [{"pods": 1}]
     fresh = LedgerState(world.state.epoch)
     fresh.load(world.state.live.values(), ())
     fresh.class_quotas.keep(world.state.class_quotas, (record.claim for record in fresh.live.values()))
-    assert [quota.used for quota in fresh.class_quotas.told()] == [{"pods": 1}]
+    assert [quota.used for quota in fresh.class_quotas.usage()] == [{"pods": 1}]

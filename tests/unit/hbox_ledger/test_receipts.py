@@ -10,14 +10,14 @@ from .conftest import World
 from .test_preemption_rights import asks, full
 
 
-def told(world: World) -> list[EvictionReceipt]:
+def receipts(world: World) -> list[EvictionReceipt]:
     return list(world.last.receipts)
 
 
 def test_who_is_reclaimed_from_is_told_for_whom_by_which_amounts_and_that_it_waits_for_idle_cards(world: World) -> None:
     full(world)
     world.commits(asks(world, 0))
-    [said] = told(world)
+    [said] = receipts(world)
     assert (said.rule, said.job, said.queue, said.plan) == (EvictionRule.RECLAIM, "b0", "b", "want")
     assert (said.for_namespace, said.for_name, said.for_queue) == ("ml", "want", "a")
     assert [(one.pod, one.pod_uid, one.node) for one in said.pods] == [("p0", "p0", "a")]
@@ -36,7 +36,7 @@ def test_a_gang_is_told_once_with_what_it_keeps(world: World) -> None:
     for pod, where, _ in places:
         world.outcome(pod, BindOutcome.BOUND, at=where)
     world.commits(asks(world, 0, 1, cards=2))
-    [said] = told(world)
+    [said] = receipts(world)
     assert sorted(one.pod for one in said.pods) == ["p0", "p1"]
     assert (said.pods_kept, said.cards_kept) == (1, 1)
     assert "queue b uses 3 of nvidia.com/gpu and deserves no amount of it" in said.message
@@ -47,13 +47,13 @@ def test_who_is_told_to_leave_already_is_not_told_again(world: World) -> None:
     world.commits(asks(world, 0))
     again = asks(world, 0).model_copy(update={"id": "other"})
     world.propose(again)
-    assert told(world) == []
+    assert receipts(world) == []
 
 
 def test_inside_a_queue_the_priorities_are_told(world: World) -> None:
     full(world)
     world.commits(asks(world, 0, queue="b", priority=9))
-    [said] = told(world)
+    [said] = receipts(world)
     assert said.rule is EvictionRule.PREEMPT
     assert "whose priority 9 is above 5" in said.message
 
@@ -66,7 +66,7 @@ def test_who_moves_is_told_where_its_place_is_kept(world: World) -> None:
     [victim] = plan.victims
     moving = Victim(claim=victim.claim, pod_uid=PodUid("p0"), to=NodeName("b"), slices=(world.card(1),))
     world.commits(plan.model_copy(update={"victims": (moving,)}))
-    [said] = told(world)
+    [said] = receipts(world)
     assert said.rule is EvictionRule.CONSOLIDATE
     assert said.pods[0].to == "b"
     assert "places are kept on b" in said.returns
@@ -98,5 +98,5 @@ def test_a_gang_that_keeps_less_than_its_queue_deserves_is_told_that_it_takes_it
     for pod, where, _ in places:
         world.outcome(pod, BindOutcome.BOUND, at=where)
     world.commits(asks(world, 0, 1, 2, 3, cards=2))
-    [said] = told(world)
+    [said] = receipts(world)
     assert "deserves 2 of nvidia.com/gpu more than it has then" in said.returns

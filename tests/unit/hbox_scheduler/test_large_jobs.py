@@ -39,7 +39,7 @@ class Days:
         self.simulation.put_nodes([node(f"n{i}", cards=8) for i in range(4)])
 
     @property
-    def wall(self) -> float:
+    def time_of_day(self) -> float:
         return self.simulation.now + self.simulation.wall_ahead
 
     def submit(self, one: Job, walltime: str = "") -> None:
@@ -52,10 +52,10 @@ class Days:
 
     def small(self) -> None:
         number, self.submitted = self.submitted, self.submitted + 1
-        self.submit(job(f"s{number}", cards=1, created_at=self.wall, queue=self.small_queue), self.walltime)
+        self.submit(job(f"s{number}", cards=1, created_at=self.time_of_day, queue=self.small_queue), self.walltime)
 
     def gang(self, name: str = "big", **more: object) -> None:
-        self.submit(job(name, **({"pods": 2, "cards": 8, "created_at": self.wall} | more)))  # type: ignore[arg-type]
+        self.submit(job(name, **({"pods": 2, "cards": 8, "created_at": self.time_of_day} | more)))  # type: ignore[arg-type]
 
     def pass_time(self, seconds: float, *, stream: bool = True, step_s: float = 1.0) -> None:
         """Step by step; small jobs end after `runs_s`, gangs do not."""
@@ -108,7 +108,7 @@ def test_who_is_known_to_end_before_the_start_goes_on_meanwhile_and_delays_nobod
     without = Days(runs_s=lambda number: 60.0 + number % 60)
     idle = []
     for days in (runs, without):
-        days.submit(job("long", pods=2, cards=6, created_at=days.wall), "1500s")  # a start that is known, and far
+        days.submit(job("long", pods=2, cards=6, created_at=days.time_of_day), "1500s")  # a start that is known, and far
         days.simulation.run()
         days.ends = [(1500.0, f"long-{i}") for i in range(2)]
         days.pass_time(600)
@@ -123,9 +123,9 @@ def test_who_is_known_to_end_before_the_start_goes_on_meanwhile_and_delays_nobod
 def test_shapes_of_several_kinds_start_together() -> None:
     days = Days()
     days.pass_time(600)
-    mixed = job("big", pods=2, cards=8, created_at=days.wall)
+    mixed = job("big", pods=2, cards=8, created_at=days.time_of_day)
     (workers,) = mixed.tasks
-    extra = job("big-ps", pods=3, cards=2, created_at=days.wall).tasks[0]
+    extra = job("big-ps", pods=3, cards=2, created_at=days.time_of_day).tasks[0]
     days.submit(replace(mixed, tasks=(workers, extra), min_member=5, members=5))
     days.pass_time(900)
     assert len({at for pod, at in days.started.items() if pod.startswith("big")}) == 1
@@ -143,9 +143,9 @@ def test_a_scheduler_that_starts_anew_sets_the_same_nodes_aside_before_it_places
     again = Days()
     again.simulation.now, again.started, again.submitted = before.now, days.started, days.submitted
     again.simulation.hold(claims.values())
-    again.submit(job("big", pods=2, cards=8, created_at=days.wall - 300))
+    again.submit(job("big", pods=2, cards=8, created_at=days.time_of_day - 300))
     for number in range(40):
-        again.submit(job(f"s{days.submitted + number}", cards=1, created_at=days.wall))
+        again.submit(job(f"s{days.submitted + number}", cards=1, created_at=days.time_of_day))
     again.simulation.run()
     assert sum(claim.requests.get(GPU, 0) for claim in again.simulation.claims.values()) <= CARDS
     emptiest = sorted(range(4), key=lambda row: sum(claim.node == f"n{row}" for claim in claims.values()))[:2]
@@ -191,7 +191,7 @@ def test_a_queue_has_one_reservation_at_a_time() -> None:
 def test_a_walltime_that_was_overrun_is_not_believed_again() -> None:
     """Jobs that say `20s` and run for 400 s get into the gap once; what they say counts as what they did from then on."""
     days = Days(walltime="20s", runs_s=lambda _: 400.0)
-    days.submit(job("long", pods=2, cards=6, created_at=days.wall), "3000s")
+    days.submit(job("long", pods=2, cards=6, created_at=days.time_of_day), "3000s")
     days.simulation.run()
     days.ends = [(3000.0, f"long-{i}") for i in range(2)]
     days.pass_time(600)
@@ -217,10 +217,10 @@ def test_those_held_back_are_told_for_whom_and_until_when_and_the_gang_what_it_w
 def test_a_start_that_turns_out_to_be_later_lets_in_who_would_have_ended_after_it() -> None:
     """`long` says 100 s first, and then 2,000 s: `brief` is let in then, though nobody came or went."""
     days = Days()
-    days.submit(job("long", pods=4, cards=6, created_at=days.wall), "100s")
+    days.submit(job("long", pods=4, cards=6, created_at=days.time_of_day), "100s")
     days.pass_time(30, stream=False)
-    days.submit(job("big", pods=4, cards=8, created_at=days.wall - 200))
-    days.submit(job("brief", cards=1, created_at=days.wall), "90s")
+    days.submit(job("big", pods=4, cards=8, created_at=days.time_of_day - 200))
+    days.submit(job("brief", cards=1, created_at=days.time_of_day), "90s")
     days.pass_time(30, stream=False)
     assert "brief-0" not in days.started
     said = {WALLTIME: "2000s"}
@@ -238,7 +238,9 @@ def test_whoever_could_have_the_running_gang_leave_is_not_held_back_and_nobody_e
     (reserved,) = days.simulation.scheduler.reservations
 
     def passes(queue: str, priority: int, *, entitled: bool = False) -> bool:
-        return reserved.passed(JobId("x"), QueueName(queue), priority, ends=1e12, entitled=lambda: entitled, now=days.wall)
+        return reserved.passed(
+            JobId("x"), QueueName(queue), priority, ends=1e12, entitled=lambda: entitled, now=days.time_of_day
+        )
 
     assert passes("default", 1)
     assert not passes("default", 0)
@@ -256,7 +258,7 @@ def test_an_owner_gets_its_share_beside_the_nodes_set_aside_for_a_borrower() -> 
     days.gang(queue="borrower")
     days.pass_time(300)
     kept = _reserved(days)
-    days.submit(job("own", pods=1, cards=2, created_at=days.wall, queue="owner"))
+    days.submit(job("own", pods=1, cards=2, created_at=days.time_of_day, queue="owner"))
     days.pass_time(5)
     assert days.simulation.claims[PodUid("own-0")].node in kept
 

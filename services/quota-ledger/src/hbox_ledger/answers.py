@@ -123,7 +123,7 @@ class Answers:
                 if before.get((namespace, name)) != fault:
                     log.warning("ResourceQuota %s of namespace %s lets nobody have cards: %s", name, namespace, fault)
             index = self._ledger.state.index
-            classes = by_shard(self._ledger.state.class_quotas.told())
+            classes = by_shard(self._ledger.state.class_quotas.usage())
             for shard, some in by_shard(quotas).items():
                 if told.get(shard) == (some, classes[shard]):
                     continue

@@ -1,8 +1,8 @@
 """Jobs: the gangs that start whole or not at all, and the pods that they are made of."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .annotations import TOPOLOGY_ANNOTATIONS
 from .devices import CardRequest, CardSlice
@@ -165,36 +165,21 @@ class JobDemand(JobTerms):
     tasks: tuple[TaskDemand, ...] = ()
 
 
-def demand_of(job: Job) -> JobDemand:
-    """What the ledger keeps of a job where weights count."""
-    tasks = tuple(TaskDemand(task.requests, task.pods) for task in job.tasks)
-    return JobDemand(
-        job.id,
-        job.namespace,
-        job.queue,
-        job.priority,
-        job.min_member,
-        job.created_at,
-        job.revision,
-        job.preemptable,
-        job.priority_class,
-        tasks,
-    )
+_TERMS = tuple(each.name for each in fields(JobTerms))
 
 
 def terms_of(job: Job) -> JobTerms:
     """What the ledger keeps of a job."""
-    return JobTerms(
-        job.id,
-        job.namespace,
-        job.queue,
-        job.priority,
-        job.min_member,
-        job.created_at,
-        job.revision,
-        job.preemptable,
-        job.priority_class,
-    )
+    return JobTerms(**_terms(job))
+
+
+def demand_of(job: Job) -> JobDemand:
+    """What the ledger keeps of a job where weights count."""
+    return JobDemand(**_terms(job), tasks=tuple(TaskDemand(task.requests, task.pods) for task in job.tasks))
+
+
+def _terms(job: Job) -> dict[str, Any]:
+    return {name: getattr(job, name) for name in _TERMS}
 
 
 class PodPhase(StrEnum):

@@ -537,7 +537,7 @@ class Scheduler:
         for task, spec in zip(entry.tasks, job.tasks, strict=True):
             self.policy.learn(task, len(spec.pods))
             self._demand.add(task.cards, len(spec.pods))
-        self._reservations.told(entry)
+        self._reservations.add_new(entry)
         if sum(len(spec.pods) for spec in job.tasks) >= LARGE:
             self._runner.prepare(entry)
 

@@ -42,22 +42,22 @@ class Reservations:
         self._made_for: Set[JobId] = set()
         self._wake_at: float | None = None
         self._risen = -1
-        self._told: list[Entry] = []
+        self._new: list[Entry] = []
 
     def add(self, entry: Entry) -> None:
         """A job found no place: it may be a large one."""
         if self._runner.reserves and self._runner.is_large(entry):
             self._candidates[entry.job.id] = None
 
-    def told(self, entry: Entry) -> None:
+    def add_new(self, entry: Entry) -> None:
         """A job is new here. It may have waited for long already: where this process is new, its nodes are set aside before others are tried."""
         if self._runner.reserves:
-            self._told.append(entry)
+            self._new.append(entry)
 
     def reset(self) -> None:
         """Another policy: what it sets aside is found before anybody is tried."""
         self._candidates.clear()
-        self._told = list(self._queue.entries.values()) if self._runner.reserves else []
+        self._new = list(self._queue.entries.values()) if self._runner.reserves else []
         self._made_for = set()
         self._runner.unreserve()
 
@@ -72,7 +72,7 @@ class Reservations:
 
     def run(self, now: float, wall: float) -> None:
         """Make them anew, where it is time."""
-        self._take_told(wall)
+        self._add_due(wall)
         if not (self._candidates or self._runner.reservations):
             self._wake_at = None
             return
@@ -115,9 +115,9 @@ class Reservations:
             if entry.state is JobState.UNSCHEDULABLE and (one.start <= wall or known is None or known.words != one.words):
                 self._queue.activate(entry)
 
-    def _take_told(self, wall: float) -> None:
-        told, self._told = self._told, []
-        for entry in told:
+    def _add_due(self, wall: float) -> None:
+        new, self._new = self._new, []
+        for entry in new:
             if self._runner.due_in_s(entry, wall) <= 0 and entry.state in _WAITS:
                 entry.update_pending(self._bookings)
                 self.add(entry)
