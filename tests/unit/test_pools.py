@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from hbox_common.model import PUBLIC, JobId, NodeState, Queue, QueueName, in_pool
+from hbox_common.model.annotations import QUEUE_MIN_RUN_TIME
 from hbox_common.model.devices.nvidia import GPU
 from hbox_common.model.pools import POOL
 from hbox_scheduler.core.framework.conf import Conf
@@ -152,6 +153,34 @@ def test_what_is_lent_while_it_is_idle_comes_back_to_its_owner(policy: Conf, gan
     submit(both, "vision", 4)
     assert held(both, "vision") == {"lab": 4}
     assert held(both, "other").keys() <= {"n0"}
+    assert sum(held(both, "other").values()) % gang == 0, "nothing of a gang that broke is left"
+
+
+@pytest.mark.parametrize(("gang", "asked"), [(4, 1), (6, 3), (8, 1)])
+def test_for_one_card_that_is_lent_to_a_gang_all_of_it_goes(policy: Conf, gang: int, asked: int) -> None:
+    both = world(policy, vision(**LENT), Queue(QueueName("other")), nodes=NODES[:2])
+    if gang == 4:
+        submit(both, "other", 4, name="beside")
+    submit(both, "other", 1, gang=gang, first=10)
+    submit(both, "vision", asked)
+    assert held(both, "vision") == {"lab": asked}
+    assert held(both, "other") == ({"n0": 4} if gang == 4 else {})
+
+
+def test_a_gang_that_can_spare_whom_it_has_on_lent_nodes_stays(policy: Conf) -> None:
+    both = world(policy, vision(**LENT), Queue(QueueName("other")), nodes=NODES[:2])
+    both.submit(job("elastic", queue="other", cards=1, pods=8, min_member=4))
+    submit(both, "vision", 4)
+    assert (held(both, "vision"), held(both, "other")) == ({"lab": 4}, {"n0": 4})
+
+
+def test_what_nobody_may_take_yet_of_a_gang_stays_and_the_owner_has_its_nodes(policy: Conf) -> None:
+    """What is lent has no minimum run time, what it has elsewhere does."""
+    other = Queue(QueueName("other"), annotations={QUEUE_MIN_RUN_TIME: "1h"})
+    both = world(policy, vision(**LENT), other, nodes=NODES[:2])
+    submit(both, "other", 1, gang=6)
+    submit(both, "vision", 4)
+    assert (held(both, "vision"), held(both, "other")) == ({"lab": 4}, {"n0": 4})
 
 
 def test_a_gang_of_the_owner_has_it_back_whole(policy: Conf) -> None:

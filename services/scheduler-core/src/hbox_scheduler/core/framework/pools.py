@@ -4,19 +4,22 @@ Amounts of queues are by pool (`hbox_common.model.pools`), so that what a member
 time: own pools first, then `pooled`, `public`, and last what others lend. While one is tried the member counts there, and no node of another does (`PoolFit`).
 A member that moves keeps its pool.
 
-What an owner lends it has back whatever plugins say, but those that keep pods where they have to stay (`ALWAYS_GUARD`).
+What an owner lends it has back whatever plugins say, but those that keep pods where they have to stay (`ALWAYS_GUARD`). A gang that breaks by it goes whole,
+wherever the rest of it is, as far as all of it may leave.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 
 from hbox_common.model import POOLED, PUBLIC, QueueName, counted_as, is_exclusive
+from hbox_common.model.minruntime import protects
 
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Ints, Rows
-from ..cluster.entities import Gang, Member, QueueInfo, Status
+from ..cluster.entities import HOLDING, Gang, Member, QueueInfo, Status
 from ..cluster.running import RunningGangs
 from ..cluster.task import Task, in_one_pool
 from ..explain.labels import Label
@@ -148,6 +151,22 @@ class Pools:
         """Whether the queue owns the pool and others are there."""
         return self.owns(queue, pool) and bool(self.borrowers(pool))
 
-    def to_be_returned(self, owner: QueueName, candidates: Collection[Member], pool: str | None) -> list[Member]:
-        """Of candidates those on nodes that the queue has lent them: of this pool, or of any that it owns."""
-        return [m for m in candidates if self.lent(owner, m) and (pool is None or m.pool == pool)]
+    def to_be_returned(self, owner: QueueName, candidates: Collection[Member], pool: str) -> list[Member]:
+        """Of candidates those on nodes of this pool, which the queue has lent them; and, of a gang that breaks without these, those elsewhere."""
+        leaving = Counter(id(m.gang) for m in candidates if m.pool == pool and self.lent(owner, m))
+        return [
+            m
+            for m in candidates
+            if id(m.gang) in leaving
+            and ((m.pool == pool and self.lent(owner, m)) or m.gang.ready - leaving[id(m.gang)] < m.gang.min_member)
+        ]
+
+    def judged_by_shares(self, owner: QueueName, victims: Collection[Member]) -> list[Member]:
+        """Of those who have left their places for the owner: all but whom it has lent nodes, and what was left of gangs that broke by that."""
+        broken = {id(m.gang) for m in victims if self.lent(owner, m) and m.gang.ready < m.gang.min_member}
+        return [m for m in victims if not self.lent(owner, m) and id(m.gang) not in broken]
+
+
+def may_go_whole(gang: Gang, now: float) -> bool:
+    """Whether nobody is kept from taking any of its members."""
+    return all(m.preemptable and not protects(m.protected_until, now) for m in gang.of(*HOLDING))

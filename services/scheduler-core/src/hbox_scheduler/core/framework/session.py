@@ -77,7 +77,7 @@ from .hooks import (
 )
 from .models import Models
 from .namespacequotas import NamespaceQuotas
-from .pools import ALWAYS_GUARD, Pools
+from .pools import ALWAYS_GUARD, Pools, may_go_whole
 from .ranking import QueueRanking
 from .statement import Operation, OperationKind, Statement
 from .views import Views
@@ -461,7 +461,9 @@ class Session:
         plugins = self._all(ReclaimRight)
         if not plugins:
             return True
-        victims = [m for m in statement.evicted() if not (self.pools and self.pools.lent(gang.queue, m))]
+        victims = statement.evicted()
+        if self.pools:
+            victims = self.pools.judged_by_shares(gang.queue, victims)
         return all(plugin.rightful(gang, victims) for plugin in plugins)
 
     def preemptive(self, queue: QueueInfo, member: Member) -> bool:
@@ -602,6 +604,10 @@ class Session:
         for plugin in self._all(Reclaimable):
             if plugin.name in ALWAYS_GUARD and returned:
                 returned = plugin.reclaimable(preemptor, returned) or []
+            elif plugin.name == "gang":
+                whole = [member for member in returned if may_go_whole(member.gang, self.now)]
+                kept = {*map(id, whole)} - {*map(id, plugin.reclaimable(preemptor, whole) or [])}
+                returned = [member for member in returned if id(member) not in kept]
         back = set(map(id, lent))
         others = [member for member in candidates if id(member) not in back]
         return [
