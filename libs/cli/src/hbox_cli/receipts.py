@@ -1,7 +1,7 @@
 """Receipts of evictions, as the broker keeps them: for whom pods had to leave, by which rule, and when they may come back."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -34,20 +34,24 @@ async def receipts_of(bus: Bus) -> list[EvictionReceipt]:
 
 
 def about(receipts: Iterable[EvictionReceipt], name: str, *, jobs: Iterable[str] = ()) -> list[EvictionReceipt]:
-    """Those of the pod or job of this name, or uid, with the pods that are meant. `jobs`: uids of jobs of that name. Raises NotFound."""
-    ids = {name, *jobs}
-    found = []
-    for one in receipts:
-        if one.job in ids:
-            found.append(one)
-        elif pods := [p for p in one.pods if name in (p.pod, p.pod_uid, f"{one.namespace}/{p.pod}")]:
-            found.append(one.model_copy(update={"pods": tuple(pods)}))
+    """Those of the pod or job of this name, or uid, with the pods that are meant. `jobs`: uids of jobs of that name. A job that has no pods any more is
+    found by what controllers call pods of theirs: its name, `-`, and more. Raises NotFound."""
+    kept, ids = list(receipts), {name, *jobs}
+    found = [meant for one in kept if (meant := one if one.job in ids else _with(one, lambda *names: name in names))]
+    found = found or [
+        meant for one in kept if (meant := _with(one, lambda *names: any(n.startswith(f"{name}-") for n in names)))
+    ]
     if not found:
         raise NotFound(
-            f"no eviction of {name} is on record",
-            hint="receipts of a week are kept; a job that has no pods any more is found by the name of one of them, or by its uid",
+            f"no eviction of {name} is on record", hint="receipts of a week are kept; name the job, one of its pods, or a uid"
         )
     return found
+
+
+def _with(receipt: EvictionReceipt, meant: Callable[[str, str, str], bool]) -> EvictionReceipt | None:
+    """Of its pods those of which the uid, the name, or the name with the namespace is meant; nothing where none is."""
+    pods = tuple(one for one in receipt.pods if meant(one.pod_uid, one.pod, f"{receipt.namespace}/{one.pod}"))
+    return receipt.model_copy(update={"pods": pods}) if pods else None
 
 
 def item(receipt: EvictionReceipt) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def command(ctx: Context, job: str, *, placed: bool, evicted: bool) -> None:
     --placed is answered from what scheduler-core kept of its last decisions. Older ones, and those of a process before, a record has (HBOX_RECORD):
     `hbox simulate replay RECORD --placed JOB`.
 
-    --evicted is answered from the receipts that the broker keeps for a week; a pod that is gone is found by its name.
+    --evicted is answered from the receipts that the broker keeps for a week; pods that are gone, and a job without pods, are found by their names.
     """
     if placed and evicted:
         raise InvalidRequest("--placed and --evicted are two questions", hint="ask one after the other")
