@@ -16,9 +16,8 @@ class ClassQuotas:
     moved: bool = False  #: what is used changed since it was published; the publisher sets it back
     classes: dict[JobId, str] = field(default_factory=dict)  #: of jobs with live claims, but those of none
     _of: dict[str, tuple[ClassQuota, ...]] = field(default_factory=dict)  #: by namespace
-    _jobs: dict[JobId, dict[str, Resources]] = field(
-        default_factory=dict
-    )  #: what live claims hold in these namespaces, by job and namespace
+    #: what live claims hold in these namespaces, by job and namespace
+    _jobs: dict[JobId, dict[str, Resources]] = field(default_factory=dict)
     _sums: dict[str, dict[str, Resources]] = field(default_factory=dict)  #: the same by namespace and class
 
     def adopt(self, quotas: Iterable[ClassQuota], live: Iterable[Claim]) -> bool:
