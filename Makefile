@@ -15,7 +15,7 @@ export UV_SYSTEM_CERTS ?= true
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test fuzz kube-assets test-real check mutants chaos bench format lock docs clean
+.PHONY: help install run image test fuzz kube-assets test-real test-deploy check mutants chaos bench format lock docs clean
 
 help: ## what the targets do
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ install: .venv/.installed ## the environment, with .venv/bin/hbox in it
 run: install ## the main job: the whole platform on an emulated cluster, a trace replayed, report and audit
 	@$(BIN)/hbox replay --state .hbox
 
+image: ## the container image, as hbox:VERSION; BASE=image with Python 3.11
+	@docker build --tag hbox:$$(sed -n 's/^appVersion: //p' helm/hbox/Chart.yaml) --build-arg REVISION=$$(git rev-parse HEAD) $(if $(BASE),--build-arg BASE=$(BASE)) .
+
 #: Most tests wait most of their time, so there may be more workers than cores; `pytest FILE` by itself has none. More than 12 have nothing to do.
 WORKERS ?= $(shell echo $$(($$(nproc) < 4 ? 3 * $$(nproc) : 12)))
 BESIDE := --dist loadscope --no-loadscope-reorder
@@ -55,6 +58,9 @@ kube-assets: ## etcd, Kubernetes and kwok as programs, from Go modules: 5 to 10 
 
 test-real: install kube-assets ## the conformance suite and the platform on a real control plane
 	@$(BIN)/python -m pytest -m real tests/conformance tests/real
+
+test-deploy: install ## the image and the chart, on nodes that run pods: HBOX_DEPLOY_KUBECONFIG, HBOX_DEPLOY_LOAD, HBOX_DEPLOY_BASE (tests/deploy/conftest.py)
+	@$(BIN)/python -m pytest -m deploy tests/deploy
 
 check: install ## format, lint, types, import contracts, generated documents, tables of planted faults
 	@$(BIN)/ruff format --check $(SOURCES)
@@ -80,11 +86,13 @@ format: install ## rewrite the sources in our format
 docs: install ## the generated documents
 	@$(BIN)/python -m hbox_common.events.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md
 
-lock: $(UV) ## requirements.lock anew, from all pyproject.toml files
-	@$(UV) pip compile --universal --generate-hashes --no-header --no-annotate --quiet --python-version 3.11 --group dev \
-	  --no-emit-package hbox-common --no-emit-package hbox-sandbox --no-emit-package hbox-cli --no-emit-package hbox-topology \
-	  --no-emit-package hbox-scheduler --no-emit-package hbox-ledger --no-emit-package hbox-health --no-emit-package hbox-binder \
-	  --no-emit-package hbox-jobs $(addsuffix /pyproject.toml,$(PACKAGES)) pyproject.toml --output-file requirements.lock
+OWN := common sandbox cli topology scheduler ledger health binder jobs
+LOCK := pip compile --universal --generate-hashes --no-header --no-annotate --quiet --python-version 3.11 $(addprefix --no-emit-package hbox-,$(OWN))
+
+lock: $(UV) ## requirements.lock and image/*.lock anew, from all pyproject.toml files
+	@$(UV) $(LOCK) --group dev $(addsuffix /pyproject.toml,$(PACKAGES)) pyproject.toml --output-file requirements.lock
+	@$(UV) $(LOCK) --constraint requirements.lock $(addsuffix /pyproject.toml,$(PACKAGES)) --output-file image/requirements.lock
+	@echo 'uv-build>=0.9' | $(UV) $(LOCK) - --output-file image/build.lock
 
 clean: ## all that the targets made, but not the tools
 	@rm -rf .venv .hbox .mypy_cache .ruff_cache .pytest_cache .hypothesis

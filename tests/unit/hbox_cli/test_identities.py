@@ -9,7 +9,7 @@ import pytest
 
 from hbox_cli.platform import identities as module
 from hbox_cli.platform.identities import Tokens, cluster_of, identities
-from hbox_cli.platform.supervisor import SERVICES
+from hbox_cli.services import SERVICES
 from hbox_common.errors import InvalidRequest, Unavailable
 
 from ...rights import RIGHTS, Right

@@ -28,6 +28,34 @@ def test_a_variable_outranks_the_file(tmp_path: Path, monkeypatch: pytest.Monkey
     assert load(BinderSettings, "binder").nats_url == "nats://env:2"
 
 
+def test_a_secret_outranks_the_file_and_the_environment_the_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, secrets = tmp_path / "hbox.yaml", tmp_path / "secrets"
+    config.write_text("nats_url: nats://file:1\nlog_level: debug\n")
+    secrets.mkdir()
+    (secrets / "nats_url").write_text("nats://user:secret@broker:4222\n")
+    (secrets / "database_url").write_text("of another service")
+    (secrets / "..data").mkdir()  # as kubelets mount it
+    monkeypatch.setenv("HBOX_CONFIG", str(config))
+    monkeypatch.setenv("HBOX_SECRETS", str(secrets))
+    got = load(BinderSettings, "binder")
+    assert (got.nats_url, got.log_level) == ("nats://user:secret@broker:4222", "debug")
+    monkeypatch.setenv("HBOX_NATS_URL", "nats://env:2")
+    assert load(BinderSettings, "binder").nats_url == "nats://env:2"
+
+
+def test_a_wrong_secret_is_named_and_not_told(tmp_path: Path) -> None:
+    (tmp_path / "nats_url").write_text("hunter2")
+    with pytest.raises(InvalidRequest) as e:
+        load(BinderSettings, "binder", {"HBOX_SECRETS": str(tmp_path)})
+    assert f"{tmp_path}/nats_url: must begin with nats:// or tls://" in e.value.message
+    assert "hunter2" not in f"{e.value.message} {e.value.hint} {e.value.__cause__}"
+
+
+def test_a_folder_of_secrets_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"HBOX_SECRETS: .*/none is no folder"):
+        load(BinderSettings, "binder", {"HBOX_SECRETS": str(tmp_path / "none")})
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

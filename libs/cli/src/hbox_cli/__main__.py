@@ -31,6 +31,8 @@ COMMANDS = {
     "evictions": ("evictions", "Whether pods are told to leave for others; release the brake on it."),
     "events": ("events", "What happens: jobs, health, refusals."),
     "policy": ("policy", "HBox's own policies as files; whether a file is right."),
+    "definitions": ("definitions", "The definitions that HBox needs in a cluster: print them, apply them."),
+    "trial": ("trial", "Submit a small gang to a cluster, wait until it runs, take it away."),
     "simulate": ("simulate", "What the scheduler would do with a saved cluster."),
 }
 

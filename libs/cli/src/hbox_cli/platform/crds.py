@@ -136,7 +136,7 @@ HYPER_NODE = _definition(
     status=_open(),
 )
 
-_ALL = (QUEUE, POD_GROUP, HYPER_NODE)
+ALL = (QUEUE, POD_GROUP, HYPER_NODE)
 
 
 #: What vc-scheduler makes at its start, and Volcano's controllers and webhooks rely on. Nobody's pods are in `root`.
@@ -148,7 +148,7 @@ _QUEUES: Mapping[str, Mapping[str, Any]] = {
 
 async def bring(client: KubeClient, say: Callable[[str], None]) -> None:
     """Applies what is missing, by server-side apply, and says what. Raises Unavailable or InvalidRequest (rights are missing, a definition cannot be used)."""
-    for manifest in _ALL:
+    for manifest in ALL:
         name = manifest["metadata"]["name"]
         found = await _found(client, name)
         if found is None or _ours(found):
@@ -157,7 +157,7 @@ async def bring(client: KubeClient, say: Callable[[str], None]) -> None:
         else:
             lacking = lacks(found, manifest)
             say(f"found CRD {name}, installed by somebody else: used as it is{_told(lacking)}")
-    for manifest in _ALL:
+    for manifest in ALL:
         await wait_established(client, manifest["metadata"]["name"])
     for name, spec in _QUEUES.items():
         try:
@@ -169,7 +169,7 @@ async def bring(client: KubeClient, say: Callable[[str], None]) -> None:
 async def lacking(client: KubeClient) -> list[str]:
     """What the cluster's definitions do not keep of what HBox reads, a sentence for each. Raises NotFound where one is not there, and as `lacks`."""
     said = []
-    for manifest in _ALL:
+    for manifest in ALL:
         name = manifest["metadata"]["name"]
         found = await client.json("GET", CRDS.path(name=name))
         if missing := lacks(found, manifest):

@@ -26,22 +26,11 @@ from hbox_common.model import SCHEDULER_NAME
 from hbox_common.ports import reserved
 
 from ..exits import leaf
+from ..services import PAIRED, SERVICES
 from . import child, logs, probe
 from .assets import API_SERVER, ETCD, PROGRAMS, ControlPlane
 from .forks import Forks
 from .layout import Layout, Running
-
-#: Name -> module whose `python -m` is the service, in the order in which they are started.
-SERVICES = {
-    "health-monitor": "hbox_health",  # first those that need few libraries, last those that start with what the others bring: see zygote
-    "topology-collector": "hbox_topology",
-    "job-controller": "hbox_jobs",
-    "binder": "hbox_binder",
-    "quota-ledger": "hbox_ledger",
-    "scheduler-core": "hbox_scheduler",
-}
-#: Those that may run twice: one leads, the other stands by.
-PAIRED = ("job-controller", "scheduler-core", "quota-ledger", "binder")
 
 BROKER = "nats-server"
 CLUSTER = "kube-api"

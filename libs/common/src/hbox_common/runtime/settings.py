@@ -1,7 +1,7 @@
-"""Settings of a service: environment over file over default, each value checked, each error in one clear line.
+"""Settings of a service: environment over secret over file over default, each value checked, each error in one clear line.
 
-`HBOX_<FIELD>` sets a field; `HBOX_CONFIG` names a YAML file whose top level holds fields of every service and, under a service's name, fields
-of that service alone:
+`HBOX_<FIELD>` sets a field. `HBOX_SECRETS` names a folder, as a mounted Secret, whose file `<field>` holds the value of that field. `HBOX_CONFIG` names a
+YAML file whose top level holds fields of every service and, under a service's name, fields of that service alone:
 
     nats_url: nats://nats:4222
     binder:
@@ -72,18 +72,35 @@ def load(settings: type[S], service: str, environ: dict[str, str] | None = None)
     env = dict(os.environ if environ is None else environ)
     path = env.get("HBOX_CONFIG", "")
     from_file = _read(Path(path), settings, service) if path else {}
+    folder = env.get("HBOX_SECRETS", "")
+    secrets = _secrets(Path(folder), settings) if folder else {}
     given = {name for name in settings.model_fields if env.get(f"HBOX_{name.upper()}")}
     try:
         # Init arguments outrank the environment in pydantic-settings, so the file's values are handed in only where it is silent.
-        return settings(**{name: value for name, value in from_file.items() if name not in given})
+        return settings(**{name: value for name, value in (from_file | secrets).items() if name not in given})
     except ValidationError as e:
         first = e.errors(include_url=False)[0]
         name = str(first["loc"][0]) if first["loc"] else "settings"
         where = f"HBOX_{name.upper()}" if name in given else f"{path}: {name}"
         allowed = settings.model_fields[name].description if name in settings.model_fields else ""
+        if name in secrets and name not in given:
+            said = first["msg"].removeprefix("Value error, ")
+            raise InvalidRequest(f"HBOX_SECRETS: {folder}/{name}: {said}", hint=allowed or "see the service's README") from None
         raise InvalidRequest(
             f"{where} = {first.get('input')!r}: {first['msg'].removeprefix('Value error, ')}",
             hint=allowed or "see the service's README",
+        ) from e
+
+
+def _secrets(folder: Path, settings: type[Settings]) -> dict[str, str]:
+    """The fields that have a file in `folder`, each without the space around it. A folder is shared by all services: other files are theirs."""
+    try:
+        if not folder.is_dir():
+            raise InvalidRequest(f"HBOX_SECRETS: {folder} is no folder", hint="name the folder where the Secret is mounted")
+        return {name: (folder / name).read_text().strip() for name in settings.model_fields if (folder / name).is_file()}
+    except (OSError, UnicodeError) as e:
+        raise InvalidRequest(
+            f"HBOX_SECRETS: {folder} cannot be read: {type(e).__name__}", hint="may user 65532 read it?"
         ) from e
 
 

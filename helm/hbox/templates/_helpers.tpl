@@ -1,0 +1,96 @@
+{{- define "hbox.name" -}}
+{{- if contains "hbox" .Release.Name }}{{ .Release.Name | trunc 40 | trimSuffix "-" }}{{ else }}{{ printf "%s-hbox" .Release.Name | trunc 40 | trimSuffix "-" }}{{ end -}}
+{{- end -}}
+
+{{- define "hbox.labels" -}}
+app.kubernetes.io/name: hbox
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: hbox
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* Arguments: [root, component] */}}
+{{- define "hbox.selector" -}}
+app.kubernetes.io/name: hbox
+app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end -}}
+
+{{/* What the profile says, as YAML: the chart's values outrank it. */}}
+{{- define "hbox.profile" -}}
+{{- $small := dict "paired" 1 "brokers" 1 "persistent" true "networkPolicy" true "priorityClassName" "" "cpu" "100m" "memory" "192Mi" "limit" "2Gi" -}}
+{{- $profiles := dict
+  "small" $small
+  "airgap" $small
+  "dev" (mergeOverwrite (deepCopy $small) (dict "persistent" false "networkPolicy" false "cpu" "10m" "memory" "96Mi" "limit" "1Gi"))
+  "production" (mergeOverwrite (deepCopy $small) (dict "paired" 2 "brokers" 3 "priorityClassName" "system-cluster-critical" "cpu" "500m" "memory" "512Mi" "limit" "8Gi"))
+-}}
+{{- if not (hasKey $profiles .Values.profile) }}{{ fail (printf "profile: %q is none of dev, small, production, airgap" .Values.profile) }}{{ end -}}
+{{- if and (eq .Values.profile "airgap") (not .Values.global.imageRegistry) }}{{ fail "profile airgap: global.imageRegistry names the registry inside, such as registry.example.com/mirror" }}{{ end -}}
+{{- get $profiles .Values.profile | toYaml -}}
+{{- end -}}
+
+{{/* Arguments: [registry, repository, tag, digest] */}}
+{{- define "hbox.imageOf" -}}
+{{- $at := ternary (printf "@%s" (index . 3)) (printf ":%s" (index . 2)) (ne (index . 3) "") -}}
+{{- with index . 0 }}{{ . | trimSuffix "/" }}/{{ end }}{{ index . 1 }}{{ $at }}
+{{- end -}}
+
+{{- define "hbox.image" -}}
+{{- include "hbox.imageOf" (list .Values.global.imageRegistry .Values.image.repository (default .Chart.AppVersion .Values.image.tag) .Values.image.digest) -}}
+{{- end -}}
+
+{{- define "hbox.natsImage" -}}
+{{- with .Values.nats.image }}
+{{- if .repository }}{{ include "hbox.imageOf" (list $.Values.global.imageRegistry .repository .tag .digest) }}{{ else }}{{ include "hbox.image" $ }}{{ end }}
+{{- end -}}
+{{- end -}}
+
+{{- define "hbox.brokers" -}}
+{{- if kindIs "invalid" .Values.nats.replicas }}{{ (include "hbox.profile" . | fromYaml).brokers }}{{ else }}{{ .Values.nats.replicas }}{{ end -}}
+{{- end -}}
+
+{{/* Pods that run where pod security is `restricted`. */}}
+{{- define "hbox.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "hbox.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{- define "hbox.pullSecrets" -}}
+{{- with .Values.global.imagePullSecrets }}
+imagePullSecrets:
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Where the broker is; empty where the address stands in a Secret. */}}
+{{- define "hbox.natsUrl" -}}
+{{- if .Values.nats.enabled }}nats://{{ include "hbox.name" . }}-nats:4222
+{{- else if .Values.nats.secret.name }}
+{{- else }}{{ required "nats.enabled is false: nats.externalUrl or nats.secret.name says where the broker is" .Values.nats.externalUrl }}{{ end -}}
+{{- end -}}
+
+{{/* The settings file of all services. */}}
+{{- define "hbox.settings" -}}
+{{- $all := deepCopy .Values.settings -}}
+{{- with include "hbox.natsUrl" . }}{{ $_ := set $all "nats_url" . }}{{ end -}}
+{{- range $name, $service := .Values.services -}}
+{{- $own := deepCopy (default dict $service.settings) -}}
+{{- if eq $name "scheduler-core" }}{{ if $.Values.policy }}{{ $_ := set $own "scheduler_conf" "/etc/hbox/files/volcano-scheduler.conf" }}{{ end }}{{ end -}}
+{{- if eq $name "topology-collector" }}{{ if $.Values.pools }}{{ $_ := set $own "pools_file" "/etc/hbox/files/pools.yaml" }}{{ end }}{{ end -}}
+{{- if $own }}{{ $_ := set $all $name $own }}{{ end -}}
+{{- end -}}
+{{- toYaml $all -}}
+{{- end -}}

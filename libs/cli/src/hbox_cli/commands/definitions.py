@@ -1,0 +1,52 @@
+"""`hbox definitions`: Volcano's Queue, PodGroup and HyperNode, and the queues `root` and `default`, outside `hbox up`."""
+
+from pathlib import Path
+
+import click
+
+from ..aio import run
+from ..context import Context, command_options
+from ..output import say
+
+
+@click.group("definitions")
+def command() -> None:
+    """The definitions (CRDs) of Queue, PodGroup and HyperNode, and the queues that have to exist: what the Helm chart's job applies."""
+
+
+@command.command("show")
+@command_options
+def show(_: Context) -> None:
+    """The definitions as YAML, to be reviewed, or applied by other means.
+
+    \b
+    hbox definitions show | kubectl apply --server-side -f -
+    """
+    import yaml  # noqa: PLC0415  a third of a cold start
+
+    from ..platform import crds  # noqa: PLC0415
+
+    print(yaml.safe_dump_all(crds.ALL, sort_keys=False), end="")
+
+
+@command.command("apply")
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Of the cluster [the pod's service account]; the user needs to write CRDs and Queues.",
+)
+@command_options
+def apply(_: Context, *, kubeconfig: Path | None) -> None:
+    """Apply the definitions by server-side apply, and make the queues `root` and `default` where they are missing.
+
+    A definition that somebody else installed is used as it is, and what it does not keep of what HBox reads is told.
+    """
+    from hbox_common.kube import KubeClient  # noqa: PLC0415
+
+    from ..platform import crds  # noqa: PLC0415
+
+    async def bring() -> None:
+        async with KubeClient.connect(str(kubeconfig) if kubeconfig else None, user_agent="hbox definitions") as client:
+            await crds.bring(client, say)
+
+    run(bring)

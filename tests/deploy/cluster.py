@@ -1,0 +1,119 @@
+"""kubectl and helm on the cluster that the tests were given."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+CHART = Path(__file__).parents[2] / "helm" / "hbox"
+NAMESPACE = "hbox-system"
+RELEASE = "hbox"
+CARDS = 8
+
+#: One image by two names: an upgrade to the second starts new pods.
+IMAGE = "hbox:test"
+NEXT = "hbox:test2"
+
+#: What changes by itself, or tells of what was.
+_RESTLESS = ("events", "events.events.k8s.io", "endpoints", "endpointslices.discovery.k8s.io", "componentstatuses")
+_NODE_LEASES = "kube-node-lease"
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    kubeconfig: Path
+
+    def kubectl(self, *words: str, stdin: str = "", timeout_s: float = 60) -> str:
+        return self._run("kubectl", *words, stdin=stdin, timeout_s=timeout_s)
+
+    def helm(self, *words: str, timeout_s: float = 400) -> str:
+        return self._run("helm", *words, "--namespace", NAMESPACE, timeout_s=timeout_s)
+
+    def _run(self, *words: str, stdin: str = "", timeout_s: float) -> str:
+        env = dict(os.environ) | {"KUBECONFIG": str(self.kubeconfig)}
+        done = subprocess.run(words, input=stdin, capture_output=True, text=True, timeout=timeout_s, check=False, env=env)
+        assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def get(self, *words: str) -> Any:
+        return json.loads(self.kubectl("get", *words, "-o", "json"))
+
+    def apply(self, *objects: Mapping[str, Any]) -> None:
+        self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))
+
+    def with_cards(self) -> list[str]:
+        """Gives every node cards, in its status: kubelet admits pods that ask for them. Returns the nodes' names."""
+        names = [node["metadata"]["name"] for node in self.get("nodes")["items"]]
+        patch = [
+            {"op": "add", "path": f"/status/{part}/nvidia.com~1gpu", "value": str(CARDS)}
+            for part in ("capacity", "allocatable")
+        ]
+        for name in names:
+            self.kubectl("patch", "node", name, "--subresource=status", "--type=json", "-p", json.dumps(patch))
+        return names
+
+    def objects(self) -> set[str]:
+        """Every object there is, as `kind namespace/name`."""
+        kinds = self.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+        asked = ",".join(kind for kind in kinds if kind not in _RESTLESS)
+        text = self.kubectl(
+            "get", asked, "-A", "--ignore-not-found", "-o",
+            'jsonpath={range .items[*]}{.kind} {.metadata.namespace}/{.metadata.name}{"\\n"}{end}',
+        )  # fmt: skip
+        return {line for line in text.splitlines() if _NODE_LEASES not in line}
+
+    def clear(self) -> None:
+        """What a failed test left; whoever gave us the cluster wants it back."""
+        env = dict(os.environ) | {"KUBECONFIG": str(self.kubeconfig)}
+        for words in (
+            ["helm", "uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found", "--wait"],
+            ["kubectl", "delete", "namespace", NAMESPACE, "tenant", "--ignore-not-found", "--timeout=90s"],
+        ):
+            subprocess.run(words, capture_output=True, timeout=200, check=False, env=env)
+
+
+def gang(name: str, *, members: int, cards: int, image: str, namespace: str = "tenant") -> list[dict[str, Any]]:
+    """A PodGroup and its pods, which sleep."""
+    group = {
+        "apiVersion": "scheduling.volcano.sh/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"minMember": members, "queue": "default"},
+    }
+    limits = {"cpu": "10m", "memory": "16Mi", "nvidia.com/gpu": str(cards)}
+    container = {
+        "name": "main",
+        "image": image,
+        "command": ["sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait"],
+        "resources": {"limits": limits},
+    }
+    return [
+        group,
+        *(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {
+                    "name": f"{name}-{i}",
+                    "namespace": namespace,
+                    "annotations": {"scheduling.k8s.io/group-name": name},
+                    "labels": {"gang": name},
+                },
+                "spec": {"schedulerName": "hbox", "restartPolicy": "Never", "containers": [container]},
+            }
+            for i in range(members)
+        ),
+    ]
+
+
+def until(good: Callable[[], bool], *, timeout_s: float, what: Callable[[], str]) -> None:
+    end = time.monotonic() + timeout_s
+    while not good():
+        assert time.monotonic() < end, what()
+        time.sleep(0.5)

@@ -1,0 +1,71 @@
+"""What these tests need: a container engine, and a cluster whose nodes run pods. What is not there leaves them out, with the reason."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .cluster import IMAGE, NEXT, Cluster
+
+ROOT = Path(__file__).parents[2]
+
+#: A build downloads some 60 packages; an image has to go through a pipe.
+BUILD_S = 900
+LOAD_S = 300
+
+
+def needed(variable: str, what: str) -> str:
+    value = os.environ.get(variable, "")
+    if not value:
+        pytest.skip(f"{variable} is not set: {what}")
+    return value
+
+
+def engine() -> str:
+    """The container engine's program, where its daemon answers."""
+    docker = shutil.which("docker")
+    if docker is None:
+        pytest.skip("there is no docker")
+    if subprocess.run([docker, "info"], capture_output=True, timeout=60, check=False).returncode != 0:
+        pytest.skip("no docker daemon answers: DOCKER_HOST names one elsewhere")
+    return docker
+
+
+@pytest.fixture(scope="session")
+def docker() -> str:
+    return engine()
+
+
+@pytest.fixture(scope="session")
+def image(docker: str) -> str:
+    """Built as users build it; HBOX_DEPLOY_BASE is the base where no registry has python:3.11-slim."""
+    base = os.environ.get("HBOX_DEPLOY_BASE")
+    words = [docker, "build", "--tag", IMAGE, *(("--build-arg", f"BASE={base}") if base else ()), str(ROOT)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=BUILD_S, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    subprocess.run([docker, "tag", IMAGE, NEXT], check=True, timeout=60)
+    return IMAGE
+
+
+@pytest.fixture(scope="session")
+def cluster(docker: str, image: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster whose nodes run pods, with the image on its nodes."""
+    kubeconfig = needed("HBOX_DEPLOY_KUBECONFIG", "the kubeconfig of a cluster whose nodes run pods, and that is for tests")
+    load = needed("HBOX_DEPLOY_LOAD", "a command that brings the image in the tar file, its last argument, to the nodes")
+    for name in ("helm", "kubectl"):
+        if shutil.which(name) is None:
+            pytest.skip(f"there is no {name} on PATH")
+    tar = tmp_path_factory.mktemp("image") / "hbox.tar"
+    subprocess.run([docker, "save", "--output", str(tar), IMAGE, NEXT], check=True, timeout=LOAD_S)
+    done = subprocess.run([*shlex.split(load), str(tar)], capture_output=True, text=True, timeout=LOAD_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    tar.unlink()
+    found = Cluster(Path(kubeconfig))
+    yield found
+    found.clear()

@@ -1,0 +1,147 @@
+"""The chart on nodes that run pods, as a user has it: install, test, a gang, upgrade, rollback, uninstall; in this order, on one release."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from .cluster import CARDS, CHART, IMAGE, NAMESPACE, NEXT, RELEASE, Cluster, gang, until
+
+pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1500)]
+
+SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor")
+#: A pod without cards would have to fit into what a node of two cores does not keep for its idle cards.
+VALUES = ("--set", "image.repository=hbox", "--set", "trial.cards=1")
+WAIT = ("--wait", "--timeout", "5m")
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    cluster: Cluster
+    before: set[str]  #: every object that there was without HBox
+
+
+@pytest.fixture(scope="module")
+def installed(cluster: Cluster) -> Installed:
+    cluster.clear()
+    cluster.with_cards()
+    restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
+    cluster.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": restricted}},
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant"}},
+    )
+    until(lambda: len(_accounts(cluster)) == 2, timeout_s=30, what=lambda: "no default account in a new namespace")
+    before = cluster.objects()
+    cluster.helm("install", RELEASE, str(CHART), *VALUES, "--set", f"image.tag={IMAGE.rpartition(':')[2]}", *WAIT)
+    return Installed(cluster, before)
+
+
+def _accounts(cluster: Cluster) -> list[Any]:
+    return [
+        account
+        for namespace in (NAMESPACE, "tenant")
+        for account in cluster.get("serviceaccounts", "-n", namespace)["items"]
+        if account["metadata"]["name"] == "default"
+    ]
+
+
+def _pods(cluster: Cluster, namespace: str, *words: str) -> list[dict[str, Any]]:
+    pods: list[dict[str, Any]] = cluster.get("pods", "-n", namespace, *words)["items"]
+    return pods
+
+
+def _run_all(cluster: Cluster, name: str, members: int) -> list[dict[str, Any]]:
+    def good() -> bool:
+        pods = _pods(cluster, "tenant", "-l", f"gang={name}")
+        return len(pods) == members and all(pod["status"]["phase"] == "Running" for pod in pods)
+
+    until(good, timeout_s=120, what=lambda: cluster.kubectl("describe", "pods", "-n", "tenant", "-l", f"gang={name}")[-3000:])
+    return _pods(cluster, "tenant", "-l", f"gang={name}")
+
+
+def _uids(pods: list[dict[str, Any]]) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in pods}
+
+
+def _no_restarts(cluster: Cluster) -> None:
+    for pod in _pods(cluster, NAMESPACE, "-l", "app.kubernetes.io/instance=hbox"):
+        for container in pod["status"].get("containerStatuses", ()):
+            assert container["restartCount"] == 0, (pod["metadata"]["name"], container)
+
+
+def test_install_waits_until_every_service_is_ready(installed: Installed) -> None:
+    ready = {
+        d["metadata"]["labels"]["app.kubernetes.io/component"]: d["status"].get("readyReplicas")
+        for d in installed.cluster.get("deployments", "-n", NAMESPACE)["items"]
+    }
+    assert ready == dict.fromkeys(SERVICES, 1)
+    _no_restarts(installed.cluster)
+
+
+def test_helm_test_submits_a_gang_and_takes_it_away(installed: Installed) -> None:
+    said = installed.cluster.helm("test", RELEASE)
+    assert "Phase:          Succeeded" in said
+    assert installed.cluster.get("podgroups", "-n", NAMESPACE)["items"] == []
+
+
+def test_a_gang_runs_on_the_nodes_cards_and_one_too_large_says_why_it_waits(installed: Installed) -> None:
+    cluster = installed.cluster
+    cluster.apply(*gang("first", members=2, cards=2, image=IMAGE))
+    assert {pod["spec"]["schedulerName"] for pod in _run_all(cluster, "first", 2)} == {"hbox"}
+
+    cluster.apply(*gang("large", members=2, cards=CARDS, image=IMAGE))
+
+    def said() -> str:
+        conditions = [c for pod in _pods(cluster, "tenant", "-l", "gang=large") for c in pod["status"].get("conditions", ())]
+        return " ".join(c.get("message", "") for c in conditions if c["type"] == "PodScheduled")
+
+    until(lambda: bool(said()), timeout_s=60, what=lambda: "nobody says why it waits")
+    assert all("nodeName" not in pod["spec"] for pod in _pods(cluster, "tenant", "-l", "gang=large")), said()
+    cluster.kubectl("delete", "podgroup,pod", "-n", "tenant", "large", "large-0", "large-1", "--ignore-not-found")
+
+
+def test_an_upgrade_and_a_rollback_leave_jobs_running_and_place_new_ones(installed: Installed) -> None:
+    cluster = installed.cluster
+    first = _uids(_run_all(cluster, "first", 2))
+
+    later = ("--set", f"image.tag={NEXT.rpartition(':')[2]}", "--set", "settings.log_level=debug")
+    cluster.helm("upgrade", RELEASE, str(CHART), *VALUES, *later, *WAIT)
+    images = {
+        pod["spec"]["containers"][0]["image"] for pod in _pods(cluster, NAMESPACE, "-l", "app.kubernetes.io/component=binder")
+    }
+    assert NEXT in images
+    cluster.apply(*gang("second", members=2, cards=1, image=IMAGE))
+    second = _uids(_run_all(cluster, "second", 2))
+    assert _uids(_run_all(cluster, "first", 2)) == first
+
+    cluster.helm("rollback", RELEASE, "1", *WAIT)
+    cluster.apply(*gang("third", members=2, cards=1, image=IMAGE))
+    third = _run_all(cluster, "third", 2)
+    assert _uids(_run_all(cluster, "first", 2)) == first
+    assert _uids(_run_all(cluster, "second", 2)) == second
+    # 4 + 2 + 2 of 8 cards: the ledger has not lost the books over two restarts, so one more has no room.
+    assert sum(int(p["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"]) for p in third) == 2
+
+
+def test_uninstall_leaves_jobs_running_and_nothing_but_the_definitions(installed: Installed) -> None:
+    cluster = installed.cluster
+    running = _uids(_run_all(cluster, "first", 2))
+    cluster.helm("uninstall", RELEASE, "--wait", "--timeout", "3m")
+    until(lambda: not _pods(cluster, NAMESPACE), timeout_s=60, what=lambda: cluster.kubectl("get", "pods", "-n", NAMESPACE))
+    assert _uids(_run_all(cluster, "first", 2)) == running
+
+    def left() -> set[str]:
+        return {line for line in cluster.objects() - installed.before if " tenant/" not in line}
+
+    kept = {
+        "CustomResourceDefinition /queues.scheduling.volcano.sh",
+        "CustomResourceDefinition /podgroups.scheduling.volcano.sh",
+        "CustomResourceDefinition /hypernodes.topology.volcano.sh",
+        "Queue /root",
+        "Queue /default",
+        "APIService /v1beta1.scheduling.volcano.sh",  # of the API server, for the definitions
+        "APIService /v1alpha1.topology.volcano.sh",
+    }
+    until(lambda: left() <= kept, timeout_s=60, what=lambda: "\n".join(sorted(left() - kept)))

@@ -1,0 +1,71 @@
+"""`hbox trial`, and `hbox definitions`, on the running platform."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+import yaml
+
+from .platform_world import Up, hbox, up
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    with up(tmp_path_factory.mktemp("trial") / "state", "--nodes", "2x8") as running:
+        yield running
+
+
+def trial(platform: Up, *words: str) -> subprocess.CompletedProcess[str]:
+    return hbox("trial", "--kubeconfig", str(platform.state / "kubeconfig"), *words)
+
+
+def left(platform: Up) -> list[str]:
+    cluster = json.loads((platform.state / "kubeconfig").read_text())["clusters"][0]["cluster"]["server"]
+    kinds = ("/api/v1/pods", "/apis/scheduling.volcano.sh/v1beta1/podgroups")
+    found = []
+    for kind in kinds:
+        with urlopen(f"{cluster}{kind}", timeout=10) as answer:
+            found += [
+                item["metadata"]["name"] for item in json.load(answer)["items"] if "deletionTimestamp" not in item["metadata"]
+            ]
+    return found
+
+
+def test_a_gang_that_runs_is_told_and_taken_away(platform: Up) -> None:
+    done = trial(platform, "--members", "4", "--cards", "4")
+    assert done.returncode == 0, done.stderr
+    assert " runs after " in done.stdout
+    assert left(platform) == []
+
+
+def test_a_gang_that_does_not_run_says_what_its_pods_say(platform: Up) -> None:
+    done = trial(platform, "--members", "3", "--cards", "8", "--timeout", "6")
+    assert done.returncode == 124, done.stdout + done.stderr
+    assert "0 of 3 pods run after 6 s" in done.stderr
+    assert "nodes are available" in done.stderr
+    assert left(platform) == []
+
+
+def test_definitions_are_applied_where_they_are_missing_and_may_be_applied_again(tmp_path: Path) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    words = [sys.executable, "-m", "hbox_sandbox", "--kubeconfig-out", str(kubeconfig)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as sandbox:
+        try:
+            assert sandbox.stdout is not None
+            assert sandbox.stdout.readline().startswith("ready ")
+            for _ in range(2):
+                done = hbox("definitions", "apply", "--kubeconfig", str(kubeconfig))
+                assert done.returncode == 0, done.stderr
+        finally:
+            sandbox.terminate()
+    assert "applied CRD queues.scheduling.volcano.sh" in done.stderr
+    shown = list(yaml.safe_load_all(hbox("definitions", "show").stdout))
+    assert [d["spec"]["names"]["kind"] for d in shown] == ["Queue", "PodGroup", "HyperNode"]

@@ -1,0 +1,47 @@
+"""`hbox-service NAME`, as a container runs it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+
+from hbox_cli.services import SERVICES
+from hbox_common.ports import free_ports
+from hbox_common.runtime.settings import SERVICES as KNOWN
+
+PROGRAM = Path(sys.executable).with_name("hbox-service")
+
+
+def test_the_names_are_those_of_the_settings_file() -> None:
+    assert set(SERVICES) == set(KNOWN)
+
+
+@pytest.mark.parametrize("words", [[], ["nobody"], ["binder", "binder"]])
+def test_what_is_no_service_is_told_with_those_that_are(words: list[str]) -> None:
+    done = subprocess.run([PROGRAM, *words], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 2
+    assert all(name in done.stderr for name in SERVICES)
+
+
+def test_a_service_runs_in_the_foreground_until_sigterm() -> None:
+    [port] = free_ports(1)
+    env = dict(os.environ) | {"HBOX_HEALTH_PORT": str(port), "HBOX_NATS_URL": "nats://127.0.0.1:1"}
+    with subprocess.Popen([PROGRAM, "health-monitor"], env=env, stderr=subprocess.PIPE, text=True) as process:
+        until = time.monotonic() + 60
+        while True:
+            try:
+                with urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as answer:
+                    assert answer.status == 200
+                break
+            except URLError:
+                assert process.poll() is None
+                assert time.monotonic() < until
+                time.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
