@@ -135,6 +135,7 @@ from hbox_common.model import (
     demand_of,
     terms_of,
 )
+from hbox_common.model.consolidation import MoveTerms
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -217,6 +218,7 @@ _plan = Plan(
     placements=(Placement(pod_uid=_POD, pod="train-0", resource_version="991", node=_NODE, generation=Generation(5), slices=_SLICES, rank=3),),
     victims=(Victim(claim=_CLAIM, pod_uid=_POD, to=_NODE, slices=_SLICES, gang=True, cards=CardRequest(1)),), preemptable=False, created_at=1.5,
     deadline_s=30.0, traceparent=_PARENT, succeeds=(PodUid("p9"),),
+    moves=MoveTerms(16.0, 3600.0, 1, 1, 2, 720.0, 100),
 )  # fmt: skip
 _nomination = HeldNomination(
     scheduler=SchedulerId("s1"), plan=_plan, models=({"nvidia.com/gpu.A100": 1},), moved=(_claim,), until=9.5

@@ -40,6 +40,23 @@ async def test_they_are_there_after_a_restart_and_told_with_the_claims(kit: Kit,
         assert prove(database_url).faults == []
 
 
+async def test_pods_that_moved_within_the_hour_are_counted_by_the_next_process_too(kit: Kit, database_url: str) -> None:
+    """Whether they still leave, or have left: else each restart would let as many move again."""
+    async with kit.started(database_url) as first:
+        await nominate(kit, first)
+        assert first.ledger.state.moves.within_hour(first.clock[0]) == 1
+    async with kit.started(database_url) as second:
+        assert second.ledger.state.moves.within_hour(second.clock[0]) == 1
+        await second.open(kit.fact("mover", "n0", claim=second.ledger.state.by_pod[PodUid("mover")]))
+        await second.see("gone", kit.fact("mover", "n0", PodPhase.GONE))
+    change(database_url, "UPDATE claims SET intent_reason = 'preempted for ml/x' WHERE state <> 'void'")
+    async with kit.started(database_url) as third:
+        assert third.ledger.state.moves.within_hour(third.clock[0]) == 1
+    change(database_url, "UPDATE claims SET changed_at = changed_at - 3700")
+    async with kit.started(database_url) as fourth:
+        assert fourth.ledger.state.moves.within_hour(fourth.clock[0]) == 0
+
+
 async def test_what_is_left_of_them_is_told_and_kept_and_then_that_they_have_ended(kit: Kit, database_url: str) -> None:
     async with kit.started(database_url) as first:
         await nominate(kit, first)

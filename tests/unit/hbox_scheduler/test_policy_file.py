@@ -71,7 +71,7 @@ async def test_a_mounted_config_map_that_swaps_its_folder_is_followed(tmp_path: 
         ),
         (
             'actions: "consolidate"\nconfigurations:\n- {name: consolidate, arguments: {moves: 3}}',
-            "action consolidate has no argument 'moves' (it has: maxMovedPods)",
+            "action consolidate has no argument 'moves' (did you mean mode?)",
         ),
         ("", 'the policy is empty (it needs at least `actions: "enqueue, allocate"` and `tiers:`)'),
         (

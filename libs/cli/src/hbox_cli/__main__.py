@@ -29,6 +29,7 @@ COMMANDS = {
     "share": ("share", "Why a queue has as much as it has."),
     "usage": ("usage", "Card-hours by queue, user, model or hour; showback."),
     "evictions": ("evictions", "Whether pods are told to leave for others; release the brake on it."),
+    "defrag": ("defrag", "How fragmented idle cards are, and which moves of pods would pay."),
     "events": ("events", "What happens: jobs, health, refusals."),
     "policy": ("policy", "HBox's own policies as files; whether a file is right."),
     "definitions": ("definitions", "The definitions that HBox needs in a cluster: print them, apply them."),

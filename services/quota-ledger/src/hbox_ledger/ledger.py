@@ -146,6 +146,7 @@ class Ledger:
             metrics.SET_ASIDE.set(len(aside))
             loaded.state.history = load.history(connection, decay)
             loaded.state.storm = Storm(evictions_most)
+            load.recent_moves(connection, loaded.state.moves, now=now)
             if by_weight:
                 loaded.state.count_demand()
             step = loaded.state.step(now)
@@ -682,7 +683,7 @@ class Ledger:
         state.look_at |= old.look_at
         state.nodes, state.verdicts = old.nodes, old.verdicts
         state.gone, state.contradicted = old.gone, old.contradicted
-        state.storm = old.storm
+        state.storm, state.moves = old.storm, old.moves
         state.keep_records(old.records)
         state.suspects = {id: None for id in old.suspects if id in state.live}
         state.unseen = {id: posted for id, posted in old.unseen.items() if id in state.live}

@@ -20,7 +20,7 @@ from .adapters.feeds import Feeds
 from .adapters.policyfile import policy_file
 from .adapters.recorder import Recorder
 from .adapters.sender import Sender
-from .api import Api
+from .api import Api, DefragmentationAnswer, answer_of
 from .core.framework.conf import Conf
 from .core.plugins.fairshare import usage_weight
 from .core.policy.default import default_conf
@@ -33,6 +33,8 @@ from .settings import SchedulerSettings
 log = logging.getLogger(__name__)
 
 HEALTH_S = 1.0
+#: Least time between two measurements of fragmentation, and between two looks for what `hbox defrag` shows.
+MEASURE_S, PREVIEW_S = 10.0, 2.0
 ABOUT = "The scheduler: recent decisions"
 SHARD = "0"
 #: By how much several plans in a cycle, and more than BURST_PLANS, widen the window to the next.
@@ -76,7 +78,7 @@ class SchedulerService:
         self._window_s = settings.cycle_window_ms / 1000
         path = settings.scheduler_conf
         self._policy = None if path is None else policy_file(path)
-        self._conf = default_conf(settings.policy) if self._policy is None else self._policy.value
+        self._conf = default_conf(settings.policy, settings.defragmentation) if self._policy is None else self._policy.value
         self._unpublished = asyncio.Event()
         self._extenders = Extenders(self._invalidate_sessions)
         head = Head(
@@ -96,7 +98,9 @@ class SchedulerService:
         self.scheduler = scheduler_of(head, ask)
         if self._recorder is not None:
             self._recorder.attach(self.scheduler, head)
-        self._api = Api(self.scheduler.decisions.of, since=head.wall)
+        self._api = Api(self.scheduler.decisions.of, self._defragmentation, since=head.wall)
+        self._measured: tuple[float, int] = (float("-inf"), -1)  #: when fragmentation was, and at which change of nodes
+        self._previewed: tuple[float, DefragmentationAnswer] | None = None
         self._wake = asyncio.Event()
         self._feeds = Feeds(self.scheduler, bus, instance=settings.instance, changed=self._wake.set)
         self._sender = Sender(self.scheduler, bus, placements_a_message=settings.cycle_placements)
@@ -115,6 +119,26 @@ class SchedulerService:
         finally:
             if self._recorder is not None:
                 self._recorder.close()
+
+    def _defragmentation(self) -> DefragmentationAnswer:
+        """Looked for at most once in PREVIEW_S: it takes the time of a cycle, whoever asks."""
+        now = monotonic_s()
+        if self._previewed is None or now - self._previewed[0] >= PREVIEW_S:
+            self._previewed = now, answer_of(self.scheduler.defragmentation(now, wall_s()))
+        return self._previewed[1]
+
+    def _measure(self) -> None:
+        """Fragmentation, when nodes have changed."""
+        now, changes = monotonic_s(), self.scheduler.columns.changes.end
+        if changes == self._measured[1] or now - self._measured[0] < MEASURE_S:
+            return
+        self._measured = now, changes
+        found = self.scheduler.fragmentation()
+        metrics.FRAGMENTS.set(found.fragments)
+        metrics.FRAGMENTATION.set(found.ratio)
+        metrics.IDLE_CARDS.set(found.idle)
+        for cards, pods in found.largest.items():
+            metrics.LARGEST_GANG.labels(str(cards)).set(pods)
 
     def _follow(self, conf: Conf) -> None:
         self._conf = conf
@@ -211,6 +235,8 @@ class SchedulerService:
             for state, count in scheduler.jobs_by_state.items():
                 metrics.JOBS.labels(state.value).set(count)
             metrics.UNANSWERED.set(len(scheduler.outstanding()))
+            if feeds.state_read:
+                self._measure()
             await asyncio.sleep(HEALTH_S)
 
 

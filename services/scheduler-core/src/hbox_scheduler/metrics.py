@@ -21,3 +21,11 @@ RECORD_BYTES = counter("scheduler_record_bytes", "Written to the record of what 
 RECORD_STOPPED = counter(
     "scheduler_record_stopped", "Records that ended before their service: a full or slow disk, or the bound"
 )
+FRAGMENTS = gauge(
+    "scheduler_fragment_cards", "Idle cards that pods of today's mix cannot use where they are (FGD's F), in cards"
+)
+FRAGMENTATION = gauge("scheduler_fragmentation", "The same, of all cards of nodes that take pods")
+IDLE_CARDS = gauge("scheduler_idle_cards", "Idle cards, parts of cards among them, of nodes that take pods")
+LARGEST_GANG = gauge(
+    "scheduler_largest_gang_pods", "Pods with so many whole cards each that would start together, by idle cards", ["cards"]
+)

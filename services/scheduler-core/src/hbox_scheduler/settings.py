@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from hbox_common.model.consolidation import Mode
 from hbox_common.runtime import Settings
 
 from .core.policy import PolicyName
@@ -22,6 +23,11 @@ class SchedulerSettings(Settings):
         None,
         description="a volcano-scheduler.conf by which every job is placed and room is taken from others; without one HBox's own, and `policy` says where "
         "pods go that have to do with nobody",
+    )
+    defragmentation: Mode = Field(
+        Mode.OFF,
+        description="of HBox's own policies: whether pods move so that a gang finds room in one piece, where it gains more than they lose (on), "
+        "whether that is only said (preview), or not looked for (off); a volcano-scheduler.conf says it itself (action consolidate)",
     )
     cycle_window_ms: float = Field(
         10.0, ge=0, le=1000, description="least time between two planning cycles; the first is at once"

@@ -19,6 +19,7 @@ from hbox_common.model import (
     Resources,
     SchedulerId,
 )
+from hbox_common.model.consolidation import MoveTerms
 
 from .base import About, Event, SaidEpoch, SaidIndex, Stream, register
 
@@ -71,6 +72,7 @@ class Plan(Event):
     deadline_s: float = 60.0  #: from commit: what is not bound whole by then is unwound
     traceparent: str = ""
     succeeds: tuple[PodUid, ...] = ()  #: pods that moved, whose nominated places its own pods take
+    moves: MoveTerms | None = None  #: of victims that move: what that costs and gains; None: whoever wrote it does not say
 
 
 class HeldNomination(Event):

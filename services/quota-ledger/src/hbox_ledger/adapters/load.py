@@ -41,6 +41,7 @@ from hbox_common.model import (
     parse_slices,
 )
 from hbox_common.model.bounds import sanitized
+from hbox_common.model.consolidation import RecentMoves
 
 from ..core.budget import month_of
 from ..core.chain import GENESIS
@@ -48,6 +49,7 @@ from ..core.claimrecord import ClaimRecord, Decision, Gang
 from ..core.history import Decay, History, hour_of
 from ..core.ledgerstate import LedgerState
 from ..core.nominations import places_of
+from ..core.preemption import MOVED
 from ..core.recovery import BEGINNING, Position
 from ..core.step import CardKey
 from ..core.usage import HOUR_S, Account, Accrued, Amounts, Held, accrue
@@ -226,6 +228,16 @@ _DECISION = {intent.value: intent for intent in Decision}
 
 def _slots(text: str) -> tuple[int, ...]:
     return tuple(map(int, text.split(","))) if text else ()
+
+
+def recent_moves(connection: Connection, moves: RecentMoves, *, now: float) -> None:
+    """Count the pods that were moved within the last hour: those that still leave, and those that have left."""
+    c = t.claims.c
+    live = c.state != literal_column("'void'")
+    moved = c.intent_reason.like(f"{MOVED}%") & (c.changed_at > now - HOUR_S)
+    for where in (live & moved, ~live & moved):  # each by its own index
+        for at in sorted(connection.execute(select(c.changed_at).where(where)).scalars()):
+            moves.note("before", 1, min(float(at), now))
 
 
 def answers(connection: Connection, plans: Collection[PlanId]) -> dict[PlanId, PlanAnswer]:

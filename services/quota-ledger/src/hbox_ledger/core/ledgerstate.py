@@ -41,6 +41,7 @@ from hbox_common.model import (
     is_host_port,
     pool_of,
 )
+from hbox_common.model.consolidation import RecentMoves
 from hbox_common.model.reclaimpreview import Shares
 from hbox_common.model.resources import add
 from hbox_common.model.weightshares import shares_by_weight
@@ -104,6 +105,7 @@ class LedgerState:
     nominations: Nominations = field(default_factory=Nominations)  #: with which places
     evicted: Evicted = field(default_factory=Evicted)  #: jobs of late, for others
     storm: Storm = field(default_factory=Storm)  #: how many were told to leave of late
+    moves: RecentMoves = field(default_factory=RecentMoves)  #: pods that moved within the last hour
     records: Records = field(default_factory=Records)  #: of jobs that have something to place
     month: int = 0  #: the first second of the month of `spent`
     spent: dict[QueueName, int] = field(default_factory=dict)  #: in it, as accrued, in thousandths of card-seconds

@@ -5,8 +5,8 @@ gives has more than it deserves, and both only in dimensions that are asked for;
 is judged where the two branches part: between projects of one department by what the projects deserve, between departments by what the departments deserve.
 All queues of the giving branch keep their guarantees. Inside a queue: lower priority gives. Nobody gives whose job may not be preempted. What
 stands on lent nodes of an exclusive pool goes when an owner of the pool asks, without any of this (ADR 37). Who moves, with
-another place for its successor, gives nothing: it may not be of higher priority, and both places are kept. And nothing is evicted in vain: the placements
-have to fit where the victims are gone, by the same rule as every other claim, beside the places that others are nominated for (`nominations`).
+another place for its successor, gives nothing: it may not be of higher priority, both places are kept, and it pays (ADR 41). And nothing is evicted in vain:
+the placements have to fit where the victims are gone, by the same rule as every other claim, beside the places that others are nominated for (`nominations`).
 
 A plan that places nothing is another matter: with it a job leaves places of its own that the policy wants back (`shuffle`). Then nothing is judged but that
 its pods may be taken away.
@@ -39,6 +39,7 @@ from hbox_common.model import (
     pool_of,
     validate_claim,
 )
+from hbox_common.model.consolidation import LONGEST_GAIN_S, too_many
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.minruntime import protects
 from hbox_common.model.resources import PODS, add
@@ -62,6 +63,9 @@ from .ledgerstate import LedgerState
 from .nominations import KEPT_S
 from .step import Step
 
+#: How the reason of the eviction of a pod that moves begins: by that the moves of the last hour are counted when the ledger starts.
+MOVED = "moved to "
+
 
 def preempt(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId) -> Refusal | None:
     """Decide the evictions that the plan asks for and nominate its job for the places, or say why not."""
@@ -69,7 +73,12 @@ def preempt(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId) 
     if isinstance(victims, Refusal):
         return victims
     state.divide(step.now)
-    refusal = _rights(state, plan, victims, step.now) or _in_vain(state, plan, victims) or _too_many(state, step, victims)
+    refusal = (
+        _rights(state, plan, victims, step.now)
+        or _in_vain(state, plan, victims)
+        or _moves_refused(state, plan, step.now)
+        or _too_many(state, step, victims)
+    )
     if refusal is not None:
         return refusal
     moved = {victim.claim: victim for victim in plan.victims if victim.to}
@@ -78,8 +87,9 @@ def preempt(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId) 
     for record in victims:
         message = "preempted" if record.claim.queue == plan.queue else "reclaimed"
         if record.claim.id in moved:
-            message = f"moved to {moved[record.claim.id].to}"
+            message = f"{MOVED}{moved[record.claim.id].to}"
         take_back(state, step, record, f"{message} for {plan.namespace}/{plan.name} of queue {plan.queue}", beneficiary=plan.id)
+    state.moves.note(plan.id, len(moved), step.now)
     pools = tuple(state.pool_of(p.node) for p in plan.placements)
     nomination = HeldNomination(
         scheduler=scheduler,
@@ -110,6 +120,22 @@ def evict_own(state: LedgerState, step: Step, plan: Plan) -> Refusal | None:
     receipts.shuffled(state, step, receipts.leaving(state, victims), reason)
     for record in victims:
         take_back(state, step, record, reason)
+    return None
+
+
+def _moves_refused(state: LedgerState, plan: Plan, now: float) -> Refusal | None:
+    """Whether the plan moves pods and does not pay for it, or moves more than its policy allows an hour (`hbox_common.model.consolidation`). How long the pods
+    have run since their last checkpoints only the scheduler knows: its word for that is taken; how many move, and what is gained by it, is counted here."""
+    moved, terms = [victim for victim in plan.victims if victim.to], plan.moves
+    if not moved or terms is None:
+        return None
+    cards = sum(len(placement.slices) for placement in plan.placements) or len(plan.placements)
+    if terms.pods_moved != len(moved) or terms.cards_gained > cards or not 0 <= terms.gain_s <= LONGEST_GAIN_S:
+        return Refusal(RefusalReason.MALFORMED, f"the plan moves {len(moved)} pods for {cards} cards, and says: {terms.words}")
+    if not terms.pays:
+        return _protected(f"to move them costs more than it gains: {terms.words}")
+    if why := too_many(terms.most_an_hour, state.moves.within_hour(now), len(moved)):
+        return Refusal(RefusalReason.EVICTIONS_PAUSED, why)
     return None
 
 

@@ -38,7 +38,7 @@ def for_plan(  # noqa: PLR0917  # whose, for whom, and by what right
         head = f"{plan.namespace}/{plan.name} of queue {plan.queue}"
         if claim.id in moved:
             rule = EvictionRule.CONSOLIDATE
-            message = f"moved to make room for {head}"
+            message = f"moved to make room for {head}" + (f", which {plan.moves.words}" if plan.moves is not None else "")
             returns = f"at once: places are kept on {_nodes(moved[record.claim.id] for record in own)}"
         elif back := [record.claim for record in own if record.claim.id in lent]:
             rule = EvictionRule.RECLAIM

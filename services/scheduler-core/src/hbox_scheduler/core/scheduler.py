@@ -7,8 +7,9 @@ the rest are the `placer`'s. All look for places in sessions of the policy (`fra
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
+from operator import attrgetter
 
 from hbox_common.events import HeldNomination, JobVerdict, Plan, PlanAnswer
 from hbox_common.model import (
@@ -37,8 +38,10 @@ from hbox_common.model import (
     SchedulerId,
     Verdict,
 )
+from hbox_common.model.consolidation import Mode
 
 from .cluster import Booking, Bookings, Columns
+from .cluster.moves import FoundMoves
 from .cluster.reservations import Reservation
 from .cluster.snapshot import DisruptionBudget
 from .cluster.task import Tasks
@@ -48,6 +51,7 @@ from .framework.conf import Conf
 from .framework.external import Ask, nobody
 from .framework.views import Views
 from .placement.facts import ClusterFacts
+from .placement.fragmentation import Fragmentation, fragmentation
 from .placement.plans import Plans
 from .placement.runner import PLACE, SessionRunner
 from .policy import Policy, policy_from
@@ -73,6 +77,28 @@ HELD_S = 1.0
 
 #: Pods of a job whose gang is made when the job is told of: it takes a millisecond for some hundreds of them.
 LARGE = 32
+
+#: Jobs for which a preview looks for moves, in their order: a look takes some milliseconds for each that is not equal to one before.
+PREVIEWED = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """Moves that would make room for a job."""
+
+    job: Job
+    found: FoundMoves
+
+
+@dataclass(frozen=True, slots=True)
+class Defragmentation:
+    """What `hbox defrag` shows."""
+
+    mode: Mode
+    fragmentation: Fragmentation
+    proposals: tuple[Proposal, ...]
+    left_out: int  #: jobs that wait and were not looked at
+    unknown_pods: int  #: that run since before this process, and are not moved
 
 
 class Scheduler:
@@ -398,6 +424,8 @@ class Scheduler:
                 if plan.victims:
                     self._preemptor.refused(plan)
                     entry.state = JobState.PROPOSED
+                    if plan.moves is not None and answer.reason is RefusalReason.EVICTIONS_PAUSED:
+                        self._preemptor.moves_paused(answer.message, now)
                 held = answer.reason is RefusalReason.PODS_UNSEEN  # nothing against the plan: no reason to try the later
                 entry.refusals += not held
                 entry.refresh = max(entry.refresh, answer.refresh)
@@ -469,6 +497,7 @@ class Scheduler:
             self._verdicts.put_all(self._placer.changed_verdicts(now), now)
             self._preemptor.add_all(freed, rules_changed=bool(changed))
             out.plans += self._preemptor.run(self.index, now, wall)
+            out.more |= self._preemptor.activated
             out.plans += self._shuffling.run(now)
         else:
             self._queues_changed, self.bookings.queues_freed = changed, freed
@@ -607,6 +636,29 @@ class Scheduler:
                 if booking is not None and booking.plan == plan.id and not booking.claim:
                     self._void(placement.pod_uid, now)
         self._queue.reached(self.index)
+
+    # Fragmentation.
+
+    def fragmentation(self) -> Fragmentation:
+        """Of the idle cards, as they are."""
+        return fragmentation(self.columns, self._runner.mix())
+
+    def defragmentation(self, now: float, wall: float) -> Defragmentation:
+        """What would be moved for those who wait, each as if it were the only one, and whether that pays. Nothing is changed by it. `wall`: seconds since the
+        epoch."""
+        self._facts.now, self._wall_ahead = wall, wall - now
+        measured, mode = self.fragmentation(), self._runner.moves_mode
+        unknown = sum(1 for booking in self.bookings.all().values() if booking.claim and booking.queue and booking.task is None)
+        if self.frozen:
+            return Defragmentation(mode, measured, (), 0, unknown)
+        waiting = sorted(
+            (entry for entry in self._queue.entries.values() if entry.state in (JobState.UNSCHEDULABLE, JobState.ACTIVE)),
+            key=attrgetter("order"),
+        )
+        looked_at = waiting[:PREVIEWED]
+        found = self._runner.preview_moves(looked_at, self.queues.all(), self._preemptor.nominations)
+        proposals = tuple(Proposal(entry.job, moves) for entry, moves in found)
+        return Defragmentation(mode, measured, proposals, len(waiting) - len(looked_at), unknown)
 
     # For reports and tests.
 

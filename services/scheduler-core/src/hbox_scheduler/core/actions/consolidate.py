@@ -1,46 +1,203 @@
 """consolidate: running members are moved together so that a gang which finds no room in pieces gets it whole (KAI-Scheduler; reference peers §2.2).
 
-Nobody loses: whoever leaves is promised another place in the same statement, where it goes when it comes back. Members of higher priority than the gang's are
-not moved, nor whom a plugin protects (conformance, pdb, cdp, ...).
+Nobody loses a place: whoever leaves is promised another one in the same statement, where it goes when it comes back. What is lost is work: they move only
+where the gang gains more (`hbox_common.model.consolidation`, ADR 41). Members of higher priority than the gang's are not moved, nor whom a plugin protects
+(conformance, pdb, cdp, ...), nor members of gangs that are bound to a domain of the fabric, nor pods with cards for a gang without.
 
-Argument in `configurations`: maxMovedPods (16), for one gang; 0 = none, -1 = any number.
+Arguments in `configurations`: mode (on; preview: moves are found and told of, and not made; off); horizon (1h: for how long at most the gang's gain counts);
+restart (2m: what each pod that moves loses beside its work); maxMovedPods (16, for one gang) and maxMovesPerHour (100 pods); 0 = none, -1 = any number.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hbox_common.errors import InvalidRequest
+from hbox_common.model import CardSlice
+from hbox_common.model.consolidation import ANY, LONGEST_GAIN_S, Mode, MoveTerms, card_seconds_lost, gain_seconds, too_many
 from hbox_common.model.rights import may_move
 
+from ..cluster.arrays import Ints
+from ..cluster.entities import HOLDING, Gang, Member
+from ..cluster.moves import IN_PREVIEW, FoundMove, FoundMoves
+from ..devices import ALL
 from ..framework.pool import Pool
-from ..framework.preemptors import PreemptionRequests, preemptors, waiting
+from ..framework.preemptors import PreemptionRequests, bound_to_domain, preemptors, waiting
+from ..framework.statement import OperationKind, Statement
 from ..framework.turns import ServiceOrder
 from ..plugins.arguments import Given
+from ..plugins.checkpoint import lost_s
+from ..plugins.fgd import REFERENCE_CARD_MIB
+from ..plugins.walltimes import bound_s
 
 if TYPE_CHECKING:
     from ..framework.session import Session
 
-_MOVES = "maxMovedPods"
-_DEFAULT = 16
-_ANY = 1 << 30
+ACTION = "consolidate"
+
+_NO_LIMIT = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The action's arguments. Times in seconds."""
+
+    mode: Mode = Mode.ON
+    horizon_s: float = 3600.0
+    restart_s: float = 120.0
+    most: int = 16  #: pods that move for one gang
+    most_an_hour: int = 100
+
+
+def rule_of(arguments: Given) -> Rule:
+    """Raises InvalidRequest for a wrong argument."""
+    mode = arguments.text("mode", Mode.ON)
+    mode = {"True": Mode.ON, "False": Mode.OFF}.get(mode, mode)  # YAML 1.1 reads `on` and `off` as booleans
+    if mode not in set(Mode):
+        raise InvalidRequest(f"action {ACTION}, argument mode: {mode!r} is not one of {', '.join(Mode)}")
+    horizon_s = arguments.duration_s("horizon", "1h")
+    if horizon_s > LONGEST_GAIN_S:
+        raise InvalidRequest(f"action {ACTION}, argument horizon: it is more than a day", hint="write at most 24h")
+    rule = Rule(
+        Mode(mode),
+        horizon_s,
+        arguments.duration_s("restart", "2m"),
+        arguments.integer("maxMovedPods", 16, least=ANY),
+        arguments.integer("maxMovesPerHour", 100, least=ANY),
+    )
+    arguments.done()
+    return rule
 
 
 def run(session: "Session") -> None:
     """Queues take turns. Raises InvalidRequest for a wrong argument."""
-    moves = _moves(session)
+    rule = rule_of(Given(f"action {ACTION}", session.arguments(ACTION)))
     turns = ServiceOrder(session, preemptors(session))
-    if not moves or turns.next_queue() is None:
+    if rule.mode is Mode.OFF or not rule.most or turns.next_queue() is None:
         return
-    pool = Pool(session)
-    requests = PreemptionRequests(session, pool, reason="Moved", moves=moves)
-    while (gang := turns.next()) is not None:
-        others = np.array([member.gang is not gang for member in pool.members], dtype=np.bool_)
-        eligible = others & may_move(gang.priority, pool.priority)
-        requests.serve(gang, sorted(waiting(gang), key=session.member_key), eligible=eligible, legal=session.movable)
+    Consolidation(session, rule).run(turns)
 
 
-def _moves(session: "Session") -> int:
-    given = Given("action consolidate", session.arguments("consolidate"))
-    moves = given.integer(_MOVES, _DEFAULT, least=-1)
-    given.done()
-    return _ANY if moves == -1 else moves
+class Consolidation:
+    """One look for moves. What it finds is in the session's outcome (`Outcome.moves`), whether it is made or not."""
+
+    def __init__(self, session: "Session", rule: Rule) -> None:
+        self._session = session
+        self._rule = rule
+        self._moved = 0  #: pods that move by this look
+        self._pool: Pool | None = None
+
+    def run(self, turns: ServiceOrder) -> None:
+        most = _NO_LIMIT if self._rule.most == ANY else self._rule.most
+        requests: PreemptionRequests | None = None
+        while (gang := turns.next()) is not None:
+            members = sorted(waiting(gang), key=self._session.member_key)
+            if not self._fits_in_pieces(gang, members):
+                continue
+            if self._pool is None or requests is None:
+                self._pool = self._rated(Pool(self._session))
+                requests = PreemptionRequests(self._session, self._pool, reason="Moved", moves=most)
+            eligible = may_move(gang.priority, self._pool.priority)
+            eligible[self._pool.positions(gang)] = False
+            if not any(member.task.cards for member in members):
+                eligible &= ~np.array([member.task.cards is not None for member in self._pool.members], dtype=np.bool_)
+            requests.serve(gang, members, eligible=eligible, legal=self._legal, rightful=self._pays)
+
+    def _fits_in_pieces(self, gang: Gang, members: list[Member]) -> bool:
+        """Whether all nodes together have what the gang needs at least: who moves needs as much as it leaves, so that moves find nobody more than that."""
+        columns = self._session.columns
+        alive, needed = self._session.rows, max(gang.min_member - gang.ready - gang.waiting, 1)
+        if len(members) < needed:
+            return False
+        least: dict[int, int] = {}
+        for member in members[:needed]:
+            for column, units in member.task.amount:
+                least[column] = least.get(column, 0) + units
+        for column, units in least.items():
+            free = columns.allocatable[column, alive] - columns.used[column, alive] + columns.leaving[column, alive]
+            if int(np.maximum(free, 0).sum()) < units:
+                return False
+        return True
+
+    def _rated(self, pool: Pool) -> Pool:
+        """Of the nodes on which the gang could be, those come first from which least is lost."""
+        harm: Ints = np.array([round(self._lost_with(member)) for member in pool.members], dtype=np.int64)
+        pool.harm = harm
+        return pool
+
+    def _lost_with(self, member: Member) -> float:
+        """Card-seconds that are lost if the member moves alone: with its whole gang, where that can spare nobody."""
+        gang = member.gang
+        broken = gang.min_member > 1 and gang.ready <= gang.min_member
+        return card_seconds_lost(map(self._cost, gang.of(*HOLDING) if broken else (member,)), self._rule.restart_s)
+
+    def _cost(self, member: Member) -> tuple[int, float]:
+        return len(member.slices), min(lost_s(member, self._session.now), 1e9)
+
+    def _legal(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
+        return self._session.movable(preemptor, [one for one in candidates if not bound_to_domain(one.gang)])
+
+    def _pays(self, gang: Gang, statement: Statement) -> bool:
+        """Whether the moves of the statement are made. What was found is noted either way."""
+        session = self._session
+        if not (session.ready(gang) or session.pipelined(gang)):
+            return False
+        evicted = [done for done in statement.operations if done.kind is OperationKind.EVICT]
+        terms = self._terms(gang, statement, [done.member for done in evicted])
+        refused = self._refused(terms)
+        moves = tuple(
+            FoundMove(
+                uid=done.member.uid,
+                namespace=done.member.namespace,
+                pod=done.member.name,
+                queue=done.member.gang.queue,
+                node=session.node(done.row),
+                to=session.node(done.member.row),
+                cards=len(done.slices),
+                lost_s=self._cost(done.member)[1],
+            )
+            for done in evicted
+        )
+        session.outcome.moves[gang.id] = FoundMoves(gang.id, terms, moves, refused)
+        if not refused:
+            self._moved += terms.pods_moved
+        return not refused
+
+    def _refused(self, terms: MoveTerms) -> str:
+        cluster, rule = self._session.cluster, self._rule
+        if not terms.pays:
+            return "which costs more than it gains"
+        recent = cluster.recent_moves.within_hour(self._session.now) + self._moved
+        if why := cluster.moves_held or too_many(rule.most_an_hour, recent, terms.pods_moved):
+            return f"which has to wait, for {why}"
+        return IN_PREVIEW if rule.mode is Mode.PREVIEW else ""
+
+    def _terms(self, gang: Gang, statement: Statement, moved: list[Member]) -> MoveTerms:
+        session, rule = self._session, self._rule
+        placed = [
+            done.member for done in statement.operations if done.kind is not OperationKind.EVICT and done.member.gang is gang
+        ]
+        restarted = {id(member): member for member in moved}
+        for other in {id(member.gang): member.gang for member in moved}.values():
+            if other.min_member > 1 and other.holding < other.min_member:
+                restarted |= {id(member): member for member in other.of(*HOLDING)}
+        queue = session.queues.get(gang.queue)
+        runs_s = max((bound_s(member, queue, session.cluster.run_times) for member in placed), default=inf)
+        starts = min((one.start for one in session.reservations if one.gang == gang.id), default=inf)
+        return MoveTerms(
+            cards_gained=sum(_part(slice) for member in placed for slice in member.slices) or len(placed),
+            gain_s=gain_seconds(rule.horizon_s, runs_s=runs_s, starts_in_s=starts - session.now),
+            pods_moved=len(moved),
+            cards_moved=sum(len(member.slices) for member in moved),
+            pods_restarted=len(restarted),
+            card_seconds_lost=card_seconds_lost(map(self._cost, restarted.values()), rule.restart_s),
+            most_an_hour=rule.most_an_hour,
+        )
+
+
+def _part(slice: CardSlice) -> float:
+    """How much of a card it is: of its compute or its memory, whichever is more; what is less than a card gains less."""
+    return min(max(slice.cores / ALL, slice.memory_mib / REFERENCE_CARD_MIB), 1.0)

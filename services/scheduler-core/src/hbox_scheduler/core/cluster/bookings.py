@@ -15,6 +15,7 @@ from hbox_common.model import (
     Claim,
     ClaimId,
     Held,
+    Job,
     JobId,
     Lending,
     NodeName,
@@ -23,6 +24,7 @@ from hbox_common.model import (
     QueueName,
     QueueTree,
     Resources,
+    TopologyMode,
     amounts_in,
     cards_by_model,
 )
@@ -125,6 +127,7 @@ class Bookings:
         self._by_model = False
         self._in_pools: dict[str, Counter[QueueName]] = {}  #: of all but `pooled`: how many are there, by queue
         self._protected: dict[PodUid, float] = {}  #: until when nobody takes from them
+        self.in_domains: set[JobId] = set()  #: jobs that were placed inside one domain of the fabric, and have to stay there
         self.changed = Changed()
 
     def __len__(self) -> int:
@@ -171,6 +174,14 @@ class Bookings:
         if self.lending.counting and self.lending.is_non_preemptible(first.queue, preemptable=first.preemptable):
             for booking in bookings:
                 self.lending.book(_held(booking))
+
+    def note_domain(self, job: Job) -> None:
+        """The job gets places; where it is bound to a domain of the fabric, its pods are not to be moved out of it."""
+        if any(
+            wish is not None and wish.mode is TopologyMode.HARD
+            for wish in (job.topology, *(policy.topology for policy in job.sub_gangs))
+        ):
+            self.in_domains.add(job.id)
 
     def ruled(self) -> None:
         """Rules of queues changed: what is booked is counted by model from now on, or no more."""

@@ -13,6 +13,7 @@ from hbox_common.model import (
     QueueName,
     ResourceQuota,
 )
+from hbox_common.model.consolidation import RecentMoves
 
 from .entities import Gang, QueueInfo
 from .images import HeldImages
@@ -63,3 +64,8 @@ class Cluster:
     )
     reserved_before: Sequence[Reservation] = ()  #: where they are to be made: those that were in force until now
     run_times: RunTimes = field(default_factory=RunTimes)  #: what was learned of how long pods run
+    recent_moves: RecentMoves = field(default_factory=RecentMoves)  #: pods that moved of late (`consolidate`)
+    moves_held: str = ""  #: why nobody is moved now, whatever it gains
+    move_words: Mapping[str, str] = field(
+        default_factory=dict
+    )  #: gang id -> what the last look for moves came to, where none are made

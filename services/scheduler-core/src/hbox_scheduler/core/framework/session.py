@@ -25,6 +25,7 @@ from hbox_common.model.resources import PODS, add
 from ..cluster import Columns
 from ..cluster.arrays import Bools, Floats, Ints
 from ..cluster.entities import Gang, Member, QueueInfo, Status, SubGang, form_sub_gangs
+from ..cluster.moves import FoundMoves
 from ..cluster.population import Population
 from ..cluster.reservations import Reservation
 from ..cluster.running import RunningGangs
@@ -120,6 +121,7 @@ class Outcome:
     next_ones: dict[str, Reasons] = field(
         default_factory=dict
     )  #: gang id -> why the next member found no place beside those of its gang, then
+    moves: dict[str, FoundMoves] = field(default_factory=dict)  #: gang id -> moves that would make room for it, made or not
     warnings: list[str] = field(default_factory=list)  #: what was passed over
 
     def warn(self, what: str) -> None:

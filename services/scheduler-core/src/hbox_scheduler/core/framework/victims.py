@@ -340,7 +340,7 @@ class Search:
         """Look at more queues: at one at least, and at several as long as they have few members. Whether there are any."""
         pool, seen = self._pool, len(self._seen)
         assert self._codes is not None
-        wanted = max(_AT_ONCE, _GROWTH * len(self._who))
+        wanted = max(_AT_ONCE, _GROWTH * len(self._who)) if self._moves is None else self._pool.size + 1
         for code in self._codes:
             self._given.append(code)
             if self._asked and not self._ask(member, code):
@@ -359,6 +359,8 @@ class Search:
         self._who, self._rank = who[order], rank[order]
         self._rows = pool.rows[self._who]
         self._level = place[order] * pool.priorities + pool.priority_level[self._who]
+        if self._moves is not None:  # nobody gives anything: what is lost decides alone
+            self._level = np.zeros_like(self._level)
         for kind in self._kinds.values():
             kind.ratings = None
         return True

@@ -66,9 +66,13 @@ class WaitReasons:
         self._by_shape = by_shape or KnownReasons(session.columns)
 
     def of(self, member: Member) -> Waiting:
-        """Why this member has no place that it could be bound to, and what is reserved for its gang."""
-        waiting = self._of(member)
-        words = [one.words for one in self._session.reservations if one.gang == member.gang.id]
+        """Why this member has no place that it could be bound to, what is reserved for its gang, and why nobody moves for it."""
+        waiting, gang = self._of(member), member.gang.id
+        words = [one.words for one in self._session.reservations if one.gang == gang]
+        if (moves := self._session.outcome.moves.get(gang)) is not None and moves.refused:
+            words.append(moves.words)
+        elif said := self._session.cluster.move_words.get(gang):
+            words.append(said)
         return replace(waiting, message="; ".join((waiting.message, *words))) if words else waiting
 
     def _of(self, member: Member) -> Waiting:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hbox_common.model import CardRequest, HyperNode, NodeUsage, PodUid, QueueName, ResourceQuota
+from hbox_common.model.consolidation import RecentMoves
 
 from ..cluster.images import HeldImages
 from ..cluster.reservations import Reservation
@@ -31,6 +32,12 @@ class ClusterFacts:
     )  #: pods whose eviction was refused, and until when that is believed of them (monotonic)
     reservations: Sequence[Reservation] = ()  #: in force
     run_times: RunTimes = field(default_factory=RunTimes)  #: learned from claims that ended
+    recent_moves: RecentMoves = field(default_factory=RecentMoves)  #: pods that this process had move of late
+    moves_held: str = ""  #: why the ledger has nobody move now
+    move_words: dict[str, str] = field(default_factory=dict)  #: as of `Cluster`
+    moves_seen: dict[str, tuple[object, float]] = field(
+        default_factory=dict
+    )  #: gang id -> what `move_words` are about, and since when
     now: float = 0.0  #: what time it is, in seconds since the epoch
 
     def expire_refused(self, now: float) -> bool:

@@ -38,6 +38,8 @@ class Plans:
         """The plan of these places, taken down in the bookings."""
         job = entry.job
         entry.counter += 1
+        if job.topology is not None or job.sub_gangs:
+            self.bookings.note_domain(job)
         plan = PlanId(blake2b(f"{self.id}/{job.id}/{entry.counter}".encode(), digest_size=16).hexdigest())
         names, states = self.columns.names, self.columns.states
         placements: list[Placement] = []
@@ -85,7 +87,7 @@ class Plans:
             self.columns.book(placed.row, placed.task.requests, placed.slices)
         moves = {move.leaves.pod: move for move in placement.moves}
         victims = tuple(self._victim(victim, moves.get(victim.pod)) for victim in placement.victims)
-        return plan.model_copy(update={"victims": victims})
+        return plan.model_copy(update={"victims": victims, "moves": placement.terms})
 
     def _victim(self, leaves: Booking, move: Move | None) -> Victim:
         if move is None:

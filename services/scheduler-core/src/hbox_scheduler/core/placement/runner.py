@@ -18,6 +18,7 @@ from hbox_common.model import (
     Claim,
     JobId,
     Neighbour,
+    PlanId,
     PodRef,
     PodUid,
     Queue,
@@ -32,12 +33,16 @@ from hbox_common.model import (
     named_models,
 )
 from hbox_common.model.annotations import OVER_QUOTA_WEIGHT
+from hbox_common.model.consolidation import Mode, MoveTerms
 from hbox_common.model.resources import PODS, add
 from hbox_common.model.rights import CARDS_BY_NAME, AtParting, may_preempt
 
+from ..actions.consolidate import ACTION as CONSOLIDATE
+from ..actions.consolidate import rule_of
 from ..actions.registry import run_action
 from ..cluster import Booking, Bookings, Columns
 from ..cluster.entities import Gang, Member, QueueInfo, Status
+from ..cluster.moves import FoundMoves
 from ..cluster.reservations import Reservation
 from ..cluster.running import Kind
 from ..cluster.snapshot import Cluster
@@ -49,6 +54,7 @@ from ..framework.external import Ask, nobody
 from ..framework.hooks import FLAGS, Hook, Pipelined, Readiness, SubGangPipelined, SubGangReadiness
 from ..framework.views import Views
 from ..framework.waiting import BACKFILL, KnownReasons, WaitReasons
+from ..plugins.arguments import Given
 from ..plugins.capacity import RECLAIM_AT_PARTING, Capacity
 from ..plugins.fairshare import usage_weight
 from ..plugins.gang import GangPlugin
@@ -74,7 +80,10 @@ from .running import RunningJobs, vector_of
 PLACE = ("allocate", BACKFILL)
 
 #: Actions that evict.
-MAKE_ROOM = ("reclaim", "preempt", "gangreclaim", "gangpreempt", "consolidate")
+MAKE_ROOM = ("reclaim", "preempt", "gangreclaim", "gangpreempt", CONSOLIDATE)
+
+#: What is said of moves that are not made is said anew after so long, though they are the same ones, seconds.
+REWORD_S = 60.0
 
 #: The action that admits PodGroups.
 ENQUEUE = "enqueue"
@@ -136,6 +145,7 @@ class JobPlacement:
     placements: tuple[PodPlacement, ...]
     victims: tuple[Booking, ...]
     moves: tuple[Move, ...] = ()
+    terms: MoveTerms | None = None  #: of the moves
 
     def amounts(self) -> Resources:
         """What all its places take together."""
@@ -218,6 +228,7 @@ class SessionRunner:
         self._reasons = KnownReasons(columns)
         self._queue_infos = _QueueInfos()
         self._walk = Walk()
+        self.reworded: list[Entry] = []  #: of whom something else is said of moves since it was emptied
         self.follow(conf, policy)
 
     def follow(self, conf: Conf, policy: Policy) -> None:
@@ -235,7 +246,13 @@ class SessionRunner:
         self._conf = replace(conf, actions=tuple(action for action in conf.actions if action in MAKE_ROOM))
         self._enqueue = replace(conf, actions=(ENQUEUE,))
         self.enqueues = ENQUEUE in conf.actions  #: whether PodGroups wait for admission
-        self._moves = "consolidate" in conf.actions
+        self._rule = rule_of(Given(f"action {CONSOLIDATE}", conf.arguments.get(CONSOLIDATE, {})))
+        self._moves = CONSOLIDATE in self._conf.actions and self._rule.mode is not Mode.OFF
+        preview = {**conf.arguments.get(CONSOLIDATE, {}), "mode": Mode.PREVIEW.value}
+        self._previewing = replace(conf, actions=(CONSOLIDATE,), arguments={**conf.arguments, CONSOLIDATE: preview})
+        self.reworded.clear()
+        self._facts.move_words.clear()
+        self._facts.moves_seen.clear()
         self._shuffling = replace(conf, actions=(SHUFFLE,))
         self._between = replace(
             self._shuffling, tiers=tuple(tuple(one for one in tier if one.name != Rescheduling.name) for tier in conf.tiers)
@@ -377,7 +394,80 @@ class SessionRunner:
         with self._session(self._conf, entries, queues, leaving) as (session, preemptors):
             for action in self._conf.actions:
                 run_action(action, session)
+            if self._moves:
+                self._note_moves(session, preemptors)
             return self._job_placements(session, preemptors)
+
+    def _note_moves(self, session: Session, preemptors: Mapping[Gang, Entry]) -> None:
+        """Remember for whom moves were found that are not made, and why. What was said of a job before stays while it is about the same moves: the hours that
+        they cost change with each look."""
+        words, facts = self._facts.move_words, self._facts
+        for gang, entry in preemptors.items():
+            found = session.outcome.moves.get(gang.id)
+            if found is None or not found.refused:
+                facts.moves_seen.pop(gang.id, None)
+                if words.pop(gang.id, None) is not None:
+                    self.reworded.append(entry)
+                continue
+            kind, (before, at) = _kind_of(found), facts.moves_seen.get(gang.id, (None, 0.0))
+            if kind == before and facts.now - at < REWORD_S:
+                continue
+            facts.moves_seen[gang.id] = kind, facts.now
+            if words.get(gang.id) != found.words:
+                words[gang.id] = found.words
+                self.reworded.append(entry)
+
+    def forget_moves(self, job: JobId) -> None:
+        """The job is gone."""
+        self._facts.move_words.pop(waiting_id(job), None)
+        self._facts.moves_seen.pop(waiting_id(job), None)
+
+    def note_moved(self, plan: PlanId, pods: int) -> None:
+        """So many pods move by this plan."""
+        self._facts.recent_moves.note(plan, pods, self._facts.now)
+
+    def withdraw_moved(self, plan: PlanId) -> None:
+        """The plan was refused: nobody moves by it."""
+        self._facts.recent_moves.withdraw(plan)
+
+    def hold_moves(self, why: str) -> None:
+        """The ledger has nobody move now, and says why; "": it may be asked again."""
+        self._facts.moves_held = why
+
+    @property
+    def moves_mode(self) -> Mode:
+        """What the policy does with moves that pay."""
+        return self._rule.mode if self._moves else Mode.OFF
+
+    @property
+    def refuses_moves(self) -> bool:
+        """Whether moves were found that are not made: time alone may change that."""
+        return bool(self._facts.move_words)
+
+    def mix(self) -> Iterator[tuple[Task, int]]:
+        """What pods ask for that run, and that wait, and how many do."""
+        for kind, count in self._running.current().alike():
+            yield kind.task, count
+        for (_, task), count in self._demand.items():
+            yield task, count
+
+    def preview_moves(
+        self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]
+    ) -> list[tuple[Entry, FoundMoves]]:
+        """For each of these jobs the moves that would make room for it, whatever the policy does with them, each as if it were the only one. Nothing is changed
+        by it."""
+        for entry in entries:
+            entry.update_pending(self._bookings)
+        entries = [entry for entry in entries if entry.pending and not entry.problem()]
+        if not entries:
+            return []
+        with self._session(self._previewing, entries, queues, leaving) as (session, preemptors):
+            run_action(CONSOLIDATE, session)
+            return [
+                (entry, found)
+                for gang, entry in preemptors.items()
+                if (found := session.outcome.moves.get(gang.id)) is not None
+            ]
 
     def prepare(self, entry: Entry) -> None:
         """Make the job's gang now, not when its turn comes."""
@@ -544,6 +634,9 @@ class SessionRunner:
                     reservations=None if reserving else facts.reservations,
                     reserved_before=facts.reservations,
                     run_times=facts.run_times,
+                    recent_moves=facts.recent_moves,
+                    moves_held=facts.moves_held,
+                    move_words=facts.move_words,
                 ),
                 conf=conf,
                 tiers=plugins_of(conf),
@@ -595,7 +688,9 @@ class SessionRunner:
                 if member.status in (Status.PIPELINED, Status.ALLOCATED)
             )
             if placements:
-                found.append(JobPlacement(entry, placements, tuple(gone), tuple(moves.get(gang, ()))))
+                found_moves = session.outcome.moves.get(gang.id) if gang in moves else None
+                terms = found_moves.terms if found_moves is not None else None
+                found.append(JobPlacement(entry, placements, tuple(gone), tuple(moves.get(gang, ())), terms))
         return found
 
     def _undo(self, session: Session, gangs: Mapping[Gang, Entry], given: Collection[Member]) -> None:
@@ -635,6 +730,11 @@ def _may_reclaim_in(pool: str, task: Task, queues: QueueTree, name: QueueName) -
         return False
     models = concerned(task, named_models(*(queues.rights(one).entitlement for one in path)))
     return any(rule.entitled(path, {**asked, in_pool(model, pool): task.cards.count}, tree.used) for model in models)
+
+
+def _kind_of(found: FoundMoves) -> tuple[str, float, int]:
+    """By what two findings are about the same moves."""
+    return found.refused, found.terms.cards_gained, found.terms.pods_moved
 
 
 def _runs(member: Member) -> bool:

@@ -88,6 +88,7 @@ class RunningJobs:
         self._gangs.drop(job)
         if not self._pods_of.get(job):
             self._pods_of.pop(job, None)
+            self._bookings.in_domains.discard(job)
             return
         if not (placed := self._placed(job)):
             return
@@ -166,7 +167,7 @@ class RunningJobs:
             created_at=claim.created_at if claim is not None else 0.0,
             priority=booking.priority,
             status=Status.ALLOCATED if claim is None else Status.RUNNING,
-            movable=booking.task is not None,
+            movable=booking.task is not None and booking.job not in self._bookings.in_domains,
             row=self._columns.row_of[booking.node],
             slices=booking.slices,
             models=self._models_of(booking) if booking.models else (),

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from hbox_common.model.consolidation import Mode
+
 from ..framework.conf import Conf, parse_conf
 from .registry import PLUGINS
 
@@ -13,7 +15,7 @@ class PolicyName(StrEnum):
 
 
 _COMMON = """\
-actions: "allocate, backfill, reclaim, preempt, gangreclaim, gangpreempt"
+actions: "allocate, backfill, reclaim, preempt, gangreclaim, gangpreempt{moves}"
 tiers:
 - plugins:
   - name: priority
@@ -62,14 +64,28 @@ _CARDS_OF_WASTE = """\
 """
 
 
-def default_text(name: PolicyName = PolicyName.BINPACK) -> str:
-    """The policy as a file has it."""
-    return _COMMON + (_BINPACK if name is PolicyName.BINPACK else _CARDS_OF_WASTE.format(name=name.value))
+_MOVES = """\
+configurations:
+- name: consolidate
+  arguments:
+    mode: "{mode}"
+"""
+
+
+def default_text(name: PolicyName = PolicyName.BINPACK, defragmentation: Mode = Mode.OFF) -> str:
+    """The policy as a file has it. `defragmentation`: what it does with moves that pay."""
+    moves = defragmentation is not Mode.OFF
+    own = _BINPACK if name is PolicyName.BINPACK else _CARDS_OF_WASTE.format(name=name.value)
+    return (
+        _COMMON.format(moves=", consolidate" if moves else "")
+        + own
+        + (_MOVES.format(mode=defragmentation.value) if moves else "")
+    )
 
 
 DEFAULT_CONF = default_text()
 
 
-def default_conf(name: PolicyName = PolicyName.BINPACK) -> Conf:
+def default_conf(name: PolicyName = PolicyName.BINPACK, defragmentation: Mode = Mode.OFF) -> Conf:
     """The policy, parsed."""
-    return parse_conf(default_text(name), plugins=list(PLUGINS))
+    return parse_conf(default_text(name, defragmentation), plugins=list(PLUGINS))

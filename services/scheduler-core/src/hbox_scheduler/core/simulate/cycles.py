@@ -183,6 +183,9 @@ def _conclude(session: Session, report: Report) -> None:
     for eviction in session.outcome.evictions:
         preemptor = eviction.preemptor.id if eviction.preemptor is not None else ""
         report.evictions.append(Evicted(eviction.member, session.node(eviction.row), preemptor, eviction.reason))
+    for found in session.outcome.moves.values():
+        if not found.refused:
+            session.cluster.recent_moves.note(found.gang, found.terms.pods_moved, session.now)
     report.warnings += [warning for warning in session.outcome.warnings if warning not in report.warnings]
     report.nominations = {}
     report.pending = {}

@@ -19,6 +19,9 @@ from .context import SchedulerContext
 from .moves import Moves
 from .nominations import Nomination, Nominations
 
+#: Time until moves are looked at again that were not made, and until the ledger is asked again that had nobody move, seconds.
+MOVES_AGAIN_S, MOVES_PAUSED_S = 30.0, 60.0
+
 
 class Preemptor:
     """Jobs for which others may have to leave, and their nominations."""
@@ -40,6 +43,8 @@ class Preemptor:
         self._unprotected_at: float | None = (
             None  #: when somebody may be taken from whom nobody takes from now, as of the last look
         )
+        self._moves_paused_until: float | None = None
+        self.activated = False  #: whether the last run gave jobs their turn again
         self._given_up: list[GivenUp] = []
         self._taken_over: set[PlanId] = (
             set()
@@ -72,6 +77,7 @@ class Preemptor:
         if (nomination := self.nominations.get(job)) is not None:
             self._give_up(nomination)
         self._candidates.pop(job, None)
+        self._runner.forget_moves(job)
 
     def pod_left(self, pod: PodUid) -> None:
         """A pod's booking is gone: a nomination may have waited for it."""
@@ -96,6 +102,13 @@ class Preemptor:
         if plan.victims:
             self.nominations.drop(plan.job)
             self._moves.cancel(plan.id)
+            if plan.moves is not None:
+                self._runner.withdraw_moved(plan.id)
+
+    def moves_paused(self, why: str, now: float) -> None:
+        """The ledger has nobody move now: it is not asked again for a minute."""
+        self._runner.hold_moves(why)
+        self._moves_paused_until = now + MOVES_PAUSED_S
 
     def take_over(self, held: HeldNomination, now: float) -> None:
         """A nomination that the ledger remembers: where another process made it, it goes on here. What was booked here for its job is newer."""
@@ -139,13 +152,18 @@ class Preemptor:
         """When `run` or `keep` has something next."""
         return [
             *([self._backoff.next_at] if self._candidates and self._changed_since(index) else []),
-            *([self._unprotected_at] if self._candidates and self._unprotected_at is not None else []),
+            *(at for at in (self._unprotected_at, self._moves_paused_until) if self._candidates and at is not None),
             *self.nominations.next_at(),
             *self._moves.next_at(),
         ]
 
     def run(self, index: Index, now: float, wall: float) -> list[Plan]:
         """Plans with victims, for jobs that wait and may have what others hold. `wall`: seconds since the epoch."""
+        self.activated = False
+        if self._moves_paused_until is not None and now >= self._moves_paused_until:
+            self._moves_paused_until = None
+            self._runner.hold_moves("")
+            self.invalidate()
         if self._unprotected_at is not None and now >= self._unprotected_at:
             self._unprotected_at = None
             self.invalidate()
@@ -181,6 +199,14 @@ class Preemptor:
         self._tried_at = (index, len(self._candidates))
         soonest = self._bookings.next_unprotected(wall) if self._candidates else None
         self._unprotected_at = None if soonest is None else now + soonest - wall
+        if self._candidates and self._runner.refuses_moves:
+            again = now + MOVES_AGAIN_S
+            self._unprotected_at = again if self._unprotected_at is None else min(self._unprotected_at, again)
+        for entry in self._runner.reworded:
+            if entry.state is JobState.UNSCHEDULABLE:  # it says so when it is tried next
+                self._queue.activate(entry)
+                self.activated = True
+        self._runner.reworded.clear()
         self._backoff.record(now, success=bool(plans))
         return plans
 
@@ -263,6 +289,8 @@ class Preemptor:
         until = now + self._limits.nomination_s
         self.nominations.put(Nomination(plan.id, entry.job.id, pods, placement, victims, until))
         self._moves.put(plan.id, placement.moves)
+        if placement.moves:
+            self._runner.note_moved(plan.id, len(placement.moves))
         self._flights.open(plan, now)
         return plan
 
