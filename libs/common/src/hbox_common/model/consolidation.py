@@ -50,7 +50,7 @@ class MoveTerms:
     def pays(self) -> bool:
         """Whether more is gained than lost. What is no number, or below 0, never pays."""
         gained, lost = self.card_seconds_gained, self.card_seconds_lost
-        return isfinite(gained) and isfinite(lost) and lost >= 0 and self.cards_gained > 0 and gained > lost
+        return isfinite(gained) and self.cards_gained > 0 and gained > lost >= 0
 
     @property
     def words(self) -> str:
