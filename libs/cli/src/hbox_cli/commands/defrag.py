@@ -1,5 +1,6 @@
 """`hbox defrag`: how fragmented idle cards are, and which moves of pods would pay. It changes nothing."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import click
@@ -107,7 +108,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _does(one: dict[str, Any]) -> str:
+def _does(one: Mapping[str, Any]) -> str:
     if not one["refused"]:
         return "moves"
     return "waits" if one["pays"] else "does not pay"

@@ -31,7 +31,7 @@ from ..framework.turns import ServiceOrder
 from ..plugins.arguments import Given
 from ..plugins.checkpoint import lost_s
 from ..plugins.fgd import REFERENCE_CARD_MIB
-from ..plugins.walltimes import bound_s
+from ..plugins.walltimes import written_s
 
 if TYPE_CHECKING:
     from ..framework.session import Session
@@ -89,6 +89,7 @@ class Consolidation:
         self._rule = rule
         self._moved = 0  #: pods that move by this look
         self._pool: Pool | None = None
+        self._free_of: dict[int, int] = {}
 
     def run(self, turns: ServiceOrder) -> None:
         most = _NO_LIMIT if self._rule.most == ANY else self._rule.most
@@ -104,23 +105,28 @@ class Consolidation:
             eligible[self._pool.positions(gang)] = False
             if not any(member.task.cards for member in members):
                 eligible &= ~np.array([member.task.cards is not None for member in self._pool.members], dtype=np.bool_)
-            requests.serve(gang, members, eligible=eligible, legal=self._legal, rightful=self._pays)
+            if requests.serve(gang, members, eligible=eligible, legal=self._legal, rightful=self._pays):
+                self._free_of.clear()
 
     def _fits_in_pieces(self, gang: Gang, members: list[Member]) -> bool:
         """Whether all nodes together have what the gang needs at least: who moves needs as much as it leaves, so that moves find nobody more than that."""
-        columns = self._session.columns
-        alive, needed = self._session.rows, max(gang.min_member - gang.ready - gang.waiting, 1)
+        needed = max(gang.min_member - gang.ready - gang.waiting, 1)
         if len(members) < needed:
             return False
         least: dict[int, int] = {}
         for member in members[:needed]:
             for column, units in member.task.amount:
                 least[column] = least.get(column, 0) + units
-        for column, units in least.items():
+        return all(self._free(column) >= units for column, units in least.items())
+
+    def _free(self, column: int) -> int:
+        """What all nodes together have of it, once all that leaves has left."""
+        found = self._free_of.get(column)
+        if found is None:
+            columns, alive = self._session.columns, self._session.rows
             free = columns.allocatable[column, alive] - columns.used[column, alive] + columns.leaving[column, alive]
-            if int(np.maximum(free, 0).sum()) < units:
-                return False
-        return True
+            found = self._free_of[column] = int(np.maximum(free, 0).sum())
+        return found
 
     def _rated(self, pool: Pool) -> Pool:
         """Of the nodes on which the gang could be, those come first from which least is lost."""
@@ -185,7 +191,9 @@ class Consolidation:
             if other.min_member > 1 and other.holding < other.min_member:
                 restarted |= {id(member): member for member in other.of(*HOLDING)}
         queue = session.queues.get(gang.queue)
-        runs_s = max((bound_s(member, queue, session.cluster.run_times) for member in placed), default=inf)
+        # What others in its queue ran says little of a gang for which pods have to move: it is not looked at.
+        written = [written_s(member, queue) for member in placed]
+        runs_s = max((inf if walltime_s is None else walltime_s for walltime_s in written), default=inf)
         starts = min((one.start for one in session.reservations if one.gang == gang.id), default=inf)
         return MoveTerms(
             cards_gained=sum(_part(slice) for member in placed for slice in member.slices) or len(placed),
