@@ -27,7 +27,7 @@ from hbox_scheduler.core.simulate.record import INPUTS, Call, Encoder, Framer, H
 from hbox_scheduler.core.simulate.replay import Replay
 
 #: Methods that change nothing a decision hangs on.
-READS = {"mark", "entry", "is_claimed", "placed_on", "outstanding"}
+READS = {"mark", "entry", "is_claimed", "placed_on", "outstanding", "fragmentation", "defragmentation"}
 
 
 def head(policy: PolicyName = PolicyName.BINPACK) -> Head:
@@ -68,6 +68,30 @@ def test_a_record_replays_to_the_same_decisions(tmp_path: Path) -> None:
     assert (replay.differences, replay.placements, replay.plans) == (0, 5, 2)
     assert replay.verdicts > 0
     assert (reader.end, reader.torn) == ("the service was stopped", 0)
+
+
+def test_who_asks_what_would_be_moved_changes_no_decision(tmp_path: Path) -> None:
+    """The record does not know that somebody asked."""
+
+    def asked(simulation: Simulation) -> None:
+        simulation.put_nodes([node(f"n{i}", cards=8) for i in range(3)])
+        for number in range(3):
+            simulation.submit([job(f"s{number}", cards=1), job(f"filler{number}", cards=7)])
+            simulation.run()
+        simulation.finish([f"filler{number}-0" for number in range(3)])  # type: ignore[misc]
+        simulation.submit([job("wide", pods=2, cards=8, min_member=2)])
+        for moment in (10.0, 20.0):
+            simulation.now = moment
+            simulation.run()
+            found = simulation.scheduler.defragmentation(1_700_000_000.0 + moment)
+            assert [len(one.found.moves) for one in found.proposals] == [2]
+        simulation.submit([job("small", cards=2), job("larger", cards=6)])
+        simulation.now = 30.0
+        simulation.run()
+
+    reader, replay = replayed(recorded(tmp_path, asked).read_bytes())
+    assert (replay.differences, reader.torn) == (0, 0)
+    assert replay.plans > 0
 
 
 def test_every_public_method_is_recorded_or_known_to_change_nothing() -> None:

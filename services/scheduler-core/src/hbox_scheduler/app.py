@@ -124,7 +124,7 @@ class SchedulerService:
         """Looked for at most once in PREVIEW_S: it takes the time of a cycle, whoever asks."""
         now = monotonic_s()
         if self._previewed is None or now - self._previewed[0] >= PREVIEW_S:
-            self._previewed = now, answer_of(self.scheduler.defragmentation(now, wall_s()))
+            self._previewed = now, answer_of(self.scheduler.defragmentation(wall_s()))
         return self._previewed[1]
 
     def _measure(self) -> None:

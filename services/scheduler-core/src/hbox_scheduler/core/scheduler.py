@@ -643,10 +643,9 @@ class Scheduler:
         """Of the idle cards, as they are."""
         return fragmentation(self.columns, self._runner.mix())
 
-    def defragmentation(self, now: float, wall: float) -> Defragmentation:
+    def defragmentation(self, wall: float) -> Defragmentation:
         """What would be moved for those who wait, each as if it were the only one, and whether that pays. Nothing is changed by it. `wall`: seconds since the
         epoch."""
-        self._facts.now, self._wall_ahead = wall, wall - now
         measured, mode = self.fragmentation(), self._runner.moves_mode
         unknown = sum(1 for booking in self.bookings.all().values() if booking.claim and booking.queue and booking.task is None)
         if self.frozen:
@@ -656,7 +655,7 @@ class Scheduler:
             key=attrgetter("order"),
         )
         looked_at = waiting[:PREVIEWED]
-        found = self._runner.preview_moves(looked_at, self.queues.all(), self._preemptor.nominations)
+        found = self._runner.preview_moves(looked_at, self.queues.all(), self._preemptor.nominations, wall)
         proposals = tuple(Proposal(entry.job, moves) for entry, moves in found)
         return Defragmentation(mode, measured, proposals, len(waiting) - len(looked_at), unknown)
 

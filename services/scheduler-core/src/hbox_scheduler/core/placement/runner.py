@@ -452,22 +452,23 @@ class SessionRunner:
             yield task, count
 
     def preview_moves(
-        self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]
+        self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid], wall: float
     ) -> list[tuple[Entry, FoundMoves]]:
         """For each of these jobs the moves that would make room for it, whatever the policy does with them, each as if it were the only one. Nothing is changed
-        by it."""
+        by it. `wall`: seconds since the epoch."""
         for entry in entries:
             entry.update_pending(self._bookings)
         entries = [entry for entry in entries if entry.pending and not entry.problem()]
         if not entries:
             return []
-        with self._session(self._previewing, entries, queues, leaving) as (session, preemptors):
-            run_action(CONSOLIDATE, session)
-            return [
-                (entry, found)
-                for gang, entry in preemptors.items()
-                if (found := session.outcome.moves.get(gang.id)) is not None
-            ]
+        before, self._facts.now = self._facts.now, wall
+        try:
+            with self._session(self._previewing, entries, queues, leaving) as (session, preemptors):
+                run_action(CONSOLIDATE, session)
+                found = session.outcome.moves
+                return [(entry, found[gang.id]) for gang, entry in preemptors.items() if gang.id in found]
+        finally:
+            self._facts.now = before
 
     def prepare(self, entry: Entry) -> None:
         """Make the job's gang now, not when its turn comes."""
