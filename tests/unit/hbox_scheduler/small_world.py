@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hbox_common.model import CardRequest, CardSlice, JobId, NodeName, NodeUsage, PodGroupTask, PodUid, QueueName
+from hbox_common.model import CardRequest, CardSlice, JobId, NodeName, NodeUsage, PodGroupTask, PodUid, QueueName, is_offline
 from hbox_common.model.devices.nvidia import GPU
 from hbox_scheduler.core.cluster import Columns
 from hbox_scheduler.core.cluster.entities import Gang, Member, QueueInfo, Status
@@ -74,7 +74,7 @@ class SmallWorld:
         )
         asked = (CardRequest(cards) if cards else None) if isinstance(cards, int) else cards
         requests = ({"pods": 1} if modest else {"cpu": 1000, "pods": 1}) | ({GPU: asked.count} if asked is not None else {})
-        task = self._tasks.of(PodGroupTask("w", requests, (), asked))
+        task = self._tasks.of(PodGroupTask("w", requests, (), asked), offline=is_offline(priority_class))
         request = np.zeros(len(self.columns.allocatable), dtype=np.int64)
         for column, units in task.amount:
             request[column] = 0 if modest else units

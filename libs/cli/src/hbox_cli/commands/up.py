@@ -11,7 +11,7 @@ import click
 
 from hbox_common.errors import Conflict, InvalidRequest
 from hbox_common.kube import PRIORITYCLASSES, KubeClient
-from hbox_common.model import SCHEDULER_NAME, scheduler_names
+from hbox_common.model import OFFLINE_CLASS, SCHEDULER_NAME, scheduler_names
 from hbox_sandbox.replay import Creation, side_by_side
 from hbox_sandbox.trace import TraceNode, machines
 
@@ -59,7 +59,7 @@ POLICIES = ("binpack", "least-waste", "fgd")
 @click.option(
     "--levels/--no-levels",
     default=True,
-    help="Make the PriorityClasses high, medium and low in a cluster of our own; once a cluster has them they are HBox's levels [made].",
+    help="Make the PriorityClasses high, medium, low and offline in a cluster of our own; once a cluster has the first three they are HBox's levels [made].",
 )
 @click.option(
     "--queues",
@@ -186,7 +186,7 @@ def _shares(policy: str) -> str:
 
 
 #: PriorityClasses by name. What names none has 0.
-LEVELS = {"high": 300, "medium": 200, "low": -100}
+LEVELS = {"high": 300, "medium": 200, "low": -100, OFFLINE_CLASS: -200}
 
 
 async def _make(nodes: Sequence[TraceNode], kubeconfig: str, classes: Mapping[str, int]) -> None:

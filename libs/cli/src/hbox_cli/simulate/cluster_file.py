@@ -12,7 +12,7 @@ import numpy as np
 
 from hbox_common import kube
 from hbox_common.errors import InvalidRequest
-from hbox_common.model import DEFAULT_QUEUE, JobId, NodeName, PodUid, Resources, exceeded
+from hbox_common.model import DEFAULT_QUEUE, JobId, NodeName, PodUid, Resources, exceeded, is_offline
 from hbox_common.model.ranks import RankKey, ranks
 from hbox_common.model.resources import PODS, add
 from hbox_scheduler.core.cluster import Columns
@@ -25,7 +25,7 @@ from hbox_scheduler.core.explain.labels import Label
 from . import kinds
 from .cards import Holder, slices_of
 from .documents import Document, documents_of
-from .gangs import gang_of, lone_gang_of, priority_of
+from .gangs import gang_of, lone_gang_of, priority_class_of, priority_of
 from .hypernodes import hypernodes_of
 from .images import images_of_nodes, images_of_pod
 from .nodes import node_of
@@ -198,14 +198,15 @@ class _Reading:
         for gang, named_class in groups:
             gang.priority, gang.priority_class = priority_of(named_class, classes, members[gang.id]), named_class
         for gang in gangs:
-            of_pods = ((pod.priority, pod.view.priority_class) for pod in members[gang.id])
-            named = gang.priority_class or max(of_pods, default=(0, ""))[1]
+            named = priority_class_of(gang, members[gang.id])
             if gang.queue and not gang.problem and (said := rights.forbids(gang.queue, gang.namespace, named)):
                 gang.problem = f"{Label(said.reason)}: {said.message}; name another queue in the job"
         self._hold_to_classes(gangs, members)
         tasks = Tasks(columns)
+        offline = {gang.id for gang in gangs if gang.queue and is_offline(priority_class_of(gang, members[gang.id]))}
         kinds_of_pods = [
-            tasks.of(pod.spec, rights.reach(gang.queue) if gang.queue else None) for pod, gang in zip(pods, owner, strict=True)
+            tasks.of(pod.spec, rights.reach(gang.queue) if gang.queue else None, offline=gang.id in offline)
+            for pod, gang in zip(pods, owner, strict=True)
         ]
         _join(pods, owner, kinds_of_pods, columns, images=bool(self._images))
         for gang in gangs:
@@ -220,11 +221,7 @@ class _Reading:
         quotas = [quota for document in self._of["ResourceQuota"] if (quota := class_quota_of(document)) is not None]
         if not quotas:
             return
-        named = {
-            gang.id: gang.priority_class
-            or max(((p.priority, p.view.priority_class) for p in members[gang.id]), default=(0, ""))[1]
-            for gang in gangs
-        }
+        named = {gang.id: priority_class_of(gang, members[gang.id]) for gang in gangs}
         counted = []
         for quota in quotas:
             used: Resources = {}

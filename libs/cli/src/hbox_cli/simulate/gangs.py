@@ -1,6 +1,6 @@
 """PodGroups and bare pods into gangs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hbox_common import kube
 from hbox_common.errors import InvalidRequest
@@ -75,6 +75,11 @@ def priority_of(name: str, classes: Mapping[str, kube.PriorityClass], entries: l
     if name in classes:
         return classes[name].value
     return max((entry.written_priority for entry in entries if entry.written_priority is not None), default=0)
+
+
+def priority_class_of(gang: Gang, entries: Sequence[PodEntry]) -> str:
+    """The PriorityClass of a gang: its PodGroup's, else that of its pods' highest priority. As job-controller says it."""
+    return gang.priority_class or max(((entry.priority, entry.view.priority_class) for entry in entries), default=(0, ""))[1]
 
 
 def _phase(document: Document, phase: str) -> GroupPhase:

@@ -55,6 +55,7 @@ from .job import (
 )
 from .lending import Held, Lending
 from .node import NodeState, NodeUsage, Taint, TaintEffect, Verdict, usage_of
+from .offline import OFFLINE, OFFLINE_CLASS, counts_in, is_offline
 from .podbudget import PodBudget
 from .podconstraints import (
     NO_CONSTRAINTS,
@@ -95,6 +96,8 @@ from .topology import HyperNode, SubGangPolicy, TopologyMode, TopologyWish
 __all__ = [
     "DEFAULT_QUEUE",
     "NO_CONSTRAINTS",
+    "OFFLINE",
+    "OFFLINE_CLASS",
     "POOL",
     "POOLED",
     "POOLS",
@@ -183,6 +186,7 @@ __all__ = [
     "charge",
     "charge_all",
     "counted_as",
+    "counts_in",
     "demand_of",
     "exceeded",
     "faults",
@@ -193,6 +197,7 @@ __all__ = [
     "is_exclusive",
     "is_host_port",
     "is_model",
+    "is_offline",
     "may_use",
     "model_of",
     "model_resource",

@@ -5,6 +5,7 @@ import json
 from hbox_common.errors import InvalidRequest
 
 from .bounds import sanitized
+from .offline import OFFLINE
 
 GROUP_NAME = "scheduling.k8s.io/group-name"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
@@ -121,6 +122,11 @@ def parse_pool_amounts(text: str) -> dict[str, dict[str, dict[str, str | float]]
                 raise InvalidRequest(
                     f"{POOL_AMOUNTS} has {sanitized(share, 64)!r} for pool {sanitized(pool, 64)!r}",
                     hint=f"it may have {', '.join(POOL_SHARES)}",
+                )
+            if pool == OFFLINE and share != "capability":
+                raise InvalidRequest(
+                    f"{POOL_AMOUNTS} has {share} for {OFFLINE}: nobody deserves or is guaranteed anything of offline work",
+                    hint='write it like {"~offline": {"capability": {"nvidia.com/gpu": 16}}}',
                 )
             if not isinstance(quantities, dict) or not all(_is_quantity(one) for one in quantities.values()):
                 raise InvalidRequest(

@@ -26,6 +26,7 @@ from .cardmodels import is_model, model_resource
 from .devices import VENDORS
 from .ids import NodeName, QueueName
 from .node import NodeState, Verdict
+from .offline import OFFLINE
 from .pools import by_pool, in_pool, pool_of
 from .queuetree import Headroom, QueueTree
 from .resources import Resources, add
@@ -101,7 +102,8 @@ class Lending:
             return
         there: Resources = {}
         for name, units in held.requests.items():
-            if (resource := by_pool(name)[0]) in self._resources:
+            resource, pool = by_pool(name)
+            if resource in self._resources and pool != OFFLINE:  # what goes first can always be taken back
                 there[resource] = there.get(resource, 0) + units * times
         if not there:
             return

@@ -162,7 +162,7 @@ def arbitrate(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId
             key=state.key,
             preemptable=not protected,
             node=nodes.get(placement.node),
-            pool=state.pool_of(placement.node),
+            pool=state.counts_in(plan.job, placement.node),
             protected_until=state.protected_until(plan, placement, step.now) if protects else 0.0,
         )
         for placement in plan.placements

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from hbox_common.model import JobDemand, JobId, JobTerms, PodUid, QueueName, Resources, is_host_port
+from hbox_common.model import JobDemand, JobId, JobTerms, PodUid, QueueName, Resources, is_host_port, is_offline
 from hbox_common.model.resources import add
 
 #: For which what was taken back counts as asked for.
@@ -30,7 +30,7 @@ class Demand:
     def put(self, job: JobTerms) -> None:
         """A job as it is now."""
         self.drop(job.id)
-        if not isinstance(job, JobDemand) or not job.tasks:
+        if not isinstance(job, JobDemand) or not job.tasks or is_offline(job.priority_class):
             return
         self._jobs[job.id] = job.queue, tuple(pod.uid for task in job.tasks for pod in task.pods)
         for task in job.tasks:

@@ -12,6 +12,7 @@ from hbox_common.model import (
     amounts_in,
     by_pool,
     cards_by_model,
+    is_offline,
 )
 from hbox_common.model.resources import PODS, add
 from hbox_common.model.rights import CARDS_BY_NAME, Named, may_be_protected
@@ -23,7 +24,7 @@ def refuse(state: LedgerState, plan: Plan) -> Refusal | None:
     """Why a queue that gives nothing back would hold with the plan what others are guaranteed. With victims it is judged beside what was promised to
     others."""
     lending = state.lending
-    if not lending.is_non_preemptible(plan.queue, preemptable=True):
+    if not lending.is_non_preemptible(plan.queue, preemptable=True) or is_offline(state.records.class_of(plan.job)):
         return None
     asked = _asked(state, plan)
     promised = [Held(p.queue, p.node, p.amounts, preemptable=True) for p in state.evicting.places()] if plan.victims else []
@@ -35,7 +36,8 @@ def refuse(state: LedgerState, plan: Plan) -> Refusal | None:
 def protects(state: LedgerState, plan: Plan) -> bool:
     """Whether nobody may take what the plan's pods are given: the administrators say so of their class, their tenant does not offer them, the queue deserves
     it and what is guaranteed to others is left. What is not so is lent, and goes when it is asked for."""
-    if plan.preemptable or not state.queues.non_preemptible(plan.queue, state.records.class_of(plan.job)):
+    named = state.records.class_of(plan.job)
+    if plan.preemptable or is_offline(named) or not state.queues.non_preemptible(plan.queue, named):
         return False
     if any(state.queues.borrows(plan.queue, state.pool_of(placement.node)) for placement in plan.placements):
         return False  # its owners have it back whenever they ask
@@ -44,7 +46,7 @@ def protects(state: LedgerState, plan: Plan) -> bool:
 
 def protects_found(state: LedgerState, fact: PodFact, held: Resources) -> bool:
     """The same of a pod of ours that was found on a node."""
-    if fact.preemptable or not state.queues.non_preemptible(fact.queue, fact.priority_class):
+    if fact.preemptable or is_offline(fact.priority_class) or not state.queues.non_preemptible(fact.queue, fact.priority_class):
         return False
     pool = state.pool_of(fact.node)
     if fact.node not in state.nodes or state.queues.borrows(fact.queue, pool):

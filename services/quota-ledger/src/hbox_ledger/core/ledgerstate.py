@@ -38,7 +38,9 @@ from hbox_common.model import (
     Verdict,
     amounts_in,
     counted_as,
+    counts_in,
     is_host_port,
+    is_offline,
     pool_of,
 )
 from hbox_common.model.consolidation import RecentMoves
@@ -198,6 +200,10 @@ class LedgerState:
         """In which pool counts what is held there (`counted_as`)."""
         node = self.nodes.get(name)
         return counted_as(pool_of(node.labels)) if node is not None else ""
+
+    def counts_in(self, job: JobId, name: NodeName) -> str:
+        """In which pool counts what the job holds there: where it is, or among offline work."""
+        return counts_in(self.pool_of(name), offline=is_offline(self.records.class_of(job)))
 
     def node(self, name: NodeName) -> NodeAllocation:
         return self.by_node.setdefault(name, NodeAllocation())
@@ -477,8 +483,9 @@ class LedgerState:
         step.changes.append(Change(self.index, claim, before, actor, cause))
 
     def protected_until(self, plan: Plan, placement: Placement, now: float) -> float:
-        """Until when nobody may take from this pod, which is given its place now; 0 = no such time. What owners lend of their own pools comes back at once."""
-        if self.queues.borrows(plan.queue, self.pool_of(placement.node)):
+        """Until when nobody may take from this pod, which is given its place now; 0 = no such time. What owners lend of their own pools comes back at once, and
+        so does what offline work has."""
+        if is_offline(self.records.class_of(plan.job)) or self.queues.borrows(plan.queue, self.pool_of(placement.node)):
             return 0.0
         evicted = self.evicted.of_late(plan, placement, now)
         return self.queues.run_time(plan.queue).protected_until(now, evicted=evicted)

@@ -55,7 +55,9 @@ from hbox_common.model import (
     QueueName,
     Resources,
     cards_by_model,
+    counts_in,
     is_host_port,
+    is_offline,
 )
 from hbox_common.model.devices import VENDORS
 from hbox_common.model.resources import CPU, EPHEMERAL, MEMORY, PODS
@@ -304,7 +306,7 @@ def _force(
         created_at=fact.created_at,
         claimed_at=step.now,
         models=cards_by_model(state.nodes.get(fact.node), slices),
-        pool=state.pool_of(fact.node),
+        pool=counts_in(state.pool_of(fact.node), offline=fact.ours and is_offline(fact.priority_class)),
     )
     record = ClaimRecord(claim, fact.resource_version, deadline=0.0, changed_at=step.now, forced=True)
     state.look_at.add(fact.node)

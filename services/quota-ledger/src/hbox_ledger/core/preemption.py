@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 from hbox_common.events import HeldNomination, Plan, Victim
 from hbox_common.model import (
+    OFFLINE,
     CardSlice,
     Claim,
     ClaimId,
@@ -36,6 +37,7 @@ from hbox_common.model import (
     amounts_in,
     by_pool,
     cards_by_model,
+    is_offline,
     pool_of,
     validate_claim,
 )
@@ -90,7 +92,7 @@ def preempt(state: LedgerState, step: Step, plan: Plan, scheduler: SchedulerId) 
             message = f"{MOVED}{moved[record.claim.id].to}"
         take_back(state, step, record, f"{message} for {plan.namespace}/{plan.name} of queue {plan.queue}", beneficiary=plan.id)
     state.moves.note(plan.id, len(moved), step.now)
-    pools = tuple(state.pool_of(p.node) for p in plan.placements)
+    pools = tuple(state.counts_in(plan.job, p.node) for p in plan.placements)
     nomination = HeldNomination(
         scheduler=scheduler,
         plan=plan,
@@ -162,11 +164,11 @@ def asked_of_queue(state: LedgerState, plan: Plan) -> Resources:
     """What the placements count against their queue: what the pods ask for and, where any queue names models, the models of the cards that they are given, in
     the pools of their nodes, as the inventory has them."""
     asked: Resources = {}
-    for (number, pool), pods in Counter((p.requests, state.pool_of(p.node)) for p in plan.placements).items():
+    for (number, pool), pods in Counter((p.requests, state.counts_in(plan.job, p.node)) for p in plan.placements).items():
         add(asked, amounts_in(pool, plan.requests[number]) if pool else plan.requests[number], pods)
     for placement in plan.placements if state.queues.by_model else ():
         models = cards_by_model(state.nodes.get(placement.node), placement.slices)
-        add(asked, amounts_in(state.pool_of(placement.node), models))
+        add(asked, amounts_in(state.counts_in(plan.job, placement.node), models))
     return asked
 
 
@@ -199,9 +201,13 @@ def _rights(state: LedgerState, plan: Plan, victims: Sequence[ClaimRecord], now:
     reclaimed: list[Claim] = []
     moved = {victim.claim for victim in plan.victims if victim.to}
     to_the_owner = _to_the_owner(state, plan, victims)
+    if is_offline(state.records.class_of(plan.job)):
+        return _protected(f"{plan.name} is offline work, for which nobody leaves")
     for record in victims:
         claim = record.claim
         who = f"{claim.namespace}/{claim.pod}"
+        if claim.pool == OFFLINE and claim.id not in moved:
+            continue  # it goes first, for anybody
         if claim.id in to_the_owner:
             continue
         if not claim.preemptable:

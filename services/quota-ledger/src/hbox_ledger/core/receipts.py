@@ -7,7 +7,19 @@ amounts are as they were when it was decided.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from hbox_common.events import EvictedPod, EvictionReceipt, EvictionRule, Plan
-from hbox_common.model import Claim, ClaimId, JobId, NodeName, PlanId, QueueName, QueueTree, Resources, amounts_in, by_pool
+from hbox_common.model import (
+    OFFLINE,
+    Claim,
+    ClaimId,
+    JobId,
+    NodeName,
+    PlanId,
+    QueueName,
+    QueueTree,
+    Resources,
+    amounts_in,
+    by_pool,
+)
 from hbox_common.model.resources import PODS, add, quantity
 
 from .claimrecord import ClaimRecord
@@ -40,6 +52,10 @@ def for_plan(  # noqa: PLR0917  # whose, for whom, and by what right
             rule = EvictionRule.CONSOLIDATE
             message = f"moved to make room for {head}" + (f", which {plan.moves.words}" if plan.moves is not None else "")
             returns = f"at once: places are kept on {_nodes(moved[record.claim.id] for record in own)}"
+        elif claim.pool == OFFLINE:
+            rule = EvictionRule.PREEMPT if claim.queue == plan.queue else EvictionRule.RECLAIM
+            message = f"left for {head}: it is offline work, which goes first whoever asks"
+            returns = "when what it asks for is idle"
         elif back := [record.claim for record in own if record.claim.id in lent]:
             rule = EvictionRule.RECLAIM
             pools = ", ".join(sorted({one.pool for one in back if state.queues.owns(plan.queue, one.pool)}))

@@ -51,7 +51,7 @@ def run(session: "Session") -> None:
     serving = Serving(session)
     most, failures = session.cluster.most, 0
     while (most is None or serving.bound < most) and (queue := turns.next_queue()) is not None:
-        if session.overused(queue):
+        if not turns.at_last and session.overused(queue):
             turns.drop(queue)
             continue
         gang = turns.of(queue)

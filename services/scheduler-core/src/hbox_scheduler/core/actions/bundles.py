@@ -47,7 +47,8 @@ def bundles_of(
             rest.append(Bundle((*members, *elsewhere), True, tuple(members)))
     asked = [(column, int(need[column])) for column in np.flatnonzero(need > 0).tolist()]
     alike = groupby(rest, key=lambda bundle: (bundle.members[0].gang.queue, session.gang_key(bundle.members[0].gang)[:-2]))
-    return safe + [bundle for _, run in alike for bundle in sorted(run, key=lambda bundle: -_worth(bundle, asked))]
+    found = safe + [bundle for _, run in alike for bundle in sorted(run, key=lambda bundle: -_worth(bundle, asked))]
+    return sorted(found, key=lambda bundle: not bundle.members[0].task.offline)  # that goes before any surplus
 
 
 def _worth(bundle: Bundle, asked: Sequence[tuple[int, int]]) -> float:

@@ -4,14 +4,14 @@ preempt those alone that have to be in one domain."""
 from typing import TYPE_CHECKING
 
 from ..framework.turns import ServiceOrder
-from .gangpreemption import GangPreemption
+from .gangpreemption import GangPreemption, Takes
 
 if TYPE_CHECKING:
     from ..framework.session import Session
 
 
 def run(session: "Session") -> None:
-    requests = GangPreemption(session, action="gangpreempt", reclaim=False)
+    requests = GangPreemption(session, action="gangpreempt", takes=Takes.PREEMPT)
     turns = ServiceOrder(session, requests.preemptors())
     while (gang := turns.next()) is not None:
         requests.serve(gang)

@@ -11,6 +11,7 @@ first where least has to be freed. With `allowWholeBundle: false` only surplus i
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -45,23 +46,33 @@ class Offer:
 
     domain: int
     bundles: list[Bundle]
-    harm: tuple[int, int, int]
+    harm: tuple[int, ...]  #: gangs broken and members lost, first without offline work; then the tier
+
+
+class Takes(Enum):
+    """From whom, beside offline work."""
+
+    PREEMPT = auto()  #: lower priorities of the same queue
+    RECLAIM = auto()  #: other queues
+    OFFLINE = auto()  #: nobody
 
 
 class GangPreemption:
-    """One action on one session. `reclaim`: from other queues, else from lower priorities of the same queue."""
+    """One action on one session."""
 
-    def __init__(self, session: "Session", *, action: str, reclaim: bool) -> None:
+    def __init__(self, session: "Session", *, action: str, takes: Takes) -> None:
         """Raises InvalidRequest for arguments of the action that are wrong."""
         arguments = Given(f"action {action}", session.arguments(action))
         self._most = arguments.integer("maxDomains", 8, least=1)
         self._breaking = arguments.switch("allowWholeBundle", True)
         arguments.done()
         self._session = session
-        self._reclaim = reclaim
-        self._left_over = action.removeprefix("gang") in session.conf.actions
-        self._reason = "Reclaimed" if reclaim else "Preempted"
-        self._domains = Domains(session, Allocator(session, may=session.preemptive if reclaim else None, later=True))
+        self._takes, self._reclaim = takes, takes is not Takes.PREEMPT
+        self._left_over = takes is Takes.OFFLINE or action.removeprefix("gang") in session.conf.actions
+        self._reason = {Takes.PREEMPT: "Preempted", Takes.RECLAIM: "Reclaimed", Takes.OFFLINE: "Revoked"}[takes]
+        self._domains = Domains(
+            session, Allocator(session, may=session.preemptive if takes is Takes.RECLAIM else None, later=True)
+        )
 
     def preemptors(self) -> list[Gang]:
         """Beside preempt or reclaim those that these leave aside; without them all."""
@@ -71,6 +82,7 @@ class GangPreemption:
             for gang in session.unplaced
             if gang.phase is not GroupPhase.PENDING
             and gang.queue in session.queues
+            and not gang.offline
             and (not self._left_over or bound_to_domain(gang))
             and session.starving(gang)
             and not session.invalid(gang)
@@ -100,7 +112,7 @@ class GangPreemption:
         best = min(offers, key=lambda offer: offer.harm)
         statement = session.statement()
         works = self._works(statement, gang, wanted, best.domain, best.bundles)
-        if not works or (self._reclaim and not session.rightful(gang, statement)):
+        if not works or (self._takes is Takes.RECLAIM and not session.rightful(gang, statement)):
             statement.discard()
             return False
         gang.nominated_domain = tree.names[best.domain] if best.domain != tree.root else ""
@@ -112,10 +124,14 @@ class GangPreemption:
         session = self._session
         found: list[Member] = []
         for other in session.gangs:
-            if other is gang or not other.preemptable:
+            if other is gang or not (other.preemptable or other.offline):
                 continue
             queue = session.queues.get(other.queue)
-            if self._reclaim:
+            if other.offline:
+                fair = True
+            elif self._takes is Takes.OFFLINE:
+                fair = False
+            elif self._reclaim:
                 fair = reclaimable(queue, preemptable=other.preemptable) and other.queue != gang.queue
             else:
                 fair = other.queue == gang.queue and may_preempt(gang.priority, other.priority)
@@ -125,8 +141,7 @@ class GangPreemption:
                     for member in other.members
                     if member.status in EVICTABLE
                     and member.row >= 0
-                    and member.preemptable
-                    and not protects(member.protected_until, session.now)
+                    and (other.offline or (member.preemptable and not protects(member.protected_until, session.now)))
                 ]
         return session.victims_first(found, preemptor=gang)
 
@@ -188,7 +203,7 @@ class GangPreemption:
             return found
 
         if rows([]) is not None:
-            return Offer(domain, [], (0, 0, 0))
+            return Offer(domain, [], ())
         count = self._first(bundles, need, domain)
         while (used := rows(bundles[:count])) is None:
             if count >= len(bundles):
@@ -196,8 +211,9 @@ class GangPreemption:
             count = min(2 * count, len(bundles))
         short = need - self._free(domain)[: len(need)]
         chosen = _needed(bundles[:count], used, lambda some: rows(some) is not None, need=need, short=short)
-        broken = sum(bundle.breaks for bundle in chosen)
-        return Offer(domain, chosen, (broken, len(leaving(chosen)), int(tree.tiers[domain])))
+        lost = [bundle for bundle in chosen if not bundle.members[0].task.offline]
+        harm = tuple(number for some in (lost, chosen) for number in (sum(one.breaks for one in some), len(leaving(some))))
+        return Offer(domain, chosen, (*harm, int(tree.tiers[domain])))
 
     def _allowed(self, gang: Gang, bundles: Sequence[Bundle]) -> list[Bundle]:
         """Those all of whose members may go when they go in this order."""

@@ -4,14 +4,14 @@ reclaim those alone that have to be in one domain."""
 from typing import TYPE_CHECKING
 
 from ..framework.turns import ServiceOrder
-from .gangpreemption import GangPreemption
+from .gangpreemption import GangPreemption, Takes
 
 if TYPE_CHECKING:
     from ..framework.session import Session
 
 
 def run(session: "Session") -> None:
-    requests = GangPreemption(session, action="gangreclaim", reclaim=True)
+    requests = GangPreemption(session, action="gangreclaim", takes=Takes.RECLAIM)
     turns = ServiceOrder(session, requests.preemptors())
     while (queue := turns.next_queue()) is not None:
         gang = turns.of(queue)

@@ -16,7 +16,7 @@ from ..cluster.arrays import Bools
 from ..cluster.entities import Gang
 from ..framework.conf import FAILURES_REMEMBERED
 from ..framework.hooks import Preemptable
-from ..framework.pool import Pool
+from ..framework.pool import OFFLINE_QUEUE, Pool
 from ..framework.preemptors import PreemptionRequests, best_effort_waiting, preemptors, waiting
 from ..framework.turns import ServiceOrder
 from ..framework.victims import Search
@@ -47,6 +47,8 @@ def run(session: "Session") -> None:
             others = may_preempt(gang.priority, pools[name].priority)
         else:
             others = np.array([member.gang is not gang for member in pools[name].members], dtype=np.bool_)
+        if OFFLINE_QUEUE in pools[name].codes:
+            others = others | (pools[name].queue == pools[name].codes[OFFLINE_QUEUE])
         requests[name].serve(gang, sorted(waiting(gang), key=session.member_key), eligible=others, legal=session.preemptable)
         _among_modest(session, gang, pools[name], others)
     for gang in gangs:

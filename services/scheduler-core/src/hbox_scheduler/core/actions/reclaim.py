@@ -11,7 +11,7 @@ import numpy as np
 from hbox_common.model.rights import reclaimable
 
 from ..cluster.entities import Member
-from ..framework.pool import Pool
+from ..framework.pool import OFFLINE_QUEUE, Pool
 from ..framework.preemptors import PreemptionRequests, preemptors, waiting
 from ..framework.turns import ServiceOrder
 
@@ -25,7 +25,10 @@ def run(session: "Session") -> None:
         return
     pool = Pool(session)
     requests = PreemptionRequests(session, pool, reason="Reclaimed")
-    gives = np.array([reclaimable(session.queues.get(name), preemptable=True) for name in pool.queues], dtype=np.bool_)
+    gives = np.array(
+        [name == OFFLINE_QUEUE or reclaimable(session.queues.get(name), preemptable=True) for name in pool.queues],
+        dtype=np.bool_,
+    )
     codes = {name: code for code, name in enumerate(pool.queues)}
     while (queue := turns.next_queue()) is not None:
         gang = turns.of(queue)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hbox_common.model import (
+    OFFLINE,
     CardQuota,
     CardQuotas,
     CardSlice,
@@ -155,7 +156,7 @@ class Bookings:
         assert len(of) == before + len(bookings), "a pod was placed that has a place"
         self.changed.note([booking.pod for booking in bookings])
         first = bookings[0]
-        if self._by_model or self._columns.pools_known:
+        if self._by_model or self._columns.pools_known or (first.task is not None and first.task.offline):
             alike: dict[tuple[int, str], tuple[Booking, int]] = {}
             for booking in bookings:
                 booking.pool = self._pool(booking)
@@ -200,6 +201,8 @@ class Bookings:
         """In which pool it counts: as the ledger's claim says, where there is one, else by the inventory."""
         if booking.held is not None:
             return booking.held.pool
+        if booking.task is not None and booking.task.offline:
+            return OFFLINE
         row = self._columns.row_of.get(booking.node)
         return self._columns.pool_of(row) if row is not None else ""
 
@@ -316,6 +319,11 @@ class Bookings:
         self.queues.book(booking.queue, amounts, times)
         if booking.pool:
             self._in_pools.setdefault(booking.pool, Counter())[booking.queue] += times
+
+    @property
+    def offline(self) -> bool:
+        """Whether anybody has a place as offline work."""
+        return any(count > 0 for count in self._in_pools.get(OFFLINE, {}).values())
 
     def on_loan(self, owner: QueueName) -> bool:
         """Whether others are on nodes of a pool that the queue owns."""

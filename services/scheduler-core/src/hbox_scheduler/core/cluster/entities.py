@@ -10,6 +10,7 @@ from enum import Enum, auto
 
 from hbox_common.model import (
     NO_CONSTRAINTS,
+    OFFLINE,
     POOLED,
     CardSlice,
     GroupPhase,
@@ -23,6 +24,7 @@ from hbox_common.model import (
     Resources,
     SubGangPolicy,
     TopologyWish,
+    is_offline,
 )
 from hbox_common.model.resources import add
 
@@ -96,6 +98,11 @@ class Member:
         return f"{self.namespace}/{self.name}"
 
     @property
+    def account(self) -> str:
+        """The pool under which its queue counts it."""
+        return OFFLINE if self.task.offline else self.pool
+
+    @property
     def best_effort(self) -> bool:
         """Asks for nothing that is counted: `allocate` leaves it to `backfill`."""
         return self.task.cards is None and not self.with_others and not self.request.any()
@@ -155,7 +162,12 @@ class Gang:
     @property
     def counts_minimum(self) -> bool:
         """Whether `enqueue` counts the gang with its minimum, whatever it holds: it may have lost members, and may hold more that can be taken back."""
-        return self.min_resources is not None and self.phase in _MINIMUM_COUNTS
+        return self.min_resources is not None and self.phase in _MINIMUM_COUNTS and not self.offline
+
+    @property
+    def offline(self) -> bool:
+        """Whether it is offline work: it comes after all others, takes from nobody, and goes first (`hbox_common.model.offline`)."""
+        return self.members[0].task.offline if self.members else is_offline(self.priority_class)
 
     @property
     def counted_minimum(self) -> Resources:

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
-from hbox_common.model import JobId, QueueName, Resources
+from hbox_common.model import OFFLINE, JobId, QueueName, Resources
 from hbox_common.model.resources import add
 
 from .amounts import Asked
@@ -38,6 +38,11 @@ class Kind:
     counts_minimum: bool  #: whether `enqueue` counts their gang with its minimum
     models: Asked  #: cards by model
     pool: str = ""  #: in which they count
+
+    @property
+    def account(self) -> str:
+        """As of `Member`."""
+        return OFFLINE if self.task.offline else self.pool
 
 
 class Watcher(Protocol):

@@ -33,6 +33,7 @@ class Task:
     pools: Pools | None = None  #: that its queue may use; None: any
     pool: str | None = None  #: the one that is tried, as counted (`model.counted_as`); None: any of them
     namespace: str = ""  #: whose quotas limit its cards; empty where none do
+    offline: bool = False  #: whether it is offline work (`hbox_common.model.offline`)
     passes: int = 0  #: bits of the reservations that it may pass: nodes set aside for them are open to it
 
 
@@ -60,7 +61,7 @@ class Tasks:
         """Columns of resources are others than before: what was resolved by them is not handed out any more."""
         self._known.clear()
 
-    def of(self, spec: PodGroupTask, pools: Pools | None = None, namespace: str = "") -> Task:
+    def of(self, spec: PodGroupTask, pools: Pools | None = None, namespace: str = "", *, offline: bool = False) -> Task:
         cards = spec.cards if spec.cards is not None and spec.cards.count > 0 else None
         space = namespace if cards is not None else ""
         key: _Key = (
@@ -73,6 +74,7 @@ class Tasks:
             spec.volumes,
             pools,
             space,
+            offline,
         )
         task = self._known.get(key)
         if task is not None:
@@ -90,6 +92,7 @@ class Tasks:
             volumes=spec.volumes,
             pools=pools,
             namespace=space,
+            offline=offline,
         )
         self._known[key] = task
         if len(self._known) > self._keep:

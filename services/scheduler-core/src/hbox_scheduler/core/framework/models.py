@@ -157,15 +157,15 @@ class Models:
         if task.cards is None:
             return task
         if self._trial is not None and self._trial[0] is member:
-            kept, _ = within_limits(task, self.left(member.gang.queue, later=later, pool=member.pool))
+            kept, _ = within_limits(task, self.left(member.gang.queue, later=later, pool=member.account))
             return without_models(kept, self._trial[1].excluded)
         if member.models:
             return without_models(task, self._others({self.names[column] for column, _ in member.models}))
-        return within_limits(task, self.left(member.gang.queue, later=later, pool=member.pool))[0]
+        return within_limits(task, self.left(member.gang.queue, later=later, pool=member.account))[0]
 
     def most(self, member: Member) -> int | None:
         """How many members like this one have room in any case under the limits of models; None = no limit."""
-        return within_limits(member.task, self.left(member.gang.queue, later=False, pool=member.pool))[1]
+        return within_limits(member.task, self.left(member.gang.queue, later=False, pool=member.account))[1]
 
     def admits(self, queue: QueueName, places: Iterable[tuple[int, Sequence[CardSlice]]], *, later: bool) -> bool:
         """Whether the queue may have all of these cards. places: rows and slices."""
@@ -196,7 +196,7 @@ class Models:
         for above in self._paths.get(queue, ()) if who.models else ():
             own = sums.setdefault(above, {})
             for column, cards in who.models:
-                name = in_pool(self.names[column], who.pool)
+                name = in_pool(self.names[column], who.account)
                 own[name] = own.get(name, 0) + times * cards
 
 

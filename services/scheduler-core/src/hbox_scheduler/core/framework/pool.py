@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hbox_common.model import QueueName
+from hbox_common.model import OFFLINE, QueueName
 from hbox_common.model.minruntime import protects
 
 from ..cluster.arrays import Bools, Ints
@@ -20,15 +20,20 @@ from ..cluster.task import Task
 if TYPE_CHECKING:
     from .session import Session
 
+#: In whose name offline work stands here, of whichever queue: it goes before all others.
+OFFLINE_QUEUE = QueueName(OFFLINE)
+
 
 class Pool:
     """V members; arrays are by member, in the order of `members`: within each queue who is taken first comes first."""
 
-    def __init__(self, session: "Session", *, queue: QueueName | None = None) -> None:
-        """All that hold a place and may be evicted; `queue`: of that queue only."""
+    def __init__(self, session: "Session", *, queue: QueueName | None = None, offline: bool = False) -> None:
+        """All that hold a place and may be evicted; `queue`: of that queue only, and offline work; `offline`: that alone."""
         by_queue: dict[QueueName, list[Gang]] = defaultdict(list)
         for gang in session.gangs:
-            if gang.preemptable and (queue is None or gang.queue == queue):
+            if gang.offline:
+                by_queue[OFFLINE_QUEUE].append(gang)
+            elif gang.preemptable and (queue is None or gang.queue == queue) and not offline:
                 by_queue[gang.queue].append(gang)
         members: list[Member] = []
         harm: list[int] = []  # how many are lost with it: beyond its surplus a gang goes whole
@@ -36,15 +41,14 @@ class Pool:
         counts: list[int] = []
         running, bound, now = Status.RUNNING, Status.BOUND, session.now
         for name in sorted(by_queue):
-            before = len(members)
+            before, leaves = len(members), name == OFFLINE_QUEUE  # whatever is said of it
             for gang in reversed(session.in_order(by_queue[name])):
                 if len(gang.members) == 1:  # most jobs of most clusters
                     m = gang.members[0]
                     if (
                         (m.status is running or m.status is bound)
-                        and m.preemptable
                         and m.row >= 0
-                        and (m.protected_until <= now or not protects(m.protected_until, now))
+                        and (leaves or (m.preemptable and (m.protected_until <= now or not protects(m.protected_until, now))))
                     ):
                         members.append(m)
                         harm.append(1)
@@ -54,9 +58,8 @@ class Pool:
                     m
                     for m in gang.members
                     if (m.status is running or m.status is bound)
-                    and m.preemptable
                     and m.row >= 0
-                    and (m.protected_until <= now or not protects(m.protected_until, now))
+                    and (leaves or (m.preemptable and (m.protected_until <= now or not protects(m.protected_until, now))))
                 ]
                 members += mine
                 if len(mine) > 1:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from hbox_common.model import POOLED, PUBLIC, QueueName, counted_as, is_exclusive
+from hbox_common.model import POOLED, PUBLIC, QueueName, counted_as, counts_in, is_exclusive
 from hbox_common.model.minruntime import protects
 
 from ..cluster import Columns
@@ -26,6 +26,9 @@ from ..explain.labels import Label
 
 #: Plugins whose word holds against an owner too: what the API server would refuse, and what no cluster is without.
 ALWAYS_GUARD = frozenset({"pdb", "conformance"})
+
+#: The same of offline work; and nobody stays behind who is too few to run.
+OFFLINE_GUARDS = ALWAYS_GUARD | {"gang"}
 
 _NO_LIMIT = 1 << 30
 
@@ -97,7 +100,8 @@ class Pools:
         """These members count, and are placed, as if they could have nodes of this pool alone. A place that one gets meanwhile it keeps."""
         mine = [member for member in members if member.status is Status.PENDING]
         for member in mine:
-            self._trial[id(member)] = member.pool = pool
+            self._trial[id(member)] = pool
+            member.pool = counts_in(pool, offline=member.task.offline)
         try:
             yield
         finally:

@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 
 
 def preemptors(session: "Session", *, best_effort: bool = False) -> Iterator[Gang]:
-    """Admitted gangs that starve and are valid; `best_effort`: also those of which only members wait that ask for nothing. Those bound to a topology
-    domain
-    are left to gangpreempt and gangreclaim, which look at whole domains."""
+    """Admitted gangs that starve, are valid and no offline work; `best_effort`: also those of which only members wait that ask for nothing. Those bound to a
+    topology domain are left to gangpreempt and gangreclaim, which look at whole domains."""
     for gang in session.unplaced:
-        if gang.phase is GroupPhase.PENDING or gang.queue not in session.queues:
+        if gang.phase is GroupPhase.PENDING or gang.queue not in session.queues or gang.offline:
             continue
         if bound_to_domain(gang) or not (any(waiting(gang)) or (best_effort and any(best_effort_waiting(gang)))):
             continue

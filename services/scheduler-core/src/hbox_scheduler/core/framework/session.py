@@ -78,7 +78,7 @@ from .hooks import (
 )
 from .models import Models
 from .namespacequotas import NamespaceQuotas
-from .pools import ALWAYS_GUARD, Pools, may_go_whole
+from .pools import ALWAYS_GUARD, OFFLINE_GUARDS, Pools, may_go_whole
 from .ranking import QueueRanking
 from .statement import Operation, OperationKind, Statement
 from .views import Views
@@ -375,7 +375,13 @@ class Session:
         return next((plugin.relatives(preemptor) for plugin in self._all(VictimQueueOrder)), ())
 
     def victims_first(self, members: Iterable[Member], *, preemptor: Gang) -> list[Member]:
-        """In the order in which they are taken: nearest queues first, then the reverse of the orders of service."""
+        """In the order in which they are taken: offline work first, then nearest queues, then the reverse of the orders of service."""
+        offline, members = self._divided(list(members))
+        if offline:
+            return [*self._victims_first(offline, preemptor), *self._victims_first(members, preemptor)]
+        return self._victims_first(members, preemptor)
+
+    def _victims_first(self, members: Sequence[Member], preemptor: Gang) -> list[Member]:
         home = self.queues.get(preemptor.queue)
 
         by_queue: dict[QueueName, list[Member]] = defaultdict(list)
@@ -449,7 +455,7 @@ class Session:
         over = (
             f"{Label.QUEUE_SHARE}: queue {queue.name} has all that the policy's plugin {plugin.name} gives it now"
             for plugin in self._all(Overused)
-            if plugin.overused(queue) and not members[0].best_effort
+            if plugin.overused(queue) and not members[0].best_effort and not members[0].task.offline
         )
         return next((why for why in (*said, *over) if why), "")
 
@@ -463,7 +469,7 @@ class Session:
         plugins = self._all(ReclaimRight)
         if not plugins:
             return True
-        victims = statement.evicted()
+        victims = [member for member in statement.evicted() if not member.task.offline]
         if self.pools:
             victims = self.pools.judged_by_shares(gang.queue, victims)
         return all(plugin.rightful(gang, victims) for plugin in plugins)
@@ -595,9 +601,49 @@ class Session:
     # Victims.
 
     def preemptable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
-        return self._victims(Preemptable, lambda plugin, left: plugin.preemptable(preemptor, left), candidates)
+        def ask(plugin: Preemptable, left: list[Member]) -> list[Member] | None:
+            return plugin.preemptable(preemptor, left)
+
+        offline, others = self._divided(candidates)
+        if not offline:
+            return self._victims(Preemptable, ask, candidates)
+        return [*self._guarded(Preemptable, ask, offline), *(self._victims(Preemptable, ask, others) if others else ())]
 
     def reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
+        offline, others = self._divided(candidates)
+        if not offline:
+            return self._reclaimable(preemptor, candidates)
+        gone = self._guarded(Reclaimable, lambda plugin, left: plugin.reclaimable(preemptor, left), offline)
+        return [*gone, *(self._reclaimable(preemptor, others) if others else ())]
+
+    def revocable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
+        """Of members that are offline work those that may leave: all of them, but for what guards against anybody, and gangs go whole or keep their minimum."""
+        return self._guarded(Reclaimable, lambda plugin, left: plugin.reclaimable(preemptor, left), candidates)
+
+    @cached_property
+    def offline_runs(self) -> bool:
+        """Whether any offline work may leave."""
+        return any(kind.task.offline for kind, _ in self.running.alike()) or any(
+            gang.offline and gang.holding for gang in self.fresh
+        )
+
+    def _divided(self, candidates: Sequence[Member]) -> tuple[Sequence[Member], Sequence[Member]]:
+        """Offline work, and all else."""
+        if not self.offline_runs:
+            return (), candidates
+        offline = [member for member in candidates if member.task.offline]
+        return offline, [member for member in candidates if not member.task.offline]
+
+    def _guarded(
+        self, hook: type[H], ask: Callable[[H, list[Member]], list[Member] | None], offline: Sequence[Member]
+    ) -> list[Member]:
+        left = list(offline)
+        for plugin in self._all(hook) if left else ():
+            if plugin.name in OFFLINE_GUARDS and left and (answer := ask(plugin, left)) is not None:
+                left = answer
+        return left
+
+    def _reclaimable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         owner, only = preemptor.gang.queue, self.pools.only(preemptor) if self.pools else None
         lent = self.pools.to_be_returned(owner, candidates, only) if self.pools and only else []
         if not lent:
@@ -629,11 +675,17 @@ class Session:
         return None
 
     def evictable(self, preemptor: Gang, candidates: Sequence[Member], *, reclaim: bool) -> list[Member]:
-        return self._victims(Evictable, lambda plugin, left: plugin.evictable(preemptor, left, reclaim=reclaim), candidates)
+        def ask(plugin: Evictable, left: list[Member]) -> list[Member] | None:
+            return plugin.evictable(preemptor, left, reclaim=reclaim)
+
+        offline, others = self._divided(candidates)
+        if not offline:
+            return self._victims(Evictable, ask, candidates)
+        return [*self._guarded(Evictable, ask, offline), *(self._victims(Evictable, ask, others) if others else ())]
 
     def movable(self, preemptor: Member, candidates: Sequence[Member]) -> list[Member]:
         """Of candidates those that no guard protects from leaving, if they get other places: their gangs are not broken then."""
-        left = [member for member in candidates if member.movable]
+        left = [member for member in candidates if member.movable and not member.task.offline]  # that goes, and needs no place
         for plugin in self._all(Preemptable):
             if left and plugin.guards and plugin.name != "gang" and (answer := plugin.preemptable(preemptor, left)) is not None:
                 left = answer

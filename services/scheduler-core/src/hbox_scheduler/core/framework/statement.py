@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from hbox_common.model import CardSlice
+from hbox_common.model import CardSlice, counts_in
 
 from ..cluster import Batch
 from ..cluster.amounts import Asked
@@ -128,7 +128,7 @@ class Statement:
     def _count_models(self, member: Member) -> None:
         """It has its cards now, in their pool."""
         if self._session.pools:
-            member.pool = self._session.pools.of(member.row)
+            member.pool = counts_in(self._session.pools.of(member.row), offline=member.task.offline)
         models = self._session.models
         if models:
             member.models = models.of(member.row, member.slices)

@@ -1,7 +1,7 @@
 """Whose turn it is: the queue that is served first now, and in it the gang that is served first. Queues' keys are asked anew every turn, for each outcome
 changes shares; a gang's depend on the gang alone, and are asked anew when it comes to its turn or loses members.
 
-Gangs that were nominated places come before all others: others have left for them.
+Gangs that were nominated places come before all others: others have left for them. Offline work comes after all others, of whichever queue.
 """
 
 from collections import Counter
@@ -40,8 +40,13 @@ class ServiceOrder:
         self._read = len(session.departures)
         self._turns: list[_Turn] = []  #: heap; what is not as `_turn` says any more does not count
         self._seen = len(session.ranking.changed)
+        self.at_last = False  #: whether only offline work is left
+        self._last: list[Gang] = []  #: offline work: its turns come when all others have had theirs
         for gang in gangs:
             if gang.queue in session.queues:
+                if gang.offline:
+                    self._last.append(gang)
+                    continue
                 self._enrol(gang)
                 self._heaps.setdefault(gang.queue, []).append(self._entry(gang))
         for heap in self._heaps.values():
@@ -59,6 +64,8 @@ class ServiceOrder:
 
     def next_queue(self) -> QueueInfo | None:
         """The queue whose turn it is, of those with gangs that wait."""
+        if not self._in_queue and self._last:
+            self._enrol_last()
         if len(self._in_queue) == 1:
             (name,) = self._in_queue
             return self._session.queues[name]
@@ -75,6 +82,13 @@ class ServiceOrder:
             heappop(self._turns)
         return None
 
+    def _enrol_last(self) -> None:
+        last, self._last, self.at_last = self._last, [], True
+        for gang in last:
+            self._wait(gang)
+        for name in self._in_queue:
+            self._enter(name)
+
     def _turn(self, name: QueueName) -> _Turn:
         return not self._nominated_in[name], self._session.ranking.key(name), name
 
@@ -84,7 +98,7 @@ class ServiceOrder:
 
     def left(self) -> set[Gang]:
         """Those that wait for their turn."""
-        return self._waiting
+        return self._waiting.union(self._last)
 
     def of(self, queue: QueueInfo) -> Gang | None:
         """The queue's gang that is served first; it waits no longer. None: all of those that are here have been served."""

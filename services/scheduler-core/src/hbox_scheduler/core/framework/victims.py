@@ -29,7 +29,7 @@ from ..cluster.entities import EVICTABLE, Gang, Member, QueueInfo
 from ..explain.labels import Label
 from .models import Variant
 from .placing import Placing
-from .pool import Pool
+from .pool import OFFLINE_QUEUE, Pool
 from .statement import OperationKind, Statement
 
 if TYPE_CHECKING:
@@ -317,24 +317,29 @@ class Search:
         self._codes, self._ordered = codes, ordered
 
     def _in_order(self) -> Iterator[int]:
-        """Codes of queues with members to be looked at: relatives first, and among equals those that would be served last."""
+        """Codes of queues with members to be looked at: offline work first, then relatives, and among equals those that would be served last."""
         pool, ranking, known = self._pool, self._session.ranking, self._session.queues
         near: set[QueueName] = set()
         ordered = ranking.in_order()
+        if self._looked_at(OFFLINE_QUEUE):
+            yield pool.codes[OFFLINE_QUEUE]
         for names in self._relatives:
             there = [name for name in names if name in known and self._looked_at(name)]
             yield from (pool.codes[name] for name in sorted(there, key=ranking.key, reverse=True))
             near.update(names)
         if self._gives is None or self._gives:
             yield from (pool.codes[name] for _, name in reversed(ordered) if name not in near and self._looked_at(name))
-        yield from (pool.codes[name] for name in pool.strangers if self._looked_at(name))
+        yield from (pool.codes[name] for name in pool.strangers if name != OFFLINE_QUEUE and self._looked_at(name))
 
     def _looked_at(self, name: QueueName) -> bool:
         code = self._pool.codes.get(name)
-        if code is None or (self._gives is not None and name not in self._gives):
+        if code is None or not self._may_give(name):
             return False
         starts = self._pool.starts
         return bool(self._there[starts[code] : starts[code + 1]].any())
+
+    def _may_give(self, name: QueueName) -> bool:
+        return self._gives is None or name in self._gives or name == OFFLINE_QUEUE
 
     def _see_more(self, member: Member) -> bool:
         """Look at more queues: at one at least, and at several as long as they have few members. Whether there are any."""
@@ -460,15 +465,15 @@ class Search:
         who = who[self._eligible[who]]
         codes = pool.queue[who]
         if not len(who) or codes[0] == codes[-1]:  # the pool is sorted by queue
-            gives = len(who) and (self._gives is None or pool.queues[codes[0]] in self._gives)
+            gives = len(who) and self._may_give(pool.queues[codes[0]])
             return [pool.members[i] for i in who.tolist()] if gives else []
         names = {pool.queues[code] for code in codes.tolist()}
-        if self._gives is not None:
-            names.intersection_update(self._gives)
+        names = set(filter(self._may_give, names))
         nearness = {name: place for place, near in enumerate(self._relatives) for name in near if name in names}
         listed = sorted((name for name in names if name in known), key=ranking.key, reverse=True)
         listed.sort(key=lambda name: nearness.get(name, len(self._relatives)))
         listed += [name for name in pool.strangers if name in names]
+        listed.sort(key=lambda name: name != OFFLINE_QUEUE)
         by_queue: dict[QueueName, list[Member]] = {name: [] for name in listed}
         for i in who.tolist():
             if (mine := by_queue.get(pool.queues[pool.queue[i]])) is not None:

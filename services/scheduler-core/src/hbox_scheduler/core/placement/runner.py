@@ -37,6 +37,7 @@ from hbox_common.model.consolidation import Mode, MoveTerms
 from hbox_common.model.resources import PODS, add
 from hbox_common.model.rights import CARDS_BY_NAME, AtParting, may_preempt
 
+from ..actions import revoke
 from ..actions.consolidate import ACTION as CONSOLIDATE
 from ..actions.consolidate import rule_of
 from ..actions.registry import run_action
@@ -353,21 +354,21 @@ class SessionRunner:
 
     @property
     def idle(self) -> bool:
-        """Whether the policy has no action that evicts."""
-        return not self._conf.actions
+        """Whether nobody has to leave: the policy has no action that evicts, and no offline work runs."""
+        return not self._conf.actions and not self._bookings.offline
 
     def may_preempt(self, entry: Entry, queues: QueueTree) -> bool:
         """Whether a session may find victims for the job: the job's queue, or one above it, has less than it deserves of what is asked for, or work of lower
-        priority; or the policy moves pods together, or gives shares by weight, which sessions know."""
+        priority; or the policy moves pods together, or gives shares by weight, which sessions know; or offline work runs, and the job is none."""
         task = entry.pending[0][0] if entry.pending else None
-        if task is None or self.idle:
+        if task is None or entry.offline or self.idle:
             return False
         if (
             task.namespace
             and not self._quota.within_quota(task, self._quota.remaining(task.namespace), together=max(entry.need, 1))[1]
         ):
             return False  # nobody is evicted because of a quota
-        if self._moves or not self.shares_by_use:
+        if self._moves or not self.shares_by_use or self._bookings.offline:
             return True
         pools = self._columns.pools_there()
         if _may_reclaim(task, queues, entry.job.queue, pools) or (any(pools) and self._bookings.on_loan(entry.job.queue)):
@@ -384,6 +385,7 @@ class SessionRunner:
         return (
             self._moves
             or not self.shares_by_use
+            or self._bookings.offline
             or by_priority
             or any(queues.rights(one).entitlement for one in queues.path(queue))
             or self._bookings.on_loan(queue)
@@ -392,6 +394,7 @@ class SessionRunner:
     def preempt(self, entries: Sequence[Entry], queues: QueueTree, leaving: Iterable[PodUid]) -> list[JobPlacement]:
         """What the policy would take for these jobs, in its order. `leaving`: pods that go already. Columns and bookings are as before afterwards."""
         with self._session(self._conf, entries, queues, leaving) as (session, preemptors):
+            revoke.run(session)
             for action in self._conf.actions:
                 run_action(action, session)
             if self._moves:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from hbox_common.model import NO_CONSTRAINTS, Claim, ClaimState, JobId, Neighbour, PodGroupTask, PodUid
+from hbox_common.model import NO_CONSTRAINTS, OFFLINE, Claim, ClaimState, JobId, Neighbour, PodGroupTask, PodUid
 from hbox_common.model.resources import PODS
 
 from ..cluster import Booking, Bookings, Columns
@@ -79,7 +79,7 @@ class RunningJobs:
         self._job_of: dict[PodUid, JobId] = {}
         self._pods_of: dict[JobId, dict[PodUid, None]] = {}
         self._marked: dict[PodUid, None] = {}
-        self._shapes: dict[tuple[tuple[str, int], ...], tuple[Task, Ints]] = {}
+        self._shapes: dict[tuple[tuple[tuple[str, int], ...], bool], tuple[Task, Ints]] = {}
         self._models: dict[tuple[tuple[str, int], ...], Asked] = {}
         self._lone: dict[KindKey, Counted] = {}  #: what jobs of one pod count
         self._size = len(self._columns.allocatable)
@@ -109,7 +109,9 @@ class RunningJobs:
         queue, kinds = placed[0].queue, dict[KindKey, tuple[Kind, int]]()
         for booking in placed:
             claim = booking.held
-            task = booking.task or self._shape(booking)[0]
+            task = booking.task
+            if task is None or task.offline != (booking.pool == OFFLINE):
+                task = self._shape(booking)[0]
             preemptable = claim is not None and claim.preemptable
             models = self._models_of(booking) if booking.models else ()
             key = queue, id(task), preemptable, False, models, booking.pool
@@ -167,7 +169,7 @@ class RunningJobs:
             created_at=claim.created_at if claim is not None else 0.0,
             priority=booking.priority,
             status=Status.ALLOCATED if claim is None else Status.RUNNING,
-            movable=booking.task is not None and booking.job not in self._bookings.in_domains,
+            movable=booking.task is not None and booking.pool != OFFLINE and booking.job not in self._bookings.in_domains,
             row=self._columns.row_of[booking.node],
             slices=booking.slices,
             models=self._models_of(booking) if booking.models else (),
@@ -190,14 +192,16 @@ class RunningJobs:
         return found
 
     def _shape(self, booking: Booking) -> tuple[Task, Ints]:
-        requests = tuple(booking.requests.items())
-        shape = self._shapes.get(requests)
+        key = tuple(booking.requests.items()), booking.pool == OFFLINE
+        shape = self._shapes.get(key)
         if shape is None:
             if len(self._shapes) >= _SHAPES:
                 self._shapes.clear()
-            task = self._tasks.of(PodGroupTask(name="", requests=booking.requests, pods=()))
-            shape = self._shapes[requests] = task, vector_of(task, self._columns)
-        return shape if booking.task is None else (booking.task, shape[1])
+            task = self._tasks.of(PodGroupTask(name="", requests=booking.requests, pods=()), offline=key[1])
+            shape = self._shapes[key] = task, vector_of(task, self._columns)
+        if booking.task is None or booking.task.offline != key[1]:  # its class is another now than when it got its place
+            return shape
+        return booking.task, shape[1]
 
 
 def _labels(neighbour: Neighbour | None) -> Mapping[str, str]:

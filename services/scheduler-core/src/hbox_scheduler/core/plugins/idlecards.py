@@ -104,7 +104,7 @@ class IdleCards(ShapeRoom, ShapeMask):
         yield Label.CARDS_ONLY, closed & (columns.card_index[rows] >= 0).any(axis=1)
 
     def limits(self, task: Task) -> bool:
-        return task.cards is None
+        return task.cards is None and not task.offline  # who goes at once keeps no card idle
 
     def shape_room(self, columns: Columns, rows: Rows, task: Task) -> Ints:
         idle = idle_cards(columns, rows)

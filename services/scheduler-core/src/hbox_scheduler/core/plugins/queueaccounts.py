@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 import numpy as np
 
-from hbox_common.model import POOLED, GroupPhase, QueueName, QueuePhase, by_pool, quantity
+from hbox_common.model import OFFLINE, POOLED, GroupPhase, QueueName, QueuePhase, by_pool, quantity
 from hbox_common.model.devices import ALL_CORES, VENDORS
 from hbox_common.model.rights import Standing, within
 
@@ -206,11 +206,16 @@ class QueueAccounts:
 
     def _total(self, session: "Session") -> Ints:
         """`[R]`: what the nodes have, those of each pool under the pool's columns."""
-        if not session.pools:
-            return session.total
+        total = session.total
         columns, rows = session.columns, session.rows
-        total = columns.allocatable[:, rows[columns.in_pool("", rows)]].sum(axis=1)
-        for pool, of in self._pools.items():
+        if session.pools:
+            total = columns.allocatable[:, rows[columns.in_pool("", rows)]].sum(axis=1)
+        elif OFFLINE in self._pools:
+            total = total.copy()
+        for pool, of in self._pools.items() if session.pools or OFFLINE in self._pools else ():
+            if pool == OFFLINE:  # of idle nodes of any pool
+                total[list(of.values())] = UNLIMITED
+                continue
             there = columns.allocatable[:, rows[columns.in_pool(pool, rows)]].sum(axis=1)
             for column, counted in of.items():
                 total[counted] = there[column]
@@ -384,13 +389,16 @@ class QueueAccounts:
         """What counts of its request, in the units of the accounts."""
         found = self._parts.get(id(member.task))
         if found is None:
-            found = self._parts[id(member.task)] = (member.task, self._part(member))
+            part = self._part(member)
+            if member.task.offline:
+                part = self._in_pool(OFFLINE, part)
+            found = self._parts[id(member.task)] = (member.task, part)
         return found[1]
 
     def asked_with_models(self, member: Member | Kind) -> Asked:
         """As `asked`, and the cards by model that it has, or is tried with; in another pool than `pooled` what queues name of that one."""
         models = member.models if self.models else ()
-        if not models and not member.pool:
+        if (not models and not member.pool) or member.task.offline:
             return self.asked(member)
         key = id(member.task), models, member.pool
         found = self._modelled.get(key)
@@ -403,7 +411,7 @@ class QueueAccounts:
         """What counts as asked for of one that waits: in `pooled`, or in the pool of which its queue's amounts are."""
         pools = account.queue.pools
         asked = self.asked(member)
-        return asked if POOLED in pools or not pools else self._in_pool(pools[0], asked)
+        return asked if POOLED in pools or not pools or member.task.offline else self._in_pool(pools[0], asked)
 
     def _in_pool(self, pool: str, asked: Asked) -> Asked:
         columns = self._pools.get(pool, {})
@@ -422,7 +430,7 @@ class QueueAccounts:
     def commit(self, gang: Gang) -> None:
         """The gang is enqueued: its minimum is promised."""
         account = self.accounts.get(gang.queue)
-        if account is None or gang.min_resources is None:
+        if account is None or gang.min_resources is None or gang.offline:
             return
         self._touch(account)
         self._promise(account, gang.counted_minimum)
@@ -540,7 +548,7 @@ def passes(queue_accounts: QueueAccounts, gang: Gang) -> bool:
 
 def reject_reason(queue_accounts: QueueAccounts, gang: Gang) -> str:
     """Why it does not, or nothing. Where members may go to other pools than `pooled` nothing is said: what is promised counts in none of them."""
-    if queue_accounts.elsewhere(gang):
+    if queue_accounts.elsewhere(gang) or gang.offline:
         return ""
     account = queue_accounts.accounts.get(gang.queue)
     if account is None:

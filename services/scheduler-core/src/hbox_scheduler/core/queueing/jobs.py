@@ -5,7 +5,7 @@ from enum import StrEnum
 from math import log2
 from typing import TypeAlias
 
-from hbox_common.model import Index, Job, JobId, PlanId, PodRef, Pools, QueueName, Resources
+from hbox_common.model import Index, Job, JobId, PlanId, PodRef, Pools, QueueName, Resources, is_offline
 from hbox_common.model.resources import add
 
 from ..cluster import Bookings
@@ -29,6 +29,9 @@ class JobState(StrEnum):
 
 #: Higher priority first, then older, then by namespace and name (times have whole seconds), as `Session.gang_key`; the id stands last.
 Order: TypeAlias = tuple[int, float, str, str, JobId]
+
+#: In place of a priority: offline work comes after all else, whatever the value of its class.
+_LAST = 1 << 40
 
 #: Jobs that wait for the same: the queue, for each task what its pods ask for, how many of them it takes to start, and whether they may be preempted.
 #: The last one is the order of magnitude of their walltimes: how soon they end decides which reserved nodes they may use.
@@ -95,6 +98,11 @@ class Entry:
         return (self.job.queue, tuple(task for task, _ in self.pending), self.need, self.walltime_class)
 
     @property
+    def offline(self) -> bool:
+        """Whether it is offline work."""
+        return is_offline(self.job.priority_class)
+
+    @property
     def lone(self) -> Task | None:
         """The task of a job whose only pending pod may start by itself; else None."""
         if len(self.pending) == 1 and len(self.pending[0][1]) == 1 and self.need <= 1 and not self.blocked_reason:
@@ -114,12 +122,18 @@ class Entry:
         return ""
 
 
+def tasks_of(job: Job, tasks: Tasks, pools: Pools | None, namespace: str) -> tuple[Task, ...]:
+    """What its pods ask for. pools, namespace: as of `entry_of`."""
+    offline = is_offline(job.priority_class)
+    return tuple(tasks.of(spec, pools, namespace, offline=offline) for spec in job.tasks)
+
+
 def entry_of(job: Job, tasks: Tasks, touched: int, pools: Pools | None = None, namespace: str = "") -> Entry:
     """`pools`: that its queue may use; `namespace`: where quotas limit cards."""
     return Entry(
         job=job,
-        order=(-job.priority, job.created_at, job.namespace, job.name, job.id),
-        tasks=tuple(tasks.of(spec, pools, namespace) for spec in job.tasks),
+        order=(_LAST if is_offline(job.priority_class) else -job.priority, job.created_at, job.namespace, job.name, job.id),
+        tasks=tasks_of(job, tasks, pools, namespace),
         touched=touched,
         walltime_class=walltime_class_of(job),
     )

@@ -14,7 +14,7 @@ from ..protocol.limits import Limits
 from ..quotas.classes import ClassQuotas
 from ..quotas.queues import Queues, Route
 from .groups import Groups
-from .jobs import Entry, JobState, Order, Waiting, entry_of
+from .jobs import Entry, JobState, Order, Waiting, entry_of, tasks_of
 from .unschedulable import UnschedulableJobs
 
 #: Withdrawn jobs of which late messages are ignored.
@@ -153,7 +153,7 @@ class SchedulingQueue:
         for entry in self.entries.values() if moved else ():
             if entry.job.queue in moved:
                 pools = self._pools(entry.job)
-                entry.tasks = tuple(self._tasks.of(spec, pools, self._space(entry.job)) for spec in entry.job.tasks)
+                entry.tasks = tasks_of(entry.job, self._tasks, pools, self._space(entry.job))
                 waits = entry.state is JobState.UNSCHEDULABLE
                 lent = not self._queues.among(entry.job.queue, changed)  # by a queue whose rules changed
                 unblocked = bool(entry.blocked_reason)
@@ -188,7 +188,7 @@ class SchedulingQueue:
         self._tasks.anew()
         for entry in self.entries.values():
             pools = self._pools(entry.job)
-            entry.tasks = tuple(self._tasks.of(spec, pools, self._space(entry.job)) for spec in entry.job.tasks)
+            entry.tasks = tasks_of(entry.job, self._tasks, pools, self._space(entry.job))
             if entry.state is JobState.UNSCHEDULABLE:
                 self.activate(entry)
 
@@ -204,7 +204,7 @@ class SchedulingQueue:
         for entry in self.entries.values() if namespaces else ():
             if entry.job.namespace in namespaces:
                 pools = self._pools(entry.job)
-                entry.tasks = tuple(self._tasks.of(spec, pools, self._space(entry.job)) for spec in entry.job.tasks)
+                entry.tasks = tasks_of(entry.job, self._tasks, pools, self._space(entry.job))
                 if entry.state is JobState.UNSCHEDULABLE:
                     self.activate(entry)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush, nsmallest
 from itertools import islice
 
-from hbox_common.model import JobId, QueueName
+from hbox_common.model import JobId, QueueName, counts_in
 
 from ..cluster import Columns
 from ..cluster.arrays import Ints, Rows
@@ -177,14 +177,15 @@ class UnschedulableJobs:
         room, passes = 0, self._passes(entries[group.waiting[0][-1]])
         pools = self._queues.pools(queue, self._columns.pools_there())
         for task, size, pool in ((*one, pool) for one in zip(tasks, group.sizes, strict=True) for pool in pools):
-            allowance = self._queues.allowance(queue, task.requests, pool)
+            counted = counts_in(pool, offline=task.offline)
+            allowance = self._queues.allowance(queue, task.requests, counted)
             if allowance.pods == 0:
                 continue
             kept, paid = task if pools == [""] else in_one_pool(task, pool), None
             if task.namespace:
                 together = need if len(tasks) == 1 else 1
                 kept, paid = self._quota.within_quota(kept, self._quota.remaining(task.namespace), together=together)
-            models = self._queues.left_of_models(queue, pool)
+            models = self._queues.left_of_models(queue, counted)
             kept, _ = within_limits(kept, models)
             paid = min((n for n in (paid, max_pods(task, models)) if n is not None), default=None)
             fits = self._views.of(passing(kept, passes) if passes else kept).total()

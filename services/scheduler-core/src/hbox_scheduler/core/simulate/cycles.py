@@ -12,6 +12,7 @@ import numpy as np
 from hbox_common.model import JobId, QueueName
 from hbox_common.model.minruntime import OF_LATE_S, run_time_of
 
+from ..actions import revoke
 from ..actions.registry import run_action
 from ..cluster import Columns
 from ..cluster.arrays import Bools
@@ -106,7 +107,11 @@ def simulate(columns: Columns, cluster: Cluster, conf: Conf, plan: Plan, ask: As
         )
         if plan.explain and number == 0:
             explain(session, report)
-        for action in conf.actions:
+        before = revoke.place_in(conf.actions)
+        for action in conf.actions[:before]:
+            run_action(action, session)
+        revoke.run(session)
+        for action in conf.actions[before:]:
             run_action(action, session)
         _arrange(session)
         _conclude(session, report)

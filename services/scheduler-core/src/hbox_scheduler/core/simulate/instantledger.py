@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from hbox_common.errors import Bug
-from hbox_common.events import Plan, PlanAnswer
+from hbox_common.events import Placement, Plan, PlanAnswer
 from hbox_common.model import (
     Claim,
     ClaimId,
@@ -24,6 +24,7 @@ from hbox_common.model import (
     Verdict,
     cards_by_model,
     counted_as,
+    counts_in,
     pool_of,
     validate_claim,
 )
@@ -143,13 +144,17 @@ class InstantLedger:
                 created_at=plan.created_at,
                 claimed_at=self.now + self.wall_ahead,
                 models=cards_by_model(self._nodes.get(placement.node), placement.slices),
-                pool=counted_as(pool_of(self._nodes[placement.node].labels)),
+                pool=counts_in(counted_as(pool_of(self._nodes[placement.node].labels)), offline=self._is_offline(placement)),
             )
             if placement.pod_uid in self.claims:
                 raise Bug(f"pod {placement.pod} is placed twice")
             self.claims[placement.pod_uid] = claim
             claims.append(claim)
         return claims
+
+    def _is_offline(self, placement: Placement) -> bool:
+        booking = self.scheduler.bookings.get(placement.pod_uid)
+        return booking is not None and booking.task is not None and booking.task.offline
 
     def _tell(self, claims: Sequence[Claim]) -> None:
         previous, self._index = self._index, Index(self._index + 1)

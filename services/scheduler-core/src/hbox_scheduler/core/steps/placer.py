@@ -197,6 +197,8 @@ class Placer:
     def _limited_by_guarantees(self, entry: Entry, amounts: Callable[[], Resources]) -> str:
         """Why so much for the job would leave others without what they are guaranteed. Sessions do not check that."""
         queue = entry.job.queue
+        if entry.offline:
+            return ""
         if queue not in self._gives_back:
             self._gives_back[queue] = self._queues.gives_back(queue)
         if self._gives_back[queue]:
