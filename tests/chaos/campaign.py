@@ -6,23 +6,24 @@ import os
 import re
 import sqlite3
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from statistics import median
+from typing import Any
 
 import msgpack
 import nats
 import nats.errors
 
 from hbox_cli.audit.reading import audit_platform
-from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s
 from hbox_common.errors import Unavailable
 from hbox_common.events import Stream
 from hbox_common.kube import KubeClient
 from hbox_ledger.adapters.proof import prove
 
+from ..broker import admin_bus, client_of
 from .faults import Fault, Target
 from .liars import LIAR
 from .load import FULL, NAMESPACE, ROOMY, Load, make_nodes
@@ -142,7 +143,7 @@ async def campaign(
             for number, fault in enumerate(faults, 1):
                 await asyncio.sleep(moments.uniform(0.1, 1.0))
                 limit_s, least_s = fault.limit_s * slack, LOOK_AFTER_KILL_S if fault.instant else look_s
-                line = await _suffer(fault, target, observer, running["nats_url"], limit_s=limit_s, look_s=least_s, full=full)
+                line = await _suffer(fault, target, observer, running, limit_s=limit_s, look_s=least_s, full=full)
                 report.lines.append(line)
                 say(
                     f"{number}/{len(faults)} {fault.name}: work went on after {line.healed:.2f} s, longest wait {line.wait:.2f} s"
@@ -151,7 +152,7 @@ async def campaign(
                 if audit_every and number % audit_every == 0:
                     load.running.clear()
                     await _drained(observer, monotonic_s(), full=full)
-                    found += await _audit(client, running["nats_url"])
+                    found += await _audit(client, running)
                     load.running.set()
                 for text in found:
                     say(f"  violation: {text}")
@@ -160,7 +161,7 @@ async def campaign(
             await _drained(observer, monotonic_s(), full=full)
             for task in background:
                 task.cancel()
-        report.violations += await _audit(client, running["nats_url"])
+        report.violations += await _audit(client, running)
     report.violations += await _outbox_drains(running["database_url"])
     proof = await asyncio.to_thread(prove, running["database_url"])
     report.violations += [f"the ledger's history: {fault}" for fault in proof.faults]
@@ -170,7 +171,7 @@ async def campaign(
 
 
 async def _suffer(
-    fault: Fault, target: Target, observer: Observer, nats_url: str, *, limit_s: float, look_s: float, full: bool
+    fault: Fault, target: Target, observer: Observer, running: Mapping[str, Any], *, limit_s: float, look_s: float, full: bool
 ) -> Line:
     known = len(observer.violations)
     observer.during = lambda: fault.name
@@ -184,7 +185,7 @@ async def _suffer(
     end = monotonic_s()
     stall, healed_stall = observer.longest_stall(began, end), observer.longest_stall(healed, end)
     observer.during = str
-    other = await _dead_letters(nats_url)
+    other = await _dead_letters(running)
     if healed_stall > limit_s:
         other.append(f"no binding for {healed_stall:.1f} s after its end, allowed are {limit_s:g} s")
     return Line(
@@ -227,21 +228,21 @@ async def _drained(observer: Observer, moment: float, *, full: bool) -> list[str
     return [*told, *([f"and {len(waiting) - TOLD} more pods wait"] if len(waiting) > TOLD else [])]
 
 
-async def _dead_letters(nats_url: str) -> list[str]:
+async def _dead_letters(running: Mapping[str, Any]) -> list[str]:
     """Nothing that the platform itself says may be unreadable or unacceptable to it. A broker that is just starting is waited for."""
     until = monotonic_s() + DECIDED_S
     while True:
         try:
-            return await _take_dead_letters(nats_url)
+            return await _take_dead_letters(running)
         except (OSError, nats.errors.Error) as e:
             if monotonic_s() > until:
                 return [f"dead letters cannot be read: {e}"]
             await asyncio.sleep(0.2)
 
 
-async def _take_dead_letters(nats_url: str) -> list[str]:
+async def _take_dead_letters(running: Mapping[str, Any]) -> list[str]:
     """Read letters are removed, so that each is told once."""
-    client = await nats.connect(nats_url, max_reconnect_attempts=5, error_cb=_say_nothing)
+    client = await client_of(running, max_reconnect_attempts=5, error_cb=_say_nothing)
     try:
         jetstream = client.jetstream()
         state = (await jetstream.stream_info(Stream.DEAD)).state
@@ -261,12 +262,12 @@ async def _say_nothing(_: Exception) -> None:
     """Whoever connects is told anyway."""
 
 
-async def _audit(client: KubeClient, nats_url: str) -> list[str]:
+async def _audit(client: KubeClient, running: Mapping[str, Any]) -> list[str]:
     """`hbox audit`, without a process of its own."""
     try:
         async with (
             asyncio.timeout(4 * AUDIT_PATIENCE_S),
-            Bus.connect(nats_url, name="chaos", instance="audit", ensure=False) as bus,
+            admin_bus(running) as bus,
         ):
             result, _ = await audit_platform(client, bus, patience_s=AUDIT_PATIENCE_S)
     except TimeoutError:

@@ -21,6 +21,7 @@ from urllib.request import Request, urlopen
 from hbox_cli.platform.supervisor import CLUSTER, WELL_S
 from hbox_common.kube import OLD_S
 
+from ..broker import seed_of
 from .liars import lie
 from .load import Load
 from .machine import Machine
@@ -108,10 +109,10 @@ class Target:
     running: Mapping[str, Any]  #: platform.json
     machine: Machine
 
-    @property
-    def env(self) -> dict[str, str]:
-        """Settings of its services."""
-        return {f"HBOX_{name.upper()}": self.running[name] for name in ("nats_url", "kubeconfig", "database_url", "policy")}
+    def env(self, service: str) -> dict[str, str]:
+        """Settings of one of its services."""
+        named = {f"HBOX_{name.upper()}": self.running[name] for name in ("nats_url", "kubeconfig", "database_url", "policy")}
+        return named | {"HBOX_NATS_SEED": str(seed_of(self.running, service))}
 
     async def pid(self, name: str) -> int:
         """Of the running process; one that an earlier fault killed is waited for."""
@@ -229,7 +230,7 @@ def rival(name: str, hold_s: float) -> Fault:
             os.kill(pid, signal.SIGSTOP)
             try:
                 other = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", MODULES[name], env=os.environ | target.env, stdout=log, stderr=log
+                    sys.executable, "-m", MODULES[name], env=os.environ | target.env(name), stdout=log, stderr=log
                 )
                 await asyncio.sleep(hold_s)
             finally:
@@ -410,7 +411,7 @@ def lies(hold_s: float) -> Fault:
     async def act(target: Target) -> None:
         pid = await target.well("quota-ledger")
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(lie(target.running["nats_url"], hold_s))
+            tasks.create_task(lie(target.running, hold_s))
             await asyncio.sleep(hold_s / 2)
             os.kill(pid, signal.SIGKILL)
 

@@ -1,12 +1,12 @@
 """Somebody at the broker who says garbage, and lies in good form: plans, facts and decisions that are not theirs to say."""
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 import msgpack
-import nats
 from nats.js import JetStreamContext
 
-from hbox_common.bus import Bus
 from hbox_common.clock import monotonic_s, new_id
 from hbox_common.events import (
     REGISTRY,
@@ -26,6 +26,8 @@ from hbox_common.events import (
 )
 from hbox_common.model import Claim, ClaimState, Epoch, Generation, Index, JobId, PlanId, PodFact, PodPhase, PodUid
 
+from ..broker import admin_bus, client_of
+
 #: Ids of all these messages begin so: that they end as dead letters is as it should be.
 LIAR = "liar-"
 
@@ -38,13 +40,13 @@ _READ = [
 ]
 
 
-async def lie(nats_url: str, hold_s: float) -> None:
+async def lie(running: Mapping[str, Any], hold_s: float) -> None:
     """For so long, round after round."""
     until = monotonic_s() + hold_s
-    client = await nats.connect(nats_url)
+    client = await client_of(running)
     try:
         jetstream = client.jetstream()
-        async with Bus.connect(nats_url, name="liar", instance="liar", ensure=False) as bus:
+        async with admin_bus(running) as bus:
             pages = await bus.ask(ClaimsAsked(asker="liar"), ClaimsPage, timeout_s=20)
         posted = [claim for page in pages for claim in page.claims if claim.state is ClaimState.POSTED]
         while monotonic_s() < until:

@@ -12,16 +12,17 @@ picky    takes jobs of PriorityClass normal alone
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
 from hbox_cli.platform.layout import Layout
-from hbox_common.bus import Bus
 from hbox_common.errors import NotFound
 from hbox_common.events import EvictDecided
 from hbox_common.kube import MERGE_PATCH, NODES, PODGROUPS, PODS, PRIORITYCLASSES, KubeClient
 
+from ..broker import admin_bus
 from .platform_world import Up, queue, until, up
 from .traced_jobs import node
 
@@ -211,7 +212,7 @@ async def test_nobody_is_told_to_go_whom_a_budget_protects_nor_later_in_vain(pla
         "spec": spec,
     }
     await client.json("POST", PDBS, body=budget)
-    async with Bus.connect(Layout(platform.state).running().nats_url, name="test", instance="test", ensure=False) as bus:
+    async with admin_bus(asdict(Layout(platform.state).running())) as bus:
 
         async def told_to_go() -> list[str]:
             last = [d.event for d in await bus.last(EvictDecided, [("0",)])]

@@ -1,18 +1,19 @@
-"""Somebody at the broker, in job-controller's name, says that a pod is gone which runs: until the broker has accounts nothing keeps them from it."""
+"""Who has job-controller's key of the broker says that a pod is gone which runs."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-import nats
 import pytest
 
-from hbox_common.bus import Bus
 from hbox_common.clock import new_id
 from hbox_common.events import ClaimsAsked, ClaimsPage, PodsObserved, encode
 from hbox_common.kube import PODS, KubeClient
 from hbox_common.model import Claim, ClaimState, PodFact, PodPhase
 from hbox_sandbox.trace import TracePod, pod_manifest
 
+from ..broker import admin_bus, client_of
 from ..waiting import until
 from .platform_world import up
 
@@ -24,7 +25,7 @@ async def test_a_pod_that_is_told_gone_in_error_has_its_claim_and_its_cards_agai
         running = json.loads((platform.state / "platform.json").read_text())
         async with (
             KubeClient.connect(running["kubeconfig"], user_agent="test", timeout_s=30) as client,
-            Bus.connect(running["nats_url"], name="test", instance="test", ensure=False) as bus,
+            admin_bus(running) as bus,
         ):
 
             async def posted() -> Claim | None:
@@ -38,7 +39,7 @@ async def test_a_pod_that_is_told_gone_in_error_has_its_claim_and_its_cards_agai
             gone = PodFact(
                 before.pod_uid, before.namespace, before.pod, PodPhase.GONE, before.node, before.job, before.queue, 0, {}
             )
-            await tell(running["nats_url"], PodsObserved(pods=(gone,)))
+            await tell(running, PodsObserved(pods=(gone,)))
 
             async def ended() -> bool:
                 claim = await posted()
@@ -50,9 +51,9 @@ async def test_a_pod_that_is_told_gone_in_error_has_its_claim_and_its_cards_agai
         assert not platform.json("audit")["faults"]
 
 
-async def tell(nats_url: str, event: PodsObserved) -> None:
+async def tell(running: Mapping[str, Any], event: PodsObserved) -> None:
     """In job-controller's name."""
-    client = await nats.connect(nats_url)
+    client = await client_of(running, "job-controller")
     try:
         headers = {
             "ce-specversion": "1.0",

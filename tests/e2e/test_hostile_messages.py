@@ -16,10 +16,8 @@ from typing import Any
 import msgpack
 import nats
 import pytest
-from nats.aio.client import Client
 from nats.js import JetStreamContext
 
-from hbox_common.bus import Bus
 from hbox_common.clock import new_id
 from hbox_common.events import (
     REGISTRY,
@@ -40,6 +38,7 @@ from hbox_common.events import (
 )
 from hbox_common.model import Claim, Epoch, Generation, Index, JobId, PlanId, PodFact, PodPhase, PodUid
 
+from ..broker import admin_bus, client_of
 from ..waiting import until
 
 pytestmark = pytest.mark.e2e
@@ -82,7 +81,7 @@ def replay(state: Path, limit: int = 60) -> dict[str, Any]:
 
 @pytest.fixture
 async def jetstream(platform: Path) -> AsyncIterator[JetStreamContext]:
-    client: Client = await nats.connect(json.loads((platform / "platform.json").read_text())["nats_url"])
+    client = await client_of(json.loads((platform / "platform.json").read_text()))
     yield client.jetstream()
     await client.close()
 
@@ -207,9 +206,7 @@ async def test_lies_about_priority_pods_and_epochs_cost_nobody_anything(platform
     """Well-formed messages, each of which once evicted a running pod, freed its cards, or made a service deaf for good."""
     before = pids(platform)
     await asyncio.to_thread(replay, platform)
-    async with Bus.connect(
-        json.loads((platform / "platform.json").read_text())["nats_url"], name="test", instance="test", ensure=False
-    ) as bus:
+    async with admin_bus(json.loads((platform / "platform.json").read_text())) as bus:
 
         async def claims() -> tuple[Epoch, dict[str, Claim]]:
             pages = await bus.ask(ClaimsAsked(asker="test"), ClaimsPage)

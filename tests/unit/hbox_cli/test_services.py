@@ -12,8 +12,8 @@ from urllib.request import urlopen
 import pytest
 
 from hbox_cli.services import SERVICES
+from hbox_common.bus.users import SERVICES as KNOWN
 from hbox_common.ports import free_ports
-from hbox_common.runtime.settings import SERVICES as KNOWN
 
 PROGRAM = Path(sys.executable).with_name("hbox-service")
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "evictions": ("evictions", "Whether pods are told to leave for others; release the brake on it."),
     "defrag": ("defrag", "How fragmented idle cards are, and which moves of pods would pay."),
     "events": ("events", "What happens: jobs, health, refusals."),
+    "bus": ("bus", "The broker's users: their keys, and who may say and hear what."),
     "policy": ("policy", "HBox's own policies as files; whether a file is right."),
     "definitions": ("definitions", "The definitions that HBox needs in a cluster: print them, apply them."),
     "trial": ("trial", "Submit a small gang to a cluster, wait until it runs, take it away."),

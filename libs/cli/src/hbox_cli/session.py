@@ -5,7 +5,8 @@ import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from hbox_common.bus import Bus, Delivery, Start
+from hbox_common.bus import Access, Bus, Delivery, Start
+from hbox_common.bus.users import OPERATOR
 from hbox_common.errors import Unavailable
 from hbox_common.events import (
     Budget,
@@ -33,7 +34,13 @@ async def bus_of(running: Running) -> AsyncIterator[Bus]:
     async with AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(CONNECT_S):
-                connecting = Bus.connect(running.nats_url, name="hbox-cli", instance=f"cli-{os.getpid()}", ensure=False)
+                connecting = Bus.connect(
+                    running.nats_url,
+                    name=OPERATOR,
+                    instance=f"cli-{os.getpid()}",
+                    access=Access(seed=running.nats_seed(OPERATOR)),
+                    ensure=False,
+                )
                 bus = await stack.enter_async_context(connecting)
         except TimeoutError as e:
             raise Unavailable(

@@ -49,7 +49,7 @@ async def run(settings: BinderSettings, health: Health) -> None:
         KubeClient.connect(
             settings.kubeconfig, user_agent="hbox-binder", connections=settings.concurrency + AT_ONCE + 8
         ) as client,
-        Bus.connect(settings.nats_url, name="binder", instance=settings.instance) as bus,
+        Bus.connect(settings.nats_url, name="binder", instance=settings.instance, access=settings.nats_access) as bus,
     ):
         epochs = Epochs(asking(bus, settings.instance))
         on_kube = health.condition("kube")

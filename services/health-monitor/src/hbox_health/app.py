@@ -27,7 +27,9 @@ STARTING_S = 0.05
 
 async def run(settings: HealthSettings, health: Health) -> None:
     """The service, until cancelled."""
-    async with Bus.connect(settings.nats_url, name="health-monitor", instance=settings.instance) as bus:
+    async with Bus.connect(
+        settings.nats_url, name="health-monitor", instance=settings.instance, access=settings.nats_access
+    ) as bus:
         await HealthMonitor(settings, health, bus).run()
 
 

@@ -85,7 +85,7 @@ async def run(settings: JobControllerSettings, health: Health) -> None:
         health.condition(name)  # not good yet: connecting may take a while
     async with (
         KubeClient.connect(settings.kubeconfig, user_agent="hbox-job-controller") as client,
-        Bus.connect(settings.nats_url, name="job-controller", instance=settings.instance) as bus,
+        Bus.connect(settings.nats_url, name="job-controller", instance=settings.instance, access=settings.nats_access) as bus,
     ):
         await JobController(settings, health, client, bus).run()
 

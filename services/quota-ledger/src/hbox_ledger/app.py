@@ -90,7 +90,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
             exclusive=not settings.leader_election,  # a leader that hangs would keep its standby out; transactions are fenced by epoch and index
         ) as store,
         KubeClient.connect(settings.kubeconfig, user_agent="hbox-quota-ledger") as kube,
-        Bus.connect(settings.nats_url, name="quota-ledger", instance=settings.instance) as bus,
+        Bus.connect(settings.nats_url, name="quota-ledger", instance=settings.instance, access=settings.nats_access) as bus,
     ):
         relay = Relay(store, bus)
         position = await store.read(load.position)

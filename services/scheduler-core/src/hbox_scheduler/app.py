@@ -45,7 +45,9 @@ EMPTY_CYCLE_S = 0.001
 
 async def run(settings: SchedulerSettings, health: Health) -> None:
     """The service, until cancelled."""
-    async with Bus.connect(settings.nats_url, name="scheduler-core", instance=settings.instance) as bus:
+    async with Bus.connect(
+        settings.nats_url, name="scheduler-core", instance=settings.instance, access=settings.nats_access
+    ) as bus:
         await SchedulerService(settings, health, bus).run()
 
 

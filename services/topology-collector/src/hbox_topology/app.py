@@ -41,7 +41,9 @@ async def run(settings: TopologySettings, health: Health) -> None:
         health.condition(name)  # not good yet: connecting may take a while
     async with (
         KubeClient.connect(settings.kubeconfig, user_agent="hbox-topology-collector") as client,
-        Bus.connect(settings.nats_url, name="topology-collector", instance=settings.instance) as bus,
+        Bus.connect(
+            settings.nats_url, name="topology-collector", instance=settings.instance, access=settings.nats_access
+        ) as bus,
     ):
         await TopologyCollector(settings, health, client, bus).run()
 

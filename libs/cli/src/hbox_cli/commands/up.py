@@ -79,6 +79,11 @@ POLICIES = ("binpack", "least-waste", "fgd")
 @click.option("--database", metavar="URL", help="The ledger's database [SQLite in the state folder].")
 @click.option("--nats-url", metavar="URL", help="A NATS server with JetStream [one of our own].")
 @click.option(
+    "--nats-users",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="With --nats-url: the folder with the seeds of its users, as `hbox bus users` makes them [the broker is open].",
+)
+@click.option(
     "--time-scale", type=click.FloatRange(0, min_open=True), default=1.0, help="Emulated pods run so many times faster."
 )
 @click.option(
@@ -100,6 +105,7 @@ def command(
     shares: str | None,
     database: str | None,
     nats_url: str | None,
+    nats_users: Path | None,
     time_scale: float,
     ready_s: float,
 ) -> int:
@@ -120,6 +126,8 @@ def command(
         raise click.UsageError("--kubeconfig and --api exclude each other")
     if kubeconfig is not None and nodes:
         raise click.UsageError("--nodes makes nodes in a cluster of our own, and --kubeconfig names one of yours")
+    if nats_users is not None and nats_url is None:
+        raise click.UsageError("--nats-users is for a broker of yours: --nats-url says which")
     try:
         wanted = machines(nodes)
     except InvalidRequest as e:
@@ -132,6 +140,7 @@ def command(
         ctx.state,
         kubeconfig,
         nats_url,
+        nats_users,
         database,
         policy,
         time_scale,

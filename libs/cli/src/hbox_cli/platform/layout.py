@@ -27,6 +27,11 @@ class Running:
     policy: str
     health: Mapping[str, str] = field(default_factory=dict)  #: service -> http://host:port
     scheduler_names: tuple[str, ...] = (SCHEDULER_NAME,)
+    nats_users: str = ""  #: the folder with the seeds of the broker's users; "": it is open
+
+    def nats_seed(self, user: str) -> Path | None:
+        """The file with the seed of a user of the broker, named as `hbox_common.bus.keys` names it; None where the broker is open."""
+        return Path(self.nats_users) / f"{user}.nk" if self.nats_users else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,11 @@ class Layout:
     @property
     def nats(self) -> Path:
         return self.folder / "nats"
+
+    @property
+    def nats_users(self) -> Path:
+        """Seeds of the users of a broker of our own."""
+        return self.folder / "nats-users"
 
     @property
     def kube(self) -> Path:

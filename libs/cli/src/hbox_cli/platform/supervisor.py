@@ -73,6 +73,7 @@ class Plan:
     state: Path
     kubeconfig: Path | None = None
     nats_url: str | None = None
+    nats_users: Path | None = None  #: seeds of the users of a broker of somebody else's; None: it is open
     database_url: str | None = None
     policy: str = "binpack"
     time_scale: float = 1.0
@@ -199,6 +200,7 @@ class Platform:
         await self._bring_definitions(tasks)
         if plan.nats_url is None:
             await self._until(BROKER, self._broker_ready)
+            await self._make_streams()
             self._tasks.append(tasks.create_task(self._keep_broker_writable(), name="writable"))
         for kept in self._services():
             await self._keep(tasks, kept)
@@ -214,6 +216,15 @@ class Platform:
                 for one in kept:
                     if one.process is not None:
                         stops.create_task(child.stop(one.process, grace_s=GRACE_S))
+
+    async def _make_streams(self) -> None:
+        """As the broker's admin: services may make what is missing, and change nothing."""
+        from hbox_common.bus import Access, Bus  # noqa: PLC0415  a third of a second, while the broker starts
+        from hbox_common.bus.users import ADMIN  # noqa: PLC0415
+
+        access = Access(seed=self.running.nats_seed(ADMIN))
+        async with Bus.connect(self.running.nats_url, name=ADMIN, instance=f"up-{os.getpid()}", access=access):
+            pass
 
     # --- processes
 
@@ -292,9 +303,12 @@ class Platform:
 
     def _broker(self) -> Kept:
         from hbox_common.bus import find_binary, write_config  # noqa: PLC0415  a third of a second, while the cluster starts
+        from hbox_common.bus.keys import keep  # noqa: PLC0415
+        from hbox_common.bus.users import users  # noqa: PLC0415
 
         port = int(self.running.nats_url.rsplit(":", 1)[1])
-        config = write_config(self.layout.nats, host="127.0.0.1", port=port, health_port=self._broker_health)
+        keys = keep(self.layout.nats_users, users())
+        config = write_config(self.layout.nats, host="127.0.0.1", port=port, health_port=self._broker_health, keys=keys)
         return Kept(BROKER, [str(find_binary()), "--config", str(config)], dict(os.environ), self.layout.log(BROKER), port)
 
     def _cluster(self) -> Kept:
@@ -324,6 +338,8 @@ class Platform:
                 "HBOX_HEALTH_PORT": str(port),
                 "HBOX_LOG_FORMAT": "json",
             }
+            if seed := self.running.nats_seed(service):
+                env["HBOX_NATS_SEED"] = str(seed)
             if self.plan.standby and service in PAIRED:
                 env["HBOX_LEADER_ELECTION"] = "true"
             if self._kubeconfigs is not None:
@@ -423,6 +439,7 @@ def _address(layout: Layout, plan: Plan, ports: Sequence[int]) -> Running:
         emulated=plan.emulated,
         policy=plan.policy,
         scheduler_names=plan.scheduler_names,
+        nats_users=str(plan.nats_users.absolute()) if plan.nats_users else "" if plan.nats_url else str(layout.nats_users),
         health={name: f"http://127.0.0.1:{port}" for name, port in zip(plan.processes, ports, strict=False)},
     )
 

@@ -5,6 +5,7 @@ async with Bus.connect("nats://127.0.0.1:4222", name="binder", instance="binder-
     await bus.consume("binder", [BindDecided], handle)
 """
 
+from .access import Access
 from .batcher import LeadEdgeBatcher
 from .client import Bus
 from .delivery import Delivery
@@ -13,6 +14,7 @@ from .micro import Endpoint
 from .server import EmbeddedServer, find_binary, write_config
 
 __all__ = [
+    "Access",
     "Bus",
     "Delivery",
     "EmbeddedServer",

@@ -14,7 +14,8 @@ from hbox_common.events import Event
 from hbox_common.insisting import insist
 
 from . import rpc
-from .connection import Connection
+from .access import Access
+from .connection import OPEN, Connection
 from .dead_letters import DeadLetters, set_aside_unsent
 from .delivery import Delivery
 from .follower import Follower, Start
@@ -45,14 +46,17 @@ class Bus:
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, url: str, *, name: str, instance: str, ensure: bool = True) -> AsyncIterator[Self]:
+    async def connect(
+        cls, url: str, *, name: str, instance: str, access: Access = OPEN, ensure: bool = True
+    ) -> AsyncIterator[Self]:
         """A bus, once the broker is there; kept up for ever, and drained at the end.
 
         url: several servers are joined by commas. `ensure`: make streams that are missing, now and whenever one is found missing.
-        Raises InvalidRequest for a bad address or user, or when our streams are refused. The block is cancelled, and Unavailable raised, when
+        Raises InvalidRequest for a bad address, user or certificate, or when our streams are refused. The block is cancelled, and Unavailable raised, when
         the broker ends the connection for good.
         """
-        async with Connection.open(url, name=name, instance=instance, prepare=_prepare if ensure else None) as connection:
+        prepare = _prepare if ensure else None
+        async with Connection.open(url, name=name, instance=instance, access=access, prepare=prepare) as connection:
             yield cls(connection, ensure=ensure)
 
     @property

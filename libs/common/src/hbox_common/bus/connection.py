@@ -13,6 +13,7 @@ import asyncio
 import json
 import logging
 import random
+import re
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -29,13 +30,17 @@ from hbox_common.errors import HBoxError, InvalidRequest, Unavailable
 from hbox_common.events import token_of
 
 from . import metrics
-from .errors import StreamApiError
+from .access import Access
+from .errors import NotPermitted, StreamApiError
 
 log = logging.getLogger(__name__)
 
 API_S = 5.0  #: how long a JetStream API call may take
 DRAIN_S = 5.0
 NO_RESPONDERS = "503"
+
+#: How the broker refuses what a user may not say or hear.
+_DENIED = re.compile(r'permissions violation for (publish|subscription) to "([^"]+)"', re.IGNORECASE)
 
 
 class _Client(Client):
@@ -66,11 +71,15 @@ class _Client(Client):
             await self._flush_pending()
 
 
+OPEN = Access()
+
+
 class Connection:
     """Made by `open`; used by one event loop."""
 
-    def __init__(self, url: str, *, name: str, instance: str) -> None:
+    def __init__(self, url: str, *, name: str, instance: str, access: Access = OPEN) -> None:
         self.name, self.instance = name, instance
+        self._identity = access.options()
         self.connected = asyncio.Event()
         self.epoch = 0  #: rises with every connection made
         self._servers = _servers_of(url)
@@ -79,7 +88,7 @@ class Connection:
         self._life: asyncio.Timeout | None = None
         self._fatal: HBoxError | None = None
         self._closing = self._complained = False
-        self._waiting: dict[str, asyncio.Future[Msg]] = {}
+        self._waiting: dict[str, tuple[str, asyncio.Future[Msg]]] = {}  #: subject and answer, by token
         self._requests = 0
         self._inbox = f"_INBOX_{token_of(name)}.{secrets.token_hex(8)}"
         self._watchers: set[Callable[[], None]] = set()
@@ -87,13 +96,19 @@ class Connection:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, url: str, *, name: str, instance: str, prepare: Callable[[Self], Awaitable[None]] | None = None
+        cls,
+        url: str,
+        *,
+        name: str,
+        instance: str,
+        access: Access = OPEN,
+        prepare: Callable[[Self], Awaitable[None]] | None = None,
     ) -> AsyncIterator[Self]:
         """A connection, once there is one and `prepare` is through; it waits for the broker without end.
 
-        Raises InvalidRequest for a bad address or user, and, by cancelling the block, Unavailable when the client is closed for good.
+        Raises InvalidRequest for a bad address, user or certificate, and, by cancelling the block, Unavailable when the client is closed for good.
         """
-        self = cls(url, name=name, instance=instance)
+        self = cls(url, name=name, instance=instance, access=access)
         try:
             async with asyncio.timeout(None) as self._life:
                 try:
@@ -122,6 +137,7 @@ class Connection:
             pending_size=-1,
             drain_timeout=int(DRAIN_S),
             inbox_prefix=f"_INBOX_{token_of(self.name)}",
+            **self._identity,
         )
         await self.subscribe(f"{self._inbox}.*", self._on_reply)
         if self._client.is_connected:
@@ -137,14 +153,24 @@ class Connection:
         elif "authorization" in str(error).lower():
             self._end(
                 InvalidRequest(
-                    f"the broker at {self._url} refuses us: {error}", hint="check user and password in HBOX_NATS_URL"
+                    f"the broker at {self._url} refuses us: {error}",
+                    hint="check HBOX_NATS_SEED, or user and password in HBOX_NATS_URL",
                 )
             )
+        elif denied := _DENIED.search(str(error)):
+            self._refused(denied[1].lower(), denied[2])
         elif not self._complained and not self._closing:
             self._complained = True
             log.warning("no connection to the broker at %s (%s); trying again", self._url, describe(error))
         else:
             log.debug("nats: %s", describe(error))
+
+    def _refused(self, verb: str, subject: str) -> None:
+        """The broker keeps quiet towards whoever waits for an answer."""
+        log.error("the broker does not let %s have its %s on %s", self.name, verb, subject)
+        for asked, future in self._waiting.values():
+            if verb == "publish" and asked.lower() == subject.lower() and not future.done():
+                future.set_exception(NotPermitted(f"the broker does not let {self.name} publish on {subject}"))
 
     async def _on_disconnected(self) -> None:
         self._lost()
@@ -174,7 +200,7 @@ class Connection:
     def _lost(self) -> None:
         self.connected.clear()
         waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
+        for _, future in waiting.values():
             if not future.done():
                 future.set_exception(Unavailable("the connection to the broker was lost", outcome_unknown=True))
         self._tell()
@@ -252,12 +278,12 @@ class Connection:
     ) -> Msg:
         """The one answer to a message.
 
-        Raises Unavailable: nobody listens, no connection, or (with `outcome_unknown`) no answer in time, or the connection was lost meanwhile.
+        Raises Unavailable: nobody listens, no connection, or (with `outcome_unknown`) no answer in time, or the connection was lost meanwhile; NotPermitted.
         """
         self._requests += 1
         token = str(self._requests)
         future: asyncio.Future[Msg] = asyncio.get_running_loop().create_future()
-        self._waiting[token] = future
+        self._waiting[token] = (subject, future)
         try:
             await self.send(subject, body, reply=f"{self._inbox}.{token}", headers=headers)
             async with asyncio.timeout(timeout_s):
@@ -273,9 +299,9 @@ class Connection:
         return answer
 
     async def _on_reply(self, message: Msg) -> None:
-        future = self._waiting.get(message.subject.rsplit(".", 1)[1])
-        if future is not None and not future.done():
-            future.set_result(message)
+        waiting = self._waiting.get(message.subject.rsplit(".", 1)[1])
+        if waiting is not None and not waiting[1].done():
+            waiting[1].set_result(message)
 
     async def api(self, what: str, request: Mapping[str, object] | None = None, *, timeout_s: float = API_S) -> dict[str, Any]:
         """The answer to a JetStream API call, e.g. `STREAM.INFO.HBOX_STATE`.

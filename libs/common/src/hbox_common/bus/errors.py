@@ -1,6 +1,6 @@
 """What can go wrong inside the bus; callers of it see the house's errors only."""
 
-from hbox_common.errors import HBoxError
+from hbox_common.errors import HBoxError, InvalidRequest
 
 
 class StreamApiError(HBoxError):
@@ -9,6 +9,10 @@ class StreamApiError(HBoxError):
     def __init__(self, *, code: int, err_code: int, description: str) -> None:
         super().__init__(f"JetStream: {description} ({err_code or code})")
         self.code, self.err_code = code, err_code
+
+
+class NotPermitted(InvalidRequest):
+    """The broker does not let this user publish there."""
 
 
 class Broken(HBoxError):

@@ -11,6 +11,7 @@ import secrets
 import shutil
 import signal
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ from hbox_common.errors import InvalidRequest, Unavailable
 from hbox_common.ports import reserved
 
 from .streams import GIB, HEADER_BYTES, MIB
+from .users import Permissions, authorization
 
 START_S = 10.0
 STOP_S = 5.0
@@ -40,10 +42,20 @@ def find_binary() -> Path:
     return Path(found)
 
 
-def write_config(folder: Path, *, host: str = "127.0.0.1", port: int, name: str = "hbox", health_port: int = 0) -> Path:
+def write_config(
+    folder: Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int,
+    name: str = "hbox",
+    health_port: int = 0,
+    keys: Mapping[str, str] | None = None,
+    readers: Mapping[str, Permissions] | None = None,
+) -> Path:
     """Write `nats.conf` into `folder`, whose subfolder `store` will hold the streams. Returns its path.
 
-    `name` is what the server calls itself. `health_port`: where it answers /healthz, on loopback alone; 0: nowhere.
+    `name` is what the server calls itself. `health_port`: where it answers /healthz, on loopback alone; 0: nowhere. `keys`: public nkeys of the platform's
+    users, who alone get in, each with its rights; None: whoever reaches it may do anything. `readers`: those among them that are not the platform's own.
     """
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "nats.conf"
@@ -62,18 +74,26 @@ jetstream {{
   max_file: {16 * GIB}
 }}
 feature_flags {{ js_ack_fc_v2: false }}
-{health}""")
+{health}{authorization(keys, readers) if keys is not None else ""}""")
     return config
 
 
 class EmbeddedServer:
     """`async with EmbeddedServer(folder) as server`: runs while the block does; can be killed and started again within it, on the same port.
 
-    folder: holds the configuration, the log and the store. Raises Unavailable with the log's last line when it does not start.
+    folder: holds the configuration, the log and the store; keys, readers: as in `write_config`.
+    Raises Unavailable with the log's last line when it does not start.
     """
 
-    def __init__(self, folder: Path, *, port: int = 0) -> None:
-        self.folder, self.port = folder, port
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        port: int = 0,
+        keys: Mapping[str, str] | None = None,
+        readers: Mapping[str, Permissions] | None = None,
+    ) -> None:
+        self.folder, self.port, self._keys, self._readers = folder, port, keys, readers
         self._process: asyncio.subprocess.Process | None = None
         self._port_held = ExitStack()
         self._name = f"hbox-{secrets.token_hex(8)}"
@@ -109,7 +129,7 @@ class EmbeddedServer:
         """Return when it takes connections."""
         if not self.port:
             [self.port] = self._port_held.enter_context(reserved(1))
-        await self._run(write_config(self.folder, port=self.port, name=self._name))
+        await self._run(write_config(self.folder, port=self.port, name=self._name, keys=self._keys, readers=self._readers))
 
     async def _run(self, config: Path) -> None:
         with (self.folder / "nats-server.log").open("ab") as log:

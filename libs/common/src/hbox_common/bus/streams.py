@@ -16,7 +16,7 @@ from hbox_common.errors import InvalidRequest
 from hbox_common.events import REGISTRY, Event, Stream
 
 from .connection import Connection
-from .errors import STREAM_NAME_IN_USE, STREAM_NOT_FOUND, StreamApiError
+from .errors import STREAM_NAME_IN_USE, STREAM_NOT_FOUND, NotPermitted, StreamApiError
 
 log = logging.getLogger(__name__)
 
@@ -100,11 +100,16 @@ def config_of(stream: Stream) -> dict[str, Any]:
 async def ensure_streams(connection: Connection) -> None:
     """Make the streams that are missing and put right those that differ in what we depend on. Idempotent, safe from many processes at once.
 
-    Raises Unavailable when JetStream does not answer, InvalidRequest when it refuses a stream.
+    On a closed broker only its admin may change a stream: services go on with what is there. Raises Unavailable when JetStream does not answer, InvalidRequest
+    when it refuses a stream.
     """
     for stream in Stream:
         try:
             await _ensure(connection, stream)
+        except NotPermitted as e:
+            log.warning(
+                "stream %s is not as it should be, and stays so until the admin of the broker mends it: %s", stream.value, e
+            )
         except StreamApiError as e:
             raise InvalidRequest(f"stream {stream.value} cannot be made: {e}", hint="see the broker's JetStream limits") from e
 

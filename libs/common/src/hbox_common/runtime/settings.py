@@ -17,13 +17,13 @@ from typing import Any, ClassVar, TypeVar
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from hbox_common.bus import Access
+from hbox_common.bus.users import SERVICES
 from hbox_common.errors import InvalidRequest
 from hbox_common.telemetry.logs import LogFormat
 from hbox_common.yamltext import settings_of
 
 S = TypeVar("S", bound="Settings")
-
-SERVICES = ("topology-collector", "job-controller", "scheduler-core", "quota-ledger", "binder", "health-monitor")
 
 
 class Settings(BaseSettings):
@@ -34,6 +34,12 @@ class Settings(BaseSettings):
     service: ClassVar[str] = ""
 
     nats_url: str = Field("nats://127.0.0.1:4222", description="the broker; several addresses are joined by commas")
+    nats_seed: Path | None = Field(None, description="a file with the seed of our user's nkey, for a broker that is closed")
+    nats_ca: Path | None = Field(
+        None, description="a file with the certificates of those who sign the broker's, for tls:// and where it requires TLS"
+    )
+    nats_certificate: Path | None = Field(None, description="our own certificate, where the broker verifies its clients")
+    nats_key: Path | None = Field(None, description="its key")
     kubeconfig: str | None = Field(None, description="path of a kubeconfig; without one, the pod's service account")
     health_host: str = Field("127.0.0.1", description="where /healthz, /readyz and /metrics are served")
     health_port: int = Field(0, ge=0, le=65535, description="its port; 0 picks a free one and logs it")
@@ -65,6 +71,11 @@ class Settings(BaseSettings):
         if not all(part.strip().startswith(("nats://", "tls://")) for part in value.split(",")):
             raise ValueError("must begin with nats:// or tls://")
         return value
+
+    @property
+    def nats_access(self) -> Access:
+        """How this process gets into the broker."""
+        return Access(seed=self.nats_seed, ca=self.nats_ca, certificate=self.nats_certificate, key=self.nats_key)
 
 
 def load(settings: type[S], service: str, environ: dict[str, str] | None = None) -> S:

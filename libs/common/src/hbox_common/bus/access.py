@@ -1,0 +1,43 @@
+"""By what a client proves to the broker who it is, and the broker to the client."""
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hbox_common.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Paths of files, which are read when a connection is made; None: nothing of that kind. `seed`: of the user's nkey. `ca`: who signs the broker's
+    certificate, the machine's own authorities without it. `certificate` and `key`: the client's own, both or none."""
+
+    seed: Path | None = None
+    ca: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def options(self) -> dict[str, Any]:
+        """As nats-py's `connect` takes them. Raises InvalidRequest for files that cannot be used."""
+        from .keys import read_seed  # noqa: PLC0415  40 ms, which an open broker does not need
+
+        found: dict[str, Any] = {}
+        if self.seed is not None:
+            read_seed(self.seed)
+            found["nkeys_seed"] = str(self.seed)
+        if self.ca or self.certificate or self.key:
+            found["tls"] = self._context()
+        return found
+
+    def _context(self) -> ssl.SSLContext:
+        if (self.certificate is None) != (self.key is None):
+            raise InvalidRequest("a client certificate needs its key, and a key its certificate")
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.certificate is not None:
+                context.load_cert_chain(self.certificate, self.key)
+        except (OSError, ssl.SSLError) as e:
+            raise InvalidRequest(f"the certificates for the broker cannot be used: {e}") from e
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        return context

@@ -1,0 +1,100 @@
+"""The broker by TLS: who signs its certificate has to be known, and where it verifies its clients they show theirs."""
+
+import asyncio
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hbox_common.bus import Access, Bus, find_binary, write_config
+from hbox_common.bus.keys import keep
+from hbox_common.bus.users import users
+from hbox_common.errors import InvalidRequest
+from hbox_common.ports import reserved
+
+from ...waiting import until
+from .bus_world import job
+
+OPENSSL = shutil.which("openssl")
+pytestmark = pytest.mark.skipif(OPENSSL is None, reason="there is no openssl here to make certificates")
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority, and certificates of broker and client that it signed; another authority that signed nothing."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*words: str) -> None:
+        subprocess.run([str(OPENSSL), *words], cwd=folder, check=True, capture_output=True, timeout=60)
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    for name in ("ca", "other"):
+        openssl("req", "-x509", *key, "-keyout", f"{name}.key", "-out", f"{name}.pem", "-subj", f"/CN={name}", "-days", "2")
+    for name in ("broker", "client"):
+        openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
+        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
+    return folder
+
+
+@asynccontextmanager
+async def broker(folder: Path, certificates: Path) -> AsyncIterator[tuple[str, Access]]:
+    """Its address, and how binder gets in."""
+    with reserved(1) as [port]:
+        config = write_config(folder / "nats", port=port, keys=keep(folder / "users", users()))
+        files = {"cert_file": "broker.pem", "key_file": "broker.key", "ca_file": "ca.pem"}
+        lines = "\n".join(f'  {name}: "{certificates / file}"' for name, file in files.items())
+        config.write_text(config.read_text() + f"tls {{\n{lines}\n  verify: true\n}}\n")
+        process = await asyncio.create_subprocess_exec(find_binary(), "--config", config, stderr=asyncio.subprocess.DEVNULL)
+        try:
+
+            async def listens() -> bool:
+                try:
+                    _, writer = await asyncio.open_connection("127.0.0.1", port)
+                except OSError:
+                    return False
+                writer.close()
+                return True
+
+            await until(listens, "nats-server listens", timeout_s=20)
+            access = Access(
+                folder / "users" / "binder.nk",
+                certificates / "ca.pem",
+                certificates / "client.pem",
+                certificates / "client.key",
+            )
+            yield f"tls://127.0.0.1:{port}", access
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+async def test_certificates_of_both_sides_are_verified(tmp_path: Path, certificates: Path) -> None:
+    async with broker(tmp_path, certificates) as (url, access):
+        admin = replace(access, seed=tmp_path / "users" / "admin.nk")
+        async with asyncio.timeout(20), Bus.connect(url, name="admin", instance="1", access=admin) as bus:
+            await bus.publish(job("a"), "0")
+        for wrong in (replace(access, ca=certificates / "other.pem"), replace(access, certificate=None, key=None)):
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(1.5), Bus.connect(url, name="binder", instance="1", access=wrong):
+                    pass
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ({"certificate": "client.pem"}, "needs its key"),
+        ({"ca": "nowhere.pem"}, "cannot be used"),
+        ({"certificate": "client.pem", "key": "broker.key"}, "cannot be used"),
+    ],
+)
+async def test_certificates_that_cannot_be_used_are_said_to_be_so(certificates: Path, files: dict[str, str], said: str) -> None:
+    access = Access(**{name: certificates / file for name, file in files.items()})
+    with pytest.raises(InvalidRequest, match=said):
+        async with Bus.connect("tls://127.0.0.1:1", name="binder", instance="1", access=access):
+            pass

@@ -1,0 +1,232 @@
+"""A closed broker, by nats-server itself: who may say, hear and change what. What is granted is held against the message registry, pair by pair."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+
+from hbox_common.bus import Access, Bus, EmbeddedServer
+from hbox_common.bus.errors import NotPermitted
+from hbox_common.bus.keys import keep, new_seed, public_key, read_seed
+from hbox_common.bus.users import ADMIN, DURABLES, OPERATOR, SERVICES, authorization, inbox_of, read_only, users
+from hbox_common.errors import InvalidRequest
+from hbox_common.events import REGISTRY, Event, JobsAsked, PlansProposed, Stream
+from hbox_common.model import Epoch, Index, SchedulerId
+
+from .bus_world import job
+
+EVERYBODY = (*SERVICES, OPERATOR)
+STORED = [type_ for type_ in REGISTRY.values() if type_.about.stream is not None]
+QUESTIONS = [type_ for type_ in REGISTRY.values() if "asker" in type_.model_fields]
+
+
+@pytest.fixture
+def seeds(tmp_path: Path) -> Path:
+    return tmp_path / "users"
+
+
+@pytest.fixture
+async def closed(tmp_path: Path, seeds: Path) -> AsyncIterator[EmbeddedServer]:
+    async with EmbeddedServer(tmp_path / "nats", keys=keep(seeds, users())) as server:
+        async with bus_as(server, seeds, ADMIN):
+            pass  # who makes the streams
+        yield server
+
+
+def bus_as(server: EmbeddedServer, seeds: Path, user: str, *, ensure: bool = True) -> Any:
+    return Bus.connect(server.url, name=user, instance="1", access=Access(seed=seeds / f"{user}.nk"), ensure=ensure)
+
+
+@asynccontextmanager
+async def client_as(server: EmbeddedServer, seed: Path) -> AsyncIterator[tuple[Client, list[str]]]:
+    """A client of the library's own, and what the broker refused it."""
+    refused: list[str] = []
+
+    async def on_error(error: Exception) -> None:
+        refused.append(str(error).lower())
+
+    client = await nats.connect(server.url, nkeys_seed=str(seed), error_cb=on_error)
+    try:
+        yield client, refused
+    finally:
+        await client.close()
+
+
+async def not_said(server: EmbeddedServer, seed: Path, subjects: Iterable[str]) -> set[str]:
+    """Of these subjects those that the user may not publish on."""
+    asked = list(subjects)
+    async with client_as(server, seed) as (client, refused):
+        for subject in asked:
+            await client.publish(subject, b"{}")
+        await client.flush()
+        await asyncio.sleep(0.05)
+    return {subject for subject in asked if any(f'for publish to "{subject.lower()}"' in said for said in refused)}
+
+
+async def not_heard(server: EmbeddedServer, seed: Path, subjects: Iterable[str]) -> set[str]:
+    """Of these subjects those that the user may not subscribe to."""
+    asked = list(subjects)
+    async with client_as(server, seed) as (client, refused):
+        for subject in asked:
+            await client.subscribe(subject)
+        await client.flush()
+        await asyncio.sleep(0.05)
+    return {subject for subject in asked if any(f'for subscription to "{subject.lower()}"' in said for said in refused)}
+
+
+def subject(type_: type[Event]) -> str:
+    return type_.subject(*["0"] * type_.about.subject.count("{"))
+
+
+@pytest.mark.parametrize("user", EVERYBODY)
+async def test_a_message_is_said_by_its_writers_and_a_question_by_its_askers_alone(
+    closed: EmbeddedServer, seeds: Path, user: str
+) -> None:
+    name = "cli" if user == OPERATOR else user
+    mine = {subject(t) for t in STORED if {name, "all"} & {*t.about.writers}}
+    mine |= {subject(t) for t in QUESTIONS if name in t.about.writers}
+    every = {subject(t) for t in (*STORED, *REGISTRY.values())}
+    assert len(every) > 30
+    assert await not_said(closed, seeds / f"{user}.nk", every) == every - mine
+
+
+@pytest.mark.parametrize("user", EVERYBODY)
+async def test_questions_are_heard_by_who_answers_and_nothing_by_who_only_listens(
+    closed: EmbeddedServer, seeds: Path, user: str
+) -> None:
+    asked = {t.subject() for t in QUESTIONS}
+    mine = {t.subject() for t in QUESTIONS if user in t.about.readers}
+    assert await not_heard(closed, seeds / f"{user}.nk", asked) == asked - mine
+    all_of_it = {">", "hbox.>", "hbox.v1.>", "hbox.v1.job.>", "$JS.>", "$SYS.>", "_INBOX.>", "hbox.v1.api.>"}
+    inboxes = {f"{inbox_of(other)}.>" for other in (*EVERYBODY, ADMIN) if other != user}
+    assert await not_heard(closed, seeds / f"{user}.nk", all_of_it | inboxes) == all_of_it | inboxes
+    assert not await not_heard(closed, seeds / f"{user}.nk", [f"{inbox_of(user)}.1.2"])
+
+
+@pytest.mark.parametrize("user", EVERYBODY)
+async def test_streams_and_the_consumers_of_others_are_nobodys_to_change(
+    closed: EmbeddedServer, seeds: Path, user: str
+) -> None:
+    streams = {
+        f"$JS.API.STREAM.{verb}.{stream}"
+        for stream in Stream
+        for verb in ("UPDATE", "DELETE", "PURGE", "MSG.DELETE", "MSG.GET", "SNAPSHOT", "RESTORE", "LEADER.STEPDOWN")
+    }
+    others = {
+        f"$JS.API.CONSUMER.{verb}.{stream}.{durable}"
+        for durable, (owner, stream) in DURABLES.items()
+        for verb in ("CREATE", "DURABLE.CREATE", "INFO", "DELETE", "MSG.NEXT", "PAUSE")
+        if owner != user
+    }
+    acknowledged = {f"$JS.ACK.{stream}.{durable}.1.2.3.4.5" for durable, (owner, stream) in DURABLES.items() if owner != user}
+    names = {f"$JS.API.CONSUMER.{verb}.{stream}" for stream in Stream for verb in ("NAMES", "LIST")}
+    made = {"$JS.API.STREAM.CREATE.MINE", "$JS.API.STREAM.NAMES", "$JS.API.ACCOUNT.PURGE.HBOX", "$SYS.REQ.SERVER.PING"}
+    forbidden = streams | others | acknowledged | names | made
+    assert await not_said(closed, seeds / f"{user}.nk", forbidden) == forbidden
+
+
+async def test_who_has_no_key_or_another_does_not_get_in(closed: EmbeddedServer, tmp_path: Path) -> None:
+    stranger = tmp_path / "stranger.nk"
+    stranger.write_text(new_seed())
+    for access in (Access(), Access(seed=stranger)):
+        with pytest.raises(InvalidRequest, match="refuses us"):
+            async with asyncio.timeout(10), Bus.connect(closed.url, name="binder", instance="1", access=access):
+                pass
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "cannot be read"), ("SUABC", "not the seed"), ("", "not the seed")])
+async def test_a_seed_that_is_none_is_said_to_be_so(
+    closed: EmbeddedServer, tmp_path: Path, content: str | None, said: str
+) -> None:
+    path = tmp_path / "bad.nk"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InvalidRequest, match=said):
+        async with Bus.connect(closed.url, name="binder", instance="1", access=Access(seed=path)):
+            pass
+
+
+async def test_what_a_service_says_comes_to_whom_it_is_for(closed: EmbeddedServer, seeds: Path) -> None:
+    came: asyncio.Queue[Event] = asyncio.Queue()
+
+    async def take(deliveries: Any) -> None:
+        for delivery in deliveries:
+            came.put_nowait(delivery.event)
+
+    async def answer(asked: JobsAsked) -> AsyncIterator[Event]:
+        yield job("a")
+
+    plans = PlansProposed(scheduler=SchedulerId("hbox"), epoch=Epoch(1), seen=Index(0), plans=())
+    async with (
+        bus_as(closed, seeds, "scheduler-core") as scheduler,
+        bus_as(closed, seeds, "quota-ledger") as ledger,
+        bus_as(closed, seeds, "job-controller") as jobs,
+        asyncio.TaskGroup() as tasks,
+    ):
+        reading = [
+            tasks.create_task(ledger.consume("quota-ledger-plans", [PlansProposed], take, writers_only=True)),
+            tasks.create_task(jobs.serve(JobsAsked, answer)),
+        ]
+        await scheduler.publish(plans, "hbox")
+        assert await asyncio.wait_for(came.get(), 10) == plans
+        for asker in (scheduler, ledger):
+            assert await asker.ask(JobsAsked(asker="test"), type(job("a")), timeout_s=10) == [job("a")]
+        for task in reading:
+            task.cancel()
+
+
+async def test_what_may_not_be_said_is_told_at_once_and_not_tried_for_ever(closed: EmbeddedServer, seeds: Path) -> None:
+    plans = PlansProposed(scheduler=SchedulerId("hbox"), epoch=Epoch(1), seen=Index(0), plans=())
+    async with bus_as(closed, seeds, "binder") as bus:
+        with pytest.raises(NotPermitted, match="does not let binder publish"):
+            async with asyncio.timeout(5):
+                await bus.publish(plans, "hbox", timeout_s=30)
+
+
+async def test_a_stream_in_memory_is_made_again_by_services_and_one_that_differs_is_left_to_the_admin(
+    closed: EmbeddedServer, seeds: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with bus_as(closed, seeds, "job-controller") as bus:
+        await closed.kill()
+        await closed.start()
+        await bus.publish(job("a"), "0", timeout_s=20)
+    async with client_as(closed, seeds / f"{ADMIN}.nk") as (client, _):
+        info = await client.jetstream().stream_info(Stream.STATE)
+        info.config.max_msgs_per_subject = 5
+        await client.jetstream().update_stream(info.config)
+    with caplog.at_level(logging.WARNING):
+        async with asyncio.timeout(10), bus_as(closed, seeds, "binder"):
+            assert "HBOX_STATE is not as it should be" in caplog.text
+    async with bus_as(closed, seeds, ADMIN), client_as(closed, seeds / f"{ADMIN}.nk") as (client, _):
+        assert (await client.jetstream().stream_info(Stream.STATE)).config.max_msgs_per_subject == 1
+
+
+async def test_a_reader_of_one_queue_hears_of_that_queue_alone(tmp_path: Path) -> None:
+    seeds = tmp_path / "users"
+    keys = keep(seeds, (*users(), "dashboard"))
+    async with EmbeddedServer(
+        tmp_path / "nats", keys=keys, readers={"dashboard": read_only("dashboard", ["ml", "Vision"])}
+    ) as server:
+        heard = ["hbox.v1.job.phase.*.ml.*", "hbox.v1.quota.budget._56_ision", "_INBOX_dashboard.1"]
+        others = ["hbox.v1.job.phase.*.*.*", "hbox.v1.quota.budget.other", "hbox.v1.node.state.*", ">", "_INBOX_binder.>"]
+        assert await not_heard(server, seeds / "dashboard.nk", heard + others) == set(others)
+        said = [subject(t) for t in STORED] + ["hbox.v1.api.quota-ledger.queues", "$JS.API.STREAM.INFO.HBOX_EVENTS", "anything"]
+        assert await not_said(server, seeds / "dashboard.nk", said) == set(said)
+
+
+def test_seeds_are_kept_are_nobody_elses_to_read_and_their_public_halves_alone_are_in_the_configuration(tmp_path: Path) -> None:
+    first = keep(tmp_path / "users", users())
+    again = keep(tmp_path / "users", users())
+    assert first == again
+    assert len(set(first.values())) == len(users())
+    for user in users():
+        path = tmp_path / "users" / f"{user}.nk"
+        assert path.stat().st_mode & 0o077 == 0
+        assert public_key(read_seed(path)) == first[user]
+        assert read_seed(path) not in authorization(first)
