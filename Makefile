@@ -68,6 +68,7 @@ check: install ## format, lint, types, import contracts, generated documents, ta
 	@$(BIN)/mypy libs services tests
 	@$(BIN)/lint-imports
 	@$(BIN)/python -m hbox_common.events.asyncapi --check docs/reference/asyncapi.yaml docs/reference/bus.md
+	@$(BIN)/python -m hbox_cli.platform.chart --check helm/hbox/values.schema.json
 	@$(BIN)/python -m tests.mutants --check
 
 mutants: install ## planted faults, and whether the tests nearest to them notice; J=2 side by side, SERVICE=binder, NAME=words of names
@@ -85,6 +86,7 @@ format: install ## rewrite the sources in our format
 
 docs: install ## the generated documents
 	@$(BIN)/python -m hbox_common.events.asyncapi --write docs/reference/asyncapi.yaml docs/reference/bus.md
+	@$(BIN)/python -m hbox_cli.platform.chart --write helm/hbox/values.schema.json
 
 OWN := common sandbox cli topology scheduler ledger health binder jobs
 LOCK := pip compile --universal --generate-hashes --no-header --no-annotate --quiet --python-version 3.11 $(addprefix --no-emit-package hbox-,$(OWN))

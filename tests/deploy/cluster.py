@@ -73,7 +73,7 @@ class Cluster:
         env = dict(os.environ) | {"KUBECONFIG": str(self.kubeconfig)}
         for words in (
             ["helm", "uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found", "--wait"],
-            ["kubectl", "delete", "namespace", NAMESPACE, "tenant", "--ignore-not-found", "--timeout=90s"],
+            ["kubectl", "delete", "namespace", NAMESPACE, "tenant", "gpu-platform", "--ignore-not-found", "--timeout=90s"],
         ):
             subprocess.run(words, capture_output=True, timeout=200, check=False, env=env)
 

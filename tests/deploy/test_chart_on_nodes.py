@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from ..chart.rendered import MATRIX, objects
+from ..chart.rendered import NAMESPACE as RENDERED_IN
 from .cluster import CARDS, CHART, IMAGE, NAMESPACE, NEXT, RELEASE, Cluster, gang, until
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(1500)]
@@ -69,6 +72,16 @@ def _no_restarts(cluster: Cluster) -> None:
     for pod in _pods(cluster, NAMESPACE, "-l", "app.kubernetes.io/instance=hbox"):
         for container in pod["status"].get("containerStatuses", ()):
             assert container["restartCount"] == 0, (pod["metadata"]["name"], container)
+
+
+@pytest.mark.parametrize("name", MATRIX)
+def test_the_api_server_takes_what_other_values_render(cluster: Cluster, name: str) -> None:
+    """Strictly: no field that it does not know. A pod needs its account first, and PodMonitors their definition."""
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": RENDERED_IN}})
+    items = [found for found in objects(name) if found["kind"] not in ("PodMonitor", "Pod")]
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+    said = cluster.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
+    assert len(said.splitlines()) == len(items)
 
 
 def test_install_waits_until_every_service_is_ready(installed: Installed) -> None:

@@ -25,7 +25,7 @@ app.kubernetes.io/component: {{ index . 1 }}
   "small" $small
   "airgap" $small
   "dev" (mergeOverwrite (deepCopy $small) (dict "persistent" false "networkPolicy" false "cpu" "10m" "memory" "96Mi" "limit" "1Gi"))
-  "production" (mergeOverwrite (deepCopy $small) (dict "paired" 2 "brokers" 3 "priorityClassName" "system-cluster-critical" "cpu" "500m" "memory" "512Mi" "limit" "8Gi"))
+  "production" (mergeOverwrite (deepCopy $small) (dict "paired" 2 "priorityClassName" "system-cluster-critical" "cpu" "500m" "memory" "512Mi" "limit" "8Gi"))
 -}}
 {{- if not (hasKey $profiles .Values.profile) }}{{ fail (printf "profile: %q is none of dev, small, production, airgap" .Values.profile) }}{{ end -}}
 {{- if and (eq .Values.profile "airgap") (not .Values.global.imageRegistry) }}{{ fail "profile airgap: global.imageRegistry names the registry inside, such as registry.example.com/mirror" }}{{ end -}}

@@ -1,0 +1,190 @@
+"""The chart's values.schema.json, made from the services' settings: `python -m hbox_cli.platform.chart --check|--write PATH`.
+
+What a setting is called, what it may be and what it means stands in the settings' classes alone. Settings that the chart itself decides are left out: a
+value for one is refused instead of overruled.
+"""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hbox_binder.settings import BinderSettings
+from hbox_common.runtime import Settings
+from hbox_health.settings import HealthSettings
+from hbox_jobs.settings import JobControllerSettings
+from hbox_ledger.settings import LedgerSettings
+from hbox_scheduler.settings import SchedulerSettings
+from hbox_topology.settings import TopologySettings
+
+from ..services import PAIRED
+
+SETTINGS: Mapping[str, type[Settings]] = {
+    "topology-collector": TopologySettings,
+    "job-controller": JobControllerSettings,
+    "scheduler-core": SchedulerSettings,
+    "quota-ledger": LedgerSettings,
+    "binder": BinderSettings,
+    "health-monitor": HealthSettings,
+}
+
+#: Where the pod is and what it is called, and what other values say.
+DECIDED = frozenset(
+    {
+        "nats_url",
+        "kubeconfig",
+        "health_host",
+        "health_port",
+        "instance",
+        "leader_election",
+        "lease_namespace",
+        "database_url",
+        "scheduler_conf",
+        "pools_file",
+        "profile",
+        "record",
+    }
+)
+
+_STRING: Mapping[str, Any] = {"type": "string"}
+_NAME: Mapping[str, Any] = {"type": "string", "pattern": "^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$"}
+_MAP: Mapping[str, Any] = {"type": "object"}
+_STRINGS: Mapping[str, Any] = {"type": "object", "additionalProperties": {"type": "string"}}
+_LIST: Mapping[str, Any] = {"type": "array", "items": {"type": "object"}}
+_BOOLEAN: Mapping[str, Any] = {"type": "boolean"}
+_PORT: Mapping[str, Any] = {"type": "integer", "minimum": 1, "maximum": 65535}
+_QUANTITY: Mapping[str, Any] = {"type": "string", "pattern": "^[0-9]+(\\.[0-9]+)?([EPTGMk]i?)?$"}
+_IMAGE: Mapping[str, Any] = {
+    "repository": _STRING,
+    "tag": {"type": "string", "not": {"const": "latest"}, "description": "a version; what moves cannot be rolled back"},
+    "digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+}
+
+
+def _closed(description: str = "", /, **properties: Any) -> dict[str, Any]:
+    """An object with these keys and no others. `description`: "" for none."""
+    said = {"description": description} if description else {}
+    return {"type": "object", **said, "additionalProperties": False, "properties": properties}
+
+
+def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Null: the profile's."""
+    return {"anyOf": [{"type": "null"}, dict(schema)]}
+
+
+def _settings(model: type[Settings], *, without: frozenset[str]) -> dict[str, Any]:
+    """The fields of `model` but those, as JSON Schema without references."""
+    made = model.model_json_schema()
+    named = made.get("$defs", {})
+
+    def plain(found: Any) -> Any:
+        if isinstance(found, list):
+            return [plain(one) for one in found]
+        if not isinstance(found, dict):
+            return found
+        if "$ref" in found:
+            found = named[found["$ref"].rpartition("/")[2]] | {k: v for k, v in found.items() if k != "$ref"}
+        return {key: plain(value) for key, value in found.items() if key not in ("title", "format")}
+
+    return _closed(**{name: plain(field) for name, field in made["properties"].items() if name not in without})
+
+
+def _service(name: str) -> dict[str, Any]:
+    most = {"minimum": 0, "maximum": 5 if name in PAIRED else 1}
+    return _closed(
+        replicas=_or_null({"type": "integer", **most}),
+        resources=_or_null(_MAP),
+        settings=_settings(SETTINGS[name], without=DECIDED),
+        nodeSelector=_STRINGS,
+        tolerations=_LIST,
+        labels=_STRINGS,
+        annotations=_STRINGS,
+    )
+
+
+def _storage() -> dict[str, Any]:
+    return _closed(
+        persistent=_or_null(_BOOLEAN),
+        size=_QUANTITY,
+        className=_STRING,
+        keep={**_BOOLEAN, "description": "uninstall leaves the volume"},
+    )
+
+
+def _secret(what: str) -> dict[str, Any]:
+    return _closed(what, name=_NAME, key={"type": "string", "pattern": "^[-._a-zA-Z0-9]+$"})
+
+
+def schema() -> dict[str, Any]:
+    """The whole document. Kubernetes checks what is its own (resources, tolerations)."""
+    values = _closed(
+        profile={"enum": ["dev", "small", "production", "airgap"]},
+        **{"global": _closed(imageRegistry=_STRING, imagePullSecrets=_LIST)},
+        image=_closed(**_IMAGE, pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]}),
+        settings=_settings(Settings, without=DECIDED),
+        policy={"type": "string", "description": "a volcano-scheduler.conf"},
+        pools={"type": "string", "description": "which nodes are of which pool, as YAML"},
+        services=_closed(**{name: _service(name) for name in SETTINGS}),
+        pods=_closed(
+            priorityClassName=_or_null(_NAME), nodeSelector=_STRINGS, tolerations=_LIST, annotations=_STRINGS, labels=_STRINGS
+        ),
+        database=_closed(secret=_secret("its key holds the ledger's database_url"), storage=_storage()),
+        nats=_closed(
+            enabled=_BOOLEAN,
+            replicas=_or_null({"enum": [1, 3, 5]}),
+            image=_closed(**_IMAGE),
+            resources=_or_null(_MAP),
+            storage=_storage(),
+            externalUrl={
+                "type": "string",
+                "pattern": "^((nats|tls)://[^@]+)?$",
+                "description": "without a password: nats.secret",
+            },
+            secret=_secret("its key holds the services' nats_url"),
+        ),
+        telemetry=_closed(
+            endpoint={"type": "string", "pattern": "^(https?://.+)?$", "description": "an OTLP collector: http://host:4318"}
+        ),
+        definitions=_closed(apply=_BOOLEAN),
+        networkPolicy=_closed(
+            enabled=_or_null(_BOOLEAN),
+            apiServerPorts={"type": "array", "items": _PORT},
+            metricsFrom=_LIST,
+            brokerFrom=_LIST,
+            databasePort=_PORT,
+            brokerPort=_PORT,
+            egress=_LIST,
+        ),
+        podMonitor=_closed(enabled=_BOOLEAN, labels=_STRINGS, interval={"type": "string", "pattern": "^[0-9]+(ms|s|m)$"}),
+        trial=_closed(
+            queue=_NAME,
+            members={"type": "integer", "minimum": 1, "maximum": 64},
+            cards={"type": "integer", "minimum": 0, "maximum": 16},
+            timeout={"type": "integer", "minimum": 1},
+        ),
+        extraObjects=_LIST,
+    )
+    return {"$schema": "http://json-schema.org/draft-07/schema#", "title": "Values of the chart hbox", **values}
+
+
+def main() -> int:
+    match sys.argv[1:]:
+        case ["--write", path]:
+            Path(path).write_text(_text())
+        case ["--check", path]:
+            if Path(path).read_text() != _text():
+                print(f"{path} is not what the settings say; `make docs` writes it anew", file=sys.stderr)
+                return 1
+        case _:
+            print("usage: python -m hbox_cli.platform.chart --check|--write PATH", file=sys.stderr)
+            return 2
+    return 0
+
+
+def _text() -> str:
+    return json.dumps(schema(), indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

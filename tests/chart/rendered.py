@@ -1,0 +1,82 @@
+"""`helm template` of the chart, as objects."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+CHART = Path(__file__).parents[2] / "helm" / "hbox"
+NAMESPACE = "gpu-platform"
+
+#: Values of installations that differ in what is rendered.
+MATRIX: Mapping[str, Sequence[str]] = {
+    "default": (),
+    "dev": ("profile=dev",),
+    "production": ("profile=production",),
+    "airgap": ("profile=airgap", "global.imageRegistry=registry.local:5000/mirror", "global.imagePullSecrets[0].name=pull"),
+    "postgres": ("profile=production", "database.secret.name=pg", "database.secret.key=url"),
+    "own broker": ("nats.enabled=false", "nats.externalUrl=nats://a:4222\\,nats://b:4222"),
+    "own broker by a secret": ("nats.enabled=false", "nats.secret.name=bus"),
+    "three brokers": ("nats.replicas=3", "nats.image.repository=nats", "nats.image.tag=2.12.2-alpine"),
+    "files": ("policy=actions: allocate", "pools=pools: []"),
+    "all that is off": (
+        "podMonitor.enabled=true",
+        "networkPolicy.enabled=true",
+        "networkPolicy.metricsFrom[0].namespaceSelector.matchLabels.team=monitoring",
+        "networkPolicy.brokerFrom[0].podSelector.matchLabels.bus=reader",
+        "networkPolicy.egress[0].ports[0].port=4318",
+        "telemetry.endpoint=http://collector:4318",
+        "pods.priorityClassName=high",
+        "pods.labels.team=a",
+        "pods.annotations.note=b",
+        "pods.nodeSelector.role=control",
+        "pods.tolerations[0].operator=Exists",
+        "services.binder.replicas=2",
+        "services.binder.settings.binds_per_s=500",
+        "services.binder.labels.tier=one",
+        "database.storage.keep=true",
+        "nats.storage.keep=true",
+        "image.digest=sha256:" + "a" * 64,
+    ),
+}
+
+
+def helm() -> str:
+    """The wheel's beside this Python, else the first on PATH."""
+    beside = Path(sys.executable).with_name("helm")
+    found = str(beside) if beside.exists() else shutil.which("helm")
+    assert found is not None, "there is no helm: `make install` brings one"
+    return found
+
+
+def template(*values: str, release: str = "hbox") -> subprocess.CompletedProcess[str]:
+    words = [helm(), "template", release, str(CHART), "--namespace", NAMESPACE]
+    for value in values:
+        words += ["--set", value]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+
+@cache
+def objects(name: str) -> tuple[dict[str, Any], ...]:
+    """All objects of one installation of the MATRIX, hooks among them."""
+    done = template(*MATRIX[name])
+    assert done.returncode == 0, done.stderr
+    return tuple(found for found in yaml.safe_load_all(done.stdout) if found)
+
+
+def of(name: str, *kinds: str) -> list[dict[str, Any]]:
+    return [found for found in objects(name) if found["kind"] in kinds]
+
+
+def pods(name: str) -> Iterator[tuple[str, Mapping[str, Any], Mapping[str, Any]]]:
+    """What makes pods: its kind and name, the pod's labels, the pod's spec."""
+    for found in of(name, "Deployment", "StatefulSet", "Job", "Pod"):
+        pod = found if found["kind"] == "Pod" else found["spec"]["template"]
+        yield f"{found['kind']}/{found['metadata']['name']}", pod["metadata"]["labels"], pod["spec"]

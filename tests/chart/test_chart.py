@@ -1,0 +1,281 @@
+"""What the chart renders, over installations that differ: what must hold in every one of them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from importlib.metadata import distribution, version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hbox_cli.platform import chart
+from hbox_cli.platform.identities import identities
+from hbox_cli.services import PAIRED, SERVICES
+from hbox_common.bus import find_binary, write_config
+from hbox_common.runtime import load
+
+from .rendered import CHART, MATRIX, NAMESPACE, objects, of, pods, template
+
+ROOT = CHART.parents[1]
+EVERY = pytest.mark.parametrize("name", MATRIX)
+
+
+@EVERY
+def test_every_pod_runs_where_pod_security_is_restricted(name: str) -> None:
+    for who, _, spec in pods(name):
+        pod = spec["securityContext"]
+        assert (pod["runAsNonRoot"], pod["runAsUser"]) == (True, 65532), who
+        assert pod["seccompProfile"] == {"type": "RuntimeDefault"}, who
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & set(spec), who
+        assert all(
+            set(v) - {"name"} <= {"configMap", "emptyDir", "persistentVolumeClaim", "projected"} for v in spec["volumes"]
+        )
+        for container in spec["containers"] + spec.get("initContainers", []):
+            security = container["securityContext"]
+            assert security["allowPrivilegeEscalation"] is False, who
+            assert security["readOnlyRootFilesystem"] is True, who
+            assert security["capabilities"] == {"drop": ["ALL"]}, who
+            assert {"cpu", "memory"} <= set(container["resources"]["requests"]), who
+            assert "memory" in container["resources"]["limits"], who
+
+
+@EVERY
+def test_every_service_is_a_deployment_with_probes_and_time_to_drain(name: str) -> None:
+    found = {d["metadata"]["labels"]["app.kubernetes.io/component"]: d["spec"] for d in of(name, "Deployment")}
+    assert set(found) == set(SERVICES)
+    for service, spec in found.items():
+        pod = spec["template"]["spec"]
+        [container] = pod["containers"]
+        assert container["args"] == [service]
+        assert {"startupProbe", "livenessProbe", "readinessProbe"} <= set(container)
+        assert pod["terminationGracePeriodSeconds"] > 10
+        env = {e["name"]: e.get("value") for e in container["env"]}
+        assert env["HBOX_LEADER_ELECTION"] == ("true" if service in PAIRED else "false")
+        rolls = spec["strategy"]["type"] == "RollingUpdate"
+        assert not rolls or service in PAIRED, f"two of {service} would act at once"
+        assert spec["replicas"] == 1 or service in PAIRED
+
+
+@EVERY
+def test_a_ledger_on_a_volume_runs_once(name: str) -> None:
+    [ledger] = [d for d in of(name, "Deployment") if d["metadata"]["name"].endswith("quota-ledger")]
+    env = [e["name"] for e in ledger["spec"]["template"]["spec"]["containers"][0]["env"]]
+    if "HBOX_DATABASE_URL" in env:
+        assert (ledger["spec"]["replicas"], ledger["spec"]["strategy"]["type"]) == (1, "Recreate")
+    else:
+        assert name == "postgres"
+
+
+@EVERY
+def test_selectors_match_pods_and_what_is_named_is_there(name: str) -> None:
+    labels = [found for _, found, _ in pods(name)]
+
+    def chosen(selector: Mapping[str, str]) -> list[Mapping[str, str]]:
+        return [found for found in labels if selector.items() <= found.items()]
+
+    for found in of(name, "Deployment", "StatefulSet"):
+        selector = found["spec"]["selector"]["matchLabels"]
+        assert selector.items() <= found["spec"]["template"]["metadata"]["labels"].items()
+        assert len(chosen(selector)) == 1, f"{found['metadata']['name']} would own pods of others"
+    for found in of(name, "Service"):
+        assert len(chosen(found["spec"]["selector"])) == 1
+    for found in of(name, "PodDisruptionBudget"):
+        assert len(chosen(found["spec"]["selector"]["matchLabels"])) == 1
+    for found in of(name, "NetworkPolicy"):
+        assert chosen(found["spec"]["podSelector"].get("matchLabels", {})), found["metadata"]["name"]
+    there = {(f["kind"], f["metadata"]["name"]) for f in objects(name)}
+    for who, _, spec in pods(name):
+        assert ("ServiceAccount", spec["serviceAccountName"]) in there, who
+        volumes = {v["name"]: v for v in spec["volumes"]} | {"data": {}}
+        for volume in spec["volumes"]:
+            if "configMap" in volume:
+                assert ("ConfigMap", volume["configMap"]["name"]) in there, who
+            if "persistentVolumeClaim" in volume:
+                assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in there, who
+        for container in spec["containers"]:
+            assert {m["name"] for m in container["volumeMounts"]} <= set(volumes), who
+
+
+@EVERY
+def test_everything_is_in_the_releases_namespace_or_in_none(name: str) -> None:
+    #: Events about Queues, which have no namespace, stand in `default`.
+    elsewhere = {("Role", "hbox:quota-ledger"), ("RoleBinding", "hbox:quota-ledger")}
+    for found in objects(name):
+        where = found["metadata"].get("namespace")
+        cluster_wide = found["kind"].startswith("Cluster")
+        assert cluster_wide == (where is None), found["metadata"]["name"]
+        if where not in (NAMESPACE, None):
+            assert (where, (found["kind"], found["metadata"]["name"]) in elsewhere) == ("default", True)
+        for subject in found.get("subjects", ()):
+            assert subject["namespace"] == NAMESPACE
+    assert "hbox-system" not in template(*MATRIX[name]).stdout
+
+
+@EVERY
+def test_rights_are_those_of_the_files_and_nobody_else_has_any_for_long(name: str) -> None:
+    roles = of(name, "ClusterRole", "Role")
+    lasting = [r for r in roles if "helm.sh/hook" not in r["metadata"].get("annotations", {})]
+    wanted = [m for i in identities() for m in i.manifests if m["kind"] in ("ClusterRole", "Role")]
+
+    def key(role: Mapping[str, Any]) -> tuple[str, str, str]:
+        where = role["metadata"].get("namespace", "")
+        return role["kind"], role["metadata"]["name"], where.replace("hbox-system", NAMESPACE)
+
+    assert {key(r): r["rules"] for r in lasting} == {key(r): r["rules"] for r in wanted}
+    for role in roles:
+        for rule in role["rules"]:
+            assert "*" not in rule["verbs"] + rule["resources"] + rule["apiGroups"], role["metadata"]["name"]
+            assert not {"secrets", "configmaps", "serviceaccounts"} & set(rule["resources"])
+            assert not {"escalate", "bind", "impersonate"} & set(rule["verbs"])
+    accounts = {a["metadata"]["name"]: a.get("automountServiceAccountToken") for a in of(name, "ServiceAccount")}
+    assert accounts["health-monitor"] is False
+    assert accounts.get("hbox-nats", False) is False
+
+
+@EVERY
+def test_images_are_versions(name: str) -> None:
+    images = {c["image"] for _, _, spec in pods(name) for c in spec["containers"]}
+    for image in images:
+        assert "@sha256:" in image or (":" in image.rpartition("/")[2] and not image.endswith(":latest")), image
+        assert name != "airgap" or image.startswith("registry.local:5000/mirror/")
+    if name == "default":
+        assert sorted(images) == (CHART / "images.txt").read_text().split()
+
+
+@EVERY
+def test_no_secret_is_in_what_is_rendered(name: str) -> None:
+    assert of(name, "Secret") == []
+    for _, _, spec in pods(name):
+        for container in spec["containers"]:
+            assert not [e for e in container.get("env", ()) if "secretKeyRef" in e.get("valueFrom", {})]
+    for found in of(name, "ConfigMap"):
+        for text in found["data"].values():
+            assert not re.search(r"://[^\s/]*@", text)
+
+
+def test_only_the_ledger_sees_the_databases_password() -> None:
+    def secrets(spec: Mapping[str, Any]) -> list[str]:
+        return [s["secret"]["name"] for v in spec["volumes"] for s in v.get("projected", {}).get("sources", ())]
+
+    assert {who: found for who, _, spec in pods("postgres") if (found := secrets(spec))} == {
+        "Deployment/hbox-quota-ledger": ["pg"]
+    }
+    broker = {who for who, _, spec in pods("own broker by a secret") if secrets(spec) == ["bus"]}
+    assert broker == {f"Deployment/hbox-{service}" for service in SERVICES}
+
+
+@EVERY
+def test_the_services_take_the_settings_file(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [text] = [c["data"]["hbox.yaml"] for c in of(name, "ConfigMap") if c["metadata"]["name"] == "hbox-settings"]
+    path = tmp_path / "hbox.yaml"
+    path.write_text(text)
+    for variable in [v for v in os.environ if v.startswith("HBOX_")]:
+        monkeypatch.delenv(variable)
+    got = {service: load(model, service, {"HBOX_CONFIG": str(path)}) for service, model in chart.SETTINGS.items()}
+    if name == "all that is off":
+        assert got["binder"].binds_per_s == 500  # type: ignore[attr-defined]
+    if name == "own broker":
+        assert got["binder"].nats_url == "nats://a:4222,nats://b:4222"
+
+
+def test_the_broker_is_set_as_the_embedded_one(tmp_path: Path) -> None:
+    [text] = [c["data"]["nats.conf"] for c in of("default", "ConfigMap") if c["metadata"]["name"] == "hbox-nats"]
+    ours = write_config(tmp_path, port=4222).read_text()
+    #: Who it is, where it listens, and where it keeps its files.
+    own = ("server_name", "host", "store_dir", "http_port")
+
+    def said(config: str) -> set[str]:
+        return {line.strip() for line in config.splitlines() if line.strip() and not line.strip().startswith(own)}
+
+    assert said(text) == said(ours)
+
+
+@pytest.mark.parametrize("name", ["default", "three brokers"])
+def test_nats_server_takes_its_configuration(name: str, tmp_path: Path) -> None:
+    [text] = [c["data"]["nats.conf"] for c in of(name, "ConfigMap") if c["metadata"]["name"] == "hbox-nats"]
+    config = tmp_path / "nats.conf"
+    config.write_text(text.replace('"/data/store"', f'"{tmp_path}/store"'))
+    env = dict(os.environ) | {"POD_NAME": "hbox-nats-0"}
+    done = subprocess.run([find_binary(), "-t", "-c", config], capture_output=True, text=True, timeout=30, check=False, env=env)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_budget_where_there_are_two_and_none_where_there_is_one() -> None:
+    assert of("default", "PodDisruptionBudget") == []
+    assert {b["metadata"]["name"] for b in of("postgres", "PodDisruptionBudget")} == {f"hbox-{s}" for s in PAIRED}
+    assert {b["metadata"]["name"] for b in of("production", "PodDisruptionBudget")} == {
+        f"hbox-{s}" for s in PAIRED if s != "quota-ledger"
+    }
+
+
+def test_the_same_values_render_the_same_text() -> None:
+    assert template(*MATRIX["production"]).stdout == template(*MATRIX["production"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (("profile=big",), "profile"),
+        (("profil=dev",), "profil"),
+        (("image.tag=latest",), "image.tag"),
+        (("profile=airgap",), "global.imageRegistry names the registry inside"),
+        (("services.binder.settings.binds_per_second=1",), "binds_per_second"),
+        (("services.binder.settings.binds_per_s=0",), "binds_per_s"),
+        (("services.scheduler-core.settings.policy=best",), "policy"),
+        (("services.health-monitor.replicas=2",), "replicas"),
+        (("services.quota-ledger.replicas=2",), "more than one needs PostgreSQL"),
+        (("settings.nats_url=nats://elsewhere:4222",), "nats_url"),
+        (("nats.enabled=false",), "nats.externalUrl or nats.secret.name says where the broker is"),
+        (("nats.enabled=false", "nats.externalUrl=nats://user:pw@host"), "externalUrl"),
+        (("nats.replicas=2",), "replicas"),
+        (("services.biner.replicas=1",), "biner"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_name(values: tuple[str, ...], says: str) -> None:
+    done = template(*values)
+    assert done.returncode != 0
+    assert says in done.stderr
+
+
+def test_another_release_name_is_in_every_name_but_those_of_accounts_and_rights() -> None:
+    done = template(release="lab")
+    names = {f["metadata"]["name"] for f in yaml.safe_load_all(done.stdout) if f and f["kind"] in ("Deployment", "Service")}
+    assert all(name.startswith("lab-hbox-") for name in names)
+
+
+def test_the_schema_is_what_the_settings_say() -> None:
+    assert (CHART / "values.schema.json").read_text() == chart._text()
+
+
+def test_versions_agree() -> None:
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert about["version"] == about["appVersion"] == version("hbox-cli")
+
+
+def _pins(path: Path) -> dict[str, str]:
+    """Package -> its line with version and hashes."""
+    text = path.read_text().replace("\\\n", " ")
+    return {line.partition("==")[0].strip(): " ".join(line.split()) for line in text.splitlines() if "==" in line}
+
+
+def test_the_image_has_what_the_services_need_by_the_hashes_of_the_lock_file() -> None:
+    image, every = _pins(ROOT / "image" / "requirements.lock"), _pins(ROOT / "requirements.lock")
+    assert all(every.get(name) == line for name, line in image.items())
+    assert all("--hash=sha256:" in line for line in (*image.values(), *_pins(ROOT / "image" / "build.lock").values()))
+    needed, seen = ["hbox-cli"], set[str]()
+    while needed:
+        name = re.sub(r"[-_.]+", "-", needed.pop()).lower()
+        if name in seen:
+            continue
+        seen.add(name)
+        for line in distribution(name).requires or ():
+            words = re.match(r"([A-Za-z0-9._-]+)[^;]*(?:;(.*))?", line)
+            assert words is not None
+            if "extra" not in (words[2] or "") and (words[2] is None or "linux" in words[2]):
+                needed.append(words[1])
+    assert {name for name in seen if not name.startswith("hbox-")} <= set(image)
