@@ -1,5 +1,6 @@
 """Databases to open: a fresh SQLite file, or a fresh database of a PostgreSQL server of our own."""
 
+import gc
 import itertools
 import os
 import sys
@@ -25,6 +26,12 @@ settings.load_profile("fixed")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: turn(item.nodeid))
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and all that they import stay: the collector of Python need not walk them again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
