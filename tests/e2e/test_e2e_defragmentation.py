@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
-from hbox_common.kube import NODES, PODGROUPS, PODS, KubeClient
+from hbox_common.kube import NODES, PODDISRUPTIONBUDGETS, PODGROUPS, PODS, KubeClient
 
 from ..waiting import until
 from .platform_world import Up, queue, up
@@ -57,6 +58,7 @@ async def spread(client: KubeClient, *, nodes: int = 3, annotations: dict[str, s
         singles = [pod(f"s{number}{single}") for single in range(2)]
         for one in singles:
             one["metadata"]["annotations"] |= annotations or {}
+            one["metadata"]["labels"] = {"app": one["metadata"]["name"]}
         await post(client, *singles, pod(f"filler{number}", cards=6))
         await run_there(client, f"s{number}0", f"s{number}1", f"filler{number}")
     for number in range(nodes):
@@ -110,6 +112,25 @@ async def why(running: Up, job: str, words: str) -> str:
     return await said()
 
 
+async def measured(running: Up, *, largest: dict[str, int]) -> None:
+    """What scheduler-core exports: measured every ten seconds at most."""
+    url = json.loads((running.state / "platform.json").read_text())["health"]["scheduler-core"]
+
+    def figures() -> dict[str, float]:
+        with urlopen(f"{url}/metrics", timeout=10) as answer:
+            lines = [line.rpartition(" ") for line in answer.read().decode().splitlines() if not line.startswith("#")]
+        return {
+            name.removeprefix("hbox_scheduler_"): float(value) for name, _, value in lines if name.startswith("hbox_scheduler_")
+        }
+
+    async def right() -> bool:
+        found = figures()
+        shapes = {cards: found.get(f'largest_gang_pods{{cards="{cards}"}}', -1) for cards in largest}
+        return shapes == largest and found["idle_cards"] == 18 and 0 < found["fragment_cards"] <= 18
+
+    await until(right, f"the metrics say {largest}: {figures()}", timeout_s=60)
+
+
 async def test_singles_move_for_a_gang_where_that_pays_and_nothing_is_lost_when_everybody_dies(tmp_path: Path) -> None:
     """First moves would cost more than they gain; then they are only looked for; then they are made. scheduler-core and the ledger die when the singles have
     left: the places of both stay kept, and nobody moves twice."""
@@ -126,6 +147,9 @@ async def test_singles_move_for_a_gang_where_that_pays_and_nothing_is_lost_when_
             [proposal] = shown["proposals"]
             assert (proposal["pays"], proposal["cardsGained"], len(proposal["moves"])) == (False, 16, 4)
             assert proposal["cardHoursLost"] > proposal["cardHoursGained"]
+            table = running.hbox("defrag", "-o", "wide").stdout
+            assert all(move["pod"] in table for move in proposal["moves"])
+            await measured(running, largest={"1": 18, "2": 9, "4": 3, "8": 0})
             assert (await placed(client)).keys() == set(SINGLES), "nobody moved"
 
             policy.write_text(POLICY % "mode: preview")
@@ -157,16 +181,21 @@ async def test_singles_move_for_a_gang_where_that_pays_and_nothing_is_lost_when_
         assert running.json("audit")["faults"] == []
 
 
-async def test_nobody_moves_within_its_minimum_run_time(tmp_path: Path) -> None:
-    """HBox's own policy, by setting. The singles' queue says that they run for 30 s at least; the gang could start at once if they moved."""
+async def test_nobody_moves_within_its_minimum_run_time_nor_under_a_budget_that_is_used_up(tmp_path: Path) -> None:
+    """HBox's own policy, by setting. The singles' queue says that they run for 30 s at least; the gang could start at once if they moved. One of
+    those on n0 is under a budget that allows no disruption: those on n1 move."""
     with up(tmp_path / "state", env={"HBOX_DEFRAGMENTATION": "on"}) as running:
         queue(running, "create", "steady", "--deserved", "nvidia.com/gpu=8", "--min-run-time", "30s")
         async with KubeClient.connect(str(running.state / "kubeconfig"), user_agent="test") as client:
             began = datetime.now(UTC)
             singles = [f"s{n}{s}" for n in range(2) for s in range(2)]
             await spread(client, nodes=2, annotations={"scheduling.volcano.sh/queue-name": "steady"})
+            spec = {"selector": {"matchLabels": {"app": "s00"}}, "maxUnavailable": 0}
+            budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "s00"}, "spec": spec}
+            await client.json("POST", PODDISRUPTIONBUDGETS.path(SPACE), body=budget)
             await gang(client, pods=1)
             moved = await gone(client, singles, count=2)
+            assert moved == ["s10", "s11"]
             told = receipts(running, *singles)
             assert sorted(one["pod"] for receipt in told for one in receipt["pods"]) == moved
             for receipt in told:

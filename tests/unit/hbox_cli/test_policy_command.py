@@ -8,6 +8,7 @@ import pytest
 
 from hbox_cli.__main__ import cli
 from hbox_common.errors import InvalidRequest
+from hbox_common.model.consolidation import Mode
 from hbox_scheduler.adapters.policyfile import policy_file
 from hbox_scheduler.core.policy import PolicyName
 from hbox_scheduler.core.policy.default import default_conf
@@ -51,14 +52,16 @@ def test_what_is_shown_decides_as_no_file_does(shown: Path, tmp_path: Path, caps
     assert decided(capsys, "--policy", shown, cluster)["bindings"] != found["bindings"], "a change counts"
 
 
+@pytest.mark.parametrize("mode", Mode)
 @pytest.mark.parametrize("name", PolicyName)
 def test_what_is_shown_is_what_the_service_follows(
-    name: PolicyName, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: PolicyName, mode: Mode, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run("policy", "show", name)
+    run("policy", "show", name, "--defragmentation", mode)
     path = tmp_path / "volcano-scheduler.conf"
     path.write_text(capsys.readouterr().out)
-    assert policy_file(path).value == default_conf(name)
+    assert policy_file(path).value == default_conf(name, mode)
+    assert ("consolidate" in default_conf(name, mode).actions) is (mode is not Mode.OFF)
 
 
 def test_nothing_in_hboxs_own_policy_is_in_the_way_of_batches(shown: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ from ..context import Context, command_options
 from ..output import Form, put
 
 NAMES = ("binpack", "least-waste", "fgd")
+MODES = ("off", "preview", "on")
 
 
 @click.group("policy")
@@ -20,17 +21,22 @@ def command() -> None:
 
 @command.command("show")
 @click.argument("name", default=NAMES[0], type=click.Choice(NAMES))
+@click.option(
+    "--defragmentation", type=click.Choice(MODES), default=MODES[0], show_default=True, help="As HBOX_DEFRAGMENTATION has it."
+)
 @command_options
-def show(ctx: Context, name: str) -> None:
+def show(ctx: Context, name: str, defragmentation: str) -> None:
     """The policy that scheduler-core follows without a file, as a volcano-scheduler.conf: binpack, or what HBOX_POLICY names.
 
     \b
     hbox policy show > volcano-scheduler.conf
     hbox policy show least-waste
+    hbox policy show --defragmentation preview
     """
-    from hbox_scheduler.core.policy.default import PolicyName, default_text  # noqa: PLC0415  half a second that --help does not need
+    from hbox_common.model.consolidation import Mode  # noqa: PLC0415  half a second that --help does not need
+    from hbox_scheduler.core.policy.default import PolicyName, default_text  # noqa: PLC0415
 
-    text = default_text(PolicyName(name))
+    text = default_text(PolicyName(name), Mode(defragmentation))
     if ctx.output.machine:
         ctx.output.document("Policy", {"name": name, "volcano-scheduler.conf": text})
     else:
