@@ -132,8 +132,8 @@ async def measured(running: Up, *, largest: dict[str, int]) -> None:
 
 
 async def test_singles_move_for_a_gang_where_that_pays_and_nothing_is_lost_when_everybody_dies(tmp_path: Path) -> None:
-    """First moves would cost more than they gain; then they are only looked for; then they are made. scheduler-core and the ledger die when the singles have
-    left: the places of both stay kept, and nobody moves twice."""
+    """First moves would cost more than they gain; then they are only looked for; then they are made, by a scheduler-core that has
+    placed nobody. It and the ledger die when the singles have left: the places of both stay kept, and nobody moves twice."""
     policy = tmp_path / "volcano-scheduler.conf"
     policy.write_text(POLICY % "horizon: 1s")
     with up(tmp_path / "state", env={"HBOX_SCHEDULER_CONF": str(policy)}) as running:
@@ -159,6 +159,13 @@ async def test_singles_move_for_a_gang_where_that_pays_and_nothing_is_lost_when_
             assert "does not pay" not in running.hbox("defrag").stdout
             assert (await placed(client)).keys() == set(SINGLES), "nobody moved"
 
+            old = running.pids()["scheduler-core"]
+            os.kill(old, signal.SIGKILL)  # whoever comes next has placed none of them
+
+            async def another() -> bool:
+                return running.pids()["scheduler-core"] != old
+
+            await until(another, "another scheduler-core", timeout_s=60)
             policy.write_text(POLICY % "mode: on")
             moved = await gone(client, SINGLES, count=4)
             for name in ("scheduler-core", "quota-ledger"):

@@ -1,13 +1,14 @@
 """Moves have to pay: what the gang gains against what those who move lose (ADR 41), in `simulate cycle` and in the running scheduler. Drawing: three nodes of 8
 cards, two singles on each; a gang of two pods with 8 cards each waits."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from hbox_common.errors import InvalidRequest
 from hbox_common.events import Plan, PlanAnswer
-from hbox_common.model import Epoch, Index, JobId, PlanId, PodUid, RefusalReason, TopologyMode, TopologyWish
+from hbox_common.model import Epoch, Index, Job, JobId, PlanId, PodUid, RefusalReason, SchedulerId, TopologyMode, TopologyWish
 from hbox_common.model.annotations import CHECKPOINT_INTERVAL, WALLTIME
 from hbox_scheduler.core.framework.conf import parse_conf
 from hbox_scheduler.core.policy import PolicyName, policy_of
@@ -311,3 +312,79 @@ def test_a_gang_of_the_fabric_that_runs_is_not_torn_apart() -> None:
     simulation.finish([PodUid("filler-a-0"), PodUid("filler-b-0")])
     simulation.submit([job("wide", cards=8, created_at=10.0)])
     assert [plan for plan in simulation.run() if plan.victims] == []
+
+
+# Pods that were placed before this process began.
+
+
+def successor() -> Scheduler:
+    """Another scheduler on the same cluster, to which the ledger has not spoken yet."""
+    fresh = Scheduler(
+        id=SchedulerId("next"), policy=policy_of(PolicyName.BINPACK), conf=parse_conf(policy(), plugins=list(PLUGINS))
+    )
+    for number in range(3):
+        fresh.on_node(node(f"n{number}", cards=8, cpu=64))
+    return fresh
+
+
+def read_claims(fresh: Scheduler, before: Simulation) -> None:
+    claims = before.claims.values()
+    fresh.on_claims_snapshot(epoch=Epoch(1), index=Index(1), frozen=False, claims=claims, now=before.now)
+
+
+def placed_jobs() -> list[Job]:
+    return [job(f"s{number}{single}", cards=1, created_at=float(number)) for number in range(3) for single in range(2)]
+
+
+def moved_by(fresh: Scheduler, now: float) -> int:
+    fresh.on_jobs([job("wide", cards=8, pods=2, min_member=2, created_at=now)])
+    return sum(len(plan.victims) for plan in fresh.cycle(now, now).plans)
+
+
+@pytest.mark.parametrize("claims_first", [True, False])
+def test_they_move_once_job_controller_has_said_what_they_ask_for(*, claims_first: bool) -> None:
+    before, fresh = spread(), successor()
+    if claims_first:
+        read_claims(fresh, before)
+        assert fresh.defragmentation(before.now).unknown_pods == 6
+    fresh.on_placed(placed_jobs())
+    if not claims_first:
+        read_claims(fresh, before)
+    assert fresh.defragmentation(before.now).unknown_pods == 0
+    assert moved_by(fresh, before.now) == 4
+
+
+SAID_WRONG = {
+    "nothing": lambda one: replace(one, tasks=()),
+    "another request": lambda one: replace(one, tasks=(replace(one.tasks[0], requests=one.tasks[0].requests | {"cpu": 1}),)),
+    "another job": lambda one: replace(one, id=JobId(f"{one.id}-other")),
+    "bound to a domain of the fabric": lambda one: replace(one, topology=TopologyWish(TopologyMode.HARD, 1)),
+    "a selector that no other node has": lambda one: replace(
+        one, tasks=(replace(one.tasks[0], node_selector={"kubernetes.io/hostname": "nowhere"}),)
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", SAID_WRONG.values(), ids=SAID_WRONG.keys())
+def test_they_stay_where_that_does_not_fit_their_claims_or_lets_them_go_nowhere(wrong: Callable[[Job], Job]) -> None:
+    before, fresh = spread(), successor()
+    read_claims(fresh, before)
+    fresh.on_placed(map(wrong, placed_jobs()))
+    assert moved_by(fresh, before.now) == 0
+
+
+def test_a_pod_that_is_moved_then_has_its_place_kept_for_one_that_asks_for_the_same() -> None:
+    before, fresh = spread(), successor()
+    read_claims(fresh, before)
+    fresh.on_placed(placed_jobs())
+    fresh.on_jobs([job("wide", cards=8, pods=2, min_member=2, created_at=before.now)])
+    [plan] = fresh.cycle(before.now, before.now).plans
+    answer = PlanAnswer(plan=plan.id, job=plan.job, committed=True)
+    fresh.on_answers(epoch=Epoch(1), index=Index(2), answers=[answer], now=before.now)
+    gone = {victim.pod_uid for victim in plan.victims}
+    left = [claim for uid, claim in before.claims.items() if uid not in gone]
+    fresh.on_claims_snapshot(epoch=Epoch(1), index=Index(3), frozen=False, claims=left, now=before.now)
+    fresh.on_jobs([job("again", cards=1, created_at=before.now)])
+    placed = {plan.job: plan for plan in fresh.cycle(before.now + 1.0, before.now + 1.0).plans}
+    assert [one.node for one in placed[JobId("again")].placements] == [plan.victims[0].to]
+    assert placed[JobId("again")].succeeds

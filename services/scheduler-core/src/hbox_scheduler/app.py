@@ -145,7 +145,10 @@ class SchedulerService:
     def _follow(self, conf: Conf) -> None:
         self._conf = conf
         self._unpublished.set()
+        moved = self.scheduler.moves_pods
         self.scheduler.follow(conf)
+        if self.scheduler.moves_pods and not moved:
+            self._feeds.ask_jobs()  # also what those ask for that run already
         self.scheduler.decisions.policy = conf.words
         self._wake.set()
 

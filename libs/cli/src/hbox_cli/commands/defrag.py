@@ -100,9 +100,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
         lines.append(f"largest gangs  {shapes} whole cards")
     lines.append(f"mode           {found['mode']}")
     if found["unknownPods"]:
-        lines.append(
-            f"not moved      {found['unknownPods']} pods run since before this scheduler-core began: where else they may be is not known"
-        )
+        lines.append(f"not moved      {found['unknownPods']} pods: where else they may be is not known to this scheduler-core")
     if found["leftOut"]:
         lines.append(f"left out       {found['leftOut']} jobs that wait behind those that were looked at")
     return lines

@@ -133,7 +133,7 @@ class UsagePage(Event):
 class JobsAsked(Event):
     """All jobs with a live pod, and all pods that have a node, please. `pods` and `verdicts` only where asked for; `ended`: also pods that ended lately;
     `terms`: of jobs with something to place, no more than what they are entitled to, or (`demand`) that and what they wait for. `gatekeeper`: the scheduler
-    that asks; from the answer on nobody else's word lets PodGroups in."""
+    that asks; from the answer on nobody else's word lets PodGroups in. `placed`: also what pods ask for that have nodes."""
 
     about: ClassVar = About("hbox.v1.rpc.jobs.list", None, ("scheduler-core", "quota-ledger", "cli"), ("job-controller",))
     asker: str
@@ -144,6 +144,7 @@ class JobsAsked(Event):
     terms: bool = False
     demand: bool = False
     gatekeeper: SchedulerId = SchedulerId("")
+    placed: bool = False
 
 
 @register
@@ -157,7 +158,7 @@ class JobsPage(Event):
         ("job-controller",),
         ("scheduler-core", "quota-ledger", "cli"),
         8 * 2**20,
-        items=("neighbours", "groups", "jobs", "pods", "verdicts", "terms", "demand"),
+        items=("neighbours", "groups", "jobs", "pods", "verdicts", "terms", "demand", "placed"),
     )
     complete: bool
     jobs: tuple[Job, ...] = ()
@@ -169,6 +170,9 @@ class JobsPage(Event):
     groups: tuple[GroupState, ...] = ()  #: PodGroups with a minimum of resources, where jobs were asked for
     terms: tuple[JobTerms, ...] = ()
     demand: tuple[JobDemand, ...] = ()  #: in the place of `terms`
+    placed: tuple[
+        Job, ...
+    ] = ()  #: jobs with those of their pods as `tasks` that have nodes: what they ask for, claims do not tell
     resource_version: str = ""
     age_s: float = 0.0
     why: str = ""

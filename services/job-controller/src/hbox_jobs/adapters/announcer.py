@@ -171,6 +171,10 @@ def pages(asked: JobsAsked, jobs: Jobs, seen: Freshness, *, synced: bool) -> Ite
         found = list(jobs.jobs())
         chunks = _chunks(found, [max(1, j.members - j.bound) for j in found])
         wanted += [page(jobs=tuple(chunk)) for chunk in chunks]
+    if synced and asked.placed:
+        there = list(jobs.placed())
+        chunks = _chunks(there, [sum(len(task.pods) for task in job.tasks) for job in there])
+        wanted += [page(placed=tuple(chunk)) for chunk in chunks]
     if synced and asked.pods:
         wanted += [page(pods=some) for some in _some(jobs.facts())]
     if synced and asked.ended:

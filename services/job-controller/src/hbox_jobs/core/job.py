@@ -241,6 +241,16 @@ def _tasks(record: Record, volumes: Volumes, *, never_preempts: bool) -> tuple[t
     return tuple(_spec(pods, reach, part, ranked, never=never) for (_, reach, part, never), pods in alike.items()), problem
 
 
+def placed_of(record: Record, volumes: Volumes) -> tuple[PodGroupTask, ...]:
+    """What its pods ask for that have a node and do not leave, equal ones together; those left out of which a volume cannot be found now."""
+    alike: dict[tuple[str, Reach, _Part], list[PodView]] = {}
+    for pod in _in_order(p for p in record.pods.values() if p.live and p.node):
+        reach, why = volumes.needs(pod.namespace, pod.name, pod.uid, pod.volumes) if pod.volumes else ((), "")
+        if not why:
+            alike.setdefault((pod.shape.key, reach, _part(record.group, pod)), []).append(pod)
+    return tuple(_spec(pods, reach, part, {}) for (_, reach, part), pods in alike.items())
+
+
 def _ranks(record: Record) -> Mapping[PodUid, int]:
     """Of a gang's pods, those that have ended or are leaving left out: who takes the place of one has its rank."""
     keys = {pod.uid: pod.rank_key for pod in record.pods.values() if pod.rank_key is not None and pod.live}

@@ -21,7 +21,7 @@ from hbox_common.model import VENDORS, Job, JobId, PodFact, PodPhase, PodUid, Qu
 from .admission import Admission
 from .batch import FACT_PHASE, Batch
 from .budgets import Budgets, BudgetView
-from .job import Record, Tally, class_of, gang_part, gated_of, job_of, preemptable_of, traceparent_of
+from .job import Record, Tally, class_of, gang_part, gated_of, job_of, placed_of, preemptable_of, traceparent_of
 from .neighbours import Neighbours
 from .phases import phase_of
 from .stuck import stuck_text
@@ -325,6 +325,14 @@ class Jobs:
     def jobs(self) -> Iterator[Job]:
         """All jobs with a live pod, as they were last worked out: marked ones are said right after."""
         return (r.job for r in self._records.values() if r.job is not None and r.job.members > 0 and not r.unpublishable)
+
+    def placed(self) -> Iterator[Job]:
+        """Jobs with pods that have a node, and these as their tasks."""
+        for record in self._records.values():
+            if record.job is None or record.job.bound == 0 or record.unpublishable:
+                continue
+            if tasks := placed_of(record, self.volumes):
+                yield replace(record.job, tasks=tasks, standing=())
 
     def facts(self) -> Iterator[PodFact]:
         """All pods that have a node."""

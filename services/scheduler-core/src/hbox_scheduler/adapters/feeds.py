@@ -184,7 +184,9 @@ class Feeds:
             mark = self._scheduler.mark()
             try:
                 pages = await self._bus.ask(
-                    JobsAsked(asker=self._instance, gatekeeper=self._scheduler.id), JobsPage, timeout_s=ASK_TIMEOUT_S
+                    JobsAsked(asker=self._instance, gatekeeper=self._scheduler.id, placed=self._scheduler.moves_pods),
+                    JobsPage,
+                    timeout_s=ASK_TIMEOUT_S,
                 )
             except (Unavailable, InvalidRequest) as e:
                 self._warn_once("jobs", e)
@@ -204,6 +206,8 @@ class Feeds:
                 since=mark,
                 groups=[group for page in pages for group in page.groups],
             )
+            if placed := [job for page in pages for job in page.placed]:
+                self._scheduler.on_placed(placed)
             metrics.SNAPSHOTS.labels("jobs").inc()
             self._warned.pop("jobs", None)
             self.jobs_read = True

@@ -30,6 +30,7 @@ from hbox_common.model import (
     NodeUsage,
     PlanId,
     PodBudget,
+    PodGroupTask,
     PodUid,
     Queue,
     QueueName,
@@ -153,6 +154,7 @@ class Scheduler:
         self._flights = InFlight(self.limits.resend_after_s)
         self._verdicts = Verdicts(self.limits.verdict_every_s)
         self._demand = Demand()
+        self._placed_before: dict[PodUid, tuple[Job, PodGroupTask]] = {}  #: until claims are known
         self._queues_changed: set[QueueName] = set()
         self._quotas_changed: set[str] = set()  #: namespaces
         neighbours: dict[PodUid, Neighbour] = {}
@@ -322,6 +324,29 @@ class Scheduler:
             self._remove(entry)
         self.on_jobs(jobs)
 
+    def on_placed(self, jobs: Iterable[Job]) -> None:
+        """Jobs with those of their pods as tasks that have nodes: what those ask for that were placed before this process began. Without it they are not moved:
+        nobody knows where else they may be."""
+        self._placed_before = {pod.uid: (job, spec) for job in jobs for spec in job.tasks for pod in spec.pods}
+        self._learn_placed()
+
+    def _learn_placed(self) -> None:
+        """Of pods with claims, as far as these are known; what they ask for has to be what they were claimed for."""
+        learned: list[PodUid] = []
+        for uid, (job, spec) in self._placed_before.items():
+            booking = self.bookings.get(uid)
+            if booking is None or not booking.claim or booking.task is not None or booking.job != job.id:
+                continue
+            task = self._queue.task_of(job, spec)
+            if booking.requests == task.requests:
+                booking.task, booking.gang = task, job.gang
+                self.bookings.note_domain(job)
+                learned.append(uid)
+        self._runner.mark_changed(learned)
+        if self.epoch:  # all claims are known
+            self._placed_before = {}
+            self._preemptor.invalidate()
+
     def on_neighbours(self, neighbours: Iterable[Neighbour]) -> None:
         """Pods that have to do with others, as they are now. Comes before the jobs that they are of."""
         self._placer.update_neighbours(neighbours)
@@ -362,6 +387,8 @@ class Scheduler:
         self._preemptor.keep_only(named)
         for nomination in nominations:
             self._preemptor.take_over(nomination, now)
+        if self._placed_before:
+            self._learn_placed()
         self._settle(now)
 
     def on_claims(
@@ -638,6 +665,11 @@ class Scheduler:
         self._queue.reached(self.index)
 
     # Fragmentation.
+
+    @property
+    def moves_pods(self) -> bool:
+        """Whether the policy looks for moves, so that what pods ask for that run already has to be known (`on_placed`)."""
+        return self._runner.moves_mode is not Mode.OFF
 
     def fragmentation(self) -> Fragmentation:
         """Of the idle cards, as they are."""

@@ -6,7 +6,7 @@ Every job is in one state (`jobs.JobState`). Every change that could matter move
 from collections.abc import Iterable, Iterator, Set
 from heapq import heapify, heappop, heappush
 
-from hbox_common.model import Index, Job, JobId, PlanId, Pools, QueueName
+from hbox_common.model import Index, Job, JobId, PlanId, PodGroupTask, Pools, QueueName
 
 from ..cluster import Bookings
 from ..cluster.task import Task, Tasks
@@ -66,6 +66,10 @@ class SchedulingQueue:
         self.activate(entry)
         self._count(entry, [(task, len(spec.pods)) for task, spec in zip(entry.tasks, job.tasks, strict=True)])
         return entry
+
+    def task_of(self, job: Job, spec: PodGroupTask) -> Task:
+        """What these pods of the job ask for, as that of its pods that wait."""
+        return self._tasks.of(spec, self._pools(job), self._space(job))
 
     def update(self, entry: Entry, job: Job) -> None:
         """Take a new revision of a job. An unschedulable job that asks for the same as before stays so."""

@@ -1,0 +1,67 @@
+"""What pods ask for that have nodes: told to a scheduler that has not placed them itself, so that it can find other places for them."""
+
+from hbox_common.events import JobsAsked
+from hbox_common.kube import Freshness
+from hbox_common.model import Match, MatchOperator, NodeTerm
+from hbox_jobs.adapters.announcer import pages
+from hbox_jobs.core.jobs import Jobs
+from hbox_jobs.core.volumes import ClaimView, VolumeUse
+
+from .job_world import CARD, group, pod
+from .test_jobs import settle
+
+ZONE = (NodeTerm((Match("zone", MatchOperator.IN, ("a",)),)),)
+
+
+def told(jobs: Jobs) -> dict[str, list[tuple[int, list[str]]]]:
+    """By job: cards of each task, and its pods."""
+    settle(jobs)
+    return {
+        job.name: [(task.cards.count if task.cards else 0, [one.name for one in task.pods]) for task in job.tasks]
+        for job in jobs.placed()
+    }
+
+
+def test_those_that_have_nodes_are_told_by_what_they_ask_for_and_no_others() -> None:
+    jobs = Jobs()
+    jobs.group(group(min_member=2), 0.0)
+    for name, node in (("w-0", "n1"), ("w-1", "n2"), ("w-2", "")):
+        jobs.pod(pod(name, group="g", shape=CARD, node=node), 0.0)
+    jobs.pod(pod("ps", group="g", node="n1"), 0.0)
+    jobs.pod(pod("waits", shape=CARD), 0.0)
+    jobs.pod(pod("stranger", ours=False, shape=CARD, node="n1"), 0.0)
+    assert told(jobs) == {"g": [(0, ["ps"]), (1, ["w-0", "w-1"])]}
+    [job] = jobs.placed()
+    assert (job.id, job.gang, job.min_member, job.standing) == ("uid-g", True, 2, ())
+
+
+def test_who_has_ended_or_leaves_is_not_told() -> None:
+    jobs = Jobs()
+    jobs.pod(pod("done", shape=CARD, node="n1", status="Succeeded"), 0.0)
+    jobs.pod(pod("leaves", shape=CARD, node="n1", status="Running", deleting=True), 0.0)
+    jobs.pod(pod("runs", shape=CARD, node="n1", status="Running"), 0.0)
+    assert told(jobs) == {"runs": [(1, ["runs"])]}
+
+
+def test_they_are_told_with_where_their_volumes_are_and_not_at_all_where_nobody_knows_that() -> None:
+    jobs = Jobs()
+    jobs.volumes.volume("v", ZONE)
+    jobs.volumes.claim("ml/data", ClaimView(volume="v", bound=True))
+    jobs.pod(pod("here", node="n1", volumes=(VolumeUse("data"),)), 0.0)
+    jobs.pod(pod("lost", node="n1", volumes=(VolumeUse("missing"),)), 0.0)
+    assert told(jobs) == {"here": [(0, ["here"])]}
+    [job] = jobs.placed()
+    assert job.tasks[0].volumes == (ZONE,)
+
+
+def test_they_are_told_to_who_asks_for_them() -> None:
+    jobs = Jobs()
+    jobs.pod(pod("runs", shape=CARD, node="n1", status="Running"), 0.0)
+    settle(jobs)
+    for asks in (True, False):
+        found = [
+            job.name
+            for page in pages(JobsAsked(asker="s", placed=asks), jobs, Freshness("1", 0.0), synced=True)
+            for job in page.placed
+        ]
+        assert found == (["runs"] if asks else [])
