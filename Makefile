@@ -42,13 +42,20 @@ image: ## the container image, as hbox:VERSION; BASE=image with Python 3.11
 	@docker build --tag hbox:$$(sed -n 's/^appVersion: //p' helm/hbox/Chart.yaml) --build-arg REVISION=$$(git rev-parse HEAD) $(if $(BASE),--build-arg BASE=$(BASE)) .
 
 #: Most tests wait most of their time, so there may be more workers than cores; `pytest FILE` by itself has none. More than 12 have nothing to do.
-WORKERS ?= $(shell echo $$(($$(nproc) < 4 ? 3 * $$(nproc) : 12)))
+WORKERS ?= $(shell echo $$(($$(nproc) < 3 ? 5 * $$(nproc) : 12)))
+#: Each with a control plane of its own.
+REAL_WORKERS ?= $(shell echo $$(($$(nproc) < 3 ? 2 * $$(nproc) : 6)))
 BESIDE := --dist loadscope --no-loadscope-reorder
 
-test: install ## every test that needs no special machine, WORKERS=6 (3 a core, 12 at most) side by side
-	@$(BIN)/python -m pytest -n $(WORKERS) $(BESIDE); rc=$$?; [ $$rc -eq 1 ] || exit $$rc; \
-	echo "==> those that failed once more, one after the other: on a busy machine a test that counts on time may miss it"; \
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+# $(1): so many side by side; $(2): more words of pytest.
+define side_by_side
+@$(BIN)/python -m pytest -n $(1) $(BESIDE) $(2); rc=$$?; [ $$rc -eq 1 ] || exit $$rc; \
+echo "==> those that failed once more, one after the other: on a busy machine a test that counts on time may miss it"; \
+$(BIN)/python -m pytest --last-failed --last-failed-no-failures none $(2)
+endef
+
+test: install ## every test that needs no special machine, WORKERS=10 (5 a core, 12 at most) side by side
+	$(call side_by_side,$(WORKERS))
 
 fuzz: install ## the tests that search, with other examples each time; N=2000: histories of the ledger
 	@HBOX_LEDGER_EXAMPLES=$(or $(N),300) $(BIN)/python -m pytest -n $$(nproc) $(BESIDE) --hypothesis-profile=random -m hypothesis
@@ -56,8 +63,8 @@ fuzz: install ## the tests that search, with other examples each time; N=2000: h
 kube-assets: ## etcd, Kubernetes and kwok as programs, from Go modules: 5 to 10 minutes, once; or KUBEBUILDER_ASSETS=folder
 	@PYTHON=$(PYTHON) tests/real/assets/build $(CACHE)/kube-assets $(CACHE)
 
-test-real: install kube-assets ## the conformance suite and the platform on a real control plane
-	@$(BIN)/python -m pytest -m real tests/conformance tests/real
+test-real: install kube-assets ## the conformance suite and the platform on a real control plane, REAL_WORKERS=4 (2 a core) side by side
+	$(call side_by_side,$(REAL_WORKERS),-m real tests/conformance tests/real)
 
 test-deploy: install ## the image and the chart, on nodes that run pods: HBOX_DEPLOY_KUBECONFIG, HBOX_DEPLOY_LOAD, HBOX_DEPLOY_BASE (tests/deploy/conftest.py)
 	@$(BIN)/python -m pytest -m deploy tests/deploy

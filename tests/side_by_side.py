@@ -1,4 +1,4 @@
-"""Which tests go to which worker, and in which order, where `make test` runs several side by side (pytest-xdist).
+"""Which tests go to which worker, and in which order, where `make test` and `make test-real` run several side by side (pytest-xdist).
 
 A unit of work is a module: its tests share a platform, or are quick. Where each test has its own broker, API server and database, or searches, it is
 a unit by itself. What takes longest begins first, so that no worker is left alone with it at the end.
@@ -9,6 +9,9 @@ from xdist.scheduler import LoadScopeScheduling
 #: Beginnings of paths below `tests/`, in the order in which they begin; the rest follows.
 FIRST = (
     "e2e/test_chaos.py",
+    "e2e/test_e2e_commands.py",
+    "e2e/test_e2e_replay.py",
+    "e2e/test_e2e_blind.py",
     "e2e/",
     "real/test_real_controllers.py",
     "real/",
@@ -23,9 +26,15 @@ FIRST = (
 APART = (
     "integration/",
     "property/",
+    "e2e/test_e2e_admission.py",
     "e2e/test_e2e_bad_input.py",
+    "e2e/test_e2e_blind.py",
     "e2e/test_e2e_budgets.py",
+    "e2e/test_e2e_defragmentation.py",
+    "e2e/test_e2e_leaving.py",
+    "e2e/test_e2e_levels_classless.py",
     "e2e/test_e2e_nasty_objects.py",
+    "e2e/test_e2e_nominations.py",
     "e2e/test_e2e_policy_actions.py",
     "e2e/test_standby.py",
     "unit/hbox_cli/test_simulate",
