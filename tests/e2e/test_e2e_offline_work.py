@@ -138,6 +138,7 @@ async def test_offline_work_has_what_is_idle_and_leaves_first_for_anybody(tmp_pa
             [receipt] = running.json("why", "--evicted", min(gone))["receipts"]
             assert "it is offline work, which goes first whoever asks" in receipt["message"]
             assert receipt["returns"] == "when what it asks for is idle"
+            assert receipt["noticeSeconds"] == 2
             assert f"{GPU}@~offline" in running.hbox("-o", "json", "queue", "show", "batch").stdout
 
             await client.json("DELETE", f"{PODS.path(SPACE)}/low-0", body={"gracePeriodSeconds": 0})

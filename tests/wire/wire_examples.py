@@ -306,7 +306,7 @@ EXAMPLES: tuple[Event, ...] = (
         job=_JOB, namespace="ml", queue=_QUEUE, rule=EvictionRule.RECLAIM,
         pods=(EvictedPod(pod="train-0", pod_uid=PodUid("pod-uid"), node=NodeName("n1"), to=NodeName("n2")),),
         plan=PlanId("plan-2"), for_job=JobId("job-2"), for_namespace="cv", for_name="resnet", for_queue=QueueName("vision"), pods_kept=7, cards_kept=7,
-        message="reclaimed for cv/resnet", returns="when cards are idle", at=7.7,
+        message="reclaimed for cv/resnet", returns="when cards are idle", at=7.7, notice_s=90,
     ),
     BudgetUsed(queue=_QUEUE, percent=80, budget_card_hours=100, spent=288_000_000, month=3600, message="80 of 100 card-hours", at=7.6),
     DeadLetter(

@@ -1,8 +1,10 @@
 """The binder on a real broker and an API with faults."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -296,6 +298,70 @@ async def test_who_writes_a_checkpoint_on_notice_gets_the_time_that_it_asks_for_
         assert (await world.settled(evict)).outcome is BindOutcome.EVICTED
     left = await world.client.json("GET", PODS.path(NAMESPACE, "a"))
     assert left["metadata"]["deletionGracePeriodSeconds"] == grace_s
+
+
+TOLD = ("hbox.io/eviction-deadline", "hbox.io/eviction-reason")
+
+
+def told(pod: Any) -> list[str]:
+    return [pod.metadata.annotations[name] for name in TOLD if name in pod.metadata.annotations]
+
+
+async def test_who_is_evicted_reads_on_the_pod_until_when_and_for_whom(world: BinderWorld) -> None:
+    pod = await world.pod("a", spec={"terminationGracePeriodSeconds": 7200})
+    bind, evict = a_bind(pod), an_evict(pod, taker="a-plan")
+    async with world.binder(notice_s=40):
+        await world.decide(bind)
+        await world.settled(bind)
+        await world.client.json("PATCH", PODS.path(NAMESPACE, "a", "status"), body=RUNNING, content_type=MERGE_PATCH)
+        before = time.time()
+        await world.decide(evict)
+        assert (await world.settled(evict)).outcome is BindOutcome.EVICTED
+        deadline, reason = told(await world.seen("a"))
+        left_s = datetime.fromisoformat(deadline).timestamp() - before
+        assert 40 <= left_s <= 42 + (time.time() - before)
+        assert reason == evict.reason
+        await world.decide(evict)
+        await until(lambda: len(world.said(evict)) == 2)
+        assert told(await world.seen("a")) == [deadline, reason], "it is told once"
+
+
+async def test_who_may_not_be_evicted_reads_of_no_deadline(world: BinderWorld) -> None:
+    pod = await world.pod("a")
+    bind, evict = a_bind(pod), an_evict(pod, taker="a-plan")
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep", "namespace": NAMESPACE},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}},
+    }
+    async with world.binder(patience_s=0.2):
+        await world.decide(bind)
+        await world.settled(bind)
+        await world.client.json("PATCH", PODS.path(NAMESPACE, "a", "status"), body=READY, content_type=MERGE_PATCH)
+        await world.client.json("POST", PDBS, body=budget)
+        await world.decide(evict)
+        await until(lambda: world.said(evict) == [BindOutcome.UNKNOWN])
+
+        async def silent() -> bool:
+            return not told(await world.seen("a"))
+
+        await until(silent, "it is told of none", timeout_s=10)
+
+
+async def test_an_annotation_of_an_eviction_that_was_taken_back_goes(world: BinderWorld) -> None:
+    """As a binder leaves it that dies between the two calls."""
+    pod = await world.pod("a")
+    bind = a_bind(pod)
+    async with world.binder():
+        await world.decide(bind)
+        await world.settled(bind)
+        notes = {"metadata": {"annotations": dict.fromkeys(TOLD, "2026-01-01T00:00:00Z")}}
+        await world.client.json("PATCH", PODS.path(NAMESPACE, "a"), body=notes, content_type=MERGE_PATCH)
+        kept = an_evict(pod, kind=EvictKind.REVOKE)
+        await world.decide(kept)
+        await world.settled(kept)
+        assert not told(await world.seen("a"))
 
 
 async def test_an_eviction_that_a_disruption_budget_blocks_goes_on_when_it_may(world: BinderWorld) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from hbox_common.bus import Bus, Delivery, Start
 from hbox_common.errors import NotFound, Unavailable
 from hbox_common.events import EvictionReceipt
+from hbox_common.model.annotations import EVICTION_DEADLINE
 
 from .output import put
 from .session import ASK_S
@@ -73,6 +74,7 @@ def item(receipt: EvictionReceipt) -> dict[str, Any]:
         "message": said["message"],
         "kept": {"pods": said["pods_kept"], "cards": said["cards_kept"]},
         "returns": said["returns"],
+        "noticeSeconds": said["notice_s"] if receipt.notice_s >= 0 else None,
     }
 
 
@@ -81,6 +83,10 @@ def show(receipt: EvictionReceipt) -> None:
     more = f" and {len(names) - PODS_SHOWN} more" if len(names) > PODS_SHOWN else ""
     put(f"{_time(receipt.at)}  {', '.join(names[:PODS_SHOWN])}{more}  queue {receipt.queue}  rule {receipt.rule}")
     put(f"  why:      {receipt.message}")
+    if receipt.notice_s >= 0:
+        put(
+            f"  notice:   {receipt.notice_s} s at most from when it is told; the pod's annotation {EVICTION_DEADLINE} says until when"
+        )
     put(f"  kept:     {receipt.pods_kept} pods of its job, with {receipt.cards_kept} cards")
     put(f"  returns:  {receipt.returns}")
 

@@ -157,7 +157,7 @@ class Worker:
     async def _call(self, call: Call) -> None:
         decision = call.decision
         started, clock = wall_s(), monotonic_s()
-        answer = await carry_out(self._client, call, taken_grace_s=self._taken_grace_s, notice_s=self._notice_s)
+        answer = await carry_out(self._client, call, taken_grace_s=self._taken_grace_s, notice_s=self._notice_s, now=started)
         took_s = monotonic_s() - clock
         metrics.CALL_S[call.verb].observe(took_s)
         if call.verb is Verb.BIND:

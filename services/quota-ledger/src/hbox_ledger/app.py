@@ -104,6 +104,7 @@ async def run(settings: LedgerSettings, health: Health) -> None:
             history=history,
             decay=decay,
             evictions_most=settings.evictions_most,
+            notice_s=settings.notice_s,
             by_weight=settings.shares == "weight",
         )
         conditions.state.bad("waiting for nodes, queues and pods")

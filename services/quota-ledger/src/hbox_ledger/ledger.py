@@ -127,6 +127,7 @@ class Ledger:
         history: StreamHistory = NOTHING,
         decay: Decay = DECAY,
         evictions_most: int = 0,
+        notice_s: int = -1,
         by_weight: bool = False,
     ) -> "Ledger":
         """Begin a new epoch on what the database holds, and on what the streams have heard beyond it; frozen until `reconcile`.
@@ -146,6 +147,7 @@ class Ledger:
             metrics.SET_ASIDE.set(len(aside))
             loaded.state.history = load.history(connection, decay)
             loaded.state.storm = Storm(evictions_most)
+            loaded.state.notice_s = notice_s
             load.recent_moves(connection, loaded.state.moves, now=now)
             if by_weight:
                 loaded.state.count_demand()
@@ -683,7 +685,7 @@ class Ledger:
         state.look_at |= old.look_at
         state.nodes, state.verdicts = old.nodes, old.verdicts
         state.gone, state.contradicted = old.gone, old.contradicted
-        state.storm, state.moves = old.storm, old.moves
+        state.storm, state.moves, state.notice_s = old.storm, old.moves, old.notice_s
         state.keep_records(old.records)
         state.suspects = {id: None for id in old.suspects if id in state.live}
         state.unseen = {id: posted for id, posted in old.unseen.items() if id in state.live}

@@ -20,6 +20,13 @@ class LedgerSettings(Base):
         le=1_000_000,
         description="pods told to leave for others within five minutes, at most; 0 = as many as run, but of more than 2,500 a quarter (at least 2,500)",
     )
+    notice_s: int = Field(
+        90,
+        ge=-1,
+        le=86_400,
+        description="the most seconds that a pod gets to end which makes room for others: the binder's setting of this name, as receipts tell it; "
+        "-1: as long as it likes",
+    )
     queue_statuses_per_s: float = Field(
         10.0, ge=0, le=1000, description="statuses of Queue objects written a second, at most; 0 = they are left alone"
     )

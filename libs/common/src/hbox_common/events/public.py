@@ -116,6 +116,7 @@ class EvictionReceipt(Event):
     message: str  #: for whom and why
     returns: str  #: when they may come back
     at: float  #: seconds since the epoch
+    notice_s: int = -1  #: seconds that each pod has at most from when it is told to end; -1: as long as it asks for
 
 
 @register

@@ -9,7 +9,7 @@ The only package that imports `kubernetes`, and that only on `connect`.
 from .binding import BindOutcome, BindResult, FenceOutcome, FenceResult, bind, fence, read_pod
 from .cordon import CordonOutcome, CordonResult, cordon, uncordon
 from .eventwriter import EventWriter, Involved
-from .eviction import EvictOutcome, EvictResult, evict, hurried_grace
+from .eviction import EvictOutcome, EvictResult, Notice, announce, evict, notice_of
 from .freshness import OLD_S, Freshness
 from .informer import Informer
 from .lease import Lease, Term, release_for
@@ -164,6 +164,7 @@ __all__ = [
     "NodeSelectorTerm",
     "NodeSpec",
     "NodeStatus",
+    "Notice",
     "OwnerReference",
     "PersistentVolume",
     "PersistentVolumeClaim",
@@ -196,6 +197,7 @@ __all__ = [
     "Toleration",
     "TopologySpreadConstraint",
     "WeightedPodAffinityTerm",
+    "announce",
     "apply",
     "bind",
     "cordon",
@@ -203,9 +205,9 @@ __all__ = [
     "error_of",
     "evict",
     "fence",
-    "hurried_grace",
     "keep_taint",
     "micro_time",
+    "notice_of",
     "patch_status",
     "read_pod",
     "read_status",

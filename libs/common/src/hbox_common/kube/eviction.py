@@ -1,5 +1,7 @@
 """Evicting a pod by the Eviction API, which asks its disruption budget, and never its namesake."""
 
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from math import ceil
@@ -14,7 +16,7 @@ from .binding import read_pod
 from .objects import Metadata
 from .resources import PODS
 from .status import read_status, retry_after_s
-from .transport import KubeClient
+from .transport import STRATEGIC_MERGE_PATCH, KubeClient
 
 
 class EvictOutcome(StrEnum):
@@ -57,10 +59,18 @@ class _Pod(msgspec.Struct, frozen=True):
     spec: _Spec
 
 
-async def hurried_grace(
-    client: KubeClient, *, namespace: str, name: str, uid: str, at_most_s: int, notice_s: int = -1
-) -> int | None:
-    """The grace period, in seconds, of a pod that has to make room, or None: its own.
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """How long a pod has to end, in whole seconds."""
+
+    seconds: int
+    grace_s: int | None = None  #: in place of its own grace period; None = its own
+
+
+async def notice_of(
+    client: KubeClient, *, namespace: str, name: str, uid: str, at_most_s: int = -1, notice_s: int = -1
+) -> Notice | None:
+    """How long the pod has from when it is told to end; None where it cannot be read, is another one, or has been told.
 
     At most `at_most_s` for a pod that says nothing about its end; -1 = its own. One that has a preStop hook, or a grace period other than Kubernetes' default,
     needs it, and one that writes a checkpoint on notice needs the time that it says; all of them get `notice_s` at most, since somebody waits (-1 = as long as
@@ -72,9 +82,9 @@ async def hurried_grace(
         return None
     own_s = pod.spec.termination_grace_period_seconds
     prepares = any(c.lifecycle is not None and bytes(c.lifecycle.pre_stop) for c in pod.spec.containers)
-    if pod.metadata.uid != uid:
+    if pod.metadata.uid != uid or pod.metadata.deletion_timestamp is not None:
         return None
-    asked_s = duration_s(pod.metadata.annotations.get(CHECKPOINT_ON_NOTICE, ""))
+    asked_s = duration_s(pod.metadata.annotations.get(CHECKPOINT_ON_NOTICE, "")) if max(at_most_s, notice_s) >= 0 else None
     if asked_s is not None:
         wanted_s = ceil(min(asked_s, _LONGEST_S))
     elif prepares or own_s != DEFAULT_GRACE_S or at_most_s < 0:
@@ -83,7 +93,15 @@ async def hurried_grace(
         wanted_s = min(at_most_s, own_s)
     if notice_s >= 0:
         wanted_s = min(wanted_s, notice_s)
-    return None if wanted_s == own_s else wanted_s
+    return Notice(wanted_s, None if wanted_s == own_s else wanted_s)
+
+
+async def announce(client: KubeClient, *, namespace: str, name: str, uid: str, annotations: Mapping[str, str | None]) -> None:
+    """Write these annotations on the pod; None takes one away. With its status, by which the API server takes annotations too: that needs no right to write on
+    pods. Where it does not work out nothing waits for it. Raises nothing but Bug."""
+    patch = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
+    with suppress(Unavailable, InvalidRequest):
+        await client.request("PATCH", PODS.path(namespace, name, "status"), body=patch, content_type=STRATEGIC_MERGE_PATCH)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,10 @@ CHECKPOINT_INTERVAL = "hbox.io/checkpoint-interval"  #: how often it writes one,
 CHECKPOINT_ON_NOTICE = (
     "hbox.io/checkpoint-on-notice"  #: on a pod: so long it needs to write one when it is told to end, as a duration
 )
+EVICTION_DEADLINE = (
+    "hbox.io/eviction-deadline"  #: on a pod that is told to end, by the binder: when it has to be gone, RFC 3339
+)
+EVICTION_REASON = "hbox.io/eviction-reason"  #: on the same: for whom
 CHECKPOINT_EVERY = "hbox.io/checkpoint-every"  #: the older name of it
 COOLDOWN = "volcano.sh/cooldown-time"  #: how long a pod is protected, as a duration; annotation or label
 TASK_PRIORITY = "volcano.sh/task-priority"  #: a member's priority among its gang, in place of the pod's

@@ -1,5 +1,8 @@
 """Calls of the core, made against Kubernetes: each ends in a finding, never in an exception."""
 
+from datetime import UTC, datetime
+from math import ceil
+
 from hbox_common.errors import InvalidRequest, NotFound, Unavailable
 from hbox_common.events import Bind, BindOutcome, Evict
 from hbox_common.kube import BindOutcome as Bound
@@ -9,14 +12,16 @@ from hbox_common.kube import (
     FenceOutcome,
     KubeClient,
     Pod,
+    announce,
     bind,
     evict,
     fence,
-    hurried_grace,
+    notice_of,
     read_pod,
 )
 from hbox_common.model import format_slices
-from hbox_common.model.annotations import CARDS, CLAIM, CLAIM_GENERATION, RANK
+from hbox_common.model.annotations import CARDS, CLAIM, CLAIM_GENERATION, EVICTION_DEADLINE, EVICTION_REASON, RANK
+from hbox_common.model.bounds import sanitized
 
 from ..core import Answer, Call, Finding, Verb, fence_value, fences_off
 
@@ -43,11 +48,15 @@ _FENCE: dict[FenceOutcome, Finding] = {
 }
 
 
-async def carry_out(client: KubeClient, call: Call, *, taken_grace_s: int, notice_s: int) -> Answer:
+#: What a pod is not told any more.
+_WITHDRAWN = {EVICTION_DEADLINE: None, EVICTION_REASON: None}
+
+
+async def carry_out(client: KubeClient, call: Call, *, taken_grace_s: int, notice_s: int, now: float) -> Answer:
     """Make the call. Raises nothing but Bug; its time is bounded by the client's timeout, a handful of requests at most.
 
     `taken_grace_s`: for pods that make room for others and say nothing about their end; -1 = their own. `notice_s`: the most that any pod gets which makes
-    room; -1 = as long as it likes.
+    room; -1 = as long as it likes. `now`: in seconds since the epoch.
     """
     decision = call.decision
     if call.verb is Verb.BIND:
@@ -57,13 +66,22 @@ async def carry_out(client: KubeClient, call: Call, *, taken_grace_s: int, notic
         return await _fence(client, decision, look_first=call.then is not BindOutcome.REVOKED)
     assert isinstance(decision, Evict)
     namespace, name, uid = decision.namespace, decision.pod, decision.pod_uid
-    grace_s: int | None = None
-    if decision.beneficiary and max(taken_grace_s, notice_s) >= 0:
-        grace_s = await hurried_grace(
-            client, namespace=namespace, name=name, uid=uid, at_most_s=taken_grace_s, notice_s=notice_s
-        )
-    result = await evict(client, namespace=namespace, name=name, uid=uid, grace_s=grace_s)
+    bounds = {"at_most_s": taken_grace_s, "notice_s": notice_s} if decision.beneficiary else {}
+    notice = await notice_of(client, namespace=namespace, name=name, uid=uid, **bounds)
+    if notice is not None:
+        said = {EVICTION_DEADLINE: _rfc3339(now + notice.seconds), EVICTION_REASON: sanitized(decision.reason)}
+        await announce(client, namespace=namespace, name=name, uid=uid, annotations=said)
+    result = await evict(
+        client, namespace=namespace, name=name, uid=uid, grace_s=notice.grace_s if notice is not None else None
+    )
+    if notice is not None and result.outcome in (EvictOutcome.BLOCKED, EvictOutcome.REJECTED):
+        await announce(client, namespace=namespace, name=name, uid=uid, annotations=_WITHDRAWN)
     return Answer(_EVICT[result.outcome], result.message, retry_after_s=result.retry_after_s)
+
+
+def _rfc3339(at: float) -> str:
+    """The whole second after it, so that nobody is told of an earlier end than it has."""
+    return datetime.fromtimestamp(ceil(at), UTC).isoformat().replace("+00:00", "Z")
 
 
 async def _bind(client: KubeClient, decision: Bind, resource_version: str) -> Answer:
@@ -118,6 +136,10 @@ async def _fence(client: KubeClient, decision: Bind | Evict, *, look_first: bool
         value=fence_value(decision.claim, decision.generation),
     )
     if result.outcome is FenceOutcome.BOUND:
+        if isinstance(decision, Evict) and result.told:  # by an eviction that came to nothing
+            await announce(
+                client, namespace=decision.namespace, name=decision.pod, uid=decision.pod_uid, annotations=_WITHDRAWN
+            )
         return _standing(decision, result.node, result.claim)
     return Answer(_FENCE[result.outcome], result.message)
 

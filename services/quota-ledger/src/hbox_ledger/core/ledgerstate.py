@@ -106,6 +106,7 @@ class LedgerState:
     beneficiaries: Beneficiaries = field(default_factory=Beneficiaries)  #: for whom
     nominations: Nominations = field(default_factory=Nominations)  #: with which places
     evicted: Evicted = field(default_factory=Evicted)  #: jobs of late, for others
+    notice_s: int = -1  #: seconds that a pod has at most which makes room for others; -1: as long as it asks for
     storm: Storm = field(default_factory=Storm)  #: how many were told to leave of late
     moves: RecentMoves = field(default_factory=RecentMoves)  #: pods that moved within the last hour
     records: Records = field(default_factory=Records)  #: of jobs that have something to place

@@ -128,6 +128,7 @@ def _tell(  # noqa: PLR0917  # whose, by what, and in which words
             message=message,
             returns=returns,
             at=step.now,
+            notice_s=state.notice_s if plan is not None else -1,
         )
     )
 
