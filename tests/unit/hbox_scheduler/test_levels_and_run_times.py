@@ -197,6 +197,29 @@ def test_what_is_written_never_makes_a_loss_larger_than_the_run(wrong: dict[str,
     assert evicted(world.decide(CHECKPOINTS)) == ["boasts-0"]
 
 
+@pytest.mark.parametrize(
+    ("at", "believed"),
+    [
+        ("999999", True),
+        ("1000030", True),
+        ("1000070", False),
+        ("9e9", False),
+        ("992000", False),
+        ("1970-01-12T13:46:39Z", True),
+        ("1970-01-12T14:46:39+01:00", True),
+        ("1970-01-12T13:46:39", False),
+        ("tomorrow", False),
+    ],
+)
+def test_a_moment_that_cannot_be_is_as_if_not_written(at: str, believed: bool) -> None:
+    """It has run for 7,250 s, until 1,000,000 s after the epoch; the other one for 1,800."""
+    world = SmallWorld(1, 2)
+    world.gang("writes", on=[0], age_s=7250, annotations={"hbox.io/checkpointed-at": at})
+    world.gang("silent", on=[0], age_s=1800)
+    world.gang("claimant", priority=9)
+    assert evicted(world.decide(CHECKPOINTS)) == ["writes-0" if believed else "silent-0"]
+
+
 @pytest.mark.parametrize("conf", [CHECKPOINTS, CHECKPOINTS.replace('"preempt"', '"gangpreempt"')])
 @pytest.mark.parametrize(("until_s", "goes"), [(5, []), (0, ["holder-0"]), (1e9, ["holder-0"])])
 def test_whom_the_ledger_protects_nobody_takes_from_under_any_policy(conf: str, until_s: float, goes: list[str]) -> None:

@@ -1,8 +1,9 @@
 """checkpoint: of those who may have to leave, the ones that lose least go first (requirements B3).
 
 What a pod loses is the time since its last checkpoint: since the annotation `hbox.io/checkpointed-at`, or the last multiple of `hbox.io/checkpoint-interval`
-since its start, and all of its run where neither is written. Neither can make a loss larger than the run itself: whoever writes them can only be chosen
-earlier. While nobody has written any, the order stays what it is: last served, first taken.
+since its start, and all of its run where neither is written. A moment that cannot be (to come, or before the pod's start) is as if not written. Nothing makes a
+loss larger than the run itself: whoever writes too late a moment can only be chosen earlier, and who leaves it out is as one who writes none. While nobody has
+written any, the order stays what it is: last served, first taken.
 """
 
 from collections.abc import Sequence
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from ..framework.session import Session
 
 _WRITTEN = (CHECKPOINTED_AT, CHECKPOINT_INTERVAL, CHECKPOINT_EVERY)
+
+
+#: By how much the clock of a pod's node may be ahead of ours.
+_SKEW_S = 60.0
 
 
 class Checkpoint(VictimLoss):
@@ -53,8 +58,9 @@ def lost_s(member: Member, now: float) -> float:
         return 0.0
     ran_s = max(now - member.started_at, 0.0)
     annotations = {**member.gang.annotations, **member.annotations}
-    if (at := _moment(annotations.get(CHECKPOINTED_AT, ""))) is not None:
-        return min(max(now - at, 0.0), ran_s)
+    at = _moment(annotations.get(CHECKPOINTED_AT, ""))
+    if at is not None and member.started_at <= at <= now + _SKEW_S:
+        return max(now - at, 0.0)
     every_s = duration_s(annotations.get(CHECKPOINT_INTERVAL) or annotations.get(CHECKPOINT_EVERY, ""))
     return ran_s % every_s if every_s else ran_s
 
@@ -69,6 +75,7 @@ def _moment(text: str) -> float | None:
     except ValueError:
         pass
     try:
-        return datetime.fromisoformat(text).timestamp()
+        moment = datetime.fromisoformat(text)
+        return moment.timestamp() if moment.tzinfo is not None else None  # of which time zone, RFC 3339 always says
     except (ValueError, OverflowError, OSError):
         return None
