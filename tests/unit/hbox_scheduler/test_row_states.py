@@ -26,7 +26,8 @@ POLICIES = pytest.mark.parametrize(
 
 @POLICIES
 @pytest.mark.parametrize("nodes", [8, 40])
-def test_views_are_those_of_rows_looked_at(conf: Conf, nodes: int) -> None:
+@pytest.mark.parametrize("labelled", [True, False], ids=["idle cards by labels", "idle cards alike"])
+def test_views_are_those_of_rows_looked_at(conf: Conf, nodes: int, labelled: bool) -> None:
     rng = random.Random(nodes)
     simulation = Simulation(policy_of(PolicyName.BINPACK), limits=Limits(outstanding=1 << 30), conf=conf)
     simulation.put_nodes(
@@ -34,7 +35,7 @@ def test_views_are_those_of_rows_looked_at(conf: Conf, nodes: int) -> None:
             f"n{i}",
             cards=8 * (i % 3 > 0),
             cpu=32,
-            labels={"colour": ("red", "blue")[i % 2], "hbox.io/cpu-per-card": str(i % 5)},
+            labels={"colour": ("red", "blue")[i % 2]} | ({"hbox.io/cpu-per-card": str(i % 5)} if labelled else {}),
             model=("A100", "T4")[i % 4 == 0],
         )
         for i in range(nodes)
@@ -50,6 +51,8 @@ def test_views_are_those_of_rows_looked_at(conf: Conf, nodes: int) -> None:
         if rng.random() < 0.3 and pods:
             simulation.finish([pods.pop(rng.randrange(len(pods)))])
         scheduler = simulation.scheduler
+        if number % 10 == 0:
+            scheduler.columns.reserve(np.array([rng.random() < 0.2 for _ in range(nodes)], dtype=np.int64))
         for task in {entry.tasks[0] for entry in scheduler._queue.entries.values()}:
             kept, anew = scheduler.views.of(task), View(scheduler.columns, scheduler.policy, task, RowStates(scheduler.columns))
             anew.refresh()

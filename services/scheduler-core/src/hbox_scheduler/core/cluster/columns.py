@@ -107,6 +107,7 @@ class Columns:
         self.changes = ChangeLog()
         self.described = ChangeLog()
         self.risen = ChangeLog()
+        self.returned = 0  #: how often a row was described, or something taken back: else rows only fill
 
     # Interning.
 
@@ -259,12 +260,14 @@ class Columns:
         changed = np.flatnonzero(before != reserved).tolist()
         opened = np.flatnonzero(before & ~reserved).tolist()
         self.reserved[: self.size] = reserved
+        self.returned += 1
         self.described.extend(changed)
         self.changes.extend(changed)
         self.risen.extend(opened)
 
     def clear_usage(self, row: int) -> None:
         """Nothing booked on this row."""
+        self.returned += 1
         self.used[:, row] = 0
         self.leaving[:, row] = 0
         self.ports.clear(row)
@@ -279,6 +282,7 @@ class Columns:
         self.card_ok[row] = False
         for position, card in enumerate(cards):
             self.card_ok[row, position] = card.healthy and card.index not in bad
+        self.returned += 1
         self.changes.add(row)
         self.described.add(row)
         self.risen.add(row)
@@ -292,6 +296,7 @@ class Columns:
 
     def apply(self, batch: Batch, times: int = 1) -> None:
         """Book a batch (`times=1`) or take it back (`times=-1`). Taking back is not logged as a rise: no reader saw the lower amounts."""
+        self.returned += times < 0
         if len(batch.rows) == 1:
             self._apply_on_one_row(batch, times)
             return
@@ -342,6 +347,7 @@ class Columns:
             self.card_cores_used[row, position] += times * s.cores
             self.card_memory_used[row, position] += times * s.memory_mib
             self.card_pods[row, position] += times
+        self.returned += times < 0
         self.changes.add(row)
 
     def depart(self, row: int, requests: Mapping[str, int], slices: Sequence[CardSlice], times: int = 1) -> None:

@@ -193,6 +193,10 @@ class ShapeRoom(ByShape):
     def shape_room(self, columns: Columns, rows: Rows, task: Task) -> Ints:
         """`[n]`: pods of this shape that the node takes, 0 or less for none. Pods of the shape itself lower it by one each."""
 
+    def room_by_amounts(self, columns: Columns) -> bool:  # noqa: ARG002  # the hook's signature
+        """Whether nodes that are equal in amounts and cards (`Columns.state`) have equal room, as nodes are described now."""
+        return False
+
 
 class PerPod(Plugin):
     """What masks and scores for each pod have in common."""

@@ -70,9 +70,11 @@ class View:
         self._changes = self._described = -1
         self._version = -1
         self._by_amounts = False
+        self._returned = -1
 
     def refresh(self) -> None:
-        """Look again at the rows that changed since the last time; at all of them when that is unknown or the policy learned."""
+        """Look again at the rows that changed since the last time; at all of them when that is unknown or the policy learned. Where nothing was taken back
+        since, full rows are still full, unless others who came leave such pods more room."""
         columns = self._columns
         if len(self.capacity) < columns.size:
             self.allowed = grown(self.allowed, 0, columns.size)
@@ -86,6 +88,9 @@ class View:
             self._version, self._changes = self._policy.version, -1
         if self._changes != columns.changes.end:
             changed = columns.changes.since(self._changes)
+            if changed is not None and self._returned == columns.returned and not self._policy.limits(self.task):
+                changed = changed[self.capacity[changed] > 0]
+            self._returned = columns.returned
             if changed is not None and len(changed) <= _FEW and self._by_amounts:
                 self._refresh_by_state(changed.tolist())
             else:
@@ -94,16 +99,17 @@ class View:
 
     def _refresh_by_state(self, rows: list[int]) -> None:
         """As `_refresh_rows`, looking at those alone whose states were not met before."""
+        if not rows:
+            return
         states, ranks = self._states.of(rows), self._states.ranks(self.task)
         if unknown := {state: row for state, row in zip(states, rows, strict=True) if state not in ranks}:
             new = np.array([*unknown.values()], dtype=np.int64)
             fits = self._policy.capacity(self._columns, new, self.task)
-            score = self._policy.score(self._columns, new, self.task)
-            score[fits == 0] = -np.inf
-            self._states.keep(self.task, dict(zip(unknown, zip(fits.tolist(), score.tolist(), strict=True), strict=True)))
+            found = zip(fits.tolist(), self._rank(new, fits).tolist(), strict=True)
+            self._states.keep(self.task, dict(zip(unknown, found, strict=True)))
         may = self.allowed[rows].tolist()
-        found = [ranks[state] if allowed else _FULL for state, allowed in zip(states, may, strict=True)]
-        self.capacity[rows], self.rank[rows] = zip(*found, strict=True)
+        known = [ranks[state] if allowed else _FULL for state, allowed in zip(states, may, strict=True)]
+        self.capacity[rows], self.rank[rows] = zip(*known, strict=True)
 
     def _refresh_rows(self, changed: Ints | None, *, described: bool) -> None:
         columns = self._columns
@@ -114,16 +120,20 @@ class View:
         fits = self._policy.capacity(columns, rows, self.task)
         fits[~self.allowed[rows]] = 0
         self.capacity[rows] = fits
+        self.rank[rows] = self._rank(rows, fits)
+
+    def _rank(self, rows: Rows, fits: Ints) -> Floats:
+        """`[n]`: the score where any fits, else -inf; asked for where that saves something only for rows with room, which often are few."""
         open_rows = np.flatnonzero(fits)
-        if 2 * len(open_rows) < len(fits):
-            self.rank[rows] = -np.inf
-            if len(open_rows):
-                rows = open_rows if isinstance(rows, slice) else rows[open_rows]
-                self.rank[rows] = self._policy.score(columns, rows, self.task)
-            return
-        score = self._policy.score(columns, rows, self.task)
-        score[fits == 0] = -np.inf
-        self.rank[rows] = score
+        if 2 * len(open_rows) >= len(fits):
+            score = self._policy.score(self._columns, rows, self.task)
+            score[fits == 0] = -np.inf
+            return score
+        score = np.full(len(fits), -np.inf)
+        if len(open_rows):
+            some = open_rows if isinstance(rows, slice) else rows[open_rows]
+            score[open_rows] = self._policy.score(self._columns, some, self.task)
+        return score
 
     def total(self) -> int:
         """Pods of this task that fit on all nodes together."""

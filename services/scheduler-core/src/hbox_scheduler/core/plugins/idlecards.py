@@ -106,6 +106,10 @@ class IdleCards(ShapeRoom, ShapeMask):
     def limits(self, task: Task) -> bool:
         return task.cards is None and not task.offline  # who goes at once keeps no card idle
 
+    def room_by_amounts(self, columns: Columns) -> bool:
+        """Where neither pools nor labels of nodes say what is kept."""
+        return not self._pools and all(len(columns.descriptions.column(label).values) == 1 for label in NODE_LABELS.values())
+
     def shape_room(self, columns: Columns, rows: Rows, task: Task) -> Ints:
         idle = idle_cards(columns, rows)
         cards = np.maximum(np.count_nonzero(columns.card_index[rows] >= 0, axis=1), 1)

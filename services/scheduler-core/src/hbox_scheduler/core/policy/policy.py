@@ -99,10 +99,12 @@ class Policy:
         return total
 
     def by_amounts(self, columns: Columns, task: Task) -> bool:
-        """Whether rows that are equal in amounts and cards (`Columns.state`) are equal to all fits and scores. What keeps room for others goes by labels."""
+        """Whether rows that are equal in amounts and cards (`Columns.state`) are equal to all fits, scores, and what keeps room for others."""
         nowhere = slice(0, 0)
-        return not (task.ports or self.limits(task)) and all(
-            plugin.by_amounts or plugin.shape_score(columns, nowhere, task) is None for plugin in self.scores
+        return (
+            not task.ports
+            and all(keeper.room_by_amounts(columns) or not keeper.limits(task) for keeper in self.rooms)
+            and all(plugin.by_amounts or plugin.shape_score(columns, nowhere, task) is None for plugin in self.scores)
         )
 
     def terms(self, columns: Columns, rows: Rows, task: Task) -> Iterator[tuple[str, Floats]]:
