@@ -66,7 +66,7 @@ class RunningGangs:
         self._expected: dict[JobId, None] = {}  #: counted, and not made yet
         self._make = make
         self._population = Population(columns, {})
-        self.constrained = True  #: whether any member may want something of others
+        self.constrained = False  #: whether any member may want something of others
         self.minimums: dict[QueueName, Resources] = {}  #: sums of minimums, of gangs that count with them
         self.unmet: Resources = {}  #: what such gangs have less than their minimums, resource by resource
         self.watchers: dict[str, Watcher] = {}  #: by the plugin's name
@@ -100,6 +100,7 @@ class RunningGangs:
         """All of its members hold places, it is admitted, and its id is new here. What its minimum names has to have a column."""
         assert gang.id not in self._counted
         self._enter(gang)
+        self.constrained = self.constrained or any(member.constraints for member in gang.members)
         counted = self._counted[gang.id] = _counted(gang, self._columns)
         self._count(counted, 1)
 

@@ -30,11 +30,13 @@ class Pool:
     def __init__(self, session: "Session", *, queue: QueueName | None = None, offline: bool = False) -> None:
         """All that hold a place and may be evicted; `queue`: of that queue only, and offline work; `offline`: that alone."""
         by_queue: dict[QueueName, list[Gang]] = defaultdict(list)
-        for gang in session.gangs:
-            if gang.offline:
-                by_queue[OFFLINE_QUEUE].append(gang)
-            elif gang.preemptable and (queue is None or gang.queue == queue) and not offline:
-                by_queue[gang.queue].append(gang)
+        there = [
+            gang
+            for gang in session.gangs
+            if gang.offline or (gang.preemptable and (queue is None or gang.queue == queue) and not offline)
+        ]
+        for gang in reversed(session.in_order(there)):
+            by_queue[OFFLINE_QUEUE if gang.offline else gang.queue].append(gang)
         members: list[Member] = []
         harm: list[int] = []  # how many are lost with it: beyond its surplus a gang goes whole
         breaks: list[bool] = []  # whether its gang can spare it no more
@@ -42,7 +44,7 @@ class Pool:
         running, bound, now = Status.RUNNING, Status.BOUND, session.now
         for name in sorted(by_queue):
             before, leaves = len(members), name == OFFLINE_QUEUE  # whatever is said of it
-            for gang in reversed(session.in_order(by_queue[name])):
+            for gang in by_queue[name]:
                 if len(gang.members) == 1:  # most jobs of most clusters
                     m = gang.members[0]
                     if (
@@ -103,18 +105,10 @@ class Pool:
 
     def _amounts(self, session: "Session") -> Ints:
         """`[V, R]`"""
-        tasks: dict[int, Task] = {}
-        code_of: dict[int, int] = {}
-        codes: list[int] = []
-        for member in self.members:
-            key = id(member.task)
-            code = code_of.get(key)
-            if code is None:
-                code = code_of[key] = len(tasks)
-                tasks[key] = member.task
-            codes.append(code)
+        tasks: dict[Task, int] = {}
+        codes = [tasks.setdefault(member.task, len(tasks)) for member in self.members]
         table = np.zeros((len(tasks) + 1, len(session.columns.allocatable)), dtype=np.int64)
-        for code, task in enumerate(tasks.values()):
+        for task, code in tasks.items():
             for column, units in task.amount:
                 table[code, column] = units
         return table[np.array(codes, dtype=np.int64)]

@@ -323,12 +323,13 @@ class Search:
         ordered = ranking.in_order()
         if self._looked_at(OFFLINE_QUEUE):
             yield pool.codes[OFFLINE_QUEUE]
+        if self._gives is not None and not self._gives:
+            return
         for names in self._relatives:
             there = [name for name in names if name in known and self._looked_at(name)]
             yield from (pool.codes[name] for name in sorted(there, key=ranking.key, reverse=True))
             near.update(names)
-        if self._gives is None or self._gives:
-            yield from (pool.codes[name] for _, name in reversed(ordered) if name not in near and self._looked_at(name))
+        yield from (pool.codes[name] for _, name in reversed(ordered) if name not in near and self._looked_at(name))
         yield from (pool.codes[name] for name in pool.strangers if name != OFFLINE_QUEUE and self._looked_at(name))
 
     def _looked_at(self, name: QueueName) -> bool:

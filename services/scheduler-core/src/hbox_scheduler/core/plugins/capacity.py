@@ -190,7 +190,7 @@ class Capacity(
         """The lines as `hbox_common.model.rights` reads them, and who is compared."""
         queue_accounts, rights = self._queue_accounts, self._rights
         self._keys: dict[Account, tuple[object, ...]] = {}
-        self._known_givers: dict[Account, dict[frozenset[int], bool]] = {}
+        self._known_givers: dict[frozenset[int], dict[Account, bool]] = {}
         cards: Cards[int] = KeyedCards(queue_accounts.cards)
         self._takes_to, self._gives_from = (
             {account: {c: line[c] for c in self._lines[account]} for account, line in lines.items()}
@@ -426,23 +426,20 @@ class Capacity(
         needs = self._victims.least_needs(preemptor)
         names: set[QueueName] = set()
         beside: Sequence[Account] = self._tops
+        known = self._known_givers.setdefault(wanted, {})
         for own in account.path:
             if self._victims.entitled(own, needs):
                 for other in beside:
-                    if other is not own and self._may_give(other, wanted):
+                    if (gives := known.get(other)) is None:
+                        gives = known[other] = self._may_give(other, wanted)
+                    if gives and other is not own:
                         names.update(self._names_below(other))
             beside = own.children
         return names
 
     def _may_give(self, account: Account, wanted: frozenset[int]) -> bool:
-        known = self._known_givers.setdefault(account, {})
-        found = known.get(wanted)
-        if found is None:
-            deserved = self._rights.rights(account).deserved
-            found = known[wanted] = any(
-                may_lose(deserved, account.allocated, dict(loss), wanted, self._cards_keys) for loss in account.shapes
-            )
-        return found
+        deserved = self._rights.rights(account).deserved
+        return any(may_lose(deserved, account.allocated, dict(loss), wanted, self._cards_keys) for loss in account.shapes)
 
     def placed(self, member: Member, row: int) -> None:
         self._queue_accounts.placed(member, row)
@@ -460,7 +457,8 @@ class Capacity(
         account = self._queue_accounts.accounts.get(member.gang.queue) if self._keys or self._known_givers else None
         for one in account.path if account is not None else ():
             self._keys.pop(one, None)
-            self._known_givers.pop(one, None)
+            for known in self._known_givers.values():
+                known.pop(one, None)
 
 
 class _Rights:
