@@ -131,8 +131,9 @@ class Job:
     @property
     def together(self) -> bool:
         """Whether the places of its pods depend on each other."""
-        wishes = self.topology is not None or self.sub_gangs or self.min_task_member
-        return bool(wishes) or any(key in self.annotations for key in TOPOLOGY_ANNOTATIONS)
+        if self.topology is not None or self.sub_gangs or self.min_task_member:
+            return True
+        return bool(self.annotations) and any(key in self.annotations for key in TOPOLOGY_ANNOTATIONS)
 
 
 @dataclass(frozen=True, slots=True)

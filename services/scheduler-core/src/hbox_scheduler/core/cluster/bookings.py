@@ -3,7 +3,7 @@
 A pod has one booking at most. The columns are the sum of the bookings; where a node's cards change or it comes back, its row is summed anew.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -122,11 +122,13 @@ class Bookings:
         self.queues = QueueTree(self.queue_used)
         self.card_quotas = CardQuotas()  #: of namespaces, with what is held there
         self.namespaces_freed: set[str] = set()  #: where cards were given back; the reader empties it
-        self._priorities: dict[QueueName, Counter[int]] = {}
+        self._priorities: defaultdict[QueueName, Counter[int]] = defaultdict(Counter)
         self.queues_freed: set[QueueName] = set()  #: queues of which something was given back; the reader empties it
         self.lending = Lending(self.queues, lambda: map(_held, self._of.values()), columns.described_nodes)
         self._by_model = False
-        self._in_pools: dict[str, Counter[QueueName]] = {}  #: of all but `pooled`: how many are there, by queue
+        self._in_pools: defaultdict[str, Counter[QueueName]] = defaultdict(
+            Counter
+        )  #: of all but `pooled`: how many are there, by queue
         self._protected: dict[PodUid, float] = {}  #: until when nobody takes from them
         self.in_domains: set[JobId] = set()  #: jobs that were placed inside one domain of the fabric, and have to stay there
         self.changed = Changed()
@@ -145,7 +147,8 @@ class Bookings:
 
     def record(self, bookings: Sequence[Booking]) -> None:
         """Take down bookings of free pods with equal requests, of one job, whose amounts are on the columns already (by a batch)."""
-        of, on, before = self._of, self._on, len(self._of)
+        of, on, count = self._of, self._on, len(bookings)
+        after = len(of) + count
         for booking in bookings:
             pod = booking.pod
             of[pod] = booking
@@ -153,7 +156,7 @@ class Bookings:
                 on[booking.node] = {pod: booking}
             else:
                 there[pod] = booking
-        assert len(of) == before + len(bookings), "a pod was placed that has a place"
+        assert len(of) == after, "a pod was placed that has a place"
         self.changed.note([booking.pod for booking in bookings])
         first = bookings[0]
         if self._by_model or self._columns.pools_known or (first.task is not None and first.task.offline):
@@ -163,15 +166,15 @@ class Bookings:
                 models = booking.models = self._models(booking)
                 key = id(models) if models else 0, booking.pool
                 alike[key] = booking, alike.get(key, (booking, 0))[1] + 1
-            for booking, count in alike.values():
-                self._use(booking, count)
+            for booking, times in alike.values():
+                self._use(booking, times)
         else:
-            self._use(first, len(bookings))
-        if len(bookings) == 1:
+            self._use(first, count)
+        if count == 1:
             self.card_quotas.book(first.namespace, first.requests, first.slices)
         elif first.slices:
             self.card_quotas.book_all(first.namespace, first.requests, (booking.slices for booking in bookings))
-        self._priorities.setdefault(first.queue, Counter())[first.priority] += len(bookings)
+        self._priorities[first.queue][first.priority] += count
         if self.lending.counting and self.lending.is_non_preemptible(first.queue, preemptable=first.preemptable):
             for booking in bookings:
                 self.lending.book(_held(booking))
@@ -283,7 +286,7 @@ class Bookings:
         self._use(booking, 1)
         self._protect(booking)
         self.card_quotas.book(booking.namespace, booking.requests, booking.slices)
-        self._priorities.setdefault(booking.queue, Counter())[booking.priority] += 1
+        self._priorities[booking.queue][booking.priority] += 1
         self.lending.book(_held(booking))
 
     def _leave(self, booking: Booking) -> None:
@@ -318,7 +321,7 @@ class Bookings:
         add(used, amounts, times)
         self.queues.book(booking.queue, amounts, times)
         if booking.pool:
-            self._in_pools.setdefault(booking.pool, Counter())[booking.queue] += times
+            self._in_pools[booking.pool][booking.queue] += times
 
     @property
     def offline(self) -> bool:

@@ -205,7 +205,8 @@ class Columns:
     @property
     def pools_known(self) -> bool:
         """Whether a node was ever of another pool than `pooled`."""
-        return any(counted_as(value or "") for value in self.descriptions.column(POOL).values[1:])
+        values = self.descriptions.column(POOL).values
+        return len(values) > 1 and any(counted_as(value or "") for value in values[1:])
 
     def pools_there(self) -> tuple[str, ...]:
         """Those that nodes are of now, by name."""

@@ -331,7 +331,7 @@ class Session:
         return names
 
     def gang_key(self, gang: Gang) -> Key:
-        keys = (plugin.gang_key(gang) for plugin in self._all(GangOrder))
+        keys = [plugin.gang_key(gang) for plugin in self._all(GangOrder)]
         return (*keys, gang.created_at, gang.namespace, gang.name, gang.id)
 
     def in_order(self, gangs: Sequence[Gang]) -> list[Gang]:

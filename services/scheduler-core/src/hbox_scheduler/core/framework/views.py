@@ -207,10 +207,11 @@ class View:
         """Where a pod makes its node worse for the next one: the best nodes are scored as they would be with one, two and more such pods, and the pods go
         where the best score is then; until it is the turn of a node that was not looked at, or of one with more pods than were looked at."""
         open_rows = np.flatnonzero(self.capacity)
-        wide = min(len(open_rows), pods, _WIDE)
-        if not wide:
-            return []
         order = open_rows[np.argsort(-self.rank[open_rows], kind="stable")]
+        found: list[int] = order[:pods].tolist()
+        if (self.capacity[found] == 1).all():  # full with one pod each
+            return found
+        wide, found = min(len(order), pods, _WIDE), []
         chosen, room = order[:wide], self.capacity[order[:wide]].tolist()
         turns = [
             (-rank, row, i, 0) for i, (rank, row) in enumerate(zip(self.rank[chosen].tolist(), chosen.tolist(), strict=True))
@@ -219,7 +220,6 @@ class View:
             turns.append((-float(self.rank[order[wide]]), int(order[wide]), -1, 0))
         heapify(turns)
         deeper, levels = self._deeper(chosen), [[0.0]]
-        found: list[int] = []
         while turns and len(found) < pods:
             _, row, i, level = heappop(turns)
             if i < 0:

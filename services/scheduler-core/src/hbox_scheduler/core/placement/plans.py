@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import groupby
+from operator import attrgetter
 
 from hbox_common.events import JobVerdict, Placement, Plan, Victim
 from hbox_common.model import Generation, PlanId, SchedulerId
@@ -46,8 +48,8 @@ class Plans:
         job_id, queue, priority, namespace = job.id, job.queue, job.priority, job.namespace
         gang = job.gang
         by_task: dict[Task, list[Member | PodPlacement]] = {}
-        for member in members:
-            by_task.setdefault(member.task, []).append(member)
+        for task, some in groupby(members, attrgetter("task")):
+            by_task.setdefault(task, []).extend(some)
         for which, (task, alike) in enumerate(by_task.items()):
             requests = task.requests
             seen = [_UNSEEN if (state := states[one.row]) is None else state.generation for one in alike]

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import attrgetter
 from types import MappingProxyType
 
 import numpy as np
@@ -508,8 +510,8 @@ class SessionRunner:
             for action in self._placing.actions:
                 run_action(action, session)
             by_gang: dict[Gang, list[Member]] = {}
-            for member in session.outcome.bindings:
-                by_gang.setdefault(member.gang, []).append(member)
+            for gang, members in groupby(session.outcome.bindings, attrgetter("gang")):
+                by_gang.setdefault(gang, []).extend(members)
             self._arrange(by_gang)
             reasons = WaitReasons(session, self._reasons)
             return [_found(session, gang, entry, by_gang.get(gang), reasons) for gang, entry in gangs.items()]

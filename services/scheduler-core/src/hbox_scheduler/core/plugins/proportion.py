@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
+from operator import le
 from typing import TYPE_CHECKING
 
 from hbox_common.model import QueueName
@@ -142,10 +143,7 @@ class Proportion(QueueOrder, Overused, Allocatable, Preemptive, Reclaimable, Rec
         return [name for name, account in self._queue_accounts.accounts.items() if account.path[0] is top]
 
     def overused(self, queue: QueueInfo) -> bool:
-        return any(
-            all(d <= a for d, a in zip(self._most[account], account.allocated, strict=True))
-            for account in self._queue_accounts.of(queue).path
-        )
+        return any(all(map(le, self._most[account], account.allocated)) for account in self._queue_accounts.of(queue).path)
 
     def room(self, queue: QueueInfo, member: Member, most: int) -> int:
         account, asked = self._queue_accounts.of(queue), self._queue_accounts.asked(member)

@@ -470,7 +470,7 @@ class QueueAccounts:
         if account is None:
             return
         self._touch(account)
-        several = bool(self.models) or any(member.pool != first.pool for member in members)
+        several = bool(self.models) or (self._session_pools and any(member.pool != first.pool for member in members))
         kinds = Counter((member.models, member.pool) for member in members) if several else {((), ""): len(members)}
         for kind, count in kinds.items():
             member = first if not several else next(one for one in members if (one.models, one.pool) == kind)
