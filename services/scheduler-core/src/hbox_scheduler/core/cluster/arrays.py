@@ -1,6 +1,6 @@
 """Names for the array types of the core. N = node rows, R = resources, D = card positions of a node."""
 
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,3 +11,10 @@ Bools: TypeAlias = npt.NDArray[np.bool_]
 
 #: Which rows a vectorised hook is to look at: a slice for all of them, row numbers for a few.
 Rows: TypeAlias = slice | Ints
+
+_A = TypeVar("_A", bound=np.generic)
+
+
+def rows_of(array: npt.NDArray[_A], rows: Rows) -> npt.NDArray[_A]:
+    """`array[rows]`: of few rows of an array with two axes numpy's brackets take 3 µs, this way takes a tenth of that."""
+    return array[rows] if isinstance(rows, slice) else array.take(rows, axis=0)

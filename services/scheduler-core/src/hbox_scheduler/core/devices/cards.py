@@ -15,7 +15,7 @@ from hbox_common.model import VENDORS, CardRequest, CardSlice
 from hbox_common.model.devices import ALL_CORES
 
 from ..cluster import Batch, Columns
-from ..cluster.arrays import Bools, Floats, Ints, Rows
+from ..cluster.arrays import Bools, Floats, Ints, Rows, rows_of
 from ..cluster.task import Task
 from ..explain.labels import Label
 
@@ -70,16 +70,16 @@ def beyond_walls(columns: Columns, rows: Rows, request: CardRequest) -> Bools | 
     """Cards of models of which the queue may have no more; None = there are none such."""
     if not isinstance(request, Bounded) or not request.excluded:
         return None
-    return columns.models_counted(request.excluded)[columns.card_model[rows]]
+    return columns.models_counted(request.excluded)[rows_of(columns.card_model, rows)]
 
 
 def seats(columns: Columns, rows: Rows, request: CardRequest) -> Ints:
     """`[n, D]`: how many pods with one slice of this request each card takes now."""
-    usable = columns.card_ok[rows]
+    usable = rows_of(columns.card_ok, rows)
     if request.models:
-        usable = usable & columns.models_allowed(request.models)[columns.card_model[rows]]
-    pods = columns.card_pods[rows]
-    memory = columns.card_memory[rows]
+        usable = usable & columns.models_allowed(request.models)[rows_of(columns.card_model, rows)]
+    pods = rows_of(columns.card_pods, rows)
+    memory = rows_of(columns.card_memory, rows)
     if (paid := affordable(request, memory)) is not None:
         usable = usable & paid
     if (beyond := beyond_walls(columns, rows, request)) is not None:
@@ -87,23 +87,23 @@ def seats(columns: Columns, rows: Rows, request: CardRequest) -> Ints:
     if request.whole:
         return np.asarray(usable & (pods == 0), dtype=np.int64)
     need = memory_needed(request, memory)
-    free = memory - columns.card_memory_used[rows]
+    free = memory - rows_of(columns.card_memory_used, rows)
     fits = np.where(need > 0, free // np.maximum(need, 1), np.where(free >= 0, _UNLIMITED, 0))
-    cores = ALL - columns.card_cores_used[rows]
+    cores = ALL - rows_of(columns.card_cores_used, rows)
     np.minimum(fits, cores // request.cores if request.cores else np.where(cores > 0, _UNLIMITED, 0), out=fits)
-    np.minimum(fits, np.maximum(columns.card_shares[rows] - pods, pods == 0), out=fits)
+    np.minimum(fits, np.maximum(rows_of(columns.card_shares, rows) - pods, pods == 0), out=fits)
     fits[~(usable & (memory > 0)) | (fits < 0)] = 0
     return fits
 
 
 def free_percent(columns: Columns, rows: Rows) -> Ints:
     """`[n, D]`: what each usable card has left, in percent: of its cores or its memory, whichever is less; rounded to the nearest."""
-    memory = columns.card_memory[rows]
-    pods = columns.card_pods[rows]
-    used = columns.card_memory_used[rows]
+    memory = rows_of(columns.card_memory, rows)
+    pods = rows_of(columns.card_pods, rows)
+    used = rows_of(columns.card_memory_used, rows)
     left = np.where(memory > 0, (ALL * (memory - used) + memory // 2) // np.maximum(memory, 1), ALL * (pods == 0))
-    np.minimum(left, ALL - columns.card_cores_used[rows], out=left)
-    left[~columns.card_ok[rows] | (left < 0) | ((pods > 0) & (pods >= columns.card_shares[rows]))] = 0
+    np.minimum(left, ALL - rows_of(columns.card_cores_used, rows), out=left)
+    left[~rows_of(columns.card_ok, rows) | (left < 0) | ((pods > 0) & (pods >= rows_of(columns.card_shares, rows)))] = 0
     return left
 
 

@@ -18,7 +18,7 @@ from hbox_common.model import VENDORS, CardRequest
 from hbox_common.model.devices import Figures
 
 from ..cluster import Columns
-from ..cluster.arrays import Bools, Floats, Ints, Rows
+from ..cluster.arrays import Bools, Floats, Ints, Rows, rows_of
 from .cards import memory_needed
 
 #: A card in a PCIe slot, where its name says so.
@@ -60,10 +60,10 @@ class Worth:
 
     def of(self, columns: Columns, rows: Rows) -> Floats:
         """`[n, D]`; an H100 is worth 1, and so is a card of which nothing is known."""
-        model = columns.card_model[rows]
+        model = rows_of(columns.card_model, rows)
         if self.tiers:
             return np.asarray(self._tiers(columns)[model])
-        memory = columns.card_memory[rows] / _MEMORY_MIB
+        memory = rows_of(columns.card_memory, rows) / _MEMORY_MIB
         total = np.where(memory > 0, self.memory * memory, 0.0)
         weights = np.where(memory > 0, self.memory, 0.0)
         for weight, figure in zip((self.compute, self.link), self._figures(columns), strict=True):

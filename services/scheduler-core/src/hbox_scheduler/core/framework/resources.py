@@ -24,7 +24,7 @@ class ResourceFit:
             return None
         room: Ints | None = None
         for column, units in task.amount:
-            fits = columns.allocatable[column, rows] - columns.used[column, rows]
+            fits = columns.allocatable[column][rows] - columns.used[column][rows]
             if units != 1:
                 fits //= units
             room = fits if room is None else np.minimum(room, fits, out=room)
@@ -34,4 +34,4 @@ class ResourceFit:
         for name, units in task.requests.items():
             if units > 0 and (name in VENDORS.cards) == self._cards and not is_host_port(name):
                 column = columns.resource(name)
-                yield insufficient(name), columns.allocatable[column, rows] - columns.used[column, rows] < units
+                yield insufficient(name), columns.allocatable[column][rows] - columns.used[column][rows] < units

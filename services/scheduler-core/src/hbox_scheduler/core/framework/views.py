@@ -240,7 +240,7 @@ class View:
         columns = self._columns.trial()
         while True:
             for column, units in task.amount:
-                columns.used[column, rows] += units
+                columns.used[column][rows] += units
             if request is not None:
                 free = columns.card_ok[rows] & (columns.card_pods[rows] == 0)
                 taken = free & (np.cumsum(free, axis=1) <= request.count)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..cluster import Columns
-from ..cluster.arrays import Floats, Rows
+from ..cluster.arrays import Floats, Rows, rows_of
 from ..cluster.task import Task
 from ..devices import ALL, free_percent
 from ..framework.hooks import ShapeScore
@@ -53,7 +53,7 @@ class Binpack(ShapeScore):
         if not self._weight:
             return None
         if self._idle_cards:
-            cards = (columns.card_index[rows] >= 0).sum(axis=1)
+            cards = (rows_of(columns.card_index, rows) >= 0).sum(axis=1)
             idle = free_percent(columns, rows).sum(axis=1) / (ALL * np.maximum(cards, 1))
             if task.cards is not None:
                 return np.asarray(100.0 * self._weight * (1.0 - idle))
@@ -66,8 +66,8 @@ class Binpack(ShapeScore):
             weight = self._weights.get(name, 0.0)
             if units > 0 and weight:
                 column = columns.resource(name)
-                allocatable = columns.allocatable[column, rows]
-                used = columns.used[column, rows] + units
+                allocatable = columns.allocatable[column][rows]
+                used = columns.used[column][rows] + units
                 there = allocatable > 0
                 total += weight * np.where(there, used / np.maximum(allocatable, 1), 0.0)
                 enough &= (used <= allocatable) | ~there

@@ -19,7 +19,7 @@ from hbox_common.model import CardRequest, GroupPhase
 from hbox_common.model.devices import Figures
 
 from ..cluster import Columns
-from ..cluster.arrays import Bools, Floats, Ints, Rows
+from ..cluster.arrays import Bools, Floats, Ints, Rows, rows_of
 from ..cluster.entities import Gang, Member, Status
 from ..cluster.task import Task
 from ..devices import seats
@@ -140,7 +140,7 @@ class CardModels(PodMask, ShapeScore, PodScore):
         if not self._weight or not steered(columns, task):
             return None
         assert task.cards is not None
-        model = columns.card_model[rows]
+        model = rows_of(columns.card_model, rows)
         cost = self._scarcity_weight * self._scarce.of(columns)[model]
         if self._worth_weight:
             cost = cost + self._worth_weight * self._worth.of(columns, rows)
@@ -207,11 +207,11 @@ def steered(columns: Columns, task: Task) -> bool:
 
 def usable(columns: Columns, rows: Rows, request: CardRequest) -> Bools:
     """`[n, D]`: cards of a model that the request allows, healthy and large enough, whoever is on them."""
-    good = columns.card_ok[rows]
+    good = rows_of(columns.card_ok, rows)
     if request.models:
-        good = good & columns.models_allowed(request.models)[columns.card_model[rows]]
+        good = good & columns.models_allowed(request.models)[rows_of(columns.card_model, rows)]
     if not request.whole:
-        good = good & (columns.card_memory[rows] >= max(request.memory_mib, 1))
+        good = good & (rows_of(columns.card_memory, rows) >= max(request.memory_mib, 1))
     return good
 
 

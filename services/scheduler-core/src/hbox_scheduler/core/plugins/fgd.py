@@ -233,7 +233,7 @@ class Fgd:
     def _free_of(columns: Columns, rows: Rows) -> tuple[Ints, Ints]:
         """`[n]` free milli of cpu and `[n, D]` percent free of each card."""
         cpu = columns.resource(CPU)
-        return np.maximum(columns.allocatable[cpu, rows] - columns.used[cpu, rows], 0), free_percent(columns, rows)
+        return np.maximum(columns.allocatable[cpu][rows] - columns.used[cpu][rows], 0), free_percent(columns, rows)
 
     def _tabulate(self, columns: Columns, mix: Mapping[Shape, float]) -> None:
         """The mix, or the models of the cluster's cards, are not what they were."""

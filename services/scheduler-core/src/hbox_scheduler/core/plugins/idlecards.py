@@ -25,7 +25,7 @@ from hbox_common.model.pools import POOL, POOLED
 from hbox_common.model.resources import CPU, MEMORY, request_units
 
 from ..cluster import Columns
-from ..cluster.arrays import Bools, Floats, Ints, Rows
+from ..cluster.arrays import Bools, Floats, Ints, Rows, rows_of
 from ..cluster.interning import LabelColumn
 from ..cluster.task import Task
 from ..devices import ALL, free_percent
@@ -101,7 +101,7 @@ class IdleCards(ShapeRoom, ShapeMask):
             closed = np.where(of_pool, own.cards_only, closed)
         closed |= labels.matching(lambda value: value == "true", rows)
         closed &= ~labels.matching(lambda value: value == "false", rows)
-        yield Label.CARDS_ONLY, closed & (columns.card_index[rows] >= 0).any(axis=1)
+        yield Label.CARDS_ONLY, closed & (rows_of(columns.card_index, rows) >= 0).any(axis=1)
 
     def limits(self, task: Task) -> bool:
         return task.cards is None and not task.offline  # who goes at once keeps no card idle
@@ -112,14 +112,14 @@ class IdleCards(ShapeRoom, ShapeMask):
 
     def shape_room(self, columns: Columns, rows: Rows, task: Task) -> Ints:
         idle = idle_cards(columns, rows)
-        cards = np.maximum(np.count_nonzero(columns.card_index[rows] >= 0, axis=1), 1)
+        cards = np.maximum(np.count_nonzero(rows_of(columns.card_index, rows) >= 0, axis=1), 1)
         room = np.full(idle.shape, _ANY, dtype=np.int64)
         for resource in NODE_LABELS:
             if units := task.requests.get(resource, 0):
                 column = columns.resource(resource)
-                share = self._per_card(columns, rows, resource, columns.allocatable[column, rows] / cards)
+                share = self._per_card(columns, rows, resource, columns.allocatable[column][rows] / cards)
                 kept = np.ceil(idle * share).astype(np.int64)
-                np.minimum(room, (columns.allocatable[column, rows] - columns.used[column, rows] - kept) // units, out=room)
+                np.minimum(room, (columns.allocatable[column][rows] - columns.used[column][rows] - kept) // units, out=room)
         return room
 
     def _per_card(self, columns: Columns, rows: Rows, resource: str, even: Floats) -> Floats:
@@ -143,7 +143,7 @@ def idle_cards(columns: Columns, rows: Rows) -> Floats:
     units = np.zeros(columns.alive[rows].shape, dtype=np.int64)
     for name in VENDORS.cards:
         if (column := columns.resources.get(name)) is not None:
-            units += np.maximum(columns.allocatable[column, rows] - columns.used[column, rows], 0)
+            units += np.maximum(columns.allocatable[column][rows] - columns.used[column][rows], 0)
     return np.asarray(np.minimum(free_percent(columns, rows).sum(axis=1) / ALL, units))
 
 

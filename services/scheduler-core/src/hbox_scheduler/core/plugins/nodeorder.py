@@ -153,8 +153,8 @@ def _asked_at_least(task: Task) -> Resources:
 def _fractions(columns: Columns, rows: Rows, asked: Resources) -> tuple[Floats, Bools]:
     """`[K, n]`: use of each resource that is asked for with the pod in place, 1 at most; and `[K, n]`, nodes that have it at all."""
     which = [columns.resource(name) for name in asked]
-    has = columns.allocatable[:, rows][which]
-    used = columns.used[:, rows][which] + np.array(list(asked.values()), dtype=np.int64)[:, None]
+    has = np.array([columns.allocatable[column][rows] for column in which])
+    used = np.array([columns.used[column][rows] + units for column, units in zip(which, asked.values(), strict=True)])
     return np.minimum(used / np.maximum(has, 1), 1.0), has > 0
 
 

@@ -253,7 +253,7 @@ class QueueAccounts:
         columns, rows = self._columns, self._rows
         there = (columns.card_index[rows] >= 0).sum(axis=1)
         shared = columns.card_shares[rows].max(axis=1, initial=0) > 1
-        lent = [columns.allocatable[column, rows] for column in which]
+        lent = [columns.allocatable[column][rows] for column in which]
         return int(sum(np.where(shared & (cards > 0), there, cards).sum() for cards in lent))
 
     def _part(self, member: Member | Kind) -> Asked:

@@ -71,7 +71,7 @@ class ResourceStrategyFit(ShapeRoom, ShapeScore):
             idle = _idle(columns, rows, name)
             for resource, units in ((CPU, 1000 * kept.cpu), (MEMORY, GIB * kept.memory_gib)):
                 at = columns.resource(resource)
-                left = columns.allocatable[at, rows] - columns.used[at, rows] - np.ceil(idle * units).astype(np.int64)
+                left = columns.allocatable[at][rows] - columns.used[at][rows] - np.ceil(idle * units).astype(np.int64)
                 asked = task.requests.get(resource, 0)
                 fits = left // asked if asked else np.where(left < 0, 0, _ANY)
                 np.minimum(room, np.where(idle > 0, fits, _ANY), out=room)
@@ -88,8 +88,8 @@ class ResourceStrategyFit(ShapeRoom, ShapeScore):
             if units <= 0 or strategy is None or name == PODS:
                 continue
             column = columns.resource(name)
-            allocatable = columns.allocatable[column, rows]
-            share = (columns.used[column, rows] + units) / np.maximum(allocatable, 1)
+            allocatable = columns.allocatable[column][rows]
+            share = (columns.used[column][rows] + units) / np.maximum(allocatable, 1)
             fits = share <= 1.0
             total += strategy.weight * np.where(fits & (allocatable > 0), share if strategy.most else 1.0 - share, 0.0)
             weights += strategy.weight
@@ -120,8 +120,8 @@ class ResourceStrategyFit(ShapeRoom, ShapeScore):
 def _idle(columns: Columns, rows: Rows, name: str) -> Floats:
     """`[n]`: units of the resource that nobody has; of cards the physical ones, however many slots a node offers each in."""
     column = columns.resource(name)
-    allocatable = columns.allocatable[column, rows]
-    left: Floats = np.maximum(allocatable - columns.used[column, rows], 0).astype(np.float64)
+    allocatable = columns.allocatable[column][rows]
+    left: Floats = np.maximum(allocatable - columns.used[column][rows], 0).astype(np.float64)
     if name not in VENDORS.cards:
         return left
     known = (columns.card_index[rows] >= 0).any(axis=1)
