@@ -64,8 +64,9 @@ CHANGED = frozenset(
     }
 )
 
-#: What follows from the record's own decisions is not told; `workload` has read what it says of pods.
-OWN = frozenset({"on_withdrawn", "on_claims", "on_answers", "on_stayed", "refuse", "unpublished"})
+#: What follows from the record's own decisions is not told; `workload` has read what it says of pods. Of pods from before the record nobody knows how they
+#: would come back if they moved: so what they ask for (`on_placed`) is not told either, and they stay.
+OWN = frozenset({"on_withdrawn", "on_claims", "on_answers", "on_stayed", "on_placed", "refuse", "unpublished"})
 
 
 class _What(IntEnum):
